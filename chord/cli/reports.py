@@ -52,19 +52,9 @@ def run_experiments(
     jobs: int | None,
     write_page: Callable[[Sequence[Report]], Path] | None = None,
 ) -> int:
-    """Run experiments, write their files, and print their tables.
+    """Run experiments, write their files, print their tables, and return the exit code.
 
-    Args:
-        out: the output of the command.
-        experiments: the experiments to run.
-        scale: how much is measured.
-        seed: the source of all random choices.
-        out_dir: the folder of the files.
-        jobs: number of processes; None: one for each core.
-        write_page: writes one page on all reports, and returns its path; None: no page.
-
-    Returns:
-        the exit code.
+    `write_page` writes one page on all reports, and returns its path.
 
     Raises:
         Failure: exit 2: the folder or a file in it cannot be written.

@@ -143,14 +143,14 @@ class Restless(BoundedRing):
 
 def test_bounded_loads_that_move_too_much_miss_the_theorem(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [bounds.movement_bound(c) for c in (1.5, 2.0, 3.0)] == [16, 4, 4]
-    experiment = bounds.experiment()
+    experiment = bounds.EXPERIMENT
     monkeypatch.setitem(SCHEMES, "ring-bounded", Restless)
     found = {table.name: table for table in experiment.tables(experiment.run("quick", 1))}["bounded_loads"]
     assert [row.passed for row in found.rows][-3:] == [False] * 3
 
 
 def test_strategies_one_and_two_are_alike_at_equal_tokens() -> None:
-    experiment = strategies.experiment()
+    experiment = strategies.EXPERIMENT
     (table,) = experiment.tables(experiment.run("quick", 1))[:1]
     seconds = [row.values for row in table.rows if row.values[0] == 2]
     assert all(row.values[-1] is None for row in table.rows if row.values[0] != 2)
@@ -291,7 +291,7 @@ def test_too_few_sections_are_told(nodes: int, is_told: bool) -> None:
 
 
 def test_there_are_no_half_nodes_on_an_axis() -> None:
-    experiment, figure = movement.experiment(), Figure()
+    experiment, figure = movement.EXPERIMENT, Figure()
     movement.draw(experiment.run("quick", 1), figure)
     assert all(tick == int(tick) for tick in figure.axes[0].get_xticks())
 
@@ -317,7 +317,7 @@ class Mine(Mod):
 
 def test_a_scheme_of_one_s_own_travels_to_the_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SCHEMES, "mine", Mine)
-    experiments = [compare.experiment(made_keys(50_000, 1), ("mine", "mod"), 4, 5), movement.experiment()]
+    experiments = [compare.experiment(made_keys(50_000, 1), ("mine", "mod"), 4, 5), movement.EXPERIMENT]
     with processes(1) as pool:
         compared, moved = run_all(experiments, "quick", 1, tmp_path, pool)
     first, second = compared.tables[0].rows

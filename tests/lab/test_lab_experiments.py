@@ -66,8 +66,8 @@ def values(table: Table, heading: str) -> dict[Any, Any]:
 
 @pytest.mark.parametrize(
     "experiment",
-    [compare.experiment(schemes=FEW), movement.experiment(), hot_sections.experiment(), vnodes.experiment(),
-     jump.experiment(), strategies.experiment(), bounds.experiment(), golubtsov.experiment(),
+    [compare.experiment(schemes=FEW), movement.EXPERIMENT, hot_sections.EXPERIMENT, vnodes.experiment(),
+     jump.EXPERIMENT, strategies.EXPERIMENT, bounds.EXPERIMENT, golubtsov.EXPERIMENT,
      path_length.experiment(4096), routes.experiment(4096), failures.experiment(4096), load_balance.experiment(4096)],
     ids=lambda experiment: experiment.name,
 )  # fmt: skip
@@ -140,14 +140,14 @@ class Boundless(BoundedRing):
     [
         (compare.experiment(schemes=("mod",)), "mod", HonestMod, "stability"),
         (compare.experiment(schemes=("jump",)), "jump", LeakyJump, "stability"),
-        (movement.experiment(), "mod", HonestMod, "movement"),
-        (jump.experiment(), "jump", LeakyJump, "jump_same"),
-        (jump.experiment(), "jump", LeakyJump, "jump_visits"),
-        (jump.experiment(), "jump", LopsidedJump, "jump_buckets"),
-        (bounds.experiment(), "multi-probe", TwoProbes, "multi_probe"),
-        (bounds.experiment(), "ring-bounded", Boundless, "bounded_loads"),
-        (hot_sections.experiment(), "sections", Idle, "hot_sections"),
-        (hot_sections.experiment(), "sections", Backwards, "hot_sections"),
+        (movement.EXPERIMENT, "mod", HonestMod, "movement"),
+        (jump.EXPERIMENT, "jump", LeakyJump, "jump_same"),
+        (jump.EXPERIMENT, "jump", LeakyJump, "jump_visits"),
+        (jump.EXPERIMENT, "jump", LopsidedJump, "jump_buckets"),
+        (bounds.EXPERIMENT, "multi-probe", TwoProbes, "multi_probe"),
+        (bounds.EXPERIMENT, "ring-bounded", Boundless, "bounded_loads"),
+        (hot_sections.EXPERIMENT, "sections", Idle, "hot_sections"),
+        (hot_sections.EXPERIMENT, "sections", Backwards, "hot_sections"),
     ],
 )
 def test_a_broken_scheme_misses_the_bar(
@@ -169,7 +169,7 @@ def test_tokens_that_are_placed_evenly_would_not_be_dynamos_strategy_one(monkeyp
         return strategies.by_shared_parts(nodes, nodes * tokens * 10, rng)
 
     monkeypatch.setattr(strategies, "by_token", even)
-    assert tables(strategies.experiment())["strategies"].passed is False
+    assert tables(strategies.EXPERIMENT)["strategies"].passed is False
 
 
 def test_a_ring_without_its_long_fingers_misses_the_bars(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +235,7 @@ def test_a_printed_figure_outside_of_the_draws_is_seen() -> None:
 
 def test_moving_hot_sections_helps_until_one_key_is_hotter_than_a_node() -> None:
     found = {row.values[:2]: dict(zip(table.headings, row.values, strict=True)) for table in
-             tables(hot_sections.experiment()).values() for row in table.rows}  # fmt: skip
+             tables(hot_sections.EXPERIMENT).values() for row in table.rows}  # fmt: skip
     mild, wild = found[0.8, 4096], found[1.2, 4096]
     assert mild["before"] > 1.5
     assert mild["after"] <= 1.055
@@ -347,7 +347,7 @@ class Remembering(ThreadPoolExecutor):
 def test_what_takes_times_runs_alone_and_last(tmp_path: Path) -> None:
     seen: list[str] = []
     with Remembering() as pool:
-        experiments = [speed.experiment(("mod", "ring")), movement.experiment()]
+        experiments = [speed.experiment(("mod", "ring")), movement.EXPERIMENT]
         reports = run_all(experiments, "quick", 1, tmp_path, pool, lambda label, done, of: seen.append(label))
     assert set(pool.names) == {"chord.lab.experiments.movement"}
     assert list(dict.fromkeys(label.partition(":")[0] for label in seen)) == ["movement", "speed"]
@@ -375,7 +375,7 @@ def test_the_page_says_what_was_found_and_how(tmp_path: Path) -> None:
 
 def test_a_bar_that_is_missed_is_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SCHEMES, "mod", HonestMod)
-    reports = run_all([movement.experiment()], "quick", 1, tmp_path)
+    reports = run_all([movement.EXPERIMENT], "quick", 1, tmp_path)
     assert "**A bar is missed: What growing costs.**" in write_page(reports, 1, "lab movement", tmp_path).read_text()
 
 

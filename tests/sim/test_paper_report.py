@@ -12,13 +12,12 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import pytest
 from live import HANG_S
 
 from chord.lab.harness.experiment import (
-    SCALES,
     Column,
     Experiment,
     Result,
@@ -113,7 +112,7 @@ def test_a_cell_that_fails_ends_the_run() -> None:
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_has_a_plan_for_every_scale(name: str) -> None:
-    sizes = [len(EXPERIMENTS[name].plan(scale, 1)) for scale in SCALES]
+    sizes = [len(EXPERIMENTS[name].plan(scale, 1)) for scale in get_args(Scale)]
     assert sizes[0] > 0
     assert sizes == sorted(sizes), "more time, no fewer cells"
     assert EXPERIMENTS[name].name == name
@@ -181,7 +180,7 @@ def test_columns_without_a_value_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("module", [path_length, load_balance, failures])
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("scale", get_args(Scale))
 def test_model_stands_beside_each_published_ring(module: Any, scale: Scale) -> None:
     plan = module.experiment().plan(scale, 1)
     real = {setting[:2] if module is not failures else setting.share for setting in plan if not setting.is_model}

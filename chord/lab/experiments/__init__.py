@@ -48,22 +48,22 @@ def of_compare(
 
 def of_vnodes(nodes: int = vnodes.NODES) -> list[AnyExperiment]:
     """Return the experiments on vnodes, on rings of `nodes` nodes."""
-    return [vnodes.experiment(nodes), golubtsov.experiment(), bounds.experiment()]
+    return [vnodes.experiment(nodes), golubtsov.EXPERIMENT, bounds.EXPERIMENT]
 
 
 def of_movement() -> list[AnyExperiment]:
     """Return the experiments on growth, and on moving hot sections."""
-    return [movement.experiment(), hot_sections.experiment()]
+    return [movement.EXPERIMENT, hot_sections.EXPERIMENT]
 
 
 def of_jump() -> list[AnyExperiment]:
     """Return the experiment on jump."""
-    return [jump.experiment()]
+    return [jump.EXPERIMENT]
 
 
 def of_strategies() -> list[AnyExperiment]:
     """Return the experiment on Dynamo's strategies."""
-    return [strategies.experiment()]
+    return [strategies.EXPERIMENT]
 
 
 def of_ring(nodes: int = routes.NODES) -> list[AnyExperiment]:

@@ -218,15 +218,13 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     right.set_ylim(bottom=-0.004)
 
 
-def experiment() -> Experiment[Setting, Cell]:
-    """Return the experiment on multi-probe and bounded loads."""
-    return Experiment(
-        name="bounds",
-        title="Evening out a ring: probes and bounded loads",
-        source="Appleton and O'Reilly 2015 (multi-probe); Mirrokni, Thorup, Zadimoghaddam 2018 (bounded loads)",
-        plan=plan,
-        measure=measure,
-        tables=tables,
-        pictures={"bounds": draw},
-        command="lab vnodes",
-    )
+EXPERIMENT = Experiment(
+    name="bounds",
+    title="Evening out a ring: probes and bounded loads",
+    source="Appleton and O'Reilly 2015 (multi-probe); Mirrokni, Thorup, Zadimoghaddam 2018 (bounded loads)",
+    plan=plan,
+    measure=measure,
+    tables=tables,
+    pictures={"bounds": draw},
+    command="lab vnodes",
+)

@@ -278,15 +278,13 @@ def draw(result: Result[Cell], figure: Figure) -> None:
             )  # fmt: skip
 
 
-def experiment() -> Experiment[Setting, Cell]:
-    """Return the experiment on draws of node names."""
-    return Experiment(
-        name="draws",
-        title="Golubtsov's rings, drawn again and again",
-        source="Golubtsov 2024, «Алгоритмы шардинга (разделения) данных»: rings of 1, 100 and 1000 points a node",
-        plan=plan,
-        measure=measure,
-        tables=tables,
-        pictures={"draws": draw},
-        command="lab vnodes",
-    )
+EXPERIMENT = Experiment(
+    name="draws",
+    title="Golubtsov's rings, drawn again and again",
+    source="Golubtsov 2024, «Алгоритмы шардинга (разделения) данных»: rings of 1, 100 and 1000 points a node",
+    plan=plan,
+    measure=measure,
+    tables=tables,
+    pictures={"draws": draw},
+    command="lab vnodes",
+)

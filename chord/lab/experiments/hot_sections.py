@@ -191,15 +191,13 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     )
 
 
-def experiment() -> Experiment[Setting, Cell]:
-    """Return the experiment on fixed sections under skewed requests."""
-    return Experiment(
-        name="hot_sections",
-        title="Hot sections moved",
-        source="Kokorin, «Шардирование»: a central map can move a hot section to another node; no figures",
-        plan=plan,
-        measure=measure,
-        tables=tables,
-        pictures={"hot_sections": draw},
-        command="lab movement",
-    )
+EXPERIMENT = Experiment(
+    name="hot_sections",
+    title="Hot sections moved",
+    source="Kokorin, «Шардирование»: a central map can move a hot section to another node; no figures",
+    plan=plan,
+    measure=measure,
+    tables=tables,
+    pictures={"hot_sections": draw},
+    command="lab movement",
+)

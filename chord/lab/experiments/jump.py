@@ -234,15 +234,13 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     dress(right, "buckets n", "buckets that a look-up visits")
 
 
-def experiment() -> Experiment[Setting, Cell]:
-    """Return the experiment on jump."""
-    return Experiment(
-        name="jump",
-        title="Jump consistent hash",
-        source="Lamping and Veach 2014; proofs: exam notes «Распределенные системы», ticket 21; an anonymous article",
-        plan=plan,
-        measure=measure,
-        tables=tables,
-        pictures={"jump": draw},
-        command="lab jump",
-    )
+EXPERIMENT = Experiment(
+    name="jump",
+    title="Jump consistent hash",
+    source="Lamping and Veach 2014; proofs: exam notes «Распределенные системы», ticket 21; an anonymous article",
+    plan=plan,
+    measure=measure,
+    tables=tables,
+    pictures={"jump": draw},
+    command="lab jump",
+)

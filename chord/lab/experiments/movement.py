@@ -147,15 +147,13 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     dress(axes, "nodes", "data moved since the beginning, times all of it", is_from_zero=False)
 
 
-def experiment() -> Experiment[Setting, Cell]:
-    """Return the experiment on growth."""
-    return Experiment(
-        name="movement",
-        title="What growing costs",
-        source="Golubtsov 2024: 20 to 21 nodes by the remainder moves about 95 %; Karger et al. 1997 for the least",
-        plan=plan,
-        measure=measure,
-        tables=tables,
-        pictures={"movement": draw},
-        command="lab movement",
-    )
+EXPERIMENT = Experiment(
+    name="movement",
+    title="What growing costs",
+    source="Golubtsov 2024: 20 to 21 nodes by the remainder moves about 95 %; Karger et al. 1997 for the least",
+    plan=plan,
+    measure=measure,
+    tables=tables,
+    pictures={"movement": draw},
+    command="lab movement",
+)

@@ -291,15 +291,13 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     axes.legend(frameon=False, fontsize=9, loc="lower right", title="mean; band: nine of ten layouts", title_fontsize=9)
 
 
-def experiment() -> Experiment[Setting, Cell]:
-    """Return the experiment on partition strategies."""
-    return Experiment(
-        name="strategies",
-        title="Dynamo's partition strategies",
-        source="DeCandia et al. 2007 (SOSP), section 6.2 and Fig. 8: 30 nodes, 3 copies",
-        plan=plan,
-        measure=measure,
-        tables=tables,
-        pictures={"strategies": draw},
-        command="lab strategies",
-    )
+EXPERIMENT = Experiment(
+    name="strategies",
+    title="Dynamo's partition strategies",
+    source="DeCandia et al. 2007 (SOSP), section 6.2 and Fig. 8: 30 nodes, 3 copies",
+    plan=plan,
+    measure=measure,
+    tables=tables,
+    pictures={"strategies": draw},
+    command="lab strategies",
+)

@@ -142,9 +142,7 @@ def _fit(line: Line) -> Table:
     # With few vnodes of few nodes, n v + 1 differs from n v and the law bends slightly: 0.01 is allowed for that.
     slack = 0.01 + errors_allowed(len(VNODES) - 1, SIGMAS) * line.error
     row = Row((line.slope, line.error, -0.5), abs(line.slope + 0.5) <= slack)
-    return Table(
-        "vnodes_slope", "The slope on log-log paper", columns, (row,), "-1/2 within 0.01 and 4 sigmas"
-    )
+    return Table("vnodes_slope", "The slope on log-log paper", columns, (row,), "-1/2 within 0.01 and 4 sigmas")
 
 
 def _heirs(result: Result[Cell]) -> Table:

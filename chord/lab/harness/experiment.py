@@ -23,8 +23,6 @@ Scale: TypeAlias = Literal["quick", "standard", "full"]
 rest on.
 """
 
-SCALES: tuple[Scale, ...] = ("quick", "standard", "full")
-
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Callback for the progress of a run.
 

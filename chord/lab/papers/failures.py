@@ -127,9 +127,7 @@ def plan(nodes: int | None, scale: Scale, seed: int) -> list[Setting]:
         seed: the source of all random choices.
     """
     rings, lookups = {"quick": (1, 200), "standard": (4, 500), "full": (40, 250)}[scale]
-    real = [
-        Setting(share, ring, NODES, lookups, seed) for share in PUBLISHED_BY_SHARE for ring in range(rings)
-    ]
+    real = [Setting(share, ring, NODES, lookups, seed) for share in PUBLISHED_BY_SHARE for ring in range(rings)]
     rings, lookups = (8, MODEL_LOOKUPS // 20) if scale == "quick" else (MODEL_RINGS, MODEL_LOOKUPS)
     shapes = [(NODES, rings), (nodes, LARGE_RINGS)] if nodes not in (None, NODES) else [(NODES, rings)]
     models = [
@@ -317,9 +315,9 @@ def tables(result: Result[Cell]) -> list[Table]:
         "does not answer a lookup if a whole list is dead.",
     )
     bar = (
-        "at 1,000 nodes mean path within 5 % and mean timeouts within 20 % of the published, and timeouts of the model "
-        "on the route within 5 % of the estimate; the model has 3 standard errors more. No owner is wrong at any size, "
-        "and the real node answers every lookup"
+        "at 1,000 nodes mean path within 5 % and mean timeouts within 20 % of the published. Timeouts of the model on "
+        "the route are within 5 % of the estimate. The model has 3 standard errors more. No owner is wrong at any "
+        "size, and the real node answers every lookup"
     )
     table = Table("failures", "Simultaneous failures", tuple(columns), tuple(rows), bar, notes)
     return [table.without_empty_columns()]

@@ -201,16 +201,16 @@ def _means(result: Result[Cell]) -> Table:
             values += [mean, error, differs, cell.mode, low, high, cell.setting.lookups]
         rows.append(Row(tuple(values), all_passed(is_met(cell, result.scale) for cell in cells if cell)))
     bar = (
-        f"real node: within {WITHIN:.0%} of the formula; model with fingers only: within {MODEL_WITHIN:g} hops from "
-        f"{MODEL_NODES_MIN:,} nodes on; the published mode of {PUBLISHED_MODE} at {PUBLISHED_NODES:,} nodes"
+        f"real node within {WITHIN:.0%} of the formula; model with fingers only within {MODEL_WITHIN:g} hops from "
+        f"{MODEL_NODES_MIN:,} nodes on. The published mode is {PUBLISHED_MODE} at {PUBLISHED_NODES:,} nodes"
     )
     if result.scale == "quick":
-        bar += f"; {MODEL_SIGMAS:g} standard errors of the model are allowed in addition"
+        bar += f". {MODEL_SIGMAS:g} standard errors of the model are allowed in addition"
     notes = (
         "Path length: nodes that forward, from the start to the key's predecessor; one hop more leads to the owner. "
         "A node that owns the key itself answers at once, with a path of 0 hops.",
-        "The formula for fingers only: ½ log2 N - 0.13. With a list of r: ½ log2 N - ½ log2 r + 1, for lists that are "
-        f"a small part of the ring: N ≥ {NODES_PER_ENTRY_MIN} r.",
+        "The formula is ½ log2 N - 0.13 with fingers only, and ½ log2 N - ½ log2 r + 1 with a list. It holds if the "
+        f"list is a small part of the ring: N ≥ {NODES_PER_ENTRY_MIN} r.",
     )
     title = "Path length against the number of nodes"
     return Table("path_length", title, tuple(columns), tuple(rows), bar, notes).without_empty_columns()
@@ -295,7 +295,8 @@ def draw(result: Result[Cell], figure: Figure) -> None:
         figure,
         f"A lookup among {nodes:,} nodes takes {mean:.2f} hops by fingers alone, "
         f"½ log2 N − {math.log2(nodes) / 2 - mean:.2f}; doubling a ring costs half a hop"
-        + "; a successor list saves the last ones" * bool(by_list[LISTS[-1]]),
+        + "; a successor list saves the last ones"
+        * bool(by_list[LISTS[-1]]),
     )
     left, right = figure.subplots(1, 2)
     for r, cells in by_list.items():
