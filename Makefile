@@ -57,7 +57,7 @@ cluster: venv  ## the lab's tests on Dask's local cluster; installs Dask into .v
 
 soak: venv  ## processes killed 300 times under load; ten lives of a hundred thousand writes; twenty thousand short lives; hours
 	@mkdir -p out
-	@$(RUN)/python tests/real/soak.py --directory out
+	@$(RUN)/python -m tests.real.soak --directory out
 	@$(RUN)/chord sim run --seeds 1-10 --nodes 12 --successors 4 --replicas 3 --fidelity messages --faults $(LONG) \
 		--clients 32 --client-pause 0.1 --reads 0.15 --pause 0.3 --membership 1000 --writes 100000 --shares
 	@$(RUN)/chord sim run --seeds 0-19999

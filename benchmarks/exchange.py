@@ -18,7 +18,7 @@ from benchmarks.bars import Rows, bar, positive, run_parts
 from chord.config import Limits
 from chord.ids import Arc, Point
 from chord.store.storage import Batch
-from tests.replicas import Wire, pair
+from tests.support.replica_pair import Wire, pair
 
 TOP = Point((1 << 160) - 1)
 ARCS = {"all": Arc(TOP, TOP), "cut": Arc(Point(1 << 150), Point((1 << 150) - 1))}

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
-from live import HANG_S
-from ports import Ports
+
+from tests.support.ports import Ports
+from tests.support.real_rings import HANG_S
 
 # No deadlines: a loaded machine is slow, not wrong.
 settings.register_profile("chord", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=40)
@@ -43,8 +44,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 if TYPE_CHECKING:
-    from cli_ring import CannedRing, Ended, Run
-    from skipping import Skipping
+    from tests.support.cli import CannedRing, Ended, Run
+    from tests.support.clocks import Skipping
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def ports() -> Iterator[Ports]:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Skipping:
     """A clock that a silent `FakeNode` moves past every deadline; for Trio as well."""
-    from skipping import skipping
+    from tests.support.clocks import skipping
 
     return skipping(monkeypatch)
 
@@ -74,7 +75,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def canned() -> Iterator[CannedRing]:
     """The canned ring."""
-    from cli_ring import CannedRing
+    from tests.support.cli import CannedRing
 
     ring = CannedRing()
     yield ring
@@ -84,10 +85,9 @@ def canned() -> Iterator[CannedRing]:
 @pytest.fixture
 def run(canned: CannedRing, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run a command line in this process, pointed at the canned ring."""
-    from cli_ring import Ended
-
     from chord import cli
     from chord.client import operations
+    from tests.support.cli import Ended
 
     monkeypatch.setenv("CHORD_NODE", canned.entry)
     monkeypatch.setenv("CHORD_TIMEOUT", str(HANG_S))

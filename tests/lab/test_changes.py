@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kinds import those_that
-from movement import snapshot
 
 from chord.lab import hashing
 from chord.lab.experiments.common import room
@@ -16,6 +14,8 @@ from chord.lab.schemes.jump import Jump
 from chord.lab.schemes.maglev import Maglev
 from chord.lab.schemes.ring import Ring
 from chord.lab.schemes.trie import BitTrie
+from tests.lab.kinds import those_that
+from tests.lab.movement import snapshot
 
 NAMES = [f"10.0.0.{number}:9000" for number in range(16)]
 WEIGHTED = those_that(lambda scheme: scheme.has_weights)

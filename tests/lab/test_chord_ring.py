@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from references import chord as ring_of_160_bits
 
 from chord import testing
 from chord.lab.hashing import SHA1, XXH3, number_keys
@@ -14,6 +13,7 @@ from chord.lab.placement import Placement
 from chord.lab.schemes import SCHEMES
 from chord.lab.schemes.chord_ring import ChordRing
 from chord.lab.schemes.ring import Ring
+from tests.lab.references import chord as ring_of_160_bits
 
 KEYS = number_keys(300, "user:")
 ADDRESSES = [f"10.0.{number}.1:9000" for number in range(12)]

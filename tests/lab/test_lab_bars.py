@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from live import ROOT
 from matplotlib.figure import Figure
 
 from chord.lab.experiments import (
@@ -35,6 +34,7 @@ from chord.lab.schemes import SCHEMES
 from chord.lab.schemes.mod import Mod
 from chord.lab.schemes.ring_bounded import BoundedRing
 from chord.sim.pool import processes
+from tests.support.real_rings import ROOT
 
 pytestmark = pytest.mark.slow
 

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from references import Doubling, maglev_table
-from statistics_of import chi_square, off
 
 from chord.lab import hashing
 from chord.lab.hashing import SPAN
@@ -28,6 +26,8 @@ from chord.lab.schemes.sections import Sections
 from chord.lab.schemes.sections_two_level import TwoLevelSections
 from chord.lab.schemes.static import StaticMap, equal_starts
 from chord.lab.schemes.trie import BitTrie
+from tests.lab.references import Doubling, maglev_table
+from tests.lab.statistics_of import chi_square, off
 
 MANY = hashing.random_hashes(np.random.Generator(np.random.PCG64(5)), 200_000)
 SIGMAS = 4.5

@@ -12,10 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kinds import those_that
-from live import HANG_S
-from movement import snapshot
-from statistics_of import chi_square, off
 
 from chord.errors import DefiniteError
 from chord.lab import hashing
@@ -26,6 +22,10 @@ from chord.lab.schemes.jump import Jump
 from chord.lab.schemes.mod import Mod
 from chord.lab.schemes.rendezvous import Rendezvous
 from chord.lab.schemes.ring import Ring
+from tests.lab.kinds import those_that
+from tests.lab.movement import snapshot
+from tests.lab.statistics_of import chi_square, off
+from tests.support.real_rings import HANG_S
 
 NAMES = [f"10.0.0.{number}:9000" for number in range(16)]
 WEIGHTED = those_that(lambda scheme: scheme.has_weights)

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from references import bounded, clockwise, points, ring_replicas
-from statistics_of import off
 
 from chord.ids import Arc, Point
 from chord.lab import hashing
@@ -21,6 +19,8 @@ from chord.lab.schemes.rendezvous_weighted import WeightedRendezvous
 from chord.lab.schemes.ring import Ring
 from chord.lab.schemes.ring_bounded import BoundedRing
 from chord.lab.schemes.ring_tree import PointTree, TreeRing
+from tests.lab.references import bounded, clockwise, points, ring_replicas
+from tests.lab.statistics_of import off
 
 MANY = hashing.random_hashes(np.random.Generator(np.random.PCG64(9)), 100_000)
 SIGMAS = 4.5

@@ -11,12 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-import references
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kinds import those_that
-from movement import moved_between_old_nodes, snapshot
-from references import Reference
 
 from chord.lab.hashing import SPAN, Hashes, mix
 from chord.lab.placement import Numbers, Placement, UnsupportedChange
@@ -39,6 +35,10 @@ from chord.lab.schemes.ring_tree import TreeRing
 from chord.lab.schemes.sections import Sections
 from chord.lab.schemes.sections_two_level import TwoLevelSections
 from chord.lab.schemes.trie import BitTrie
+from tests.lab import references
+from tests.lab.kinds import those_that
+from tests.lab.movement import moved_between_old_nodes, snapshot
+from tests.lab.references import Reference
 
 Build = Callable[..., Placement]
 

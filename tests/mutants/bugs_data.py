@@ -21,7 +21,7 @@ MUTANTS = (
     Mutant(
         "one node counted twice",
         "a write is acknowledged although one node has it",
-        (Edit(Writing._count, "return sum(", "return 1 + sum("),),
+        (Edit(Writing._count, "return len(", "return 1 + len("),),
         scenes.comings_and_goings,
         4,
         ("ledger: acknowledged",),

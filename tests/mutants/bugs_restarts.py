@@ -53,7 +53,7 @@ MUTANTS = (
     Mutant(
         "acknowledged before a replica's fsync",
         "a write that was acknowledged as on several disks is on one",
-        (Edit(Replica._when_durable, "if self._host.storage.stage(Batch()) else self._wait(reply)", ""),),
+        (Edit(Replica.on_store_copies, "if is_durable else", "if True else"),),
         comings_and_goings,
         4,
         ("ledger: acknowledged",),

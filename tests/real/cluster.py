@@ -9,13 +9,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from machines import SmallDisk, WrongClock, forget_clock
-from processes import HANG_S, HEALED_S, PROGRAM, Peer, Peers, ideal
-
 import chord as library
 from chord.ids import Circle
 from chord.store.sqlite_file import FILE_NAME
 from chord.wire.messages import Description
+from tests.real.machines import SmallDisk, WrongClock, forget_clock
+from tests.real.processes import HANG_S, HEALED_S, PROGRAM, Peer, Peers, ideal
 
 REPLICAS = 3
 CIRCLE = Circle(160)

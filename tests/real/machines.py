@@ -69,7 +69,7 @@ class SmallDisk:
 
     def run(self, function: Callable[[Path], T], argument: Path) -> T:
         """Call a function of a module of this directory in a process that sees the disk, and return its result."""
-        program = (*self.program, sys.executable, "-c", CALL, str(Path(__file__).parent))
+        program = (*self.program, sys.executable, "-c", CALL, str(Path(__file__).parents[2]))
         call = pickle.dumps((function, argument))
         return pickle.loads(subprocess.run(program, input=call, stdout=subprocess.PIPE, check=True).stdout)
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from tests.ports import Ports
 from tests.real.machines import forget_clock
+from tests.support.ports import Ports
 
 ROOT = Path(__file__).resolve().parents[2]
-HANG_S = 600.0  # as in tests/live.py; benchmarks use this file, and need nothing else of the tests
+HANG_S = 600.0  # as in tests/support/real_rings.py; benchmarks use this file, and need nothing else of the tests
 HEALED_S = 120.0  # a ring that is not whole by then has a bug; healing takes seconds
 PROGRAM = (sys.executable, "-m", "chord")
 ENVIRONMENT = {

@@ -1,6 +1,6 @@
 """A ring of real processes under load whose peers are killed and stopped, whose disks fail and whose clocks are wrong.
 
-    python tests/real/soak.py [--kills 300] [--writes 100000] [--peers 16] [--scenes NAME,...] [--directory DIR]
+    python -m tests.real.soak [--kills 300] [--writes 100000] [--peers 16] [--scenes NAME,...] [--directory DIR]
 
 Every scene begins with a ring at rest and ends with one. Then each key is read and compared with the ledger of its
 writes: nothing acknowledged is lost, and nothing deleted is back. Each database is compared with the others: every
@@ -25,15 +25,14 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
-from cluster import Cluster, uneven
-from load import Ledger, Load, audit, delete_all, put_all, read_all
-from machines import RIGHT, SmallDisk, WrongClock, faketime
-from processes import HEALED_S, Peers, eventually, stopped
-
 import chord
 from chord.errors import ChordError
 from chord.store.identity import FILE_NAME as IDENTITY_FILE
 from chord.store.sqlite_file import FILE_NAME
+from tests.real.cluster import Cluster, uneven
+from tests.real.load import Ledger, Load, audit, delete_all, put_all, read_all
+from tests.real.machines import RIGHT, SmallDisk, WrongClock, faketime
+from tests.real.processes import HEALED_S, Peers, eventually, stopped
 
 PERIOD_S = 2.0
 DOWN_S = 1.5

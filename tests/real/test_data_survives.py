@@ -13,12 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import soak
-from cluster import Cluster, uneven
-from load import Ledger, Load, may_be_gone
-from machines import faketime
-from processes import HANG_S, Peers, eventually, stopped
-from soak import (
+
+import chord as library
+from chord.errors import NotFound, OwnerDown, QuorumFailed
+from chord.store.sqlite_file import FILE_NAME
+from tests.real import soak
+from tests.real.cluster import Cluster, uneven
+from tests.real.load import Ledger, Load, may_be_gone
+from tests.real.machines import faketime
+from tests.real.processes import HANG_S, Peers, eventually, stopped
+from tests.real.soak import (
     NO_FAKETIME,
     TIMING,
     scene_all_at_once,
@@ -35,10 +39,6 @@ from soak import (
     scene_wrong_clocks,
     until_reaped,
 )
-
-import chord as library
-from chord.errors import NotFound, OwnerDown, QuorumFailed
-from chord.store.sqlite_file import FILE_NAME
 
 KILLS = 30
 KEYS = 1000

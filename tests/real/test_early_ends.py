@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
-from processes import HANG_S, Peer, Peers, chord, chord_json, ideal
 
 import chord as library
+from tests.real.processes import HANG_S, Peer, Peers, chord, chord_json, ideal
 
 pytestmark = pytest.mark.slow
 

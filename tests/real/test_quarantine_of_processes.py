@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from processes import HANG_S, Peer, Peers, chord_json, eventually, ideal
-from test_records_that_last import reaped
 
 import chord as library
 from chord.errors import NotFound
+from tests.real.processes import HANG_S, Peer, Peers, chord_json, eventually, ideal
+from tests.real.test_records_that_last import reaped
 
 pytestmark = pytest.mark.slow
 

@@ -12,11 +12,11 @@ from bisect import bisect_left
 from pathlib import Path
 
 import pytest
-from ports import Ports
-from processes import HANG_S, Peers, chord, chord_json, eventually, ideal
 
 import chord as library
 from chord.errors import NotFound
+from tests.real.processes import HANG_S, Peers, chord, chord_json, eventually, ideal
+from tests.support.ports import Ports
 
 pytestmark = pytest.mark.slow
 

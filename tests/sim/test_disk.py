@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
-from worlds import virtual
 
 from chord.errors import ConfigError, RemoteFailure, WritesRefused
 from chord.ids import Arc, Circle, Point
@@ -20,6 +19,7 @@ from chord.sim.stores import DiskIdentity, SimulatedStorage, left_on
 from chord.store.database import Row
 from chord.store.storage import Batch
 from chord.wire.messages import ActorClock, Record, Version
+from tests.support.rings import virtual
 
 CIRCLE = Circle(160)
 WHOLE = Arc(Point(0), Point(0))

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 import trio
-from worlds import get, grown, only, patiently, put, virtual
 
 from chord.cli.serve import WHY_EMPTY
 from chord.config import PRESETS, Limits, RingConstants
@@ -19,6 +18,7 @@ from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
 from chord.store.identity import Kept
 from chord.store.storage import Batch
+from tests.support.rings import get, grown, only, patiently, put, virtual
 
 DAY_S = 86_400.0
 KEYS = [b"key-%d" % number for number in range(40)]

@@ -6,7 +6,6 @@ import random
 
 import pytest
 import trio
-from worlds import virtual
 
 from chord.errors import DuplicateId
 from chord.sim.cluster import Cluster, cluster
@@ -16,6 +15,7 @@ from chord.sim.messages import MessageNetwork
 from chord.sim.plan import THEMES, draw
 from chord.testing.runner import stop_tasks, wake_tasks
 from chord.wire.messages import Get, Ping, Pong, Values
+from tests.support.rings import virtual
 
 
 async def three(ring: Cluster) -> None:

@@ -11,7 +11,6 @@ from unittest import mock
 import msgspec
 import pytest
 import trio
-from worlds import only, virtual
 
 from chord import testing
 from chord.client.results import Stored
@@ -32,6 +31,7 @@ from chord.testing.rings import MemoryRing
 from chord.verify.history.format import read
 from chord.verify.invariants import Member, Snapshot, exact_successors
 from chord.wire.messages import ActorClock, Contact, Record, Version
+from tests.support.rings import only, virtual
 
 # -- lives ----------------------------------------------------------------------------------------
 

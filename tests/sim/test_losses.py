@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pytest
 import trio
-from worlds import only
 
 from chord import testing
 from chord.config import RingConstants
@@ -22,6 +21,7 @@ from chord.store.reap_log import Grave
 from chord.store.storage import Batch
 from chord.testing.rings import MemoryRing
 from chord.wire.messages import ActorClock, Record, Version
+from tests.support.rings import only
 
 KEY = b"k"
 

@@ -7,7 +7,6 @@ import math
 
 import pytest
 import trio
-from worlds import get, only, put
 
 from chord import testing
 from chord.config import RingConstants
@@ -16,6 +15,7 @@ from chord.events import Event
 from chord.sim.cluster import cluster
 from chord.sim.messages import MessageNetwork
 from chord.wire.messages import Contact, Ping, Pong
+from tests.support.rings import get, only, put
 
 
 @pytest.mark.slow

@@ -8,7 +8,6 @@ from typing import TypeAlias
 
 import pytest
 import trio
-from worlds import in_order, only, virtual
 
 from chord.config import RingConstants
 from chord.events import Event, NodeStateChanged, PeerChanged
@@ -24,6 +23,7 @@ from chord.sim.story import Story
 from chord.sim.watch import Watch
 from chord.store.storage import Batch
 from chord.wire.messages import ActorClock, Record, Version
+from tests.support.rings import in_order, only, virtual
 
 NODES = 10
 PLAN = draw(1, nodes=NODES, successors=3, fidelity="messages", faults=("silent", "blackout"))

@@ -7,7 +7,6 @@ from functools import partial
 
 import pytest
 import trio
-from worlds import get, only, owner, patiently, put, virtual
 
 from chord.errors import ChordError, WritesRefused
 from chord.ids import Arc, Point
@@ -17,6 +16,7 @@ from chord.sim.cluster import cluster
 from chord.sim.disk import flash
 from chord.store.storage import Batch
 from chord.wire.messages import Put, Record
+from tests.support.rings import get, only, owner, patiently, put, virtual
 
 WHOLE = Arc(Point(0), Point(0))
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
 import pytest
-from live import HANG_S
 
 from chord.lab.harness.experiment import (
     Column,
@@ -38,6 +37,7 @@ from chord.lab.harness.statistics import (
 )
 from chord.lab.papers import EXPERIMENTS, failures, load_balance, path_length
 from chord.sim.pool import processes
+from tests.support.real_rings import HANG_S
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 import trio
-from worlds import get, patiently, put, virtual
 
 from chord.config import RingConstants
 from chord.errors import ChordError, ConfigError, NotFound
@@ -17,6 +16,7 @@ from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
 from chord.sim.stores import DiskIdentity
 from chord.store.identity import Kept, KeptVnode
+from tests.support.rings import get, patiently, put, virtual
 
 pytestmark = pytest.mark.slow
 

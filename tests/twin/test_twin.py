@@ -12,12 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from live import HANG_S
 
 from chord.sim.disk import Disk
 from chord.sim.image import Change
 from chord.sim.stores import SimulatedStorage
 from chord.store.group_commit import Group
+from tests.support.real_rings import HANG_S
 
 from .histories import ENDS
 from .sides import on_the_twin

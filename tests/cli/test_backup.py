@@ -1,0 +1,294 @@
+"""Backup and restore: whole or refused, merged by version, and again without harm."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chord.cli.backup_file import Damaged, Header, Writer, records, verify
+from chord.errors import ChordError, QuorumFailed
+from chord.ids import Point
+from chord.store import versions
+from chord.wire.messages import ActorClock, Contact, Merge, Record, Scan, ScanPage, Version
+from tests.support.cli import CannedRing, Run
+from tests.support.fake_node import Heard
+from tests.support.ports import Ports
+
+HEADER = Header("00" * 16, "chord", 8, 3, "2026-01-01T00:00:00+00:00")
+RECORDS = [
+    Record(b"\xff\x00", (ActorClock(b"A" * 16, 3, (Version(b"new\n", b"1" * 16, 7), Version(b"", b"2" * 16, 6, 9))),)),
+    Record(b"gone", (ActorClock(b"B" * 16, 1, (Version(None, b"3" * 16, 1),)), ActorClock(b"C" * 16, 2, ()))),
+]
+
+
+def written(*found: Record, is_complete: bool = True) -> bytes:
+    """A backup of these records."""
+    file = io.BytesIO()
+    writer = Writer(file, HEADER)
+    for record in found:
+        writer.add(record)
+    writer.finish(is_complete=is_complete)
+    return file.getvalue()
+
+
+# -- the form of the file -----------------------------------------------------------------------------
+
+
+def test_records_survive_with_their_clocks() -> None:
+    assert all(not versions.check(record) for record in RECORDS)
+    file = io.BytesIO(written(*RECORDS))
+    backup = verify(file)
+    assert (backup.header, backup.trailer.records, backup.trailer.complete) == (HEADER, 2, True)
+    file.seek(0)
+    assert list(records(file)) == RECORDS
+
+
+def test_a_backup_describes_itself_and_is_lines_of_json() -> None:
+    first, *between, last = [json.loads(line) for line in written(*RECORDS).splitlines()]
+    assert (first["format"], first["version"], first["bits"], first["ring"]) == ("chord-backup", 1, 8, "00" * 16)
+    assert first["record"][0] == "key"
+    assert [len(line) for line in between] == [4, 4]
+    assert (last["records"], len(last["blake2b"])) == (2, 64)
+
+
+@given(st.integers(0, len(written(*RECORDS)) - 1), st.integers(1, 255))
+def test_every_changed_byte_is_noticed(at: int, flip: int) -> None:
+    content = bytearray(written(*RECORDS))
+    content[at] ^= flip
+    with pytest.raises(Damaged):
+        verify(io.BytesIO(bytes(content)))
+
+
+@given(st.integers(0, len(written(*RECORDS)) - 1))
+def test_every_cut_is_noticed(length: int) -> None:
+    with pytest.raises(Damaged):
+        verify(io.BytesIO(written(*RECORDS)[:length]))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "it is empty"),
+        (b"key\tvalue\n", "does not begin like a backup"),
+        (b'{"format": "another"}\n', "does not begin like a backup"),
+        (written().replace(b'"version":1', b'"version":2'), "expected version 1"),
+        (written() + b"\n", "after its last line"),
+        (written() * 2, "after its last line"),
+        (written(*RECORDS).replace(b',3,[["', b',1,[["', 1), "record 1 is invalid: 2 values of 1 events"),
+        (b"\n".join(written(*RECORDS).splitlines()[:-1]) + b"\n", "cut short after 2 records"),
+        (b"\xff" * 1000, "does not begin like a backup"),
+    ],
+)
+def test_what_is_no_backup_is_refused_in_words(content: bytes, words: str) -> None:
+    with pytest.raises(Damaged, match=words):
+        verify(io.BytesIO(content))
+
+
+# -- the commands -------------------------------------------------------------------------------------
+
+
+def test_a_backup_is_restored_record_for_record(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+    canned.scanned.keys = [f"key{i}".encode() for i in range(300)]
+    file = tmp_path / "backup"
+    shape = run("backup", str(file), "--json").json("backup")
+    assert (shape["records"], shape["bytes"], shape["complete"]) == (300, file.stat().st_size, True)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600, "it holds everything the ring does"
+    assert os.listdir(tmp_path) == ["backup"], "nothing is left beside it"
+    assert run("restore", str(file), "--dry-run").out.startswith(f"{file} is complete: 300 records of 20")
+    assert canned.merged == []
+    shape = run("restore", str(file), "--json").json("restore")
+    assert (shape["merged"], shape["failed"]) == (300, 0)
+    assert sorted(record.key for record in canned.merged) == sorted(canned.scanned.keys)
+    assert all(record.clock[0].actor == b"A" * 16 for record in canned.merged), "with its clock, as it was"
+    assert run("restore", str(file), "--w", "2").out.startswith("merged 300 of 300 records in ")
+    assert {m.w for m in canned.nodes[10].requests(Merge)} == {0, 2}  # type: ignore[attr-defined]
+
+
+def backup_of(tmp_path: Path, *found: Record) -> str:
+    (tmp_path / "backup").write_bytes(written(*found))
+    return str(tmp_path / "backup")
+
+
+def test_restore_counts_what_was_deleted_since(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+    file = backup_of(tmp_path, *RECORDS)
+    canned.dead = {b"\xff\x00": 2}
+    ended = run("restore", file)
+    assert (ended.code, ended.out[:19]) == (0, "merged 2 of 2 recor")
+    assert "2 values were deleted or replaced since the backup, and not restored" in ended.err
+    assert "chord restore FILE --bring-back" in ended.err
+    shape = run("restore", file, "--json").json("restore")
+    assert (shape["dead"], shape["brought_back"], shape["quarantined"]) == (2, 0, 0)
+
+
+def test_restore_with_bring_back_says_what_came_back(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+    file = backup_of(tmp_path, *RECORDS)
+    canned.dead = {b"\xff\x00": 2}
+    ended = run("restore", file, "--bring-back")
+    assert (ended.code, "settle" in ended.err) == (0, False)
+    assert ended.out.splitlines()[1] == "brought back 2 values that had been deleted or replaced"
+    canned.dead, canned.stays = {b"\xff\x00": 2}, 1
+    ended = run("restore", file, "--bring-back")
+    assert "1 value had no room beside the values of their keys" in ended.err
+    op_ids = [request.op_id for node in canned.nodes.values() for request in node.requests(Merge)]  # type: ignore[attr-defined]
+    assert (len(set(op_ids)), all(op_ids)) == (4, True), "each merge is an operation of its own"
+
+
+def test_restore_tells_of_what_is_in_quarantine(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+    file = backup_of(tmp_path, Record(b"k", (), b"", RECORDS[0].clock))
+    ended = run("restore", file)
+    assert "2 values of these keys in quarantine: see chord quarantine list" in ended.err
+    assert canned.merged[0].quarantine == RECORDS[0].clock
+    assert run("restore", file, "--json").json("restore")["quarantined"] == 2
+
+
+def test_backups_go_through_pipes(run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:
+    canned.scanned.keys = [b"a", b"b"]
+    ended = run("backup", "-")
+    assert (ended.code, len(ended.out.splitlines())) == (0, 4)
+    reading, writing = os.pipe()
+    os.write(writing, ended.out.encode())
+    os.close(writing)
+    stdin = os.dup(0)
+    os.dup2(reading, 0)
+    try:
+        assert run("restore", "-").out.startswith("merged 2 of 2")
+    finally:
+        os.dup2(stdin, 0)
+        os.close(stdin)
+        os.close(reading)
+
+
+def test_a_nodes_own_keys_only(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+    canned.scanned.keys = [f"key{i}".encode() for i in range(60)]
+    file = tmp_path / "backup"
+    count = run("backup", str(file), "--node-only", "--node", canned.addresses[80], "--json").json("backup")["records"]
+    circle = canned.scanned.circle
+    assert count == sum(42 < circle.hash(key) <= 80 for key in canned.scanned.keys) > 0
+    assert json.loads(file.read_bytes().splitlines()[0])["node"] == canned.addresses[80]
+
+
+@pytest.mark.parametrize("content", [written(*RECORDS)[:-1], written(*RECORDS)[:-200], b"nonsense", b""])
+def test_a_damaged_file_changes_nothing(run: Run, canned: CannedRing, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "backup").write_bytes(content)
+    ended = run("restore", str(tmp_path / "backup"))
+    assert (ended.code, canned.merged) == (2, [])
+    assert "is not a complete backup" in ended.err
+    assert "Nothing was changed" in ended.err
+    run("restore", str(tmp_path / "backup"), "--json").failure("damaged")
+
+
+def test_backup_into_a_pipe_writes_into_the_pipe(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+    canned.scanned.keys = [b"key"]
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    ended = run("backup", str(pipe))
+    assert ended.code == 0, ended.err
+    with open(reader, "rb") as source:
+        assert len(source.read().splitlines()) == 3, "the header, the record and the trailer"
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_backup_into_a_link_replaces_its_target(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+    canned.scanned.keys = [b"key"]
+    link, target = tmp_path / "link", tmp_path / "target"
+    link.symlink_to(target)
+    assert run("backup", str(link)).code == 0
+    assert (link.is_symlink(), target.stat().st_size > 0) == (True, True)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_an_interrupted_backup_leaves_the_old_one(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+    file = tmp_path / "backup"
+    file.write_bytes(b"the old one")
+    canned.scanned.keys = [f"key{i}".encode() for i in range(60)]
+    asked = {"n": 0}
+
+    def fails_halfway(point: int, heard: Heard) -> ChordError | None:
+        asked["n"] += isinstance(heard.request, Scan)
+        return QuorumFailed("1 of 2") if asked["n"] > 5 and isinstance(heard.request, Scan) else None
+
+    canned.override = fails_halfway
+    assert run("backup", str(file)).code == 6
+    assert (os.listdir(tmp_path), file.read_bytes()) == (["backup"], b"the old one")
+    assert run("backup", str(tmp_path / "no" / "such")).code == 2
+
+
+def test_what_could_not_be_read_is_said(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+    (tmp_path / "backup").write_bytes(written(*RECORDS, is_complete=False))
+    ended = run("restore", str(tmp_path / "backup"))
+    assert ended.code == 0
+    assert "some keys could not be read, and it lacks them or some of their values" in ended.err
+    assert "of another ring" in ended.err
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_restore_says_what_failed_and_may_be_done_again(
+    run: Run, canned: CannedRing, tmp_path: Path, ports: Ports
+) -> None:
+    def refuse(point: int, heard: Heard) -> ChordError | None:
+        is_gone = isinstance(heard.request, Merge) and heard.request.record.key == b"gone"
+        return QuorumFailed("1 of 2") if is_gone else None
+
+    canned.override = refuse
+    (tmp_path / "backup").write_bytes(written(*RECORDS))
+    ended = run("restore", str(tmp_path / "backup"))
+    assert (ended.code, [record.key for record in canned.merged]) == (6, [b"\xff\x00"])
+    assert "not known to be merged: 'gone': 1 of 2" in ended.err
+    assert "restore again; it does no harm" in ended.err
+    assert sys.stdin is not None
+    assert run("restore", str(tmp_path / "backup"), "--node", ports.address()).code == 4
+
+
+def test_where_silent_nodes_may_hold_more_a_backup_is_incomplete_and_a_scan_says_so(
+    run: Run, canned: CannedRing, tmp_path: Path
+) -> None:
+    """All that can be read is read first."""
+    canned.scanned.keys = [f"key{i}".encode() for i in range(60)]
+    canned.change = lambda point, node: msgspec.structs.replace(node, replicas=3)
+    silent = Contact(Point(42), canned.addresses[42])
+    answer = canned._answer
+
+    def scanned(point: int, heard: Heard) -> object:
+        reply = answer(point, heard.request)
+        return msgspec.structs.replace(reply, silent=(silent,)) if isinstance(reply, ScanPage) else None
+
+    canned.override = scanned  # type: ignore[assignment]
+    ended = run("scan")
+    assert (ended.code, len(ended.out.splitlines())) == (6, 60)
+    assert f"no answer from {silent.address}, which may hold more" in ended.err
+    file = tmp_path / "backup"
+    ended = run("backup", str(file), "--json")
+    assert (ended.code, json.loads(ended.out.splitlines()[0])["complete"]) == (6, False)
+    with file.open("rb") as source:
+        assert verify(source).trailer.complete is False
+
+
+@pytest.mark.parametrize("file", ["", ".", "/", "..", "HERE"])
+def test_a_directory_is_no_file_to_write(run: Run, tmp_path: Path, file: str) -> None:
+    ended = run("backup", str(tmp_path) if file == "HERE" else file)
+    assert ended.code == 2
+    assert "(it names no file)" in ended.err
+
+
+def test_what_is_nested_too_deep_is_no_backup(run: Run, tmp_path: Path) -> None:
+    for text in ('{"format": "chord-backup", "x": ' + "[" * 100_000, "[" * 100_000):
+        (tmp_path / "deep").write_text(text + "\n")
+        ended = run("restore", str(tmp_path / "deep"))
+        assert (ended.code, "is not a complete backup" in ended.err) == (2, True)
+
+
+def test_backup_into_a_circle_of_links_is_refused(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    ended = run("backup", str(tmp_path / "a"))
+    assert (ended.code, "too many levels of symbolic links" in ended.err.lower()) == (2, True), ended.err

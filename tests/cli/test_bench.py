@@ -1,0 +1,264 @@
+"""bench: what it measures and says, that it fails where it should, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import math
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+
+import chord
+from chord.cli.bench_run import IN_VAIN_MAX, TURNS, Bench, Measured, Operation, Plan, operations
+from chord.errors import ChordError, OwnerDown, QuorumFailed
+from chord.wire.messages import Get, Lookup, Ping, Put, PutMany, Written
+from tests.support.cli import CannedRing, Run
+from tests.support.fake_node import Answer, Heard
+from tests.support.real_rings import CHORD, HANG_S, environment, interruptible
+
+pytestmark = pytest.mark.slow
+
+LINES = 12
+SLOW_S = 0.03
+
+
+@pytest.fixture(autouse=True)
+def _three_copies(canned: CannedRing) -> None:
+    canned.change = lambda point, node: msgspec.structs.replace(node, replicas=3)
+
+
+def slow(*kinds: type) -> Any:
+    """Let a canned ring take long for these requests."""
+
+    def override(point: int, heard: Heard) -> Answer | ChordError | None:
+        if isinstance(heard.request, kinds) and heard.stream == "control":
+            time.sleep(SLOW_S)
+        return None
+
+    return override
+
+
+def test_bench_measures_everything_and_leaves_nothing(run: Run, canned: CannedRing) -> None:
+    ended = run("bench", "--ops", "40", "--json")
+    shape = ended.json("bench")
+    assert (ended.code, canned.values) == (0, {})
+    assert [(row["op"], row["quorum"], row["at_once"], row["ops"], row["errors"]) for row in shape["rows"]] == [
+        (op, quorum, at_once, 40, 0)
+        for op, quorum in (
+            ("ping", None), ("get", 1), ("get", 2), ("put, context", 2), ("put", 2), ("lookup", None),
+        )
+        for at_once in (1, 32)
+    ]  # fmt: skip
+    assert (shape["ops"], shape["seconds"], shape["left_behind"], shape["interrupted"]) == (40, None, 0, False)
+    assert shape["rows"][0]["round_trips"] == 1.0
+    bounds = {(row["op"], row["quorum"]): row["round_trips_max"] for row in shape["rows"] if row["at_once"] == 1}
+    assert bounds == {
+        ("ping", None): None, ("get", 1): 1.5, ("get", 2): 2.5, ("put, context", 2): 3.0, ("put", 2): None,
+        ("lookup", None): None,
+    }  # fmt: skip
+    assert all(row["round_trips"] is None for row in shape["rows"] if row["at_once"] == 32)
+
+
+def test_bench_prints_a_table_and_reads_with_the_quorum_it_was_told(run: Run, canned: CannedRing) -> None:
+    asked: set[tuple[type, int]] = set()
+
+    def override(point: int, heard: Heard) -> None:
+        if heard.stream == "control" and isinstance(heard.request, Get | Put):
+            quorum = heard.request.r if isinstance(heard.request, Get) else heard.request.w
+            asked.add((type(heard.request), quorum))
+
+    canned.override = override
+    ended = run("bench", "--seconds", "0.05", "--r", "3", "--w", "1", "--bytes", "0")
+    assert ended.code == 0
+    head, *lines = ended.out.splitlines()
+    assert head.split("\t")[:3] == ["what", "at once", "ops/s"]
+    assert [line.split("\t")[0] for line in lines[::2]] == [
+        "ping", "get, R=1", "get, R=3", "put, context, W=1", "put, W=1", "lookup",
+    ]  # fmt: skip
+    assert "7 nodes, N=3, values of 0 bytes" in ended.err
+    assert asked == {(Get, 1), (Get, 3), (Put, 1)}
+
+
+def test_bounds_that_are_met_and_missed(run: Run, canned: CannedRing) -> None:
+    canned.override = slow(Ping)
+    ended = run("bench", "--ops", "5", "--json", "--strict")
+    assert (ended.code, ended.json("bench")["verdict"]) == (0, "PASS")
+    canned.override = slow(Get)
+    ended = run("bench", "--ops", "5", "--json")
+    assert (ended.code, ended.json("bench")["verdict"]) == (0, "FAIL"), "a report, unless --strict"
+    missed = [row["verdict"] for row in ended.json("bench")["rows"] if row["op"] == "get" and row["at_once"] == 1]
+    assert missed == ["FAIL", "FAIL"]
+    assert run("bench", "--ops", "5", "--strict").code == 8
+    assert canned.values == {}
+
+
+def test_puts_on_disks_have_no_bound(run: Run, canned: CannedRing) -> None:
+    canned.change = lambda point, node: msgspec.structs.replace(node, has_data_dir=point == 80, replicas=3)
+    canned.override = slow(Put)
+    shape = run("bench", "--ops", "2", "--json").json("bench")
+    assert shape["on_disk"] is True
+    assert {row["verdict"] for row in shape["rows"] if row["op"].startswith("put")} == {None}
+
+
+def test_errors_are_counted_and_fail_the_verdict(run: Run, canned: CannedRing) -> None:
+    failures = [OwnerDown("down")] * 3
+
+    def override(point: int, heard: Heard) -> Answer | ChordError | None:
+        return failures.pop() if isinstance(heard.request, Lookup) and failures else None
+
+    canned.override = override
+    ended = run("bench", "--ops", "10", "--json", "--strict")
+    shape = ended.json("bench")
+    assert (ended.code, shape["verdict"]) == (8, "FAIL")
+    rows = [row for row in shape["rows"] if row["op"] == "lookup"]
+    assert (sum(row["ops"] for row in rows), sum(row["errors"] for row in rows)) == (17, 3)
+    assert sum(row["error_codes"].get("owner_down", 0) for row in rows) == 3
+
+
+def test_what_always_fails_is_given_up(run: Run, canned: CannedRing) -> None:
+    canned.override = lambda point, heard: OwnerDown("down") if isinstance(heard.request, Lookup) else None
+    ended = run("bench", "--ops", "1000", "--keys", "32")
+    assert ended.code == 0
+    assert f"lookup, 1 at once: {IN_VAIN_MAX} times owner_down" in ended.err
+    assert "FAIL" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--seconds", "1", "--ops", "1"], "--seconds or --ops"),
+        (["--seconds", "0"], "0.05"),
+        (["--ops", "0"], "1<=x<=1000000"),
+        (["--keys", "31"], "32<=x<=100000"),
+        (["--bytes", str((1 << 20) + 1)], "0<=x<=1048576"),
+        (["--preset", "xl"], "'s', 'm', 'l'"),
+        (["--r", "4"], "--r 4 is more than can answer"),
+        (["--w", "17"], "1<=x<=16"),
+    ],
+)
+def test_wrong_wishes_are_refused_before_anything_is_stored(
+    run: Run, canned: CannedRing, arguments: list[str], words: str
+) -> None:
+    ended = run("bench", *arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert words in ended.err
+    assert not any(isinstance(heard.request, Put | PutMany) for node in canned.nodes.values() for heard in node.heard)
+
+
+def test_a_ring_that_stores_nothing_is_an_error(run: Run, canned: CannedRing) -> None:
+    canned.override = lambda point, heard: OwnerDown("down") if isinstance(heard.request, Put) else None
+    ended = run("bench", "--json")
+    assert ended.code == 6
+    assert ended.failure("owner_down")["message"] == "down"
+
+
+@pytest.mark.usefixtures("impatient")
+def test_keys_that_cannot_be_deleted_are_named(run: Run, canned: CannedRing) -> None:
+    def override(point: int, heard: Heard) -> Answer | ChordError | None:
+        is_delete = isinstance(heard.request, Put) and heard.request.value is None
+        return QuorumFailed("1 of 2") if is_delete and heard.request.key.endswith(b"/7") else None  # type: ignore[union-attr]
+
+    canned.override = override
+    ended = run("bench", "--ops", "1", "--keys", "32")
+    assert ended.code == 6
+    assert "1 key could not be deleted again (chord-bench/" in ended.err
+    assert [key.endswith(b"/7") for key in canned.values] == [True]
+
+
+def test_a_write_that_came_through_after_it_was_deleted_is_deleted_again(run: Run, canned: CannedRing) -> None:
+    late: list[bytes] = []
+
+    def override(point: int, heard: Heard) -> Answer | ChordError | None:
+        request = heard.request
+        if isinstance(request, Put) and request.value is None and not late:
+            late.append(request.key)
+            return Written(b"context", chord.wire.messages.Contact(chord.ids.Point(80), canned.addresses[80]))
+        return None
+
+    canned.override = override
+    assert run("bench", "--ops", "1", "--keys", "32").code == 0
+    assert (len(late), canned.values) == (1, {})
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_who_is_interrupted_cleans_up_and_says_so(canned: CannedRing, sent: signal.Signals) -> None:
+    with interruptible():
+        command = [*CHORD, "bench", "--preset", "m", "--keys", "64", "--json"]
+        process = subprocess.Popen(
+            command, env=environment(canned.entry), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+    while not any(isinstance(heard.request, Ping) for heard in canned.nodes[80].heard):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    assert canned.values
+    process.send_signal(sent)
+    out, err = process.communicate(timeout=HANG_S)
+    assert (process.returncode, canned.values) == (130, {})
+    assert '"interrupted": true' in out
+    assert "interrupted; deleting the test keys" in err
+
+
+def test_on_real_nodes_nothing_is_left_and_no_two_writers_meet() -> None:
+    async def main() -> list[Any]:
+        async with (
+            chord.open_node(preset="local") as first,
+            chord.open_node(join=[first.address], preset="local") as second,
+        ):
+            bench = Bench(Plan(32, 0.2, None, 10, 2, 2), turns.append)
+            await bench.run([second.address], 5.0)
+            assert (bench.left_behind, bench.is_interrupted) == ([], False)
+            assert all(measured.took_s and not measured.failed for measured in bench.measured)
+            assert all(node.host.storage.sibling_keys == 0 for node in (first, second))
+            return [pair async for pair in first.scan()]
+
+    turns: list[int] = []
+    assert trio.run(main) == []
+    assert turns == list(range(1, TURNS * LINES + 1))
+
+
+def test_percentiles_are_of_what_was_done() -> None:
+    measured = Measured(Operation("get", 1, 1))
+    assert measured.percentile_ms(0.5) is None
+    assert measured.per_s == 0
+    measured.took_s, measured.busy_s = [number / 1000 for number in range(1000, 0, -1)], 10.0
+    assert [measured.percentile_ms(share) for share in (0.0, 0.5, 0.99, 0.999, 1.0)] == [1, 500, 990, 999, 1000]
+    assert measured.per_s == 100
+    measured.took_s = [0.003, 0.001, 0.002]
+    assert [measured.percentile_ms(share) for share in (0.33, 0.34, 0.5, 0.67)] == [1, 2, 2, 3]
+
+
+def test_what_is_measured_twice_is_measured_once() -> None:
+    names = [(op.name, op.quorum) for op in operations(Plan(32, 1, None, 1, 1, 1))]
+    assert names.count(("get", 1)) == 2, "one at a time, and many at once"
+    assert len(operations(Plan(32, 1, None, 1, 2, 2))) == LINES
+
+
+async def leave_it(self: Bench, ring: object, timeout_s: float) -> None:
+    return
+
+
+PLANTED: dict[str, tuple[str, object, Callable[[Run, CannedRing], None]]] = {
+    "it does not clean up": (
+        "chord.cli.bench_run.Bench._clean_up", leave_it, test_bench_measures_everything_and_leaves_nothing,
+    ),
+    "it does not look whether its keys are gone": (
+        "chord.cli.bench_run.SWEEPS_MAX", 1, test_a_write_that_came_through_after_it_was_deleted_is_deleted_again,
+    ),
+    "bounds are forgotten": ("chord.cli.bench_run.ROUND_TRIPS_MAX", {}, test_bounds_that_are_met_and_missed),
+    "a percentile too low": (
+        "chord.cli.bench_run.math.ceil", math.floor, lambda run, canned: test_percentiles_are_of_what_was_done(),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_bug_is_caught(name: str, run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, bug, test = PLANTED[name]
+    monkeypatch.setattr(place, bug)
+    with pytest.raises((AssertionError, SystemExit)):
+        test(run, canned)

@@ -1,0 +1,296 @@
+"""What people see: traces, tables, bars, names in order, errors."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import pairwise
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chord.cli import run
+from chord.cli.failures import OK, USAGE, explain
+from chord.cli.lookup import is_worth_counting
+from chord.cli.output import CLEAR, Column, Failure, Out, bar, percent, short_id, time_left
+from chord.cli.shapes import fingers_json, get_json, key_json, lookup_json, names_of, pair_json, ring_json, vnode_json
+from chord.cli.svg import draw_ring
+from chord.cli.target import choose, natural, to_number
+from chord.cli.trace import Size, print_trace, rows, summary
+from chord.errors import BY_CODE
+from chord.ids import Circle, Point
+from chord.wire.messages import HopTrace, Via
+from tests.support.descriptions import contact, described, worked_trace
+from tests.support.schemas import check_shape
+
+CIRCLE = Circle(8)
+NAMES = names_of(described())
+LEADING_ZEROS = re.compile("(?<![0-9])0+(?=[0-9])")
+
+
+@pytest.fixture
+def at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHORD_OUTPUT", "table")
+
+
+@pytest.mark.usefixtures("at_a_terminal")
+def test_the_trace_is_the_product(capsys: pytest.CaptureFixture[str]) -> None:
+    print_trace(Out(), CIRCLE, worked_trace(), NAMES, "id 190", Size(7, True, 8))
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
+        "lookup id 190   id 190 (74.2 %)   from n2 127.0.0.1:9002   7 nodes, iterative",
+        "",
+        "hop  node  address         id       at  reached by       still to go                 rtt       t",
+        "  0  n2    127.0.0.1:9002  80   31.2 %  start                 43.0 %  ████████▋        -  0.0 ms",
+        "  1  n4    127.0.0.1:9004  160  62.5 %  finger 6 (+1/4)       11.7 %  ██▍        0.41 ms  0.5 ms",
+        "  ●  n5    127.0.0.1:9005  200  78.1 %  successor of n4               owner      0.36 ms  1.3 ms",
+        "",
+        "replicas  n5 ●   (N=1)",
+        "1 hop to the key's predecessor (classic route)   1.3 ms   0 timeouts",
+    ]
+
+
+@pytest.mark.usefixtures("at_a_terminal")
+def test_a_dead_hop_is_a_line_of_its_own_with_the_reason_and_the_detour_under_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_trace(Out(), CIRCLE, worked_trace(dead=True), NAMES, "id 190", Size(7, True, 8))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[4].split() == [
+        "✗", "n4", "127.0.0.1:9004", "160", "62.5", "%", "finger", "6", "(+1/4)", "✗", "no", "answer", "in", "500",
+        "ms;", "suspect", "-", "500.4", "ms",
+    ]
+    assert lines[5].split()[:2] == ["1", "n3"], "the detour takes the dead hop's number: only live hops count"
+    assert "successor 2 of n3" in lines[6]
+    assert lines[-1].endswith("1 timeout")
+
+
+def test_a_trace_in_a_pipe_has_tabs_and_no_bars(capsys: pytest.CaptureFixture[str]) -> None:
+    print_trace(Out(), CIRCLE, worked_trace(dead=True), NAMES, "id 190", Size(7, True, 8))
+    lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == ["hop", "node", "address", "id", "at", "reached by", "still to go", "outcome", "rtt", "t"]
+    assert [line[7] for line in lines[1:]] == ["ok", "no answer in 500 ms; suspect", "ok", "owner"]
+
+
+def test_ways_to_be_reached() -> None:
+    hops = tuple(
+        HopTrace(contact(p), via, 0.1, 0.2, 0.3, outcome)
+        for p, via, outcome in [
+            (80, Via("start"), "ok"),
+            (120, Via("finger", 5), "ok"),
+            (160, Via("successor", 2), "busy"),
+            (200, Via("predecessor"), "ok"),
+            (230, Via("cache"), "ok"),
+        ]
+    )
+    shown = rows(CIRCLE, msgspec.structs.replace(worked_trace(), hops=hops), NAMES, with_bars=True)
+    reached = [row[5] for row in shown[:-1]]
+    assert reached == ["start", "finger 5 (+1/8)", "successor 3 of n3", "redirected", "cache"]
+    assert shown[2][7] == "busy", "what is not ok is said, where the bar would be"
+    wide = rows(Circle(160), msgspec.structs.replace(worked_trace(), hops=hops), NAMES, with_bars=False)
+    assert wide[1][5] == "finger 5 (+2^-155)"
+
+
+def test_the_expected_length_is_told_where_it_means_something() -> None:
+    assert "expected here ½·log2 16 − ½·log2 8 + 1 = 1.5" in summary(worked_trace(), Size(16, True, 8))
+    assert "expected" not in summary(worked_trace(), Size(9, True, 8)), "a small ring holds full membership"
+    walk = msgspec.structs.replace(worked_trace(), mode="successor")
+    assert "expected" not in summary(walk, Size(1000, False, 8))
+
+
+def test_only_rings_that_answer_in_an_instant_are_counted() -> None:
+    assert is_worth_counting(worked_trace())
+    assert not is_worth_counting(msgspec.structs.replace(worked_trace(), nodes_estimate=100_000))
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0.0, ""), (1.0, "█" * 20), (0.5, "█" * 10), (0.45, "█" * 9), (0.006, "▏"), (2.0, "█" * 20)]
+)
+def test_bars(share: float, text: str) -> None:
+    assert bar(share) == text
+    assert percent(0.559) == "55.9 %"
+
+
+def test_short_ids() -> None:
+    assert short_id(Circle(8), 190) == "190"
+    assert short_id(Circle(160), 0x8F3A << 144 | 0xC21D) == "8f3a…c21d"
+    assert short_id(Circle(160), 5) == "0000…0005", "ids keep their leading zeros"
+    assert short_id(Circle(20), 0xABCDE) == "abcde"
+
+
+def test_tables_do_not_interpret_what_they_print(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for style in ("table", "tsv"):
+        monkeypatch.setenv("CHORD_OUTPUT", style)
+        Out().table([Column("name"), Column("value"), Column("bar")], [["[bold]x[/]", ":boom:", "█"]], plain=["bar"])
+        shown = capsys.readouterr().out
+        assert "[bold]x[/]" in shown
+        assert ":boom:" in shown
+        assert ("█" in shown) == (style == "table")
+    Out().table([Column("a")], [["tab\tand\nline"]])
+    assert capsys.readouterr().out == "a\ntab and line\n", "a cell is a cell"
+
+
+def test_an_unknown_way_to_print_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHORD_OUTPUT", "yaml")
+    assert run(["version"]) == USAGE
+    assert 'invalid CHORD_OUTPUT "yaml"' in capsys.readouterr().err
+    monkeypatch.setenv("CHORD_OUTPUT", "")
+    assert run(["version"]) == OK
+
+
+def test_progress_is_for_terminals_and_makes_way_for_notes(capsys: pytest.CaptureFixture[str]) -> None:
+    for is_live in (False, True):
+        out = Out()
+        out.is_live = is_live
+        with out.progress("seeds", 10) as show:
+            out.note("before")
+            show(5)
+            out.note("hello")
+        out.note("after")
+        found = capsys.readouterr()
+        assert found.out == ""
+        if is_live:
+            assert found.err == f"before\n{CLEAR}seeds  5/10  {'█' * 10:<20}{CLEAR}hello\n{CLEAR}after\n"
+        else:
+            assert found.err == "before\nhello\nafter\n"
+
+
+@pytest.mark.parametrize(
+    ("elapsed_s", "done", "total", "text"),
+    [(10.0, 0, 4, ""), (10.0, 1, 4, "about 30 s left"), (90.0, 3, 4, "about 30 s left"), (10.0, 4, 4, ""),
+     (600.0, 1, 2, "about 10 min 0 s left"), (10.0, 1, None, "")],
+)  # fmt: skip
+def test_time_left(elapsed_s: float, done: int, total: int | None, text: str) -> None:
+    assert time_left(elapsed_s, done, total) == text
+
+
+def test_progress_says_what_is_done_and_how_long_it_takes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("chord.cli.output.time.monotonic", lambda: now[0])
+    monkeypatch.setenv("COLUMNS", "80")
+    out = Out()
+    for is_live in (False, True):
+        out.is_live = is_live
+        with out.progress("measured", 8, lines_every_s=30.0) as show:
+            for now[0], done in ((110.0, 1), (129.9, 1), (130.0, 2), (159.9, 3), (160.0, 4)):
+                show(done, f"compare: scheme {done} {'of a long name ' * 3}".strip())
+        said = capsys.readouterr().err
+        now[0] = 100.0
+        if is_live:
+            lines = said.split(CLEAR)
+            assert max(map(len, lines)) == 79, "what does not fit one line would stay on the screen"
+            assert lines[1].startswith("measured  1/8  ██▌")
+            assert "about 1 min 10 s left  compare: scheme 1" in lines[1]
+        else:
+            assert [line.partition("  compare")[0] for line in said.splitlines()] == [
+                "measured 2/8  about 1 min 30 s left", "measured 4/8  about 1 min 0 s left",
+            ]  # fmt: skip
+    out.is_live = False
+    with out.progress("records", None, lines_every_s=30.0) as show:
+        now[0] += 31
+        show(7)
+    assert capsys.readouterr().err == "records 7\n"
+
+
+@pytest.mark.slow
+@given(st.lists(st.from_regex(r"[a-z]{0,2}[0-9]{0,3}", fullmatch=True), max_size=8))
+def test_natural_order_is_an_order(words: list[str]) -> None:
+    ordered = sorted(words, key=natural)
+    for a, b in pairwise(ordered):
+        assert natural(a) <= natural(b)
+        assert (natural(a) == natural(b)) == (LEADING_ZEROS.sub("", a) == LEADING_ZEROS.sub("", b))
+
+
+def test_natural_order_counts() -> None:
+    assert sorted(["n10", "n2", "n1", "m3", "n", "127.0.0.1:9010", "127.0.0.1:9009"], key=natural) == [
+        "127.0.0.1:9009", "127.0.0.1:9010", "m3", "n", "n1", "n2", "n10",
+    ]
+
+
+def test_a_node_is_named_in_order_of_precedence() -> None:
+    nodes = described()
+    nodes[3] = msgspec.structs.replace(nodes[3], name="80")  # a name that looks like another node's id
+    assert choose("80", nodes).node.address == "127.0.0.1:9003"
+    assert choose("0x50", nodes).node.address == "127.0.0.1:9002"
+    assert choose("127.0.0.1:9006", nodes).node.name == "n6"
+    assert choose("230", nodes).vnode == nodes[6].vnodes[0]
+    with pytest.raises(Failure, match="no node of the ring is called '231'"):
+        choose("231", nodes)
+
+
+def test_numbers() -> None:
+    assert (to_number("12"), to_number("0xff"), to_number("0XFF"), to_number("x"), to_number("1.5")) == (
+        12, 255, 255, None, None,
+    )
+
+
+def test_json_shapes_of_the_worked_example() -> None:
+    shape = lookup_json(CIRCLE, worked_trace(dead=True), NAMES, b"\xff")
+    check_shape("lookup", shape)
+    assert [hop["outcome"] for hop in shape["hops"]] == ["ok", "no answer in 500 ms; suspect", "ok"]
+    check_shape("ring", ring_json(CIRCLE, described()))
+    check_shape("fingers", fingers_json(CIRCLE, described()[2].vnodes[0], NAMES))
+    check_shape("get", get_json(b"k", None))
+    check_shape("scan", pair_json(b"\xff", b"text"))
+    assert key_json("é".encode()) == {"key": "é"}
+
+
+def test_ids_survive_json_in_full() -> None:
+    """JavaScript's numbers have 53 bits; ids have 160."""
+    circle = Circle(160)
+    vnode = vnode_json(circle, msgspec.structs.replace(contact(10), id=Point((1 << 160) - 1)), {})
+    check_shape("vnode", vnode)
+    assert json.loads(json.dumps(vnode))["id"] == str((1 << 160) - 1)
+    assert len(vnode["id_hex"]) == 40
+
+
+def test_every_error_has_words_and_an_exit_code() -> None:
+    for kind in BY_CODE.values():
+        failure = explain(kind("what happened"), "127.0.0.1:9000")
+        assert failure.message == "what happened"
+        assert failure.exit_code in range(1, 9)
+        assert failure.hint or not failure.exit_code, f"{kind.__name__} leaves the user alone"
+
+
+def test_a_crowded_ring_is_drawn_without_labels() -> None:
+    many = [msgspec.structs.replace(contact(10), id=Point(i)) for i in range(200)]
+    drawing = draw_ring(CIRCLE, many, {})
+    assert drawing.count('class="vnode"') == 200
+    assert drawing.count("<tspan") == 0
+
+
+@pytest.mark.parametrize("form", ["table", "tsv"])
+def test_names_of_others_do_not_steer_the_terminal(
+    form: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A name, an address, a key may hold what clears a screen or writes elsewhere on it; data in a pipe is as it is."""
+    monkeypatch.setenv("CHORD_OUTPUT", form)
+    evil = "a\x1b[2J\x9b31m\r\u202eb"
+    shown = r"a\x1b[2J\x9b31m\r\u202eb"
+    out = Out()
+    out.table([Column("node")], [[evil + "\n"]])
+    out.table([Column("node")], [[evil]], is_aside=True)
+    out.note(evil)
+    out.failure(Failure(evil, "", USAGE, "usage"))
+    out.line(f"{evil}\t\n")
+    printed, told = capsys.readouterr()
+    assert printed.count(shown) == (2 if form == "table" else 1)
+    assert told.count(shown) == 3
+    assert printed.endswith(f"{shown}\t\n\n" if form == "table" else f"{evil}\t\n\n")
+    assert "\x1b" not in told
+
+
+def test_json_says_the_same_without_what_steers_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    value = {"name": "a\x1b[2J\x9b31m\u202e\x7f", "wörter": "größer 🙂", "big": "\U000e0001"}
+    Out(as_json=True).json(value)
+    printed = capsys.readouterr().out
+    assert json.loads(printed) == value
+    assert printed[:-1].isprintable()
+    assert "größer 🙂" in printed

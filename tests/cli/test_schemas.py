@@ -1,0 +1,95 @@
+"""The JSON schemas published with the package: sound, closed, and one for everything that prints JSON."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator, ValidationError
+
+from chord.cli.shapes import lookup_json, names_of
+from chord.events import Event
+from chord.ids import Circle
+from tests.support.descriptions import described, worked_trace
+from tests.support.schemas import all_schemas, validator
+
+SHAPE_OF_COMMAND = {
+    "up": "up", "node": "node", "put": "put", "get": "get", "del": "put", "load": "load", "scan": "scan",
+    "lookup": "lookup", "status": "status", "members": "members", "ring": "ring", "fingers": "fingers",
+    "check": "check", "check-history": "check-history", "leave": "leave", "kill": "kill", "version": "version",
+    "quarantine list": "quarantine", "quarantine drop": "quarantine-decision",
+    "quarantine merge": "quarantine-decision",
+    "backup": "backup", "restore": "restore", "transfers": "transfers", "forget": "forget",
+    "bench": "bench", "plan join": "plan", "plan leave": "plan",
+    "sim run": "sim-run", "sim replay": "sim-event", "sim paper": "sim-paper",
+    "lab compare": "lab", "lab vnodes": "lab", "lab movement": "lab", "lab jump": "lab", "lab strategies": "lab",
+    "lab ring": "lab", "lab all": "lab",
+}
+
+
+def test_every_command_has_a_shape() -> None:
+    from chord.cli import COMMANDS
+    from chord.cli.lab import lab_command
+    from chord.cli.plan import plan_command
+    from chord.cli.quarantine import quarantine_command
+    from chord.cli.sim import sim_command
+
+    groups = (sim_command, plan_command, lab_command, quarantine_command)
+    in_group = {f"{group.name} {name}" for group in groups for name in group.commands}
+    assert set(SHAPE_OF_COMMAND) == set(COMMANDS) - {"sim", "plan", "lab", "quarantine"} | in_group
+    assert set(SHAPE_OF_COMMAND.values()) | {"vnode", "error", "lookups", "replicas"} == set(all_schemas())
+
+
+@pytest.mark.parametrize("name", sorted(all_schemas()))
+def test_schemas_are_sound(name: str) -> None:
+    schema = all_schemas()[name]
+    Draft202012Validator.check_schema(schema)
+    assert schema["title"]
+    assert schema["description"]
+    assert schema["$id"].endswith(f"/{name}.json")
+    for part in _objects(schema):
+        assert part["additionalProperties"] is not True, "a typo in a shape must not pass"
+
+
+def test_a_schema_can_fail() -> None:
+    good = lookup_json(Circle(8), worked_trace(), names_of(described()), None)
+    check = validator("lookup")
+    check.validate(good)
+    for spoil in (
+        lambda s: s.pop("owner"),
+        lambda s: s.update(id=190),
+        lambda s: s.update(extra=1),
+        lambda s: s["hops"][0].pop("via"),
+        lambda s: s["hops"][0]["via"].update(kind="magic"),
+        lambda s: s["owner"].update(id_hex="C8"),
+        lambda s: s.update(key_b64="AA=="),
+    ):
+        bad = copy.deepcopy(good)
+        spoil(bad)
+        with pytest.raises(ValidationError):
+            check.validate(bad)
+
+
+def test_the_event_log_has_a_shape_for_every_event() -> None:
+    kinds = {kind.__name__: kind for kind in subclasses(Event) if not kind.__subclasses__()}
+    shapes = {shape["properties"]["event"]["const"]: shape for shape in all_schemas()["sim-event"]["oneOf"]}
+    assert shapes.keys() == {*kinds, "Died"}
+    for name, kind in kinds.items():
+        assert set(shapes[name]["properties"]) == {"t", "node", "event", *kind.__struct_fields__}, name
+        assert set(shapes[name]["required"]) == set(shapes[name]["properties"])
+
+
+def subclasses(kind: type[Event]) -> list[type[Event]]:
+    """All kinds of an event that the package defines."""
+    direct = [one for one in kind.__subclasses__() if one.__module__ == "chord.events"]
+    return [*direct, *(inner for one in direct for inner in subclasses(one))]
+
+
+def _objects(schema: Any) -> list[dict[str, Any]]:
+    if isinstance(schema, list):
+        return [found for item in schema for found in _objects(item)]
+    if not isinstance(schema, dict):
+        return []
+    own = [schema] if schema.get("type") == "object" else []
+    return own + [found for item in schema.values() for found in _objects(item)]

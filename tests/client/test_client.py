@@ -1,0 +1,1028 @@
+"""Both clients against a node that misbehaves on purpose: retries, failover, bounds, streams, deadlines."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import chord
+from chord.client import api, session
+from chord.client import batch as asking_many
+from chord.client.blocking import HELLO_S
+from chord.client.bulk import batches, pair_bytes, pair_key
+from chord.client.results import to_key, to_value
+from chord.client.sockets import Link
+from chord.config import Limits
+from chord.errors import (
+    Busy,
+    ChordError,
+    ConfigError,
+    DeadlineExceeded,
+    InvalidRequest,
+    MalformedMessage,
+    NotFound,
+    OtherRing,
+    OwnerDown,
+    PeerLost,
+    PeerUnreachable,
+    QuorumFailed,
+    RemoteFailure,
+    TooFewReplicas,
+    UseBulk,
+    VersionConflict,
+)
+from chord.ids import Arc, Circle, Point
+from chord.net.transport import TcpTransport
+from chord.wire.messages import (
+    ActorClock,
+    Contact,
+    Describe,
+    Done,
+    Forget,
+    Get,
+    GetMany,
+    Leave,
+    Lookup,
+    Merge,
+    Put,
+    PutMany,
+    Record,
+    ReplicaLine,
+    Scan,
+    ScanPage,
+    Trace,
+    Values,
+    Version,
+    Written,
+)
+from tests.support.clocks import PATIENCE_S, Skipping
+from tests.support.descriptions import RING_ID, WORKED_IDS, described
+from tests.support.fake_node import GO_AWAY, HANG_UP, REFUSED, SILENCE, Answer, FakeNode, Heard, fake_node
+from tests.support.ports import NOBODY, Ports
+from tests.support.real_rings import HANG_S
+
+OWNER = Contact(Point(7), NOBODY)
+
+Open = Callable[..., AbstractAsyncContextManager[Any]]
+
+
+class _Awaited:
+    """A blocking ring that can be awaited, so that one test serves both clients. The fakes run in threads."""
+
+    def __init__(self, ring: chord.Ring) -> None:
+        self._ring = ring
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._ring, name)
+        if not callable(found):
+            return found
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return found(*args, **kwargs)
+
+        return call
+
+    async def scan(self) -> AsyncIterator[Any]:
+        for pair in self._ring.scan():
+            yield pair
+
+    async def records(self, **of: Any) -> AsyncIterator[Any]:
+        for record in self._ring.records(**of):
+            yield record
+
+
+PATIENT = Limits(handshake_s=HANG_S, frame_s=HANG_S, stuck_s=HANG_S)
+
+
+@pytest.fixture(params=["blocking", "async"])
+def open_ring(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Open:
+    """Open a client of either kind: `open_ring(*addresses, timeout_s=…)`."""
+
+    @asynccontextmanager
+    async def blocking(*addresses: str, timeout_s: float = HANG_S) -> AsyncIterator[Any]:
+        with chord.connect(*addresses, timeout_s=timeout_s) as ring:
+            yield _Awaited(ring)
+
+    @asynccontextmanager
+    async def on_trio(*addresses: str, timeout_s: float = HANG_S) -> AsyncIterator[Any]:
+        monkeypatch.setattr(api, "PATIENCE_S", timeout_s)
+        async with chord.open_client(*addresses, limits=PATIENT) as ring:
+            yield ring
+
+    monkeypatch.setattr(session, "ATTEMPT_S", HANG_S)
+
+    return blocking if request.param == "blocking" else on_trio
+
+
+@pytest.fixture
+def dials(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The addresses that clients of either kind have dialled."""
+    dialled: list[str] = []
+    dial, open_stream = Link.dial, TcpTransport.open_stream
+
+    def blocking(link: Link) -> None:
+        dialled.append(link.address)
+        dial(link)
+
+    async def on_trio(transport: TcpTransport, address: str) -> Any:
+        dialled.append(address)
+        return await open_stream(transport, address)
+
+    monkeypatch.setattr(Link, "dial", blocking)
+    monkeypatch.setattr(TcpTransport, "open_stream", on_trio)
+    return dialled
+
+
+class Store:
+    """A node that keeps records in a dictionary, and says first what is in `script`."""
+
+    def __init__(self, *script: Answer) -> None:
+        self.script = list(script)
+        self.values: dict[bytes, bytes] = {}
+
+    def __call__(self, heard: Heard) -> Answer:
+        request = heard.request
+        if isinstance(request, Describe):
+            return described()[0]
+        if self.script:
+            return self.script.pop(0)
+        if isinstance(request, Put):
+            if request.value is None:
+                self.values.pop(request.key, None)
+            else:
+                self.values[request.key] = request.value
+            return Written(b"after", OWNER)
+        assert isinstance(request, Get)
+        if request.key not in self.values:
+            return NotFound()
+        return Values((self.values[request.key],), b"seen", OWNER)
+
+
+async def test_put_get_delete(open_ring: Open) -> None:
+    with fake_node(Store()) as node:
+        async with open_ring(node.address) as ring:
+            stored = await ring.put("user:42", "Ada")
+            assert (stored.key, stored.context, stored.owner) == (b"user:42", b"after", OWNER)
+            found = await ring.get(b"user:42")
+            assert (found.value, found.values, found.siblings, found.context) == (b"Ada", (b"Ada",), (), b"seen")
+            await ring.delete("user:42", context=found.context)
+            with pytest.raises(NotFound):
+                await ring.get("user:42")
+    puts = node.requests(Put)
+    assert [(p.value, p.context) for p in puts] == [(b"Ada", None), (None, b"seen")]
+    assert all(heard.vnode is None for heard in node.heard), "requests go to the node, which finds the owner"
+
+
+async def test_a_deleted_key_is_not_found(open_ring: Open) -> None:
+    with fake_node(Store(Values((), b"context", OWNER))) as node:
+        async with open_ring(node.address) as ring:
+            with pytest.raises(NotFound, match="gone"):
+                await ring.get("gone")
+
+
+async def test_concurrent_values_are_all_handed_over(open_ring: Open) -> None:
+    with fake_node(Store(Values((b"a", b"b"), b"context", OWNER))) as node:
+        async with open_ring(node.address) as ring:
+            found = await ring.get("k")
+            assert found.siblings == found.values == (b"a", b"b")
+            with pytest.raises(VersionConflict):
+                _ = found.value
+
+
+async def test_a_blind_put_covers_nothing(open_ring: Open) -> None:
+    with fake_node(Store()) as node:
+        async with open_ring(node.address) as ring:
+            await ring.put("k", b"v", blind=True)
+            with pytest.raises(InvalidRequest, match="both blind and context"):
+                await ring.put("k", b"v", blind=True, context=b"c")
+    assert [p.context for p in node.requests(Put)] == [b""]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("", b"v", "the key is empty"),
+        ("k" * 1025, b"v", "the key has 1025 bytes"),
+        ("k", b"v" * ((1 << 20) + 1), "at most 1048576"),
+    ],
+)
+async def test_bounds_are_checked_before_anything_is_sent(open_ring: Open, key: str, value: bytes, words: str) -> None:
+    with fake_node(Store()) as node:
+        async with open_ring(node.address) as ring:
+            with pytest.raises(InvalidRequest, match=words):
+                await ring.put(key, value)
+    assert not node.requests(Put)
+
+
+def test_bounds_themselves_are_allowed() -> None:
+    assert len(to_key("k" * 1024)) == 1024
+    assert len(to_value(b"v" * (1 << 20))) == 1 << 20
+
+
+async def test_large_values_take_the_bulk_stream(open_ring: Open) -> None:
+    with fake_node(Store()) as node:
+        async with open_ring(node.address) as ring:
+            await ring.put("small", b"v" * 1000)
+            await ring.put("large", b"v" * (1 << 20))
+    assert [h.stream for h in node.heard if isinstance(h.request, Put)] == ["control", "bulk"]
+
+
+async def test_use_bulk_is_repeated_there(open_ring: Open) -> None:
+    with fake_node(Store(UseBulk(), Values((b"v" * 50_000,), b"", OWNER))) as node:
+        async with open_ring(node.address) as ring:
+            assert len((await ring.get("k")).value) == 50_000
+    assert [h.stream for h in node.heard if isinstance(h.request, Get)] == ["control", "bulk"]
+
+
+# -- retries and failover ---------------------------------------------------------------------------
+
+
+async def test_busy_is_asked_again(open_ring: Open) -> None:
+    with fake_node(Store(Busy(after_ms=1), Busy(after_ms=1))) as node:
+        async with open_ring(node.address) as ring:
+            await ring.put("k", b"v")
+    assert len(node.requests(Put)) == 3
+
+
+async def test_a_put_keeps_its_operation_id_when_the_answer_is_lost(open_ring: Open) -> None:
+    with fake_node(Store(HANG_UP)) as node:
+        async with open_ring(node.address) as ring:
+            await ring.put("k", b"v")
+            await ring.put("k", b"v")
+    ids = [p.op_id for p in node.requests(Put)]
+    assert ids[0] == ids[1] != ids[2]
+
+
+@pytest.fixture
+def an_hour(monkeypatch: pytest.MonkeyPatch) -> int:
+    """So many milliseconds a client may be told to wait: past every deadline, which is never met in the middle of an
+    attempt then. Of that one nobody knows whether it had its effect, and the error says so."""
+    monkeypatch.setattr(session, "BACKOFF_MAX_S", 3600.0)
+    return 3_600_000
+
+
+async def test_busy_for_ever_says_so_at_the_deadline(open_ring: Open, an_hour: int) -> None:
+    with fake_node(Store(*[Busy(after_ms=1)] * 4, Busy(after_ms=an_hour))) as node:
+        async with open_ring(node.address) as ring:
+            with pytest.raises(Busy):
+                await ring.put("k", b"v")
+    assert len(node.requests(Put)) == 5
+
+
+async def test_silence_ends_at_the_deadline_and_is_indefinite(open_ring: Open, clock: Skipping) -> None:
+    with fake_node(Store(*[SILENCE] * 9)) as node:
+        async with open_ring(node.address, timeout_s=PATIENCE_S) as ring:
+            began = clock.monotonic()
+            with pytest.raises(DeadlineExceeded):
+                await ring.put("k", b"v")
+            assert clock.monotonic() - began >= PATIENCE_S
+    assert len(node.requests(Put)) == 1
+
+
+async def test_silence_of_half_the_time_is_waited_for(open_ring: Open, clock: Skipping) -> None:
+    """It is the deadline that ends a call, and not what a silent node does to the clock of these tests."""
+    def answer(heard: Heard) -> Answer:
+        clock.skip(PATIENCE_S / 2)
+        return Store()(heard)
+
+    with fake_node(answer) as node:
+        async with open_ring(node.address, timeout_s=PATIENCE_S) as ring:
+            await ring.put("k", b"v")
+
+
+async def test_doubt_outlives_later_definite_errors(open_ring: Open, an_hour: int) -> None:
+    """Once an attempt may have had its effect, "busy" afterwards must not say that nothing happened."""
+    with fake_node(Store(HANG_UP, *[Busy(after_ms=1)] * 4, Busy(after_ms=an_hour))) as node:
+        async with open_ring(node.address) as ring:
+            with pytest.raises(PeerLost):
+                await ring.put("k", b"v")
+
+
+@pytest.mark.parametrize("error", [OwnerDown("gone"), VersionConflict("many"), NotFound("none")])
+async def test_what_asking_again_does_not_change_is_raised_at_once(open_ring: Open, error: ChordError) -> None:
+    with fake_node(Store(error)) as node:
+        async with open_ring(node.address) as ring:
+            with pytest.raises(type(error), match=error.message):
+                await ring.get("k")
+    assert len(node.requests(Get)) == 1
+
+
+async def test_a_bug_over_there_is_not_asked_for_ever(open_ring: Open) -> None:
+    with fake_node(Store(*[RemoteFailure("bug")] * 9)) as node:
+        async with open_ring(node.address) as ring:
+            with pytest.raises(RemoteFailure, match="bug"):
+                await ring.get("k")
+    assert len(node.requests(Get)) == 3
+
+
+async def test_the_second_entry_stands_in_for_a_refused_one(open_ring: Open, ports: Ports) -> None:
+    with fake_node(Store()) as node:
+        async with open_ring(ports.address(), node.address) as ring:
+            assert ring.entry == node.address
+            await ring.put("k", b"v")
+
+
+async def test_the_second_entry_stands_in_for_one_that_dies(open_ring: Open) -> None:
+    with fake_node(Store()) as first, fake_node(Store()) as second:
+        async with open_ring(first.address, second.address) as ring:
+            await ring.put("k", b"1")
+            first.die()
+            await ring.put("k", b"2")
+            assert (await ring.get("k")).value == b"2"
+            assert ring.entry == second.address
+
+
+async def test_nobody_there(open_ring: Open, ports: Ports, dials: list[str]) -> None:
+    both = [ports.address(), ports.address()]
+    with pytest.raises(PeerUnreachable, match=r"refused.*; .*refused"):
+        async with open_ring(*both):
+            pass
+    assert dials == both, "refused connections are not worth waiting for"
+
+
+async def test_an_address_must_be_one(open_ring: Open) -> None:
+    for addresses in ((), ("nonsense",)):
+        with pytest.raises(ChordError):
+            async with open_ring(*addresses):
+                pass
+
+
+async def test_entries_of_two_rings_are_refused(open_ring: Open) -> None:
+    with fake_node(Store()) as one, fake_node(Store(), ring=b"S" * 16) as other:
+        async with open_ring(one.address, other.address) as ring:
+            with pytest.raises(OtherRing):
+                await ring.describe(other.address)
+
+
+async def test_a_refusal_reaches_the_caller(open_ring: Open) -> None:
+    with fake_node(Store(), refusal=OtherRing("not for you")) as node:
+        opening = open_ring(node.address)
+        with pytest.raises(OtherRing, match="not for you"):
+            await opening.__aenter__()
+
+
+async def test_another_version_is_refused(open_ring: Open) -> None:
+    with fake_node(Store(), versions=(7, 9)) as node, pytest.raises(OtherRing):
+        async with open_ring(node.address):
+            pass
+
+
+async def test_an_answer_that_is_none(open_ring: Open) -> None:
+    with fake_node(Store(Done())) as node:
+        async with open_ring(node.address) as ring:
+            with pytest.raises(MalformedMessage):
+                await ring.get("k")
+
+
+@pytest.mark.slow
+async def test_nonsense_on_the_stream_loses_the_connection_not_the_client(open_ring: Open) -> None:
+    with fake_node(Store(b"\xff" * 64)) as node:
+        async with open_ring(node.address) as ring:
+            with pytest.raises(NotFound):
+                await ring.get("missing")  # asked again, on a new connection
+            await ring.put("k", b"v")
+            assert (await ring.get("k")).value == b"v"
+
+
+async def test_a_goodbye_is_respected(open_ring: Open, clock: Skipping) -> None:
+    with fake_node(Store(GO_AWAY)) as node:
+        async with open_ring(node.address, timeout_s=PATIENCE_S) as ring:
+            with pytest.raises((DeadlineExceeded, PeerLost)):
+                await ring.put("k", b"v")
+            await ring.put("k", b"v")
+    assert len({h.connection for h in node.heard if isinstance(h.request, Put)}) == 2
+
+
+async def test_a_late_answer_is_nobodys(open_ring: Open, clock: Skipping) -> None:
+    """An answer that comes after its call was given up must not be taken for the next call's."""
+    late: list[bytes] = []
+
+    def answer(heard: Heard) -> Answer:
+        if isinstance(heard.request, Describe):
+            return described()[0]
+        assert isinstance(heard.request, Get)
+        if heard.request.key == b"slow":
+            return SILENCE
+        frames = node._codec
+        first = frames.encode_reply(len(late) + 1, Values((b"slow answer",), b"", OWNER))
+        late.append(first)
+        return Values((heard.request.key,), b"", OWNER)
+
+    with fake_node(answer) as node:
+        async with open_ring(node.address, timeout_s=PATIENCE_S) as ring:
+            with pytest.raises(DeadlineExceeded):
+                await ring.get("slow")
+            assert (await ring.get("fast")).value == b"fast"
+
+
+# -- many keys ----------------------------------------------------------------------------------------
+
+
+async def test_put_many_stores_all_and_retries_what_is_busy(open_ring: Open) -> None:
+    store = Store(*[Busy(after_ms=1)] * 7)
+    told: list[int] = []
+    with fake_node(store) as node:
+        async with open_ring(node.address) as ring:
+            pairs = [(f"k{i}", f"v{i}") for i in range(150)]
+            assert await ring.put_many(pairs, in_flight=64, on_progress=told.append) == []
+    assert store.values == {k.encode(): v.encode() for k, v in pairs}
+    assert told == [64, 128, 150]
+
+
+async def test_put_many_says_which_keys_failed(open_ring: Open) -> None:
+    def answer(heard: Heard) -> Answer:
+        if isinstance(heard.request, Describe):
+            return described()[0]
+        assert isinstance(heard.request, Put)
+        return OwnerDown("down") if heard.request.key == b"k3" else Written(b"", OWNER)
+
+    with fake_node(answer) as node:
+        async with open_ring(node.address) as ring:
+            failures = await ring.put_many([(f"k{i}", b"v") for i in range(5)])
+    assert [(key, type(error)) for key, error in failures] == [("k3", OwnerDown)]
+
+
+async def test_get_many_finds_all_and_says_what_is_not_there(open_ring: Open) -> None:
+    store = Store(*[Busy(after_ms=1)] * 7)
+    store.values = {b"k%d" % i: b"v%d" % i for i in range(150)}
+    keys: list[str | bytes] = [f"k{i}" for i in range(150)] + [b"none", "k3"]
+    with fake_node(store) as node:
+        async with open_ring(node.address) as ring:
+            found = await ring.get_many(iter(keys), in_flight=64, r=2)
+    assert list(found) == keys[:-1]
+    assert isinstance(found.pop(b"none"), NotFound)
+    assert [one.value for one in found.values()] == [b"v%d" % i for i in range(150)]
+    assert {request.r for request in node.requests(Get) if isinstance(request, Get)} == {2}
+    assert len(node.requests(GetMany)) == 4, "64, what was busy of it, 64, 23"
+
+
+async def test_each_item_is_tried_until_it_has_its_answer_and_keeps_its_operation_id(open_ring: Open) -> None:
+    script: dict[bytes, list[Answer]] = {
+        b"a": [QuorumFailed("1 of 2")], b"b": [Busy(after_ms=1)], b"d": [QuorumFailed("1 of 2"), OwnerDown("gone")],
+    }  # fmt: skip
+
+    def answer(heard: Heard) -> Answer:
+        if isinstance(heard.request, Describe):
+            return described()[0]
+        assert isinstance(heard.request, Put)
+        left = script.get(heard.request.key)
+        return left.pop(0) if left else Written(b"", OWNER)
+
+    with fake_node(answer) as node:
+        async with open_ring(node.address) as ring:
+            failures = await ring.put_many((key, b"v") for key in "abcd")
+    assert [(key, type(error)) for key, error in failures] == [("d", QuorumFailed)], "that it is gone tells nothing now"
+    puts = [request for request in node.requests(Put) if isinstance(request, Put)]
+    assert [(put.key, put.is_retry) for put in puts] == [
+        (b"a", False), (b"b", False), (b"c", False), (b"d", False), (b"a", True), (b"b", False), (b"d", True),
+    ]  # fmt: skip
+    assert len({put.op_id for put in puts}) == 4
+
+
+async def test_a_node_that_does_not_know_batches_is_asked_one_by_one_and_not_again(open_ring: Open) -> None:
+    store = Store()
+    with fake_node(store, is_old=True) as node:
+        async with open_ring(node.address) as ring:
+            assert await ring.put_many([(f"k{i}", b"v") for i in range(200)], in_flight=200) == []
+            found = await ring.get_many([f"k{i}" for i in range(200)])
+    assert [one.value for one in found.values()] == [b"v"] * 200
+    assert (len(node.requests(PutMany)), len(node.requests(GetMany))) == (2, 0), "128 and 72, refused; then no more"
+    assert (len(node.requests(Put)), len(node.requests(Get))) == (200, 200)
+
+
+async def test_a_batch_that_is_refused_for_one_item_is_taken_apart(open_ring: Open) -> None:
+    """The next batch is one again: the node does know them."""
+
+    def answer(heard: Heard) -> Answer:
+        if isinstance(heard.request, Describe):
+            return described()[0]
+        assert isinstance(heard.request, Put)
+        if heard.request.key != b"bad":
+            return Written(b"", OWNER)
+        return InvalidRequest("bad") if heard.stream == "control" else REFUSED
+
+    with fake_node(answer) as node:
+        async with open_ring(node.address) as ring:
+            failures = await ring.put_many([("a", b"v"), ("bad", b"v"), ("c", b"v")])
+            assert [(key, type(error)) for key, error in failures] == [("bad", InvalidRequest)]
+            assert await ring.put_many([("a", b"v"), ("c", b"v")]) == []
+    assert len(node.requests(PutMany)) == 2
+
+
+@pytest.mark.slow
+async def test_answers_that_are_too_many_bytes_come_in_as_many_frames_as_they_need(open_ring: Open) -> None:
+    store = Store()
+    store.values = {b"k%d" % i: bytes([i]) * 100_000 for i in range(40)}
+    with fake_node(store) as node:
+        async with open_ring(node.address) as ring:
+            found = await ring.get_many(store.values)
+    assert {key: one.value for key, one in found.items()} == store.values
+    asked = [len(request.gets) for request in node.requests(GetMany) if isinstance(request, GetMany)]
+    assert asked[0] == 40
+    assert max(asked[1:]) == 2, "as many as had room, and not all of them again and again"
+
+
+async def test_a_silent_node_is_turned_from_with_all_that_it_was_asked(open_ring: Open) -> None:
+    store = Store()
+    with fake_node(Store(*[HANG_UP] * 9)) as silent, fake_node(store) as node:
+        async with open_ring(silent.address, node.address) as ring:
+            assert await ring.put_many([(f"k{i}", b"v") for i in range(9)]) == []
+            assert ring.entry == node.address
+    assert len(store.values) == 9
+    assert all(put.is_retry for put in node.requests(Put) if isinstance(put, Put))
+
+
+@pytest.mark.slow
+async def test_a_ring_too_slow_for_all_at_once_is_asked_for_fewer(
+    open_ring: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else all of it would be asked for again and again, and nothing ever be done in time."""
+    store = Store()
+
+    def slow(heard: Heard) -> Answer:
+        if isinstance(heard.request, Put):
+            time.sleep(0.002)
+        return store(heard)
+
+    monkeypatch.setattr(session, "ATTEMPT_S", 0.1)
+    monkeypatch.setattr(asking_many, "ITEM_S", 0.0)
+    with fake_node(slow) as node, fake_node(slow) as other:
+        async with open_ring(node.address, other.address, timeout_s=HANG_S) as ring:
+            assert await ring.put_many((f"k{i}", b"v") for i in range(300)) == []
+    assert len(store.values) == 300
+    frames = [*node.requests(PutMany), *other.requests(PutMany)]
+    assert min(len(frame.writes) for frame in frames if isinstance(frame, PutMany)) < 50
+
+
+async def test_put_many_to_a_silent_node_fails_in_time(open_ring: Open, clock: Skipping) -> None:
+    with fake_node(Store(*[SILENCE] * 99)) as node:
+        async with open_ring(node.address, timeout_s=PATIENCE_S) as ring:
+            failures = await ring.put_many([("a", b"1"), ("b", b"2")])
+    assert [key for key, _ in failures] == ["a", "b"]
+    assert all(isinstance(error, DeadlineExceeded) for _, error in failures)
+
+
+@given(st.lists(st.tuples(st.binary(max_size=5), st.binary(max_size=40)), max_size=40), st.integers(1, 9))
+def test_batches_keep_order_and_bounds(pairs: list[tuple[bytes, bytes]], length: int) -> None:
+    cut = list(batches(pairs, length, 60, pair_bytes, pair_key))
+    assert [pair for batch in cut for pair in batch] == pairs
+    assert all(1 <= len(batch) <= length for batch in cut)
+    assert all(len(batch) == 1 or sum(len(k) + len(v) for k, v in batch) <= 60 for batch in cut)
+    assert all(len({k for k, _ in batch}) == len(batch) for batch in cut), "of one key twice, the later is to win"
+
+
+class ScannedRing:
+    """Owners with their records; answers scans as the owner of the next point does."""
+
+    def __init__(self, owners: list[int], keys: list[bytes], page: int = 3) -> None:
+        self.circle = Circle(8)
+        self.owners = sorted(owners)
+        self.keys = keys
+        self.page = page
+
+    def __call__(self, heard: Heard) -> Answer:
+        request = heard.request
+        if isinstance(request, Describe):
+            return described()[0]
+        assert isinstance(request, Scan)
+        point = self.circle.point(request.after + 1)
+        owner = next((o for o in self.owners if o >= point), self.owners[0])
+        arc = Arc(request.after, Point(owner))
+        keys = sorted(
+            (k for k in self.keys if self.circle.hash(k) in arc),
+            key=lambda k: (self.circle.distance(request.after, self.circle.hash(k)) or 256, k),
+        )
+        if request.after_key is not None:
+            keys = keys[keys.index(request.after_key) + 1 :]
+        records = tuple(Record(k, (ActorClock(b"A" * 16, 1, (Version(b"v:" + k, b"O" * 16, 0),)),)) for k in keys)
+        more = len(records) > self.page
+        return ScanPage(records[: self.page], Point(owner), records[self.page - 1].key if more else None)
+
+
+@pytest.mark.parametrize("owners", [[10, 42, 80, 120, 160, 200, 230], [0, 255], [255], [0], [128], [254, 255, 0, 1]])
+async def test_a_scan_finds_every_key_once_and_in_order(open_ring: Open, owners: list[int]) -> None:
+    keys = [f"key{i}".encode() for i in range(60)]
+    ring_ = ScannedRing(owners, keys)
+    with fake_node(ring_) as node:
+        async with open_ring(node.address) as ring:
+            found = [pair async for pair in ring.scan()]
+    assert sorted(pair.key for pair in found) == sorted(keys)
+    assert all(pair.values == (b"v:" + pair.key,) for pair in found)
+    points = [ring_.circle.hash(pair.key) for pair in found]
+    assert points == sorted(points)
+
+
+async def test_a_scan_survives_owners_coming_and_going(open_ring: Open) -> None:
+    keys = [f"key{i}".encode() for i in range(60)]
+    ring_ = ScannedRing([10, 120, 230], keys)
+    seen = []
+    with fake_node(ring_) as node:
+        async with open_ring(node.address) as ring:
+            async for pair in ring.scan():
+                seen.append(pair.key)
+                if len(seen) == 10:
+                    ring_.owners = [5, 60, 90, 180]
+    assert sorted(seen) == sorted(keys)
+
+
+async def test_a_scan_leaves_deleted_keys_out(open_ring: Open) -> None:
+    tombstone = Record(b"gone", (ActorClock(b"A" * 16, 1, (Version(None, b"O" * 16, 0),)),))
+    answers = Store(ScanPage((tombstone,), Point(255), None))
+    with fake_node(answers) as node:
+        async with open_ring(node.address) as ring:
+            assert [pair async for pair in ring.scan()] == []
+
+
+# -- the ring -----------------------------------------------------------------------------------------
+
+
+def _trace(heard: Heard) -> Answer:
+    if isinstance(heard.request, Describe):
+        return described()[0]
+    assert isinstance(heard.request, Lookup)
+    from tests.support.descriptions import worked_trace
+
+    return worked_trace()
+
+
+async def test_lookup_hashes_the_key_on_the_rings_own_circle(open_ring: Open) -> None:
+    with fake_node(_trace) as node:
+        async with open_ring(node.address) as ring:
+            assert isinstance(await ring.lookup("user:42"), Trace)
+            await ring.lookup(key_id=190, mode="recursive", route="fast", from_=Contact(Point(80), node.address))
+            await ring.lookup(key_id=190, from_=node.address)
+    lookups = [h for h in node.heard if isinstance(h.request, Lookup)]
+    assert lookups[0].request.key == Circle(8).hash(b"user:42")
+    assert (lookups[1].vnode, lookups[1].request.key) == (80, 190)
+    assert (lookups[1].request.mode, lookups[1].request.route) == ("recursive", "fast")
+    assert lookups[2].vnode is None
+
+
+async def test_lookup_arguments_are_checked(open_ring: Open) -> None:
+    with fake_node(_trace) as node:
+        async with open_ring(node.address) as ring:
+            for arguments in ({}, {"key": "k", "key_id": 3}, {"key_id": 256}, {"key_id": -1}):
+                with pytest.raises(InvalidRequest):
+                    await ring.lookup(**arguments)
+
+
+async def test_a_silent_node_named_by_the_caller_is_not_asked_again(
+    open_ring: Open, ports: Ports, dials: list[str]
+) -> None:
+    with fake_node(_trace) as node:
+        async with open_ring(node.address) as ring:
+            dead = ports.address()
+            with pytest.raises(PeerUnreachable):
+                await ring.describe(dead)
+            assert dials.count(dead) == 1
+
+
+async def test_members_follows_every_name_and_reports_the_dead(open_ring: Open, ports: Ports) -> None:
+    nodes: dict[int, FakeNode] = {}
+    dead = ports.address()
+    ids = (10, 80, 160, 230)
+
+    def describe_as(point: int) -> Callable[[Heard], Answer]:
+        def answer(heard: Heard) -> Answer:
+            addresses = {p: nodes[p].address if p in nodes else dead for p in ids}
+            return described(ids, addresses=addresses, successors=1)[ids.index(point)]
+
+        return answer
+
+    for point in ids[:3]:
+        nodes[point] = FakeNode(describe_as(point))
+    try:
+        async with open_ring(nodes[10].address) as ring:
+            found = await ring.members()
+            assert {a for a, o in found.items() if not isinstance(o, ChordError)} == {n.address for n in nodes.values()}
+            assert isinstance(found[dead], PeerUnreachable)
+            assert list(await ring.members(only=[dead])) == [dead]
+    finally:
+        for node in nodes.values():
+            node.close()
+
+
+async def test_members_keeps_strangers_out(open_ring: Open, ports: Ports) -> None:
+    nodes = described(addresses={point: ports.address() for point in WORKED_IDS})
+    with fake_node(lambda heard: nodes[0]) as node:
+        async with open_ring(node.address) as ring:
+            with fake_node(lambda heard: nodes[1], ring=b"S" * 16) as stranger:
+                found = await ring.members(also=[stranger.address])
+    assert isinstance(found[stranger.address], OtherRing)
+    assert described()[0].ring == RING_ID
+
+
+async def test_leave_is_told_to_that_very_node(open_ring: Open) -> None:
+    with fake_node(_trace) as entry, fake_node(lambda heard: Done()) as leaver:
+        async with open_ring(entry.address) as ring:
+            await ring.leave(leaver.address)
+    assert len(leaver.requests(Leave)) == 1
+    assert not entry.requests(Leave)
+
+
+def test_the_blocking_client_needs_no_trio() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, chord; chord.connect; assert 'trio' not in sys.modules, 'trio was imported'"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_keys_and_values_are_text_or_bytes_and_nothing_else() -> None:
+    """bytes(5) is five zeros, and a put of None would be a deletion."""
+    for wrong in (5, True, None, [65, 66], 1.5):
+        with pytest.raises(InvalidRequest, match="text or bytes"):
+            to_value(wrong)  # type: ignore[arg-type]
+        with pytest.raises(InvalidRequest, match="text or bytes"):
+            to_key(wrong)  # type: ignore[arg-type]
+    assert to_value(bytearray(b"ab")) == to_value(memoryview(b"ab")) == b"ab"
+
+
+# -- replicas, versions, quorums ------------------------------------------------------------------------
+
+
+LINE = ReplicaLine(OWNER, "stale", False, 0.4, b"digest")
+
+
+async def test_how_a_quorum_was_met_is_told(open_ring: Open) -> None:
+    answers = Store(Written(b"c", OWNER, 3, 2, True, (LINE,)), Values((b"v",), b"c", OWNER, 2, 2, (LINE,), (7,)))
+    with fake_node(answers) as node:
+        async with open_ring(node.address) as ring:
+            stored = await ring.put("k", b"v", w=2, strict=True, ttl_s=1.0005)
+            assert (stored.w, stored.w_needed, stored.is_sloppy, stored.replicas) == (3, 2, True, (LINE,))
+            found = await ring.get("k", r=3)
+            assert (found.r, found.r_needed, found.replicas, found.written_ms) == (2, 2, (LINE,), (7,))
+            await ring.delete("k", w=1, strict=True)
+    put, delete = node.requests(Put)
+    assert (put.w, put.is_strict, put.ttl_ms) == (2, True, 1001), "rather a moment longer than promised"
+    assert (delete.w, delete.is_strict, delete.ttl_ms) == (1, True, 0)
+    assert [get.r for get in node.requests(Get)] == [3]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"w": 0}, "w is a number"), ({"w": 17}, "w is a number"), ({"w": True}, "w is a number"), ({"ttl_s": 0}, "live"),
+     ({"ttl_s": float("nan")}, "live"), ({"ttl_s": float("inf")}, "live")],
+)
+async def test_quorums_and_lifetimes_have_bounds(open_ring: Open, options: dict[str, Any], words: str) -> None:
+    with fake_node(Store()) as node:
+        async with open_ring(node.address) as ring:
+            with pytest.raises(InvalidRequest, match=words):
+                await ring.put("k", b"v", **options)
+            with pytest.raises(InvalidRequest, match="r is a number"):
+                await ring.get("k", r=0)
+    assert not node.requests(Put)
+
+
+async def test_a_resolver_makes_one_value_and_keeps_the_context(open_ring: Open) -> None:
+    siblings = Values((b"b", b"a", b"c"), b"context", OWNER, written_ms=(5, 9, 9))
+    with fake_node(Store(siblings, siblings, Values((b"only",), b"c", OWNER))) as node:
+        async with open_ring(node.address) as ring:
+            found = await ring.get("k", resolve=chord.last_writer_wins)
+            assert (found.value, found.siblings, found.context) == (b"c", (), b"context"), "of a draw, the largest"
+            union = await ring.get("k", resolve=lambda found: b"+".join(sorted(found.values)))
+            assert union.value == b"a+b+c"
+            assert (await ring.get("k", resolve=chord.last_writer_wins)).value == b"only"
+
+
+async def test_the_last_writer_is_not_guessed(open_ring: Open) -> None:
+    with fake_node(Store(Values((b"a", b"b"), b"context", OWNER))) as node:
+        async with open_ring(node.address) as ring:
+            with pytest.raises(InvalidRequest, match="does not report when"):
+                await ring.get("k", resolve=chord.last_writer_wins)
+
+
+async def test_a_failed_quorum_is_asked_again_until_it_is_met(open_ring: Open) -> None:
+    with fake_node(Store(QuorumFailed("1 of 2"), QuorumFailed("1 of 2"))) as node:
+        async with open_ring(node.address) as ring:
+            await ring.put("k", b"v")
+    assert len({put.op_id for put in node.requests(Put)}) == 1
+    assert len(node.requests(Put)) == 3
+
+
+async def test_a_failed_quorum_says_more_than_silence_after_it(open_ring: Open, clock: Skipping) -> None:
+    with fake_node(Store(QuorumFailed("1 of 2"), *[SILENCE] * 9)) as node:
+        async with open_ring(node.address, timeout_s=PATIENCE_S) as ring:
+            with pytest.raises(QuorumFailed, match="1 of 2"):
+                await ring.put("k", b"v")
+
+
+async def test_a_refused_read_says_more_than_silence_after_it(open_ring: Open, clock: Skipping) -> None:
+    """To a write the same may be told only where nothing can have happened since."""
+    for is_write, told in ((False, TooFewReplicas), (True, DeadlineExceeded)):
+        with fake_node(Store(TooFewReplicas("there are 2 nodes, not 3"), *[SILENCE] * 9)) as node:
+            async with open_ring(node.address, timeout_s=PATIENCE_S) as ring:
+                with pytest.raises(told):
+                    await (ring.put("k", b"v") if is_write else ring.get("k", r=3))
+
+
+async def test_a_write_that_may_have_happened_is_never_said_not_to_have(open_ring: Open) -> None:
+    """The first attempt reached one replica; the next coordinator refuses for good, and knows nothing of that."""
+    with fake_node(Store(QuorumFailed("1 of 2"), OwnerDown("gone"))) as node:
+        async with open_ring(node.address) as ring:
+            with pytest.raises(QuorumFailed):
+                await ring.put("k", b"v")
+    with fake_node(Store(QuorumFailed("1 of 2"), OwnerDown("gone"))) as node:
+        async with open_ring(node.address) as ring:
+            ((_, error),) = await ring.put_many([("k", b"v")])
+            assert isinstance(error, QuorumFailed)
+    with fake_node(Store(QuorumFailed("1 of 2"), NotFound())) as node:
+        async with open_ring(node.address) as ring:
+            with pytest.raises(NotFound):
+                await ring.get("k")
+
+
+async def test_of_one_key_twice_the_later_wins(open_ring: Open) -> None:
+    with fake_node(Store()) as node:
+        async with open_ring(node.address) as ring:
+            await ring.put_many([("a", b"1"), ("b", b"1"), ("a", b"2")])
+            assert (await ring.get("a")).value == b"2"
+    assert len({(heard.stream, heard.connection) for heard in node.heard}) == 2, "one connection for each stream"
+
+
+def record(key: bytes, *versions: Version) -> Record:
+    """A record one actor wrote so many versions of."""
+    return Record(key, (ActorClock(b"A" * 16, max(1, len(versions)), versions),))
+
+
+async def test_a_scan_leaves_out_what_has_expired_by_the_answering_clock(open_ring: Open) -> None:
+    def version(value: bytes, until: int, op: bytes) -> Version:
+        return Version(value, op * 16, 0, until)
+
+    page = (
+        record(b"dead", version(b"v", 1000, b"1")),
+        record(b"live", version(b"v", 1001, b"1")),
+        record(b"half", version(b"new", 0, b"1"), version(b"old", 999, b"2")),
+        record(b"twice", version(b"same", 0, b"1"), version(b"same", 0, b"1")),
+    )
+    with fake_node(Store(ScanPage(page, Point(255), None, 1000))) as node:
+        async with open_ring(node.address) as ring:
+            found = {pair.key: pair.values async for pair in ring.scan()}
+    assert found == {b"live": (b"v",), b"half": (b"new",), b"twice": (b"same",)}
+
+
+async def test_records_come_whole(open_ring: Open) -> None:
+    tombstone = record(b"gone", Version(None, b"O" * 16, 3))
+    with fake_node(Store(ScanPage((tombstone,), Point(255), None))) as node:
+        async with open_ring(node.address) as ring:
+            assert [found async for found in ring.records()] == [tombstone]
+
+
+async def test_the_records_of_one_node_are_asked_of_its_vnodes(open_ring: Open) -> None:
+    keys = [f"key{i}".encode() for i in range(60)]
+    circle, ring_ = Circle(8), ScannedRing([10, 42, 80, 120, 160, 200, 230], keys)
+
+    def answer(heard: Heard) -> Answer:
+        addresses = dict.fromkeys(WORKED_IDS, node.address)
+        return described(addresses=addresses)[2] if isinstance(heard.request, Describe) else ring_(heard)
+
+    with fake_node(answer) as node:
+        async with open_ring(node.address) as ring:
+            found = [one.key async for one in ring.records(of=node.address)]
+    assert sorted(found) == sorted(key for key in keys if 42 < circle.hash(key) <= 80)
+    assert {heard.vnode for heard in node.heard if isinstance(heard.request, Scan)} == {80}
+
+
+async def test_merging_sends_the_record_as_it_is_and_large_ones_in_bulk(open_ring: Open) -> None:
+    small = record(b"k", Version(b"v", b"O" * 16, 1))
+    large = record(b"large", *(Version(b"v" * 20_000, bytes([i]) * 16, 1) for i in range(20)))
+    with fake_node(Store(*[Written(b"", OWNER)] * 3)) as node:
+        async with open_ring(node.address) as ring:
+            assert (await ring.merge(small, w=2)).key == b"k"
+            assert await ring.merge_many([small, large]) == []
+    merges = [(h.request, h.stream) for h in node.heard if isinstance(h.request, Merge)]
+    assert merges[0] == (Merge(small, 2), "control")
+    assert sorted(stream for request, stream in merges[1:]) == ["bulk", "control"]
+
+
+async def test_forgetting_is_told_to_everybody_but_not_of_the_living(open_ring: Open, ports: Ports) -> None:
+    nodes: dict[int, FakeNode] = {}
+    dead, ids = ports.address(), (10, 80, 160)
+
+    def describe_as(point: int) -> Callable[[Heard], Answer]:
+        def answer(heard: Heard) -> Answer:
+            if isinstance(heard.request, Forget):
+                return RemoteFailure("no") if point == 160 else Done()
+            addresses = {p: nodes[p].address for p in ids}
+            return described(ids, addresses=addresses)[ids.index(point)]
+
+        return answer
+
+    for point in ids:
+        nodes[point] = FakeNode(describe_as(point))
+    try:
+        async with open_ring(nodes[10].address) as ring:
+            answers = await ring.forget(dead)
+            assert {address: type(outcome) for address, outcome in answers.items()} == {
+                nodes[10].address: Done, nodes[80].address: Done, nodes[160].address: RemoteFailure
+            }
+            with pytest.raises(InvalidRequest, match="a node answers there"):
+                await ring.forget(nodes[80].address)
+        assert nodes[80].requests(Forget) == [Forget(dead)]
+    finally:
+        for node in nodes.values():
+            node.close()
+
+
+# -- arguments that are none ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "said"),
+    [
+        ("put_many", [None], "expected several pairs of key and value, not None; put them in a list"),
+        ("put_many", [7], "expected several pairs of key and value, not 7"),
+        ("get_many", [None], "expected several keys, not None; put them in a list"),
+        ("get_many", [[[]]], "a key is text or bytes"),
+        ("merge_many", [None], "expected several records, not None; put them in a list"),
+        ("merge_many", [[1]], "expected a record, as `records` yields them, not 1"),
+        ("merge", [1], "expected a record, as `records` yields them, not 1"),
+        ("put_many", [{"a": "b"}], r"put_many takes pairs \(key, value\), not 'a'; of a dict: put_many\(d.items\(\)\)"),
+        ("put_many", [["ab"]], "put_many takes pairs .* not 'ab'"),
+        ("put_many", [[("a", "b", "c")]], "put_many takes pairs"),
+        ("put_many", [[("a", 1)]], "a value is text or bytes, not int"),
+        ("put_many", [[("\ud800", "v")]], r"cannot encode the key: U\+D800 is a surrogate"),
+        ("get_many", ["abc"], "get_many takes several keys, not the one key 'abc'"),
+        ("get_many", [b"abc"], "get_many takes several keys"),
+        ("put", ["\ud800", "v"], r"cannot encode the key: U\+D800"),
+        ("put", ["k", "a\udfff"], r"cannot encode the value: U\+DFFF"),
+        ("get", ["\ud800"], r"cannot encode the key"),
+    ],
+)
+async def test_arguments_that_are_none_are_told_in_words(
+    open_ring: Open, name: str, arguments: list[Any], said: str
+) -> None:
+    with fake_node(Store()) as node:
+        async with open_ring(node.address) as ring:
+            with pytest.raises(InvalidRequest, match=said):
+                await getattr(ring, name)(*arguments)
+        assert not node.requests(Put)
+        assert not node.requests(Get)
+
+
+@pytest.mark.parametrize("context", ["junk", 7, b"x" * 8193])
+async def test_a_context_that_is_none_is_told_in_words(open_ring: Open, context: Any) -> None:
+    with fake_node(Store()) as node:
+        async with open_ring(node.address) as ring:
+            with pytest.raises(InvalidRequest, match="context"):
+                await ring.put("k", "v", context=context)
+            with pytest.raises(InvalidRequest, match="context"):
+                await ring.delete("k", context=context)
+            await ring.put("k", "v", context=bytearray(b"seen"))
+        assert [put.context for put in node.requests(Put)] == [b"seen"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", ["leave", "describe", "forget"])
+async def test_a_name_is_no_address(open_ring: Open, name: str) -> None:
+    with fake_node(Store()) as node:
+        async with open_ring(node.address) as ring:
+            with pytest.raises(ConfigError, match="'n2': expected HOST:PORT"):
+                await getattr(ring, name)("n2")
+
+
+def test_a_ring_is_closed_after_its_block() -> None:
+    with fake_node(Store()) as node:
+        with chord.connect(node.address) as ring:
+            ring.put("k", "v")
+        heard = len(node.heard)
+        for use in (lambda: ring.get("k"), lambda: ring.put_many([("a", "b")]), lambda: list(ring.scan())):
+            with pytest.raises(InvalidRequest, match="this Ring is closed: its with block has ended; connect again"):
+                use()
+        ring.close()
+        assert len(node.heard) == heard
+
+
+async def test_a_client_is_closed_after_its_block() -> None:
+    with fake_node(Store()) as node:
+        async with chord.open_client(node.address) as client:
+            await client.put("k", "v")
+        with pytest.raises(InvalidRequest, match="this client is closed: its block has ended; open another"):
+            await client.get("k")
+
+
+def test_a_deadline_too_short_to_tell_anything_is_no_silence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(DeadlineExceeded, match=r"within 0\.01 s"):
+            chord.connect(address, timeout_s=0.01)
+        with pytest.raises(PeerUnreachable, match="received no hello"):
+            chord.connect(address, timeout_s=HELLO_S)
+
+
+def test_client_with_a_short_deadline_finds_no_new_node_silent() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, fake_node(Store()) as node:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with chord.connect(node.address) as ring:
+            ring.timeout_s = 0.01
+            with pytest.raises(DeadlineExceeded):
+                ring.describe(address)
+            ring.timeout_s = HELLO_S
+            with pytest.raises(PeerUnreachable, match="received no hello"):
+                ring.describe(address)

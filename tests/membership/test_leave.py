@@ -1,0 +1,373 @@
+"""Leaves beside deaths, restarts and other leaves: nobody waits for who is on the way out, and no arc is nobody's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from unittest import mock
+
+import pytest
+import trio
+
+from chord import testing
+from chord.errors import Busy, ChordError, NotOwner
+from chord.membership.join import Membership
+from chord.net.peers import Peers
+from chord.node import Node
+from chord.node.shutdown import Farewell
+from chord.ring.merge import SelfLookup
+from chord.ring.ownership import Verdict
+from chord.ring.preference_list import View
+from chord.ring.takeover import Bounds
+from chord.ring.vnode import Vnode
+from chord.stabilize import Stabilizer
+from chord.wire.messages import Contact, Done, HandOver, Reply, Request, RingPointers
+from tests.support.quorum import back, clockwise, holding, key_at, read, settled_ring, timing, until, write
+from tests.support.rings import in_order, only, virtual
+
+SOON_S = 4.0  # less than any leave may take
+
+
+async def begin_leave_without_end(*leavers: Node) -> None:
+    """Let nodes leave that find no home for what they hold; wait until none of them owns an arc any more."""
+    for leaver in leavers:
+        leaver.misplaced.count = lambda: 1  # type: ignore[method-assign]
+        leaver.begin_leave()
+    await until(lambda: all(only(leaver).ownership.start is None for leaver in leavers), within_s=SOON_S)
+
+
+# -- the arc before a leaver ------------------------------------------------------------------------
+
+
+def dies_before_leavers(count: int) -> None:
+    """So many in a row leave, and take long; then the one before them dies. Its keys have an owner soon."""
+
+    async def main() -> None:
+        async with settled_ring(8, count) as ring:
+            key = key_at(ring, "n3")
+            dead, *others = clockwise(ring, key)
+            leavers, heir = others[:count], others[count]
+            await write(ring[0], key, b"v", w=3)
+            await begin_leave_without_end(*leavers)
+            await ring.kill(dead)
+            await until(lambda: only(heir).ownership.is_owner(heir.host.circle.hash(key)), within_s=SOON_S)
+            for node in (others[-1], heir, *leavers):
+                with trio.fail_after(SOON_S):
+                    assert (await read(node, key)).values == (b"v",)
+            assert {leaver.state for leaver in leavers} == {"leaving"}
+
+    testing.run(main, seed=count)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_arc_before_leavers_is_taken_over_by_who_has_theirs(count: int) -> None:
+    dies_before_leavers(count)
+
+
+@pytest.mark.slow
+def test_nobody_who_looks_past_a_leaver_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def look_no_further(bounds: Bounds, *args: object) -> None:
+        """Planted."""
+
+    monkeypatch.setattr(Bounds, "_look_past", look_no_further)
+    with pytest.raises(trio.TooSlowError):
+        dies_before_leavers(1)
+
+
+def who_has_the_leavers_arcs_dies(count: int) -> None:
+    """So many in a row gave their arcs away, and take long; then the one that has all of them dies."""
+
+    async def main() -> None:
+        async with settled_ring(8, count) as ring:
+            key = key_at(ring, "n3")
+            *leavers, dead, heir = clockwise(ring, key)[: count + 2]
+            await write(ring[0], key, b"v", w=3)
+            await begin_leave_without_end(*leavers)
+            await until(lambda: only(dead).ownership.is_owner(dead.host.circle.hash(key)), within_s=SOON_S)
+            await ring.kill(dead)
+            await until(lambda: only(heir).ownership.is_owner(heir.host.circle.hash(key)), within_s=SOON_S)
+            for node in (heir, *leavers):
+                with trio.fail_after(SOON_S):
+                    assert (await read(node, key)).values == (b"v",)
+
+    testing.run(main, seed=count)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_leavers_gave_away_is_taken_over_when_who_has_it_dies(count: int) -> None:
+    who_has_the_leavers_arcs_dies(count)
+
+
+TAKE_OVER = Bounds._take_over
+
+
+@pytest.mark.slow
+def test_a_leaver_that_counts_as_living_in_the_gap_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def pass_nobody(bounds: Bounds, owner: Contact, passed: object = ()) -> None:
+        await TAKE_OVER(bounds, owner)
+
+    monkeypatch.setattr(Bounds, "_take_over", pass_nobody)
+    with pytest.raises(trio.TooSlowError):
+        who_has_the_leavers_arcs_dies(1)
+
+
+REQUIRE_OWNER = Vnode.require_owner
+
+
+@pytest.mark.slow
+def test_a_leaver_that_does_not_say_who_has_its_arc_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def require_owner(vnode: Vnode, key: int) -> Verdict:
+        try:
+            return REQUIRE_OWNER(vnode, key)
+        except NotOwner as error:
+            if "left to another" in error.message:
+                raise Busy("planted") from None
+            raise
+
+    monkeypatch.setattr(Vnode, "require_owner", require_owner)
+    with pytest.raises((trio.TooSlowError, ChordError)):
+        dies_before_leavers(1)
+
+
+# -- two leave --------------------------------------------------------------------------------------
+
+
+def the_one_before_leaves_too() -> None:
+    """Its successor has given its arc away, and waits: for a holder of what it holds, and that is the one before."""
+
+    async def main() -> None:
+        async with settled_ring(8, 3) as ring:
+            first, second, third, *_ = in_order(ring)
+            await begin_leave_without_end(second)
+            with trio.fail_after(SOON_S):
+                await first.leave()
+            assert first.state == "left"
+            assert only(third).ownership.is_owner(only(first).id)
+            assert second.state == "leaving"
+
+    testing.run(main, seed=3)
+
+
+def test_an_arc_goes_past_a_leaver_to_who_has_that_ones() -> None:
+    the_one_before_leaves_too()
+
+
+@pytest.mark.slow
+def test_who_waits_for_a_leaver_to_be_gone_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def only_the_successor(membership: Membership, to: Contact, session: bytes) -> Contact:
+        await membership._peers.call(to, HandOver(membership._vnode.me, session), Done)
+        return to
+
+    monkeypatch.setattr(Membership, "_receiver", only_the_successor)
+    with pytest.raises(trio.TooSlowError):
+        the_one_before_leaves_too()
+
+
+# -- who did not hear of it -------------------------------------------------------------------------
+
+
+def starts_while_another_leaves() -> None:
+    """It is killed before the other says that it leaves, and back after that: it must not choose it as a replica."""
+
+    async def main() -> None:
+        async with settled_ring(8, 4, keeps_disks=True) as ring:
+            owner, _, leaver, *_ = in_order(ring)
+            await ring.kill(owner)
+            await begin_leave_without_end(leaver)
+            again = await back(ring, owner.name)
+            await until(lambda: leaver.address in only(again).view.retiring, within_s=SOON_S)
+
+    testing.run(main, seed=4)
+
+
+def test_who_starts_while_another_leaves_hears_of_it() -> None:
+    starts_while_another_leaves()
+
+
+@pytest.mark.slow
+def test_leaving_that_is_said_once_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: dict[int, None] = {}
+    say: Callable[[Farewell], Awaitable[None]] = Farewell._say_leaving
+
+    async def say_once(farewell: Farewell) -> None:
+        if id(farewell) not in said:
+            said[id(farewell)] = None
+            await say(farewell)
+
+    monkeypatch.setattr(Farewell, "_say_leaving", say_once)
+    with pytest.raises(trio.TooSlowError):
+        starts_while_another_leaves()
+
+
+@virtual
+async def test_all_of_a_run_of_leavers_get_out() -> None:
+    async with settled_ring(9, 5) as ring:
+        key = key_at(ring, "n4")
+        await write(ring[0], key, b"v", w=3)
+        leavers = clockwise(ring, key)[:4]
+        async with trio.open_nursery() as nursery:
+            for node in leavers:
+                nursery.start_soon(node.leave)
+        assert {node.state for node in leavers} == {"left"}
+        await ring.converged()
+        assert (await read(ring[0], key)).values == (b"v",)
+
+
+@virtual
+async def test_leavers_take_turns_while_too_few_would_hold_a_write() -> None:
+    """The owner sees as many others as its list spans. While these leave, it does not see who comes behind them."""
+    async with testing.ring(7, seed=5, replicas=4, successors=3) as ring:
+        await trio.sleep(5)
+        key = key_at(ring, "n4")
+        await write(ring[0], key, b"v", w=4)
+        leavers = clockwise(ring, key)[1:4:2]
+        for leaver in leavers:
+            leaver.begin_leave()
+        fewest = 4
+        with trio.fail_after(60):
+            while not all(leaver.closed.is_set() for leaver in leavers):
+                fewest = min(fewest, len(holding(ring, key)))
+                await trio.sleep(0.001)
+        assert fewest >= 3
+        assert {leaver.state for leaver in leavers} == {"left"}
+
+
+def is_back_and_nobody_hears_it() -> None:
+    """It is killed while it leaves, and is there again before anybody has missed it."""
+
+    async def main() -> None:
+        async with settled_ring(6, 9, keeps_disks=True, leave_s=2.0) as ring:
+            key = key_at(ring, "n2")
+            owner, leaver, *_ = clockwise(ring, key)
+            leaver.begin_leave()
+            with trio.fail_after(SOON_S):
+                while leaver.address not in only(owner).view.retiring:
+                    await trio.sleep(0.0002)
+            await ring.kill(leaver)
+            again = await back(ring, leaver.name)
+            assert again.address in only(owner).view.retiring
+            await until(lambda: again.address in members_of(owner, key), within_s=SOON_S)
+
+    testing.run(main, seed=9)
+
+
+def members_of(owner: Node, key: bytes) -> list[str]:
+    return [place.contact.address for place in only(owner).replica_set(owner.host.circle.hash(key)).members]
+
+
+@pytest.mark.parametrize("is_planted", [False, True])
+def test_who_did_not_leave_after_all_is_a_replica_again(is_planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unheard(farewell: Farewell, known: object) -> None:
+        """What it says is lost."""
+
+    monkeypatch.setattr(Farewell, "say_back", unheard)
+    if is_planted:
+        expire = View.expire
+
+        def expire_no_leave(view: View, now: float, down_out_s: float, leave_s: float, *, is_waiting: bool) -> None:
+            expire(view, now, down_out_s, math.inf, is_waiting=is_waiting)
+
+        monkeypatch.setattr(View, "expire", expire_no_leave)
+        with pytest.raises(trio.TooSlowError):
+            is_back_and_nobody_hears_it()
+    else:
+        is_back_and_nobody_hears_it()
+
+
+@pytest.mark.parametrize("is_forgotten", [False, True])
+def test_node_alone_keeps_its_data_if_silent_nodes_may_come_back(is_forgotten: bool) -> None:
+    async def main() -> None:
+        async with testing.ring(3, seed=4, timing=timing(down_out_s=2.0)) as ring:
+            last, *others = ring.nodes
+            for node in others:
+                await ring.kill(node)
+            await until(lambda: only(last).ring.is_alone and not only(last).ring.is_isolated)
+            for node in others if is_forgotten else ():
+                await last.forget(node.address)
+            await last.leave()
+            assert last.state == ("left" if is_forgotten else "stopped")
+
+    testing.run(main, seed=4)
+
+
+# -- afterwards -------------------------------------------------------------------------------------
+
+
+def nobody_waits_for_who_has_left() -> None:
+    """As long as anybody does, no tombstone goes where it is waited for."""
+
+    async def main() -> None:
+        async with settled_ring(8, 1) as ring:
+            for node in ring.nodes[:0:-2]:
+                await node.leave()
+                await trio.sleep(5)
+            await trio.sleep(100)
+            waited_for = {contact.address for node in ring.nodes for contact in node.host.peers.passive.contacts()}
+            assert waited_for == set()
+
+    testing.run(main, seed=3)
+
+
+@pytest.mark.slow
+def test_nobody_waits_for_who_has_left() -> None:
+    nobody_waits_for_who_has_left()
+
+
+async def ask_none(self: SelfLookup, silent: Contact) -> None:
+    """Do not ask the ring, which remembers the goodbye."""
+
+
+async def remembered_after_a_late_answer() -> list[Contact]:
+    """Let a node leave whose predecessor gets an earlier answer of the leaver after the goodbye.
+
+    Return the vnodes that the predecessor remembers as silent afterwards.
+    """
+    async with settled_ring(4, 1) as ring:
+        leaver, *_, predecessor = clockwise(ring, b"key")
+        peers, contact = predecessor.host.peers, only(leaver).me
+        call, say, answered = peers.call, leaver._farewell.say, trio.Event()
+
+        async def call_late(to: Contact | str, request: Request, expect: type[Reply]) -> Reply:
+            reply = await call(to, request, expect)
+            if to == contact and isinstance(reply, RingPointers) and reply.owned_from is None:
+                answered.set()
+                await until(lambda: peers.is_known_to_have_left(contact))
+            return reply
+
+        async def say_when_answered(neighbours: tuple[str, ...], *, has_left: bool) -> None:
+            await answered.wait()
+            await say(neighbours, has_left=has_left)
+
+        peers.call = call_late  # type: ignore[method-assign, assignment]
+        leaver._farewell.say = say_when_answered  # type: ignore[method-assign]
+        await leaver.leave()
+        await trio.sleep(5)
+        assert leaver.state == "left"
+        return list(peers.passive.contacts())
+
+
+@virtual
+async def test_late_answer_of_a_leaver_does_not_revoke_its_goodbye() -> None:
+    assert await remembered_after_a_late_answer() == []
+
+
+@virtual
+async def test_planted_late_answer_that_revokes_a_goodbye_is_caught() -> None:
+    took_its_place = Peers.took_its_place
+
+    def revoke(peers: Peers, contact: Contact, *, is_owner: bool) -> None:
+        took_its_place(peers, contact, is_owner=True)
+
+    with mock.patch.object(Peers, "took_its_place", revoke), mock.patch.object(SelfLookup, "_seek", ask_none):
+        assert await remembered_after_a_late_answer()
+
+
+@pytest.mark.slow
+def test_who_is_remembered_though_it_left_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def remember_silent(self: Stabilizer, contact: Contact) -> None:
+        self._peers.passive.add(contact, trio.current_time())
+
+    monkeypatch.setattr(Stabilizer, "remember_silent", remember_silent)
+    monkeypatch.setattr(SelfLookup, "_seek", ask_none)
+    with pytest.raises(AssertionError):
+        nobody_waits_for_who_has_left()

@@ -1,0 +1,282 @@
+"""A ring whose nodes all lost their power, or stood still, becomes whole: in whatever order they come back."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import msgspec
+import pytest
+import trio
+
+from chord import testing
+from chord.config import PRESETS, Limits, RingConstants
+from chord.errors import PeerUnreachable
+from chord.events import RingResumed
+from chord.ids import Point
+from chord.membership.rejoin import Resumption
+from chord.net.peers import RESUMES_MAX, Peers
+from chord.node import Node
+from chord.sim.cluster import Cluster, cluster
+from chord.sim.disk import flash
+from chord.sim.messages import MessageNetwork
+from chord.store.storage import Batch
+from chord.testing.rings import MemoryRing, ring
+from chord.wire.messages import Confirmed, Contact, Ping, Pong
+from tests.support.quorum import clockwise
+from tests.support.rings import only, put, virtual
+
+LOCAL = PRESETS["local"]
+TIMING = msgspec.structs.replace(LOCAL, down_out_s=4.0, reprobe_first_s=1.0, reprobe_max_s=4.0)
+
+
+def known(node: Node) -> set[str]:
+    """Return the addresses that a node could ask."""
+    return {contact.address for contact in node.host.contacts()}
+
+
+async def started(nodes: Cluster, count: int) -> list[Node]:
+    """Start more nodes, one after the other, by the first one that is ready."""
+    found = []
+    for _ in range(count):
+        join = [node for node in nodes.nodes if node.state == "ready" and node.name not in nodes.stopped][:1]
+        found.append(await nodes.start(join=join))
+        await found[-1].ready()
+    return found
+
+
+async def cut_power(nodes: MemoryRing) -> list[str]:
+    """Kill every node at one moment; return their names."""
+    names = [node.name for node in nodes.nodes]
+    for node in list(nodes.nodes):
+        await nodes.kill(node)
+    return names
+
+
+@virtual
+async def test_vnodes_of_one_node_resume_at_the_same_time() -> None:
+    async with ring(4, seed=2, successors=5, replicas=4, vnodes=3) as nodes:
+        for name in await cut_power(nodes):
+            await nodes.start(join=(), name=name)
+            await trio.sleep(0.05)
+        with trio.fail_after(RESUMES_MAX * LOCAL.resume_s):  # no vnode gave up the place of another one
+            for node in list(nodes.nodes):
+                await node.ready()
+            await nodes.converged()
+
+
+@virtual
+async def test_founder_that_gave_its_first_arc_away_does_not_own_it_after_a_restart() -> None:
+    """The receiver is in no list yet: only the bounds of the founder's arc name it."""
+    async with cluster(seed=3, ring=RingConstants(successors=2, replicas=1), timing=TIMING, sync_delay=flash) as nodes:
+        (founder,) = await started(nodes, 1)
+        await nodes.start(join=[founder])
+        while only(founder).ownership.start == only(founder).id:
+            await trio.sleep(0.001)
+        given = only(founder).ownership.start
+        await nodes.kill(founder)
+        back = await nodes.start(join=(), name=founder.name)
+        await back.ready()
+        assert only(back).ownership.start == given
+        await nodes.converged()
+
+
+@virtual
+async def test_resume_while_the_only_other_node_leaves_takes_the_own_place() -> None:
+    async with cluster(seed=3, ring=RingConstants(successors=2, replicas=1), timing=TIMING) as nodes:
+        leaver, other = await started(nodes, 2)
+        await nodes.converged()
+        await trio.sleep(1)  # the file of the other one names the ring
+        await nodes.kill(other)
+        leaver.host.is_leaving = True
+        for vnode in leaver.host.vnodes.values():
+            vnode.state = "leaving"  # it answers so, and is gone before the other one has joined
+        back = await nodes.start(join=(), name=other.name)
+        await trio.sleep(0.01)
+        await nodes.kill(leaver)
+        with trio.fail_after(20):
+            await back.ready()
+
+
+@virtual
+async def test_resume_after_a_stalled_join_rejoins_by_the_members() -> None:
+    """Members answer, the network of the node stalls until it gives the join up, and the members answer again."""
+    resumed: list[RingResumed] = []
+    async with ring(6, seed=1, observe=lambda event: isinstance(event, RingResumed) and resumed.append(event)) as nodes:
+        gone = nodes[3]
+        await nodes.kill(gone)
+        await trio.sleep(5)
+        looks: list[dict[str, str]] = []
+        look = Resumption._states_of
+
+        async def stalled(self: Resumption, *args: Any) -> dict[str, str]:
+            states = await look(self, *args)
+            if self._host.address == gone.address:
+                looks.append(states)
+                if len(looks) == 1:
+                    nodes.network.freeze(gone.name)
+                elif not states:
+                    nodes.network.unfreeze(gone.name)
+            return states
+
+        with mock.patch.object(Resumption, "_states_of", stalled):
+            again = await nodes.start(join=(), name=gone.name)
+            await again.ready()
+        assert looks[0], "members answered first"
+        assert {} in looks, "then no member answered"
+        assert only(again).ring.predecessor is not None
+        assert not nodes.violations()
+        assert resumed == [], "it joined, and did not resume by itself"
+
+
+@virtual
+async def test_lost_place_of_one_vnode_is_not_excused_by_another() -> None:
+    peers = Peers(None, LOCAL, lambda event: None, Limits())  # type: ignore[arg-type]
+    back, lost = Contact(Point(1), "n1:1"), Contact(Point(2), "n1:1")
+    began = trio.current_time()
+    while trio.current_time() - began <= RESUMES_MAX * LOCAL.resume_s:
+        assert not peers.has_lost_its_place(lost)
+        peers.took_its_place(back, is_owner=True)
+        await trio.sleep(LOCAL.stabilize_s)
+    assert peers.has_lost_its_place(lost)
+
+
+@virtual
+async def test_goodbye_of_an_earlier_life_that_others_remember_is_not_believed() -> None:
+    peers, back = Peers(None, LOCAL, lambda event: None, Limits()), Contact(Point(1), "n1:1")  # type: ignore[arg-type]
+    peers.has_left(back.address, [back.id])
+    peers.learn_left([back.id])
+    assert peers.is_known_to_have_left(back)
+    peers.took_its_place(back, is_owner=True)
+    peers.passive.add(back, trio.current_time())
+    peers.learn_left([back.id])
+    assert not peers.is_known_to_have_left(back)
+    assert back.id in peers.passive
+    peers.has_left(back.address, [back.id])
+    assert peers.is_known_to_have_left(back)
+
+
+@pytest.mark.parametrize("last_one", ["leaves", "dies"])
+def test_joiners_merge_with_stopped_members_none_of_them_met(last_one: str) -> None:
+    """The only node that knows both halves hands on what it knows when it hands over an arc."""
+
+    async def main() -> None:
+        async with cluster(network=MessageNetwork(1), timing=TIMING, sync_delay=lambda rng: 0.001) as nodes:
+            await started(nodes, 3)
+            last, *asleep = nodes.nodes
+            for node in asleep:
+                nodes.stop(node)
+            await trio.sleep(2 * TIMING.down_out_s)
+            awake = await started(nodes, 2)
+            await (last.leave() if last_one == "leaves" else nodes.kill(last))
+            await trio.sleep(TIMING.down_out_s)
+            assert all(node.address not in known(other) for node in awake for other in asleep)
+            for node in asleep:
+                nodes.wake(node.name)
+            await nodes.converged(within_s=30)
+
+    testing.run(main)
+
+
+@virtual
+async def test_calls_of_an_ended_node_count_no_miss_against_its_peers() -> None:
+    async with ring(2, seed=1) as nodes:
+        ended, other = nodes[0], nodes[1].address
+        await nodes.kill(ended)
+        for _ in range(3):
+            with pytest.raises(PeerUnreachable, match="not running"):
+                await ended.host.peers.call(other, Ping(), Pong)
+        assert ended.host.peers.suspicion.state(other) == "alive"
+
+
+@virtual
+async def test_moved_node_asks_who_listens_at_its_former_address() -> None:
+    async with cluster(network=MessageNetwork(1), sync_delay=lambda rng: 0.001) as nodes:
+        await started(nodes, 2)
+        first, second = await cut_power(nodes)
+        await nodes.start(join=(), name=first, listen=f"{second}:1")
+        await nodes.start(join=(), name=second, listen="elsewhere:1")
+        await nodes.converged()
+
+
+@pytest.mark.parametrize("vnodes", [1, 3])
+def test_only_node_of_a_ring_moves_and_is_not_isolated(vnodes: int) -> None:
+    async def main() -> None:
+        async with cluster(network=MessageNetwork(1), vnodes=vnodes, sync_delay=lambda rng: 0.001) as nodes:
+            await started(nodes, 1)
+            (name,) = await cut_power(nodes)
+            node = await nodes.start(join=(), name=name, listen="elsewhere:1")
+            await node.ready()
+            await nodes.converged()
+            assert not any(vnode.ring.is_isolated for vnode in node.host.vnodes.values())
+
+    testing.run(main)
+
+
+@virtual
+async def test_every_node_that_waited_for_a_silent_one_goes_on_asking_it() -> None:
+    async with cluster(network=MessageNetwork(1), timing=TIMING, sync_delay=lambda rng: 0.001) as nodes:
+        await started(nodes, 4)
+        silent, *others = nodes.nodes
+        nodes.stop(silent)
+        await trio.sleep(2 * TIMING.down_out_s)
+        for node in others:
+            assert [contact.address for contact in node.host.peers.passive.contacts()] == [silent.address]
+        nodes.wake(silent.name)
+        await nodes.converged()
+        await trio.sleep(TIMING.reprobe_max_s)
+        assert not any(node.host.peers.passive.contacts() for node in nodes.nodes)
+
+
+@virtual
+async def test_leaver_keeps_its_records_if_too_few_others_would_have_them() -> None:
+    """Two of three nodes are up; if the second one could leave, a write on two disks would be on one."""
+    async with cluster(network=MessageNetwork(1), timing=TIMING, sync_delay=lambda rng: 0.001) as nodes:
+        await started(nodes, 3)
+        silent, leaver, _ = nodes.nodes
+        await put(leaver, b"key", b"value")
+        nodes.stop(silent)
+        await trio.sleep(2 * TIMING.down_out_s)
+        await leaver.leave()
+        assert leaver.state == "stopped"
+        assert leaver.host.storage.get(b"key") is not None
+
+
+@virtual
+async def test_owner_that_lost_the_others_is_not_left_the_only_copy() -> None:
+    """An owner that woke up counts itself as the only replica. Who holds the record knows of more nodes."""
+    async with ring(6, seed=1, replicas=3) as nodes:
+        await put(nodes[0], b"key", b"value")
+        owner, *_, far = clockwise(nodes, b"key")
+        record = owner.host.storage.get(b"key")
+        assert record is not None
+        far.host.storage.apply(Batch(puts=(record,)))
+        me = only(owner).me
+        alone = Confirmed(me, only(far).id, 1, (me,), (), (me,))
+
+        async def ask(*_: object) -> Confirmed:
+            return alone
+
+        with mock.patch.object(far.misplaced, "_ask_owner", ask):
+            await far.misplaced.bring_home(far.contact)
+        assert far.host.storage.get(b"key") is not None
+        await far.misplaced.bring_home(far.contact)
+        assert far.host.storage.get(b"key") is None, "all three replicas have it"
+
+
+@virtual
+async def test_node_that_takes_its_place_again_knows_who_is_still_away() -> None:
+    """Two of five are off still. A node that is back must not acknowledge writes as if the ring had three nodes."""
+    constants = RingConstants(successors=4, replicas=5)
+    async with cluster(network=MessageNetwork(1), ring=constants, timing=TIMING, sync_delay=lambda rng: 0.001) as nodes:
+        await started(nodes, 5)
+        await nodes.converged()
+        await trio.sleep(4 * TIMING.stabilize_s)  # node.json is saved
+        names = await cut_power(nodes)
+        for name in names[:3]:
+            await nodes.start(join=(), name=name)
+            await trio.sleep(0.2)
+        for node in list(nodes.nodes):
+            await node.ready()
+            vnode = only(node)
+            assert vnode.write_quorum(vnode.replica_set(vnode.id)) == constants.quorum

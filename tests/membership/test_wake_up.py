@@ -1,0 +1,417 @@
+"""A process that was stopped for longer than its ring waits for it wakes up believing what it believed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from typing import Any
+from unittest import mock
+
+import pytest
+import trio
+
+from chord import testing
+from chord.config import RingConstants
+from chord.errors import ChordError
+from chord.ids import Arc
+from chord.node import Node
+from chord.node.maintenance import Maintenance
+from chord.node.services import VnodeServices
+from chord.replication.anti_entropy import Repair
+from chord.ring.ownership import Ownership
+from chord.ring.preference_list import View
+from chord.sim.cluster import Cluster, cluster
+from chord.sim.disk import flash
+from chord.sim.messages import MessageNetwork
+from chord.testing.network import uniform
+from chord.testing.rings import MemoryRing
+from chord.wire.messages import Done, Get, Put, Settled, Values
+from tests.support.quorum import clockwise, key_at, only, read, settled_ring, timing, until, write
+from tests.support.rings import grown, patiently, virtual
+
+KEY = b"written while it was stopped"
+DOWN_OUT_S = 15.0
+WOKEN_SEEDS = (0, 3, 5, 6, 7)
+"""The planted bug denies the write with most seeds. The result depends on when others notice the owner's death."""
+WOKEN_SET_SEEDS = (4, 7, 14, 38)
+"""Four of the first forty seeds with which a woken replica set denied what others had acknowledged."""
+
+
+@contextmanager
+def stopped(ring: MemoryRing, node: Node, late: float) -> Iterator[None]:
+    """SIGSTOP for the length of the block: nothing in or out, and no step of its own begins.
+
+    Afterwards each step begins within a period that `late` is a share of.
+    """
+    timetable = node._maintenance._timetable
+    start_task, due, stopped_at = timetable._start_task, list[Any](), trio.current_time()
+    timetable._start_task = lambda perform, periodic, name: due.append(periodic)
+    ring.network.freeze(node.name)
+    yield
+    ring.network.unfreeze(node.name)
+    timetable._start_task, timetable._ran_at = start_task, stopped_at
+    for periodic in due:
+        timetable.put(periodic, trio.current_time() + late * periodic.period_s)
+
+
+async def denials_of_a_woken_owner(late: float) -> list[str]:
+    """Stop the owner of a key until six others stand before it; ask it as soon as it wakes for what they hold."""
+    said: list[str] = []
+    async with settled_ring(8, 5, down_out_s=DOWN_OUT_S) as ring:
+        owner = clockwise(ring, KEY)[0]
+        vnode, circle = only(owner), owner.host.circle
+        point = circle.hash(KEY)
+        gap = circle.distance(point, vnode.id)
+        with stopped(ring, owner, late):
+            await trio.sleep(2 * DOWN_OUT_S)
+            for number in range(1, 7):
+                join = [node for node in ring.nodes if node is not owner][:3]
+                node = await ring.start(join=join, id=int(circle.point(point + gap * number // 8)))
+                await node.ready()
+            await trio.sleep(DOWN_OUT_S)
+            asker = next(node for node in ring.nodes if node is not owner)
+            await write(asker, KEY, b"v")
+            assert owner.host.storage.get(KEY) is None
+            assert vnode.ownership.is_owner(point), "it still believes that"
+        for _ in range(100):
+            try:
+                deadline = trio.current_time() + 0.2
+                found = await asker.host.peers._calls.call(vnode.me, Get(KEY), deadline=deadline)
+                assert isinstance(found, Values)
+                said.append(found.values[0].decode() if found.values else "denied")
+            except ChordError as error:
+                said.append(error.word)
+            await trio.sleep(0.02)
+        await trio.sleep(10)
+        assert (await read(owner, KEY)).values == (b"v",)
+        assert only(owner).is_settled(only(owner).id), "its own arc it answers for as before"
+    return said
+
+
+@pytest.mark.slow
+@virtual
+async def test_owner_that_wakes_up_denies_nothing_that_others_hold() -> None:
+    for late in (0.0, 0.5, 1.0):
+        assert "denied" not in await denials_of_a_woken_owner(late), late
+
+
+@pytest.mark.slow
+@virtual
+async def test_planted_owner_that_repairs_before_it_is_confirmed_is_caught() -> None:
+    async def repair(self: Maintenance, parts: VnodeServices) -> None:
+        await parts.repair.repair()
+
+    with mock.patch.object(Maintenance, "_repair", repair):
+        assert "denied" in await denials_of_a_woken_owner(0.0)
+
+
+def answers_of_woken_replicas(seed: int, *, is_told_late: bool = False) -> Counter[str]:
+    """Stop a replica for longer than `down_out_s`, and another one briefly. Both miss a write, and both wake.
+
+    At the same moment the owner dies. The fourth node holds the write and lives, so no node may deny it.
+
+    Args:
+        is_told_late: each wakes with an old message of the owner in its socket, which calls it settled.
+    """
+    said: Counter[str] = Counter()
+
+    async def ask(nodes: list[Node], key: bytes) -> None:
+        for _ in range(100):
+            for node in nodes:
+                try:
+                    with trio.fail_after(1):
+                        said["found" if (await read(node, key)).values else "denied"] += 1
+                except (ChordError, trio.TooSlowError) as error:
+                    said[type(error).__name__] += 1
+            await trio.sleep(0.02)
+
+    async def scene(machines: Cluster) -> None:
+        key = key_at(machines, "n2")
+        owner, replica, other, fourth, *_ = clockwise(machines, key)
+        arc = only(owner).ownership.arc
+        assert arc is not None
+        for stopped, pause_s in ((replica, 3 * DOWN_OUT_S), (other, 1.5)):
+            machines.stop(stopped)
+            with suppress(ChordError, trio.TooSlowError), trio.fail_after(2 if is_told_late else 0):
+                await owner.host.peers.call(only(stopped).me, Settled(arc.start, arc.end), Done)
+            await trio.sleep(pause_s)
+        await patiently(lambda: write(owner, key, b"v"), within_s=4)
+        assert fourth.host.storage.get(key) is not None
+        machines.wake(replica.name)
+        machines.wake(other.name)
+        await machines.kill(owner)
+        await ask([replica, other, fourth], key)
+        assert said["found"], "in the end it is there"
+
+    async def main() -> None:
+        ring = RingConstants(successors=2, replicas=3)
+        async with cluster(seed=seed, sync_delay=flash, timing=timing(down_out_s=5.0), ring=ring) as machines:
+            await grown(machines, 5)
+            await trio.sleep(10)
+            await scene(machines)
+
+    testing.run(main, seed=seed)
+    return said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", WOKEN_SEEDS)
+def test_replica_that_wakes_up_denies_nothing_in_arcs_of_others(seed: int) -> None:
+    assert not answers_of_woken_replicas(seed)["denied"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", WOKEN_SEEDS)
+def test_replica_that_finds_an_old_word_of_its_owner_when_it_wakes_denies_nothing(seed: int) -> None:
+    assert not answers_of_woken_replicas(seed, is_told_late=True)["denied"]
+
+
+@pytest.mark.slow
+def test_planted_replica_that_believes_an_old_word_of_its_owner_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(View, "was_compared", lambda view, address: True)
+    assert any(answers_of_woken_replicas(seed, is_told_late=True)["denied"] for seed in WOKEN_SEEDS)
+
+
+@pytest.mark.slow
+def test_planted_replica_that_keeps_its_settled_marks_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(View, "was_away", lambda view: None)
+    assert any(answers_of_woken_replicas(seed)["denied"] for seed in WOKEN_SEEDS)
+
+
+def answers_of_the_only_copy(seed: int) -> Counter[str]:
+    """With one copy of each key, stop an owner until another node has taken its arc over and written there; wake it."""
+    said: Counter[str] = Counter()
+
+    async def main() -> None:
+        ring = RingConstants(successors=2, replicas=1)
+        async with cluster(seed=seed, sync_delay=flash, timing=timing(down_out_s=5.0), ring=ring) as machines:
+            first = await machines.start(join=())
+            await first.ready()
+            for _ in range(3):
+                await (await machines.start(join=[first])).ready()
+            await machines.converged()
+            await trio.sleep(10)
+            key = key_at(machines, "n2")
+            owner = clockwise(machines, key)[0]
+            machines.stop(owner)
+            await trio.sleep(DOWN_OUT_S)
+            await patiently(lambda: write(first, key, b"v"), within_s=4)
+            machines.wake(owner.name)
+            for _ in range(200):
+                try:
+                    with trio.fail_after(1):
+                        said["found" if (await read(owner, key)).values else "denied"] += 1
+                except (ChordError, trio.TooSlowError) as error:
+                    said[type(error).__name__] += 1
+                await trio.sleep(0.02)
+
+    testing.run(main, seed=seed)
+    return said
+
+
+def test_owner_of_the_only_copies_that_wakes_up_denies_nothing() -> None:
+    for seed in WOKEN_SEEDS:
+        said = answers_of_the_only_copy(seed)
+        assert said["found"], "in the end it is there"
+        assert not said["denied"]
+
+
+def test_planted_owner_of_the_only_copies_that_fetches_none_when_it_wakes_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Ownership, "mark", lambda own, arc, others, now: None)
+    assert any(answers_of_the_only_copy(seed)["denied"] for seed in WOKEN_SEEDS)
+
+
+def denials_of_woken_replica_set(seed: int) -> list[bytes]:
+    """Stop all replicas of an arc until others have taken their places. Wake them, and ask for what the others hold.
+
+    The others go on writing until they have heard that the replicas are back. Successor lists end with the replicas.
+    """
+    written: dict[bytes, None] = {}
+    denied: list[bytes] = []
+
+    async def ask(owner: Node, key: bytes) -> None:
+        with suppress(ChordError):
+            found = await owner.host.peers._calls.call(only(owner).me, Get(key), deadline=trio.current_time() + 0.5)
+            assert isinstance(found, Values)
+            if not found.values:
+                denied.append(key)
+
+    async def keep_writing(machines: Cluster, heir: Node, owner: Node) -> None:
+        for number in count():
+            key = key_at(machines, owner.name, number)
+            with suppress(ChordError):
+                await heir.host.peers._calls.call(
+                    only(heir).me,
+                    Put(key, b"v", heir.host.rng.randbytes(16), context=b""),
+                    deadline=trio.current_time() + 0.5,
+                )
+                written[key] = None
+            await trio.sleep(0.05)
+
+    async def scene(machines: Cluster) -> None:
+        arc_of = machines.nodes[2]
+        *stopped, heir = clockwise(machines, key_at(machines, arc_of.name))[:4]
+        for node in stopped:
+            machines.stop(node)
+        await trio.sleep(3 * DOWN_OUT_S)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(keep_writing, machines, heir, arc_of)
+            await until(lambda: len(written) >= 5)
+            for node in stopped:
+                machines.wake(node.name)
+            for _ in range(100):
+                for key in list(written):
+                    nursery.start_soon(ask, stopped[0], key)
+                await trio.sleep(0.05)
+            nursery.cancel_scope.cancel()
+        await machines.converged(within_s=60)
+        for key in written:
+            assert (await patiently(lambda key=key: read(stopped[0], key), within_s=60)).values == (b"v",)
+
+    async def main() -> None:
+        network = MessageNetwork(seed, delay=uniform(0.01, 0.02))
+        constants, times = RingConstants(successors=2, replicas=3), timing(down_out_s=5.0, reprobe_max_s=2.0)
+        async with cluster(seed=seed, network=network, sync_delay=flash, timing=times, ring=constants) as machines:
+            await grown(machines, 6)
+            await trio.sleep(10)
+            await scene(machines)
+
+    testing.run(main, seed=seed)
+    return denied
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", WOKEN_SET_SEEDS)
+def test_replica_set_that_wakes_up_denies_nothing_that_others_hold(seed: int) -> None:
+    assert not denials_of_woken_replica_set(seed)
+
+
+@pytest.mark.slow
+def test_planted_replica_set_that_asks_nobody_behind_it_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def pull_from_behind(self: Repair, arc: Arc) -> bool:
+        return True
+
+    monkeypatch.setattr(Repair, "_pull_from_behind", pull_from_behind)
+    assert any(denials_of_woken_replica_set(seed) for seed in WOKEN_SET_SEEDS)
+
+
+@pytest.mark.slow
+def test_planted_owner_that_counts_its_standstill_as_waiting_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    stood_still = Repair.stood_still
+
+    def keep_time(self: Repair) -> None:
+        grown_at = self._grown_at
+        stood_still(self)
+        self._grown_at = grown_at
+
+    monkeypatch.setattr(Repair, "stood_still", keep_time)
+    assert any(denials_of_woken_replica_set(seed) for seed in WOKEN_SET_SEEDS)
+
+
+@virtual
+async def test_woken_owner_does_not_vouch_while_a_node_behind_owns_its_arc() -> None:
+    """Only the node before the heir names the heir: the lists of the owner and its replicas are from before."""
+    async with settled_ring(6, 9) as ring:
+        owner, second, third, fourth, heir, sixth = clockwise(ring, KEY)
+        repair = owner.parts[only(owner).id].repair
+        arc, own = only(owner).ownership.arc, only(heir).ownership
+        assert arc is not None
+        only(owner).ring.successors = (only(second).me, only(third).me)
+        only(third).ring.successors = (only(fourth).me, only(sixth).me)
+        assert await repair._pull_from_behind(arc)
+        start, own.start = own.start, arc.start  # the heir took over, and has not heard that the owner is back
+        assert not await repair._pull_from_behind(arc)
+        own.start = start
+        assert await repair._pull_from_behind(arc)
+
+
+def unsettled_arcs(ring: MemoryRing, node: Node) -> int:
+    """Return the number of arcs that a node keeps, as owner or replica, and is not settled in."""
+    owners = [only(other).id for other in ring.nodes if node.name in replicas_at(ring, only(other).id)]
+    return sum(not only(node).is_settled(owner) for owner in owners)
+
+
+def replicas_at(ring: MemoryRing, point: int) -> list[str]:
+    """Return the names of the three nodes from a point on."""
+    nodes = sorted(ring.nodes, key=lambda node: node.host.circle.distance(point, only(node).id))
+    return [node.name for node in nodes[:3]]
+
+
+@pytest.mark.parametrize("says_back", [True, False])
+def test_woken_node_is_settled_again_when_it_is_compared(says_back: bool) -> None:
+    """The node says that it is back, so the owners compare with it at once, not after an anti-entropy period."""
+
+    async def main() -> None:
+        async with settled_ring(6, 7, anti_entropy_s=10_000.0) as ring:
+            await trio.sleep(5)
+            node = ring.nodes[2]
+            assert unsettled_arcs(ring, node) == 0
+            if not says_back:
+                node._maintenance._say_back = trio.lowlevel.checkpoint
+            node._maintenance.woke()
+            assert unsettled_arcs(ring, node) == 3
+            assert all(only(node).view.was_settled_in(arc) for arc in only(node).replicated())
+            with trio.move_on_after(5):
+                await until(lambda: unsettled_arcs(ring, node) == 0)
+            assert (unsettled_arcs(ring, node) == 0) is says_back
+
+    testing.run(main, seed=7)
+
+
+@virtual
+async def test_nodes_that_all_stood_still_settle_one_another() -> None:
+    async with settled_ring(6, 8, anti_entropy_s=10_000.0) as ring:
+        for node in ring.nodes:
+            node._maintenance.woke()
+        assert all(unsettled_arcs(ring, node) == 3 for node in ring.nodes)
+        await until(lambda: not any(unsettled_arcs(ring, node) for node in ring.nodes), within_s=5)
+
+
+async def answers_for_absent_keys(node: Node) -> Counter[str]:
+    """Ask a node once for each of twenty absent keys."""
+    said: Counter[str] = Counter()
+    for number in range(20):
+        try:
+            with trio.fail_after(3):
+                said["found" if (await read(node, b"absent %d" % number)).values else "denied"] += 1
+        except (ChordError, trio.TooSlowError) as error:
+            said[type(error).__name__] += 1
+    return said
+
+
+@pytest.mark.parametrize("does_restart", [False, True])
+@pytest.mark.parametrize(("away", "dead"), [((0,), 1), ((2,), 1), ((0, 1), 2)])
+def test_ring_of_three_with_one_dead_denies_again_when_the_others_are_back(
+    away: tuple[int, ...], dead: int, does_restart: bool
+) -> None:
+    """No write was acknowledged without two nodes, so the two that are back know all writes together."""
+
+    async def main() -> None:
+        ring = RingConstants(successors=2, replicas=3)
+        async with cluster(sync_delay=flash, timing=timing(), ring=ring) as machines:
+            await grown(machines, 3)
+            await trio.sleep(10)
+            nodes = list(machines.nodes)
+            await machines.kill(nodes[dead])
+            await trio.sleep(8)
+            for index in away:
+                if does_restart:
+                    await machines.kill(nodes[index])
+                else:
+                    machines.stop(nodes[index])
+            await trio.sleep(15)
+            for index in away:
+                if does_restart:
+                    await machines.start(name=nodes[index].name, join=())
+                else:
+                    machines.wake(nodes[index].name)
+            await trio.sleep(10)
+            for node in machines.nodes:
+                if node is not nodes[dead]:
+                    assert await answers_for_absent_keys(node) == {"denied": 20}
+
+    testing.run(main, seed=0)

@@ -1,0 +1,129 @@
+"""The writing half of a connection, on a pipe that takes as much as the test says."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+from chord.events import ignore
+from chord.net.context import Shared
+from chord.net.send_buffer import Outbox
+from tests.support.rings import virtual
+from tests.support.rpc import limits
+
+
+class Narrow:
+    """A pipe that takes `room` bytes without waiting; what is sent patiently takes a second."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.writes: list[bytes] = []
+        self.is_broken = False
+
+    async def receive_some(self, max_bytes: int) -> bytes:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    def send_nowait(self, data: bytes) -> int:
+        sent = 0 if self.is_broken else min(self.room, len(data))
+        self.room -= sent
+        if sent:
+            self.writes.append(data[:sent])
+        return sent
+
+    async def send_all(self, data: bytes) -> None:
+        await trio.sleep(1)
+        if self.is_broken:
+            raise trio.BrokenResourceError
+        self.writes.append(data)
+
+
+class Box:
+    """An outbox, its pipe, and what it said."""
+
+    def __init__(self, room: int) -> None:
+        self.pipe = Narrow(room)
+        self.shared = Shared(limits(), ignore)
+        self.said: list[str] = []
+        self.outbox = Outbox(
+            self.pipe, "control", self.shared, lambda: self.said.append("emptied"), lambda: self.said.append("broken")
+        )
+
+
+@asynccontextmanager
+async def box(room: int) -> AsyncIterator[Box]:
+    made = Box(room)
+    async with trio.open_nursery() as nursery:
+        made.shared.start_task = nursery.start_soon
+        nursery.start_soon(made.shared.run)
+        await trio.sleep(0.1)
+        yield made
+        nursery.cancel_scope.cancel()
+
+
+@virtual
+async def test_what_is_posted_in_one_pass_leaves_in_one_write() -> None:
+    async with box(1000) as made:
+        for frame in (b"a", b"b", b"c"):
+            made.outbox.post(frame)
+            made.outbox.flush_soon()
+        assert not made.pipe.writes
+        await trio.sleep(0.1)
+        assert (made.pipe.writes, made.said) == ([b"abc"], ["emptied"])
+        made.outbox.post(b"d")
+        made.outbox.flush()
+        assert (made.pipe.writes[-1], made.outbox.buffered, made.shared.stats.bytes_sent) == (b"d", 0, 4)
+
+
+@virtual
+async def test_what_does_not_go_at_once_is_written_by_a_task_and_the_rest_behind_it() -> None:
+    async with box(3) as made:
+        made.outbox.post(b"abcde")
+        made.outbox.flush()
+        assert made.outbox.buffered == 2
+        made.pipe.room = 1000
+        await trio.sleep(0.5)
+        made.outbox.post(b"fg")
+        made.outbox.flush()  # not past what waits
+        made.outbox.flush_soon()
+        await trio.sleep(0.1)
+        assert (made.pipe.writes, made.said) == ([b"abc"], [])
+        await made.outbox.wait_until_empty()
+        assert (b"".join(made.pipe.writes), made.outbox.buffered) == (b"abcdefg", 0)
+        await trio.sleep(0.1)
+        assert made.said == ["emptied"]
+        made.outbox.post(b"h")
+        made.outbox.flush()
+        assert made.pipe.writes[-1] == b"h"
+
+
+@virtual
+async def test_nothing_is_written_behind_the_end() -> None:
+    # By then the descriptor may be another connection's.
+    async with box(1000) as made:
+        made.outbox.post(b"soon")
+        made.outbox.flush_soon()
+        made.outbox.close()
+        made.outbox.post(b"now")
+        made.outbox.flush()
+        await trio.sleep(10)
+        assert not made.pipe.writes
+    async with box(0) as made:
+        made.outbox.post(b"patiently")
+        made.outbox.flush()
+        await trio.sleep(0.5)
+        made.outbox.close()
+        await trio.sleep(10)
+        assert not made.pipe.writes
+
+
+@virtual
+async def test_the_task_says_that_the_peer_is_gone() -> None:
+    async with box(1000) as made:
+        made.pipe.is_broken = True
+        made.outbox.post(b"a")
+        made.outbox.flush()
+        await trio.sleep(10)
+        assert made.said == ["broken"]

@@ -1,0 +1,274 @@
+"""A disk that hangs: its node goes out of service, others stand in for it, and it is back or ends."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import msgspec
+import pytest
+import trio
+
+from chord.config import PRESETS, Limits, NodeConfig, RingConstants, Timing
+from chord.errors import Busy, ChordError, ConfigError, PeerUnreachable, WritesRefused
+from chord.events import Event, HealthChanged
+from chord.node import Node
+from chord.sim.cluster import Cluster, cluster
+from chord.sim.disk import flash
+from chord.store.sqlite import SqliteStorage
+from chord.store.storage import Batch
+from chord.wire.messages import Ping, Pong
+from tests.support.quorum import are_all_level
+from tests.support.real_rings import HANG_S
+from tests.support.rings import get, only, owner, patiently, put, virtual
+
+RING = RingConstants(replicas=3, successors=4)
+KEYS = [b"key-%d" % number for number in range(60)]
+STALL_S = PRESETS["local"].disk_stall_s
+LEAST_STAGED = 2 * Limits().frame_bulk_bytes_max
+NEVER = 10_000.0
+
+
+@asynccontextmanager
+async def five(timing: Timing = PRESETS["local"]) -> AsyncIterator[tuple[Cluster, Node, list[bytes], list[Event]]]:
+    """Five nodes on disks; one of them, keys that it owns, and what happens."""
+    told: list[Event] = []
+    async with cluster(seed=3, ring=RING, timing=timing, sync_delay=flash, observe=told.append) as machines:
+        first = await machines.start(join=())
+        await first.ready()
+        for _ in range(4):
+            await (await machines.start(join=[first])).ready()
+        await machines.converged()
+        for key in KEYS:
+            await put(first, key, b"old")
+        node = machines[2]
+        yield machines, node, [key for key in KEYS if owner(machines, key) is node], told
+
+
+async def write(node: Node, keys: list[bytes], value: bytes, within_s: float) -> list[bytes]:
+    """Write keys through a node, again and again; return those that were acknowledged in time."""
+    done = []
+    with trio.move_on_after(within_s):
+        for key in keys:
+            while key not in done:
+                with suppress(ChordError):
+                    await put(node, key, value)
+                    done.append(key)
+                await trio.sleep(0.05)
+    return done
+
+
+@virtual
+async def test_a_node_whose_disk_hangs_is_replaced_and_comes_back() -> None:
+    async with five() as (machines, node, keys, told):
+        assert len(keys) > 3
+        disk, other = machines.disk(node.name), machines[0]
+        disk.hang()
+        began = trio.current_time()
+        assert await write(other, keys, b"new", 30) == keys
+        assert trio.current_time() - began < 3 * STALL_S
+        (stalled,) = (event for event in told if isinstance(event, HealthChanged))
+        assert (stalled.subject, "has not answered for" in stalled.why) == ("disk", True)
+        assert node.host.is_stalled
+        seen = node.description()  # `status` answers
+        assert (seen.state, len(seen.troubles)) == ("degraded", 1)
+        assert "the disk has not answered for" in seen.troubles[0]
+        with pytest.raises(PeerUnreachable, match="disk"):
+            await other.host.peers.call(node.address, Ping(), Pong)
+        with pytest.raises(Busy, match="disk"):  # its own vnodes are not silent: no step asks them on and on
+            await node.host.peers.call(only(node).me, Ping(), Pong)
+        assert node.host.storage.staged_bytes < 100_000  # type: ignore[attr-defined]
+        assert "alive" not in await believed(machines, node)
+        disk.resume()
+        await trio.sleep(2 * STALL_S)
+        assert not node.host.is_stalled
+        assert node.description().state == "ready"
+        await machines.converged()
+        for key in keys:
+            assert await patiently(lambda k=key: get(node, k)) == (b"new",)  # type: ignore[misc]
+        assert node.state == "ready"
+
+
+async def believed(machines: Cluster, node: Node) -> set[str]:
+    """Return what the others think of a node in the next ten seconds."""
+    found: set[str] = set()
+    for _ in range(100):
+        await trio.sleep(0.1)
+        found |= {peer.host.peers.suspicion.state(node.address) for peer in machines.nodes if peer is not node}
+    return found
+
+
+@virtual
+async def test_planted_a_node_that_goes_on_calling_while_its_disk_hangs_is_noticed() -> None:
+    async with five() as (machines, node, keys, _):
+        node._maintenance._timetable._is_paused = lambda: False
+        machines.disk(node.name).hang()
+        await write(machines[0], keys, b"new", 30)
+        assert "alive" in await believed(machines, node)
+
+
+@virtual
+async def test_planted_without_the_watchdog_nobody_stands_in() -> None:
+    timing = msgspec.structs.replace(PRESETS["local"], disk_stall_s=NEVER, disk_stop_s=NEVER)
+    async with five(timing) as (machines, node, keys, _):
+        machines.disk(node.name).hang()
+        assert await write(machines[0], keys, b"new", 60) == []
+
+
+@virtual
+async def test_a_node_whose_disk_hangs_for_too_long_ends_as_after_a_failed_sync() -> None:
+    timing = msgspec.structs.replace(PRESETS["local"], disk_stop_s=3 * STALL_S)
+    async with five(timing) as (machines, node, keys, _):
+        machines.disk(node.name).hang()
+        began = trio.current_time()
+        node.host.storage.stage(Batch(notes={b"touched": b""}))
+        with trio.fail_after(60):
+            await node.closed.wait()
+        assert 3 * STALL_S <= trio.current_time() - began <= 3 * STALL_S + STALL_S + 6
+        with pytest.raises(WritesRefused, match=r"the disk of n2 has not answered for \d+ s, and the node"):
+            await node.ready()
+        assert await write(machines[0], keys, b"new", 60) == keys
+        machines.disk(node.name).resume()
+        back = await machines.start(join=(), name=node.name)
+        await back.ready()
+        for key in keys:
+            assert await patiently(lambda k=key: get(back, k)) == (b"new",)  # type: ignore[misc]
+
+
+async def staged_while_it_hangs(staged_bytes_max: int) -> int:
+    """Have a disk hang, without the watchdog so that copies go on arriving; return how much waits for it."""
+    timing = msgspec.structs.replace(PRESETS["local"], disk_stall_s=NEVER, disk_stop_s=NEVER)
+    limits = Limits(staged_bytes_max=staged_bytes_max)
+    async with cluster(seed=3, ring=RING, timing=timing, sync_delay=flash) as machines:
+        first = await machines.start(join=(), limits=limits)
+        await first.ready()
+        for _ in range(4):
+            await (await machines.start(join=[first], limits=limits)).ready()
+        await machines.converged()
+        node = machines[2]
+        machines.disk(node.name).hang()
+        others = [b"large-%d" % n for n in range(400) if owner(machines, b"large-%d" % n) is not node]
+        assert await write(first, others, bytes(200_000), 600) == others
+        staged: int = node.host.storage.staged_bytes  # type: ignore[attr-defined]
+        machines.disk(node.name).resume()
+        await trio.sleep(1)
+        assert node.host.storage.staged_bytes == 0  # type: ignore[attr-defined]
+        return staged
+
+
+@virtual
+async def test_what_is_sent_to_a_hung_disk_is_bounded_and_others_go_on() -> None:
+    assert LEAST_STAGED - 300_000 < await staged_while_it_hangs(LEAST_STAGED) <= LEAST_STAGED
+
+
+@virtual
+async def test_planted_without_the_bound_more_is_staged() -> None:
+    assert await staged_while_it_hangs(64 << 20) > 2 * LEAST_STAGED
+
+
+@virtual
+async def test_a_slow_disk_below_the_limit_stays_in_service() -> None:
+    async with five() as (machines, node, keys, told):
+        machines.disk(node.name).slow(0.8 * STALL_S)
+        assert await write(machines[0], keys[:2], b"new", 60) == keys[:2]
+        await trio.sleep(5 * STALL_S)
+        assert not [event for event in told if isinstance(event, HealthChanged)]
+
+
+@virtual
+async def test_a_node_of_a_ring_without_replicas_is_not_replaced_while_its_disk_hangs() -> None:
+    """Its arc is its own: nobody else has the records."""
+    async with cluster(seed=4, ring=RingConstants(replicas=1), sync_delay=flash) as machines:
+        first = await machines.start(join=())
+        await first.ready()
+        for _ in range(3):
+            await (await machines.start(join=[first])).ready()
+        await machines.converged()
+        for key in KEYS:
+            await put(first, key, b"old")
+        node = machines[2]
+        keys = [key for key in KEYS if owner(machines, key) is node]
+        machines.disk(node.name).hang()
+        assert await write(first, keys[:1], b"new", 3 * STALL_S) == []
+        assert node.host.is_stalled
+        machines.disk(node.name).resume()
+        assert await write(first, keys, b"new", 60) == keys
+
+
+@virtual
+async def test_scan_shows_every_key_while_a_disk_is_full() -> None:
+    """A replica that takes no records is fewer than a write quorum."""
+    async with five() as (machines, node, keys, _):
+        disk = machines.disk(node.name)
+        disk.capacity_bytes = disk.used_bytes
+        others = [key for key in KEYS if key not in keys]
+        written = await write(machines[0], others, b"new", 60)
+        assert written
+        await trio.sleep(30)  # comparisons fail by now
+        assert node.host.health.reasons()
+        for asked in machines.nodes:
+            found = {pair.key: pair.values async for pair in asked.scan()}
+            assert found == {key: (b"new",) if key in written else (b"old",) for key in KEYS}
+
+
+def test_disk_stop_s_is_at_least_disk_stall_s() -> None:
+    assert Timing(disk_stall_s=5, disk_stop_s=5).disk_stop_s == 5
+    with pytest.raises(ConfigError, match=r"disk_stop_s must be at least disk_stall_s, 5, not 4\.9"):
+        Timing(disk_stall_s=5, disk_stop_s=4.9)
+
+
+# -- real disks, threads and sockets -----------------------------------------------------------------------
+
+
+def is_level(nodes: list[Node]) -> bool:
+    """Whether every replica of every arc knows that it holds all of it: only then may it stand in for the owner."""
+    vnodes = {node.address: only(node) for node in nodes}
+    for node in nodes:
+        vnode = only(node)
+        arc = vnode.ownership.arc
+        if arc is None or not are_all_level(node.parts[vnode.id]):
+            return False
+        members = [vnodes[place.contact.address] for place in vnode.replica_set(arc.end).members]
+        if len(members) < RING.replicas or not all(member.view.is_settled_in(arc) for member in members):
+            return False
+    return True
+
+
+@pytest.mark.slow
+async def test_a_real_node_whose_commit_hangs_is_replaced_and_comes_back(tmp_path: Path) -> None:
+    """One COMMIT blocks, as on a stalled volume. The other nodes and the event loop go on."""
+    timing = msgspec.structs.replace(PRESETS["local"], disk_stall_s=1.0)
+    gate = threading.Event()
+    gate.set()
+    with trio.fail_after(HANG_S):
+        async with trio.open_nursery() as nursery:
+            nodes: list[Node] = []
+            for number in range(4):
+                directory = str(tmp_path / str(number))
+                hanging = SqliteStorage(RING.circle, directory, os.urandom(8), gate.wait) if number == 1 else None
+                join = (nodes[0].address,) if nodes else ()
+                config = NodeConfig(
+                    listen="127.0.0.1:0", join=join, data_dir=directory, preset="local", timing=timing, ring=RING
+                )
+                node = Node(config, storage=hanging)
+                await nursery.start(node.run)
+                await node.ready()
+                nodes.append(node)
+            bad, circle = nodes[1], RING.circle
+            while not is_level(nodes):
+                await trio.sleep(0.05)
+            gate.clear()
+            keys = [b"key-%d" % n for n in range(400) if bad.host.owner_of(circle.hash(b"key-%d" % n)) is not None][:5]
+            try:
+                assert await write(nodes[0], keys, b"new", HANG_S) == keys
+                assert bad.host.is_stalled
+            finally:
+                gate.set()
+            while bad.host.is_stalled:
+                await trio.sleep(0.05)
+            for key in keys:
+                assert await patiently(lambda k=key: get(bad, k)) == (b"new",)  # type: ignore[misc]
+            nursery.cancel_scope.cancel()

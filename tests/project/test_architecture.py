@@ -1,0 +1,456 @@
+"""The house rules, read off the source: which way imports point, where effects enter, what is documented.
+
+Every check is also shown to fail, on a planted snippet.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.support.real_rings import HANG_S
+
+pytestmark = pytest.mark.xdist_group("architecture")  # one process reads the whole source, once
+
+ROOT = Path(__file__).parents[2]
+
+LAYERS = (
+    "errors ids events config",
+    "wire",
+    "verify",
+    "store",
+    "net rpc",
+    "ring finger stabilize",
+    "replication",
+    "membership",
+    "client",
+    "node",
+    "testing",
+    "sim",
+    "lab",
+    "cli",
+)
+"""The packages, and the modules of the root, from the bottom up: each imports its own layer and those above it here."""
+LAYER = {f"chord.{name}": layer for layer, names in enumerate(LAYERS) for name in names.split()}
+
+ABOVE_ALL = ("chord", "chord.__main__")
+"""The package itself re-exports lazily what stands in the layers; anybody may ask it for its version."""
+
+WITHOUT_TRIO = (
+    *("errors", "ids", "events", "config", "wire", "verify", "finger"),
+    *("store.versions", "store.dedup", "store.merkle", "store.quarantine", "store.restore"),
+    *("ring.pointers", "ring.ownership", "ring.owner_cache", "ring.preference_list", "ring.health"),
+    *("net.failure_detector", "client.results", "client.bulk"),
+)
+"""Values and algorithms, which know no Trio."""
+
+LAZY = ("chord.sim", "chord.lab")
+"""What the command line loads inside functions only, so that no other command pays for it."""
+
+LAB_EXTRA = {"numpy", "matplotlib", "xxhash"}
+"""What comes with `chord[lab]`: only the lab loads it with itself; others that draw, when they draw."""
+
+SEAMS: dict[str, set[str]] = {
+    "chord.net.transport": {"socket"},
+    "chord.store.identity": {"threading"},
+    "chord.client.sockets": {"socket", "time"},
+    "chord.net.names": {"socket"},
+    "chord.client.pool": {"time"},
+    "chord.client.blocking": {"time", "random"},
+    "chord.client.async_client": {"random", "secrets"},
+    "chord.node": {"time", "random", "secrets"},
+    "chord.testing.*": {"random"},
+    "chord.sim.*": {"random"},
+    "chord.lab.papers.*": {"random"},
+    "chord.sim.pool": {"threading"},
+    "chord.lab.experiments.speed": {"time"},
+    "chord.cli.*": {"time", "random", "socket", "secrets", "threading"},
+}
+"""The only modules that import a source of effects; with `.*`, all modules of a package."""
+EFFECTS = {"time", "random", "socket", "secrets", "threading"}
+
+CATCH_ALL = {
+    "chord.net.inbound": "the request dispatcher",
+    "chord.net.steps": "the driver of an operation: its caller gets the error",
+    "chord.cli": "the CLI's main",
+    "chord.sim.life": "whatever ends a simulated life is a result",
+    "chord.testing.runner": "what fails while no task runs ends the run, not Trio",
+}
+
+LINES_MAX = 600
+FUNCTION_LINES_MAX = 70
+
+
+class Module(NamedTuple):
+    """One source file."""
+
+    name: str
+    source: str
+    tree: ast.Module
+
+
+class Import(NamedTuple):
+    """One imported module; `is_typing`: only for type checkers; `is_lazy`: inside a function."""
+
+    target: str
+    line: int
+    is_typing: bool
+    is_lazy: bool
+
+
+@functools.cache
+def chord_modules() -> tuple[Module, ...]:
+    found = []
+    for path in sorted((ROOT / "chord").rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        source = path.read_text(encoding="utf-8")
+        found.append(Module(name, source, ast.parse(source)))
+    return tuple(found)
+
+
+@functools.cache
+def imports_of(module: Module, names: frozenset[str]) -> tuple[Import, ...]:
+    """Return what a module imports; `from chord import x` is an import of chord.x where that is a module."""
+
+    def walk(node: ast.AST, is_typing: bool, is_lazy: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import):
+                for alias in child.names:
+                    yield Import(alias.name, child.lineno, is_typing, is_lazy)
+            elif isinstance(child, ast.ImportFrom):
+                base = child.module or ""
+                assert child.level == 0, f"{module.name}:{child.lineno} a relative import"
+                for alias in child.names:
+                    full = f"{base}.{alias.name}"
+                    yield Import(full if full in names else base, child.lineno, is_typing, is_lazy)
+            elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+                yield from walk(child, True, is_lazy)
+            else:
+                is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+                yield from walk(child, is_typing, is_lazy or is_function)
+
+    return tuple(walk(module.tree, False, False))
+
+
+def is_in(name: str, package: str) -> bool:
+    """Whether a module is a package or a part of it."""
+    return name == package or name.startswith(f"{package}.")
+
+
+def layer_of(name: str) -> int | None:
+    """Return the number of a module's layer; None for one that is in none."""
+    return LAYER.get(".".join(name.split(".")[:2]))
+
+
+def seam_of(name: str) -> set[str]:
+    """Return which sources of effects a module may import."""
+    packages = [seam for seam in SEAMS if seam.endswith(".*") and is_in(name, seam[:-2])]
+    return set().union(SEAMS.get(name, set()), *(SEAMS[seam] for seam in packages))
+
+
+# -- the checks -------------------------------------------------------------------------------------------
+
+
+def check_every_module_has_a_layer(modules: Sequence[Module]) -> list[str]:
+    return [f"{m.name} is in no layer" for m in modules if m.name not in ABOVE_ALL and layer_of(m.name) is None]
+
+
+def check_imports_point_down(modules: Sequence[Module]) -> list[str]:
+    names = frozenset(m.name for m in modules)
+    wrong = []
+    for module in modules:
+        layer = layer_of(module.name)
+        if layer is None:
+            continue
+        for found in imports_of(module, names):
+            target = layer_of(found.target)
+            if target is not None and target > layer:
+                wrong.append(f"{module.name}:{found.line} imports {found.target}, of a layer above its own")
+    return wrong
+
+
+def check_commands_load_the_simulator_and_the_lab_late(modules: Sequence[Module]) -> list[str]:
+    names = frozenset(m.name for m in modules)
+    return [
+        f"{module.name}:{found.line} imports {found.target} for every command"
+        for module in modules
+        if is_in(module.name, "chord.cli")
+        for found in imports_of(module, names)
+        if not found.is_lazy and not found.is_typing and any(is_in(found.target, package) for package in LAZY)
+    ]
+
+
+def check_no_cycles(modules: Sequence[Module]) -> list[str]:
+    names = frozenset(m.name for m in modules)
+    graph = {m.name: {i.target for i in imports_of(m, names) if not i.is_typing and i.target in names} for m in modules}
+    done: set[str] = set()
+    wrong: list[str] = []
+
+    def visit(name: str, path: list[str]) -> None:
+        if name in path:
+            wrong.append(" -> ".join([*path[path.index(name) :], name]))
+        elif name not in done:
+            for target in sorted(graph[name] - {name}):
+                visit(target, [*path, name])
+            done.add(name)
+
+    for name in sorted(names):
+        visit(name, [])
+    return wrong
+
+
+def check_values_and_algorithms_do_not_know_trio(modules: Sequence[Module]) -> list[str]:
+    names = frozenset(m.name for m in modules)
+    return [
+        f"{module.name}:{found.line} imports {found.target}"
+        for module in modules
+        if any(is_in(module.name, f"chord.{name}") for name in WITHOUT_TRIO)
+        for found in imports_of(module, names)
+        if found.target.split(".")[0] in ("trio", "asyncio")
+    ]
+
+
+def check_blocking_callers_do_not_pay_for_trio(modules: Sequence[Module]) -> list[str]:
+    names = frozenset(m.name for m in modules)
+    by_name = {m.name: m for m in modules}
+    entries = ["chord.client.blocking", "chord.cli"]
+    wrong, seen, todo = [], set(entries), list(entries)
+    while todo:
+        name = todo.pop()
+        for found in imports_of(by_name[name], names):
+            if found.is_typing or found.is_lazy:
+                continue
+            if found.target.split(".")[0] == "trio":
+                wrong.append(f"{name}:{found.line} imports trio, and a blocking client loads it")
+            elif found.target in names and found.target not in seen:
+                seen.add(found.target)
+                todo.append(found.target)
+    return wrong
+
+
+def check_effects_enter_through_the_seams(modules: Sequence[Module]) -> list[str]:
+    names = frozenset(m.name for m in modules)
+    return [
+        f"{module.name}:{found.line} imports {found.target}, and is no seam"
+        for module in modules
+        for found in imports_of(module, names)
+        if not found.is_typing
+        and found.target in EFFECTS
+        and found.target not in seam_of(module.name)
+    ]
+
+
+def check_only_the_lab_needs_its_extra(modules: Sequence[Module]) -> list[str]:
+    names = frozenset(m.name for m in modules)
+    return [
+        f"{module.name}:{found.line} imports {found.target}, which comes with chord[lab]"
+        for module in modules
+        if not is_in(module.name, "chord.lab")
+        for found in imports_of(module, names)
+        if not found.is_typing and not found.is_lazy and found.target.split(".")[0] in LAB_EXTRA
+    ]
+
+
+def check_nothing_leans_on_the_testing_kit_or_the_shells(modules: Sequence[Module]) -> list[str]:
+    names = frozenset(m.name for m in modules)
+    wrong = []
+    for module in modules:
+        for found in imports_of(module, names):
+            top = ".".join(found.target.split(".")[:2])
+            if top not in ("chord.testing", "chord.cli") or is_in(module.name, top):
+                continue
+            if top == "chord.testing" and any(is_in(module.name, package) for package in LAZY):
+                continue  # the simulator is built on the kit, and the papers are reproduced on the simulator
+            if (module.name, top) == ("chord.__main__", "chord.cli") or (module.name == "chord" and found.is_typing):
+                continue
+            wrong.append(f"{module.name}:{found.line} imports {found.target}")
+    return wrong
+
+
+def check_private_switches_are_in_one_file(modules: Sequence[Module]) -> list[str]:
+    names = frozenset(m.name for m in modules)
+    return [
+        f"{module.name}:{found.line} reaches into {found.target}"
+        for module in modules
+        for found in imports_of(module, names)
+        if "._" in found.target and module.name != "chord.testing.runner"
+    ]
+
+
+def check_only_the_cli_prints(modules: Sequence[Module]) -> list[str]:
+    return [
+        f"{module.name}:{node.lineno} prints"
+        for module in modules
+        if not is_in(module.name, "chord.cli")
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    ]
+
+
+def check_public_names_are_documented(modules: Sequence[Module]) -> list[str]:
+    wrong = []
+    for module in modules:
+        if ast.get_docstring(module.tree) is None and module.source.strip():
+            wrong.append(f"{module.name} says nothing about itself")
+        for node in module.tree.body:
+            for owner, definition in _public_definitions(node):
+                if ast.get_docstring(definition) is None:
+                    wrong.append(f"{module.name}:{definition.lineno} {owner}{definition.name} has no docstring")
+    return wrong
+
+
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _public_definitions(node: ast.stmt) -> Iterator[tuple[str, Definition]]:
+    if not isinstance(node, Definition) or node.name.startswith("_"):
+        return
+    yield "", node
+    if isinstance(node, ast.ClassDef):
+        for inner in node.body:
+            is_overload = any("overload" in ast.unparse(d) for d in getattr(inner, "decorator_list", ()))
+            is_setter = any(ast.unparse(d).endswith(".setter") for d in getattr(inner, "decorator_list", ()))
+            if isinstance(inner, Definition) and not inner.name.startswith("_") and not is_overload and not is_setter:
+                yield f"{node.name}.", inner
+
+
+def check_files_and_functions_stay_small(modules: Sequence[Module]) -> list[str]:
+    wrong = []
+    for module in modules:
+        lines = module.source.count("\n")
+        if lines > LINES_MAX:
+            wrong.append(f"{module.name} has {lines} lines, at most {LINES_MAX} may be")
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or node.lineno) - node.lineno + 1
+                if length > FUNCTION_LINES_MAX:
+                    wrong.append(f"{module.name}:{node.lineno} {node.name} has {length} lines")
+    return wrong
+
+
+def check_only_few_places_catch_everything(modules: Sequence[Module]) -> list[str]:
+    """`except Exception` stands in few places; `except BaseException` may clean up if it raises again."""
+    wrong = []
+    for module in modules:
+        for node in ast.walk(module.tree):
+            if not isinstance(node, ast.ExceptHandler):
+                continue
+            caught = "" if node.type is None else ast.unparse(node.type)
+            names = {name.strip("() ") for name in caught.split(",")}
+            if "Exception" in names and module.name not in CATCH_ALL:
+                wrong.append(f"{module.name}:{node.lineno} catches Exception")
+            if names & {"", "BaseException"} and not _raises_again(node):
+                wrong.append(f"{module.name}:{node.lineno} swallows everything, cancellation too")
+    return wrong
+
+
+def _raises_again(handler: ast.ExceptHandler) -> bool:
+    last = handler.body[-1]
+    return isinstance(last, ast.Raise) and (last.exc is None or ast.unparse(last.exc) == handler.name)
+
+
+def check_nothing_is_left_undone(modules: Sequence[Module]) -> list[str]:
+    words = ("TO" + "DO", "FIX" + "ME", "XX" + "X")
+    return [
+        f"{module.name}:{number} {word}"
+        for module in modules
+        for number, line in enumerate(module.source.splitlines(), start=1)
+        for word in words
+        if word in line
+    ]
+
+
+# -- the tests --------------------------------------------------------------------------------------------
+
+Check = Callable[[Sequence[Module]], list[str]]
+
+LONG_FUNCTION = 'def f() -> None:\n    """Too long."""\n' + "    f()\n" * FUNCTION_LINES_MAX
+PLANTED: list[tuple[Check, str, str]] = [
+    (check_every_module_has_a_layer, "chord.novelty", ""),
+    (check_imports_point_down, "chord.finger", "import chord.node"),
+    (check_imports_point_down, "chord.wire.codec", "from chord import node"),
+    (check_imports_point_down, "chord.ids", "def f():\n    from chord.ring.pointers import RingState"),
+    (check_imports_point_down, "chord.ring.pointers", "if TYPE_CHECKING:\n    from chord.node import Node"),
+    (check_imports_point_down, "chord.store.versions", "from chord.replication.records import Records"),
+    (check_imports_point_down, "chord.client.results", "from chord.node.status import describe"),
+    (check_imports_point_down, "chord.node", "def f():\n    import chord.lab.schemes.ring"),
+    (check_imports_point_down, "chord.testing.rings", "def f():\n    import chord.sim.cluster"),
+    (check_commands_load_the_simulator_and_the_lab_late, "chord.cli.sim", "from chord.sim import plan"),
+    (check_commands_load_the_simulator_and_the_lab_late, "chord.cli.lab", "import chord.lab.schemes"),
+    (check_no_cycles, "chord.ids", "import chord.config"),
+    (check_no_cycles, "chord.errors", "def f():\n    from chord.wire.codec import Codec"),
+    (check_values_and_algorithms_do_not_know_trio, "chord.ring.ownership", "import trio"),
+    (check_values_and_algorithms_do_not_know_trio, "chord.store.versions", "from trio.lowlevel import checkpoint"),
+    (check_blocking_callers_do_not_pay_for_trio, "chord.client.results", "import trio"),
+    (check_blocking_callers_do_not_pay_for_trio, "chord.client.operations", "import trio"),
+    (check_effects_enter_through_the_seams, "chord.stabilize", "import random"),
+    (check_effects_enter_through_the_seams, "chord.ring.lookup", "from time import monotonic"),
+    (check_effects_enter_through_the_seams, "chord.replication.records", "def f():\n    import secrets"),
+    (check_effects_enter_through_the_seams, "chord.net.transport", "import threading"),
+    (check_effects_enter_through_the_seams, "chord.node.status", "import time"),
+    (check_only_the_lab_needs_its_extra, "chord.sim.pool", "from matplotlib.figure import Figure"),
+    (check_only_the_lab_needs_its_extra, "chord.cli.lab", "import numpy as np"),
+    (check_nothing_leans_on_the_testing_kit_or_the_shells, "chord.node", "from chord.testing import run"),
+    (check_nothing_leans_on_the_testing_kit_or_the_shells, "chord.cli.up", "import chord.testing.rings"),
+    (check_nothing_leans_on_the_testing_kit_or_the_shells, "chord.client.api", "def f():\n    import chord.cli"),
+    (check_nothing_leans_on_the_testing_kit_or_the_shells, "chord", "from chord import testing"),
+    (check_private_switches_are_in_one_file, "chord.testing.network", "from trio._core import _run"),
+    (check_only_the_cli_prints, "chord.node", "print('hello')"),
+    (check_public_names_are_documented, "chord.finger", "'''A module.'''\ndef start(): pass"),
+    (check_public_names_are_documented, "chord.finger", "'''A module.'''\nclass A:\n  '''A.'''\n  def b(self): pass"),
+    (check_public_names_are_documented, "chord.finger", "x = 1"),
+    (check_files_and_functions_stay_small, "chord.finger", "x = 1\n" * (LINES_MAX + 1)),
+    (check_files_and_functions_stay_small, "chord.finger", LONG_FUNCTION),
+    (check_only_few_places_catch_everything, "chord.rpc", "try: f()\nexcept Exception: pass"),
+    (check_only_few_places_catch_everything, "chord.rpc", "try: f()\nexcept (OSError, Exception): pass"),
+    (check_only_few_places_catch_everything, "chord.rpc", "try: f()\nexcept: pass"),
+    (check_only_few_places_catch_everything, "chord.rpc", "try: f()\nexcept BaseException: g()"),
+    (check_nothing_is_left_undone, "chord.rpc", "# TO" + "DO: more"),
+]
+CHECKS = list(dict.fromkeys(check for check, _, _ in PLANTED))
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_house_is_in_order(check: Check) -> None:
+    assert check(chord_modules()) == []
+
+
+@pytest.mark.parametrize(("check", "name", "source"), PLANTED)
+def test_a_planted_fault_is_found(check: Check, name: str, source: str) -> None:
+    others = [module for module in chord_modules() if module.name != name]
+    found = check([*others, Module(name, source, ast.parse(source))])
+    assert any(name in line for line in found), found
+
+
+def test_every_check_is_in_use() -> None:
+    defined = {name for name in globals() if name.startswith("check_")}
+    assert defined == {check.__name__ for check in CHECKS}
+
+
+def test_the_lists_name_only_what_exists() -> None:
+    names = {module.name for module in chord_modules()}
+    assert set(LAYER) | {f"chord.{name}" for name in WITHOUT_TRIO} | set(LAZY) <= names
+    assert {seam.removesuffix(".*") for seam in SEAMS} | set(CATCH_ALL) <= names
+
+
+def test_the_root_holds_nine_modules_and_the_packages() -> None:
+    root = {path.name for path in (ROOT / "chord").iterdir() if path.name != "__pycache__"}
+    packages = {path.parent.name for path in (ROOT / "chord").glob("*/__init__.py")}
+    names = ("__init__", "__main__", "errors", "ids", "events", "config", "finger", "stabilize", "rpc")
+    modules = {f"{name}.py" for name in names}
+    assert root == packages | modules | {"py.typed"}
+
+
+@pytest.mark.parametrize("entry", ["chord.client.blocking", "chord.cli"])
+def test_importing_the_blocking_side_loads_no_trio(entry: str) -> None:
+    """The same as the check above, by experiment: `chord get` must start in about 100 ms."""
+    program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import {entry}; sys.exit('trio' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], timeout=HANG_S, check=False).returncode == 0

@@ -1,0 +1,538 @@
+"""What went wrong in Chord's history, in the literature about it, and in our own swarm: each case once more.
+
+The cases that belong to a subject (small rings, restarts, adjacent joiners and leavers, a lost
+acknowledgement, …) are in `test_protocol` and `test_moving_keys`.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import islice
+from unittest import mock
+
+import msgspec
+import pytest
+import trio
+
+from chord import events, testing
+from chord.config import PRESETS, NodeConfig
+from chord.errors import DuplicateId, OwnerDown
+from chord.events import Event
+from chord.ids import Arc, Circle, Point, between
+from chord.node import Node
+from chord.sim.watch import Watch
+from chord.store.storage import MemoryStorage
+from chord.testing.rings import MemoryRing
+from chord.verify import invariants
+from chord.wire.messages import Contact, FindNext, NeighboursOf, NextHops, Notify
+from tests.models import original
+from tests.models.original import HISTORIES, Entry
+from tests.support.rings import get, in_order, only, owner, patiently, put, virtual
+
+# -- Zave 2012: seven properties were claimed as invariants, and none of them is one --------------------
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_the_published_protocol_breaks_what_was_claimed_of_it(name: str) -> None:
+    """None of the seven properties of PODC 2002 is an invariant of the protocol as published."""
+    holds = original.PROPERTIES[name]
+    state: dict[int, Entry] = original.ideal((0, 20, 40), 2)
+    for step in HISTORIES[name]:
+        assert holds(state), f"broken before {step}"
+        after = original.published(state, step)
+        assert after != state, f"{step} does nothing"
+        state = after
+    assert not holds(state)
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_our_rules_stay_in_the_invariant_where_the_published_ones_leave_it(name: str) -> None:
+    """The same joins, failures and rounds, by the transitions of `RingState`: nothing breaks, and the ring heals."""
+
+    def broken(state: dict[int, Entry]) -> set[str]:
+        found = {v.invariant for v in invariants.violations(original.snapshot(state), 2)}
+        return found - {"SufficientPrincipals"}  # who has just joined is not known to all, and not counted on yet
+
+    state: dict[int, Entry] = original.ideal((0, 20, 40), 2)
+    for step in HISTORIES[name]:
+        state = original.corrected(state, step)
+        assert broken(state) == set(), step
+    for _ in range(8):
+        for n in sorted(state):
+            for what in ("reconcile", "stabilize", "notify"):
+                state = original.corrected(state, (what, n))
+                assert broken(state) == set()
+    assert invariants.waiting(original.snapshot(state), 2) == []
+
+
+# -- Zave 2017, Fig. 3 --------------------------------------------------------------------------------
+
+
+def test_everything_may_hold_and_the_ring_be_lost_all_the_same() -> None:
+    """Why the invariant counts principals: without enough of them one lawful step splits a ring that looks well."""
+    state = {
+        0: Entry(30, (10, 20)),
+        10: Entry(0, (40, 0)),  # passes over 20 and 30; 40 is dead
+        20: Entry(0, (0, 10)),  # passes over 30
+        30: Entry(20, (40, 20)),  # passes over 0 and 10
+    }
+    broken = {v.invariant for v in invariants.violations(original.snapshot(state), 2)}
+    assert broken == {"SufficientPrincipals"}, "nothing else is wrong"
+    ring = original.ring_state(20, state[20], 2)
+    assert ring.adopt_successor(original.at(30), [original.at(40), original.at(20)]), "a closer successor, asked first"
+    state[20] = original.entry_of(ring)
+    assert "AtMostOneRing" in {v.invariant for v in invariants.violations(original.snapshot(state), 2)}
+
+
+# -- Scatter's two anomalies (SOSP 2011, section 2) -----------------------------------------------------
+
+A, B, C, D = 10_000, 30_000, 50_000, 60_000
+
+
+def by_id(ring: MemoryRing, point: int) -> Node:
+    return next(node for node in ring.nodes if Point(point) in node.host.vnodes)
+
+
+def keys_between(ring: MemoryRing, low: int, high: int, count: int) -> list[bytes]:
+    circle = Circle(16)
+    every = (f"key-{number}".encode() for number in range(100_000))
+    return list(islice((key for key in every if circle.hash(key) in Arc(Point(low), Point(high))), count))
+
+
+@virtual
+async def test_two_owners_of_one_arc_become_one_and_lose_nothing() -> None:
+    """D joins between A and B, B dies before C hears of D, C takes over: both own (A, D], until D has joined."""
+    frozen: list[Node] = []
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, events.ArcGained) and event.vnode == 20_000 and not frozen:
+            frozen.append(by_id(ring, 20_000))
+            ring.network.freeze(frozen[0].name)  # its acknowledgement is not heard either
+
+    async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=1, observe=on_event, replicas=1) as ring:
+        early, late = keys_between(ring, A, 20_000, 2)
+        await put(ring[0], early, b"1")
+        joiner = await ring.start(id=20_000, join=[by_id(ring, C)])
+        with trio.fail_after(5):
+            while not frozen:
+                await trio.sleep(0.001)
+        await ring.kill(by_id(ring, B))
+        taker = by_id(ring, C)
+        with trio.fail_after(20):
+            while only(taker).ownership.start != A:
+                await trio.sleep(0.1)
+        assert only(joiner).ownership.arc == Arc(Point(A), Point(20_000))
+        assert only(taker).ownership.arc == Arc(Point(A), Point(C)), "two owners: the anomaly"
+        with pytest.raises(OwnerDown):
+            await get(taker, early)
+        await put(taker, late, b"2")
+        ring.network.unfreeze(joiner.name)
+        await joiner.ready()
+        await ring.converged()
+        assert only(taker).ownership.arc == Arc(Point(20_000), Point(C))
+        await trio.sleep(3)
+        assert await get(taker, early) == (b"1",)
+        assert await get(taker, late) == (b"2",), "written to the other owner, and brought home"
+        assert owner(ring, late) is joiner
+
+
+@virtual
+async def test_a_newcomer_known_to_the_dead_alone_is_not_skipped() -> None:
+    """D joins between B and C, B dies, A adopts C and does not know of D: C does, and D is never denied."""
+    watch = Watch("anomaly", 4)
+    joined = trio.Event()
+    watch.on_event = lambda event: joined.set() if isinstance(event, events.RingJoined) else None
+    async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=2, observe=watch) as ring:
+        with watch.over(ring):
+            key = keys_between(ring, B, 40_000, 1)[0]
+            await put(ring[0], key, b"1")
+            await ring.start(id=40_000, join=[by_id(ring, C)])
+            await joined.wait()
+            assert only(by_id(ring, A)).ring.successors[1].id == C, "A does not know of D yet"
+            watch.somebody_died()
+            await ring.kill(by_id(ring, B))
+            for _ in range(40):
+                assert await patiently(lambda: get(by_id(ring, A), key)) == (b"1",)
+                await trio.sleep(0.05)
+            await ring.converged()
+            watch.raise_if_broken()
+        assert owner(ring, key) is by_id(ring, 40_000)
+
+
+# -- arithmetic of the circle ---------------------------------------------------------------------------
+
+
+@virtual
+async def test_from_a_vnode_to_itself_is_the_whole_circle() -> None:
+    """[n, n) is everything, not nothing: a lone vnode answers for every point, its own included."""
+    assert all(between(x, y, x) == (x != y) for x in range(8) for y in range(8))
+    async with testing.ring(1, bits=3, ids=[5], seed=3) as ring:
+        vnode = only(ring[0])
+        assert all(Point(p) in Arc(Point(5), Point(5)) for p in range(8))
+        for point in range(8):
+            assert vnode.ownership.is_owner(point)
+            assert (await ring[0].lookups.find(Point(point), vnode.me)).owner == vnode.me
+
+
+@virtual
+async def test_neighbours_on_a_full_circle() -> None:
+    """Ids side by side: every arc is a single point, and none is everything or nothing."""
+    async with testing.ring(8, bits=3, ids=list(range(8)), successors=3, seed=4) as ring:
+        for node in ring.nodes:
+            assert only(node).ownership.arc == Arc(Point((only(node).id - 1) % 8), only(node).id)
+            for point in range(8):
+                assert (await node.lookups.find(Point(point), only(node).me)).owner.id == point
+
+
+@pytest.mark.slow
+@virtual
+async def test_the_closest_preceding_vnode_is_never_oneself() -> None:
+    """Whatever the key, a hop offers others, strictly between itself and the key; so no lookup can go in a circle."""
+    async with testing.ring(7, bits=8, ids=[10, 42, 80, 120, 160, 200, 230], successors=3, seed=5) as ring:
+        await trio.sleep(10)
+        for node in ring.nodes:
+            me = only(node)
+            for key in range(256):
+                for tried in ((), (me.ring.successor.id,)):
+                    step: NextHops = me.on_find_next(FindNext(Point(key), "classic", tried))
+                    offered = [c.contact.id for c in step.candidates]
+                    assert me.id not in offered or (step.final and key == me.id)
+                    assert step.final or all(between(me.id, x, key) for x in offered)
+
+
+# -- ids ------------------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_of_two_joiners_with_one_id_one_gets_in() -> None:
+    """Two nodes with one id at the same moment: one is a member in the end, the other is told why it is none."""
+    async with testing.ring(3, bits=8, ids=(10, 120, 200), seed=6) as ring:
+        twins = [await ring.start(id=80) for _ in range(2)]
+        outcomes: list[str] = []
+
+        async def wait(node: Node) -> None:
+            try:
+                await node.ready()
+                outcomes.append("in")
+            except DuplicateId:
+                outcomes.append("refused")
+
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery:
+                for twin in twins:
+                    nursery.start_soon(wait, twin)
+        assert sorted(outcomes) == ["in", "refused"]
+        await ring.converged()
+        assert len(ring) == 4
+
+
+@virtual
+async def test_an_id_is_free_again_when_its_node_is_dead() -> None:
+    """A dead node's id is no twin: who comes with it later gets in."""
+    async with testing.ring(4, bits=8, ids=(10, 80, 120, 200), seed=7) as ring:
+        await ring.kill(by_id(ring, 80))
+        heir = await ring.start(id=80)
+        with trio.fail_after(20):
+            await heir.ready()
+        await ring.converged()
+        assert len(ring) == 4
+
+
+# -- load -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@virtual
+async def test_five_thousand_lookups_a_second_do_not_keep_a_ring_from_healing() -> None:
+    """Lookup answers are hints that nobody adopts unasked, so they are not "observed": no step is ever put off."""
+    async with testing.ring(16, seed=8) as ring:
+        stop = trio.Event()
+        done = 0
+
+        async def ask(number: int) -> None:
+            nonlocal done
+            due = trio.current_time() + number / 5000
+            while not stop.is_set():
+                await trio.sleep_until(due)
+                due += 100 / 5000
+                node = ring.nodes[number % len(ring)]
+                with trio.move_on_after(2):
+                    await node.lookups.find(Circle(160).hash(b"%d/%d" % (number, done)), only(node).me)
+                    done += 1
+
+        async with trio.open_nursery() as nursery:
+            for number in range(100):
+                nursery.start_soon(ask, number)
+            await trio.sleep(0.5)
+            began, before = trio.current_time(), done
+            for node in in_order(ring)[4:7]:
+                await ring.kill(node)
+            took = await ring.converged()
+            await trio.sleep_until(began + 4)  # those that wait for the dead owner come later
+            rate = (done - before) / (trio.current_time() - began)
+            stop.set()
+        assert took < 1.5 + 10 * 0.25
+        assert rate > 0.75 * 5000
+        assert not ring.violations()
+
+
+# -- found by our own swarm -------------------------------------------------------------------------------
+
+
+@virtual
+async def test_a_switch_that_comes_too_late_makes_no_second_owner() -> None:
+    """The joiner was silent so long that the giver took it for dead and went on: the late Switch must not count."""
+    frozen: list[Node] = []
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, events.TransferStarted) and event.to.id == 40_000 and not frozen:
+            frozen.append(by_id(ring, 40_000))
+
+    async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=9, observe=on_event) as ring:
+        giver = by_id(ring, C)
+        keys = keys_between(ring, B, 40_000, 3)
+        joiner = await ring.start(id=40_000, join=[ring[0]])
+        while not frozen or only(giver).ownership.giving is None:
+            await trio.sleep(0.0001)
+        ring.network.freeze(joiner.name)  # the Switch is on its way
+        with trio.fail_after(10):
+            while only(giver).ownership.giving is not None:
+                await trio.sleep(0.1)
+        for key in keys:
+            await put(giver, key, b"written meanwhile")
+        ring.network.unfreeze(joiner.name)
+        with trio.fail_after(20):
+            while joiner.state != "ready":
+                for key in keys:
+                    found = await patiently(lambda k=key: get(giver, k))  # type: ignore[misc]
+                    assert found == (b"written meanwhile",)
+                await trio.sleep(0.005)
+        await ring.converged()
+        assert only(joiner).ownership.arc == Arc(Point(B), Point(40_000))
+        for key in keys:
+            assert await get(joiner, key) == (b"written meanwhile",)
+
+
+@virtual
+async def test_a_restarted_node_does_not_wait_for_the_dead_behind_it() -> None:
+    """Down for a moment, and its successor dies meanwhile: nobody replaces that one before it is back in its place."""
+    async with testing.ring(8, seed=10) as ring:
+        node, behind = in_order(ring)[2:4]
+        again = await ring.restart(node)
+        await ring.kill(behind)
+        with trio.fail_after(20):
+            await again.ready()
+        await ring.converged()
+        assert len(ring) == 7
+
+
+@pytest.mark.parametrize("n", [3, 8])
+def test_neighbours_restarted_together_do_not_wait_for_each_other(n: int) -> None:
+    """Two in a row restart in a ring that runs on: neither is a member the other could ask."""
+
+    async def main() -> None:
+        async with testing.ring(n, seed=11) as ring:
+            for node in in_order(ring)[:2]:
+                await ring.kill(node)
+                await ring.start(join=(), name=node.config.name)
+            with trio.fail_after(20):
+                for node in list(ring.nodes):
+                    await node.ready()
+            await ring.converged()
+            assert len(ring) == n
+
+    testing.run(main, seed=n)
+
+
+@virtual
+async def test_a_head_that_counts_as_dead_is_asked_before_it_is_dropped() -> None:
+    """It was dead and is back, or silent for a moment: whoever comes first behind a dead head keeps its place."""
+    forgotten: list[int] = []
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, events.HeadForgotten) and event.vnode == A:
+            forgotten.append(event.old.id)
+
+    async with testing.ring(4, bits=16, ids=[A, B, C, D], successors=2, seed=12, observe=on_event) as ring:
+        first, second = by_id(ring, A), by_id(ring, C)
+        await ring.kill(by_id(ring, B))
+        while not forgotten:
+            for _ in range(PRESETS["local"].dead_misses):
+                first.host.peers.suspicion.missed(second.address, trio.current_time(), False, "no answer")
+            await trio.sleep(0.01)
+        assert only(first).ring.successors[0].id == C
+        await ring.converged()
+    assert forgotten == [B]
+
+
+@virtual
+async def test_a_leaver_leaves_its_list_to_whoever_listed_nobody_else() -> None:
+    """With r = 2 a list is down to one entry when its head has died; if that one leaves, its list is what is left."""
+    lonely: list[float] = []
+
+    def on_event(event: Event) -> None:
+        if trio.current_time() > began and only(first).ring.is_alone:
+            lonely.append(trio.current_time())
+        if isinstance(event, events.ArcLost) and event.vnode == B:
+            only(first).ring.successors = (only(leaver).me,)  # it has just dropped a dead one before
+
+    began = math.inf
+    timing = msgspec.structs.replace(PRESETS["local"], stabilize_s=5.0)  # no round of its own will save it
+    async with testing.ring(
+        4, bits=16, ids=[A, B, C, D], successors=2, timing=timing, seed=13, observe=on_event
+    ) as ring:
+        first, leaver = by_id(ring, A), by_id(ring, B)
+        began = trio.current_time()
+        await leaver.leave()
+        assert [c.id for c in only(first).ring.successors][:1] == [C]
+        await ring.converged()
+    assert lonely == []
+
+
+def test_an_empty_store_is_a_store() -> None:
+    """It has a length, none, and so it is false; a node that took it for missing would forget everything at its end."""
+    empty = MemoryStorage(Circle(160), bytes(8))
+    assert not empty
+    assert Node(NodeConfig(), storage=empty).host.storage is empty
+
+
+@virtual
+async def test_what_a_dead_neighbour_had_is_missing_to_one_that_was_down_with_it() -> None:
+    """C is back before anybody noticed, and B before it is dead: C owns what it owned, and takes over the rest."""
+    gained: list[tuple[str, Arc]] = []
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, events.ArcGained) and event.vnode == C:
+            gained.append((event.how, event.arc))
+
+    async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=14, observe=on_event, replicas=1) as ring:
+        (key,) = keys_between(ring, A, B, 1)
+        await put(ring[0], key, b"1")
+        dead, down = by_id(ring, B), by_id(ring, C)
+        gained.clear()
+        await ring.kill(down)
+        await ring.kill(dead)
+        back = await ring.start(join=(), name=down.name)
+        with trio.fail_after(20):
+            await back.ready()
+        await ring.converged()
+        assert gained == [("resumed", Arc(Point(B), Point(C))), ("taken_over", Arc(Point(A), Point(B)))]
+        with pytest.raises(OwnerDown) as caught:
+            await get(ring[0], key)
+        assert caught.value.peer == Contact(Point(B), dead.address)
+
+
+@virtual
+async def test_a_joiner_that_nobody_knows_gives_up_what_the_next_has_taken_over() -> None:
+    """The giver dies right after the Switch, the joiner was silent, and the next owns it all and has written there."""
+    happened: list[str] = []
+    frozen: list[Node] = []
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, (events.ArcGained, events.ArcLost)) and event.vnode == 40_000:
+            happened.append(event.how)
+            if not frozen:
+                frozen.append(by_id(ring, 40_000))
+                ring.network.freeze(frozen[0].name)
+
+    async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=15, observe=on_event) as ring:
+        (key,) = keys_between(ring, B, 40_000, 1)
+        joiner = await ring.start(id=40_000, join=[by_id(ring, A)])
+        with trio.fail_after(5):
+            while not frozen:
+                await trio.sleep(0.001)
+        await ring.kill(by_id(ring, C))
+        taker = by_id(ring, D)
+        with trio.fail_after(20):
+            while only(taker).ownership.start != B:
+                await trio.sleep(0.1)
+        await put(taker, key, b"written meanwhile")
+        ring.network.unfreeze(joiner.name)
+        while joiner.state != "ready":
+            assert await patiently(lambda: get(by_id(ring, A), key)) == (b"written meanwhile",)
+            await trio.sleep(0.005)
+        await ring.converged()
+        assert happened == ["received", "renounced", "received"]
+        assert await get(joiner, key) == (b"written meanwhile",)
+
+
+@virtual
+async def test_a_joiner_that_only_the_dead_knew_is_asked_before_its_arc_is_taken_over() -> None:
+    """J has its arc from C and does not find its place yet. C dies; D has heard of J behind C, and J is alive."""
+    happened: list[tuple[int, str, Arc]] = []
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, (events.ArcGained, events.ArcLost)):
+            happened.append((event.vnode, event.how, event.arc))
+            if event.vnode == J and event.how == "received":
+                for name in (by_id(ring, A).name, by_id(ring, B).name):
+                    ring.network.block(by_id(ring, J).name, name)
+
+    J = 40_000
+    async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=16, observe=on_event) as ring:
+        (key,) = keys_between(ring, B, J, 1)
+        await put(ring[0], key, b"1")
+        joiner = await ring.start(id=J, join=[by_id(ring, A)])
+        giver, taker = by_id(ring, C), by_id(ring, D)
+        with trio.fail_after(10):
+            while J not in [c.id for c in only(taker).ownership.before]:
+                await trio.sleep(0.05)
+        happened.clear()
+        await ring.kill(giver)
+        with trio.fail_after(10):
+            while only(taker).ring.predecessor != only(joiner).me:
+                await trio.sleep(0.05)
+        assert happened == [], "the arc behind J is not D's; the one before waits until J is in its place"
+        assert joiner.state == "joining"
+        for name in (by_id(ring, A).name, by_id(ring, B).name):
+            ring.network.unblock(joiner.name, name)
+        await joiner.ready()
+        await ring.converged()
+        assert happened == [(D, "taken_over", Arc(Point(J), Point(C)))]
+        assert await get(taker, key) == (b"1",)
+
+
+@pytest.mark.slow
+@virtual
+async def test_contacts_that_fell_silent_do_not_hold_up_a_joiner() -> None:
+    """What it is waiting for may be an arc that is its own already, and that others are about to take over."""
+    async with testing.ring(8, seed=17) as ring:
+        silent, living = list(ring.nodes)[:2], ring[2]
+        for node in silent:
+            await ring.kill(node, is_silent=True)
+        await ring.converged()
+        began = trio.current_time()
+        joiner = await ring.start(join=[*silent, living])
+        await joiner.ready()
+        assert trio.current_time() - began < 2 * PRESETS["local"].timeout_cap_s
+
+
+@virtual
+async def test_a_switch_may_come_while_a_restarted_node_finds_out_whether_to_own_its_arc_again() -> None:
+    """It asked for the arc, heard nothing in time, and looks again: meanwhile what it asked for has arrived."""
+    async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=18) as ring:
+        node, before = by_id(ring, C), only(by_id(ring, B)).me
+        own, membership = only(node).ownership, node.parts[Point(C)].membership
+
+        async def nobody_took_it(after: list[Contact]) -> None:
+            own.receive(Arc(Point(B), Point(C)), own.epoch + 1, before, [])
+
+        own.renounce()
+        with mock.patch.object(membership, "_taker_of_my_arc", nobody_took_it):
+            await membership._reclaim_place(NeighboursOf(before, only(node).me, node.ring_id))
+        assert own.arc == Arc(Point(B), Point(C))
+        await ring.converged()
+
+
+@virtual
+async def test_a_predecessor_that_nobody_can_reach_is_given_up() -> None:
+    """One that had no address at all stayed for ever: the error was not silence, and so a sign of life."""
+    async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=19) as ring:
+        node, before = by_id(ring, C), only(by_id(ring, B)).me
+        nobody = Contact(Point(C - 1), "nonsense")
+        await by_id(ring, A).host.peers.call(only(node).me, Notify(nobody), Notify.reply)
+        await trio.sleep(0.01)
+        assert only(node).ring.predecessor == nobody, "heard"
+        await ring.converged()
+        assert only(node).ring.predecessor == before
+        assert node.state == "ready"

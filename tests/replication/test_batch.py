@@ -1,0 +1,488 @@
+"""Many keys at a time through a ring: as many frames as there are owners and replicas, and each key as if alone."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+
+from chord import testing
+from chord.errors import (
+    ChordError,
+    IndefiniteError,
+    InvalidRequest,
+    NotOwner,
+    Overloaded,
+    RemoteFailure,
+    VersionConflict,
+)
+from chord.node import Node
+from chord.replication.batch import LOOKUPS_AT_ONCE, _Part
+from chord.store.storage import Batch
+from chord.testing.network import MemoryNetwork
+from chord.testing.rings import MemoryRing
+from chord.wire.batch import unpack
+from chord.wire.messages import (
+    BATCH_ITEMS_MAX,
+    Confirm,
+    Get,
+    GetMany,
+    GotMany,
+    Merge,
+    Put,
+    PutMany,
+    ReadCopies,
+    ReadCopy,
+    StoreCopies,
+    Values,
+    Written,
+    WroteMany,
+)
+from tests.support.batches import KEYS, counted, make_old, put, read_many, warm_ring, write_many
+from tests.support.quorum import holding, read, record_at, until
+from tests.support.rings import only, owner, seeds, virtual
+
+# -- frames -------------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_a_batch_is_one_frame_for_each_owner_and_one_for_each_replica() -> None:
+    async with warm_ring(6, 1) as ring:
+        with counted(ring.nodes) as frames:
+            outcomes = await write_many(ring[0], *(put(ring[0], key) for key in KEYS))
+            await trio.sleep(0.1)
+        assert all(isinstance(one, Written) and one.w >= one.w_needed == 2 for one in outcomes)
+        assert frames.most(PutMany, Put) == frames.most(ReadCopies, ReadCopy) == frames.most(StoreCopies) == 1
+        owners = {owner(ring, key).name for key in KEYS}
+        assert frames.of(PutMany, Put) == len(owners - {ring[0].name}) >= 4, "one for each other owner"
+        assert frames.of(ReadCopies, ReadCopy) == len(owners), "each coordinator asks one other for what there is"
+        assert frames.of(StoreCopies) == 2 * len(owners), "and sends to two"
+        assert all(len(holding(ring, key)) == 3 for key in KEYS)
+        with counted(ring.nodes) as frames:
+            found = await read_many(ring[0], *KEYS)
+        assert [one.values for one in found] == [(b"v",)] * len(KEYS)
+        assert frames.most(GetMany, Get) == frames.most(ReadCopies, ReadCopy) == 1
+        assert frames.of(GetMany, Get) + 1 == frames.of(ReadCopies, ReadCopy) == len(owners)
+
+
+@virtual
+async def test_an_owner_is_searched_for_once_however_many_keys_it_has() -> None:
+    async with testing.ring(6, seed=2) as ring:
+        asker = ring[0]
+        before = asker.host.peers.calls_made
+        keys = [b"cold-%d" % number for number in range(BATCH_ITEMS_MAX)]
+        with counted([asker]) as frames:
+            outcomes = await read_many(asker, *keys)
+        assert [type(one) for one in outcomes] == [Values] * BATCH_ITEMS_MAX
+        assert frames.most(GetMany, Get) == 1
+        assert frames.of(GetMany, Get) - len({owner(ring, key).name for key in keys} - {asker.name}) in (0, 1), "a hint"
+        assert frames.of(Confirm) <= 5 * LOOKUPS_AT_ONCE
+        assert asker.host.peers.calls_made - before < BATCH_ITEMS_MAX
+
+
+@virtual
+async def test_a_wrong_idea_of_who_owns_what_costs_one_frame_more_for_each_owner() -> None:
+    async with warm_ring(6, 16) as ring:
+        asker = ring[0]
+        for other in ring.nodes[1:]:  # everything after the asker is believed to be the next node's
+            asker.lookups.arcs.forget(other.address)
+        liar = only(ring[3])
+        asker.lookups.arcs.learn(only(asker).id + 1, liar.me)
+        with counted([asker]) as frames:
+            outcomes = await write_many(asker, *(put(asker, key) for key in KEYS))
+        assert [type(one) for one in outcomes] == [Written] * len(KEYS)
+        assert frames.of(PutMany, Put) <= 5 + 1
+
+
+@pytest.mark.slow
+@virtual
+async def test_a_batch_over_many_vnodes_and_one_copy_each() -> None:
+    for replicas, vnodes in ((1, 1), (3, 4)):
+        async with testing.ring(5, seed=3, replicas=replicas, vnodes=vnodes) as ring:
+            assert await ring[1].put_many((key, key) for key in KEYS) == []
+            found = await ring[2].get_many(KEYS)
+            assert {key: one.value for key, one in found.items() if not isinstance(one, ChordError)} == {
+                key: key for key in KEYS
+            }
+
+
+# -- as if each had come alone ------------------------------------------------------------------------
+
+
+def told(outcome: Values | Written | ChordError) -> object:
+    """What two rings are to agree on."""
+    if isinstance(outcome, Values):
+        return sorted(outcome.values), outcome.r_needed
+    return outcome.w_needed if isinstance(outcome, Written) else type(outcome)
+
+
+async def alone(node: Node, request: Get | Put) -> Values | Written | ChordError:
+    try:
+        return await node.host.peers.call(node.address, request, Values if isinstance(request, Get) else Written)
+    except ChordError as error:
+        return error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", seeds(20))
+def test_a_random_history_comes_to_the_same_in_batches_and_one_by_one(seed: int) -> None:
+    async def main() -> None:
+        rng = random.Random(seed)
+        keys = KEYS[: rng.randrange(2, 30)]
+        async with testing.ring(5, seed="one by one") as single, testing.ring(5, seed="in batches") as batched:
+            contexts: list[dict[bytes, bytes]] = [{}, {}]
+            for step in range(12):
+                entry = rng.randrange(5)
+                some = [rng.choice(keys)] if rng.random() < 0.2 else rng.sample(keys, rng.randrange(1, len(keys) + 1))
+                plans = [(key, rng.choice(["put", "blind", "seen", "delete", "w=4"]), b"%d" % step) for key in some]
+
+                def writes(ring: MemoryRing, known: dict[bytes, bytes], plans: Any = plans) -> list[Put]:
+                    made = []
+                    for key, how, value in plans:
+                        context = {"blind": b"", "seen": known.get(key)}.get(how)
+                        w = 4 if how == "w=4" else 0
+                        made.append(put(ring[0], key, None if how == "delete" else value, context=context, w=w))
+                    return made
+
+                one = [await alone(single[entry], request) for request in writes(single, contexts[0])]
+                many = await write_many(batched[entry], *writes(batched, contexts[1]))
+                assert [told(a) for a in one] == [told(b) for b in many], step
+                r = rng.randrange(0, 5)
+                one = [await alone(single[entry], Get(key, r)) for key in keys]
+                many = await read_many(batched[entry], *keys, r=r)
+                assert [told(a) for a in one] == [told(b) for b in many], step
+                for found, known in ((one, contexts[0]), (many, contexts[1])):
+                    known.update({k: v.context for k, v in zip(keys, found, strict=True) if isinstance(v, Values)})
+
+    testing.run(main, seed=seed)
+
+
+@virtual
+async def test_one_bad_item_spoils_no_other() -> None:
+    async with warm_ring(5, 4) as ring:
+        node = ring[0]
+        many = [put(node, b"many", b"%d" % number, context=b"") for number in range(65)]
+        siblings = await write_many(node, *many)
+        assert [type(one) for one in siblings].count(VersionConflict) == 1, "64 concurrent values and no more"
+        stranger = put(node, b"with a stranger's context", context=b"no context")
+        one, two = put(node, KEYS[0]), put(node, KEYS[1])
+        items = [one, put(node, b"w", w=4), stranger, put(node, b"many", context=b""), two]
+        outcomes = await write_many(node, *items)
+        expected = [Written, InvalidRequest, InvalidRequest, VersionConflict, Written]
+        assert [type(one) for one in outcomes] == expected
+        assert await write_many(node) == []
+        await write_many(node, put(node, KEYS[1], None))
+        found = await read_many(node, KEYS[0], b"none", KEYS[1], b"many")
+        assert [len(one.values) for one in found] == [1, 0, 0, 64]
+        shown = await node.get_many([KEYS[0].decode(), b"none", KEYS[1]])
+        assert [type(shown[key]).__name__ for key in (KEYS[0].decode(), b"none", KEYS[1])] == [
+            "Found", "NotFound", "NotFound",
+        ]  # fmt: skip
+
+
+@virtual
+async def test_a_vnode_refuses_what_is_not_its_own_and_takes_the_rest() -> None:
+    async with warm_ring(5, 5) as ring:
+        one = owner(ring, KEYS[0])
+        other = next(key for key in KEYS if owner(ring, key) is not one and one.name not in holding_names(ring, key))
+        asker = next(node for node in ring.nodes if node is not one)
+        batch = PutMany((put(asker, other), put(asker, KEYS[0])))
+        answer = await asker.host.peers.call(only(one).me, batch, WroteMany)
+        assert [type(outcome) for outcome in unpack(batch, answer)] == [NotOwner, Written]
+        reads = GetMany((Get(KEYS[0]), Get(other)))
+        answer = await asker.host.peers.call(only(one).me, reads, GotMany)
+        assert [type(outcome) for outcome in unpack(reads, answer)] == [Values, NotOwner]
+
+
+def holding_names(ring: MemoryRing, key: bytes) -> list[str]:
+    """Who is to hold a key."""
+    vnode = only(owner(ring, key))
+    addresses = [place.contact.address for place in vnode.replica_set(vnode.host.circle.hash(key)).members]
+    return [node.name for node in ring.nodes if node.address in addresses]
+
+
+@virtual
+async def test_two_writes_of_one_key_in_one_batch_are_concurrent() -> None:
+    async with warm_ring(5, 6) as ring:
+        node = ring[0]
+        same = put(node, KEYS[1], b"once")
+        outcomes = await write_many(
+            node, put(node, KEYS[0], b"a", context=b""), put(node, KEYS[0], b"b", context=b""), same, same
+        )
+        assert [type(one) for one in outcomes] == [Written] * 4
+        assert sorted((await read(node, KEYS[0])).values) == [b"a", b"b"]
+        assert (await read(node, KEYS[1])).values == (b"once",)
+        (both,) = record_at(owner(ring, KEYS[0]), KEYS[0]).clock
+        assert both.count == 2, "each dot is minted once"
+        assert record_at(owner(ring, KEYS[1]), KEYS[1]).clock[0].count == 1
+
+
+@virtual
+async def test_a_batch_that_is_sent_again_is_done_once() -> None:
+    async with warm_ring(5, 7) as ring:
+        items = [put(ring[0], key, context=b"") for key in KEYS]
+        for node in (ring[0], ring[3], ring[0]):
+            assert all(isinstance(one, Written) for one in await write_many(node, *items))
+        found = await read_many(ring[1], *KEYS)
+        assert [one.values for one in found] == [(b"v",)] * len(KEYS)
+
+
+@virtual
+async def test_records_are_merged_in_batches() -> None:
+    async with warm_ring(5, 8) as ring, testing.ring(3, seed="other") as other:
+        assert await ring[0].put_many((key, key) for key in KEYS) == []
+        records = [record async for record in ring[0].records()]
+        outcomes = await write_many(other[1], *map(Merge, records))
+        assert [type(one) for one in outcomes] == [Written] * len(KEYS)
+        found = await other[2].get_many(KEYS)
+        assert all(not isinstance(found[key], ChordError) for key in KEYS)
+
+
+# -- old nodes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 3, 6])
+def test_nodes_that_do_not_know_batches_are_asked_one_by_one(count: int) -> None:
+    async def main() -> None:
+        async with warm_ring(6, 9) as ring:
+            for node in ring.nodes[-count:]:
+                make_old(node)
+            for node in (ring[0], ring[5]):
+                assert await node.put_many((key, node.name) for key in KEYS) == []
+                found = await node.get_many(KEYS)
+                values = [one if isinstance(one, ChordError) else one.value for one in found.values()]
+                assert values == [node.name.encode()] * len(KEYS)
+            await trio.sleep(1)
+            assert all(len(holding(ring, key)) == 3 for key in KEYS)
+
+    testing.run(main, seed=count)
+
+
+# -- faults -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", seeds(10))
+def test_an_owner_dies_in_the_middle_of_a_batch(seed: int) -> None:
+    """What is acknowledged is there, what is not says why, and nothing is there twice."""
+
+    async def main() -> None:
+        async with warm_ring(7, seed) as ring:
+            victim = ring[1 + seed % 6]
+            failures: list[Any] = []
+
+            async def load() -> None:
+                with trio.fail_after(20):
+                    failures.extend(await ring[0].put_many((key, key) for key in KEYS * 3))
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(load)
+                await trio.sleep(0.0005 * (1 + seed % 7))
+                await ring.kill(victim, is_silent=bool(seed % 2))
+            assert failures == []
+            with trio.fail_after(30):
+                found = await ring[0].get_many(KEYS)
+            values = [one if isinstance(one, ChordError) else one.values for one in found.values()]
+            assert values == [(key,) for key in KEYS]
+
+    testing.run(main, seed=seed)
+
+
+@virtual
+async def test_a_record_that_lacks_its_quorum_is_not_acknowledged_and_the_others_are() -> None:
+    network = MemoryNetwork(10)
+    async with warm_ring(6, 10, network=network) as ring:
+        coordinator = ring[0]
+        items = [put(coordinator, key, w=3, is_strict=True) for key in KEYS if owner(ring, key) is coordinator]
+        sets = [holding_names(ring, item.key) for item in items]
+        here = [items[0], *(item for item in items[1:])]
+        lost = sets[0][-1] if sets[0][-1] != coordinator.name else sets[0][0]
+        assert len(here) > 1
+
+        refused = here[0].key
+        one = next(node for node in ring.nodes if node.name == lost)
+        stage = one.host.storage.stage
+
+        def full_for_one(batch: Any) -> bool:
+            if any(record.key == refused for record in batch.puts):
+                raise InvalidRequest("not this one")
+            return stage(batch)
+
+        one.host.storage.stage = full_for_one  # type: ignore[method-assign]
+        outcomes = await write_many(coordinator, *here)
+        assert isinstance(outcomes[0], IndefiniteError), "it is stored here, and on one other"
+        assert [type(one) for one in outcomes[1:]] == [Written] * (len(here) - 1)
+        assert all(one.w == 3 for one in outcomes[1:])
+
+
+@pytest.mark.parametrize("within_s", [0.2, 1.0])
+def test_what_is_not_done_in_time_does_not_keep_the_others_from_being_told(within_s: float) -> None:
+    """A replica is silent and all three are asked for: that hits its keys, and no others."""
+
+    async def main() -> None:
+        network = MemoryNetwork(11)
+        async with warm_ring(6, 11, network=network) as ring:
+            frozen = ring[4]
+            network.freeze(frozen.name)
+            asked = [put(ring[0], key, w=3, is_strict=True) for key in KEYS]
+            hit = [frozen.name in holding_names(ring, key) for key in KEYS]
+            with trio.fail_after(within_s):
+                outcomes = await write_many(ring[0], *asked)
+            assert all(isinstance(one, Written) for one, is_hit in zip(outcomes, hit, strict=True) if not is_hit)
+            assert all(isinstance(one, IndefiniteError) for one, is_hit in zip(outcomes, hit, strict=True) if is_hit)
+            assert {True, False} == set(hit)
+
+    testing.run(main, seed=11)
+
+
+@virtual
+async def test_writes_are_seen_through_though_the_caller_gives_up() -> None:
+    async with warm_ring(5, 12) as ring:
+        mine = [key for key in KEYS if owner(ring, key) is ring[0]]
+        items = [put(ring[0], key) for key in mine]
+        with trio.move_on_after(60) as scope:
+
+            def give_up(point: int, key: bytes) -> None:
+                if key == mine[-1]:
+                    scope.cancel()
+
+            ring[0].host.on_write.append(give_up)
+            await write_many(ring[0], *items)
+        assert scope.cancelled_caught
+        await until(lambda: all(len(holding(ring, key)) in (0, 3) for key in mine), 5)
+        assert len(holding(ring, mine[-1])) == 3
+
+
+@virtual
+async def test_a_frame_that_is_refused_for_one_record_is_taken_apart() -> None:
+    async with warm_ring(5, 13) as ring:
+        for node in ring.nodes:
+            handler: Any = node.host.peers._handler
+
+            def picky(vnode: Any, request: Any, caller: Any, handler: Any = handler) -> Any:
+                if isinstance(request, StoreCopies) and len(request.records) > 1:
+                    raise InvalidRequest("one of them is none")
+                return handler(vnode, request, caller)
+
+            node.host.peers.serve(picky)
+        outcomes = await write_many(ring[0], *(put(ring[0], key) for key in KEYS))
+        assert [type(one) for one in outcomes] == [Written] * len(KEYS)
+        await trio.sleep(0.02)
+        assert all(len(holding(ring, key)) == 3 for key in KEYS)
+
+
+@pytest.mark.slow
+@virtual
+async def test_so_many_items_are_in_work_and_no_more() -> None:
+    async with warm_ring(4, 17) as ring:
+        one = ring[1]
+        limits = msgspec.structs.replace(one.host.limits, calls_max=len(KEYS))
+        one.host.limits = limits
+        outcomes: list[Any] = []
+
+        async def load(keys: list[bytes]) -> None:
+            try:
+                outcomes.append(len(await write_many(one, *(put(one, key) for key in keys))))
+            except ChordError as error:
+                outcomes.append(type(error))
+
+        await load([*KEYS, b"one more"])
+        assert outcomes.pop() == len(KEYS) + 1, "what is larger is let in alone, or it never would be"
+        for second in (1, 2):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(load, KEYS[:-1])
+                nursery.start_soon(load, KEYS[:second])
+        assert sorted(outcomes[:2]) == [1, len(KEYS) - 1], "at the edge"
+        assert outcomes[2] is Overloaded, "the second of two that are too many together; which one, chance says"
+        assert outcomes[3] in (2, len(KEYS) - 1)
+        more = [(b"more-%d" % number, b"v") for number in range(200)]
+        with trio.fail_after(20):  # who is told so comes again
+            async with trio.open_nursery() as nursery:
+                for _ in range(3):
+                    nursery.start_soon(load_all, one, more)
+
+
+async def load_all(node: Node, pairs: list[tuple[bytes, bytes]]) -> None:
+    assert await node.put_many(pairs, in_flight=40) == []
+
+
+# -- many bytes ---------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_large_values_go_in_as_many_frames_as_they_need() -> None:
+    async with warm_ring(4, 14) as ring:
+        values = {key: bytes([number]) * (number * 9000) for number, key in enumerate(KEYS[:40])}
+        values[b"large"] = b"x" * (1 << 20)
+        with trio.fail_after(60):
+            assert await ring[0].put_many(values.items()) == []
+            found = await ring[1].get_many(values)
+        assert {key: one.value for key, one in found.items() if not isinstance(one, ChordError)} == values
+
+
+@virtual
+async def test_a_reader_is_told_of_copies_that_had_no_room() -> None:
+    """The owner has nothing: every copy comes from another, and many do not fit one answer."""
+    async with warm_ring(4, 15) as ring:
+        values = {key: b"%02d" % number * 20000 for number, key in enumerate(KEYS[:40])}
+        with trio.fail_after(60):
+            assert await ring[0].put_many(values.items(), w=3) == []
+            for key in values:
+                owner(ring, key).host.storage.stage(Batch(removals=[key]))
+            with counted(ring.nodes) as frames:
+                found = await ring[0].get_many(values)
+        assert {key: one.value for key, one in found.items() if not isinstance(one, ChordError)} == values
+        assert frames.of(ReadCopy) > 0
+
+
+@pytest.mark.parametrize("in_flight", [0, -1, 4097, True, 1.5])
+def test_so_many_in_flight_and_no_others(in_flight: Any) -> None:
+    async def main() -> None:
+        async with testing.ring(1, seed=1) as ring:
+            with pytest.raises(InvalidRequest, match="1 to 4096"):
+                await ring[0].put_many([("a", "b")], in_flight=in_flight)
+            with pytest.raises(InvalidRequest, match="1 to 4096"):
+                await ring[0].get_many(["a"], in_flight=in_flight)
+            for edge in (1, 4096):
+                assert await ring[0].put_many([("a", "b"), ("c", "d")], in_flight=edge) == []
+                assert set(await ring[0].get_many(["a", "c", "a"], in_flight=edge)) == {"a", "c"}
+
+    testing.run(main, seed=1)
+
+
+def test_what_a_batch_had_no_time_for_is_in_doubt_and_nobodys_bug() -> None:
+    (late,) = _Part([Get(b"k")]).outcomes()
+    assert isinstance(late, IndefiniteError)
+    assert not isinstance(late, RemoteFailure), "it would send people to look into logs, and be asked again only once"
+
+
+@pytest.mark.parametrize("passes", range(6))
+def test_a_batch_is_told_when_its_coordinator_ends_whenever_that_is(passes: int) -> None:
+    """Its questions may be on their way to the others, or about to be gathered: nobody waits until the time is up."""
+
+    async def main() -> None:
+        async with testing.ring(4, seed=3) as ring:
+            node = ring[0]
+            keys = [key for key in (b"key-%d" % n for n in range(400)) if owner(ring, key) is node][:4]
+            batch = PutMany(tuple(put(node, key, context=b"") for key in keys))
+            told = trio.Event()
+
+            async def ask() -> None:
+                with suppress(ChordError):
+                    await node.host.peers.call(only(node).me, batch, WroteMany)
+                told.set()
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(ask)
+                for _ in range(passes):
+                    await trio.lowlevel.checkpoint()
+                nursery.start_soon(node.stop)
+                with trio.fail_after(2):
+                    await told.wait()
+                nursery.cancel_scope.cancel()
+
+    testing.run(main, seed=1)

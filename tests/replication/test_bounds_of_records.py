@@ -1,0 +1,75 @@
+"""What no client of ours would send, and what no single node would let grow: no record may come to be unreadable."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import trio
+
+from chord.errors import ChordError, MalformedMessage
+from chord.ids import Circle
+from chord.node import Node
+from chord.store import versions
+from chord.wire.codec import PREFIX_BYTES, codec_for
+from chord.wire.messages import SIBLINGS_MAX, TTL_MS_MAX, ActorClock, Put, Record, Version
+from tests.support.quorum import KEY, clockwise, read, settled_ring, write
+from tests.support.rings import virtual
+
+BLIND = 40  # on either side of the partition: together too many for one reply
+
+
+def by(actor: bytes, count: int) -> ActorClock:
+    versions_ = tuple(Version(b"v", b"%s%07d" % (actor, number) + bytes(8), 1) for number in range(count))
+    return ActorClock(actor * 16, count, versions_)
+
+
+@pytest.mark.parametrize(
+    ("counts", "shown"), [((40, 24), 64), ((40, 25), 40), ((1, 64), 1), ((64,), 64), ((40, 40, 20), 60)]
+)
+def test_a_reply_shows_as_many_siblings_as_it_may(counts: tuple[int, ...], shown: int) -> None:
+    record = Record(KEY, tuple(by(b"%c" % (97 + place), count) for place, count in enumerate(counts)))
+    cut = versions.cut(record, 1 << 20)
+    assert len(versions.siblings(cut)) == shown <= SIBLINGS_MAX
+    left = versions.discard(record, versions.context_of(cut))
+    assert len(versions.siblings(left)) == sum(counts) - shown, "its context covers what it shows, and no more"
+
+
+@pytest.mark.slow
+@virtual
+async def test_siblings_that_both_sides_of_a_partition_let_grow_can_be_read_and_settled_by_anybody() -> None:
+    async with settled_ring(6, seed=3) as ring:
+        order = clockwise(ring, KEY)
+        sides = ([order[0], order[3], order[5]], [order[1], order[2], order[4]])
+        ring.network.partition([node.name for node in sides[0]], [node.name for node in sides[1]])
+
+        async def fill(node: Node) -> None:
+            done = 0
+            while done < BLIND:
+                try:
+                    await write(node, KEY, b"%s/%d" % (node.name.encode(), done), context=b"")
+                    done += 1
+                except ChordError:
+                    await trio.sleep(0.1)
+
+        async with trio.open_nursery() as nursery:
+            for side in sides:
+                nursery.start_soon(fill, side[0])
+        ring.network.heal()
+        await ring.converged(300)
+        await trio.sleep(60)
+        seen: set[bytes] = set()
+        while len((found := await read(order[4], KEY)).values) > 1:
+            assert len(found.values) <= SIBLINGS_MAX
+            seen.update(found.values)
+            await write(order[4], KEY, b"settled", context=found.context)
+        assert len(seen - {b"settled"}) == 2 * BLIND, "every one of them was shown before it was replaced"
+        assert found.values == (b"settled",)
+
+
+def test_no_put_may_live_longer_than_can_be_stored() -> None:
+    codec = codec_for(Circle(160))
+    put = Put(KEY, b"v", b"o" * 16, ttl_ms=TTL_MS_MAX)
+    for ttl_ms, is_taken in ((TTL_MS_MAX, True), (TTL_MS_MAX + 1, False), (1 << 62, False)):
+        frame = codec.encode_call(1, None, 100, msgspec.structs.replace(put, ttl_ms=ttl_ms))
+        asked = codec.decode_call(frame[PREFIX_BYTES:]).request
+        assert isinstance(asked, Put if is_taken else MalformedMessage)

@@ -1,0 +1,40 @@
+"""Wall clocks that differ: values that live for a time are refused while they do, and no longer."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from chord.config import SKEW_REFUSED_MS
+from chord.errors import ClocksDiffer
+from chord.node import Node
+from chord.ring.context import SKEW_ROUNDS
+from tests.support.quorum import KEY, key_at, settled_ring, write
+from tests.support.rings import virtual
+
+AHEAD_MS = 120_000
+
+
+def ahead(node: Node, by_ms: int) -> None:
+    """Set a node's wall clock."""
+    node.host.wall_now_ms = lambda: int(1000 * trio.current_time()) + by_ms
+
+
+@virtual
+async def test_a_clock_that_has_left_or_was_set_right_stands_in_nobodys_way() -> None:
+    async with settled_ring(5, seed=3) as ring:
+        ahead(ring[3], AHEAD_MS)
+        ahead(ring[4], -AHEAD_MS)
+        await trio.sleep(3)
+        for node in ring.nodes:
+            if node.host.skew_ms > SKEW_REFUSED_MS:
+                with pytest.raises(ClocksDiffer, match=f"the clocks of the coordinator, {node.address}, and "):
+                    await write(node, key_at(ring, node.name), b"v", ttl_ms=1000)
+        assert sum(node.host.skew_ms >= AHEAD_MS for node in ring.nodes) >= 2, "neighbours of one, and they themselves"
+        ahead(ring[4], 0)
+        await ring[3].leave()
+        await ring.converged()
+        await trio.sleep(1.5 * SKEW_ROUNDS * ring[0].host.timing.stabilize_s)
+        assert all(node.host.skew_ms < 1000 for node in ring.nodes)
+        for node in ring.nodes:
+            await write(node, KEY, b"v", ttl_ms=1000)

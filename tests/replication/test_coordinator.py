@@ -1,0 +1,473 @@
+"""Who coordinates: the owner while it answers, else who stands next. Others hear of a write when it is durable."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import trio
+
+from chord import testing
+from chord.errors import ChordError, ClocksDiffer, IndefiniteError, NotOwner, PeerLost, WritesRefused
+from chord.net.calls import Callback
+from chord.net.steps import Driver, Steps
+from chord.node import Node
+from chord.replication.read import QuorumReads, Reading
+from chord.store import versions
+from chord.store.storage import Batch, MemoryStorage
+from chord.testing.rings import MemoryRing
+from chord.wire.messages import Contact, Put, Reply, Request, Written
+from tests.support.quorum import (
+    KEY,
+    SlowDisk,
+    back,
+    clockwise,
+    durable_by_commit,
+    holding,
+    keep_disks,
+    key_at,
+    read,
+    record_at,
+    settled,
+    settled_ring,
+    stop_repair,
+    timing,
+    until,
+    until_level,
+    write,
+)
+from tests.support.rings import only, patiently, replicas, virtual
+
+# -- the owner is silent ----------------------------------------------------------------------------
+
+DOWN_OUT_S = 20.0
+OTHER_ENDS = ("vanished", "frozen", "stopped")
+
+
+@pytest.mark.parametrize("how", ["killed", *(pytest.param(how, marks=pytest.mark.slow) for how in OTHER_ENDS)])
+def test_reads_and_writes_go_on_without_the_owner(how: str) -> None:
+    async def main() -> None:
+        async with settled_ring(7, how, keeps_disks=True) as ring:
+            key = key_at(ring, "n3")
+            await write(ring[0], key, b"before")
+            await trio.sleep(0.1)
+            owner, asked = clockwise(ring, key)[0], ring[0]
+            if how == "frozen":
+                ring.network.freeze("n3")
+            elif how == "stopped":
+                await owner.stop()
+            else:
+                await ring.kill(owner, is_silent=how == "vanished")
+            began = trio.current_time()
+            with trio.fail_after(3):
+                assert (await read(asked, key)).values == (b"before",)
+            assert trio.current_time() - began < 2, "three misses make it dead, and the call is made once more"
+            with trio.fail_after(3):
+                written = await write(asked, key, b"meanwhile")
+            assert written.owner != only(owner).me
+            assert written.w >= 2
+            assert trio.current_time() - began < 3
+            await trio.sleep(5)
+            if how == "frozen":
+                ring.network.unfreeze("n3")
+            else:
+                owner = await back(ring, "n3")
+            for _ in range(50):
+                with trio.fail_after(5):
+                    assert (await read(asked, key)).values == (b"meanwhile",), "one value: the last one"
+                await trio.sleep(0.05)
+            await ring.converged()
+            await until_level(ring)
+            assert versions.values(record_at(owner, key)) == [b"meanwhile"]
+
+    testing.run(main, seed=how)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["frozen", "stopped"])
+@pytest.mark.parametrize("seed", range(6))
+def test_an_owner_that_was_away_writes_no_sibling_of_what_was_written_meanwhile(how: str, seed: int) -> None:
+    async def main() -> None:
+        async with settled_ring(6, seed, keeps_disks=True) as ring:
+            key = key_at(ring, "n3")
+            await write(ring[0], key, b"1")
+            owner, second, *_ = clockwise(ring, key)
+            if how == "frozen":
+                ring.network.freeze("n3")
+            else:
+                await owner.stop()
+            await patiently(lambda: second.host.peers.call(only(second).me, Put(key, b"2", b"2" * 16), Written))
+            await trio.sleep(1.0)
+            if how == "frozen":
+                ring.network.unfreeze("n3")
+            else:
+                owner = await ring.start(name="n3")
+            with trio.fail_after(4):
+                await write(ring[0], key, b"3")
+            for _ in range(20):
+                with trio.fail_after(5):
+                    assert (await read(ring[0], key)).values == (b"3",)
+                await trio.sleep(0.1)
+
+    testing.run(main, seed=seed)
+
+
+def test_a_late_duplicate_does_not_undo_a_later_write() -> None:
+    """The first try of a write lies in the frozen owner's ear while the second is done elsewhere, and a next one."""
+
+    async def main() -> None:
+        async with settled_ring(6, 0) as ring:
+            key = key_at(ring, "n3")
+            await write(ring[0], key, b"1")
+            ring.network.freeze("n3")
+            with trio.fail_after(4):
+                await write(ring[0], key, b"2")
+            await trio.sleep(1.0)
+            ring.network.unfreeze("n3")
+            with trio.fail_after(4):
+                await write(ring[0], key, b"3")
+            for _ in range(20):
+                with trio.fail_after(5):
+                    assert b"3" in (await read(ring[0], key)).values
+                await trio.sleep(0.1)
+
+    testing.run(main, seed=0)
+
+
+async def done_twice(ring: testing.MemoryRing, value: bytes | None) -> tuple[bytes, ...]:
+    """An owner is stopped when it has stored a write and before anybody hears of it. The write is made elsewhere, and
+    then replaced; only then does the owner go on. Returns what is read in the end."""
+    key = key_at(ring, "n3")
+    await write(ring[0], key, b"1")
+    owner = clockwise(ring, key)[0]
+    owner.host.on_write.append(lambda point, written: ring.network.freeze("n3"))
+    with trio.fail_after(4):
+        await write(ring[0], key, b"2")
+    owner.host.on_write.pop()
+    assert b"2" in versions.values(record_at(owner, key)), "the first attempt was stored"
+    seen = await read(ring[0], key)
+    with trio.fail_after(4):
+        await write(ring[0], key, value, context=seen.context)
+    await trio.sleep(1.0)
+    ring.network.unfreeze("n3")
+    await trio.sleep(5.0)
+    await ring.converged()
+    await until_level(ring)
+    return tuple(sorted((await read(ring[0], key)).values))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("value", [b"3", None])
+def test_a_write_that_was_done_twice_is_replaced_once(value: bytes | None) -> None:
+    async def main() -> None:
+        async with testing.ring(6, seed=0) as ring:
+            await settled(ring)
+            assert await done_twice(ring, value) == (() if value is None else (value,))
+
+    testing.run(main, seed=0)
+
+
+@pytest.mark.slow
+@virtual
+async def test_planted_without_its_memory_the_first_attempt_comes_back() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(versions, "_superseded", lambda *_, **__: b"")
+        async with testing.ring(6, seed=0) as ring:
+            await settled(ring)
+            assert await done_twice(ring, b"3") == (b"2", b"3")
+
+
+@virtual
+async def test_a_replica_that_was_never_brought_level_does_not_count_for_r() -> None:
+    """The owner missed a write, one of the two that have it loses its disk: the third still knows of it."""
+    async with testing.ring(6, seed=11) as ring:
+        disks = keep_disks(ring)
+        await settled(ring)
+        key = key_at(ring, "n3")
+        await write(ring[0], key, b"old", w=3)
+        owner, second, third, *_ = clockwise(ring, key)
+        stop_repair(*ring.nodes)
+        await ring.kill(owner)
+        with trio.fail_after(4):
+            await write(third, key, b"new", w=2, is_strict=True)
+        await until(lambda: len([n for n in (second, third) if versions.values(record_at(n, key)) == [b"new"]]) == 2)
+        await ring.kill(second)
+        del disks[second.name]
+        wiped = await ring.start(name=second.name)
+        await wiped.ready()
+        stop_repair(wiped)
+        returned = await ring.start(name="n3")
+        stop_repair(returned)
+        await returned.ready()
+        stop_repair(returned)
+        for _ in range(10):
+            with trio.fail_after(5):
+                assert (await read(third, key)).values == (b"new",)
+            await trio.sleep(0.1)
+
+
+async def outcome_of_put(node: Node, key: bytes) -> str:
+    """Put through a node, once; return "stored", the word of the error, or "silent"."""
+    try:
+        with trio.move_on_after(2):
+            await write(node, key, b"new")
+            return "stored"
+    except ChordError as error:
+        return error.word
+    return "silent"
+
+
+async def put_behind_replicas_that_are_new(ring: MemoryRing) -> tuple[bytes, list[str]]:
+    """Two of three replicas have a value and are down; nodes that joined before them are asked to replace it.
+
+    Returns the key, and what a put through each of the nodes that joined came to.
+    """
+    disks = keep_disks(ring)
+    await settled(ring)
+    order = sorted(ring.nodes, key=lambda node: only(node).id)
+    before, first, second, third = order[1:5]
+    circle = ring[0].host.circle
+    low, gap = only(before).id, circle.distance(only(before).id, only(first).id) // 5
+    points = (circle.distance(low, circle.hash(b"key-%d" % i)) for i in range(10_000))
+    key = next(b"key-%d" % i for i, distance in enumerate(points) if distance < gap)
+    await write(ring[0], key, b"old", w=3)
+    for node in (first, second):
+        await ring.kill(node)
+    third.host.storage.apply(Batch(removals=(key,)))  # the quorum was the other two
+    joined = [await ring.start(id=circle.point(low + gap * (place + 1)), join=[before]) for place in range(4)]
+    for node in joined:
+        await node.ready()
+    outcomes = [await outcome_of_put(node, key) for node in joined]
+    for node in (first, second):
+        assert disks[node.name].get(key) is not None
+        await (await ring.start(name=node.name)).ready()
+    return key, outcomes
+
+
+@virtual
+async def test_put_finds_only_new_replicas_is_refused_until_the_others_are_back() -> None:
+    """What two replicas have acknowledged is replaced, though none of those that answer first has heard of it."""
+    async with testing.ring(7, seed=75, timing=timing(down_out_s=DOWN_OUT_S)) as ring:
+        key, outcomes = await put_behind_replicas_that_are_new(ring)
+        assert outcomes
+        assert "stored" not in outcomes
+        with trio.fail_after(2 * DOWN_OUT_S):
+            while await outcome_of_put(ring[0], key) != "stored":
+                await trio.sleep(0.1)
+        assert (await read(ring[0], key)).values == (b"new",)
+
+
+@virtual
+async def test_planted_new_replicas_make_a_read_quorum_and_the_old_value_stays() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(QuorumReads, "is_sure", lambda self, reading, who: True)
+        async with testing.ring(7, seed=75, timing=timing(down_out_s=DOWN_OUT_S)) as ring:
+            key, outcomes = await put_behind_replicas_that_are_new(ring)
+            assert "stored" in outcomes
+            await until(lambda: len(versions.values(record_at(clockwise(ring, key)[0], key))) > 1)
+
+
+# -- who coordinates, and when others hear of it ----------------------------------------------------
+
+
+@virtual
+async def test_nobody_coordinates_while_the_owner_answers() -> None:
+    async with settled_ring(6, 19) as ring:
+        _, *others = clockwise(ring, KEY)
+        for node in others:
+            with pytest.raises(NotOwner):
+                await node.host.peers.call(only(node).me, Put(KEY, b"v", b"o" * 16, b""), Written)
+        assert holding(ring, KEY) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("vnodes", [2, 5])
+def test_copies_are_on_different_nodes_however_many_vnodes_these_have(vnodes: int) -> None:
+    async def main() -> None:
+        async with testing.ring(4, seed=vnodes, vnodes=vnodes) as ring:
+            await settled(ring)
+            for number in range(30):
+                key = b"k-%d" % number
+                written = await write(ring[number % 4], key, b"v")
+                assert len({line.contact.address for line in written.replicas if line.outcome == "ok"}) == written.w
+                await trio.sleep(0.01)
+                assert [n.name for n in ring.nodes if n.host.storage.get(key)] == sorted(replicas(ring, key))
+
+    testing.run(main, seed=vnodes)
+
+
+@virtual
+async def test_nobody_hears_of_a_write_before_it_is_durable_where_it_was_made() -> None:
+    async with testing.ring(3, seed=20, is_converged=True) as ring:
+        disks: dict[str, MemoryStorage] = keep_disks(ring)
+        await settled(ring)
+        name = clockwise(ring, KEY)[0].name
+        await ring.kill(clockwise(ring, KEY)[0])
+        slow = disks[name] = SlowDisk(ring[0].host.circle, b"slowdisk")
+        owner = await back(ring, name)
+        await ring.converged()
+        await settled(ring)
+        done = trio.Event()
+
+        async def client() -> None:
+            await write(owner, KEY, b"v", w=1)
+            assert slow.is_durable(KEY), "acknowledged, and a crash would take it back"
+            done.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client)
+            while not done.is_set():
+                assert holding(ring, KEY) in ([], [name]) or slow.is_durable(KEY), "others know, and it may be lost"
+                await trio.sleep(0.001)
+
+
+@virtual
+async def test_who_reads_does_not_wait_for_the_writes_of_others() -> None:
+    """What is durable is told at once; a key that is written all the time would else never be read."""
+    async with testing.ring(3, seed=20, is_converged=True) as ring:
+        disks: dict[str, MemoryStorage] = keep_disks(ring)
+        await settled(ring)
+        for place in range(3):
+            name = clockwise(ring, KEY)[0].name if place == 0 else f"n{place}"
+            await ring.kill(next(node for node in ring.nodes if node.name == name))
+            disks[name] = SlowDisk(ring[0].host.circle, b"slow%04d" % place)
+            await back(ring, name)
+            await ring.converged()
+            await settled(ring)
+        await write(ring[0], KEY, b"first")
+        async with trio.open_nursery() as nursery:
+
+            async def writer(number: int) -> None:
+                while True:
+                    await write(ring[number % 3], KEY, b"%d" % number, context=b"")
+                    await write(ring[number % 3], KEY, b"settled")
+
+            for number in range(8):
+                nursery.start_soon(writer, number)
+            await trio.sleep(1)
+            for r in (1, 2, 3):
+                began = trio.current_time()
+                assert (await read(ring[r % 3], KEY, r=r)).values
+                assert trio.current_time() - began < 0.05, "less than one sync"
+            nursery.cancel_scope.cancel()
+
+
+@virtual
+async def test_a_forwarded_write_that_may_have_happened_is_not_called_off_by_what_the_next_one_says() -> None:
+    """The owner stores it and is gone before it can say so. "The owner is down" alone would mean: nothing happened."""
+    async with testing.ring(5, seed=18, replicas=1) as ring:
+        keep_disks(ring)
+        key = key_at(ring, "n3")
+        owner, asked = clockwise(ring, key)[0], ring[0]
+        original = asked.host.peers._calls.begin
+
+        def answer_is_lost(to: Contact | str, request: Request, callback: Callback, *, deadline: float) -> None:
+            async def stop_first() -> None:
+                await owner.stop()
+                callback(PeerLost("gone"))
+
+            def heard(answer: Reply | ChordError) -> None:
+                if isinstance(request, Put) and isinstance(answer, Written):
+                    nursery.start_soon(stop_first)
+                else:
+                    callback(answer)
+
+            original(to, request, heard, deadline=deadline)
+
+        asked.host.peers._calls.begin = answer_is_lost  # type: ignore[method-assign]
+        async with trio.open_nursery() as nursery:
+            with pytest.raises((IndefiniteError, trio.TooSlowError)), trio.fail_after(5):
+                await write(asked, key, b"v")
+        assert owner.host.storage.get(key) is not None
+
+
+@virtual
+async def test_where_clocks_differ_too_much_nothing_is_stored_for_a_time() -> None:
+    async with settled_ring(3, 1) as ring:
+        owner, second, *_ = clockwise(ring, KEY)
+        owner.host.note_clock(second.address, owner.host.wall_now_ms() + 61_000)
+        with pytest.raises(ClocksDiffer, match=f"{owner.address}, and {second.address} differ by 61 s"):
+            await owner.host.peers.call(only(owner).me, Put(KEY, b"v", b"1" * 16, ttl_ms=1000), Written)
+        await write(owner, KEY, b"v")
+        assert (await read(second, KEY)).values == (b"v",), "what lives for ever needs no clock"
+
+
+@pytest.mark.parametrize("is_planted", [False, True])
+def test_who_was_stopped_before_it_stored_a_write_does_not_store_it_for_who_has_given_up(is_planted: bool) -> None:
+    """The process stands still between what it read and what it would write: time passes, and nothing runs."""
+
+    async def main() -> None:
+        async with settled_ring(3, 1) as ring:
+            owner = clockwise(ring, KEY)[0]
+            (parts,) = owner.parts.values()
+            reads = parts.reads
+            whole = reads.read
+
+            def stopped(*args: Any) -> Steps[Reading]:
+                reading = yield from whole(*args)
+                clock = trio.lowlevel.current_clock()
+                assert isinstance(clock, testing.VirtualClock)
+                clock._now += 10.0
+                return reading
+
+            reads.read = stopped  # type: ignore[method-assign]
+            with suppress(ChordError), trio.move_on_after(2):
+                await owner.host.peers.call(only(owner).me, Put(KEY, b"v", b"1" * 16), Written)
+            await trio.sleep(3)
+            assert (owner.host.storage.get(KEY) is not None) is is_planted
+
+    with pytest.MonkeyPatch.context() as patch:
+        if is_planted:
+            patch.setattr(Driver, "is_wanted", True)  # nobody looks whether the caller's deadline has passed
+        testing.run(main, seed=1)
+
+
+@virtual
+async def test_a_full_disk_is_no_reason_not_to_read() -> None:
+    """What a reader finds is not durable yet, and is taken back: what was there before is the answer."""
+    async with settled_ring(3, 1) as ring:
+        owner = clockwise(ring, KEY)[0]
+        await write(owner, KEY, b"1", w=3)
+        storage, pending = owner.host.storage, [0]
+        assert isinstance(storage, MemoryStorage)
+        old = record_at(owner, KEY)
+
+        async def refuse(batch: Batch) -> None:
+            pending[0] += 1
+            storage.apply(batch)
+            await trio.sleep(0.05)
+            storage.apply(Batch(puts=(old,)))
+            pending[0] -= 1
+            raise WritesRefused("the disk is full")
+
+        storage.commit = refuse  # type: ignore[method-assign]
+        durable_by_commit(storage)
+        storage.is_durable = lambda key: not pending[0]  # type: ignore[method-assign]
+        storage.durable = lambda key: old if pending[0] else storage.get(key)  # type: ignore[method-assign]
+
+        async def refused() -> None:
+            with pytest.raises(WritesRefused):
+                await owner.host.peers.call(only(owner).me, Put(KEY, b"2", b"2" * 16), Written)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(refused)
+            await trio.sleep(0.02)
+            assert versions.values(record_at(owner, KEY)) == [b"2"], "visible, and not durable"
+            assert (await read(owner, KEY, r=1)).values == (b"1",)
+
+
+# -- W ------------------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_write_quorum_of_a_node_that_just_joined_counts_the_node_before_it() -> None:
+    async with testing.ring(3, seed=1, replicas=5) as ring:
+        vnode = only(ring[0])
+        vnode.ring.successors = vnode.ring.successors[:1]  # as long as the list of its new head is not copied
+        who = vnode.replica_set(vnode.id)
+        assert len(who.members) == 2
+        assert vnode.nodes_known(who) == 3
+        assert vnode.write_quorum(who) == 3
+        vnode.view.retires(vnode.ring.predecessors[0].address, trio.current_time())
+        assert vnode.write_quorum(who) == 2

@@ -1,0 +1,242 @@
+"""What one disk has lost and one silent node may hold is not denied, nor what an owner missed while it was away."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import msgspec
+import pytest
+import trio
+
+from chord import testing
+from chord.config import PRESETS
+from chord.errors import ChordError, NotFound, OwnerDown
+from chord.node import Node
+from chord.replication.anti_entropy import Repair
+from chord.replication.handoff import Misplaced
+from chord.ring.ownership import Ownership
+from chord.ring.vnode import Vnode
+from chord.store.storage import Batch, MemoryStorage
+from chord.testing.rings import MemoryRing
+from chord.wire.messages import Contact
+from tests.replication.test_denials import never_denied
+from tests.support.quorum import clockwise, holding, keep_disks, key_at, settled, timing, write
+from tests.support.rings import only, virtual
+
+VALUE = b"acknowledged"
+
+Scene = Callable[[MemoryRing, dict[str, MemoryStorage], bytes], Awaitable[None]]
+
+
+async def start(ring: MemoryRing, *names: str) -> None:
+    """Start nodes again, and wait until all are members."""
+    for name in names:
+        await ring.start(name=name)
+    for node in list(ring.nodes):
+        await node.ready()
+
+
+async def missed(ring: MemoryRing, key: bytes, owner: Node) -> None:
+    """The owner is down; a write is stored on the two behind it, and the owner is killed before it can hear of it."""
+    await ring.kill(owner)
+    await trio.sleep(3)
+    with trio.fail_after(8):
+        await write(clockwise(ring, key)[0], key, VALUE, w=2, is_strict=True)
+
+
+async def hint_and_lost_owner(ring: MemoryRing, disks: dict[str, MemoryStorage], key: bytes) -> None:
+    """A hint and the owner's copy are all there is of a write. The keeper is killed, the owner's disk is lost."""
+    owner, second, third, *_ = clockwise(ring, key)
+    await ring.kill(second)
+    await ring.kill(third)
+    await trio.sleep(3)
+    with trio.fail_after(8):
+        await write(owner, key, VALUE)
+    keeper, *others = [node for node in ring.nodes if node.name in holding(ring, key) and node is not owner]
+    for node in others:
+        node.host.storage.apply(Batch(removals=(key,)))
+    await ring.kill(keeper)
+    await ring.kill(owner)
+    del disks[owner.name]
+    await start(ring, owner.name, second.name, third.name)
+
+
+async def replica_and_lost_replica(ring: MemoryRing, disks: dict[str, MemoryStorage], key: bytes) -> None:
+    """Two have a write that the owner missed. One loses its disk, the other is killed."""
+    owner, second, *_ = clockwise(ring, key)
+    await missed(ring, key, owner)
+    for node in [node for node in ring.nodes if node.name in holding(ring, key)]:
+        await ring.kill(node)
+    del disks[second.name]
+    await start(ring, owner.name, second.name)
+
+
+async def damaged_record(ring: MemoryRing, disks: dict[str, MemoryStorage], key: bytes) -> None:
+    """Two have a write. One is killed, the other finds its record damaged."""
+    owner, second, third, *_ = clockwise(ring, key)
+    await ring.kill(third)
+    await trio.sleep(3)
+    with trio.fail_after(8):
+        await write(owner, key, VALUE, w=2, is_strict=True)
+    for node in [node for node in ring.nodes if node not in (owner, second)]:
+        node.host.storage.apply(Batch(removals=(key,)))
+    await ring.kill(owner)
+    await ring.kill(second)
+    disks[second.name].apply(Batch(removals=(key,)))
+    disks[second.name].damaged_keys[key] = None
+    await start(ring, second.name, third.name)
+
+
+async def joiners_in_front(ring: MemoryRing, disks: dict[str, MemoryStorage], key: bytes) -> None:
+    """Two have a write that the owner missed; both are killed, and nodes join between the key and the owner."""
+    owner = clockwise(ring, key)[0]
+    await missed(ring, key, owner)
+    for node in [node for node in ring.nodes if node.name in holding(ring, key)]:
+        await ring.kill(node)
+    await start(ring, owner.name)
+    back = clockwise(ring, key)[0]
+    circle, low = back.host.circle, back.host.circle.hash(key)
+    gap = circle.distance(low, only(back).id)
+    for number in range(1, 4):
+        await ring.start(id=circle.point(low + gap * number // 4), join=[back])
+    await start(ring)
+
+
+def denied(scene: Scene, seed: int) -> bool:
+    """Whether a key that was acknowledged is denied behind a scene."""
+
+    async def main() -> None:
+        async with testing.ring(10, seed=seed) as ring:
+            disks = keep_disks(ring)
+            await settled(ring)
+            await trio.sleep(3)
+            key = key_at(ring, "n3")
+            await scene(ring, disks, key)
+            await never_denied(ring, key, VALUE, for_s=6)
+
+    try:
+        testing.run(main, seed=seed)
+    except AssertionError as error:
+        if "Values(values=()" not in str(error):
+            raise
+        return True
+    return False
+
+
+SCENES = [hint_and_lost_owner, replica_and_lost_replica, damaged_record, joiners_in_front]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scene", SCENES)
+def test_what_was_acknowledged_is_not_denied(scene: Scene) -> None:
+    assert not denied(scene, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scene", SCENES)
+def test_planted_it_would_be(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vnode that compared with any other vouches; nothing is in doubt; a damaged record is an absent one."""
+    monkeypatch.setattr(Vnode, "may_hold", lambda self, key, who: who.everyone)  # it refuses the denial as well
+    monkeypatch.setattr(Repair, "_may_vouch", lambda self, arc, others: True)
+    monkeypatch.setattr(Ownership, "doubt", lambda self, arc: None)
+    monkeypatch.setattr(MemoryStorage, "is_damaged", lambda self, key: False)
+    assert denied(scene, 1)
+
+
+@virtual
+async def test_a_scan_says_that_silent_nodes_may_hold_more() -> None:
+    """One of three may be silent: what was acknowledged is on another. Two may hold what nobody else has."""
+    async with testing.ring(6, seed=4) as ring:
+        await settled(ring)
+        stored = {b"key-%d" % number for number in range(20)}
+        for key in sorted(stored):
+            await write(ring[0], key, VALUE, w=3)
+        first, second, *_, asked = clockwise(ring, b"key-0")
+        for node, is_whole in ((first, True), (second, False)):
+            await ring.kill(node)
+            await trio.sleep(5)
+            found: set[bytes] = set()
+            with suppress(OwnerDown):
+                async for pair in asked.scan():
+                    found.add(pair.key)
+                assert is_whole
+                continue
+            assert not is_whole
+            assert found == stored
+
+
+@virtual
+async def test_with_one_copy_the_dead_are_missed_until_they_are_forgotten() -> None:
+    timing = msgspec.structs.replace(PRESETS["local"], down_out_s=5.0)
+    async with testing.ring(5, seed=1, replicas=1, timing=timing) as ring:
+        await trio.sleep(2)  # all know who stands before them
+        gone, *others = ring.nodes
+        key = key_at(ring, gone.name)
+        await others[0].put(key, b"v")
+        await ring.kill(gone)
+        await ring.converged()
+        for wait_s in (0, 4 * timing.down_out_s):
+            await trio.sleep(wait_s)
+            with pytest.raises(OwnerDown):
+                await others[0].get(key)
+            with pytest.raises(OwnerDown):
+                _ = [pair async for pair in others[0].scan()]
+        await others[0].forget(gone.address)
+        with pytest.raises(NotFound):
+            await others[0].get(key)
+        assert [pair async for pair in others[0].scan()] == []
+
+
+@virtual
+async def test_returned_owner_of_only_copies_is_asked_before_a_denial() -> None:
+    """A node joined between a dead owner and its record. The owner is back, and has not brought the record home."""
+
+    async def nothing(self: Misplaced, start: Contact) -> int:
+        return 0
+
+    timing = msgspec.structs.replace(PRESETS["local"], down_out_s=5.0)
+    async with testing.ring(5, seed=1, replicas=1, timing=timing) as ring:
+        keep_disks(ring)
+        await trio.sleep(2)
+        gone, asked, *_ = ring.nodes
+        key, circle = key_at(ring, gone.name), gone.host.circle
+        await asked.put(key, b"v")
+        low = circle.hash(key)
+        await ring.kill(gone)
+        await ring.converged()
+        joined = await ring.start(id=circle.point(low + circle.distance(low, only(gone).id) // 2), join=[asked])
+        await ring.converged()
+        await trio.sleep(2 * timing.down_out_s)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Misplaced, "bring_home", nothing)
+            await ring.start(name=gone.name)
+            with trio.fail_after(20):
+                while True:
+                    with suppress(OwnerDown):
+                        assert (await asked.get(key)).values == (b"v",)
+                        break
+                    await trio.sleep(0.05)
+        assert joined.host.storage.get(key) is not None
+        assert only(joined).ownership.taken == ()
+
+
+@virtual
+async def test_only_copy_at_an_heir_that_died_too_is_not_denied_after_a_power_cut() -> None:
+    """The owner dies first. Its heir takes a write and dies. The owner returns without the heir, and no ring runs."""
+    async with testing.ring(4, seed=2, replicas=1, timing=timing(down_out_s=5.0, reprobe_max_s=2.0)) as ring:
+        keep_disks(ring)
+        key = key_at(ring, "n2")
+        owner, heir, *others = clockwise(ring, key)
+        await ring.kill(owner)
+        with trio.fail_after(20):
+            while heir.host.storage.get(key) is None:
+                with suppress(ChordError):
+                    await write(heir, key, VALUE, context=b"")
+                await trio.sleep(0.2)
+        for node in (heir, *others):
+            await ring.kill(node)
+        await start(ring, owner.name, *(node.name for node in others))
+        assert await never_denied(ring, key, VALUE, for_s=10) == 0
+        await start(ring, heir.name)
+        assert await never_denied(ring, key, VALUE, for_s=20) > 0

@@ -1,0 +1,170 @@
+"""The reap log of an arc survives when the arc moves and when nodes leave, even if the arc has no record."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from chord import testing
+from chord.errors import Busy, LookupFailed
+from chord.ids import Arc, Point
+from chord.node import Node
+from chord.store import versions
+from chord.store.reap_log import Grave
+from chord.testing.rings import MemoryRing
+from chord.wire.messages import Confirmed, Contact, Version
+from tests.support.quorum import clockwise, settled_ring, stop_repair, timing, until, write
+from tests.support.rings import only, virtual
+
+KEY = b"reaped"
+LEAVE_S = 3.0
+
+
+def reap_alone(node: Node, key: bytes = KEY) -> bytes:
+    """Reap a key on one node only; return what that node has seen of the key's slice."""
+    storage, log = node.host.storage, node.host.reap_log
+    actor = versions.actor(storage.incarnation, storage.next_key_epoch())
+    record = versions.put(None, key, None, actor, Version(None, b"1" * 16, 0))
+    storage.apply(log.bury([Grave(record, versions.context_of(record))]))
+    return log.seen_of(key)
+
+
+def seen_by(nodes: list[Node]) -> list[bytes]:
+    """Return what each node has seen of the slice of `KEY`."""
+    return [node.host.reap_log.seen_of(KEY) for node in nodes]
+
+
+async def joiner_right_behind_key(ring: MemoryRing) -> Node:
+    """Let a node join and take over the first half of the arc from `KEY` to its owner, without comparisons."""
+    owner = only(clockwise(ring, KEY)[0])
+    point = owner.host.circle.hash(KEY)
+    gap = owner.host.circle.distance(point, owner.id)
+    joiner = await ring.start(id=int(owner.host.circle.point(point + gap // 2)))
+    stop_repair(joiner)
+    await joiner.ready()
+    return joiner
+
+
+@virtual
+async def test_joiner_that_gets_an_empty_arc_gets_its_reap_log() -> None:
+    async with settled_ring(5, 1) as ring:
+        stop_repair(*ring.nodes)
+        seen = reap_alone(clockwise(ring, KEY)[0])
+        joiner = await joiner_right_behind_key(ring)
+        assert clockwise(ring, KEY)[0] is joiner
+        assert seen_by([joiner]) == [seen]
+
+
+@virtual
+async def test_entry_made_during_a_transfer_goes_with_its_switch() -> None:
+    async with settled_ring(5, 1) as ring:
+        stop_repair(*ring.nodes)
+        owner = clockwise(ring, KEY)[0]
+        sender = owner.parts[only(owner).id].mover._sender
+        snapshot, seen = sender.snapshot, list[bytes]()
+
+        async def and_reap(*args: object) -> None:
+            await snapshot(*args)  # type: ignore[arg-type]
+            seen.append(reap_alone(owner))
+
+        sender.snapshot = and_reap  # type: ignore[method-assign]
+        joiner = await joiner_right_behind_key(ring)
+        assert seen_by([joiner]) == seen
+
+
+@virtual
+async def test_leaver_that_alone_knows_of_a_reap_tells_the_replicas() -> None:
+    async with settled_ring(7, 2) as ring:
+        *replicas, _, leaver = [*clockwise(ring, KEY)[:3], *clockwise(ring, KEY)[-2:]]
+        seen = reap_alone(leaver)
+        await leaver.leave()
+        assert leaver.state == "left"
+        assert seen_by(replicas) == [seen] * 3
+
+
+@virtual
+async def test_successor_that_gets_the_empty_arc_of_a_leaver_gets_its_reap_log() -> None:
+    async with settled_ring(5, 3) as ring:
+        owner, successor, *_ = clockwise(ring, KEY)
+        stop_repair(*ring.nodes)
+        seen = reap_alone(owner)
+        owner.begin_leave()
+        await until(lambda: only(owner).ownership.start is None, within_s=LEAVE_S)
+        assert seen_by([successor]) == [seen]
+
+
+@virtual
+async def test_node_outside_the_replicas_that_alone_knows_of_a_reap_tells_them() -> None:
+    """After a split has healed, the half that reaped may not be among the replicas any more."""
+    async with settled_ring(7, 4) as ring:
+        seen = reap_alone(clockwise(ring, KEY)[-1])
+        await until(lambda: seen_by(clockwise(ring, KEY)[:3]) == [seen] * 3, within_s=10)
+
+
+@pytest.mark.parametrize("failing", ["owner", "replica"])
+def test_log_comes_home_to_the_others_if_one_owner_or_replica_fails(failing: str) -> None:
+    """The log of another slice fails first: its owner is not found, or one replica refuses."""
+
+    async def main() -> None:
+        async with settled_ring(7, 4) as ring:
+            keeper = clockwise(ring, KEY)[-1]
+            circle, slice_of = keeper.host.circle, keeper.host.storage.digests.slice_of
+            (gap,) = keeper.misplaced.arcs()
+            keys = [b"key-%d" % number for number in range(200)]
+            inside = [key for key in keys if circle.hash(key) in gap]
+            first, *_, last = sorted(inside, key=lambda key: circle.distance(gap.start, circle.hash(key)))
+            ask_owner, level = keeper.misplaced._ask_owner, keeper._exchange.catch_up.level
+
+            async def fail_to_ask(point: Point, start: Contact) -> Confirmed:
+                if failing == "owner" and slice_of(point)[0] == slice_of(circle.hash(first))[0]:
+                    raise LookupFailed("its owner is not found now")
+                return await ask_owner(point, start)
+
+            async def refuse(partner: Contact, arc: Arc) -> None:
+                if failing == "replica" and partner.address == clockwise(ring, first)[0].address:
+                    raise Busy("not now", after_ms=1)
+                await level(partner, arc)
+
+            keeper.misplaced._ask_owner = fail_to_ask  # type: ignore[method-assign]
+            keeper._exchange.catch_up.level = refuse  # type: ignore[method-assign]
+            seen = {key: reap_alone(keeper, key) for key in (first, last)}
+            key = last if failing == "owner" else first
+            other = clockwise(ring, key)[1]
+            await until(lambda: other.host.reap_log.seen_of(key) == seen[key], within_s=10)
+            assert not keeper.misplaced.is_done()
+
+    testing.run(main, seed=1)
+
+
+@virtual
+async def test_lone_owner_that_missed_a_reap_gets_the_log_and_drops_the_record() -> None:
+    """With N = 1 nodes compare nothing. So only the stand-in can bring the log to an owner that was stopped."""
+    async with testing.ring(5, seed=6, timing=timing(), replicas=1) as ring:
+        await trio.sleep(5)
+        await write(ring[0], KEY, b"v")
+        owner, *_, stand_in = clockwise(ring, KEY)
+        record = owner.host.storage.get(KEY)
+        assert record is not None
+        log = stand_in.host.reap_log
+        stand_in.host.storage.apply(log.bury([Grave(record, versions.context_of(record))]))
+        await until(lambda: owner.host.storage.get(KEY) is None, within_s=10)
+        assert seen_by([owner]) == seen_by([stand_in])
+
+
+@pytest.mark.parametrize("is_known_to_the_other", [False, True])
+def test_leaver_stops_if_too_few_would_know_what_it_reaped(is_known_to_the_other: bool) -> None:
+    """One of three nodes is silent, and may return with the reaped value. One remaining node is no quorum."""
+
+    async def main() -> None:
+        async with testing.ring(3, seed=5, timing=timing(leave_s=LEAVE_S)) as ring:
+            await trio.sleep(5)
+            leaver, other, silent = ring.nodes
+            await ring.kill(silent)
+            await until(lambda: only(other).view.downs() or only(other).ownership.taken)
+            reap_alone(leaver)
+            if is_known_to_the_other:
+                await leaver._exchange.catch_up.level(only(other).me, only(leaver).replicated()[-1])
+            await leaver.leave()
+            assert leaver.state == "stopped"
+
+    testing.run(main, seed=5)

@@ -1,0 +1,195 @@
+"""What others claim is bounded: contexts, records that cannot be merged, forgotten nodes, lines of a trace."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import trio
+
+from chord.config import Limits, RingConstants
+from chord.errors import ConfigError, InvalidRequest
+from chord.ids import Circle, Point
+from chord.node import Node
+from chord.ring.ownership import Ownership
+from chord.ring.pointers import RingState
+from chord.ring.preference_list import View
+from chord.store import versions
+from chord.store.storage import Batch
+from chord.wire.codec import PREFIX_BYTES, codec_for
+from chord.wire.messages import (
+    ACTORS_HELD_MAX,
+    ACTORS_MAX,
+    REPLICAS_MAX,
+    ActorClock,
+    Contact,
+    Done,
+    Forget,
+    Record,
+    ReplicaLine,
+    StoreCopies,
+    Values,
+    Version,
+)
+from chord.wire.messages.records import REPLICA_LINES_MAX
+from tests.support.quorum import KEY, clockwise, holding, only, read, settled_ring, until_level, write
+from tests.support.rings import virtual
+
+CIRCLE = Circle(160)
+AHEAD_MAX = Limits().context_ahead_max
+
+
+def coordinated_by(key: bytes, first: int, count: int) -> Record:
+    """A record that so many nodes have coordinated."""
+    clock = [ActorClock(b"%016d" % number, 1, ()) for number in range(first, first + count)]
+    clock[0] = ActorClock(clock[0].actor, 1, (Version(b"of %d" % first, b"%016d" % first, 1),))
+    return Record(key, tuple(clock))
+
+
+# -- one record that cannot be merged --------------------------------------------------------------------
+
+
+@virtual
+async def test_record_that_cannot_be_merged_does_not_keep_its_arc_from_being_level() -> None:
+    """Each side of a partition let it grow, and together they are too many."""
+    async with settled_ring(3, 3) as ring:
+        nodes = clockwise(ring, KEY)
+        keys = [b"key-%03d" % number for number in range(150)]
+        for number, node in enumerate(nodes):
+            node.host.storage.stage(Batch([coordinated_by(KEY, 1000 * number, ACTORS_MAX + 20)]))
+            node.host.storage.stage(Batch([coordinated_by(key, number, 1) for key in keys[number::3]]))
+        await trio.sleep(300)
+        for node in nodes:
+            held = [key for key in keys if node.host.storage.get(key) is not None]
+            assert held == keys, f"{node.name} has {len(held)} of {len(keys)}"
+            mine = node.host.storage.get(KEY)
+            assert mine is not None
+            assert len(mine.clock) <= ACTORS_HELD_MAX
+            assert node.host.counters["records_unmerged"], "it is counted and told"
+        assert ring.counts["RecordUnmerged"]
+
+
+@virtual
+async def test_copies_with_one_that_cannot_be_merged_are_merged_and_not_all_acknowledged() -> None:
+    """The sender takes the acknowledgement for a proof, and drops what it sent."""
+    async with settled_ring(2, 2) as ring:
+        one, other = ring.nodes
+        one.host.storage.stage(Batch([coordinated_by(KEY, 0, ACTORS_MAX + 20)]))
+        page = (
+            coordinated_by(b"before", 0, 1),
+            coordinated_by(KEY, 1000, ACTORS_MAX + 20),
+            coordinated_by(b"later", 0, 1),
+        )
+        with pytest.raises(InvalidRequest, match="360 nodes have coordinated writes of"):
+            await other.host.peers.call(only(one).me, StoreCopies(page), Done)
+        assert [one.host.storage.get(record.key) == record for record in page] == [True, False, True]
+        assert one.host.counters["records_unmerged"] == 1
+        await other.host.peers.call(only(one).me, StoreCopies((page[0], page[2])), Done)
+
+
+@virtual
+async def test_records_up_to_the_bound_are_merged() -> None:
+    async with settled_ring(1, 1) as ring:
+        (node,) = ring.nodes
+        records = node._records
+        half = ACTORS_HELD_MAX // 2
+        assert await records.merge([coordinated_by(KEY, 0, half), coordinated_by(KEY, 1000, half)], ()) == 1
+        assert await records.merge([coordinated_by(KEY, 5000, 1)], ()) == 0
+        merged = node.host.storage.get(KEY)
+        assert merged is not None
+        assert len(merged.clock) == ACTORS_HELD_MAX
+
+
+# -- contexts --------------------------------------------------------------------------------------------
+
+
+def context_of(node: Node, claimed: int) -> bytes:
+    """A context that claims so many writes of the actor that a node has minted under."""
+    actor = node.host.storage.minted(KEY)
+    assert actor is not None
+    return versions.encode_context({actor: claimed})
+
+
+@virtual
+async def test_context_that_claims_too_much_is_refused_at_the_edge() -> None:
+    async with settled_ring(3, 3) as ring:
+        owner, second, *_ = clockwise(ring, KEY)
+        await write(owner, KEY, b"first")
+        forged = {b"x" * 16: AHEAD_MAX}
+        await write(owner, KEY, b"at the edge", context=versions.encode_context(forged))
+        forged[b"x" * 16] += AHEAD_MAX + 1
+        with pytest.raises(InvalidRequest, match="the context claims more than 4294967296 writes"):
+            await write(owner, KEY, b"beyond", context=versions.encode_context(forged))
+        with pytest.raises(InvalidRequest, match="claims more"):
+            await write(owner, KEY, b"beyond", context=versions.encode_context({b"y" * 16: versions.COUNT_MAX - 1}))
+        assert b"at the edge" in (await read(second, KEY)).values
+
+
+@virtual
+async def test_count_that_others_claim_never_becomes_unfit_for_the_wire() -> None:
+    """However it came to be: here a restored backup has the largest count there is."""
+    async with settled_ring(3, 3) as ring:
+        owner, *_ = clockwise(ring, KEY)
+        await write(owner, KEY, b"first")
+        actor = owner.host.storage.minted(KEY)
+        assert actor is not None
+        claimed = Record(KEY, (ActorClock(actor, versions.COUNT_MAX - 1, ()),))
+        for node in ring.nodes:
+            await node._records.merge([claimed], ())
+        for number in range(3):
+            await write(owner, KEY, b"v%d" % number)
+        found = await read(ring[0], KEY)
+        assert found.values == (b"v2",)
+        await write(owner, KEY, b"last", context=found.context)
+        assert (await read(ring[1], KEY)).values == (b"last",)
+        await until_level(ring)
+        assert len(holding(ring, KEY)) == 3
+        record = owner.host.storage.get(KEY)
+        assert record is not None
+        assert max(entry.count for entry in record.clock) == versions.COUNT_MAX - 1
+
+
+def test_record_whose_count_fits_no_context_is_not_sound() -> None:
+    for count, is_sound in ((versions.COUNT_MAX - 1, True), (versions.COUNT_MAX, False)):
+        assert versions.is_sound(Record(KEY, (ActorClock(b"a" * 16, count, ()),))) == is_sound
+    with pytest.raises(ConfigError, match="context_ahead_max"):
+        Limits(context_ahead_max=(1 << 32) + 1)
+
+
+# -- forgotten nodes -------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_addresses_forgotten_are_bounded_and_the_first_goes_first() -> None:
+    async with settled_ring(2, 2) as ring:
+        one, other = ring.nodes
+        limit = one.host.limits.forgotten_max
+        view = only(one).view
+        for number in range(limit + 3):
+            await other.host.peers.call(one.address, Forget(f"gone{number}:1"), Done)
+            await other.host.peers.call(one.address, Forget("gone2:1"), Done)
+            assert len(view._forgotten) <= limit
+        assert not view.is_forgotten(Contact(Point(1), "gone0:1"))
+        assert view.is_forgotten(Contact(Point(1), "gone2:1")), "it was forgotten again"
+        assert view.is_forgotten(Contact(Point(1), f"gone{limit + 2}:1"))
+
+
+# -- lines of a trace ------------------------------------------------------------------------------------
+
+
+def test_trace_of_the_largest_replica_set_fits_its_message() -> None:
+    """16 replicas, 3 that stand in, and as many of both that are about to leave."""
+    me, *others = (Contact(Point(1000 * number), f"n{number}:1") for number in range(1, 61))
+    ring, own, view = RingState(me, CIRCLE, 64, REPLICAS_MAX + 1), Ownership(me), View(me, CIRCLE)
+    ring.successors = tuple(others)
+    ring.predecessor, own.start = others[-1], others[-1].id
+    for contact in others[:30]:
+        view.retires(contact.address, 0.0)
+    fallbacks = RingConstants(successors=64, replicas=REPLICAS_MAX).fallbacks
+    who = view.replica_set(Point(900), ring, own, REPLICAS_MAX, fallbacks)
+    assert len(who.everyone) == REPLICA_LINES_MAX == 38
+    values = Values((b"v",), b"", me, replicas=tuple(ReplicaLine(p.contact, "ok", True) for p in who.everyone))
+    codec = codec_for(CIRCLE)
+    assert codec.decode_reply(codec.encode_reply(1, values)[PREFIX_BYTES:], Values) == (1, values)
+    more = msgspec.structs.replace(values, replicas=(*values.replicas, values.replicas[0]))
+    with pytest.raises(Exception, match="length <= 38"):
+        codec.decode_reply(codec.encode_reply(1, more)[PREFIX_BYTES:], Values)

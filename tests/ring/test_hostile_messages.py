@@ -1,0 +1,247 @@
+"""Messages that keep to the protocol and make no sense, from a member: nothing fails, no node ends, the ring heals.
+
+Hostile bytes are `test_wire`'s and `test_rpc_limits`' affair. Here every field is in its bounds, and what it says is
+drawn: points and keys that somebody has or nobody, addresses of members, of nobody, and such as no host can have.
+"""
+
+from __future__ import annotations
+
+import random
+import traceback
+import types
+import typing
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, get_args, get_origin
+
+import msgspec
+import pytest
+import trio
+from msgspec import Meta
+
+from chord import testing
+from chord.client.async_client import Client, open_client
+from chord.config import PRESETS
+from chord.errors import ChordError
+from chord.ids import Point
+from chord.net.calls import Answer, Caller, Handler
+from chord.node import Node
+from chord.store import versions
+from chord.testing.rings import MemoryRing
+from chord.wire.codec import PREFIX_BYTES, codec_for
+from chord.wire.messages import REQUESTS, Contact, Forget, Leave, Pausing, Record, Reply, Request
+from tests.support.rings import get, patiently, put, seeds
+
+ADDRESSES = ("nobody:1", "nonsense", "a..b:1", "n0:0", "[::1]:9000", "n1:1 ", "x" * 255, "\x1b[2J:1", "ü:1")
+"""Besides those of members."""
+KEYS = tuple(b"key-%d" % number for number in range(8))
+NODES = 5
+TIMING = msgspec.structs.replace(PRESETS["local"], down_out_s=5.0)
+"""Who is said to be silent is waited for, whoever says so."""
+PLAIN: dict[type, Callable[[random.Random], object]] = {
+    bool: lambda rng: rng.random() < 0.5,
+    int: lambda rng: rng.choice([0, 1, 2, 3, 7, rng.randrange(4096), rng.randrange(1 << 62)]),
+    float: lambda rng: rng.choice([0.0, 1.0, rng.random(), -rng.random() * 1e9, 1e300]),
+    str: lambda rng: rng.choice(["", "ok", "\x00", "wörter"]),
+    type(None): lambda _: None,
+}
+
+
+class Nonsense:
+    """Draws requests about one ring."""
+
+    def __init__(self, ring: MemoryRing, rng: random.Random) -> None:
+        self._ring = ring
+        self._rng = rng
+        self._identities = [rng.randbytes(16) for _ in range(4)]
+        self._codec = codec_for(ring[0].host.circle)
+
+    def request(self, kind: type[Request]) -> Request:
+        """Return one of a kind as its receiver would read it."""
+        frame = self._codec.encode_call(1, None, 0, self._draw(kind))
+        read = self._codec.decode_call(frame[PREFIX_BYTES:]).request
+        assert isinstance(read, Request), read
+        return read
+
+    def reply(self, kind: type[Reply]) -> Reply:
+        """Return one of a kind as its receiver would read it."""
+        return self._codec.decode_reply(self._codec.encode_reply(1, self._draw(kind))[PREFIX_BYTES:], kind)[1]
+
+    def _draw(self, hint: Any) -> Any:
+        rng, origin = self._rng, get_origin(hint)
+        if hint is Point:
+            return self._point()
+        if hint is Contact:
+            return Contact(self._point(), self._address())
+        if hint in PLAIN:
+            return PLAIN[hint](rng)
+        if origin is typing.Annotated:
+            return self._bounded(*get_args(hint))
+        if origin is typing.Literal:
+            return rng.choice(get_args(hint))
+        if origin in (typing.Union, types.UnionType):
+            return self._draw(rng.choice(get_args(hint)))
+        if origin is tuple:
+            return tuple(self._draw(get_args(hint)[0]) for _ in range(rng.choice([0, 1, 1, 2, 5])))
+        return self._struct(hint)
+
+    def _struct(self, kind: type[msgspec.Struct]) -> msgspec.Struct:
+        hints = typing.get_type_hints(kind, include_extras=True)
+        fields = {name: self._draw(hints[name]) for name in kind.__struct_fields__}
+        if kind is Record:
+            for name in ("clock", "quarantine"):
+                fields[name] = tuple({entry.actor: entry for entry in fields[name]}.values())
+        if "records" in fields and "seen" in fields and self._rng.random() < 0.7:
+            fields["seen"] = ()  # else nearly every record would be refused: its store had seen other log entries
+        return kind(**fields)
+
+    def _bounded(self, hint: Any, *metas: Meta) -> Any:
+        rng = self._rng
+        if hint in (int, float):
+            least = next(meta.ge for meta in metas if meta.ge is not None)
+            most = next(meta.lt - 1 if meta.le is None else meta.le for meta in metas if meta.le or meta.lt)
+            return rng.choice([least, most, min(most, max(least, PLAIN[hint](rng)))])
+        low = max((meta.min_length or 0 for meta in metas), default=0)
+        high = min((meta.max_length for meta in metas if meta.max_length is not None), default=9)
+        if hint is bytes:
+            if low == high:
+                return rng.choice(self._identities)[:high]
+            return rng.choice(KEYS)[:high] if low else rng.randbytes(min(high, rng.choice([0, 1, 22, 44, 99])))
+        if hint is str:
+            return self._address() if low else PLAIN[str](rng)
+        return self._draw(hint)[:high]
+
+    def _point(self) -> Point:
+        circle, rng = self._ring[0].host.circle, self._rng
+        at = rng.choice([*self._ring.nodes]).contact.id + rng.choice([-1, 0, 0, 1])
+        return circle.point(rng.choice([at, at, rng.randrange(circle.size), 0, circle.size - 1, circle.hash(KEYS[0])]))
+
+    def _address(self) -> str:
+        return self._rng.choice([*ADDRESSES, *(node.address for node in self._ring.nodes)])
+
+
+KINDS: Sequence[type[Request]] = [kind for kind in REQUESTS if kind not in (Leave, Forget, Pausing)]
+"""All but what an operator asks for, and what its receiver has to believe."""
+
+
+@contextmanager
+def lying(nodes: Sequence[Node], nonsense: Nonsense, rng: random.Random, share: float) -> Iterator[None]:
+    """Let nodes answer nonsense, so often."""
+
+    def handler(honest: Handler) -> Handler:
+        def handle(vnode: Point | None, request: Request, caller: Caller) -> Answer:
+            return nonsense.reply(request.reply) if rng.random() < share else honest(vnode, request, caller)
+
+        return handle
+
+    for node in nodes:
+        node.host.peers.serve(handler(node._dispatcher.handle))
+    try:
+        yield
+    finally:
+        for node in nodes:
+            node.host.peers.serve(node._dispatcher.handle)
+
+
+async def still_serves(ring: MemoryRing) -> None:
+    """The ring heals, all nodes are there, and each writes what the others read."""
+    await trio.sleep(2 * TIMING.down_out_s)
+    await ring.converged()
+    assert [node.state for node in ring.nodes] == ["ready"] * NODES
+    for number, node in enumerate(ring.nodes):
+        key = b"new-%d" % number
+        await patiently(partial(put, node, key, b"w"), 10.0)
+        assert await patiently(partial(get, ring[0], key), 10.0) == (b"w",)
+
+
+def lives(seed: int, scene: Callable[[MemoryRing, Nonsense, random.Random], Awaitable[None]]) -> None:
+    """Play a scene on a ring that holds records, and see it serve afterwards. `HandlerFailed` ends a ring in memory."""
+
+    async def main() -> None:
+        rng = random.Random(seed)
+        async with testing.ring(NODES, seed=seed, timing=TIMING) as ring:
+            for key in KEYS:
+                await patiently(partial(put, ring[0], key, b"v"))
+            await scene(ring, Nonsense(ring, rng), rng)
+            await still_serves(ring)
+
+    testing.run(main, seed=seed)
+
+
+@pytest.mark.parametrize("seed", seeds(30))
+def test_no_request_makes_a_handler_fail_or_a_node_end(seed: int) -> None:
+    async def scene(ring: MemoryRing, nonsense: Nonsense, rng: random.Random) -> None:
+        kinds = [kind for kind in KINDS for _ in range(12)]
+        rng.shuffle(kinds)
+        for kind in kinds:
+            request, target = nonsense.request(kind), rng.choice(ring.nodes)
+            to = rng.choice([target.contact, target.address])
+            with suppress(ChordError), trio.move_on_after(0.5):
+                await rng.choice(ring.nodes).host.peers.call(to, request, request.reply)
+            if rng.random() < 0.1:
+                await trio.sleep(rng.random())
+
+    lives(seed, scene)
+
+
+@pytest.mark.parametrize("seed", seeds(30))
+def test_no_answer_makes_a_handler_fail_or_a_node_end(seed: int) -> None:
+    async def scene(ring: MemoryRing, nonsense: Nonsense, rng: random.Random) -> None:
+        with lying(ring.nodes[-1:], nonsense, rng, 0.5):
+            for number in range(60):
+                node, key = rng.choice(ring.nodes), KEYS[number % len(KEYS)]
+                with suppress(ChordError), trio.move_on_after(0.5):
+                    await (put(node, key, b"%d" % number) if rng.random() < 0.5 else get(node, key))
+                await trio.sleep(rng.random())
+
+    lives(seed, scene)
+
+
+@pytest.mark.slow
+def test_planted_records_that_are_none_make_handlers_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    def some() -> None:
+        for seed in range(8):
+            test_no_request_makes_a_handler_fail_or_a_node_end(seed)
+
+    monkeypatch.setattr(versions, "is_sound", lambda record: True)
+    with pytest.raises((AssertionError, ExceptionGroup)) as caught:
+        some()
+    assert " failed:" in "".join(traceback.format_exception(caught.value))
+
+
+Ask = Callable[[Client, bytes], Awaitable[object]]
+
+
+async def scanned(client: Client, _: bytes) -> None:
+    async for _pair in client.scan():
+        pass
+
+
+ASKS: tuple[Ask, ...] = (
+    lambda client, key: client.get(key),
+    lambda client, key: client.get(key, r=1),
+    lambda client, key: client.put(key, b"v"),
+    lambda client, key: client.delete(key),
+    lambda client, key: client.get_many([key, b"other"]),
+    lambda client, key: client.put_many([(key, b"v"), (b"other", b"w")]),
+    lambda client, key: client.lookup(key, mode="recursive"),
+    lambda client, key: client.lookup(key),
+    lambda client, _: client.describe(),
+    lambda client, _: client.members(),
+    scanned,
+)
+
+
+@pytest.mark.parametrize("seed", seeds(30))
+def test_a_client_told_nonsense_raises_errors_of_ours_and_no_others(seed: int) -> None:
+    async def scene(ring: MemoryRing, nonsense: Nonsense, rng: random.Random) -> None:
+        async with open_client(*(n.address for n in ring.nodes), transport=ring.network.transport("client")) as client:
+            with lying(ring.nodes, nonsense, rng, 0.3):
+                for number in range(80):
+                    with suppress(ChordError), trio.move_on_after(2.0):
+                        await ASKS[number % len(ASKS)](client, rng.choice(KEYS))
+            await client.put(b"after", b"v")
+            assert (await client.get(b"after")).value == b"v"
+
+    lives(seed, scene)

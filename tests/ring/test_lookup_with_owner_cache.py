@@ -1,0 +1,175 @@
+"""A node that asks first who answered for a key before: fast lookups, gets and puts; and when that is out of date."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from chord import testing
+from chord.ids import Point
+from chord.node import Node
+from chord.ring.lookup import Lookups
+from chord.store import versions
+from chord.testing.rings import MemoryRing
+from chord.wire.messages import Contact
+from tests.support.quorum import KEY, clockwise, key_at, read, settled_ring, write
+from tests.support.rings import only, virtual
+
+
+async def calls_of(node: Node, key: bytes) -> int:
+    """How many calls a fast lookup takes."""
+    return (await node.lookups.find(node.host.circle.hash(key), only(node).me, route="fast")).calls
+
+
+@virtual
+async def test_the_second_fast_lookup_asks_the_owner_and_nobody_else() -> None:
+    async with settled_ring(12, 5) as ring:
+        asking = clockwise(ring, KEY)[6]
+        await calls_of(asking, KEY)
+        assert await calls_of(asking, KEY) == 1
+        trace = await asking.lookups.find(asking.host.circle.hash(KEY), only(asking).me, route="fast")
+        assert (trace.owner_via.kind, trace.path_length) == ("cache", 0)
+        assert [hop.via.kind for hop in trace.hops] == ["start"]
+
+
+@virtual
+async def test_classic_lookups_and_those_that_measure_remember_nothing() -> None:
+    async with settled_ring(12, 5) as ring:
+        asking = clockwise(ring, KEY)[6]
+        point = asking.host.circle.hash(KEY)
+        for _ in range(2):
+            classic = await asking.lookups.find(point, only(asking).me)
+            anew = await asking.lookups.find(point, only(asking).me, route="fast", is_remembered=False)
+            assert {classic.owner_via.kind, anew.owner_via.kind} <= {"finger", "successor"}
+
+
+@virtual
+async def test_who_joined_in_front_of_the_one_remembered_is_found_in_three_calls() -> None:
+    async with settled_ring(5, 3) as ring:
+        asking = ring[0]
+        keys = [b"k-%d" % number for number in range(300)]
+        for key in keys:
+            await calls_of(asking, key)
+        joined = await ring.start()
+        await ring.converged()
+        moved = [key for key in keys if clockwise(ring, key)[0] is joined]
+        assert moved
+        assert await calls_of(asking, moved[0]) <= 3
+        assert await calls_of(asking, moved[0]) == 1
+
+
+async def knows_only_who_stands_before(ring: MemoryRing, asking: Node, key: bytes) -> Node:
+    """Let a node far from a key have met nobody but the owner before the key's owner; return that one."""
+    around = clockwise(ring, key)
+    before = around[-1]
+    asking.lookups.arcs.forget(around[0].address)
+    asking.lookups.arcs.learn(only(before).me.id, only(before).me)
+    return before
+
+
+@pytest.mark.slow
+@virtual
+async def test_who_stands_before_the_key_is_asked_first_and_its_list_reaches_the_key() -> None:
+    async with settled_ring(24, 5) as ring:
+        asking = clockwise(ring, KEY)[3]  # behind the key: far away clockwise
+        point = asking.host.circle.hash(KEY)
+        anew = await asking.lookups.find(point, only(asking).me, route="fast", is_remembered=False)
+        assert anew.calls > 2
+        before = await knows_only_who_stands_before(ring, asking, KEY)
+        trace = await asking.lookups.find(point, only(asking).me, route="fast")
+        assert trace.calls == 2
+        assert [(hop.contact.address, hop.via.kind) for hop in trace.hops] == [
+            (asking.address, "start"),
+            (before.address, "cache"),
+        ]
+        assert trace.owner == anew.owner
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_silent", [False, True])
+def test_who_stood_before_the_key_and_is_gone_stands_in_nobodys_way(is_silent: bool) -> None:
+    async def main() -> None:
+        async with settled_ring(24, 5) as ring:
+            asking = clockwise(ring, KEY)[3]
+            before = await knows_only_who_stands_before(ring, asking, KEY)
+            await ring.kill(before, is_silent=is_silent)
+            with trio.fail_after(4):
+                trace = await asking.lookups.find(asking.host.circle.hash(KEY), only(asking).me, route="fast")
+            assert trace.owner == only(clockwise(ring, KEY)[0]).me
+
+    testing.run(main)
+
+
+@virtual
+async def test_what_a_node_asks_itself_is_no_call() -> None:
+    async with settled_ring(1, 5) as ring:
+        assert (await ring[0].lookups.find(Point(1), only(ring[0]).me)).calls == 0
+
+
+@pytest.mark.parametrize("how", ["left", "killed", "vanished", "other vnode"])
+def test_a_key_is_read_and_written_though_the_one_remembered_is_gone(how: str) -> None:
+    async def main() -> None:
+        async with settled_ring(7, how) as ring:
+            key = key_at(ring, "n3")
+            owner, asking = clockwise(ring, key)[0], ring[0]
+            await write(asking, key, b"before")
+            if how == "left":
+                await owner.leave()
+            elif how == "other vnode":
+                stranger = Contact(Point(only(owner).me.id ^ 1), owner.address)
+                asking.lookups.arcs.forget(owner.address)
+                asking.lookups.arcs.learn(asking.host.circle.hash(key), stranger)
+            else:
+                await ring.kill(owner, is_silent=how == "vanished")
+            with trio.fail_after(4):
+                assert (await read(asking, key)).values == (b"before",)
+                await write(asking, key, b"after")
+            assert (await read(asking, key)).values == (b"after",)
+
+    testing.run(main, seed=how)
+
+
+@pytest.mark.slow
+@virtual
+async def test_a_write_to_a_silent_one_that_was_remembered_is_not_made_twice() -> None:
+    async with settled_ring(7, 4, keeps_disks=True) as ring:
+        key = key_at(ring, "n3")
+        owner, asking = clockwise(ring, key)[0], ring[0]
+        await write(asking, key, b"before")
+        ring.network.freeze("n3")
+        with trio.fail_after(4):
+            await write(asking, key, b"after")
+        ring.network.unfreeze("n3")
+        await ring.converged()
+        await trio.sleep(5)
+        assert (await read(asking, key)).values == (b"after",)
+        record = owner.host.storage.get(key)
+        assert record is not None
+        assert versions.values(record) == [b"after"]
+
+
+def forgets_nothing(lookups: Lookups, path: object, is_remembered: bool) -> None:
+    """Planted: nothing is remembered."""
+
+
+def test_a_node_that_remembers_nothing_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lookups, "_known", forgets_nothing)
+
+    async def main() -> None:
+        async with settled_ring(12, 5) as ring:
+            asking = clockwise(ring, KEY)[6]
+            await calls_of(asking, KEY)
+            assert await calls_of(asking, KEY) > 1
+
+    testing.run(main, seed=5)
+
+
+@virtual
+async def test_a_put_that_is_passed_on_goes_to_the_owner_in_one_call() -> None:
+    async with settled_ring(12, 5) as ring:
+        asking = clockwise(ring, KEY)[6]
+        await write(asking, KEY, b"1")
+        before = asking.host.counters["forward_calls"]
+        reply = await asking.put(KEY, b"2")
+        assert reply.owner == only(clockwise(ring, KEY)[0]).me
+        assert asking.host.counters["forward_calls"] - before == 1

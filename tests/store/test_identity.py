@@ -1,0 +1,449 @@
+"""What keeps a node's identity: one suite over each form of it, and what only the file and the disk can go through."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+
+from chord.config import PRESETS, NodeConfig
+from chord.errors import ChordError, ConfigError
+from chord.events import Event, StepFailed
+from chord.ids import Point
+from chord.node import Node
+from chord.node.restart import require_same_on_disk
+from chord.sim.disk import Disk, Mount
+from chord.sim.stores import DiskIdentity
+from chord.store import identity
+from chord.store.identity import FILE_NAME, FileIdentity, IdentityStore, Kept, KeptVnode, MemoryIdentity
+from chord.testing import run
+from chord.testing.network import MemoryNetwork
+from chord.wire.messages import Contact
+from tests.support.rings import virtual
+
+VNODE = KeptVnode(
+    id=Point(7),
+    owned_from=Point(3),
+    epoch=12,
+    predecessor=Contact(Point(3), "a:1"),
+    successors=(Contact(Point(2**159), "b:1"), Contact(Point(11), "c:1")),
+    taken=((Point(1), Point(2), Point(2), "d:1"),),
+)
+KEPT = Kept(1, 160, "00" * 16, "n:1", (VNODE,), ("a:1", "b:1"))
+
+
+def changed(**fields: Any) -> Kept:
+    return msgspec.structs.replace(KEPT, **fields)
+
+
+class Place:
+    """Where an identity is kept; `open` is what a node does that starts there."""
+
+    def __init__(self, form: str, directory: Path) -> None:
+        self._directory = directory
+        self._disk = Disk(random.Random(1))
+        self._memory = MemoryIdentity()
+        self.open: Callable[[], IdentityStore] = {
+            "file": lambda: FileIdentity(str(directory / "data")),
+            "disk": lambda: DiskIdentity(self._disk),
+            "memory": lambda: self._memory,
+        }[form]
+        self.form = form
+
+    def run(self, fn: Callable[[], Any]) -> None:
+        """A file is written in a thread, which virtual time does not wait for."""
+        runner: Callable[..., Any] = trio.run if self.form == "file" else run
+        runner(fn)
+
+    def read(self) -> bytes:
+        """What is in the file."""
+        if self.form != "disk":
+            return (self._directory / "data" / FILE_NAME).read_bytes()
+        assert self._disk.identity is not None
+        return self._disk.identity
+
+    def write(self, content: bytes) -> None:
+        """Put something else there."""
+        if self.form == "disk":
+            self._disk.identity = content
+        else:
+            (self._directory / "data" / FILE_NAME).write_bytes(content)
+
+
+@pytest.fixture(params=["file", "disk", "memory"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return Place(request.param, tmp_path)
+
+
+@pytest.fixture(params=["file", "disk"])
+def lasting(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return Place(request.param, tmp_path)
+
+
+def keep(place: Place, *kept: Kept) -> None:
+    store = place.open()
+
+    async def main() -> None:
+        for one in kept:
+            await store.save(one)
+
+    place.run(main)
+    store.close()
+
+
+# -- one suite for all -----------------------------------------------------------------------------------
+
+
+def test_at_the_first_start_there_is_nothing(place: Place) -> None:
+    store = place.open()
+    assert store.load() is None
+    store.close()
+
+
+def test_what_was_kept_is_there_after_a_restart(place: Place) -> None:
+    keep(place, KEPT)
+    store = place.open()
+    assert store.load() == KEPT
+    store.close()
+
+
+def test_the_last_one_counts_and_the_same_may_be_kept_again(place: Place) -> None:
+    keep(place, KEPT, changed(has_left=True), changed(has_left=True), changed(address="m:1"), KEPT)
+    store = place.open()
+    assert store.load() == KEPT
+    store.close()
+
+
+def test_saves_at_once_leave_one_of_them_whole(place: Place) -> None:
+    store = place.open()
+    ones = [changed(address=f"n{number}:1") for number in range(8)]
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            for one in ones:
+                nursery.start_soon(store.save, one)
+
+    place.run(main)
+    assert store.load() in ones
+    store.close()
+
+
+def test_a_cancelled_save_leaves_the_old_or_the_new(place: Place) -> None:
+    keep(place, KEPT)
+    store = place.open()
+    new = changed(address="m:1")
+
+    async def main() -> None:
+        with trio.move_on_after(0.0001):
+            await store.save(new)
+        assert store.load() in (KEPT, new)
+        await store.save(new)
+        assert store.load() == new
+
+    place.run(main)
+    store.close()
+
+
+# -- what lasts ------------------------------------------------------------------------------------------
+
+
+def test_one_node_at_a_time(lasting: Place) -> None:
+    first = lasting.open()
+    with pytest.raises(ConfigError, match="another node is running"):
+        lasting.open()
+    first.close()
+    lasting.open().close()
+
+
+def test_what_is_damaged_is_refused_and_not_overwritten(lasting: Place) -> None:
+    keep(lasting, KEPT)
+    whole = lasting.read()
+    damaged = [
+        b"",
+        bytes(len(whole)),
+        whole[:-1],
+        whole[: len(whole) // 2],
+        whole[:9] + bytes(9) + whole[18:],
+        whole.replace(b'"id": "7"', b'"id": 7'),
+        whole.replace(b'"id": "7"', b'"id": "seven"'),
+        b"[]",
+        b"\xff",
+    ]
+    for content in damaged:
+        lasting.write(content)
+        store = lasting.open()
+        with pytest.raises(ConfigError, match="damaged"):
+            store.load()
+        store.close()
+        assert lasting.read() == content
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"bits": 161}, "bits is 161, not 3 to 160"),
+        ({"bits": 8}, f"id {2**159} is not on a circle of 8 bits"),
+        ({"ring": "zz"}, "ring is 'zz', not 32 hexadecimal digits"),
+        ({"incarnation": "0g" * 8}, "incarnation is '0g0g0g0g0g0g0g0g', not 16 hexadecimal digits"),
+        ({"vnodes": ()}, "it has no vnode"),
+        ({"vnodes": (VNODE, VNODE)}, "two of its vnodes have one id"),
+        ({"silent": (Contact(Point(2**160), "d:1"),)}, f"id {2**160} is not on a circle of 160 bits"),
+        *(
+            ({"vnodes": (msgspec.structs.replace(VNODE, **{name: value}),)}, f"id {2**160} is not on a circle")
+            for name, value in (
+                ("id", Point(2**160)),
+                ("owned_from", Point(2**160)),
+                ("predecessor", Contact(Point(2**160), "a:1")),
+                ("taken", ((Point(1), Point(2), Point(2**160), "d:1"),)),
+            )
+        ),
+    ],
+)
+def test_identity_that_makes_no_sense_is_damaged(lasting: Place, fields: dict[str, Any], why: str) -> None:
+    keep(lasting, changed(**fields))
+    store = lasting.open()
+    with pytest.raises(ConfigError, match=f"damaged \\({re.escape(why)}.*; put a copy of it back"):
+        store.load()
+    store.close()
+
+
+def test_identity_beyond_its_limit_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "FILE_BYTES_MAX", 1 << 20)
+    store = FileIdentity(str(tmp_path))
+    (tmp_path / FILE_NAME).symlink_to("/dev/zero")
+    with pytest.raises(ConfigError, match=r"node\.json has more than 1 MiB.*; put a copy of it back"):
+        store.load()
+    with pytest.raises(ConfigError, match=r"node\.json has more than 1 MiB"):
+        require_same_on_disk(NodeConfig(data_dir=str(tmp_path)))
+    store.close()
+
+
+def test_another_format_is_refused(lasting: Place) -> None:
+    keep(lasting, changed(version=2))
+    store = lasting.open()
+    with pytest.raises(ConfigError, match="format 2; expected 1"):
+        store.load()
+    store.close()
+
+
+def test_the_file_is_for_people_too(lasting: Place) -> None:
+    keep(lasting, KEPT)
+    assert b'\n  "address": "n:1"' in lasting.read()
+
+
+# -- what only a simulated disk goes through -------------------------------------------------------------
+
+
+async def lost_in_crashes(seeds: int = 50) -> list[str]:
+    """Keep, cut the power at any time, look: what was acknowledged, or what was on its way, must be there whole."""
+    wrong = []
+    for seed in range(seeds):
+        rng = random.Random(seed)
+        disk = Disk(rng, sync_delay=lambda rng: 1.0)
+        acknowledged: Kept | None = None
+        for life in range(6):
+            store = DiskIdentity(disk)
+            try:
+                found = store.load()
+            except ConfigError as error:
+                wrong.append(f"seed {seed}: {error}")
+                break
+            if found != acknowledged:
+                wrong.append(f"seed {seed}: {found} instead of {acknowledged}")
+                break
+            on_its_way = changed(address=f"n{seed}:{life}")
+            with trio.move_on_after(rng.choice((0.5, 1.5, 2.5))) as scope:
+                await store.save(on_its_way)
+            disk.crash()
+            assert disk.check() == []
+            if not scope.cancelled_caught or look(disk) == on_its_way:
+                acknowledged = on_its_way
+    return wrong
+
+
+def look(disk: Disk) -> Kept | None:
+    store = DiskIdentity(disk)
+    try:
+        return store.load()
+    except ConfigError:
+        return None
+    finally:
+        store.close()
+
+
+@virtual
+async def test_what_was_kept_survives_a_crash_at_any_time() -> None:
+    assert await lost_in_crashes() == []
+
+
+def test_planted_an_identity_saved_before_its_sync_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: the file is taken for durable once it has its name."""
+
+    async def replace(self: Disk, mount: Mount, content: bytes) -> None:
+        self._unsynced_identity.append(self.identity)
+        self.identity = content
+        await trio.lowlevel.checkpoint()
+
+    monkeypatch.setattr(Disk, "replace_identity", replace)
+
+    @virtual
+    async def main() -> None:
+        assert any("instead of" in line for line in await lost_in_crashes())
+
+    main()
+
+
+@virtual
+async def test_a_save_that_failed_is_an_os_error_and_is_made_up_for_by_the_next() -> None:
+    for code, is_full in ((errno.EIO, False), (errno.ENOSPC, True)):
+        for seed in range(20):
+            disk = Disk(random.Random(seed))
+            store = DiskIdentity(disk)
+            await store.save(KEPT)
+            new = changed(address="m:1")
+            if is_full:
+                disk.capacity_bytes = disk.used_bytes
+            else:
+                disk.fail_next_sync(code)
+            with pytest.raises(OSError) as caught:
+                await store.save(new)
+            assert caught.value.errno == code
+            disk.capacity_bytes = 1 << 20
+            await store.save(new)
+            disk.crash()
+            assert DiskIdentity(disk).load() == new
+
+
+def test_going_back_to_the_old_after_a_failure_is_written_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a rename whose directory could not be synced the new one is there, and may not last."""
+    fsync = os.fsync
+    results = iter([None, None, None, OSError(errno.EIO, "no"), None, None])  # of each save: the file, the directory
+
+    def sometimes(descriptor: int) -> None:
+        if (error := next(results)) is not None:
+            raise error
+        fsync(descriptor)
+
+    async def main() -> None:
+        await store.save(KEPT)
+        with pytest.raises(OSError):
+            await store.save(changed(address="m:1"))
+        assert store.load() == changed(address="m:1")
+        await store.save(KEPT)
+        assert store.load() == KEPT
+
+    store = FileIdentity(str(tmp_path))
+    monkeypatch.setattr(os, "fsync", sometimes)
+    trio.run(main)
+    store.close()
+
+
+@virtual
+async def test_going_back_to_the_old_after_a_failure_is_written_to_the_disk_too() -> None:
+    disk = Disk(random.Random(1), sync_delay=lambda rng: 1.0)
+    store = DiskIdentity(disk)
+    await store.save(KEPT)
+
+    async def fail_the_directory() -> None:
+        await trio.sleep(1.5)
+        disk.fail_next_sync()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(fail_the_directory)
+        with pytest.raises(OSError):
+            await store.save(changed(address="m:1"))
+    assert store.load() == changed(address="m:1"), "renamed, and not known to last"
+    await store.save(KEPT)
+    assert store.load() == KEPT
+
+
+@virtual
+async def test_a_dead_nodes_identity_writes_nothing_and_frees_nothing() -> None:
+    disk = Disk(random.Random(1))
+    old = DiskIdentity(disk)
+    await old.save(KEPT)
+    disk.crash()
+    new = DiskIdentity(disk)
+    with pytest.raises(OSError):
+        await old.save(changed(address="m:1"))
+    old.close()
+    with pytest.raises(ConfigError, match="another node is running"):
+        DiskIdentity(disk)
+    assert new.load() == KEPT
+
+
+# -- a node whose directory is gone ----------------------------------------------------------------------
+
+
+async def unsaved(code: int) -> tuple[Node, list[StepFailed], list[BaseException]]:
+    """Run a node whose file can no longer be written; return it after a while, what it told, and how it ended."""
+    told: list[StepFailed] = []
+    ended: list[BaseException] = []
+
+    def observe(event: Event) -> None:
+        if isinstance(event, StepFailed):
+            told.append(event)
+
+    class Unwritable(MemoryIdentity):
+        is_gone = False
+
+        async def save(self, kept: Kept) -> None:
+            if self.is_gone:
+                raise OSError(code, os.strerror(code))
+            await super().save(kept)
+
+    identity = Unwritable()
+    config = NodeConfig(listen="n0:1", timing=PRESETS["local"])
+    node = Node(config, **MemoryNetwork(1).seams("n0"), identity=identity, rng=random.Random(1), observe=observe)
+
+    async def live(task_status: trio.TaskStatus[str]) -> None:
+        try:
+            await node.run(task_status=task_status)
+        except ChordError as error:
+            ended.append(error)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(lambda task_status: live(task_status))
+        await node.ready()
+        identity.is_gone = True
+        await trio.sleep(5)
+        nursery.cancel_scope.cancel()
+    return node, told, ended
+
+
+@virtual
+async def test_a_node_whose_directory_is_gone_says_so_and_stops() -> None:
+    node, told, ended = await unsaved(errno.ENOENT)
+    assert node.state == "stopped"
+    assert {(event.step, event.error) for event in told} == {("save_identity", os.strerror(errno.ENOENT))}
+    assert [str(error) for error in ended] == ["the data directory of n0:1 is gone; the node stopped"]
+
+
+@virtual
+async def test_a_node_whose_disk_is_full_says_so_and_goes_on() -> None:
+    node, told, ended = await unsaved(errno.ENOSPC)
+    assert node.state == "ready"
+    assert len(told) > 1
+    assert not ended
+
+
+def test_a_directory_that_is_gone_is_no_such_file(tmp_path: Path) -> None:
+    store = FileIdentity(str(tmp_path / "data"))
+
+    async def main() -> None:
+        await store.save(KEPT)
+        shutil.rmtree(tmp_path / "data")
+        with pytest.raises(FileNotFoundError):
+            await store.save(changed(address="m:1"))
+
+    trio.run(main)
+    store.close()

@@ -1,0 +1,124 @@
+"""For tests of batches: one batch through a node, the frames that leave the nodes, and a ring that knows its arcs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from chord import testing
+from chord.errors import UnknownRequest
+from chord.ids import Point
+from chord.net.calls import Answer, Caller
+from chord.node import Node
+from chord.testing.network import MemoryNetwork
+from chord.testing.rings import MemoryRing
+from chord.wire.batch import unpack
+from chord.wire.messages import Get, GetMany, Merge, Put, PutMany, ReadCopies, Reply, Request
+from tests.support.quorum import settled, timing
+
+NEW = (GetMany, PutMany, ReadCopies)
+
+KEYS = [b"key-%d" % number for number in range(60)]
+
+
+def put(node: Node, key: bytes, value: bytes | None = b"v", **fields: Any) -> Put:
+    """A put under an operation id of its own."""
+    fields.setdefault("op_id", node.host.rng.randbytes(16))
+    return Put(key, value, **fields)
+
+
+async def write_many(node: Node, *items: Put | Merge) -> list[Any]:
+    """Write through a node, once: an outcome for each item."""
+    batch = PutMany(items)
+    return unpack(batch, await node.host.peers.call(node.address, batch, batch.reply))
+
+
+async def read_many(node: Node, *keys: bytes, r: int = 0) -> list[Any]:
+    """Read through a node, once: an outcome for each key."""
+    batch = GetMany(tuple(Get(key, r) for key in keys))
+    return unpack(batch, await node.host.peers.call(node.address, batch, batch.reply))
+
+
+class Frames:
+    """What left the nodes: how many frames of each kind, from whom to whom."""
+
+    def __init__(self) -> None:
+        self.sent: Counter[tuple[str, str, str]] = Counter()
+        self.begun: list[tuple[Request, str]] = []
+
+    def most(self, *kinds: type[Request]) -> int:
+        """How many frames of these kinds one node sent another at most."""
+        names = [kind.__name__ for kind in kinds]
+        return max((count for (_, _, kind), count in self.sent.items() if kind in names), default=0)
+
+    def of(self, *kinds: type[Request]) -> int:
+        """How many frames of these kinds left."""
+        names = [kind.__name__ for kind in kinds]
+        return sum(count for (_, _, kind), count in self.sent.items() if kind in names)
+
+
+@contextmanager
+def counted(nodes: Sequence[Node]) -> Iterator[Frames]:
+    """Count what leaves these nodes."""
+    frames = Frames()
+    undo: list[Callable[[], None]] = []
+    for node in nodes:
+        calls: Any = node.host.peers._calls
+        call, begin = calls.call, calls.begin
+
+        def note(to: Any, request: Request, of: str = node.address) -> None:
+            address = to if isinstance(to, str) else to.address
+            if not any(request is one and address == at for one, at in frames.begun):  # `begin` may `call` in a task
+                frames.sent[of, address, type(request).__name__] += 1
+
+        async def counted_call(
+            to: Any, request: Request, *, deadline: float, call: Any = call, note: Any = note
+        ) -> Reply:
+            note(to, request)
+            reply: Reply = await call(to, request, deadline=deadline)
+            return reply
+
+        def counted_begin(
+            to: Any, request: Request, told: Any, *, deadline: float, begin: Any = begin, note: Any = note
+        ) -> None:
+            note(to, request)
+            frames.begun.append((request, to if isinstance(to, str) else to.address))
+            begin(to, request, told, deadline=deadline)
+
+        calls.call, calls.begin = counted_call, counted_begin
+
+        def put_back(calls: Any = calls, call: Any = call, begin: Any = begin) -> None:
+            calls.call, calls.begin = call, begin
+
+        undo.append(put_back)
+    try:
+        yield frames
+    finally:
+        for put_back in undo:
+            put_back()
+
+
+def make_old(node: Node) -> None:
+    """Let a node be one of those that do not know batches."""
+    handler: Any = node.host.peers._handler
+
+    def handle(vnode: Point | None, request: Request, caller: Caller) -> Answer:
+        if isinstance(request, NEW) and caller.address != node.address:
+            raise UnknownRequest(f"request {type(request).__name__} is not known here")
+        answer: Answer = handler(vnode, request, caller)
+        return answer
+
+    node.host.peers.serve(handle)
+
+
+@asynccontextmanager
+async def warm_ring(n: int, seed: int | str, **changes: Any) -> AsyncIterator[MemoryRing]:
+    """A ring that is level, whose first node has heard of every arc."""
+    network = changes.pop("network", None) or MemoryNetwork(seed)
+    replicas = changes.pop("replicas", 3)
+    async with testing.ring(n, seed=seed, timing=timing(**changes), network=network, replicas=replicas) as ring:
+        await settled(ring)
+        await ring[0].get_many(b"warm-%d" % number for number in range(40 * n))
+        yield ring

@@ -1,0 +1,156 @@
+"""The ring of the worked example as fake nodes, for running commands against; the fixtures are in conftest.py."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from chord.errors import ChordError
+from chord.ids import Arc, Point
+from chord.store import quarantine, versions
+from chord.wire.messages import (
+    Contact,
+    DecideQuarantine,
+    Describe,
+    Description,
+    Done,
+    Get,
+    GetQuarantine,
+    Lookup,
+    Merge,
+    Ping,
+    Pong,
+    Put,
+    Quarantine,
+    Record,
+    ReplicaLine,
+    Reply,
+    Scan,
+    ScanPage,
+    Values,
+    Written,
+)
+from tests.client.test_client import ScannedRing
+from tests.support.descriptions import WORKED_IDS, described, worked_trace
+from tests.support.fake_node import Answer, FakeNode, Heard
+from tests.support.schemas import check_shape
+
+Run = Callable[..., "Ended"]
+
+
+class Ended:
+    """A command that has ended."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    def json(self, shape: str) -> Any:
+        """Return the object it printed, checked against its schema."""
+        value = json.loads(self.out)
+        check_shape(shape, value)
+        return value
+
+    def failure(self, code: str) -> Any:
+        """Return the error it printed with --json, checked."""
+        error = json.loads(self.err.splitlines()[-1])
+        check_shape("error", error)
+        assert error["error"]["code"] == code
+        return error["error"]
+
+
+class CannedRing:
+    """The ring of the worked example: seven fake nodes, each describing itself, with one store."""
+
+    def __init__(self) -> None:
+        self.values: dict[bytes, tuple[bytes, ...]] = {}
+        self.override: Callable[[int, Heard], Answer | ChordError | None] = lambda point, heard: None
+        self.trace_is_dead = False
+        self.scanned = ScannedRing(list(WORKED_IDS), [])
+        self.change: Callable[[int, Description], Description] = lambda point, node: node
+        self.merged: list[Record] = []
+        self.hidden: dict[bytes, Record] = {}  # records with a quarantine
+        self.dead: dict[bytes, int] = {}  # values of a backup that were deleted since, by key
+        self.stays = 0  # so many of them have no room
+        self.room = 99  # for so many values that a decision brings back
+        self.lines: tuple[ReplicaLine, ...] = ()
+        self.beside = 0
+        self.nodes = {p: FakeNode(self._answer_as(p)) for p in WORKED_IDS}
+        self.addresses = {p: node.address for p, node in self.nodes.items()}
+        self.entry = self.addresses[10]
+
+    def close(self) -> None:
+        for node in self.nodes.values():
+            node.close()
+
+    def _answer_as(self, point: int) -> Callable[[Heard], Answer]:
+        def answer(heard: Heard) -> Answer:
+            overridden = self.override(point, heard)
+            return overridden if overridden is not None else self._answer(point, heard.request)
+
+        return answer
+
+    def _answer(self, point: int, request: object) -> Reply | ChordError:
+        owner = Contact(Point(80), self.addresses[80])
+        if isinstance(request, Describe):
+            node = described(addresses=self.addresses)[WORKED_IDS.index(point)]
+            return self.change(point, msgspec.structs.replace(node, pid=os.getpid()))
+        if isinstance(request, Put):
+            if request.value is None:
+                self.values.pop(request.key, None)
+            else:
+                beside = self.values.get(request.key, ()) if request.context == b"" else ()
+                self.values[request.key] = (*beside, request.value)
+            return Written(b"context", owner, 2, 2, is_sloppy=True, replicas=self.lines, beside=self.beside)
+        if isinstance(request, Get):
+            found = self.values.get(request.key)
+            written = tuple(range(1, 1 + len(found or ())))
+            hidden = quarantine.count(self.hidden.get(request.key, Record(request.key, ())))
+            return Values(found or (), b"context", owner, 2, 2, self.lines, written, hidden)
+        if isinstance(request, Merge):
+            self.merged.append(request.record)
+            dead = self.dead.get(request.record.key, 0)
+            told = {"decided": dead - self.stays} if request.op_id else {}
+            left = quarantine.count(self.hidden.get(request.record.key, request.record))
+            return Written(b"context", owner, dead=self.stays if request.op_id else dead, quarantined=left, **told)
+        if isinstance(request, (GetQuarantine, DecideQuarantine)):
+            return self._answer_hidden(request, owner)
+        if isinstance(request, Scan) and request.what == "quarantine":
+            return self._hidden_page(request)
+        if isinstance(request, Lookup):
+            trace = worked_trace(self.addresses, dead=self.trace_is_dead)
+            return msgspec.structs.replace(trace, key=request.key, mode=request.mode)
+        if isinstance(request, Scan):
+            page = self.scanned(Heard(None, request, "bulk", 1))
+            assert isinstance(page, ScanPage)
+            return page
+        return Pong() if isinstance(request, Ping) else Done()
+
+    def _answer_hidden(self, request: GetQuarantine | DecideQuarantine, owner: Contact) -> Reply | ChordError:
+        record = self.hidden.get(request.key, Record(request.key, ()))
+        if isinstance(request, GetQuarantine):
+            context = versions.encode_context(quarantine.context_of(record))
+            return Quarantine(record.quarantine, context, owner, 0, 2, 2)
+        context_, fits = versions.decode_context(request.context), self._has_room
+        if request.is_merge:
+            decided = quarantine.merge(record, context_, b"minting" + bytes(9), request.op_id, fits=fits)
+            self.values[request.key] = (*self.values.get(request.key, ()), *versions.values(decided.record))
+        else:
+            decided = quarantine.drop(record, context_)
+        self.hidden[request.key] = decided.record
+        left = quarantine.count(decided.record)
+        return Written(b"context", owner, 2, 2, decided=decided.decided, quarantined=left)
+
+    def _has_room(self, record: Record) -> bool:
+        return len(versions.values(record)) <= self.room
+
+    def _hidden_page(self, request: Scan) -> ScanPage:
+        """Answer as the owner of the next point does."""
+        circle = self.scanned.circle
+        until = next((o for o in WORKED_IDS if o >= circle.point(request.after + 1)), WORKED_IDS[0])
+        arc = Arc(request.after, Point(until))
+        found = [record for key, record in self.hidden.items() if record.quarantine and circle.hash(key) in arc]
+        return ScanPage(tuple(found), Point(until), None)

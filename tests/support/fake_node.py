@@ -1,0 +1,172 @@
+"""A node that says whatever a test wants, over real sockets and the real wire codec. For testing clients."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+import msgspec
+
+from chord.errors import ChordError, InvalidRequest, UnknownRequest
+from chord.ids import Circle, Point
+from chord.wire.batch import items_of, pack
+from chord.wire.codec import GOODBYE, Codec, Frames, Kind, decode_hello, encode_hello, encode_refusal
+from chord.wire.messages import GetMany, Hello, PutMany, Reply, Request
+from tests.support.ports import HOST, Ports
+
+SILENCE = None
+"""Answer nothing."""
+HANG_UP = "hang up"
+"""Close the connection instead of an answer."""
+GO_AWAY = "go away"
+"""Answer the next call on this connection no more: say goodbye, then answer this one with nothing."""
+
+REFUSED = "refused"
+"""To an item of a batch: the whole frame is refused."""
+
+
+class Heard(NamedTuple):
+    """A call the fake node got."""
+
+    vnode: Point | None
+    request: Request
+    stream: str
+    connection: int
+
+
+Answer = Reply | ChordError | bytes | str | None
+
+
+class FakeNode:
+    """Listens on loopback and answers each call with what `answer` returns: a reply, an error, raw bytes or a fault.
+
+    Of a batch each item is asked for as if it came alone; a fault, or raw bytes, is the answer to all of it. A node
+    that `is_old` does not know batches.
+    """
+
+    on_silence: Callable[[], None] = staticmethod(lambda: None)
+    """Called when a call will never be answered."""
+
+    def __init__(
+        self,
+        answer: Callable[[Heard], Answer],
+        *,
+        bits: int = 8,
+        ring: bytes | None = b"R" * 16,
+        refusal: ChordError | None = None,
+        versions: tuple[int, int] = (1, 1),
+        is_old: bool = False,
+    ) -> None:
+        self.answer = answer
+        self.heard: list[Heard] = []
+        self.connections = 0
+        self._refusal = refusal
+        self._is_old = is_old
+        self._codec = Codec(Circle(bits))
+        lowest, highest = versions
+        self._hello = Hello(lowest, highest, "node", "control", "chord", bits, successors=8, replicas=1, ring=ring)
+        self._ports = Ports()  # nobody else is given its port while it is dead
+        port = self._ports.one()
+        self._listener = socket.create_server((HOST, port))
+        self._open: list[socket.socket] = []
+        self.address = f"{HOST}:{port}"
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def requests(self, kind: type[Request]) -> list[Request]:
+        """What was asked of this kind, in order."""
+        return [heard.request for heard in self.heard if isinstance(heard.request, kind)]
+
+    def close(self) -> None:
+        """End, and let go of the port."""
+        self.die()
+        self._ports.close()
+
+    def die(self) -> None:
+        """Stop listening and hang up everywhere; until it is closed nobody else is given its port."""
+        with suppress(OSError):  # closed already
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for connection in self._open:
+            with suppress(OSError):  # gone already
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+        for thread in self._threads:
+            thread.join(5)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            self._open.append(connection)
+            thread = threading.Thread(target=self._serve, args=(connection, self.connections), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, connection: socket.socket, number: int) -> None:
+        frames = Frames(1 << 22)
+        stream = ""
+        try:
+            while data := connection.recv(1 << 16):
+                for kind, body in frames.feed(data):
+                    if kind is Kind.HELLO:
+                        hello = decode_hello(body)
+                        stream = hello.stream
+                        assert hello.role == "client"
+                        mine = msgspec.structs.replace(self._hello, stream=stream)
+                        refusal = self._refusal
+                        connection.sendall(encode_hello(mine) if refusal is None else encode_refusal(refusal))
+                    elif kind is Kind.CALL:
+                        call = self._codec.decode_call(body)
+                        assert isinstance(call.request, Request), call.request
+                        heard = Heard(call.vnode, call.request, stream, number)
+                        self._reply(connection, call.call_id, self._hear(heard))
+        except OSError:
+            pass  # the client or the test hung up
+
+    def _hear(self, heard: Heard) -> Answer:
+        self.heard.append(heard)
+        if not isinstance(heard.request, (GetMany, PutMany)):
+            return self.answer(heard)
+        if self._is_old:
+            return UnknownRequest("request 43 or 44 is not known here")
+        outcomes: list[Reply | ChordError] = []
+        for item in items_of(heard.request):
+            self.heard.append(heard._replace(request=item))
+            answer = self.answer(self.heard[-1])
+            if answer == REFUSED:
+                return InvalidRequest("one of the items is none")
+            if not isinstance(answer, (Reply, ChordError)):
+                return answer
+            outcomes.append(answer)
+        return pack(heard.request, outcomes)
+
+    def _reply(self, connection: socket.socket, call_id: int, answer: Answer) -> None:
+        if isinstance(answer, Reply):
+            connection.sendall(self._codec.encode_reply(call_id, answer))
+        elif isinstance(answer, ChordError):
+            connection.sendall(self._codec.encode_error(call_id, answer))
+        elif isinstance(answer, bytes):
+            connection.sendall(answer)
+        elif answer == HANG_UP:
+            connection.shutdown(socket.SHUT_RDWR)
+        else:
+            if answer == GO_AWAY:
+                connection.sendall(GOODBYE)
+            self.on_silence()
+
+
+@contextmanager
+def fake_node(answer: Callable[[Heard], Answer], **options: object) -> Iterator[FakeNode]:
+    """A `FakeNode` for the length of a `with`."""
+    node = FakeNode(answer, **options)  # type: ignore[arg-type]
+    try:
+        yield node
+    finally:
+        node.close()

@@ -1,0 +1,212 @@
+"""For tests of replicas, quorums and repair: who stands where, who holds what, disks that outlive their node."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import trio
+
+from chord import testing
+from chord.config import PRESETS, NodeConfig, Timing
+from chord.errors import ChordError
+from chord.ids import Arc, Circle, Point
+from chord.node import Node
+from chord.node.services import VnodeServices
+from chord.store.storage import Batch, MemoryStorage
+from chord.testing.rings import MemoryRing
+from chord.wire.messages import Get, Put, Record, Values, Written
+from tests.support.rings import misplaced, only
+
+LOCAL = PRESETS["local"]
+WHOLE = Arc(Point(0), Point(0))
+KEY = b"key"
+
+
+def timing(**changes: float) -> Timing:
+    """Return the local preset with changes."""
+    return msgspec.structs.replace(LOCAL, **changes)
+
+
+async def write(node: Node, key: bytes, value: bytes | None, **fields: Any) -> Written:
+    """Write through a node, once."""
+    fields.setdefault("op_id", node.host.rng.randbytes(16))
+    return await node.host.peers.call(node.address, Put(key, value, **fields), Written)
+
+
+async def read(node: Node, key: bytes, r: int = 0) -> Values:
+    """Read through a node, once: a retryable refusal is met inside, until the deadline."""
+    return await node.host.peers.call(node.address, Get(key, r), Values)
+
+
+def clockwise(ring: MemoryRing, key: bytes) -> list[Node]:
+    """Return the living nodes in the order in which they are to hold a key (one vnode each)."""
+    circle = ring[0].host.circle
+    point = circle.hash(key)
+    return sorted(ring.nodes, key=lambda node: circle.distance(point, only(node).id))
+
+
+def holding(ring: MemoryRing, key: bytes) -> list[str]:
+    """Return the names of the living nodes that hold a key, in their order from it."""
+    return [node.name for node in clockwise(ring, key) if node.host.storage.get(key) is not None]
+
+
+def record_at(node: Node, key: bytes) -> Record:
+    """Return what a node holds of a key."""
+    found = node.host.storage.get(key)
+    assert found is not None, f"{node.name} holds nothing of {key!r}"
+    return found
+
+
+async def until(is_so: Callable[[], object], within_s: float = 30.0) -> None:
+    """Wait until something is so."""
+    with trio.fail_after(within_s):
+        while not is_so():
+            await trio.sleep(0.05)
+
+
+async def until_level(ring: MemoryRing, within_s: float = 30.0) -> None:
+    """Wait until every record is where it is to be, and nowhere else."""
+    with trio.move_on_after(within_s):
+        while misplaced(ring):
+            await trio.sleep(0.25)
+    assert misplaced(ring) == []
+
+
+async def settled(ring: MemoryRing) -> None:
+    """Wait until every owner has brought its arc level with all replicas."""
+    every = [parts for node in ring.nodes for parts in node.parts.values()]
+    await until(lambda: all(parts.repair.is_complete() and are_all_level(parts) for parts in every))
+
+
+def are_all_level(parts: VnodeServices) -> bool:
+    """Whether all living replicas of a vnode's arc are known to hold everything of it."""
+    replicas = [(arc.end, place) for arc, who in parts.repair.parts() for place in who.members]
+    living = [(end, place.contact.address) for end, place in replicas if parts.vnode.is_up(place)]
+    return all(parts.repair.is_level(end, address) for end, address in living)
+
+
+def keep_disks(ring: MemoryRing) -> dict[str, MemoryStorage]:
+    """Let what a host stores outlive its nodes from now on, and that of the living as well. Returns the disks."""
+    disks: dict[str, MemoryStorage] = {}
+    for node in ring.nodes:
+        assert isinstance(node.host.storage, MemoryStorage)
+        disks[node.name] = node.host.storage
+
+    def make_node(host: str, config: NodeConfig, rng: random.Random) -> Node:
+        disks.setdefault(host, MemoryStorage(config.ring.circle, rng.randbytes(8)))
+        return Node(
+            config,
+            **ring.network.seams(host),
+            identity=ring.identity(host),
+            storage=disks[host],
+            wall_now_ms=lambda: int(1000 * trio.current_time()),
+            rng=rng,
+            observe=ring.on_event,
+        )
+
+    ring.make_node = make_node  # type: ignore[method-assign]
+    return disks
+
+
+@asynccontextmanager
+async def settled_ring(
+    n: int, seed: int | str, *, keeps_disks: bool = False, **changes: float
+) -> AsyncIterator[MemoryRing]:
+    """A ring on the local preset with changes, whose owners have brought their arcs level; see `keep_disks`."""
+    async with testing.ring(n, seed=seed, timing=timing(**changes)) as ring:
+        if keeps_disks:
+            keep_disks(ring)
+        await settled(ring)
+        yield ring
+
+
+async def back(ring: MemoryRing, name: str) -> Node:
+    """Start a host's node again."""
+    node = await ring.start(name=name)
+    await node.ready()
+    return node
+
+
+def compare_nothing(*nodes: Node) -> None:
+    """Let these nodes compare nothing with their replicas, nor repair what they read."""
+
+    async def nothing(*args: object) -> None:
+        """Instead of a round."""
+
+    for node in nodes:
+        for parts in node.parts.values():
+            parts.repair._bring_level = nothing  # type: ignore[method-assign]
+            parts.reads._repair_soon = lambda reading, who: None  # type: ignore[method-assign]
+
+
+def stop_repair(*nodes: Node) -> None:
+    """Let these nodes repair nothing and bring nothing home any more: what they lack they go on lacking."""
+
+    async def nothing(start: object) -> int:
+        return 0
+
+    compare_nothing(*nodes)
+    for node in nodes:
+        node.misplaced.bring_home = nothing  # type: ignore[method-assign, assignment]
+
+
+def key_at(ring: MemoryRing, name: str, number: int = 0) -> bytes:
+    """Return a key whose first replica is the node of this name."""
+    seen = 0
+    for i in range(1 << 16):
+        key = b"key-%d" % i
+        if clockwise(ring, key)[0].name == name:
+            if seen == number:
+                return key
+            seen += 1
+    raise AssertionError("no such key")
+
+
+def durable_by_commit(storage: MemoryStorage) -> None:
+    """Let a store in memory be durable when its `commit` returns, which the test has replaced."""
+
+    async def wait(callback: Callable[[ChordError | None], None]) -> None:
+        try:
+            await storage.commit(Batch())
+        except ChordError as error:
+            callback(error)
+        else:
+            callback(None)
+
+    def when_durable(callback: Callable[[ChordError | None], None]) -> None:
+        trio.lowlevel.spawn_system_task(wait, callback)
+
+    storage.is_instant = False
+    storage.when_durable = when_durable  # type: ignore[method-assign]
+
+
+class SlowDisk(MemoryStorage):
+    """What is committed is visible at once and durable a while later."""
+
+    def __init__(self, circle: Circle, incarnation: bytes) -> None:
+        super().__init__(circle, incarnation)
+        durable_by_commit(self)
+        self.synced: dict[bytes, Record] = {}
+
+    def is_durable(self, key: bytes) -> bool:
+        return self.durable(key) == self.get(key)
+
+    def durable(self, key: bytes) -> Record | None:
+        return self.synced.get(key)
+
+    def stage(self, batch: Batch) -> bool:
+        self.apply(batch)
+        return self.synced == self._visible()
+
+    async def commit(self, batch: Batch) -> None:
+        self.apply(batch)
+        visible = self._visible()
+        await trio.sleep(0.05)
+        self.synced = visible
+
+    def _visible(self) -> dict[bytes, Record]:
+        return {record.key: record for record in self.scan(WHOLE)}

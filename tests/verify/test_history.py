@@ -1,0 +1,386 @@
+"""Histories: the format and its recorder, and each checker on histories whose verdict is known."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from chord.verify.history.acknowledged import check_acknowledged
+from chord.verify.history.check import check, check_search
+from chord.verify.history.format import LINE_BYTES_MAX, BadHistory, Operation, decode, encode, read
+from chord.verify.history.graph import check_graph
+from chord.verify.history.recorder import Recorder
+from chord.verify.history.search import search
+from chord.verify.history.shrink import shrink
+from tests.support.histories import history, is_explained, op, registers
+
+INVENTED = {"c": 1, "k": "k", "f": "put", "a": "v", "st": "ok", "t0": 0, "t1": 1}
+
+
+# -- the format ---------------------------------------------------------------------------------------
+
+
+def test_a_line_is_an_operation() -> None:
+    line = b'{"c":"c1","k":"k","f":"cas","a":[null,7],"v":null,"st":"ok","t0":1,"t1":2.5,"note":"mine"}'
+    assert decode(line, 3) == Operation(3, "c1", "k", "cas", "ok", 1.0, 2.5, None, 7)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        op("put", 0, 1, "ü\n"), op("put", 0, None, -3, "unknown"), op("del", 0, 1, None, "fail"), op("get", 0, 1),
+        op("get", 0.1, 0.30000000000000004, "a"), op("get", 0, 1, ("a", 2)), op("get", 0, None, None, "unknown"),
+        op("cas", 0, 1, (None, "b")), op("cas", 0, 1, ("a", "b"), "fail"), op("put", 0, 1, 1 << 70, key=7, client=8),
+    ],
+)
+def test_lines_give_back_what_was_written(operation: Operation) -> None:
+    assert decode(encode(operation), operation.line) == operation
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"t0": None}, "$.t0"), ({"t0": "0"}, "$.t0"), ({"c": 1.5}, "$.c"), ({"f": "append"}, "append"),
+        ({"st": "okay"}, "okay"),
+        ({"t1": -1}, '"t1" is before "t0"'), ({"t1": None}, '"t1" must be a number'), ({"t1": "2"}, "$.t1"),
+        ({"a": None}, "the value"), ({"a": ["x", "y"]}, "the value"), ({"a": True}, "$.a"), ({"a": 1.5}, "$.a"),
+        ({"v": "x"}, "only a get"), ({"f": "cas"}, "[old, new]"), ({"f": "cas", "a": ["x", None]}, "$.a"),
+        ({"f": "del"}, "no arguments"), ({"f": "get", "v": "x"}, "no arguments"),
+        ({"f": "get", "a": None}, "has a"), ({"f": "get", "a": None, "v": 1, "vs": [1, 2]}, "not both"),
+        ({"f": "get", "a": None, "vs": [1]}, "two or more"), ({"f": "get", "a": None, "vs": [1, 1]}, "two or more"),
+        ({"f": "get", "a": None, "v": "x", "st": "unknown"}, "only a get"), ({"k": None}, "$.k"),
+    ],
+)
+def test_what_is_no_operation_is_refused_with_its_line_and_the_reason(change: dict[str, Any], why: str) -> None:
+    lines = [json.dumps(INVENTED), "", json.dumps({**INVENTED, **change})]
+    with pytest.raises(BadHistory) as caught:
+        list(read(line.encode() for line in lines))
+    assert caught.value.line == 3
+    assert why in caught.value.why
+
+
+RUBBISH = [b"{", b"[]", b"null", b"\xff", b"[" * 10000, b'{"t0":1e999}', b"x" * (LINE_BYTES_MAX + 1)]
+
+
+@pytest.mark.parametrize("line", RUBBISH, ids=lambda line: repr(line[:8]))
+def test_rubbish_is_refused(line: bytes) -> None:
+    with pytest.raises(BadHistory):
+        list(read([line]))
+
+
+def test_a_history_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chord.verify.history.format.OPERATIONS_MAX", 2)
+    line = json.dumps(INVENTED).encode()
+    assert len(list(read([line, b" ", line]))) == 2
+    with pytest.raises(BadHistory, match="line 3: a history has at most 2"):
+        list(read([line] * 3))
+
+
+def test_the_recorder_writes_each_operation_when_it_ends() -> None:
+    now = [100.0]
+    lines: list[bytes] = []
+    recorder = Recorder(clock=lambda: now[0], write=lines.append)
+    put = recorder.put("c", "k", "v")
+    cas = recorder.cas("c", "k", "v", "w")
+    now[0] += 0.1
+    get = recorder.get("d", "k")
+    get.ok("v", "w")
+    assert len(lines) == 1
+    now[0] += 0.2
+    put.ok()
+    cas.fail()
+    recorder.delete("e", "k").unknown()
+    recorder.get("e", "k").ok()
+    lost = recorder.put("e", "k", "x")
+    recorder.finish()
+    recorder.finish()
+    assert list(read(lines)) == history(
+        op("get", 0.1, 0.1, ("v", "w"), client="d"),
+        op("put", 0, 0.3, "v"),
+        op("cas", 0, 0.3, ("v", "w"), "fail"),
+        op("del", 0.3, 0.3, None, "unknown", client="e"),
+        op("get", 0.3, 0.3, client="e"),
+        op("put", 0.3, None, "x", "unknown", client="e"),
+    )
+    with pytest.raises(RuntimeError):
+        lost.ok()
+    with pytest.raises(ValueError):
+        recorder.put("c", "k", "v").ok("v")
+
+
+# -- the register model: known histories -----------------------------------------------------------------
+
+GOOD: dict[str, list[Operation]] = {
+    "one after another": history(
+        op("put", 0, 1, "a"), op("get", 2, 3, "a"), op("put", 4, 5, "b"), op("get", 6, 7, "b")
+    ),
+    "nothing was there": history(op("get", 0, 1), op("put", 2, 3, "a"), op("get", 4, 5, "a")),
+    "concurrent, either order": history(
+        op("put", 0, 9, "a"), op("put", 0, 9, "b"), op("get", 1, 2, "b"), op("get", 3, 4, "a")
+    ),
+    "a read that overlaps the write sees it or not": history(
+        op("put", 0, 9, "a"), op("get", 1, 2), op("get", 3, 4, "a")
+    ),
+    "ends as the other begins": history(op("put", 0, 1, "a"), op("get", 1, 2)),
+    "unknown, and appears later": history(
+        op("put", 0, 1, "a", "unknown"), op("put", 2, 3, "b"), op("get", 4, 5, "b"), op("get", 6, 7, "a")
+    ),
+    "unknown, and never appears": history(op("put", 0, 1, "a", "unknown"), op("get", 2, 3), op("get", 8, 9)),
+    "two unknown, one through the other": history(
+        op("cas", 0, None, ("a", "b"), "unknown"), op("put", 0, None, "a", "unknown"), op("get", 2, 3, "b")
+    ),
+    "of two unknown, the one that will still be needed comes later": history(
+        op("put", 0, 1, "x"), op("put", 0, 1, "b", "unknown"), op("cas", 0.5, 1, ("x", "b"), "unknown"),
+        op("cas", 2, 3, ("b", "y")), op("put", 4, 5, "z"), op("get", 6, 7, "b"),
+    ),
+    "an unknown read tells nothing": history(op("put", 0, 1, "a"), op("get", 2, 3, None, "unknown")),
+    "a failed write is not there": history(op("put", 0, 1, "a", "fail"), op("get", 2, 3)),
+    "cas on cas": history(
+        op("cas", 0, 9, (None, "a")), op("cas", 0, 9, ("a", "b")), op("get", 1, 2, "a"), op("get", 3, 4, "b")
+    ),
+    "deleted": history(op("put", 0, 1, "a"), op("get", 2, 3, "a"), op("del", 4, 5), op("get", 6, 7)),
+    "the same value again": history(
+        op("put", 0, 1, "a"), op("put", 2, 3, "b"), op("put", 4, 5, "a"), op("get", 6, 7, "a")
+    ),
+    "an unknown delete": history(
+        op("put", 0, 1, "a"), op("del", 2, 3, None, "unknown"), op("get", 4, 5, "a"), op("get", 6, 7)
+    ),
+}
+
+BAD: dict[str, list[Operation]] = {
+    "stale read": history(op("put", 0, 1, "a"), op("put", 2, 3, "b"), op("get", 4, 5, "a")),
+    "acknowledged write denied": history(op("put", 0, 1, "a"), op("get", 2, 3)),
+    "reads go back": history(
+        op("put", 0, 9, "a"), op("put", 0, 9, "b"), op("get", 1, 2, "a"), op("get", 3, 4, "b"), op("get", 5, 6, "a")
+    ),
+    "seen, then not yet there": history(op("put", 0, 9, "a"), op("get", 1, 2, "a"), op("get", 3, 4)),
+    "read from the future": history(op("get", 0, 1, "a"), op("put", 2, 3, "a")),
+    "never written": history(op("put", 0, 1, "a"), op("get", 2, 3, "b")),
+    "failed, and was read": history(op("put", 0, 1, "a", "fail"), op("get", 2, 3, "a")),
+    "lost update": history(
+        op("put", 0, 1, "a"), op("cas", 2, 9, ("a", "b")), op("cas", 2, 9, ("a", "c")), op("get", 10, 11, "c")
+    ),
+    "cas saw the future": history(op("cas", 0, 1, ("a", "b")), op("put", 2, 3, "a")),
+    "cas saw what nobody wrote": history(op("cas", 0, 1, ("a", "b"))),
+    "cas saw itself": history(op("cas", 0, 1, ("a", "a"))),
+    "cas in a circle": history(op("cas", 0, 9, ("a", "b")), op("cas", 0, 9, ("b", "a"))),
+    "cas on a value that is gone": history(op("put", 0, 1, "a"), op("put", 2, 3, "b"), op("cas", 4, 5, ("a", "c"))),
+    "something between the two halves of a cas": history(
+        op("put", 0, 1, "a"), op("put", 2, 9, "b"), op("get", 4, 5, "b"), op("get", 6, 7, "a"),
+        op("cas", 6, 9, ("a", "c")),
+    ),
+    "cas seen in the other order": history(
+        op("put", 0, 9, "a"), op("cas", 0, 9, ("a", "b")), op("get", 1, 2, "b"), op("get", 3, 4, "a")
+    ),
+    "two cas, the second seen first": history(
+        op("put", 0, 1, "a"), op("cas", 0, 9, ("a", "b")), op("cas", 0, 9, ("b", "c")), op("get", 4, 5, "c"),
+        op("get", 6, 7, "b"),
+    ),
+    "unknown cas seen in the other order": history(
+        op("put", 0, 1, "a"), op("cas", 0, None, ("a", "b"), "unknown"), op("get", 2, 3, "b"), op("get", 4, 5, "a")
+    ),
+    "several at once": history(op("put", 0, 1, "a"), op("put", 0, 1, "b"), op("get", 2, 3, ("a", "b"))),
+    "unknown, seen and gone again": history(
+        op("put", 0, 1, "a"), op("put", 0, None, "b", "unknown"), op("get", 2, 3, "b"), op("get", 4, 5, "a")
+    ),
+    "read after its delete": history(op("put", 0, 1, "a"), op("del", 2, 3), op("get", 4, 5, "a")),
+    "deleted before there was a delete": history(op("put", 0, 1, "a"), op("get", 2, 3), op("del", 4, 5)),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_what_a_register_may_tell(name: str) -> None:
+    assert is_explained(GOOD[name])
+    assert check_graph("k", GOOD[name]).verdict in ("ok", "partial")
+    assert check_search("k", GOOD[name]).verdict == "ok"
+    assert check(GOOD[name]).verdict == "ok"
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_a_register_never_tells(name: str) -> None:
+    assert not is_explained(BAD[name])
+    for result in (check_graph("k", BAD[name]), check_search("k", BAD[name])):
+        assert result.verdict == "violation"
+        assert result.findings
+        assert all(finding.steps for finding in result.findings)
+
+
+def test_where_values_repeat_the_graph_says_partial_and_the_search_decides() -> None:
+    stale = history(op("put", 0, 1, "a"), op("put", 2, 3, "a"), op("put", 4, 5, "b"), op("get", 6, 7, "a"))
+    report = check(stale)
+    assert [result.verdict for result in report.results] == ["partial", "violation"]
+    assert report.verdict == "violation"
+
+
+def test_the_graph_names_the_operations_of_the_cycle_and_why_each_comes_before_the_next() -> None:
+    rows = [*BAD["reads go back"], op("put", 20, 21, "z"), op("get", 22, 23, "z"), op("get", 0, 0)]
+    [finding] = check_graph("k", history(*rows)).findings
+    assert [(step.operation.line, step.why) for step in finding.steps] == [
+        (3, "ended before line 4 began"),
+        (4, "ended before line 5 began"),
+        (5, "saw what line 3 saw, written in line 1"),
+    ]
+
+
+def test_the_graph_names_no_value_twice() -> None:
+    """One stale read is in a cycle with each of the writes since; one of them is enough to be told."""
+    puts = [op("put", i, i + 0.5, i) for i in range(20)]
+    [finding] = check_graph("k", history(*puts, op("get", 30, 31, 3))).findings
+    assert len(finding.steps) == 3
+
+
+def test_the_search_names_few_operations_among_many() -> None:
+    """A thousand operations of a register that is right, and in the midst of them one stale read."""
+    calm = registers(random.Random(3), 1000, clients=5, dels=False, cas=False)
+    t, line = calm[500].start_s, 10_000
+    stale = [op("put", t, t + 0.1, "x", line=line), op("get", t + 400, t + 401, "x", line=line + 1)]
+    result = check_search("k", [*calm, *stale])
+    [finding] = result.findings
+    named = [step.operation for step in finding.steps]
+    assert len(named) <= 4
+    assert {line, line + 1} <= {o.line for o in named}
+    assert not is_explained(named)
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_the_search_names_is_a_violation_by_itself(name: str) -> None:
+    [finding] = check_search("k", BAD[name]).findings
+    named = [step.operation for step in finding.steps]
+    assert not is_explained(named)
+    assert all(is_explained([o for o in named if o is not left_out]) for left_out in named if not left_out.is_write)
+
+
+def test_keys_do_not_mix() -> None:
+    puts = [op("put", 0, 1, "a", key=1), op("put", 2, 3, "b", key=2)]
+    report = check(history(*puts, op("get", 4, 5, "a", key=1), op("get", 4, 5, "a", key="1")))
+    assert {(f.key, f.checker) for f in report.findings} == {("1", "graph"), ("1", "search")}
+    assert report.keys == 3
+
+
+def test_a_search_that_gives_up_says_so_and_the_graph_may_still_decide() -> None:
+    puts = [op("put", 3 * i, 3 * i + 1, i) for i in range(9)]
+    distinct = history(*puts, *(op("get", 3 * i + 1, 3 * i + 2, i) for i in range(9)))
+    assert search(distinct, 2).verdict == "undecided"
+    assert check(distinct, steps_max=2).verdict == "ok", "the graph is exact here"
+    repeated = [*distinct, op("put", 50, 51, 3, line=90), op("get", 52, 53, 3, line=91)]
+    report = check(repeated, steps_max=2)
+    assert (report.verdict, report.undecided) == ("undecided", ["k"])
+    assert check(repeated).verdict == "ok"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("operations", "clients", "keys", "steps_max"), [(10_000, 20, 100, 200), (1000, 5, 1, 2000)])
+def test_real_sizes_need_few_steps(operations: int, clients: int, keys: int, steps_max: int) -> None:
+    for seed in range(3):
+        report = check(registers(random.Random(seed), operations, clients, keys, unknown=0.05))
+        assert report.verdict == "ok"
+        assert max(result.steps for result in report.results) <= steps_max
+
+
+def test_progress_is_told() -> None:
+    told: list[int] = []
+    check(registers(random.Random(1), 50, keys=5), on_progress=told.append)
+    assert len(told) == 5
+    assert told[-1] == 50
+
+
+def test_shrinking_keeps_what_is_asked_for_and_stops_when_told() -> None:
+    rows = history(*(op("get", i, i, None) for i in range(100)))
+
+    def holds_30_and_60(some: Any) -> bool:
+        return {30, 60} <= {o.line for o in some}
+
+    assert [o.line for o in shrink(rows, holds_30_and_60)] == [30, 60]
+    assert len(shrink(rows, holds_30_and_60, trials_max=1)) in range(50, 101)
+
+
+# -- what an eventually consistent store promises ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rows", "is_good"),
+    [
+        (BAD["stale read"], True),
+        (BAD["several at once"], True),
+        (BAD["reads go back"], True),
+        (BAD["acknowledged write denied"], False),
+        (BAD["never written"], False),
+        (BAD["failed, and was read"], False),
+        (BAD["read from the future"], False),
+        (BAD["deleted before there was a delete"], False),
+        (GOOD["deleted"], True),
+        (GOOD["an unknown delete"], True),
+        (GOOD["ends as the other begins"], True),
+        (GOOD["unknown, and never appears"], True),
+        (history(op("put", 0, 1, "a"), op("del", 1, 2, None, "fail"), op("get", 3, 4)), False),
+        (history(op("cas", 0, 1, (None, "a")), op("get", 3, 4)), False),
+        (history(op("put", 0, 1, "a", "fail"), op("put", 0, 1, "a", "unknown"), op("get", 3, 4, "a")), True),
+        (history(op("put", 6, 7, "a"), op("put", 0, 1, "a"), op("get", 2, 3, "a")), True),
+        (history(op("put", 0, 1, "a"), op("get", 2, 5), op("del", 3, 4)), True),
+        (history(op("put", 0, 1, "a"), op("get", 2, 3, ("a", "b"))), False),
+        (history(op("del", 0, 1), op("put", 2, 3, "a"), op("get", 4, 5)), True),
+        (history(op("put", 0, 1, "a"), op("get", 2, 3, None, "unknown")), True),
+    ],
+)
+def test_what_is_promised_always(rows: list[Operation], is_good: bool) -> None:
+    assert check_acknowledged("k", rows).verdict == ("ok" if is_good else "violation")
+    assert check(rows, "acknowledged").verdict == ("ok" if is_good else "violation")
+
+
+# -- planted faults in a store ----------------------------------------------------------------------------
+
+
+def stale_replica(held: list[Any], rng: random.Random) -> Any:
+    """A read goes to a copy that is one write behind."""
+    return held[-2] if rng.random() < 0.1 else held[-1]
+
+
+def forgetful_replica(held: list[Any], rng: random.Random) -> Any:
+    """A read goes to a copy that has nothing, and says so."""
+    return None if rng.random() < 0.1 else held[-1]
+
+
+def inventive_replica(held: list[Any], rng: random.Random) -> Any:
+    """A read is answered with bytes from elsewhere."""
+    return "rubbish" if rng.random() < 0.1 else held[-1]
+
+
+def sound_replica(held: list[Any], rng: random.Random) -> Any:
+    """A read is answered with what was written last."""
+    return held[-1]
+
+
+def told_by(replica: Callable[[list[Any], random.Random], Any], seed: int) -> list[Operation]:
+    """What one client after another is told by a store that reads from a replica."""
+    rng = random.Random(seed)
+    held: list[Any] = [None, 0]
+    rows = [op("put", 0, 0.5, 0)]
+    for t in range(1, 100):
+        if rng.random() < 0.3:
+            held.append(t)
+            rows.append(op("put", t, t + 0.5, t))
+        else:
+            rows.append(op("get", t, t + 0.5, replica(held, rng)))
+    return history(*rows)
+
+
+@pytest.mark.parametrize(
+    ("replica", "is_linearizable", "is_as_acknowledged"),
+    [
+        (sound_replica, True, True),
+        (stale_replica, False, True),
+        (forgetful_replica, False, False),
+        (inventive_replica, False, False),
+    ],
+)
+def test_faulty_stores_are_found_out(
+    replica: Callable[[list[Any], random.Random], Any], is_linearizable: bool, is_as_acknowledged: bool
+) -> None:
+    for seed in range(5):
+        told = told_by(replica, seed)
+        assert {r.verdict for r in check(told).results} == {"ok" if is_linearizable else "violation"}
+        assert (check(told, "acknowledged").verdict == "ok") is is_as_acknowledged

@@ -1,0 +1,304 @@
+"""The ring protocol on real nodes in memory: what the papers leave out, and where the original goes wrong."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from chord import testing
+from chord.config import RingConstants
+from chord.errors import DuplicateId, OtherRing
+from chord.ids import Circle, Point
+from chord.testing.rings import MemoryRing
+from chord.wire.messages import Contact, Ping, Pong
+from tests.support.rings import get, in_order, only, put, virtual
+
+WORKED_EXAMPLE = (10, 42, 80, 120, 160, 200, 230)
+
+
+def successors(ring: MemoryRing) -> dict[int, list[int]]:
+    return {int(p): [int(c.id) for c in v.ring.successors] for p, v in ring.vnodes().items()}
+
+
+@virtual
+async def test_the_worked_example() -> None:
+    """m = 8: node 80's fingers are 120 six times, 160, 230, and lookup(190) from 80 goes 80, 160, 200."""
+    async with testing.ring(7, bits=8, ids=WORKED_EXAMPLE, seed=1) as ring:
+        await trio.sleep(10)
+        node = next(n for n in ring.nodes if only(n).id == 80)
+        entries = [only(node).fingers.entry(i) for i in range(8)]
+        assert [int(e.id) for e in entries if e] == [120] * 6 + [160, 230]
+        trace = await node.lookups.find(Point(190), only(node).me)
+        assert [int(h.contact.id) for h in trace.hops] == [80, 160]
+        assert int(trace.owner.id) == 200
+        assert trace.path_length == 1
+        assert [h.via.kind for h in trace.hops] == ["start", "finger"]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6])
+def test_small_rings_become_ideal_and_answer(n: int) -> None:
+    """Rings of one, two, r and r + 1 (r = 4): each list holds everybody else and nobody twice."""
+
+    async def main() -> None:
+        async with testing.ring(n, seed=n) as ring:
+            for vnode in ring.vnodes().values():
+                assert len(vnode.ring.successors) == max(1, min(4, n - 1))
+            for number, node in enumerate(ring.nodes):
+                await put(node, b"key-%d" % number, b"x")
+            for number in range(n):
+                assert await get(ring[0], b"key-%d" % number) == (b"x",)
+            assert await get(ring[0], b"absent") == ()
+
+    testing.run(main, seed=n)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [40, pytest.param(120, marks=pytest.mark.thorough)])
+def test_many_nodes_starting_at_once(n: int) -> None:
+    async def main() -> None:
+        async with testing.ring(n, seed=3, is_converged=False) as ring:
+            assert len(ring) == n
+            await ring.converged(within_s=30)
+            assert not ring.violations()
+
+    testing.run(main, seed=n)
+
+
+@virtual
+async def test_a_killed_node_is_forgotten_and_its_arc_taken_over() -> None:
+    async with testing.ring(16, seed=4) as ring:
+        await ring.kill(ring[5])
+        took = await ring.converged()
+        assert took < 1.5 + 10 * 0.25, "10 rounds after the suspicion time"
+        assert ring.counts["HeadForgotten"]
+
+
+@virtual
+async def test_several_consecutive_nodes_die_at_once() -> None:
+    """r - 1 consecutive successors: the list's last entry saves the ring."""
+    async with testing.ring(16, seed=5) as ring:
+        for node in in_order(ring)[4:7]:
+            await ring.kill(node)
+        await ring.converged()
+        assert not ring.violations()
+
+
+@virtual
+async def test_a_silent_machine_is_suspected_then_dead() -> None:
+    async with testing.ring(8, seed=6) as ring:
+        await ring.kill(ring[3], is_silent=True)
+        await ring.converged()
+        assert ring.counts["PeerChanged"]
+
+
+@virtual
+async def test_the_last_one_standing_denies_nothing() -> None:
+    """Every neighbour silent: isolated, not alone. It serves what it has; what it cannot know, it does not deny."""
+    async with testing.ring(2, seed=7) as ring:
+        survivor, other = ring[0], ring[1]
+        await put(survivor, b"a", b"1")
+        await ring.kill(other)
+        await ring.converged()
+        assert only(survivor).ring.is_isolated
+        newcomer = await ring.start(join=[survivor])
+        await newcomer.ready()
+        await ring.converged()
+        assert not only(survivor).ring.is_isolated
+
+
+@virtual
+async def test_the_last_one_after_all_others_left_is_simply_alone() -> None:
+    async with testing.ring(3, seed=8) as ring:
+        await put(ring[0], b"a", b"1")
+        for node in ring.nodes[1:]:
+            await node.leave()
+        await ring.converged()
+        assert not only(ring[0]).ring.is_isolated
+        assert await get(ring[0], b"a") == (b"1",)
+        assert await get(ring[0], b"absent") == ()
+
+
+@virtual
+async def test_a_node_restarted_before_anyone_noticed() -> None:
+    async with testing.ring(8, seed=9) as ring:
+        before = successors(ring)
+        again = await ring.restart(ring[4])
+        await again.ready()
+        await ring.converged()
+        assert successors(ring) == before
+
+
+@virtual
+async def test_a_node_restarted_after_it_was_forgotten() -> None:
+    async with testing.ring(8, seed=10) as ring:
+        old = ring[4]
+        await ring.kill(old)
+        await ring.converged()
+        again = await ring.start(join=(), name=old.config.name)
+        await again.ready()
+        await ring.converged()
+        assert len(ring) == 8
+
+
+@virtual
+async def test_all_nodes_restarted_at_once() -> None:
+    async with testing.ring(8, seed=11) as ring:
+        before = successors(ring)
+        nodes = list(ring.nodes)
+        for node in nodes:
+            await ring.kill(node)
+        for node in nodes:
+            await ring.start(join=(), name=node.config.name)
+        for node in ring.nodes:
+            await node.ready()
+        assert await ring.converged() < 5
+        assert successors(ring) == before
+        assert len({node.ring_id for node in ring.nodes}) == 1
+
+
+@virtual
+async def test_a_lone_restarted_node_never_starts_a_new_ring() -> None:
+    async with testing.ring(3, seed=12) as ring:
+        nodes = list(ring.nodes)
+        ring_id = nodes[0].ring_id
+        for node in nodes:
+            await ring.kill(node)
+        again = await ring.start(join=(), name=nodes[1].config.name)
+        await again.ready()
+        assert again.ring_id == ring_id
+        assert only(again).ring.is_isolated
+        for node in (nodes[0], nodes[2]):
+            await (await ring.start(join=(), name=node.config.name)).ready()
+        await ring.converged()
+        assert len(ring) == 3
+
+
+@pytest.mark.slow
+@virtual
+async def test_two_halves_of_one_ring_heal_by_self_lookup() -> None:
+    """Partitioned until both halves are Ideal rings of their own: stabilization alone would keep them apart."""
+    async with testing.ring(10, seed=13) as ring:
+        half = [f"n{i}" for i in range(5)]
+        ring.network.partition(half, is_cut=True)
+        await trio.sleep(20)
+        assert ring.counts["HeadForgotten"]
+        ring.network.heal()
+        await ring.converged(within_s=120)
+        assert ring.counts["SplitFound"]
+
+
+@virtual
+async def test_a_loopy_ring_is_untangled_by_self_lookup() -> None:
+    """Every second vnode is its predecessor's successor's successor: stable under plain stabilization, and wrong."""
+    async with testing.ring(9, seed=14) as ring:
+        nodes = in_order(ring)
+        for index, node in enumerate(nodes):  # once round twice: step 2 on an odd number of vnodes
+            vnode = only(node)
+            entries = [only(nodes[(index + 2 * k) % 9]).me for k in range(1, 5)]
+            vnode.ring.successors = vnode.ring._copied(tuple(entries))
+            vnode.ring.predecessor = only(nodes[(index - 2) % 9]).me
+        assert any(v.invariant == "OrderedRing" for v in ring.violations())
+        took = await ring.converged(within_s=60)
+        assert took < 60
+
+
+@pytest.mark.slow
+@virtual
+async def test_vnodes_of_a_few_nodes_make_one_ring() -> None:
+    async with testing.ring(5, seed=15, vnodes=4) as ring:
+        assert len(ring.vnodes()) == 20
+        for number in range(50):
+            await put(ring[number % 5], b"key-%d" % number, b"v")
+        await ring[2].leave()
+        await ring.converged()
+        assert len(ring.vnodes()) == 16
+        for number in range(50):
+            assert await get(ring[0], b"key-%d" % number) == (b"v",)
+
+
+@virtual
+async def test_two_nodes_with_one_id() -> None:
+    async with testing.ring(3, bits=8, ids=(10, 80, 160), seed=16) as ring:
+        twin = await ring.start(id=80)
+        with pytest.raises(DuplicateId):
+            await twin.ready()
+        assert not ring.violations()
+
+
+@pytest.mark.parametrize(
+    "constants",
+    [RingConstants(successors=5), RingConstants(bits=64, successors=4), RingConstants(successors=4, cluster="other")],
+    ids=["r", "bits", "cluster"],
+)
+def test_a_node_of_another_kind_of_ring_is_refused(constants: RingConstants) -> None:
+    async def main() -> None:
+        async with testing.ring(3, seed=17) as ring:
+            stranger = await ring.start(ring=constants)
+            with pytest.raises(OtherRing):
+                await stranger.ready()
+            await ring.converged()
+
+    testing.run(main)
+
+
+@virtual
+async def test_peers_of_another_ring_never_merge() -> None:
+    """The ring id is minted at creation: a stranger's ring on a known address does no harm."""
+    async with testing.ring(3, seed=18) as ring:
+        await (await ring.start(join=(), name="founder")).ready()
+        founder = ring[3]
+        assert founder.ring_id != ring[0].ring_id
+        with pytest.raises(OtherRing):
+            await ring[0].host.peers.call(only(founder).me, Ping(), Pong)
+
+
+@virtual
+async def test_two_nodes_stabilizing_against_each_other() -> None:
+    """Equal latency, equal periods: abort-if-observed must not livelock."""
+    network = testing.MemoryNetwork(19, delay=lambda rng, a, b: 0.01)
+    async with testing.ring(2, seed=19, network=network) as ring:
+        await trio.sleep(30)
+        rounds = [v.rounds for v in ring.vnodes().values()]
+        assert min(rounds) > 30 / 0.25 / 3
+
+
+@pytest.mark.slow
+@virtual
+async def test_a_ring_heals_under_a_load_of_lookups() -> None:
+    """Lookup answers carry hints that nobody adopts unqueried, so they do not count as observed."""
+    async with testing.ring(12, seed=20) as ring:
+        stop = trio.Event()
+
+        async def ask(number: int) -> None:
+            while not stop.is_set():
+                node = ring.nodes[number % len(ring.nodes)]
+                with trio.move_on_after(2):
+                    await node.lookups.find(Circle(160).hash(b"%d" % number), only(node).me)
+                await trio.sleep(0.01)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(25):
+                nursery.start_soon(ask, number)
+            await trio.sleep(1)
+            await ring.kill(ring[4])
+            took = await ring.converged()
+            stop.set()
+        assert took < 1.5 + 10 * 0.25
+
+
+def test_ids_keep_their_leading_zeros() -> None:
+    circle = Circle(160)
+    assert circle.hex(5) == "0" * 39 + "5"
+    assert Contact(Point(5), "x:1").id == 5
+
+
+@pytest.mark.slow
+@virtual
+async def test_isolated_for_too_long_is_alone() -> None:
+    async with testing.ring(2, seed=21) as ring:
+        await ring.kill(ring[1])
+        await ring.converged()
+        assert only(ring[0]).ring.is_isolated
+        await trio.sleep(ring[0].config.timing.down_out_s + 5)
+        assert not only(ring[0]).ring.is_isolated
+        assert await get(ring[0], b"absent") == ()
