@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from chord.cli.failures import CHECK_FAILED, OK, USAGE, orderly_end
+from chord.cli.failures import USAGE
 from chord.cli.inputs import lines_limited
 from chord.cli.output import Failure, Out, byte_size
-from chord.cli.reports import LINES_EVERY_S, cannot_write, print_report, report_json, require_folder
+from chord.cli.reports import run_experiments
 from chord.wire.messages import KEY_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -200,32 +200,14 @@ def _require_libraries() -> None:
 def _run(
     experiments: list[AnyExperiment], seed: int, scale: Any, out_dir: Path, jobs: int | None, as_json: bool
 ) -> int:
-    from chord.lab.harness.report import run_all
     from chord.lab.report import PAGE, write_page
-    from chord.sim.pool import processes
 
-    command = click.get_current_context().info_name
+    command, said = click.get_current_context().info_name, shlex.join(sys.argv[1:])
     name = PAGE if command == "all" else f"report-{command}.md"  # one command does not overwrite the page of all
-    out = Out(as_json)
-    require_folder(out_dir)  # fail now, not in five minutes
-    cells = sum(len(experiment.plan(scale, seed)) for experiment in experiments)
-    try:
-        with (
-            orderly_end(),
-            out.progress("measured", cells, lines_every_s=LINES_EVERY_S) as show,
-            processes(jobs) as pool,
-        ):
-            reports = run_all(experiments, scale, seed, out_dir, pool, lambda label, done, of: show(done, label))
-        page = write_page(reports, seed, shlex.join(sys.argv[1:]), out_dir, name)
-    except (IsADirectoryError, PermissionError) as error:  # a file in the folder is not writable
-        raise cannot_write(Path(str(error.filename)), error) from None
-    if as_json:
-        out.json({"scale": scale, "seed": seed, "experiments": [report_json(report) for report in reports]})
-    else:
-        for report in reports:
-            print_report(out, report)
-        out.note(f"page: {page}")
-    return CHECK_FAILED if any(report.passed is False for report in reports) else OK
+    return run_experiments(
+        Out(as_json), experiments, scale, seed, out_dir, jobs,
+        write_page=lambda reports: write_page(reports, seed, said, out_dir, name),
+    )  # fmt: skip
 
 
 # -- arguments ------------------------------------------------------------------------------------

@@ -5,14 +5,16 @@ from __future__ import annotations
 import errno
 import os
 import textwrap
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from chord.cli.failures import USAGE
+from chord.cli.failures import CHECK_FAILED, OK, USAGE, orderly_end
 from chord.cli.output import Column, Failure, Out
 from chord.cli.shapes import Json
 
 if TYPE_CHECKING:
+    from chord.lab.harness.experiment import Experiment, Scale
     from chord.lab.harness.report import Report
 
 LINES_EVERY_S = 30.0
@@ -39,6 +41,47 @@ def cannot_write(path: Path, error: OSError) -> Failure:
     """Return the failure for a file or a folder that cannot be written."""
     why = str(error.strerror).lower()
     return Failure(f"cannot write {path} ({why})", "Name a place that can be written", USAGE, "file")
+
+
+def run_experiments(
+    out: Out,
+    experiments: Sequence[Experiment[Any, Any]],
+    scale: Scale,
+    seed: int,
+    out_dir: Path,
+    jobs: int | None,
+    write_page: Callable[[Sequence[Report]], Path] | None = None,
+) -> int:
+    """Run experiments, write their files, print their tables, and return the exit code.
+
+    `write_page` writes one page on all reports, and returns its path.
+
+    Raises:
+        Failure: exit 2: the folder or a file in it cannot be written.
+    """
+    from chord.lab.harness.report import run_all
+    from chord.sim.pool import processes
+
+    require_folder(out_dir)  # fail now, not in ten minutes
+    cells = sum(len(experiment.plan(scale, seed)) for experiment in experiments)
+    try:
+        with (
+            orderly_end(),
+            out.progress("measured", cells, lines_every_s=LINES_EVERY_S) as show,
+            processes(jobs) as pool,
+        ):
+            reports = run_all(experiments, scale, seed, out_dir, pool, lambda label, done, of: show(done, label))
+        page = write_page(reports) if write_page else None
+    except (IsADirectoryError, PermissionError) as error:  # a file in the folder is not writable
+        raise cannot_write(Path(str(error.filename)), error) from None
+    if out.as_json:
+        out.json({"scale": scale, "seed": seed, "experiments": [report_json(report) for report in reports]})
+    else:
+        for report in reports:
+            print_report(out, report)
+        if page:
+            out.note(f"page: {page}")
+    return CHECK_FAILED if any(report.passed is False for report in reports) else OK
 
 
 def print_report(out: Out, report: Report) -> None:

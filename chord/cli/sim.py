@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from chord.cli.failures import CHECK_FAILED, INTERNAL, OK, TIMEOUT, USAGE, orderly_end
+from chord.cli.failures import CHECK_FAILED, INTERNAL, OK, TIMEOUT, USAGE
 from chord.cli.numbers import FiniteRange, Seconds
 from chord.cli.output import Failure, Out
-from chord.cli.reports import LINES_EVERY_S, print_report, report_json, require_folder
+from chord.cli.reports import LINES_EVERY_S, run_experiments
 from chord.cli.sim_output import Late, drawn, outcome_json, print_outcome, summary_of_one, writing
 from chord.errors import ConfigError
 
@@ -201,28 +201,14 @@ def paper_command(
     measured beside published figures, and writes CSV, plots and a Markdown report. Exit code 8 if a result misses its
     bar.
     """
-    from chord.lab import papers
+    from chord.lab.papers import EXPERIMENTS
 
-    out = Out(as_json)
-    names = list(dict.fromkeys(experiments or papers.EXPERIMENTS))
-    for name in names:
-        if name not in papers.EXPERIMENTS:
-            hint = f"There are: {', '.join(papers.EXPERIMENTS)}"
+    for name in experiments:
+        if name not in EXPERIMENTS:
+            hint = f"There are: {', '.join(EXPERIMENTS)}"
             raise Failure(f"there is no experiment {name!r}", hint, USAGE, "usage")
-    require_folder(out_dir)  # fail now, not in ten minutes
-    cells = sum(len(papers.EXPERIMENTS[name].plan(scale, seed)) for name in names)
-    with (
-        orderly_end(),
-        out.progress("measured", cells, lines_every_s=LINES_EVERY_S) as show,
-        papers.processes(jobs) as pool,
-    ):
-        reports = papers.run_all(names, scale, seed, out_dir, pool, lambda label, done, of: show(done, label))
-    if as_json:
-        out.json({"scale": scale, "seed": seed, "experiments": [report_json(report) for report in reports]})
-    else:
-        for report in reports:
-            print_report(out, report)
-    return CHECK_FAILED if any(report.passed is False for report in reports) else OK
+    chosen = [EXPERIMENTS[name] for name in dict.fromkeys(experiments or EXPERIMENTS)]
+    return run_experiments(Out(as_json), chosen, scale, seed, out_dir, jobs)
 
 
 # -- plans ----------------------------------------------------------------------------------------

@@ -3,16 +3,13 @@
 - `placement`: the interface of all schemes.
 - `hashing`: hashes of keys, independent hashes of one hash, generators of keys.
 - `schemes/`: one scheme per file; `SCHEMES` lists them by name.
-- `bigring`: rings of a million nodes, all look-ups at once.
-- `failing`: the same with dead nodes.
-- `partitions`: Dynamo's three partition strategies.
+- `bigring`: rings of a million nodes, all look-ups at once, also among dead nodes.
 - `theory`: formulas that measurements are compared with.
 - `numbers`: the statistics for these comparisons.
 - `experiments/`: one experiment per file, grouped by command.
-- `papers/`: the published experiments, run with the real node on virtual time.
+- `papers/`: the figures of the papers, by the real node on virtual time and by a model.
 - `harness/`: experiments in general: cells, tables, plots, reports.
 - `report`: one page on all results.
-- `clock`: measures how long something takes.
 
 The schemes and the large rings need NumPy and xxhash. In a checkout, `pip install '.[lab]'` installs both.
 Only the lab imports them.

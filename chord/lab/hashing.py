@@ -71,16 +71,6 @@ It is not a hash: it keeps the order of keys, and with it their skew.
 """
 
 
-def hash_key(key: bytes) -> int:
-    """Return a key's 64-bit hash, 0 <= hash < 2**64."""
-    return XXH3.one(key)
-
-
-def hash_keys(keys: Iterable[bytes]) -> Hashes:
-    """Return the 64-bit hashes of keys, in their order; shape (number of keys,)."""
-    return XXH3.many(keys)
-
-
 # -- many hashes out of one ---------------------------------------------------------------------------
 
 

@@ -9,28 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-
-class Spread(NamedTuple):
-    """How loads differ between nodes. All fields but the first two are over the mean.
-
-    Attributes:
-        mean: mean load of a node, in keys or as a share.
-        std: standard deviation, in the unit of `mean`, over the whole population of nodes (not a sample).
-        most: the largest load.
-        low: 1st percentile.
-        high: 99th percentile.
-    """
-
-    mean: float
-    std: float
-    most: float
-    low: float
-    high: float
-
-    @property
-    def deviation(self) -> float:
-        """The standard deviation over the mean."""
-        return self.std / self.mean
+from chord.lab.harness.statistics import Spread
 
 
 def spread(loads: NDArray[Any], weights: NDArray[np.float64] | None = None) -> Spread:
@@ -129,26 +108,3 @@ def mean_error(values: Sequence[float] | NDArray[Any]) -> tuple[float, float]:
     """Return the mean of two values or more, and its standard error."""
     array = np.asarray(values, np.float64)
     return float(array.mean()), float(array.std(ddof=1)) / math.sqrt(len(array))
-
-
-def errors_allowed(groups: int, sigmas: float) -> float:
-    """Return how many standard errors are as unlikely as `sigmas` of a normal law.
-
-    A standard error that is estimated from few groups is itself uncertain, so Student's law with groups - 1 degrees of
-    freedom applies. Four sigmas become 4.5 standard errors for 40 groups, and 5.5 for 16. For the sigmas used here, and
-    from 8 groups on, the result is accurate to 2 %.
-
-    Args:
-        groups: number of groups from which the standard error was estimated, at least 2.
-        sigmas: allowed deviation under a normal law.
-    Source: the Cornish-Fisher expansion; Abramowitz and Stegun 1964, 26.7.5.
-    """
-    z, freedom = sigmas, groups - 1
-    terms = (
-        z,
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
-    )
-    return math.fsum(term / math.pow(freedom, power) for power, term in enumerate(terms))

@@ -13,7 +13,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any, ClassVar, Literal
+from functools import wraps
+from typing import Any, ClassVar, Literal, TypedDict, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +62,29 @@ def require_ratio(weights: Iterable[float]) -> None:
         raise ValueError(
             f"weights from {low:g} to {high:g}: the largest may be {WEIGHTS_RATIO_MAX:,.0f} times the least"
         )
+
+
+P = TypeVar("P")
+
+
+def in_chunks(place: Callable[[P, Hashes], Numbers]) -> Callable[[P, Hashes], Numbers]:
+    """Let a `place_many` work on `CHUNK` hashes at a time."""
+
+    @wraps(place)
+    def place_many(self: P, hashes: Hashes) -> Numbers:
+        found = np.empty(len(hashes), dtype=np.intp)
+        for start in range(0, len(hashes), CHUNK):
+            found[start : start + CHUNK] = place(self, hashes[start : start + CHUNK])
+        return found
+
+    return place_many
+
+
+class Common(TypedDict, total=False):
+    """The options that all schemes have; see `Placement`."""
+
+    weights: Mapping[str, float] | None
+    hasher: Hasher
 
 
 class Placement(ABC):

@@ -16,7 +16,7 @@ from chord.lab.harness.files import write_whole
 from chord.lab.harness.report import Report, markdown
 
 PAGE = "report.md"
-SHOWN = ("fourth_text", "draws")
+SHOWN = ("golubtsov", "draws")
 """Tables printed in full, because a source text prints them."""
 
 TEXTS = (

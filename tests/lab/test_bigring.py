@@ -15,8 +15,7 @@ from chord import testing
 from chord.config import RingConstants
 from chord.ids import Point
 from chord.lab import bigring
-from chord.lab.bigring import BigRing, Points, Ranks, highest_bit
-from chord.lab.failing import NOBODY, look_up_past_the_dead
+from chord.lab.bigring import NOBODY, BigRing, Points, Ranks, highest_bit, look_up_past_the_dead
 from chord.lab.papers.world import STILL
 from chord.lab.theory import finger_use, mean_path, path_constant
 from chord.sim.cluster import Cluster, cluster

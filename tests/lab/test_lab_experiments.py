@@ -13,20 +13,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from chord.lab import failing, partitions
+from chord.lab import bigring
 from chord.lab.bigring import BigRing
 from chord.lab.experiments import (
     bounds,
     compare,
-    draws,
-    fourth_text,
+    golubtsov,
     hot_sections,
     jump,
     movement,
     of_all,
-    paths,
-    ring_failures,
-    ring_loads,
     routes,
     speed,
     strategies,
@@ -36,6 +32,7 @@ from chord.lab.experiments.common import Keys, fitting, given_keys, grow, made_k
 from chord.lab.harness.experiment import Experiment, Result, Table
 from chord.lab.harness.report import run_all
 from chord.lab.hashing import PREFIX, XXH3, Hashes
+from chord.lab.papers import failures, load_balance, path_length
 from chord.lab.placement import Numbers
 from chord.lab.report import write_page
 from chord.lab.schemes import SCHEMES
@@ -69,9 +66,9 @@ def values(table: Table, heading: str) -> dict[Any, Any]:
 
 @pytest.mark.parametrize(
     "experiment",
-    [compare.experiment(schemes=FEW), movement.experiment(), hot_sections.experiment(), vnodes.experiment(),
-     jump.experiment(), strategies.experiment(), bounds.experiment(), draws.experiment(), paths.experiment(4096),
-     routes.experiment(4096), ring_failures.experiment(4096), ring_loads.experiment(4096)],
+    [compare.experiment(schemes=FEW), movement.EXPERIMENT, hot_sections.EXPERIMENT, vnodes.experiment(),
+     jump.EXPERIMENT, strategies.EXPERIMENT, bounds.EXPERIMENT, golubtsov.EXPERIMENT,
+     path_length.experiment(4096), routes.experiment(4096), failures.experiment(4096), load_balance.experiment(4096)],
     ids=lambda experiment: experiment.name,
 )  # fmt: skip
 def test_small_experiments_meet_their_bars(experiment: Experiment[Any, Any]) -> None:
@@ -143,14 +140,14 @@ class Boundless(BoundedRing):
     [
         (compare.experiment(schemes=("mod",)), "mod", HonestMod, "stability"),
         (compare.experiment(schemes=("jump",)), "jump", LeakyJump, "stability"),
-        (movement.experiment(), "mod", HonestMod, "movement"),
-        (jump.experiment(), "jump", LeakyJump, "jump_same"),
-        (jump.experiment(), "jump", LeakyJump, "jump_visits"),
-        (jump.experiment(), "jump", LopsidedJump, "jump_buckets"),
-        (bounds.experiment(), "multi-probe", TwoProbes, "multi_probe"),
-        (bounds.experiment(), "ring-bounded", Boundless, "bounded_loads"),
-        (hot_sections.experiment(), "sections", Idle, "hot_sections"),
-        (hot_sections.experiment(), "sections", Backwards, "hot_sections"),
+        (movement.EXPERIMENT, "mod", HonestMod, "movement"),
+        (jump.EXPERIMENT, "jump", LeakyJump, "jump_same"),
+        (jump.EXPERIMENT, "jump", LeakyJump, "jump_visits"),
+        (jump.EXPERIMENT, "jump", LopsidedJump, "jump_buckets"),
+        (bounds.EXPERIMENT, "multi-probe", TwoProbes, "multi_probe"),
+        (bounds.EXPERIMENT, "ring-bounded", Boundless, "bounded_loads"),
+        (hot_sections.EXPERIMENT, "sections", Idle, "hot_sections"),
+        (hot_sections.EXPERIMENT, "sections", Backwards, "hot_sections"),
     ],
 )
 def test_a_broken_scheme_misses_the_bar(
@@ -168,11 +165,11 @@ def test_vnodes_without_effect_miss_the_bars(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_tokens_that_are_placed_evenly_would_not_be_dynamos_strategy_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def even(nodes: int, tokens: int, rng: np.random.Generator) -> partitions.Partitions:
-        return partitions.by_shared_parts(nodes, nodes * tokens * 10, rng)
+    def even(nodes: int, tokens: int, rng: np.random.Generator) -> strategies.Partitions:
+        return strategies.by_shared_parts(nodes, nodes * tokens * 10, rng)
 
     monkeypatch.setattr(strategies, "by_token", even)
-    assert tables(strategies.experiment())["strategies"].passed is False
+    assert tables(strategies.EXPERIMENT)["strategies"].passed is False
 
 
 def test_a_ring_without_its_long_fingers_misses_the_bars(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,47 +181,47 @@ def test_a_ring_without_its_long_fingers_misses_the_bars(monkeypatch: pytest.Mon
         return np.where(level > 60, nearer, there), level
 
     monkeypatch.setattr(BigRing, "closest_finger", short)
-    assert tables(paths.experiment(4096))["ring"].passed is False
+    assert tables(path_length.experiment(4096))["path_length"].passed is False
     assert tables(routes.experiment(4096))["routes"].passed is False
-    assert tables(ring_failures.experiment(4096))["ring_failures"].passed is False
+    assert tables(failures.experiment(4096))["failures"].passed is False
 
 
 def test_dead_owners_are_told_from_living_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = failing.look_up_past_the_dead
+    right = bigring.look_up_past_the_dead
 
-    def hasty(ring: BigRing, is_dead: Any, starts: Any, keys: Any, *, successors: int) -> failing.Detours:
+    def hasty(ring: BigRing, is_dead: Any, starts: Any, keys: Any, *, successors: int) -> bigring.Detours:
         found = right(ring, is_dead, starts, keys, successors=successors)
-        return failing.Detours(found.hops, found.timeouts, found.last_timeouts, ring.successor(keys))
+        return bigring.Detours(found.hops, found.timeouts, found.last_timeouts, ring.successor(keys))
 
-    monkeypatch.setattr(ring_failures, "look_up_past_the_dead", hasty)
-    assert tables(ring_failures.experiment(4096))["ring_failures"].passed is False
+    monkeypatch.setattr(bigring, "look_up_past_the_dead", hasty)
+    assert tables(failures.experiment(4096))["failures"].passed is False
 
 
 # -- figures of the texts -----------------------------------------------------------------------------
 
 
-def test_the_fourth_texts_table_is_reproduced() -> None:
-    experiment = compare.experiment(schemes=tuple(name for name, said in fourth_text.SAID.items() if said.is_binomial))
-    found = {table.name: table for table in experiment.tables(experiment.run("standard", 1))}["fourth_text"]
+def test_golubtsovs_table_is_reproduced() -> None:
+    experiment = compare.experiment(schemes=tuple(name for name, said in golubtsov.SAID.items() if said.is_binomial))
+    found = {table.name: table for table in experiment.tables(experiment.run("standard", 1))}["golubtsov"]
     assert found.passed is True
     assert [row.values[0] for row in found.rows] == ["mod", "jump", "fibonacci", "rendezvous"]
     said = {"mod": 0.0477, "jump": 0.9524, "fibonacci": 0.0480, "rendezvous": 0.9528}
     assert values(found, "kept") == pytest.approx(said, abs=0.003)
 
 
-def test_a_scheme_that_keeps_a_little_less_misses_the_fourth_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scheme_that_keeps_a_little_less_misses_golubtsovs_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SCHEMES, "jump", LeakyJump)
     experiment = compare.experiment(schemes=("jump",))
-    found = {table.name: table for table in experiment.tables(experiment.run("standard", 1))}["fourth_text"]
+    found = {table.name: table for table in experiment.tables(experiment.run("standard", 1))}["golubtsov"]
     assert found.passed is False
 
 
-def cell(ring: str, kept: list[float], stds: list[float]) -> draws.Cell:
-    return draws.Cell(draws.Setting(ring, 0, len(kept), draws.KEYS, 1), tuple(kept), tuple(stds))
+def cell(ring: str, kept: list[float], stds: list[float]) -> golubtsov.Cell:
+    return golubtsov.Cell(golubtsov.Setting(ring, 0, len(kept), golubtsov.KEYS, 1), tuple(kept), tuple(stds))
 
 
 def test_a_printed_figure_outside_of_the_draws_is_seen() -> None:
-    said = fourth_text.SAID["ring-100"]
+    said = golubtsov.SAID["ring-100"]
     around = [said.kept + 0.001 * step for step in range(-5, 6)]
     spread = [said.std + 100 * step for step in range(-5, 6)]
     for kept, stds, verdicts in (
@@ -232,13 +229,13 @@ def test_a_printed_figure_outside_of_the_draws_is_seen() -> None:
         ([share + 0.02 for share in around], spread, [False, True]),
         (around, [std / 2 for std in spread], [True, False]),
     ):
-        (table,) = draws.tables(Result("standard", 1, (cell("ring-100", kept, stds),)))
+        (table,) = golubtsov.tables(Result("standard", 1, (cell("ring-100", kept, stds),)))
         assert [row.passed for row in table.rows] == verdicts
 
 
 def test_moving_hot_sections_helps_until_one_key_is_hotter_than_a_node() -> None:
     found = {row.values[:2]: dict(zip(table.headings, row.values, strict=True)) for table in
-             tables(hot_sections.experiment()).values() for row in table.rows}  # fmt: skip
+             tables(hot_sections.EXPERIMENT).values() for row in table.rows}  # fmt: skip
     mild, wild = found[0.8, 4096], found[1.2, 4096]
     assert mild["before"] > 1.5
     assert mild["after"] <= 1.055
@@ -261,7 +258,7 @@ def test_keys_that_stand_twice_count_twice() -> None:
     found = tables(compare.experiment(keys, ("rendezvous", "ring-bounded"), 4, 5))
     assert values(found["evenness"], "most / mean")["rendezvous"] > 2.4, "600 of 1000 on one node of 4"
     assert values(found["evenness"], "most / mean")["ring-bounded"] == pytest.approx(1.25, abs=0.01)
-    assert "fourth_text" not in found
+    assert "golubtsov" not in found
 
 
 def test_many_nodes_may_come_at_once() -> None:
@@ -313,7 +310,7 @@ def test_every_scheme_is_measured_on_the_fewest_nodes(nodes: int, tmp_path: Path
 
 
 def small() -> list[Experiment[Any, Any]]:
-    return [compare.experiment(made_keys(50_000, 1), ("mod", "ring-100"), 4, 5), paths.experiment(16)]
+    return [compare.experiment(made_keys(50_000, 1), ("mod", "ring-100"), 4, 5), path_length.experiment(16)]
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -327,12 +324,12 @@ def test_the_same_seed_gives_the_same_files_in_any_executor(tmp_path: Path) -> N
     with processes(2) as pool:
         run_all(small(), "quick", 1, tmp_path / "processes", pool)
     here = files(tmp_path / "here")
-    assert {"evenness.csv", "compare.json", "compare.md", "finger_use.svg", "ring.png"} <= set(here)
-    assert "fourth_text.csv" not in here, "Golubtsov's table needs its keys and nodes"
+    assert {"evenness.csv", "compare.json", "compare.md", "finger_use.svg", "path_length.png"} <= set(here)
+    assert "golubtsov.csv" not in here, "Golubtsov's table needs its keys and nodes"
     assert files(tmp_path / "threads") == here
     assert files(tmp_path / "processes") == here
     run_all(small(), "quick", 2, tmp_path / "other")
-    assert files(tmp_path / "other")["ring.csv"] != here["ring.csv"]
+    assert files(tmp_path / "other")["path_length.csv"] != here["path_length.csv"]
 
 
 class Remembering(ThreadPoolExecutor):
@@ -350,7 +347,7 @@ class Remembering(ThreadPoolExecutor):
 def test_what_takes_times_runs_alone_and_last(tmp_path: Path) -> None:
     seen: list[str] = []
     with Remembering() as pool:
-        experiments = [speed.experiment(("mod", "ring")), movement.experiment()]
+        experiments = [speed.experiment(("mod", "ring")), movement.EXPERIMENT]
         reports = run_all(experiments, "quick", 1, tmp_path, pool, lambda label, done, of: seen.append(label))
     assert set(pool.names) == {"chord.lab.experiments.movement"}
     assert list(dict.fromkeys(label.partition(":")[0] for label in seen)) == ["movement", "speed"]
@@ -364,21 +361,21 @@ def test_the_page_says_what_was_found_and_how(tmp_path: Path) -> None:
     page = write_page(reports, 5, "lab all --seed 5", tmp_path).read_text()
     assert page.startswith("# Sharding schemes side by side\n\n`chord lab all --seed 5`, seed 5. ")
     for word in ("numpy 2", "Python 3.", "chord 0.", "b = 1", "0.5 %", "*Course notes*", "0.0000001 %",
-                 "[ring.md](ring.md)"):  # fmt: skip
+                 "[path_length.md](path_length.md)"):  # fmt: skip
         assert word in page
     for report in reports:
         for picture in report.pictures:
             assert f"![{picture.finding}]({picture.svg.name})" in page
-    measured = json.loads((tmp_path / "ring.json").read_text())
-    with (tmp_path / "ring.csv").open() as file:
+    measured = json.loads((tmp_path / "path_length.json").read_text())
+    with (tmp_path / "path_length.csv").open() as file:
         rows = list(csv.reader(file))
-    assert rows[0][:2] == ["nodes", "mean path"]
-    assert [float(row[1]) for row in rows[1:]] == [row["values"][1] for row in measured["tables"][0]["rows"]]
+    assert rows[0][:3] == ["nodes", "list r", "model: mean"], "these rings are too small for the formula"
+    assert [float(row[2]) for row in rows[1:]] == [row["values"][2] for row in measured["tables"][0]["rows"]]
 
 
 def test_a_bar_that_is_missed_is_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SCHEMES, "mod", HonestMod)
-    reports = run_all([movement.experiment()], "quick", 1, tmp_path)
+    reports = run_all([movement.EXPERIMENT], "quick", 1, tmp_path)
     assert "**A bar is missed: What growing costs.**" in write_page(reports, 1, "lab movement", tmp_path).read_text()
 
 

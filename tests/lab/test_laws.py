@@ -12,17 +12,19 @@ from hypothesis import strategies as st
 from chord.lab.bigring import BigRing
 from chord.lab.experiments.common import moved
 from chord.lab.experiments.jump import bucket_shares
-from chord.lab.experiments.strategies import BUDGETS, NODES, laid_out
-from chord.lab.numbers import central, chi_square, fit_power, mean_error, spread
-from chord.lab.partitions import (
+from chord.lab.experiments.strategies import (
+    BUDGETS,
+    NODES,
     Partitions,
     by_equal_parts,
     by_shared_parts,
     by_token,
     efficiency,
+    laid_out,
     metadata_bytes,
     shares,
 )
+from chord.lab.numbers import central, chi_square, fit_power, mean_error, spread
 from chord.lab.theory import expected_heirs, harmonic, key_deviation, probed_peak, share_deviation
 
 

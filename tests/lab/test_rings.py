@@ -30,7 +30,7 @@ def named(count: int) -> list[str]:
     return [f"n{number}" for number in range(count)]
 
 
-# -- the third text's ring of twelve slots --------------------------------------------------------------------
+# -- the anonymous article's ring of twelve slots ---------------------------------------------------------------
 
 
 def slot(number: int) -> int:

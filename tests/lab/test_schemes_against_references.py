@@ -299,7 +299,7 @@ class NumberedRendezvous(Rendezvous):
 class ForgetfulAnchor(AnchorHash):
     """Planted: from a removed bucket it hashes on among those that work now, not among those that stayed then."""
 
-    def _place_chunk(self, hashes: Hashes) -> Numbers:
+    def place_many(self, hashes: Hashes) -> Numbers:
         buckets = (hashes % np.uint64(self.capacity)).astype(np.intp)
         lost = np.flatnonzero(self._left[buckets])
         mixed = mix(hashes[lost], (buckets[lost] + 1).astype(np.uint64))

@@ -11,15 +11,16 @@ from pathlib import Path
 import pytest
 from distributed import Client, LocalCluster
 
-from chord.lab.experiments import of_strategies, paths
+from chord.lab.experiments import of_strategies
 from chord.lab.harness.report import run_all
+from chord.lab.papers import path_length
 
 # Dask's own clean-up leaves sockets and loops to the collector; that is none of this package's business.
 pytestmark = pytest.mark.filterwarnings("default")
 
 
 def test_a_sweep_on_a_cluster_measures_the_same(tmp_path: Path) -> None:
-    experiments = [*of_strategies(), paths.experiment(64)]
+    experiments = [*of_strategies(), path_length.experiment(64)]
     run_all(experiments, "quick", 1, tmp_path / "here")
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,  # type: ignore[no-untyped-call]

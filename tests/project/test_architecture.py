@@ -74,7 +74,7 @@ SEAMS: dict[str, set[str]] = {
     "chord.sim.*": {"random"},
     "chord.lab.papers.*": {"random"},
     "chord.sim.pool": {"threading"},
-    "chord.lab.clock": {"time"},
+    "chord.lab.experiments.speed": {"time"},
     "chord.cli.*": {"time", "random", "socket", "secrets", "threading"},
 }
 """The only modules that import a source of effects; with `.*`, all modules of a package."""

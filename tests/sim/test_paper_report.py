@@ -6,57 +6,74 @@ import csv
 import json
 import math
 import random
+import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeAlias, get_args
 
 import pytest
 
 from chord.lab.harness.experiment import (
     Column,
+    Experiment,
     Result,
     Row,
-    Summary,
+    Scale,
     Table,
-    is_near,
+    run_cells,
+)
+from chord.lab.harness.report import run_all
+from chord.lab.harness.statistics import (
+    counted,
     per_10_000,
     percentile,
     poisson_upper,
-    run_cells,
+    spread_of,
     summarize,
+    summarize_counts,
 )
-from chord.lab.papers import EXPERIMENTS, SCALES, path_length, processes, run_all
+from chord.lab.papers import EXPERIMENTS, failures, load_balance, path_length
+from chord.sim.pool import processes
 from tests.support.real_rings import HANG_S
 
 pytestmark = pytest.mark.slow
 
-TINY = [path_length.Setting(nodes, r, 1, 20, seed=1) for nodes in (8, 16, 32) for r in path_length.LISTS]
+TINY = [
+    path_length.Setting(nodes, r, 1, 20, seed=1, is_model=is_model)
+    for is_model in (True, False)
+    for nodes in (8, 16, 32)
+    for r in path_length.LISTS
+]
+Paths: TypeAlias = Experiment[path_length.Setting, path_length.Cell]
+
+
+PATHS = path_length.experiment()
 
 
 @pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of an experiment that takes a moment."""
-    monkeypatch.setitem(EXPERIMENTS, "path_length", replace(path_length.EXPERIMENT, plan=lambda scale, seed: TINY))
-    return "path_length"
+def tiny() -> Paths:
+    """An experiment that takes a moment."""
+    return replace(PATHS, plan=lambda scale, seed: TINY)
 
 
 # -- cells --------------------------------------------------------------------------------------------
 
 
 def test_cells_are_the_same_wherever_they_are_measured() -> None:
-    jobs = [(path_length.EXPERIMENT, setting) for setting in TINY]
+    jobs = [(PATHS, setting) for setting in TINY]
     seen: list[tuple[int, int]] = []
     here = run_cells(jobs, lambda label, done, of: seen.append((done, of)), None)
     assert [cell.setting for cell in here] == TINY
-    assert seen == [(done, 9) for done in range(10)]
+    assert seen == [(done, 18) for done in range(19)]
     seen.clear()
     with processes(2) as pool:
         there = run_cells(jobs, lambda label, done, of: seen.append((done, of)), pool)
     assert there == here
     assert seen == sorted(seen)
-    assert seen[-1] == (9, 9)
+    assert seen[-1] == (18, 18)
 
 
 def test_progress_is_told_while_nothing_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +90,7 @@ def test_progress_is_told_while_nothing_ends(monkeypatch: pytest.MonkeyPatch) ->
         if heard.count((f"path_length: {TINY[0]}", len(TINY) - 1)) == 2:
             told.set()
 
-    jobs = [(replace(path_length.EXPERIMENT, measure=measure), setting) for setting in TINY]
+    jobs = [(replace(PATHS, measure=measure), setting) for setting in TINY]
     with ThreadPoolExecutor(2) as pool:
         run_cells(jobs, listen, pool)
     assert told.is_set()
@@ -86,7 +103,7 @@ def fail(setting: path_length.Setting) -> path_length.Cell:
 
 
 def test_a_cell_that_fails_ends_the_run() -> None:
-    jobs = [(replace(path_length.EXPERIMENT, measure=fail), setting) for setting in TINY]
+    jobs = [(replace(PATHS, measure=fail), setting) for setting in TINY]
     with pytest.raises(ZeroDivisionError):
         run_cells(jobs, lambda label, done, of: None, None)
     with processes(1) as pool, pytest.raises(ZeroDivisionError):
@@ -95,7 +112,7 @@ def test_a_cell_that_fails_ends_the_run() -> None:
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_has_a_plan_for_every_scale(name: str) -> None:
-    sizes = [len(EXPERIMENTS[name].plan(scale, 1)) for scale in SCALES]
+    sizes = [len(EXPERIMENTS[name].plan(scale, 1)) for scale in get_args(Scale)]
     assert sizes[0] > 0
     assert sizes == sorted(sizes), "more time, no fewer cells"
     assert EXPERIMENTS[name].name == name
@@ -104,11 +121,14 @@ def test_every_experiment_has_a_plan_for_every_scale(name: str) -> None:
 # -- what is written ----------------------------------------------------------------------------------
 
 
-def test_a_report_is_tables_plots_and_a_page(tiny: str, tmp_path: Path) -> None:
+def test_a_report_is_tables_plots_and_a_page(tiny: Paths, tmp_path: Path) -> None:
     first = run_all([tiny], "quick", 1, tmp_path / "first")
     again = run_all([tiny], "quick", 1, tmp_path / "again")
     (report,) = first
     assert sorted(path.name for path in report.files) == [
+        "finger_use.csv",
+        "finger_use.png",
+        "finger_use.svg",
         "path_distribution.csv",
         "path_length.csv",
         "path_length.json",
@@ -120,23 +140,23 @@ def test_a_report_is_tables_plots_and_a_page(tiny: str, tmp_path: Path) -> None:
         assert one.read_bytes() == other.read_bytes(), one.name
     with (tmp_path / "first" / "path_length.csv").open() as file:
         rows = list(csv.reader(file))
-    assert rows[0][:3] == ["nodes", "list r", "mean path"]
-    assert len(rows) == 1 + len(TINY)
+    assert rows[0][:3] == ["nodes", "list r", "real node: mean"]
+    assert len(rows) == 1 + len(TINY) // 2
     measured = json.loads((tmp_path / "first" / "path_length.json").read_text())
     assert (measured["scale"], measured["seed"], measured["tables"][0]["name"]) == ("quick", 1, "path_length")
     page = (tmp_path / "first" / "path_length.md").read_text()
-    assert "chord sim paper path_length --scale quick --seed 1" in page
+    assert "chord sim paper path_length --seed 1 --scale quick" in page
     assert f"![{report.pictures[0].finding}](path_length.svg)" in page
     assert report.pictures[0].finding.startswith("A lookup among 32 nodes takes ")
 
 
 def test_without_matplotlib_the_numbers_are_written_all_the_same(
-    tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("matplotlib", "matplotlib.figure"):
         monkeypatch.setitem(sys.modules, name, None)
     (report,) = run_all([tiny], "quick", 1, tmp_path)
-    assert [path.suffix for path in report.files] == [".csv", ".csv", ".json", ".md"]
+    assert [path.suffix for path in report.files] == [".csv", ".csv", ".csv", ".json", ".md"]
     assert "pip install '.[lab]'" in report.notes[0]
     assert report.notes[0] in (tmp_path / "path_length.md").read_text()
     assert "svg" not in (tmp_path / "path_length.md").read_text()
@@ -148,6 +168,48 @@ def test_a_table_reads_well_and_knows_whether_it_passed() -> None:
     assert table.passed is True
     assert replace(table, rows=(*table.rows, Row((1.0, "x", 0.1), False))).passed is False
     assert replace(table, rows=(Row((1.0, "x", 0.1)),)).passed is None
+
+
+def test_columns_without_a_value_are_left_out() -> None:
+    table = Table("t", "T", (Column("a"), Column("b"), Column("c")), (Row((1, None, 0)), Row((2, None, None), True)))
+    assert table.without_empty_columns().headings == ["a", "c"]
+    assert table.without_empty_columns().rows == (Row((1, 0)), Row((2, None), True))
+
+
+# -- the real node and the model ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("module", [path_length, load_balance, failures])
+@pytest.mark.parametrize("scale", get_args(Scale))
+def test_model_stands_beside_each_published_ring(module: Any, scale: Scale) -> None:
+    plan = module.experiment().plan(scale, 1)
+    real = {setting[:2] if module is not failures else setting.share for setting in plan if not setting.is_model}
+    models = {setting[:2] if module is not failures else setting.share for setting in plan if setting.is_model}
+    assert models == real - {(1, 200)}, "the ring that checks the count needs no model"
+    assert all(setting.is_model for setting in module.experiment(64).plan("quick", 1))
+
+
+def test_real_node_and_model_are_columns_of_one_table(tiny: Paths) -> None:
+    means, *_ = tiny.tables(tiny.run("quick", 1))
+    assert len(means.rows) == len(TINY) // 2
+    assert {"real node: mean", "model: mean"} <= set(means.headings)
+    assert all(None not in (row.values[3], row.values[10]) for row in means.rows)
+
+
+def test_without_numpy_the_real_node_is_measured_alone() -> None:
+    """Another process, in which NumPy cannot be imported."""
+    code = (
+        "import sys; sys.modules['numpy'] = None\n"
+        "from chord.lab.papers import path_length as p, load_balance, failures\n"
+        "plans = [m.experiment().plan('quick', 1) for m in (p, load_balance, failures)]\n"
+        "assert not any(setting.is_model for plan in plans for setting in plan)\n"
+        "from chord.lab.harness.experiment import Result\n"
+        "cells = p.measure(p.Setting(8, 1, 1, 20, 1)), load_balance.measure(load_balance.Setting(1, 8, 90, False, 1))\n"
+        "tables = p.tables(Result('quick', 1, cells[:1])) + load_balance.tables(Result('quick', 1, cells[1:]))\n"
+        "print([table.name for table in tables], list(p.experiment().pictures))"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S, check=True)
+    assert said.stdout.split("\n")[0] == "['path_length', 'path_distribution', 'load_balance'] ['path_length']"
 
 
 # -- statistics ---------------------------------------------------------------------------------------
@@ -170,12 +232,19 @@ def test_percentiles_are_values_of_the_sample() -> None:
     assert percentile([7], 0.99) == 7
 
 
-def test_near_is_strict_at_full_scale_only() -> None:
-    measured = Summary(1.09, error=0.03, low=0, high=2)
-    assert is_near(measured, 1.0, 0.10, "full")
-    assert not is_near(measured, 1.0, 0.05, "full")
-    assert is_near(measured, 1.0, 0.05, "quick")
-    assert not is_near(measured, 1.0, 0.02, "quick")
+def test_counts_have_the_same_summary_as_the_values() -> None:
+    rng = random.Random(2)
+    for groups in (1, 5):
+        values = [[rng.randrange(12) for _ in range(50)] for _ in range(groups)]
+        found, due = summarize_counts([counted(group) for group in values]), summarize(values)
+        assert found == pytest.approx(due)
+    assert counted([2, 0, 2]) == (1, 0, 2)
+
+
+def test_spread_of_loads_is_over_the_mean() -> None:
+    found = spread_of([2, 4, 6, 8])
+    assert (found.mean, found.low, found.high, found.most) == (5, 0.4, 1.6, 1.6)
+    assert found.deviation == pytest.approx(math.sqrt(5) / 5)
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 16])
@@ -187,6 +256,6 @@ def test_the_bound_on_a_rare_count_is_exact(count: int) -> None:
 
 
 def test_names_of_tables_are_unique() -> None:
-    cells = tuple(path_length.Cell(setting, (1, 2, 3)) for setting in TINY)
+    cells = tuple(path_length.Cell(setting, ((1, 2, 3),)) for setting in TINY)
     names = [table.name for table in path_length.tables(Result("quick", 1, cells))]
     assert len(set(names)) == len(names)

@@ -1,14 +1,14 @@
 """The lab's experiments, grouped by the command that runs them.
 
 - compare: every scheme on the same keys (`compare`), and their speed (`speed`).
-- vnodes: the effect of vnodes (`vnodes`), Golubtsov's rings drawn again (`draws`), probes and bounded loads (`bounds`).
+- vnodes: the effect of vnodes (`vnodes`), rings drawn again (`golubtsov`), probes and bounded loads (`bounds`).
 - movement: the cost of growth (`movement`), and the effect of moving hot sections (`hot_sections`).
 - jump: the lemma, the cost and the evenness of jump.
 - strategies: Dynamo's three partition strategies.
-- ring: path lengths (`paths`), ways to route (`routes`), failures and loads, on rings too large to run.
+- ring: ways to route (`routes`), and three figures of the papers (`chord.lab.papers`), on rings too large to run.
 
-Each module is one experiment in the sense of `chord.lab.harness`, with three exceptions. `common` has the shared parts
-of the experiments on schemes. `fourth_text` and `compare_pictures` are parts of `compare`.
+Each module is one experiment in the sense of `chord.lab.harness`, except `common`, which has the shared parts
+of the experiments on schemes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,10 @@ from typing import Any
 from chord.lab.experiments import (
     bounds,
     compare,
-    draws,
-    fourth_text,
+    golubtsov,
     hot_sections,
     jump,
     movement,
-    paths,
-    ring_failures,
-    ring_loads,
     routes,
     speed,
     strategies,
@@ -33,6 +29,7 @@ from chord.lab.experiments import (
 )
 from chord.lab.experiments.common import Keys
 from chord.lab.harness.experiment import Experiment
+from chord.lab.papers import failures, load_balance, path_length
 
 AnyExperiment = Experiment[Any, Any]
 
@@ -40,8 +37,8 @@ AnyExperiment = Experiment[Any, Any]
 def of_compare(
     keys: Keys | None = None,
     schemes: tuple[str, ...] = (),
-    nodes: int = fourth_text.NODES,
-    then: int = fourth_text.THEN,
+    nodes: int = golubtsov.NODES,
+    then: int = golubtsov.THEN,
     weights: tuple[float, ...] = (),
     seed: int = 1,
 ) -> list[AnyExperiment]:
@@ -51,27 +48,27 @@ def of_compare(
 
 def of_vnodes(nodes: int = vnodes.NODES) -> list[AnyExperiment]:
     """Return the experiments on vnodes, on rings of `nodes` nodes."""
-    return [vnodes.experiment(nodes), draws.experiment(), bounds.experiment()]
+    return [vnodes.experiment(nodes), golubtsov.EXPERIMENT, bounds.EXPERIMENT]
 
 
 def of_movement() -> list[AnyExperiment]:
     """Return the experiments on growth, and on moving hot sections."""
-    return [movement.experiment(), hot_sections.experiment()]
+    return [movement.EXPERIMENT, hot_sections.EXPERIMENT]
 
 
 def of_jump() -> list[AnyExperiment]:
     """Return the experiment on jump."""
-    return [jump.experiment()]
+    return [jump.EXPERIMENT]
 
 
 def of_strategies() -> list[AnyExperiment]:
     """Return the experiment on Dynamo's strategies."""
-    return [strategies.experiment()]
+    return [strategies.EXPERIMENT]
 
 
-def of_ring(nodes: int = paths.NODES) -> list[AnyExperiment]:
+def of_ring(nodes: int = routes.NODES) -> list[AnyExperiment]:
     """Return the experiments on rings of up to `nodes` nodes."""
-    each = (paths.experiment, routes.experiment, ring_failures.experiment, ring_loads.experiment)
+    each = (path_length.experiment, routes.experiment, failures.experiment, load_balance.experiment)
     return [experiment(nodes) for experiment in each]
 
 

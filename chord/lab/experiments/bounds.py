@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from chord.lab.experiments.common import again, build, grow, node_names
+from chord.lab.experiments.common import build, grow, node_names
 from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.lab.harness.plot import BLUE, GREY, ORANGE, dress, headline
+from chord.lab.harness.statistics import Spread
 from chord.lab.hashing import random_hashes
-from chord.lab.numbers import Spread, chi_square, mean_error, spread
+from chord.lab.numbers import chi_square, mean_error, spread
 from chord.lab.theory import probed_deviation, probed_peak
 
 if TYPE_CHECKING:
@@ -217,15 +218,13 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     right.set_ylim(bottom=-0.004)
 
 
-def experiment() -> Experiment[Setting, Cell]:
-    """Return the experiment on multi-probe and bounded loads."""
-    return Experiment(
-        name="bounds",
-        title="Evening out a ring: probes and bounded loads",
-        source="Appleton and O'Reilly 2015 (multi-probe); Mirrokni, Thorup, Zadimoghaddam 2018 (bounded loads)",
-        plan=plan,
-        measure=measure,
-        tables=tables,
-        pictures={"bounds": draw},
-        again=again("vnodes"),
-    )
+EXPERIMENT = Experiment(
+    name="bounds",
+    title="Evening out a ring: probes and bounded loads",
+    source="Appleton and O'Reilly 2015 (multi-probe); Mirrokni, Thorup, Zadimoghaddam 2018 (bounded loads)",
+    plan=plan,
+    measure=measure,
+    tables=tables,
+    pictures={"bounds": draw},
+    command="lab vnodes",
+)

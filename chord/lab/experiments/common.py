@@ -11,15 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chord.lab.harness.experiment import Scale
 from chord.lab.hashing import PREFIX, Hasher, Hashes, number_keys, surname_keys
 from chord.lab.placement import Numbers, Placement, UnsupportedChange
 from chord.lab.schemes import SCHEMES
-
-
-def again(command: str) -> Callable[[Scale, int], str]:
-    """Return a function that gives the command to repeat an experiment."""
-    return lambda scale, seed: f"chord lab {command} --seed {seed}" + f" --scale {scale}" * (scale != "standard")
 
 
 class Keys(NamedTuple):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chord.lab.experiments.common import Factory, again, build, node_names
+from chord.lab.experiments.common import Factory, build, node_names
 from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.lab.harness.plot import BLUE, GREY, ORANGE, dress, headline
 from chord.lab.hashing import random_hashes, zipf_requests
@@ -191,15 +191,13 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     )
 
 
-def experiment() -> Experiment[Setting, Cell]:
-    """Return the experiment on fixed sections under skewed requests."""
-    return Experiment(
-        name="hot_sections",
-        title="Hot sections moved",
-        source="Kokorin, «Шардирование»: a central map can move a hot section to another node; no figures",
-        plan=plan,
-        measure=measure,
-        tables=tables,
-        pictures={"hot_sections": draw},
-        again=again("movement"),
-    )
+EXPERIMENT = Experiment(
+    name="hot_sections",
+    title="Hot sections moved",
+    source="Kokorin, «Шардирование»: a central map can move a hot section to another node; no figures",
+    plan=plan,
+    measure=measure,
+    tables=tables,
+    pictures={"hot_sections": draw},
+    command="lab movement",
+)

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chord.lab.experiments.common import again, build, node_names
-from chord.lab.experiments.fourth_text import binomial_std
+from chord.lab.experiments.common import build, node_names
+from chord.lab.experiments.golubtsov import binomial_std
 from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.lab.harness.plot import BLUE, GREEN, GREY, ORANGE, PURPLE, dress, headline
 from chord.lab.hashing import random_hashes
@@ -234,15 +234,13 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     dress(right, "buckets n", "buckets that a look-up visits")
 
 
-def experiment() -> Experiment[Setting, Cell]:
-    """Return the experiment on jump."""
-    return Experiment(
-        name="jump",
-        title="Jump consistent hash",
-        source="Lamping and Veach 2014; proofs: exam notes «Распределенные системы», ticket 21; an anonymous article",
-        plan=plan,
-        measure=measure,
-        tables=tables,
-        pictures={"jump": draw},
-        again=again("jump"),
-    )
+EXPERIMENT = Experiment(
+    name="jump",
+    title="Jump consistent hash",
+    source="Lamping and Veach 2014; proofs: exam notes «Распределенные системы», ticket 21; an anonymous article",
+    plan=plan,
+    measure=measure,
+    tables=tables,
+    pictures={"jump": draw},
+    command="lab jump",
+)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chord.lab.experiments.common import Factory, again, build, grow, node_names, room
+from chord.lab.experiments.common import Factory, build, grow, node_names, room
 from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.lab.harness.plot import BLUE, GREEN, ORANGE, PURPLE, dress, headline
 from chord.lab.hashing import random_hashes
@@ -147,15 +147,13 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     dress(axes, "nodes", "data moved since the beginning, times all of it", is_from_zero=False)
 
 
-def experiment() -> Experiment[Setting, Cell]:
-    """Return the experiment on growth."""
-    return Experiment(
-        name="movement",
-        title="What growing costs",
-        source="Golubtsov 2024: 20 to 21 nodes by the remainder moves about 95 %; Karger et al. 1997 for the least",
-        plan=plan,
-        measure=measure,
-        tables=tables,
-        pictures={"movement": draw},
-        again=again("movement"),
-    )
+EXPERIMENT = Experiment(
+    name="movement",
+    title="What growing costs",
+    source="Golubtsov 2024: 20 to 21 nodes by the remainder moves about 95 %; Karger et al. 1997 for the least",
+    plan=plan,
+    measure=measure,
+    tables=tables,
+    pictures={"movement": draw},
+    command="lab movement",
+)

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from chord.lab.bigring import BigRing
-from chord.lab.experiments.common import again
 from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.lab.harness.plot import BLUE, GREEN, GREY, ORANGE, PURPLE, dress, headline
 from chord.lab.theory import mean_path
@@ -218,5 +217,5 @@ def experiment(nodes: int = NODES) -> Experiment[Setting, Cell]:
         measure=measure,
         tables=tables,
         pictures={"routes": draw},
-        again=again(f"ring --nodes {nodes}"),
+        command=f"lab ring --nodes {nodes}",
     )

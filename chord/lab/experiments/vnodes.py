@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chord.lab.experiments.common import again, node_names
+from chord.lab.experiments.common import node_names
 from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.lab.harness.plot import BLUE, GREEN, GREY, ORANGE, dress, headline
+from chord.lab.harness.statistics import errors_allowed
 from chord.lab.hashing import random_hashes
-from chord.lab.numbers import Line, errors_allowed, fit_power, mean_error
+from chord.lab.numbers import Line, fit_power, mean_error
 from chord.lab.schemes.ring import Ring
 from chord.lab.theory import expected_heirs, key_deviation, share_deviation
 
@@ -141,9 +142,7 @@ def _fit(line: Line) -> Table:
     # With few vnodes of few nodes, n v + 1 differs from n v and the law bends slightly: 0.01 is allowed for that.
     slack = 0.01 + errors_allowed(len(VNODES) - 1, SIGMAS) * line.error
     row = Row((line.slope, line.error, -0.5), abs(line.slope + 0.5) <= slack)
-    return Table(
-        "vnodes_slope", "The slope on log-log paper", columns, (row,), "-1/2 within 0.01 and 4 sigmas"
-    )
+    return Table("vnodes_slope", "The slope on log-log paper", columns, (row,), "-1/2 within 0.01 and 4 sigmas")
 
 
 def _heirs(result: Result[Cell]) -> Table:
@@ -245,5 +244,5 @@ def experiment(nodes: int = NODES) -> Experiment[Setting, Cell]:
         measure=measure,
         tables=tables,
         pictures={"vnodes": draw_evenness, "heirs": draw_heirs},
-        again=again(f"vnodes --nodes {nodes}"),
+        command=f"lab vnodes --nodes {nodes}",
     )

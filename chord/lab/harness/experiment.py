@@ -8,11 +8,9 @@ seed. This module does not print, write or draw.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, wait
-from dataclasses import dataclass
-from statistics import fmean, stdev
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
@@ -24,8 +22,6 @@ Scale: TypeAlias = Literal["quick", "standard", "full"]
 `quick` is for CI, `standard` takes about ten minutes on two cores, and `full` measures as much as the published tables
 rest on.
 """
-
-SCALES: tuple[Scale, ...] = ("quick", "standard", "full")
 
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Callback for the progress of a run.
@@ -45,89 +41,6 @@ C = TypeVar("C")  # a cell: the measurements under one setting
 
 def quiet(label: str, done: int, of: int) -> None:
     """Ignore the progress."""
-
-
-# -- statistics ---------------------------------------------------------------------------------------
-
-
-GROUPS_MIN = 4
-"""Smallest number of groups (rings) that give a usable standard error."""
-
-
-class Summary(NamedTuple):
-    """A sample in four numbers.
-
-    Attributes:
-        mean: the mean.
-        error: standard error of the mean.
-        low: 1st percentile.
-        high: 99th percentile.
-    """
-
-    mean: float
-    error: float
-    low: float
-    high: float
-
-
-def summarize(samples: Sequence[Sequence[float]]) -> Summary:
-    """Return the summary of samples that were drawn in groups (one group per ring).
-
-    Lookups on one ring are correlated. If there are at least `GROUPS_MIN` groups, the error therefore comes from the
-    differences between the means of the groups.
-    """
-    groups = [group for group in samples if group]
-    values = sorted(value for group in groups for value in group)
-    if len(groups) >= GROUPS_MIN:
-        error = stdev(fmean(group) for group in groups) / math.sqrt(len(groups))
-    else:
-        error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.inf
-    return Summary(fmean(values), error, percentile(values, 0.01), percentile(values, 0.99))
-
-
-def percentile(ordered: Sequence[float], share: float) -> float:
-    """Return the value below which `share` of an ordered sample lies."""
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
-def is_near(measured: Summary, published: float, within: float, scale: Scale) -> bool:
-    """Whether a mean is within a fraction of the published one.
-
-    At scales below `full`, two standard errors are allowed in addition.
-
-    Args:
-        measured: the measured sample.
-        published: the published mean.
-        within: allowed difference, as a fraction of `published`.
-        scale: the scale of the run.
-    """
-    slack = 0.0 if scale == "full" else 2 * measured.error
-    return abs(measured.mean - published) <= within * published + slack
-
-
-def per_10_000(count: float, of: int) -> float:
-    """Return a count per 10,000, as the papers print rates; 0 if `of` is 0."""
-    return 10_000 * count / of if of else 0.0
-
-
-def poisson_upper(count: int, confidence: float = 0.95) -> float:
-    """Return the exact one-sided upper confidence bound of a Poisson mean.
-
-    With no event at 95 % it is 2.996, the rule of three.
-
-    Args:
-        count: number of events that were seen.
-        confidence: confidence of the bound, 0 to 1.
-    """
-    low, high = float(count), 4.0 * count + 10.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        term = total = math.exp(-middle)
-        for k in range(1, count + 1):
-            term *= middle / k
-            total += term
-        low, high = (middle, high) if total > 1 - confidence else (low, middle)
-    return high
 
 
 # -- tables -------------------------------------------------------------------------------------------
@@ -189,6 +102,12 @@ class Table:
             found.append(f"{subject}: {heading}" if is_about else heading)
         return found
 
+    def without_empty_columns(self) -> Table:
+        """Return the table without the columns that have no value in any row."""
+        filled = [at for at in range(len(self.columns)) if any(row.values[at] is not None for row in self.rows)]
+        rows = tuple(Row(tuple(row.values[at] for at in filled), row.passed) for row in self.rows)
+        return replace(self, columns=tuple(self.columns[at] for at in filled), rows=rows)
+
     def texts(self, row: Row) -> list[str]:
         """Return a row's values as formatted text."""
         return [as_text(value, column.spec) for value, column in zip(row.values, self.columns, strict=True)]
@@ -232,7 +151,7 @@ class Experiment(Generic[S, C]):
             values.
         tables: makes the tables from a result, the most important one first.
         pictures: draws a result on a figure, by file name; the most important one first.
-        again: returns the command that repeats the measurement, for a scale and a seed.
+        command: the command that repeats the measurement, without `chord`, the scale and the seed.
         is_timed: whether cells measure time. Executors do not run such cells: this process does, one by one, at the
             end.
     """
@@ -244,7 +163,7 @@ class Experiment(Generic[S, C]):
     measure: Callable[[S], C]
     tables: Callable[[Result[C]], list[Table]]
     pictures: Mapping[str, Callable[[Result[C], Figure], None]]
-    again: Callable[[Scale, int], str]
+    command: str
     is_timed: bool = False
 
     def run(self, scale: Scale, seed: int, progress: Progress = quiet, executor: Executor | None = None) -> Result[C]:

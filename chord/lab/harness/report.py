@@ -160,7 +160,7 @@ def _page(experiment: Experiment[Any, Any], result: Result[Any], report: Report)
         "",
         f"Measured: scale {result.scale}, seed {result.seed}. Again:",
         "",
-        f"    {experiment.again(result.scale, result.seed)}",
+        f"    chord {experiment.command} --seed {result.seed} --scale {result.scale}",
         "",
     ]
     for table in report.tables:

@@ -23,19 +23,10 @@ import trio
 from chord import testing
 from chord.config import RingConstants, Timing
 from chord.errors import ChordError
-from chord.lab.harness.experiment import (
-    Column,
-    Experiment,
-    Result,
-    Row,
-    Scale,
-    Table,
-    per_10_000,
-    poisson_upper,
-    summarize,
-)
+from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.lab.harness.plot import MEASURED, PUBLISHED, dress, headline
-from chord.lab.papers.world import again, draw_point, draw_points, members, rightful_owner
+from chord.lab.harness.statistics import per_10_000, poisson_upper, summarize
+from chord.lab.papers.world import draw_point, draw_points, members, rightful_owner
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.messages import MessageNetwork
 from chord.testing.network import exponential
@@ -328,5 +319,5 @@ EXPERIMENT = Experiment(
     measure=measure,
     tables=tables,
     pictures={"churn": draw},
-    again=again("churn"),
+    command="sim paper churn",
 )

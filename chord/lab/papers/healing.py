@@ -29,7 +29,7 @@ from chord.config import PRESETS, RingConstants, Timing
 from chord.errors import ChordError
 from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.lab.harness.plot import BLUE, GREEN, ORANGE, PURPLE, dress, headline
-from chord.lab.papers.world import again, draw_points
+from chord.lab.papers.world import draw_points
 from chord.node import Node
 from chord.ring.vnode import Vnode
 from chord.sim.cluster import Cluster, cluster
@@ -333,5 +333,5 @@ EXPERIMENT = Experiment(
     measure=measure,
     tables=tables,
     pictures={"healing": draw},
-    again=again("healing"),
+    command="sim paper healing",
 )

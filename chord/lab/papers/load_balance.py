@@ -2,26 +2,31 @@
 
 There are 10^4 nodes and 10^6 keys, and each node has 1 to 20 points on the circle. The load of a node is its number of
 keys over the mean. Only the hash decides the load, so nothing is simulated: the points are those of real nodes
-(`vnode_id`), and keys are hashed like real keys.
+(`vnode_id`), and keys are hashed like real keys. A smaller ring of real nodes checks that nothing but the hash matters.
+The number of keys that each real node *owns* must equal the counted one.
 
-A smaller ring of real nodes checks that nothing but the hash matters. The number of keys that each real node *owns*
-must equal the counted one.
+The model has random points and endless keys: the load of a node is its share of the circle. A node with one point owns
+the gap before it, which is exponential. One node in a hundred has ln 100 = 4.6 times the mean or more. The largest of N
+nodes has about ln N + 0.58 times the mean. With v points, a node's share is a sum of v such gaps.
 
 Source: Stoica et al. 2001 (SIGCOMM), Figs. 8 and 9; 2003 (ToN), section VI-B.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from chord import testing
 from chord.ids import Circle, Point, vnode_id
-from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table, percentile
-from chord.lab.harness.plot import GREY, MEASURED, ORANGE, dress, headline
-from chord.lab.papers.world import STILL, again
+from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table, all_passed
+from chord.lab.harness.plot import BLUE, GREEN, GREY, MEASURED, ORANGE, PURPLE, dress, headline
+from chord.lab.harness.statistics import Counts, Spread, counted, spread_of
+from chord.lab.papers.world import MAKERS, STILL, has_model
 from chord.sim.cluster import cluster
 from chord.sim.messages import MessageNetwork
 from chord.testing.rings import PORT
@@ -30,7 +35,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CIRCLE = Circle(160)
-VNODES = (1, 2, 5, 10, 20)
+NODES, KEYS = 10_000, 1_000_000
+VNODES, MODEL_VNODES = (1, 2, 5, 10, 20), (1, 5, 20)
+POINTS_MAX = 5_000_000
+COLOURS = {1: BLUE, 2: GREY, 5: GREEN, 10: PURPLE, 20: ORANGE}
+BINS, BIN = 120, 0.05  # of loads over the mean
 WITHIN = 0.10
 
 
@@ -49,9 +58,9 @@ class Published(NamedTuple):
 
 
 PUBLISHED_BY_RING = {
-    (1, 1_000_000): Published(0.0, 4.8),
-    (20, 1_000_000): Published(0.5, 1.6),
-    (1, 500_000): Published(None, 4.6, 9.1),
+    (1, KEYS): Published(0.0, 4.8),
+    (20, KEYS): Published(0.5, 1.6),
+    (1, KEYS // 2): Published(None, 4.6, 9.1),
 }
 
 
@@ -61,7 +70,7 @@ class Setting(NamedTuple):
     Attributes:
         vnodes: points per node.
         nodes: number of nodes.
-        keys: number of keys.
+        keys: number of keys; 0: the model, with shares of the circle.
         is_real: whether real nodes are asked as well.
         seed: seed of the keys.
     """
@@ -72,34 +81,54 @@ class Setting(NamedTuple):
     is_real: bool
     seed: int
 
+    @property
+    def is_model(self) -> bool:
+        """Whether shares of the circle stand for keys."""
+        return not self.keys
+
     def __str__(self) -> str:
-        return f"{self.nodes:,} nodes with {self.vnodes} vnodes, {self.keys:,} keys"
+        what = f"{self.keys:,} keys" if self.keys else "shares of the circle"
+        return f"{self.nodes:,} nodes with {self.vnodes} vnodes, {what}"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """The number of keys of each node.
+    """The spread of the loads.
 
     Attributes:
         setting: the ring and its keys.
-        loads: number of keys per node, ascending.
+        spread: the spread of the loads.
+        histogram: number of nodes by load over the mean, in bins of `BIN` from 0 on.
         disagreements: number of real nodes that own another number of keys than the hash gives them.
     """
 
     setting: Setting
-    loads: tuple[int, ...]
+    spread: Spread
+    histogram: Counts
     disagreements: int = 0
 
 
-def plan(scale: Scale, seed: int) -> list[Setting]:
-    """Return the published rings, and a smaller one of real nodes."""
-    nodes, keys = (2_000, 100_000) if scale == "quick" else (10_000, 1_000_000)
-    real = Setting(1, 200, 20_000, True, seed)
-    return [real, Setting(1, nodes, keys // 2, False, seed), *(Setting(v, nodes, keys, False, seed) for v in VNODES)]
+def plan(nodes: int | None, scale: Scale, seed: int) -> list[Setting]:
+    """Return the published rings.
+
+    Args:
+        nodes: None: the published rings, models of the same size, and a smaller ring of real nodes. A number: models of
+            this size, or of fewer nodes if there would be too many points to sort in a short time.
+        scale: how much is measured.
+        seed: the source of all random choices.
+    """
+    if nodes is not None:
+        return [Setting(v, nodes if v == 1 else min(nodes, POINTS_MAX // v), 0, False, seed) for v in MODEL_VNODES]
+    nodes, keys = (NODES // 5, KEYS // 10) if scale == "quick" else (NODES, KEYS)
+    models = [Setting(v, nodes, 0, False, seed) for v in VNODES if has_model()]
+    hashed = [Setting(1, nodes, keys // 2, False, seed), *(Setting(v, nodes, keys, False, seed) for v in VNODES)]
+    return [*models, Setting(1, 200, 20_000, True, seed), *hashed]
 
 
 def measure(setting: Setting) -> Cell:
-    """Count the keys of every node."""
+    """Count the keys of every node, or add up its share of the circle."""
+    if setting.is_model:
+        return _measure_model(setting)
     keys = [CIRCLE.hash(b"%d/%d" % (setting.seed, number)) for number in range(setting.keys)]
     owner_of = {
         vnode_id(CIRCLE, f"n{node}:{PORT}", index): node
@@ -112,7 +141,8 @@ def measure(setting: Setting) -> Cell:
     disagreements = 0
     if setting.is_real:
         disagreements = sum(a != b for a, b in zip(loads, _owned(setting, keys), strict=True))
-    return Cell(setting, tuple(sorted(loads)), disagreements)
+    width = BIN * setting.keys / setting.nodes
+    return Cell(setting, spread_of(loads), counted(int(load / width) for load in loads)[:BINS], disagreements)
 
 
 def _owned(setting: Setting, keys: list[Point]) -> list[int]:
@@ -130,79 +160,138 @@ def _owned(setting: Setting, keys: list[Point]) -> list[int]:
     return found
 
 
+def _measure_model(setting: Setting) -> Cell:
+    import numpy as np
+
+    from chord.lab.bigring import BigRing
+    from chord.lab.numbers import spread
+
+    rng = np.random.default_rng([setting.seed, setting.nodes, setting.vnodes])
+    gaps = BigRing.draw(setting.nodes * setting.vnodes, rng).shares()
+    if setting.vnodes > 1:  # the assignment of gaps to nodes is as random as the points
+        rng.shuffle(gaps)
+    shares = gaps.reshape(setting.nodes, setting.vnodes).sum(axis=1) * setting.nodes
+    return Cell(setting, spread(shares), tuple(np.bincount((shares / BIN).astype(np.intp))[:BINS].tolist()))
+
+
 # -- what comes of it ---------------------------------------------------------------------------------
 
 
 def tables(result: Result[Cell]) -> list[Table]:
     """Return the measured spread of the loads beside the published one."""
-    columns = (
-        Column("vnodes"),
-        Column("nodes", ","),
-        Column("keys", ","),
-        Column("1st / mean", ".2f"),
-        Column("published", ".1f"),
-        Column("99th / mean", ".2f"),
-        Column("published", ".1f"),
-        Column("most / mean", ".1f"),
-        Column("published", ".1f"),
-        Column("real nodes that disagree"),
-    )
+    columns = [
+        Column("vnodes"), Column("nodes", ","), Column("keys", ","),
+        Column("published: 1st / mean", ".1f"), Column("published: 99th / mean", ".1f"),
+        Column("published: most / mean", ".1f"),
+    ]  # fmt: skip
+    for maker in MAKERS:
+        columns += [
+            Column(f"{maker}: 1st / mean", ".2f"), Column(f"{maker}: 99th / mean", ".2f"),
+            Column(f"{maker}: most / mean", ".1f"), Column(f"{maker}: std / mean", ".3f"),
+        ]  # fmt: skip
+    columns += [Column("law of the std", ".3f"), Column("law of the most", ".1f"), Column("real nodes that disagree")]
+    models = {cell.setting[:2]: cell for cell in result.cells if cell.setting.is_model}
+    rows = [_row(cell, models.get(cell.setting[:2])) for cell in result.cells if not cell.setting.is_model]
+    rows = rows or [_row(None, model) for model in models.values()]
     notes = (
-        "The most loaded node is one draw of an extreme value, so it has no bar.",
+        "Loads by the hash of real nodes and keys, and shares of the circle by the model.",
+        "The most loaded node is one draw of an extreme value, so it has no bar. Its mean is H(N) at one point a node.",
         "The gaps of the circle are exponential. With one point a node, the 99th percentile is ln 100 = 4.6.",
     )
-    bar = f"percentiles within {WITHIN:.0%} of the mean load of the published ones; no real node disagrees"
-    return [Table("load_balance", "Keys per node", columns, tuple(_row(cell) for cell in result.cells), bar, notes)]
+    bar = (
+        f"percentiles within {WITHIN:.0%} of the mean load of the published ones; std of the model within "
+        f"{WITHIN:.0%} of the law; no real node disagrees"
+    )
+    return [Table("load_balance", "Keys per node", tuple(columns), tuple(rows), bar, notes).without_empty_columns()]
 
 
-def spread(cell: Cell) -> tuple[float, float, float]:
-    """Return the 1st percentile, the 99th and the largest load, over the mean."""
-    mean = sum(cell.loads) / len(cell.loads)
-    return percentile(cell.loads, 0.01) / mean, percentile(cell.loads, 0.99) / mean, cell.loads[-1] / mean
+def _row(real: Cell | None, model: Cell | None) -> Row:
+    (vnodes, nodes, keys, is_real, _) = (real or model).setting  # type: ignore[union-attr]
+    said = PUBLISHED_BY_RING.get((vnodes, keys or KEYS)) if nodes == NODES or not keys else None
+    spreads = [cell.spread if cell else None for cell in (real, model)]
+    found = [value for s in spreads for value in ((s.low, s.high, s.most, s.deviation) if s else [None] * 4)]
+    laws = _laws(vnodes, nodes) if model else (None, None)
+    disagree = real.disagreements if real and is_real else None
+    verdicts = [is_met(cell) for cell in (real, model) if cell]
+    values = (vnodes, nodes, keys or None, *(said or Published(None, None)), *found, *laws, disagree)
+    return Row(values, all_passed(verdicts))
 
 
-def _row(cell: Cell) -> Row:
-    vnodes, nodes, keys, is_real, _ = cell.setting
-    published = PUBLISHED_BY_RING.get((vnodes, keys)) if nodes == 10_000 else None
-    low, high, most = spread(cell)
-    passed: bool | None = cell.disagreements == 0 if is_real else None
-    if published is not None:
-        pairs = ((low, published.low), (high, published.high))
-        passed = all(said is None or abs(ours - said) <= max(WITHIN, WITHIN * said) for ours, said in pairs)
-    said = published or Published(None, None)
-    disagree = cell.disagreements if is_real else None
-    return Row((vnodes, nodes, keys, low, said.low, high, said.high, most, said.most, disagree), passed)
+def _laws(vnodes: int, nodes: int) -> tuple[float, float | None]:
+    """Return the laws of the std of the loads and of the largest one, over the mean."""
+    from chord.lab.theory import harmonic, share_deviation
+
+    return share_deviation(nodes, vnodes), harmonic(nodes) if vnodes == 1 else None
+
+
+def is_met(cell: Cell) -> bool | None:
+    """Whether a cell meets its bar; None if it has none."""
+    (vnodes, nodes, keys, is_real, _), found = cell.setting, cell.spread
+    if is_real:
+        return cell.disagreements == 0
+    if cell.setting.is_model:
+        if nodes < 1000:
+            return None
+        said = PUBLISHED_BY_RING.get((vnodes, KEYS))
+        by_chance = 3 * 10 / math.sqrt(nodes)  # three standard errors of an exponential's 99th percentile
+        passed = abs(found.deviation / _laws(vnodes, nodes)[0] - 1) <= WITHIN
+    else:
+        said = PUBLISHED_BY_RING.get((vnodes, keys)) if nodes == NODES else None
+        if said is None:
+            return None
+        by_chance, passed = 0.0, True
+    due = [(found.low, said.low, 0.0), (found.high, said.high, by_chance)] if said else []
+    return passed and all(y is None or abs(x - y) <= max(WITHIN, WITHIN * y) + chance for x, y, chance in due)
 
 
 def draw(result: Result[Cell], figure: Figure) -> None:
-    """Draw the percentiles against the number of vnodes."""
-    keys = max(cell.setting.keys for cell in result.cells)
-    cells = [cell for cell in result.cells if cell.setting.keys == keys and not cell.setting.is_real]
-    found = {cell.setting.vnodes: spread(cell) for cell in cells}
+    """Draw the percentiles against the number of vnodes, and the density of the loads."""
+    cells = [cell for cell in result.cells if not cell.setting.is_real]
+    shown = [cell for cell in cells if cell.setting.keys == max(cell.setting.keys for cell in cells)]
+    one, many = shown[0], shown[-1]
     headline(
         figure,
-        f"With {max(found)} vnodes the fullest hundredth of the nodes holds {found[max(found)][1]:.1f} times the mean "
-        f"or more instead of {found[min(found)][1]:.1f} times",
+        f"Of {one.setting.nodes:,} nodes, one in a hundred has {one.spread.high:.1f} times its fair share or more; "
+        f"with {many.setting.vnodes} vnodes {many.spread.high:.1f} times",
     )
-    axes = figure.subplots()
-    vnodes = sorted(found)
-    axes.fill_between(vnodes, [found[v][0] for v in vnodes], [found[v][1] for v in vnodes], color="#0072B233")
-    axes.plot(vnodes, [found[v][1] for v in vnodes], **(MEASURED | {"label": "measured, 1st and 99th percentile"}))
-    axes.plot(vnodes, [found[v][0] for v in vnodes], **(MEASURED | {"label": None}))
-    axes.axhline(1, color=GREY, linewidth=1, label="mean")
-    said = [(v, y) for (v, n), p in PUBLISHED_BY_RING.items() if n == 1_000_000 for y in p if y is not None]
-    axes.plot([v for v, _ in said], [y for _, y in said], "D", color=ORANGE, label="published")
-    axes.set_xticks(vnodes)
-    dress(axes, "vnodes of a node", "keys of a node / mean")
+    left, right = figure.subplots(1, 2)
+    vnodes = [cell.setting.vnodes for cell in shown]
+    left.fill_between(vnodes, [c.spread.low for c in shown], [c.spread.high for c in shown], color="#0072B233")
+    name = f"{MAKERS[one.setting.is_model]}, 1st and 99th percentile"
+    left.plot(vnodes, [c.spread.high for c in shown], **(MEASURED | {"label": name}))
+    left.plot(vnodes, [c.spread.low for c in shown], **(MEASURED | {"label": None}))
+    left.axhline(1, color=GREY, linewidth=1, label="mean")
+    said = [(v, y) for (v, n), p in PUBLISHED_BY_RING.items() if n == KEYS for y in p if y is not None]
+    left.plot([v for v, _ in said], [y for _, y in said], "D", color=ORANGE, label="published")
+    left.set_xticks(vnodes)
+    dress(left, "vnodes of a node", "load of a node / mean")
+    for cell in [c for c in cells if c.setting.is_model] or shown:
+        v, nodes = cell.setting.vnodes, cell.setting.nodes
+        if v not in MODEL_VNODES:
+            continue
+        x = [BIN * (at + 0.5) for at in range(len(cell.histogram))]
+        label = f"{v} vnode{'s' * (v > 1)}: 99 % up to {cell.spread.high:.1f}"
+        right.plot(x, [n / nodes / BIN for n in cell.histogram], color=COLOURS[v], linewidth=3, label=label)
+        law = [math.exp(v * math.log(v) + (v - 1) * math.log(y) - v * y - math.lgamma(v)) for y in x]
+        right.plot(x, law, color="black", linewidth=1, linestyle=":", label="law: gamma" if v == 20 else None)
+        right.axvline(cell.spread.high, color=COLOURS[v], linewidth=1.5, linestyle="--")
+    right.set_xlim(0, BINS * BIN)
+    dress(right, "load of a node / mean", "density of nodes")
 
 
-EXPERIMENT = Experiment(
-    name="load_balance",
-    title="Keys per node, and virtual nodes",
-    source="Stoica et al. 2001 (SIGCOMM), Figs. 8 and 9; 2003 (ToN), section VI-B",
-    plan=plan,
-    measure=measure,
-    tables=tables,
-    pictures={"load_balance": draw},
-    again=again("load_balance"),
-)
+def experiment(nodes: int | None = None) -> Experiment[Setting, Cell]:
+    """Return the experiment.
+
+    Args:
+        nodes: None: the published rings. A number: the model only, on rings of `nodes` nodes.
+    """
+    return Experiment(
+        name="load_balance",
+        title="Keys per node, and virtual nodes",
+        source="Stoica et al. 2001 (SIGCOMM), Figs. 8 and 9; 2003 (ToN), section VI-B: 10,000 nodes, 10^6 keys",
+        plan=partial(plan, nodes),
+        measure=measure,
+        tables=tables,
+        pictures={"load_balance": draw},
+        command="sim paper load_balance" if nodes is None else f"lab ring --nodes {nodes}",
+    )

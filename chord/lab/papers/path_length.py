@@ -1,9 +1,14 @@
 """Path length of lookups against the number of nodes.
 
-The rings have 2^3 to 2^12 nodes and do not change. Random nodes look up random keys. With fingers only (a list of one),
-the mean is ½ log2 N - 0.13. Half of the bits of the distance are ones, and the last hops fall away because the circle
-is sparse. A list of r replaces the last ½ log2 r hops, and one hop leads from it to the key's predecessor. The mean is
-then ½ log2 N - ½ log2 r + 1.
+The rings do not change. Random nodes look up random keys. The real node runs on rings of 2^3 to 2^12 nodes, and the
+model (`chord.lab.bigring`) on rings of any size. With fingers only (a list of one), the mean is ½ log2 N - 0.13. Half
+of the bits of the distance are ones, and the last hops fall away because the circle is sparse. A list of r replaces the
+last ½ log2 r hops, and one hop leads from it to the key's predecessor. The mean is then ½ log2 N - ½ log2 r + 1.
+
+The papers say ½ log2 N. `theory.finger_use` derives the difference: a lookup takes a finger exactly if its bit of the
+remaining distance is set. Bits that are wide against the gaps between nodes are set half of the time. Bits about as
+wide as a gap are set less often. Earlier hops overshot their starts by a gap each, and may have met the predecessor
+already. Narrower bits are set sometimes. The missing and the added parts sum up to -0.138.
 
 Source: Stoica et al. 2001 (SIGCOMM), Fig. 10; 2003 (ToN), sections IV-D and VI-D.
 """
@@ -12,37 +17,46 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from chord import testing
-from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Summary, Table, summarize
-from chord.lab.harness.plot import BLUE, GREEN, ORANGE, PURPLE, dress, headline
-from chord.lab.papers.world import again, draw_point, still_ring
+from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table, Value, all_passed
+from chord.lab.harness.plot import BLUE, GREEN, GREY, ORANGE, PURPLE, dress, headline
+from chord.lab.harness.statistics import Counts, Summary, counted, summarize_counts
+from chord.lab.papers.world import MAKERS, draw_point, has_model, pairs, still_ring
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LISTS = (1, 8, 20)
+LISTS: tuple[int, ...] = (1, 8, 20)
 COLOURS = {1: BLUE, 8: GREEN, 20: PURPLE}
 NODES_PER_ENTRY_MIN = 50  # the formula assumes that the list is a small part of the ring
 WITHIN = 0.05
 
-PUBLISHED_MODE, PUBLISHED_SHARE = 6, 0.24  # of the distribution at 2^12 nodes, fingers only
+CONSTANT = -0.13  # of the mean, with fingers only
+MODEL_WITHIN, MODEL_NODES_MIN = 0.05, 1 << 10
+MODEL_SIGMAS = 4.0  # of slack at quick scale
+MODEL_LOOKUPS = 100_000
+POWER_MIN, POWER_MAX = 3, 12
+RINGS_LOG2, MODEL_RINGS_LOG2 = 11, 14  # there are enough rings of each size for about 2**11 nodes in total
+
+PUBLISHED_NODES, PUBLISHED_MODE, PUBLISHED_SHARE = 1 << 12, 6, 0.24  # of a distribution with fingers only
 
 
 class Setting(NamedTuple):
-    """Rings of one kind; the smaller the rings, the more of them share the lookups."""
+    """Rings of one kind, and the lookups that are spread over them."""
 
     nodes: int
     successors: int
     rings: int
     lookups: int
     seed: int
+    is_model: bool = False
 
     def __str__(self) -> str:
-        return f"{self.nodes:,} nodes, lists of {self.successors}"
+        return f"{self.nodes:,} nodes, lists of {self.successors}" + ", model" * self.is_model
 
 
 @dataclass(frozen=True)
@@ -51,161 +65,305 @@ class Cell:
 
     Attributes:
         setting: the rings and lookups.
-        counts: number of lookups with each path length, by length.
+        groups: number of lookups with each path length, by ring.
+        used: for the model, how often a finger that starts 2**i points away was taken, by i.
     """
 
     setting: Setting
-    counts: tuple[int, ...]
+    groups: tuple[Counts, ...]
+    used: Counts = ()
 
     @property
     def summary(self) -> Summary:
         """The path lengths in four numbers."""
-        return summarize([[length for length, count in enumerate(self.counts) for _ in range(count)]])
+        return summarize_counts(self.groups)
+
+    @property
+    def shares(self) -> list[float]:
+        """The share of lookups with each path length, by length."""
+        total = [0] * max(map(len, self.groups))
+        for group in self.groups:
+            for length, count in enumerate(group):
+                total[length] += count
+        return [count / self.setting.lookups for count in total]
 
     @property
     def mode(self) -> int:
         """The most frequent path length."""
-        return self.counts.index(max(self.counts))
-
-    @property
-    def formula(self) -> float | None:
-        """The mean path length in the papers; None if their formula does not apply."""
-        nodes, r = self.setting.nodes, self.setting.successors
-        if nodes < NODES_PER_ENTRY_MIN * r:
-            return None
-        return math.log2(nodes) / 2 - 0.13 if r == 1 else math.log2(nodes) / 2 - math.log2(r) / 2 + 1
+        return self.shares.index(max(self.shares))
 
 
-def plan(scale: Scale, seed: int) -> list[Setting]:
-    """Return rings of every power of two, with each length of list."""
-    powers = {"quick": (3, 6, 8, 10), "standard": tuple(range(3, 13)), "full": tuple(range(3, 13))}[scale]
-    lookups = {"quick": 500, "standard": 2_000, "full": 10_000}[scale]
-    return [Setting(1 << power, r, max(1, 2048 >> power), lookups, seed) for power in powers for r in LISTS]
+def formula(nodes: int, successors: int) -> float | None:
+    """Return the mean path length in the papers; None if their formula does not apply."""
+    if nodes < NODES_PER_ENTRY_MIN * successors:
+        return None
+    half = math.log2(nodes) / 2
+    return half + CONSTANT if successors == 1 else half - math.log2(successors) / 2 + 1
+
+
+def plan(nodes: int | None, scale: Scale, seed: int) -> list[Setting]:
+    """Return rings of every power of two.
+
+    Args:
+        nodes: None: rings of real nodes and models of the same sizes, with each length of list. A number: models with
+            fingers only, up to about this number of nodes, and of this number.
+        scale: how much is measured.
+        seed: the source of all random choices.
+    """
+    real: list[Setting] = []
+    if nodes is None:
+        powers = (3, 6, 8, 10) if scale == "quick" else tuple(range(POWER_MIN, POWER_MAX + 1))
+        sizes, lists = [1 << power for power in powers], LISTS
+        lookups = {"quick": 500, "standard": 2_000, "full": 10_000}[scale]
+        real = [Setting(n, r, max(1, (1 << RINGS_LOG2) // n), lookups, seed) for n in sizes for r in lists]
+    else:
+        most = max(POWER_MIN, round(math.log2(nodes)))
+        sizes, lists = sorted({1 << power for power in range(POWER_MIN, most + 1)} | {nodes}), (1,)
+    looked = MODEL_LOOKUPS // 20 if scale == "quick" else MODEL_LOOKUPS
+    models = [
+        Setting(n, r, max(1, (1 << MODEL_RINGS_LOG2) // n), looked, seed, is_model=True) for n in sizes for r in lists
+    ]
+    return models + real if nodes is not None or has_model() else real
 
 
 def measure(setting: Setting) -> Cell:
     """Look up random keys from random nodes."""
-    counts: Counter[int] = Counter()
+    share, more = divmod(setting.lookups, setting.rings)
+    lookups = [share + (number < more) for number in range(setting.rings)]
+    if setting.is_model:
+        return _measure_model(setting, lookups)
+    groups: list[Counts] = []
 
     async def main(seed: str, lookups: int) -> None:
         rng = random.Random(seed)
+        found: list[int] = []
         async with still_ring(setting.nodes, setting.successors, seed) as ring:
             for _ in range(lookups):
                 node = rng.choice(ring.nodes)
-                counts[(await node.lookups.find(draw_point(rng), node.contact)).path_length] += 1
+                found.append((await node.lookups.find(draw_point(rng), node.contact)).path_length)
+        groups.append(counted(found))
 
-    for number in range(setting.rings):
+    for number, count in enumerate(lookups):
         seed = f"path_length/{setting.seed}/{setting.nodes}/{setting.successors}/{number}"
-        lookups = setting.lookups // setting.rings + (number < setting.lookups % setting.rings)
-        testing.run(main, seed, lookups, seed=seed)
-    return Cell(setting, tuple(counts[length] for length in range(max(counts) + 1)))
+        testing.run(main, seed, count, seed=seed)
+    return Cell(setting, tuple(groups))
+
+
+def _measure_model(setting: Setting, lookups: list[int]) -> Cell:
+    import numpy as np
+
+    from chord.lab.bigring import BITS, BigRing
+
+    groups, used = [], np.zeros(BITS, np.int64)
+    for number, count in enumerate(lookups):
+        rng = np.random.default_rng([setting.seed, setting.nodes, number])
+        ring = BigRing.draw(setting.nodes, rng)
+        found = ring.look_up(*ring.draw_lookups(count, rng), successors=setting.successors)
+        groups.append(tuple(np.bincount(found.hops).tolist()))
+        used += found.used
+    return Cell(setting, tuple(groups), tuple(used.tolist()))
 
 
 # -- what comes of it ---------------------------------------------------------------------------------
 
 
 def tables(result: Result[Cell]) -> list[Table]:
-    """Return the means beside the formulas, and one distribution.
+    """Return the means beside the formulas, the use of fingers, and a distribution.
 
-    The distribution is that on the largest ring with fingers only.
+    The last two are for fingers only, on the largest ring with a power of two of nodes. On such a ring, the mean gap is
+    a power of two, so each finger spans a power of two of gaps.
     """
-    columns = (
-        Column("nodes", ","),
-        Column("list r"),
-        Column("mean path", ".2f"),
-        Column("± s.e.", ".3f"),
-        Column("formula", ".2f"),
-        Column("differs by", "+.1%"),
-        Column("1st", ".0f"),
-        Column("99th", ".0f"),
-        Column("lookups", ","),
+    alone = [cell for cell in result.cells if cell.setting.successors == 1 and cell.setting.nodes.bit_count() == 1]
+    size = max(cell.setting.nodes for cell in alone)
+    most = [cell for cell in alone if cell.setting.nodes == size]
+    use = [_use(cell) for cell in most if cell.setting.is_model]
+    return [_means(result), *use, _distribution(*pairs(most, lambda setting: size)[size])]
+
+
+def _means(result: Result[Cell]) -> Table:
+    columns = [Column("nodes", ","), Column("list r"), Column("formula", ".2f")]
+    for maker in MAKERS:
+        columns += [
+            Column(f"{maker}: mean", ".3f"), Column(f"{maker}: ± s.e.", ".3f"), Column(f"{maker}: differs by", "+.3f"),
+            Column(f"{maker}: most frequent"), Column(f"{maker}: 1st", ".0f"), Column(f"{maker}: 99th", ".0f"),
+            Column(f"{maker}: lookups", ","),
+        ]  # fmt: skip
+    rows = []
+    for (nodes, successors), cells in pairs(result.cells, lambda s: (s.nodes, s.successors)).items():
+        said = formula(nodes, successors)
+        values: list[Value] = [nodes, successors, said]
+        for cell in cells:
+            if cell is None:
+                values += [None] * 7
+                continue
+            mean, error, low, high = cell.summary
+            differs = None if said is None else mean - said
+            values += [mean, error, differs, cell.mode, low, high, cell.setting.lookups]
+        rows.append(Row(tuple(values), all_passed(is_met(cell, result.scale) for cell in cells if cell)))
+    bar = (
+        f"real node within {WITHIN:.0%} of the formula; model with fingers only within {MODEL_WITHIN:g} hops from "
+        f"{MODEL_NODES_MIN:,} nodes on. The published mode is {PUBLISHED_MODE} at {PUBLISHED_NODES:,} nodes"
     )
+    if result.scale == "quick":
+        bar += f". {MODEL_SIGMAS:g} standard errors of the model are allowed in addition"
     notes = (
-        f"The formulas are for lists that are a small part of the ring: N ≥ {NODES_PER_ENTRY_MIN} r.",
+        "Path length: nodes that forward, from the start to the key's predecessor; one hop more leads to the owner. "
         "A node that owns the key itself answers at once, with a path of 0 hops.",
+        "The formula is ½ log2 N - 0.13 with fingers only, and ½ log2 N - ½ log2 r + 1 with a list. It holds if the "
+        f"list is a small part of the ring: N ≥ {NODES_PER_ENTRY_MIN} r.",
     )
-    means = Table(
-        "path_length",
-        "Path length against the number of nodes",
-        columns,
-        tuple(_row(cell) for cell in result.cells),
-        f"mean path within {WITHIN:.0%} of the formula",
-        notes,
+    title = "Path length against the number of nodes"
+    return Table("path_length", title, tuple(columns), tuple(rows), bar, notes).without_empty_columns()
+
+
+def is_met(cell: Cell, scale: Scale) -> bool | None:
+    """Whether a cell meets its bar; None if it has none."""
+    nodes, successors = cell.setting.nodes, cell.setting.successors
+    said, (mean, error, _, _) = formula(nodes, successors), cell.summary
+    if said is None or (cell.setting.is_model and (successors > 1 or nodes < MODEL_NODES_MIN)):
+        return None
+    if cell.setting.is_model:
+        allowed = MODEL_WITHIN + (MODEL_SIGMAS * error if scale == "quick" else 0.0)
+    else:
+        allowed = WITHIN * said + 2 * error
+    passed = abs(mean - said) <= allowed
+    return passed and (successors > 1 or nodes != PUBLISHED_NODES or _may_be_mode(cell, scale))
+
+
+def _may_be_mode(cell: Cell, scale: Scale) -> bool:
+    """Whether the published mode is the most frequent length.
+
+    At quick scale there are few lookups, so it is enough if it may be the most frequent one.
+    """
+    counts = [share * cell.setting.lookups for share in cell.shares]
+    seen, most = counts[PUBLISHED_MODE], max(counts)
+    return seen == most or (scale == "quick" and most - seen <= MODEL_SIGMAS * math.sqrt(most + seen))
+
+
+def _units(cell: Cell) -> dict[int, float]:
+    """Return the share of lookups that took each finger from -8 to 8.
+
+    The fingers are identified by the log2 of their start in mean gaps.
+    """
+    gap = len(cell.used) - (cell.setting.nodes.bit_length() - 1)
+    shares = {level - gap: count / cell.setting.lookups for level, count in enumerate(cell.used)}
+    return {unit: share for unit, share in shares.items() if -8 <= unit <= 8}
+
+
+def _use(cell: Cell) -> Table:
+    from chord.lab.theory import finger_use, path_constant
+
+    columns = (
+        Column("finger starts at (mean gaps)"), Column("taken by", ".4f"), Column("derived", ".4f"),
+        Column("½ or 0", ".1f"), Column("adds to the constant", "+.4f"),
+    )  # fmt: skip
+    derived, rows = finger_use(), []
+    for unit, share in reversed(_units(cell).items()):
+        plain = 0.5 if unit >= 0 else 0.0
+        rows.append(Row((f"2^{unit}", share, derived[unit], plain, derived[unit] - plain)))
+    notes = (
+        f"{cell.setting.nodes:,} nodes, by the model. Over all fingers the last column adds up to "
+        f"{path_constant():.3f}, the difference from ½ log2 N.",
     )
-    return [means, _distribution(largest(result))]
+    return Table("finger_use", "Which fingers lookups take", columns, tuple(rows), notes=notes)
 
 
-def _row(cell: Cell) -> Row:
-    found, formula = cell.summary, cell.formula
-    differs = None if formula is None else found.mean / formula - 1
-    shape = cell.setting
-    values = (
-        shape.nodes,
-        shape.successors,
-        found.mean,
-        found.error,
-        formula,
-        differs,
-        found.low,
-        found.high,
-        shape.lookups,
-    )
-    return Row(values, None if differs is None else abs(differs) <= WITHIN + 2 * found.error / found.mean)
+def _distribution(*cells: Cell | None) -> Table:
+    found = [cell.shares if cell else [] for cell in cells]
+    nodes = next(cell.setting.nodes for cell in cells if cell)
+    columns = [Column("path length"), *(Column(f"{maker}: share of lookups", ".4f") for maker in MAKERS)]
+    rows = []
+    for length in range(max(map(len, found))):
+        shares = [each[length] if length < len(each) else None for each in found]
+        is_published = (nodes, length) == (PUBLISHED_NODES, PUBLISHED_MODE)
+        rows.append(Row((length, *shares, PUBLISHED_SHARE if is_published else None)))
+    title = f"Distribution of path lengths, {nodes:,} nodes, fingers only"
+    table = Table("path_distribution", title, (*columns, Column("published", ".2f")), tuple(rows))
+    return table.without_empty_columns()
 
 
-def largest(result: Result[Cell]) -> Cell:
-    """Return the largest ring with fingers only, which has a published distribution."""
-    return max((cell for cell in result.cells if cell.setting.successors == 1), key=lambda cell: cell.setting.nodes)
-
-
-def _distribution(cell: Cell) -> Table:
-    columns = (Column("path length"), Column("share of lookups", ".3f"), Column("published", ".2f"))
-    is_published = cell.setting.nodes == 1 << 12
-    rows = tuple(
-        Row(
-            (length, count / cell.setting.lookups, PUBLISHED_SHARE if length == PUBLISHED_MODE else None),
-            (cell.mode == length if is_published else None) if length == PUBLISHED_MODE else None,
-        )
-        for length, count in enumerate(cell.counts)
-    )
-    title = f"Distribution of path lengths, {cell.setting.nodes:,} nodes, fingers only"
-    notes = () if is_published else ("Published for 4,096 nodes.",)
-    return Table("path_distribution", title, columns, rows, "the most frequent length is 6", notes)
+# -- pictures -----------------------------------------------------------------------------------------
 
 
 def draw(result: Result[Cell], figure: Figure) -> None:
-    """Draw the means with their formulas, and the distribution."""
-    most = largest(result)
+    """Draw the means with their formulas, and the distribution with fingers only."""
+    by_list = {r: [cell for cell in result.cells if cell.setting.successors == r] for r in LISTS}
+    nodes = max(cell.setting.nodes for cell in by_list[1])
+    most = [cell for cell in by_list[1] if cell.setting.nodes == nodes]
+    mean = most[-1].summary.mean  # of the real node, if there is one
     headline(
         figure,
-        f"A lookup among {most.setting.nodes:,} nodes takes {most.summary.mean:.2f} hops by fingers alone, "
-        f"half of log2 N = {math.log2(most.setting.nodes):g}; a successor list saves the last ones",
+        f"A lookup among {nodes:,} nodes takes {mean:.2f} hops by fingers alone, "
+        f"½ log2 N − {math.log2(nodes) / 2 - mean:.2f}; doubling a ring costs half a hop"
+        + "; a successor list saves the last ones"
+        * bool(by_list[LISTS[-1]]),
     )
     left, right = figure.subplots(1, 2)
-    for r in LISTS:
-        cells = [cell for cell in result.cells if cell.setting.successors == r]
-        nodes = [cell.setting.nodes for cell in cells]
+    for r, cells in by_list.items():
         name = "fingers only" if r == 1 else f"list of {r}"
-        left.plot(nodes, [cell.summary.mean for cell in cells], color=COLOURS[r], marker="o", label=f"measured, {name}")
-        known = [(cell.setting.nodes, cell.formula) for cell in cells if cell.formula is not None]
+        for is_model, look in ((True, "-"), (False, "o")):
+            own = [cell for cell in cells if cell.setting.is_model == is_model]
+            if own:
+                x, means = [cell.setting.nodes for cell in own], [cell.summary for cell in own]
+                left.plot(x, [m.mean for m in means], look, color=COLOURS[r], label=f"{MAKERS[is_model]}, {name}")
+                if r == 1 and own[-1] is cells[-1]:
+                    left.fill_between(x, [m.low for m in means], [m.high for m in means], color="#0072B226")
+        sizes = sorted({cell.setting.nodes for cell in cells})
+        known = [(size, said) for size in sizes if (said := formula(size, r)) is not None]
         if known:
-            x, y = zip(*known, strict=True)
-            left.plot(x, y, color=COLOURS[r], linestyle="--", linewidth=1, label=f"formula, {name}")
+            label = "formulas" if r == 1 else None
+            left.plot(*zip(*known, strict=True), color=ORANGE, linestyle="--", linewidth=1, label=label)
     left.set_xscale("log", base=2)
-    dress(left, "nodes", "mean path length (hops)")
-    shares = [count / most.setting.lookups for count in most.counts]
-    right.bar(range(len(shares)), shares, color=BLUE, label=f"measured, {most.setting.nodes:,} nodes")
-    right.plot([PUBLISHED_MODE], [PUBLISHED_SHARE], "D", color=ORANGE, label="published mode, 4,096 nodes")
-    dress(right, "path length (hops)", "share of lookups")
+    dress(left, "nodes", "path length (hops): mean; 98 of 100 lookups")
+    for cell in most:
+        maker, shares = MAKERS[cell.setting.is_model], cell.shares
+        if cell is most[-1]:
+            right.bar(range(len(shares)), shares, color=BLUE, label=maker)
+        else:
+            right.plot(range(len(shares)), shares, "_", color=GREY, markersize=14, label=maker)
+    right.axvline(mean, color=ORANGE, linestyle="--", label=f"mean {mean:.2f}")
+    if nodes == PUBLISHED_NODES:
+        right.plot([PUBLISHED_MODE], [PUBLISHED_SHARE], "D", color=ORANGE, label="published mode")
+    dress(right, f"path length (hops), {nodes:,} nodes", "share of lookups")
 
 
-EXPERIMENT = Experiment(
-    name="path_length",
-    title="Path length against the number of nodes",
-    source="Stoica et al. 2001 (SIGCOMM), Fig. 10; 2003 (ToN), sections IV-D, VI-C and VI-D",
-    plan=plan,
-    measure=measure,
-    tables=tables,
-    pictures={"path_length": draw},
-    again=again("path_length"),
-)
+def draw_use(result: Result[Cell], figure: Figure) -> None:
+    """Draw why the mean is slightly less than half of the bits."""
+    from chord.lab.theory import finger_use, path_constant
+
+    models = [c for c in result.cells if c.used and c.setting.successors == 1 and c.setting.nodes.bit_count() == 1]
+    cell = max(models, key=lambda cell: cell.setting.nodes)
+    derived, found = finger_use(), _units(cell)
+    units = list(found)
+    headline(
+        figure,
+        f"Why ½ log2 N − {-path_constant():.2f}: fingers about as long as a gap are taken less than half of the time, "
+        "shorter ones sometimes",
+    )
+    axes = figure.subplots()
+    edges, plain = [-8.5, *[unit + 0.5 for unit in units]], [0.0, *[0.5 if unit >= 0 else 0.0 for unit in units]]
+    axes.step(edges, plain, where="pre",
+              color=GREY, linestyle="--", label="½ log2 N: half of the fingers longer than a gap")  # fmt: skip
+    axes.bar(units, list(found.values()), color=BLUE, label=f"measured, {cell.setting.nodes:,} nodes")
+    axes.plot(units, [derived[unit] for unit in units], "D", color=ORANGE, markersize=5, label="derived")
+    axes.set_xticks(units, [f"$2^{{{unit}}}$" for unit in units])
+    dress(axes, "start of the finger, in mean gaps between nodes", "share of lookups that take it")
+
+
+def experiment(nodes: int | None = None) -> Experiment[Setting, Cell]:
+    """Return the experiment.
+
+    Args:
+        nodes: None: with real nodes, at the published sizes. A number: the model only, on rings of up to `nodes` nodes.
+    """
+    is_used = nodes is not None or has_model()
+    return Experiment(
+        name="path_length",
+        title="Path length against the number of nodes",
+        source="Stoica et al. 2001 (SIGCOMM), Fig. 10; 2003 (ToN), sections IV-D, VI-C and VI-D",
+        plan=partial(plan, nodes),
+        measure=measure,
+        tables=tables,
+        pictures={"path_length": draw, **({"finger_use": draw_use} if is_used else {})},
+        command="sim paper path_length" if nodes is None else f"lab ring --nodes {nodes}",
+    )

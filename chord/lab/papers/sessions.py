@@ -27,9 +27,10 @@ from chord.client.trio_driver import PATIENCE_S
 from chord.config import PRESETS, RingConstants
 from chord.errors import ChordError
 from chord.ids import Circle, Point
-from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table, percentile, poisson_upper
+from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.lab.harness.plot import BLUE, GREEN, GREY, ORANGE, PURPLE, dress, headline
-from chord.lab.papers.world import again, draw_point, draw_points, members, rightful_owner
+from chord.lab.harness.statistics import percentile, poisson_upper
+from chord.lab.papers.world import draw_point, draw_points, members, rightful_owner
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.messages import MessageNetwork
 from chord.wire.codec import Codec
@@ -334,5 +335,5 @@ EXPERIMENT = Experiment(
     measure=measure,
     tables=tables,
     pictures={"sessions": draw},
-    again=again("sessions"),
+    command="sim paper sessions",
 )

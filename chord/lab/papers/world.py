@@ -1,4 +1,8 @@
-"""Rings as in the papers' simulators, made of real nodes."""
+"""The parts that the papers' figures share: rings of real nodes, and the model beside them.
+
+A figure is measured with the real node on virtual time. If NumPy is installed, the same figure is also computed by the
+model: `chord.lab.bigring`, or the hash alone. Both stand side by side in one table.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,18 @@ import random
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from typing import Any, Protocol, TypeVar
 
 from chord.config import RingConstants, Timing
 from chord.ids import BITS_MAX, Point
-from chord.lab.harness.experiment import Scale
 from chord.node import Node
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.messages import MessageNetwork
 from chord.testing.rings import MemoryRing
+
+MAKERS = ("real node", "model")
+"""The two columns of a figure; index with `is_model`."""
 
 NEVER_S = 1e6
 NEVER_TIMES = 1_000_000_000
@@ -31,9 +39,35 @@ STILL = Timing(
 """Timing without repair, under which lookups share no knowledge of the dead."""
 
 
-def again(name: str) -> Callable[[Scale, int], str]:
-    """Return a function that gives the command to repeat an experiment."""
-    return lambda scale, seed: f"chord sim paper {name} --scale {scale} --seed {seed}"
+class _Cell(Protocol):
+    """Something that was measured under a setting."""
+
+    @property
+    def setting(self) -> Any:
+        """The setting."""
+
+
+C = TypeVar("C", bound=_Cell)
+K = TypeVar("K")
+
+
+def has_model() -> bool:
+    """Whether the model can be computed, because NumPy is installed."""
+    return find_spec("numpy") is not None
+
+
+def pairs(cells: Iterable[C], key: Callable[[Any], K]) -> dict[K, tuple[C | None, C | None]]:
+    """Return the cells of the real node and of the model with the same key, side by side.
+
+    Args:
+        cells: the cells; their settings have `is_model`.
+        key: returns the key of a setting. If two cells of one maker have the same key, the last one counts.
+    """
+    found: dict[K, tuple[C | None, C | None]] = {}
+    for cell in cells:
+        real, model = found.get(key(cell.setting), (None, None))
+        found[key(cell.setting)] = (real, cell) if cell.setting.is_model else (cell, model)
+    return found
 
 
 def draw_point(rng: random.Random) -> Point:

@@ -11,12 +11,13 @@ than the working set.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Unpack
 
 import numpy as np
 
-from chord.lab.hashing import XXH3, Hasher, Hashes, mix, mix_one
-from chord.lab.placement import CHUNK, Numbers, Placement, UnsupportedChange, compact
+from chord.lab.hashing import Hashes, mix, mix_one
+from chord.lab.placement import Common, Numbers, Placement, UnsupportedChange, compact, in_chunks
 
 
 class AnchorHash(Placement):
@@ -38,18 +39,11 @@ class AnchorHash(Placement):
     memory_cost = "O(a)"
     has_names = has_distinct_replicas = False
 
-    def __init__(
-        self,
-        nodes: Sequence[str],
-        *,
-        weights: Mapping[str, float] | None = None,
-        hasher: Hasher = XXH3,
-        capacity: int | None = None,
-    ) -> None:
+    def __init__(self, nodes: Sequence[str], *, capacity: int | None = None, **common: Unpack[Common]) -> None:
         self.capacity = 2 * len(nodes) if capacity is None else capacity
         if self.capacity < len(nodes):
             raise ValueError(f"{len(nodes)} nodes need at least that capacity, not {self.capacity}")
-        super().__init__(nodes, weights=weights, hasher=hasher)
+        super().__init__(nodes, **common)
 
     def _build(self) -> None:
         self._left = np.zeros(self.capacity, dtype=np.int64)  # A: buckets left at a bucket's removal; 0: it works
@@ -85,17 +79,12 @@ class AnchorHash(Placement):
             bucket = at
         return int(self._number_of[bucket])
 
+    @in_chunks
     def place_many(self, hashes: Hashes) -> Numbers:
         """Return the nodes of the buckets at which the hashing ends.
 
         Hashes that have reached a working bucket drop out of the loop.
         """
-        found = np.empty(len(hashes), dtype=np.intp)
-        for start in range(0, len(hashes), CHUNK):
-            found[start : start + CHUNK] = self._place_chunk(hashes[start : start + CHUNK])
-        return found
-
-    def _place_chunk(self, hashes: Hashes) -> Numbers:
         buckets = (hashes % np.uint64(self.capacity)).astype(np.intp)
         lost = np.flatnonzero(self._left[buckets])
         while len(lost):

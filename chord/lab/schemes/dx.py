@@ -7,13 +7,23 @@ it. The scheme is therefore consistent in any order of changes. A look-up tries 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chord.lab.hashing import XXH3, Hasher, Hashes
-from chord.lab.placement import CHUNK, Numbers, Placement, UnsupportedChange, compact, replica_hash, replica_hashes
+from chord.lab.hashing import Hashes
+from chord.lab.placement import (
+    Common,
+    Numbers,
+    Placement,
+    UnsupportedChange,
+    compact,
+    in_chunks,
+    replica_hash,
+    replica_hashes,
+)
 
 
 class DxHash(Placement):
@@ -38,19 +48,12 @@ class DxHash(Placement):
     memory_cost = "O(s)"
     has_names = False
 
-    def __init__(
-        self,
-        nodes: Sequence[str],
-        *,
-        weights: Mapping[str, float] | None = None,
-        hasher: Hasher = XXH3,
-        capacity: int | None = None,
-    ) -> None:
+    def __init__(self, nodes: Sequence[str], *, capacity: int | None = None, **common: Unpack[Common]) -> None:
         capacity = 2 * len(nodes) if capacity is None else capacity
         if capacity < len(nodes):
             raise ValueError(f"{len(nodes)} nodes need at least that capacity, not {capacity}")
         self.slots = 1 << max(0, capacity - 1).bit_length()
-        super().__init__(nodes, weights=weights, hasher=hasher)
+        super().__init__(nodes, **common)
 
     def _build(self) -> None:
         self._numbers = np.full(self.slots, -1, dtype=np.int32)
@@ -74,19 +77,17 @@ class DxHash(Placement):
                 return int(number)
             tried += 1
 
+    @in_chunks
     def place_many(self, hashes: Hashes) -> Numbers:
         """Return the nodes of the first taken slots.
 
         Hashes that have met a taken slot drop out of the loop.
         """
-        found = np.empty(len(hashes), dtype=np.intp)
-        mask = np.uint64(self.slots - 1)
-        for start in range(0, len(hashes), CHUNK):
-            chunk, numbers, tried = hashes[start : start + CHUNK], found[start : start + CHUNK], 0
-            numbers[:] = self._numbers[chunk & mask]
-            while len(lost := np.flatnonzero(numbers < 0)):
-                tried += 1
-                numbers[lost] = self._numbers[replica_hashes(chunk[lost], tried) & mask]
+        mask, tried = np.uint64(self.slots - 1), 0
+        found: Numbers = self._numbers[hashes & mask].astype(np.intp)
+        while len(lost := np.flatnonzero(found < 0)):
+            tried += 1
+            found[lost] = self._numbers[replica_hashes(hashes[lost], tried) & mask]
         return found
 
     def locate_replicas(self, point: int, count: int) -> list[int]:

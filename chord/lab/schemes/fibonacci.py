@@ -12,13 +12,13 @@ reductions:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, Unpack
 
 import numpy as np
 
-from chord.lab.hashing import GOLDEN, MASK, XXH3, Hasher, Hashes, scale, scale_one
-from chord.lab.placement import Numbers
+from chord.lab.hashing import GOLDEN, MASK, Hashes, scale, scale_one
+from chord.lab.placement import Common, Numbers
 from chord.lab.schemes.numbered import Numbered
 
 
@@ -39,15 +39,10 @@ class Fibonacci(Numbered):
     is_consistent = False
 
     def __init__(
-        self,
-        nodes: Sequence[str],
-        *,
-        weights: Mapping[str, float] | None = None,
-        hasher: Hasher = XXH3,
-        reduce: Literal["remainder", "range"] = "remainder",
+        self, nodes: Sequence[str], *, reduce: Literal["remainder", "range"] = "remainder", **common: Unpack[Common]
     ) -> None:
         self.reduce = reduce
-        super().__init__(nodes, weights=weights, hasher=hasher)
+        super().__init__(nodes, **common)
 
     def locate(self, point: int) -> int:
         """Return the node of a hash's multiple."""

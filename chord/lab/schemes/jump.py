@@ -12,10 +12,9 @@ The listing in Golubtsov 2024, "Алгоритмы шардинга (разде�
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chord.lab.hashing import MASK, Hashes
-from chord.lab.placement import CHUNK, Numbers
+from chord.lab.placement import Numbers, in_chunks
 from chord.lab.schemes.numbered import Numbered
 
 MULTIPLIER = 2862933555777941757
@@ -45,46 +44,16 @@ class Jump(Numbered):
             onward = int((bucket + 1) * (TOP / ((point >> 33) + 1)))
         return bucket
 
+    @in_chunks
     def place_many(self, hashes: Hashes) -> Numbers:
         """Return the last buckets that the hashes jump to.
 
         All hashes jump together, and those past the end drop out of the loop.
         """
         found = np.zeros(len(hashes), dtype=np.intp)
-        for start in range(0, len(hashes), CHUNK):
-            found[start : start + CHUNK] = self._place_chunk(hashes[start : start + CHUNK])
-        return found
-
-    def jumps(self, point: int) -> list[int]:
-        """Return all buckets that a hash jumps to, first 0.
-
-        These are the buckets in which it lived while the number of buckets grew to the present one.
-        """
-        met, buckets = [0], len(self._nodes)
-        while True:
-            point = (point * MULTIPLIER + 1) & MASK
-            onward = int((met[-1] + 1) * (TOP / ((point >> 33) + 1)))
-            if onward >= buckets:
-                return met
-            met.append(onward)
-
-    def jumps_many(self, hashes: Hashes) -> NDArray[np.intp]:
-        """Return how many buckets each hash jumps to, with the first; shape (k,).
-
-        The mean is H(n).
-        """
-        counts = np.zeros(len(hashes), dtype=np.intp)
-        for start in range(0, len(hashes), CHUNK):
-            self._place_chunk(hashes[start : start + CHUNK], counts[start : start + CHUNK])
-        return counts
-
-    def _place_chunk(self, hashes: Hashes, counts: NDArray[np.intp] | None = None) -> Numbers:
-        found = np.zeros(len(hashes), dtype=np.intp)
         jumping, state, onward = np.arange(len(hashes)), hashes, found
         while len(jumping):
             found[jumping] = onward
-            if counts is not None:
-                counts[jumping] += 1
             state = state * np.uint64(MULTIPLIER) + np.uint64(1)
             ratio = TOP / ((state >> np.uint64(33)) + np.uint64(1)).astype(np.float64)
             onward = ((onward + 1) * ratio).astype(np.intp)

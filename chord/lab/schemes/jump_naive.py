@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from chord.lab.hashing import Hashes, mix, mix_one, unit, units
-from chord.lab.placement import CHUNK, Numbers
+from chord.lab.placement import Numbers, in_chunks
 from chord.lab.schemes.numbered import Numbered
 
 
@@ -36,11 +36,10 @@ class NaiveJump(Numbered):
                 bucket = opened
         return bucket
 
+    @in_chunks
     def place_many(self, hashes: Hashes) -> Numbers:
         """Return the last buckets that the hashes moved to."""
         found = np.zeros(len(hashes), dtype=np.intp)
-        for start in range(0, len(hashes), CHUNK):
-            chunk, bucket = hashes[start : start + CHUNK], found[start : start + CHUNK]
-            for opened in range(1, len(self._nodes)):
-                np.copyto(bucket, opened, where=units(mix(chunk, opened)) < 1 / (opened + 1))
+        for opened in range(1, len(self._nodes)):
+            np.copyto(found, opened, where=units(mix(hashes, opened)) < 1 / (opened + 1))
         return found

@@ -9,13 +9,14 @@ slots per node a few of them, with more slots fewer. Maglev was made for connect
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chord.lab.hashing import XXH3, Hasher, Hashes, mix_one
-from chord.lab.placement import Numbers, Placement, UnsupportedChange, require_ratio
+from chord.lab.hashing import Hashes, mix_one
+from chord.lab.placement import Common, Numbers, Placement, UnsupportedChange, require_ratio
 
 SLOTS = 65_537
 
@@ -39,18 +40,11 @@ class Maglev(Placement):
     has_weights = True
     is_consistent = False
 
-    def __init__(
-        self,
-        nodes: Sequence[str],
-        *,
-        weights: Mapping[str, float] | None = None,
-        hasher: Hasher = XXH3,
-        slots: int = SLOTS,
-    ) -> None:
+    def __init__(self, nodes: Sequence[str], *, slots: int = SLOTS, **common: Unpack[Common]) -> None:
         if slots < max(3, len(nodes)) or any(slots % part == 0 for part in range(2, int(slots**0.5) + 1)):
             raise ValueError(f"the number of slots must be a prime, at least 3 and one per node, not {slots}")
         self.slots = slots
-        super().__init__(nodes, weights=weights, hasher=hasher)
+        super().__init__(nodes, **common)
 
     def permutation(self, node: str) -> Iterator[int]:
         """Yield all M slots, each once, in the order of a node's preference."""

@@ -10,13 +10,14 @@ hashing says 0.5 % for about twenty probes, a slip for 5 %. It calls that the st
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chord.lab.hashing import MASK, SPAN, XXH3, Hasher, Hashes
-from chord.lab.placement import CHUNK, Numbers, replica_hash, replica_hashes
+from chord.lab.hashing import MASK, SPAN, Hashes
+from chord.lab.placement import Common, Numbers, in_chunks, replica_hash, replica_hashes
 from chord.lab.schemes.ring import Ring
 
 PROBES = 21
@@ -41,18 +42,12 @@ class MultiProbe(Ring):
     memory_cost = "O(n)"
 
     def __init__(
-        self,
-        nodes: Sequence[str],
-        *,
-        weights: Mapping[str, float] | None = None,
-        hasher: Hasher = XXH3,
-        vnodes: int = 1,
-        probes: int = PROBES,
+        self, nodes: Sequence[str], *, vnodes: int = 1, probes: int = PROBES, **common: Unpack[Common]
     ) -> None:
         if probes < 1:
             raise ValueError("a key is probed at least once")
         self.probes = probes
-        super().__init__(nodes, weights=weights, hasher=hasher, vnodes=vnodes)
+        super().__init__(nodes, vnodes=vnodes, **common)
 
     def shares(self) -> NDArray[np.float64] | None:
         """Return the expected share of each node over independent probes.
@@ -85,21 +80,18 @@ class MultiProbe(Ring):
                 closest, found = distance, owners[at]
         return found
 
+    @in_chunks
     def place_many(self, hashes: Hashes) -> Numbers:
         """Return the owners of the points closest after the probes."""
-        found = np.empty(len(hashes), dtype=np.intp)
-        for start in range(0, len(hashes), CHUNK):
-            chunk = hashes[start : start + CHUNK]
-            at = self._following(chunk)
-            closest = self._points[at] - chunk  # modulo 2**64
-            for probe in range(1, self.probes):
-                probed = replica_hashes(chunk, probe)
-                there = self._following(probed)
-                distance = self._points[there] - probed
-                np.copyto(at, there, where=distance < closest)
-                np.minimum(closest, distance, out=closest)
-            found[start : start + CHUNK] = self._owners[at]
-        return found
+        at = self._following(hashes)
+        closest = self._points[at] - hashes  # modulo 2**64
+        for probe in range(1, self.probes):
+            probed = replica_hashes(hashes, probe)
+            there = self._following(probed)
+            distance = self._points[there] - probed
+            np.copyto(at, there, where=distance < closest)
+            np.minimum(closest, distance, out=closest)
+        return self._owners[at].astype(np.intp)
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
         """Return the distinct owners of the points closest after any probe, in order."""

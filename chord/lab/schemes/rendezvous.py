@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chord.lab.hashing import GOLDEN, MASK, Hashes, mix, mix_one
-from chord.lab.placement import CHUNK, Numbers, Placement
+from chord.lab.placement import CHUNK, Numbers, Placement, in_chunks
 
 
 class Rendezvous(Placement):
@@ -52,17 +52,15 @@ class Rendezvous(Placement):
         bids = [mix_one(point + seed) for seed in self._seeds]
         return bids.index(max(bids))
 
+    @in_chunks
     def place_many(self, hashes: Hashes) -> Numbers:
         """Return the highest bidders."""
         found = np.zeros(len(hashes), dtype=np.intp)
-        for start in range(0, len(hashes), CHUNK):
-            chunk = hashes[start : start + CHUNK]
-            winner = found[start : start + CHUNK]
-            least = self._costs(chunk, 0)
-            for number in range(1, len(self._seeds)):
-                costs = self._costs(chunk, number)
-                np.copyto(winner, number, where=costs < least)
-                np.minimum(least, costs, out=least)
+        least = self._costs(hashes, 0)
+        for number in range(1, len(self._seeds)):
+            costs = self._costs(hashes, number)
+            np.copyto(found, number, where=costs < least)
+            np.minimum(least, costs, out=least)
         return found
 
     def locate_replicas(self, point: int, count: int) -> list[int]:

@@ -14,13 +14,14 @@ the skeleton decides where keys live, so a new node can take over the place of a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chord.lab.hashing import GOLDEN, MASK, XXH3, Hasher, Hashes, mix, mix_one
-from chord.lab.placement import CHUNK, Numbers, Placement, compact
+from chord.lab.hashing import GOLDEN, MASK, Hashes, mix, mix_one
+from chord.lab.placement import Common, Numbers, Placement, compact, in_chunks
 
 FANOUT = 4
 CLUSTER = 4
@@ -46,13 +47,7 @@ class RendezvousTree(Placement):
     has_names = False
 
     def __init__(
-        self,
-        nodes: Sequence[str],
-        *,
-        weights: Mapping[str, float] | None = None,
-        hasher: Hasher = XXH3,
-        fanout: int = FANOUT,
-        levels: int | None = None,
+        self, nodes: Sequence[str], *, fanout: int = FANOUT, levels: int | None = None, **common: Unpack[Common]
     ) -> None:
         if fanout < 2 or (levels is not None and levels < 0):
             raise ValueError("a fork needs at least two branches, and the number of levels must not be negative")
@@ -62,7 +57,7 @@ class RendezvousTree(Placement):
             while len(nodes) >= CLUSTER * fanout ** (levels + 1):
                 levels += 1
         self.levels = levels
-        super().__init__(nodes, weights=weights, hasher=hasher)
+        super().__init__(nodes, **common)
 
     def _build(self) -> None:
         clusters = self.fanout**self.levels
@@ -121,12 +116,26 @@ class RendezvousTree(Placement):
             at = max((b for b in branches if alive[b]), key=lambda branch: mix_one(point + seeds[branch]))
         return max(self._clusters[at], key=lambda number: mix_one(point + self._seeds[number]))
 
+    @in_chunks
     def place_many(self, hashes: Hashes) -> Numbers:
         """Return the nodes at the ends of the walks."""
-        found = np.empty(len(hashes), dtype=np.intp)
-        for start in range(0, len(hashes), CHUNK):
-            found[start : start + CHUNK] = self._place_chunk(hashes[start : start + CHUNK])
-        return found
+        at = np.zeros(len(hashes), dtype=np.intp)
+        for numbers, alive in zip(self._branch_seeds, self._alive, strict=True):
+            seeds, first = np.array(numbers, dtype=np.uint64), at * self.fanout
+            best, highest = first.copy(), np.zeros(len(hashes), dtype=np.uint64)
+            for branch in range(self.fanout):
+                bids = np.where(alive[first + branch], mix(hashes + seeds[first + branch]), np.uint64(0))
+                np.copyto(best, first + branch, where=bids > highest)
+                np.maximum(highest, bids, out=highest)
+            at = best
+        seeds = np.array([*self._seeds, 0], dtype=np.uint64)  # the last seed is for empty places, number -1
+        winner, highest = np.full(len(hashes), -1, dtype=np.intp), np.zeros(len(hashes), dtype=np.uint64)
+        for place in range(self._table.shape[1]):
+            numbers_there = self._table[at, place]
+            bids = np.where(numbers_there >= 0, mix(hashes + seeds[numbers_there]), np.uint64(0))
+            np.copyto(winner, numbers_there, where=bids > highest)
+            np.maximum(highest, bids, out=highest)
+        return winner
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
         """Return the nodes found in turn if each node found were removed."""
@@ -145,25 +154,6 @@ class RendezvousTree(Placement):
         branches, seeds = range(at * self.fanout, (at + 1) * self.fanout), self._branch_seeds[level]
         for branch in sorted(branches, key=lambda b: -mix_one(point + seeds[b])):
             yield from self._walk(point, level + 1, branch)
-
-    def _place_chunk(self, hashes: Hashes) -> Numbers:
-        at = np.zeros(len(hashes), dtype=np.intp)
-        for numbers, alive in zip(self._branch_seeds, self._alive, strict=True):
-            seeds, first = np.array(numbers, dtype=np.uint64), at * self.fanout
-            best, highest = first.copy(), np.zeros(len(hashes), dtype=np.uint64)
-            for branch in range(self.fanout):
-                bids = np.where(alive[first + branch], mix(hashes + seeds[first + branch]), np.uint64(0))
-                np.copyto(best, first + branch, where=bids > highest)
-                np.maximum(highest, bids, out=highest)
-            at = best
-        seeds = np.array([*self._seeds, 0], dtype=np.uint64)  # the last seed is for empty places, number -1
-        winner, highest = np.full(len(hashes), -1, dtype=np.intp), np.zeros(len(hashes), dtype=np.uint64)
-        for place in range(self._table.shape[1]):
-            numbers_there = self._table[at, place]
-            bids = np.where(numbers_there >= 0, mix(hashes + seeds[numbers_there]), np.uint64(0))
-            np.copyto(winner, numbers_there, where=bids > highest)
-            np.maximum(highest, bids, out=highest)
-        return winner
 
     # -- changes --------------------------------------------------------------------------------
 

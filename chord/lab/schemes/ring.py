@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chord.lab.hashing import SPAN, XXH3, Hasher, Hashes
-from chord.lab.placement import Numbers, Placement, compact
+from chord.lab.hashing import SPAN, Hashes
+from chord.lab.placement import Common, Numbers, Placement, compact
 
 Points = NDArray[np.uint64]
 Owners = NDArray[np.int32]
@@ -71,16 +72,15 @@ class Ring(Placement):
         self,
         nodes: Sequence[str],
         *,
-        weights: Mapping[str, float] | None = None,
-        hasher: Hasher = XXH3,
         vnodes: int = 1,
         points: Mapping[str, Sequence[int]] | None = None,
+        **common: Unpack[Common],
     ) -> None:
         if vnodes < 1:
             raise ValueError("a node has at least one point")
         self.vnodes = vnodes
         self._given = {node: tuple(given) for node, given in (points or {}).items()}
-        super().__init__(nodes, weights=weights, hasher=hasher)
+        super().__init__(nodes, **common)
 
     def points_of(self, node: str, weight: float = 1.0) -> Points:
         """Return the points of a node, in the order of their labels; shape (points,).
@@ -205,4 +205,3 @@ class Ring(Placement):
         if self._as_lists is None:
             self._as_lists = self._points.tolist(), self._owners.tolist()
         return self._as_lists
-

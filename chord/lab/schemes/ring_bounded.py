@@ -11,13 +11,14 @@ O(1 / ε²) times the necessary keys move in expectation, independent of the num
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chord.lab.hashing import XXH3, Hasher, Hashes
-from chord.lab.placement import Numbers
+from chord.lab.hashing import Hashes
+from chord.lab.placement import Common, Numbers
 from chord.lab.schemes.ring import Ring
 
 CAPACITY = 1.25
@@ -41,18 +42,12 @@ class BoundedRing(Ring):
     is_consistent = False
 
     def __init__(
-        self,
-        nodes: Sequence[str],
-        *,
-        weights: Mapping[str, float] | None = None,
-        hasher: Hasher = XXH3,
-        vnodes: int = 1,
-        capacity: float = CAPACITY,
+        self, nodes: Sequence[str], *, vnodes: int = 1, capacity: float = CAPACITY, **common: Unpack[Common]
     ) -> None:
         if not capacity >= 1:
             raise ValueError("with a capacity below 1 there is no room for all keys; use 1 or more")
         self.capacity = capacity
-        super().__init__(nodes, weights=weights, hasher=hasher, vnodes=vnodes)
+        super().__init__(nodes, vnodes=vnodes, **common)
 
     @property
     def state_bytes(self) -> int:

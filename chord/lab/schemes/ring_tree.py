@@ -10,13 +10,14 @@ in O(n) when one goes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chord.lab.hashing import SPAN, XXH3, Hasher, Hashes, mix_one
-from chord.lab.placement import Numbers, Placement
+from chord.lab.hashing import SPAN, XXH3, Hashes, mix_one
+from chord.lab.placement import Common, Numbers, Placement
 from chord.lab.schemes.ring import Ring
 
 
@@ -160,17 +161,11 @@ class TreeRing(Placement):
     memory_cost = "O(nv)"
     has_weights = True
 
-    def __init__(
-        self,
-        nodes: Sequence[str],
-        *,
-        weights: Mapping[str, float] | None = None,
-        hasher: Hasher = XXH3,
-        vnodes: int = 1,
-    ) -> None:
+    def __init__(self, nodes: Sequence[str], *, vnodes: int = 1, **common: Unpack[Common]) -> None:
+        hasher = common.get("hasher", XXH3)
         self._pattern = Ring(nodes[:1], hasher=hasher, vnodes=vnodes) if nodes else None  # computes the points
         self.tree = PointTree()
-        super().__init__(nodes, weights=weights, hasher=hasher)
+        super().__init__(nodes, **common)
 
     def _build(self) -> None:
         self._number_of = {node: number for number, node in enumerate(self._nodes)}

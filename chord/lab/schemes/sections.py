@@ -7,14 +7,14 @@ also be edited, so that hot sections move to cold nodes. With too few sections, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chord.lab.hashing import XXH3, Hasher, Hashes
-from chord.lab.placement import Numbers, Placement, compact
+from chord.lab.hashing import Hashes
+from chord.lab.placement import Common, Numbers, Placement, compact
 
 SECTIONS = 4096
 TOLERANCE = 1.05
@@ -52,18 +52,11 @@ class Sections(Placement):
     has_names = False
     has_weights = True
 
-    def __init__(
-        self,
-        nodes: Sequence[str],
-        *,
-        weights: Mapping[str, float] | None = None,
-        hasher: Hasher = XXH3,
-        sections: int = SECTIONS,
-    ) -> None:
+    def __init__(self, nodes: Sequence[str], *, sections: int = SECTIONS, **common: Unpack[Common]) -> None:
         if sections < 1:
             raise ValueError("a map needs at least one section")
         self.sections = sections
-        super().__init__(nodes, weights=weights, hasher=hasher)
+        super().__init__(nodes, **common)
 
     def _build(self) -> None:
         self._owners = np.zeros(self.sections, dtype=np.int32)

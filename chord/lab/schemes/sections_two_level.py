@@ -6,12 +6,13 @@ which server has which part. A look-up takes two steps, and no server holds more
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Unpack
 
 import numpy as np
 
-from chord.lab.hashing import XXH3, Hasher, Hashes
-from chord.lab.placement import Numbers
+from chord.lab.hashing import Hashes
+from chord.lab.placement import Common, Numbers
 from chord.lab.schemes.sections import SECTIONS, Sections
 
 
@@ -32,18 +33,12 @@ class TwoLevelSections(Sections):
     memory_cost = "O(√S)"
 
     def __init__(
-        self,
-        nodes: Sequence[str],
-        *,
-        weights: Mapping[str, float] | None = None,
-        hasher: Hasher = XXH3,
-        sections: int = SECTIONS,
-        parts: int = 64,
+        self, nodes: Sequence[str], *, sections: int = SECTIONS, parts: int = 64, **common: Unpack[Common]
     ) -> None:
         if parts < 1 or sections % parts:
             raise ValueError(f"{sections} sections cannot be cut into {parts} equal parts")
         self.parts = parts
-        super().__init__(nodes, weights=weights, hasher=hasher, sections=sections)
+        super().__init__(nodes, sections=sections, **common)
 
     @property
     def state_bytes(self) -> int:
