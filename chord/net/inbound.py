@@ -25,7 +25,7 @@ from chord.net.timers import Deadlines
 from chord.wire.codec import Call, Codec
 from chord.wire.messages import Reply
 
-TOO_LATE: Final = "the time that the caller gave ran out before the answer was ready"
+TOO_LATE: Final = "the caller's deadline passed before the answer was ready"
 
 
 class _Pending:

@@ -204,7 +204,7 @@ class _Part:
 
         An unfinished item has an indefinite error, because it may still be carried out.
         """
-        late = QuorumFailed("not done in the time there was for all of them")
+        late = QuorumFailed("not finished within the deadline of its batch")
         return [self._outcomes.get(place, late) for place in range(len(self.items))]
 
 

@@ -125,7 +125,7 @@ class CatchUp:
         part = self._log.slice_of(key)
         logs = await self._call(partner, GetLogs((AskLog(part, _up_tos(self._log.state(part).seen)),)), Logs)
         if [log.slice for log in logs.slices] != [part]:
-            raise Busy(f"{partner.address} does not say what it has reaped", after_ms=RETRY_MS)
+            raise Busy(f"{partner.address} did not send the requested reap log", after_ms=RETRY_MS)
         return logs.slices[0]
 
     async def has_seen(self, partner: Contact, part: int) -> bool:
@@ -151,7 +151,7 @@ class CatchUp:
             asks = [AskLog(part, _up_tos(self._log.state(part).seen)) for part in wanted[:SLICES_ASKED_MAX]]
             logs = await self._call(partner, GetLogs(tuple(asks)), Logs)
             if not logs.slices or [log.slice for log in logs.slices] != wanted[: len(logs.slices)]:
-                raise Busy(f"{partner.address} does not say what it has reaped", after_ms=RETRY_MS)
+                raise Busy(f"{partner.address} did not send the requested reap logs", after_ms=RETRY_MS)
             wanted = wanted[len(logs.slices) :]
             for log in logs.slices:
                 await self._take(partner, log)
@@ -172,7 +172,7 @@ class CatchUp:
             if not reply.slices:
                 break
             log = reply.slices[0]
-        raise Busy(f"slice {log.slice} is not level with {partner.address} yet", after_ms=RETRY_MS)
+        raise Busy(f"the log of slice {log.slice} is not in sync with {partner.address} yet", after_ms=RETRY_MS)
 
     async def _catch_up(self, partner: Contact, log: SliceLog) -> None:
         """Ask a partner to vouch for values that it may have reaped.
@@ -183,7 +183,7 @@ class CatchUp:
         while claims := self._log.claims(log, known)[:HEADS_MAX]:
             reply = await self._call(partner, Vouch(log.slice, tuple(claims)), Vouched)
             if reply.trimmed != log.trimmed or len(reply.holdings) != len(claims):
-                raise Busy(f"{partner.address} has trimmed slice {log.slice} meanwhile", after_ms=RETRY_MS)
+                raise Busy(f"{partner.address} has trimmed its log of slice {log.slice} meanwhile", after_ms=RETRY_MS)
             known.update(zip(claims, reply.holdings, strict=True))
         self._host.counters["slices_caught_up"] += 1
         batch = self._log.catch_up(log, known)

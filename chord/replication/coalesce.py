@@ -116,7 +116,7 @@ class Gather:
             if isinstance(answer, ChordError):
                 self._failed(contact, questions, Copy, answer)
             elif len(answer.copies) != len(questions):
-                self._failed(contact, questions, Copy, MalformedMessage(f"{contact.address} miscounted"))
+                self._failed(contact, questions, Copy, MalformedMessage(f"{contact.address} sent too few or too many"))
             else:
                 for question, copy in zip(questions, answer.copies, strict=True):
                     if copy is None:  # it had no room in the reply

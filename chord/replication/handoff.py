@@ -257,7 +257,7 @@ class Misplaced:
             with trio.fail_after(self._host.timing.timeout_cap_s):
                 return (await self._lookups.deliver(Confirm(point), Confirmed, point, start))[0]
         except trio.TooSlowError:
-            raise LookupFailed("its owner is not found now") from None
+            raise LookupFailed("the owner was not found in time") from None
 
     def _cut(self, rest: Arc, point: Point, confirmed: Confirmed) -> tuple[Arc, Arc | None]:
         """Split an arc behind the part that has the same replica set as a point.

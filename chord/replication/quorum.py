@@ -31,8 +31,8 @@ class Quorum:
         if not asked and needed > len(who.members):
             silent = ", ".join(self._host.peers.passive.addresses())
             raise TooFewReplicas(
-                f"a write needs {needed} nodes, and {len(who.members)} of them answer; {silent} may come back. "
-                "To write to fewer, name w, or forget the nodes that will not come back: chord forget",
+                f"a write needs {needed} nodes, and {len(who.members)} are available; {silent} may come back. "
+                "To write to fewer, give w, or give up nodes that will not come back: chord forget",
                 after_ms=RETRY_MS,
             )
         return self.needed(needed, who)
@@ -63,7 +63,7 @@ class Quorum:
         """
         who = self._vnode.replica_set(point)
         if self._own(who) is None:
-            raise TooFewReplicas("every node that may hold the key is silent", after_ms=RETRY_MS)
+            raise TooFewReplicas("every node that may hold the key is unreachable", after_ms=RETRY_MS)
         return who
 
     def here(self, who: ReplicaSet) -> Contact:
@@ -94,4 +94,4 @@ class Quorum:
         places = who.members if is_strict else (*who.members, *who.fallbacks)
         up = sum(1 for place in places if self._vnode.is_up(place))
         if up < needed:
-            raise TooFewReplicas(f"{up} of {needed} nodes answer that can take the write", after_ms=RETRY_MS)
+            raise TooFewReplicas(f"{up} of {needed} nodes that the write needs are reachable", after_ms=RETRY_MS)

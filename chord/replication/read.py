@@ -340,11 +340,11 @@ class QuorumReads:
                 back. Or this vnode is isolated, is not the owner, or applied log entries during the read.
         """
         if self._vnode.ring.is_isolated and self._host.constants.replicas > 1:
-            raise Busy("this node has lost the others, and cannot know what they hold", after_ms=RETRY_MS)
+            raise Busy("this node has lost all others, and does not know their records", after_ms=RETRY_MS)
         if not reading.is_ahead and self._host.reap_log.durably_seen_of(reading.key) != reading.seen:
             raise Busy("records were reaped while the key was read", after_ms=RETRY_MS)
         if not self._vnode.ownership.is_owner(self._host.circle.hash(reading.key)):
-            raise Busy("who stands in for the owner does not know what else is silent", after_ms=RETRY_MS)
+            raise Busy("a stand-in for the owner does not know all unreachable nodes", after_ms=RETRY_MS)
         members = [place.contact for place in who.members]
         point = self._host.circle.hash(reading.key)
         silent, empty = [place.contact for place in places if place.contact not in reading.copies], 0
@@ -368,7 +368,7 @@ class QuorumReads:
         if down:
             since = None if verdict.taken is None else int(1000 * (trio.current_time() - verdict.taken.since))
             raise OwnerDown(f"no answer from {names}, which may hold the key", peer=down[0], after_ms=since)
-        raise Busy(f"{names} is being brought level", after_ms=RETRY_MS)
+        raise Busy(f"{names} is not in sync yet", after_ms=RETRY_MS)
 
     def _ask(self, reading: Reading, contact: Contact) -> Steps[None]:
         """Ask one node for its copy.

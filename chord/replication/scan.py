@@ -42,7 +42,7 @@ class Scanner:
         try:
             await host.storage.commit(Batch())
         except WritesRefused:
-            raise Busy("what was read has been taken back: the disk is full", after_ms=RETRY_MS) from None
+            raise Busy("the disk is full and took back changes that were read", after_ms=RETRY_MS) from None
         damaged = () if has_more else tuple(host.storage.damaged(arc))
         last = page[-1].key if has_more else None
         cut = tuple(whole.key for whole, shown in zip(records, page, strict=True) if is_cut(whole, shown, request.what))

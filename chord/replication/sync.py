@@ -325,10 +325,10 @@ class _Walk:
         for head in reply.heads:
             place = self._place(arc, head.key)
             if self._host.circle.hash(head.key) not in arc or (last is not None and place <= last):
-                raise MalformedMessage(f"{self._partner.address} lists records out of order")
+                raise MalformedMessage(f"{self._partner.address} listed records out of order or outside the arc")
             last = place
         if reply.is_cut and not reply.heads:
-            raise MalformedMessage(f"{self._partner.address} lists nothing, and says that more follows")
+            raise MalformedMessage(f"{self._partner.address} sent an empty page that is not the last")
 
     def _ours(self, arc: Arc, after: bytes | None, until: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         last = None if until is None else self._place(arc, until)
@@ -366,7 +366,7 @@ class _Walk:
             page = keys[: self._host.page_records]
             reply = await self._call(GetCopies(tuple(page)), Copies)
             if not 1 <= reply.asked <= len(page) or not {r.key for r in reply.records} <= set(page):
-                raise MalformedMessage(f"{self._partner.address} sends records that were not asked for")
+                raise MalformedMessage(f"{self._partner.address} sent records that were not requested")
             try:
                 changed = await self._exchange.merge(reply.records, reply.seen)
             except Behind as error:
@@ -443,7 +443,7 @@ class _Walk:
             Busy: definite; it was done `LEVELLED_MAX` times.
         """
         if levelled == LEVELLED_MAX:
-            raise Busy(f"{self._partner.address} and this node go on reaping: {error.message}")
+            raise Busy(f"{self._partner.address} and this node keep reaping records: {error.message}")
         await self._exchange.catch_up.level(self._partner, self._arc)
         return levelled + 1
 

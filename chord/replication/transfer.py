@@ -169,7 +169,7 @@ class Mover:
             if outbound.to.address != self._host.address:
                 await self._sender.snapshot(outbound, arc)
             if self._own.start != arc.start or self._own.giving is not None:
-                raise TransferFailed("the arc changed under the transfer")
+                raise TransferFailed("the arc changed during the transfer")
             giving = self._own.begin_switch(arc.end, outbound.to)
             await self._complete(outbound, giving)
             outcome = "moved"
@@ -237,7 +237,7 @@ class Mover:
         if inbound is not None and inbound.giver != request.leaver.address:
             raise Busy("another transfer is under way", after_ms=RETRY_MS)
         if own.start != request.leaver.id:
-            raise Busy("the arcs do not meet yet", after_ms=RETRY_MS)
+            raise Busy("this vnode's arc does not begin at the leaver yet", after_ms=RETRY_MS)
         self.expect(request.session, request.leaver.address)
         return Done()
 
@@ -274,7 +274,7 @@ class Mover:
         arc = Arc(request.arc_start, request.arc_end)
         happened = self._own.receive(arc, request.epoch, request.boundary, marks, request.before)
         if not happened:
-            raise InvalidRequest("the arc does not meet mine")
+            raise InvalidRequest("the arc does not fit the receiver's arc")
         self._host.tell(happened)
         if request.is_settled:
             self._vnode.view.settled(arc.end, arc)

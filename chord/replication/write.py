@@ -93,7 +93,7 @@ class Writing:
         try:
             yield self._fanout.ask(first, until=lambda: self._count(self._counted) >= needed)
         except NotReady:
-            raise QuorumFailed("the node ended before others had stored the write") from None
+            raise QuorumFailed("the node ended before other nodes had stored the write") from None
         return self._written(needed)
 
     def _written(self, needed: int) -> Written:
@@ -149,7 +149,7 @@ class Writing:
         host, key = self._host, self._record.key
         record, seen = host.storage.get(key), host.reap_log.seen_of(key)
         if record is None or (self._op_id is not None and not versions.is_done(record, self._op_id)):
-            raise QuorumFailed("the write was made under an actor that may have been reaped; it has to be made again")
+            raise QuorumFailed("the actor of the write may have been reaped; write again")
         await host.storage.commit(Batch())
         for part in parts_of(host, record):
             request = StoreCopies((part,), is_hint=contact not in self._members, seen=(seen,) if seen else ())
