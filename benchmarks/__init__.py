@@ -1,7 +1,7 @@
-"""Benchmarks: one file per question; `others` compares with what else one can install."""
+"""Benchmarks: one file per question; `others` compares with other systems."""
 
 import os
 
-# What is measured is installed software, whose modules pip has compiled. Where this is set, as in many containers,
-# every process of ours would compile them anew: half of what a command takes, and 3.6 MB of what a node weighs.
+# The benchmarks measure installed software, and pip has compiled its modules. If this variable is set, as in many
+# containers, every process compiles them again. That is half of the time of a command, and 3.6 MB of a node's memory.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -1,10 +1,12 @@
-"""All benchmarks one after the other: every figure and every bar, and a picture of how far from the bars they are.
+"""Run all benchmarks one after the other, and report every figure and every bar.
 
     python -m benchmarks [--only NAME,…] [--quick] [--out DIR]
 
-Each runs as a process of its own (`python -m benchmarks.NAME --json`), and what it prints is kept: DIR/figures.jsonl,
-DIR/report.md, DIR/bars.svg and DIR/growth.svg (and .png). Exit code 1 when a bar is missed. Leave the machine alone
-meanwhile: what else runs is measured too, which is why ratios are taken within one run.
+Each benchmark runs in its own process (`python -m benchmarks.NAME --json`). The results are in DIR/figures.jsonl and
+DIR/report.md. Two pictures (.svg and .png) show them: DIR/bars and DIR/growth. The exit code is 1 if a bar is missed.
+
+Do not use the machine meanwhile, because other work disturbs the figures. For the same reason ratios are taken within
+one run.
 """
 
 from __future__ import annotations
@@ -42,15 +44,15 @@ QUICK: dict[str, tuple[str, ...]] = {
     "lab": (),
     "ring_points": ("--points", "10000"),
 }
-"""Every benchmark, and what makes it shorter. Bars of small rings and stores say little."""
+"""Every benchmark, and the options that make it shorter. Bars of small rings and stores mean little."""
 
 LABEL_CHARS = 70
-ENDED = "runs that came to their end"  # the bar of one that did not
-ROOM_MIN, ROOM_MAX = 0.01, 1000.0  # where the picture ends
+ENDED = "finished runs"  # the bar of a benchmark that did not finish
+ROOM_MIN, ROOM_MAX = 0.01, 1000.0  # the ends of the picture's axis
 
 
 def run(name: str, out: Path, *, is_quick: bool) -> Rows:
-    """Run one benchmark, show what it measures as it comes, and return it."""
+    """Run one benchmark, print its rows as they come, and return them."""
     options = [*(QUICK[name] if is_quick else ()), *(("--directory", str(out)) if name in ON_DISK else ())]
     command = [sys.executable, "-m", f"benchmarks.{name}", "--json", *options]
     began = time.monotonic()
@@ -76,7 +78,7 @@ def _figures(row: Row) -> str:
 
 
 def report(rows: Rows, machine: str) -> str:
-    """Return everything as Markdown: the bars first."""
+    """Return all rows as Markdown, the bars first."""
     lines = ["# Benchmarks", "", machine, "", "| | value | bar | what |", "|---|---|---|---|"]
     for row in rows:
         if "bar" in row:
@@ -89,16 +91,16 @@ def report(rows: Rows, machine: str) -> str:
 
 
 def room(row: Row) -> float:
-    """Return how many times better than its bar a figure is; below 1 the bar is missed."""
+    """Return how many times better than its bar a figure is; below 1 it is missed."""
     value = float(row["value"])
-    if row.get("at_most") == 0:  # nothing may go wrong: it did not, or it did
+    if row.get("at_most") == 0:  # no failure is allowed, so there is no ratio
         return ROOM_MIN if value else ROOM_MAX
     better = row["at_most"] / max(value, 1e-9) if "at_most" in row else value / row["at_least"]
     return float(min(ROOM_MAX, max(ROOM_MIN, better)))
 
 
 def draw(bars: Rows, figure: Figure) -> None:
-    """Draw every bar's room, the tightest at the bottom."""
+    """Draw the room of every bar, the tightest at the bottom."""
     bars = sorted(bars, key=room)
     met = sum(row["verdict"] == "PASS" for row in bars)
     headline(figure, f"{met} of {len(bars)} bars are met; how many times better each figure is than its bar")
@@ -126,7 +128,7 @@ def draw_growth(rows: Rows, figure: Figure) -> None:
     sizes = [row["nodes"] for row in paths]
     left.plot(sizes, [row["hops_mean"] for row in paths], **MEASURED)
     left.plot(sizes, [row["half_log2"] for row in paths], color=GREY, linestyle="--", label="½ log2 N")
-    dress(left, "nodes", "hops of a classic look-up")
+    dress(left, "nodes", "hops of a classic lookup")
     sizes = [row["nodes"] for row in upkeep]
     right.plot(sizes, [row["bytes_per_s"] for row in upkeep], **MEASURED)
     first = upkeep[0]["bytes_per_s"] / math.log2(sizes[0])
@@ -138,15 +140,15 @@ def draw_growth(rows: Rows, figure: Figure) -> None:
 
 
 def main() -> int:
-    """Run the benchmarks that are asked for."""
+    """Run the chosen benchmarks; return 1 if a bar is missed."""
     parser = argparse.ArgumentParser("python -m benchmarks", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--only", default=",".join(QUICK), help="which (default: all)")
-    parser.add_argument("--quick", action="store_true", help="a minute or two, to see that they run; small figures")
-    parser.add_argument("--out", type=Path, default=Path("out/bench"), help="where results go (default: out/bench)")
+    parser.add_argument("--only", default=",".join(QUICK), help="names of benchmarks (default: all)")
+    parser.add_argument("--quick", action="store_true", help="run each for a short time, to see that it works")
+    parser.add_argument("--out", type=Path, default=Path("out/bench"), help="directory of results (default: out/bench)")
     args = parser.parse_args()
     names = args.only.split(",")
     if unknown := [name for name in names if name not in QUICK]:
-        parser.error(f"there is no benchmark {unknown[0]}: {', '.join(QUICK)}")
+        parser.error(f"unknown benchmark {unknown[0]}: expected {', '.join(QUICK)}")
     args.out.mkdir(parents=True, exist_ok=True)
     machine = (
         f"{platform.machine()}, {os.cpu_count()} processors, Python {platform.python_version()}, {platform.system()}"

@@ -1,4 +1,4 @@
-"""What every benchmark says in the same way: rows of figures, bars and whether they are met."""
+"""Rows of figures, bars and their verdicts, in the same form for every benchmark."""
 
 from __future__ import annotations
 
@@ -15,19 +15,31 @@ Rows: TypeAlias = list[Row]
 
 
 def bar(text: str, value: float, *, at_most: float | None = None, at_least: float | None = None) -> Row:
-    """One bar and whether it is met."""
+    """Return the verdict on one bar.
+
+    Args:
+        text: the name of the bar.
+        value: the measured figure.
+        at_most: the largest figure that meets the bar.
+        at_least: the smallest figure that meets the bar.
+    """
     is_met = (at_most is None or value <= at_most) and (at_least is None or value >= at_least)
     bound = {"at_most": at_most} if at_most is not None else {"at_least": at_least}
     return {"bar": text, "value": round(value, 3), **bound, "verdict": "PASS" if is_met else "FAIL"}
 
 
 def percentile(latencies: Sequence[float], share: float) -> float:
-    """Return the value below which such a share of them lies, in milliseconds. They are in seconds."""
+    """Return a percentile of latencies, in milliseconds.
+
+    Args:
+        latencies: the latencies, in seconds.
+        share: the share of latencies below the result, 0.0 to 1.0.
+    """
     return round(1000 * sorted(latencies)[min(len(latencies) - 1, int(len(latencies) * share))], 3)
 
 
 def report(rows: Rows, *, as_json: bool) -> None:
-    """Print what was measured: rows of the same columns as a table, the bars last."""
+    """Print the rows: those with the same columns as a table, the bars last."""
     if as_json:
         for row in rows:
             print(json.dumps(row))
@@ -53,7 +65,7 @@ def verdict_line(row: Row) -> str:
 
 
 def positive(text: str) -> int:
-    """Parse an option that counts something: there has to be one at least."""
+    """Parse an option that is a number of things, at least one."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
@@ -61,29 +73,30 @@ def positive(text: str) -> int:
 
 
 def missed(rows: Rows) -> int:
-    """Return the exit code: 1 when a bar was missed."""
+    """Return the exit code: 1 if a bar was missed."""
     return int(any(row.get("verdict") == "FAIL" for row in rows))
 
 
 def run_parts(doc: str | None, parts: dict[str, Callable[[argparse.Namespace], Rows]], *options: Row) -> int:
-    """Run the parts of a benchmark that are asked for, and print each as soon as it is done.
+    """Run the chosen parts of a benchmark, and print the rows of each when it ends.
 
     Args:
         doc: the docstring of the file.
-        parts: by name.
-        options: keyword arguments of `add_argument`, and its name as `flag`.
+        parts: the parts by name.
+        options: for each option, the keyword arguments of `add_argument`, and its name as `flag`.
+
     Returns:
-        The exit code: 1 when a bar was missed.
+        The exit code: 1 if a bar was missed.
     """
     parser = argparse.ArgumentParser(description=(doc or "").split("\n")[0])
-    parser.add_argument("--only", default=",".join(parts), help="which parts (default: all)")
+    parser.add_argument("--only", default=",".join(parts), help="names of parts (default: all)")
     parser.add_argument("--json", action="store_true", help="JSON lines instead of tables")
     for option in options:
         parser.add_argument(option.pop("flag"), **option)
     args = parser.parse_args()
     names = args.only.split(",")
     if unknown := [name for name in names if name not in parts]:
-        parser.error(f"there is no part {unknown[0]}: {', '.join(parts)}")
+        parser.error(f"unknown part {unknown[0]}: expected {', '.join(parts)}")
     rows: Rows = []
     for name in names:
         found = parts[name](args)

@@ -1,13 +1,13 @@
-"""What it gains to write and read many keys at a time: `put_many` and `get_many` against the same keys one by one.
+"""Compare `put_many` and `get_many` with single puts and gets of the same keys.
 
     python -m benchmarks.batches [--only memory,disk] [--nodes 4] [--keys 2000] [--rounds 5] [--bytes 100] [--json]
 
-Real processes on loopback, in memory, and with databases in --directory. Each round does all of it, so that what else
-the machine does hits all alike; a figure is the median of the rounds, a ratio the median of the ratios within a round.
-CPU is that of all nodes and of the client.
+The ring consists of real processes on loopback, in memory or with databases in --directory. Each round runs all ways,
+so that other work on the machine affects all of them. A figure is the median of the rounds. A ratio is the median of
+the ratios within a round. CPU time is that of all nodes and of the client.
 
-Bars, in records per second: in batches at least 1.3 times as fast as with 32 requests under way all the time, and
-twice as fast as one after the other. Exit code 1 when one is missed.
+Bars, in records per second: a batch is at least 1.3 times as fast as 32 requests at a time. It is at least twice as
+fast as one request after the other. The exit code is 1 if a bar is missed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Run = Callable[[Sequence[str]], Awaitable[None]]
 
 
 def cpu_s(pids: Sequence[int]) -> float:
-    """The processor time of these processes and of this one, in seconds."""
+    """Return the processor time of some processes and of this one, in seconds."""
     total = time.process_time()
     for pid in pids:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -44,7 +44,7 @@ def cpu_s(pids: Sequence[int]) -> float:
 
 
 def runs_of(ring: library.Client, value: bytes) -> dict[tuple[str, str], Run]:
-    """The ways to do it, by what is done and how."""
+    """Return the runs to compare, by operation and way."""
 
     async def put(key: str) -> None:
         await ring.put(key, value)
@@ -81,7 +81,7 @@ def runs_of(ring: library.Client, value: bytes) -> dict[tuple[str, str], Run]:
 
 
 async def measure(addresses: list[str], pids: list[int], keys: int, rounds: int, value: bytes) -> Rows:
-    """Do all of it, round after round, with new keys each time."""
+    """Run every way in every round, with new keys each time."""
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     async with library.open_client(*addresses) as ring:
         with trio.fail_after(WITHIN_S):
@@ -95,7 +95,7 @@ async def measure(addresses: list[str], pids: list[int], keys: int, rounds: int,
                     cpu, began = cpu_s(pids), time.perf_counter()
                     await run(names)
                     took, used = time.perf_counter() - began, cpu_s(pids) - cpu
-                    if number >= 0:  # the round before the first warms everything up
+                    if number >= 0:  # round -1 only warms up
                         found.setdefault((op, how), []).append((count / took, 1e6 * used / count))
     rows: Rows = [
         {"op": op, "how": how, "nodes": len(addresses), "value_bytes": len(value),
@@ -107,7 +107,7 @@ async def measure(addresses: list[str], pids: list[int], keys: int, rounds: int,
 
 
 def bars(found: dict[tuple[str, str], list[tuple[float, float]]]) -> Rows:
-    """Hold the batches against the others of the same round."""
+    """Return the bars: the ratios of batches to the other ways within a round."""
     made: list[Row] = []
     for op in ("put", "get"):
         for how, least in (("one after the other", ONE_AT_A_TIME_MIN), (f"{AT_ONCE} at once", AT_ONCE_MIN)):
@@ -118,7 +118,12 @@ def bars(found: dict[tuple[str, str], list[tuple[float, float]]]) -> Rows:
 
 
 def measured(args: argparse.Namespace, base: Path | None) -> Rows:
-    """Start a ring and measure it."""
+    """Start a ring and measure it.
+
+    Args:
+        args: the options.
+        base: the directory of the databases; None: in memory.
+    """
     with ring_of(args.nodes, base) as ring:
         addresses, pids = [peer.address for peer in ring], [peer.process.pid for peer in ring]
         rows = trio.run(measure, addresses, pids, args.keys, args.rounds, b"v" * args.bytes)
@@ -127,7 +132,7 @@ def measured(args: argparse.Namespace, base: Path | None) -> Rows:
 
 
 def on_disk(args: argparse.Namespace) -> Rows:
-    """With databases."""
+    """Measure a ring with databases."""
     with scratch(args.directory) as base:
         return measured(args, base)
 
@@ -137,11 +142,11 @@ def main() -> int:
     return run_parts(
         __doc__,
         {"memory": lambda args: measured(args, None), "disk": on_disk},
-        {"flag": "--nodes", "type": int, "default": 4, "help": "of the ring (default 4)"},
-        {"flag": "--keys", "type": int, "default": 2000, "help": "of each measurement (default 2,000)"},
-        {"flag": "--rounds", "type": int, "default": 5, "help": "after one to warm up (default 5)"},
-        {"flag": "--bytes", "type": int, "default": 100, "help": "of a value (default 100)"},
-        {"flag": "--directory", "default": ".", "help": "on the disk to measure (default: here)"},
+        {"flag": "--nodes", "type": int, "default": 4, "help": "nodes of the ring (default 4)"},
+        {"flag": "--keys", "type": int, "default": 2000, "help": "keys of each measurement (default 2,000)"},
+        {"flag": "--rounds", "type": int, "default": 5, "help": "rounds, after one to warm up (default 5)"},
+        {"flag": "--bytes", "type": int, "default": 100, "help": "bytes of a value (default 100)"},
+        {"flag": "--directory", "default": ".", "help": "directory on the disk to measure (default: here)"},
     )
 
 

@@ -1,10 +1,10 @@
-"""What it costs two replicas to find out where they differ.
+"""Measure the cost of a sync between two replicas.
 
-Two stores in memory hold the same records. Equal, then with one record that differs, they exchange an arc of all of
-them; every message goes through the codec and is counted. Then one of them is emptied and filled again from the other.
+Two stores in memory hold the same records. They sync an arc while they are equal, and while one record differs. Every
+message goes through the codec and is counted. Then one store is emptied, and filled again from the other.
 
-Bars: 200 bytes for an equal pair, 100 KiB for one record that differs. Exit code 1 when one is missed. With --json, one
-JSON object per line, the bars included.
+Bars: 200 bytes for an equal pair, and 100 KiB if one record differs. The exit code is 1 if a bar is missed. With --json
+the output is one JSON object per line, bars included.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tests.support.replica_pair import Wire, pair
 
 TOP = Point((1 << 160) - 1)
 ARCS = {"all": Arc(TOP, TOP), "cut": Arc(Point(1 << 150), Point((1 << 150) - 1))}
-PLAIN = Limits(repair_bytes_s=1 << 40)  # what it costs, not what it is paced to
+PLAIN = Limits(repair_bytes_s=1 << 40)  # practically without a limit of the rate
 BARS = {"equal": 200, "one differs": 100 * 1024}
 
 
 class Count:
-    """What exchanges cost, one after the other."""
+    """The costs of syncs, one after the other."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -36,7 +36,7 @@ class Count:
         self.bars: Rows = []
 
     def done(self, name: str) -> None:
-        """Note what was sent since the last one."""
+        """Note the calls and bytes since the last sync."""
         wire, now = self._wire, time.perf_counter()
         took_ms = round(1000 * (now - self._began), 2)
         self.rows.append({"op": name, "calls": len(wire.calls), "bytes": wire.bytes, "ms": took_ms})
@@ -79,6 +79,6 @@ if __name__ == "__main__":
         run_parts(
             __doc__,
             {"pair": lambda args: trio.run(measure, args.records)},
-            {"flag": "--records", "type": positive, "default": 1_000_000, "help": "on each side (default 1,000,000)"},
+            {"flag": "--records", "type": positive, "default": 1_000_000, "help": "per side (default 1 million)"},
         )
     )

@@ -1,8 +1,8 @@
-"""Clients that get and put all the while something else is measured, in a process of their own.
+"""Foreground load: clients that get and put while a benchmark measures other work.
 
-In the process that watches the ring they would wait for its interpreter lock, and that would be measured.
-As a program, `python -m benchmarks.foreground KEYS ADDRESS…`, it goes on until its standard input ends; then it prints
-what it saw as JSON.
+The clients run in their own process. In the process of the benchmark they would wait for its interpreter lock, and the
+wait would count. The program `python -m benchmarks.foreground KEYS ADDRESS…` runs until its standard input ends. Then
+it prints the latencies and errors as JSON.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from types import TracebackType
 
 CLIENTS = 4
 PAUSE_S = 0.01  # between two operations of a client
-PUT_EVERY = 4  # the others are gets
+PUT_EVERY = 4  # every fourth operation is a put, the others are gets
 VALUE = b"v" * 100
 
 
 class Foreground:
-    """So many clients, from the start of the block to its end; then what they saw is known.
+    """Clients that run during a `with` block. Afterwards the attributes are set.
 
     Attributes:
-        latencies: of each operation when it ended, on this machine's `time.perf_counter`, and how long it took, in s.
-        errors: their words.
+        latencies: for each operation, its end on this machine's `time.perf_counter`, and its latency in seconds.
+        errors: the codes of the errors.
     """
 
     def __init__(self, addresses: list[str], keys: int) -> None:
@@ -45,12 +45,12 @@ class Foreground:
             self.errors = found["errors"]
 
     def between(self, began: float, ended: float) -> list[float]:
-        """How long everything took that ended between two moments."""
+        """Return the latencies of the operations that ended between two moments."""
         return [took for at, took in self.latencies if began <= at < ended]
 
 
 def main() -> None:
-    """Get and put until nobody wants to know any more."""
+    """Get and put until the standard input ends; then print the results."""
     import trio
 
     import chord as library

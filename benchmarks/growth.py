@@ -1,17 +1,23 @@
-"""How look-ups and upkeep grow with the ring: real nodes on virtual time, so the figures are exact and repeat.
+"""Measure how the costs of lookups and maintenance grow with the ring.
 
     python -m benchmarks.growth [--only lookups,warm,upkeep,churn,coming] [--nodes-max 4096] [--json]
 
-    lookups   hops of a classic look-up by fingers alone, calls of a fast one that remembers nothing
-    warm      calls of a fast look-up by a node that remembers the owners of many arcs: all, 256, and after 10 % churn
-    upkeep    bytes and calls a node sends a second while nothing happens, every period being 30 s
-    churn     the same while nodes die without a word, each after an hour in the mean, and as many join
-    coming    calls and bytes that a join and a leave cost the ring
+Real nodes run on virtual time, so the figures are exact and repeatable. The parts are:
 
-Bars: classic at most half of log2 N; warm at N = 1000 at most 1.2 calls, 2 with 256 arcs, 2 after the churn; upkeep at
-N = 1000 at most 750 B/s a node, and growing no faster than log2 N from 16 nodes to the largest ring.
+- lookups: hops of a classic lookup by fingers alone, and calls of a fast lookup without the owner cache.
+- warm: calls of a fast lookup with a filled owner cache. It holds all arcs, or 256 arcs, or all arcs before 10 % churn.
+- upkeep: bytes and calls that a node sends per second in an idle ring. Every period is 30 s.
+- churn: the same while nodes crash, each after a mean of one hour, and as many nodes join.
+- coming: calls and bytes that a join and a leave cost the ring.
 
-Source: Stoica et al. 2001, Theorem 2 and Fig. 10; 750 B/s a node is what MIT's Chord spent on 1,000 nodes (Dabek 2005).
+Bars:
+
+- A classic lookup takes at most half of log2 N hops.
+- At N = 1000, a warm lookup takes at most 1.2 calls; 2 with 256 arcs, and 2 after the churn.
+- At N = 1000, maintenance takes at most 750 B/s per node.
+- From 16 nodes to the largest ring, maintenance grows no faster than log2 N.
+
+Source: Stoica et al. 2001, Theorem 2 and Fig. 10. MIT's Chord spent 750 B/s per node on 1,000 nodes (Dabek 2005).
 """
 
 from __future__ import annotations
@@ -41,21 +47,21 @@ SIZES = (16, 64, 256, 1000, 4096)
 SUCCESSORS = 16
 LOOKUPS = 1000
 WARM_NODES = 1000
-WARM_LOOKUPS = 8  # for each node of the ring, before it counts as warm
+WARM_LOOKUPS = 8  # lookups per node of the ring before a node counts as warm
 FEW_ARCS, MANY_ARCS = 256, 4096
 WARM_MAX, FEW_MAX, CHURNED_MAX = 1.2, 2.0, 2.0
 CHURNED_SHARE = 0.1
 PERIOD_S, UPKEEP_S = 30.0, 120.0
 UPKEEP_MAX_B_S = 750.0
 SESSION_S, CHURN_S = 3600.0, 600.0
-COMING = 10  # nodes that come and go, one after the other
-COMING_NODES_MAX = 1000  # a larger ring would take longer than all the rest
+COMING = 10  # nodes that join and leave, one after the other
+COMING_NODES_MAX = 1000  # a larger ring would take longer than all other parts
 
 IDLE = msgspec.structs.replace(PRESETS["wan"], stabilize_s=PERIOD_S, finger_s=PERIOD_S)
 
 
 async def mean_calls(node: Node, rng: random.Random, *, is_remembered: bool = True) -> float:
-    """Fast look-ups of random keys from one node."""
+    """Return the mean number of calls of fast lookups of random keys from one node."""
     calls = [
         (await node.lookups.find(draw_point(rng), node.contact, route="fast", is_remembered=is_remembered)).calls
         for _ in range(LOOKUPS)
@@ -63,11 +69,11 @@ async def mean_calls(node: Node, rng: random.Random, *, is_remembered: bool = Tr
     return statistics.mean(calls)
 
 
-# -- look-ups ---------------------------------------------------------------------------------------
+# -- lookups ----------------------------------------------------------------------------------------
 
 
 def lookups(args: argparse.Namespace) -> Rows:
-    """Path lengths and calls where nothing is remembered."""
+    """Measure path lengths and calls without the owner cache."""
     rows: Rows = []
     for nodes in sizes(args):
         paths, calls = testing.run(cold, nodes, seed=nodes)
@@ -81,7 +87,10 @@ def lookups(args: argparse.Namespace) -> Rows:
 
 
 async def cold(nodes: int) -> tuple[float, float]:
-    """Mean path of classic look-ups by fingers alone; mean calls of fast ones with lists."""
+    """Return the mean path of classic lookups, and the mean calls of fast lookups.
+
+    The classic lookups use fingers alone. The fast lookups also use successor lists.
+    """
     rng = random.Random(f"growth/{nodes}")
     async with still_ring(nodes, 1, f"fingers/{nodes}") as ring:
         paths = [
@@ -97,7 +106,7 @@ async def cold(nodes: int) -> tuple[float, float]:
 
 
 def warm(args: argparse.Namespace) -> Rows:
-    """Calls where much is remembered."""
+    """Measure calls with a filled owner cache."""
     nodes = min(WARM_NODES, sizes(args)[-1])
     found = {
         "all arcs": testing.run(warmed, nodes, MANY_ARCS, 0.0, seed=1),
@@ -107,13 +116,19 @@ def warm(args: argparse.Namespace) -> Rows:
     bars = dict(zip(found, (WARM_MAX, FEW_MAX, CHURNED_MAX), strict=True))
     return [
         *({"op": "warm lookup", "nodes": nodes, "remembers": name, "calls": calls} for name, calls in found.items()),
-        *(bar(f"calls of a warm look-up, {nodes:,} nodes, {name}", calls, at_most=bars[name])
+        *(bar(f"calls of a warm lookup, {nodes:,} nodes, {name}", calls, at_most=bars[name])
           for name, calls in found.items()),
     ]  # fmt: skip
 
 
 async def warmed(nodes: int, arcs_max: int, churned: float) -> float:
-    """Mean calls of a node that has looked up many keys; then some of the ring dies, and as many join."""
+    """Return the mean calls of a node that has looked up many keys.
+
+    Args:
+        nodes: the size of the ring.
+        arcs_max: the capacity of the owner cache.
+        churned: the share of nodes that crash before the measurement. As many nodes join.
+    """
     rng = random.Random(f"warm/{nodes}")
     async with ring_of(nodes, PRESETS["local"]) as (ring, _):
         node = ring.nodes[0]
@@ -130,7 +145,7 @@ async def warmed(nodes: int, arcs_max: int, churned: float) -> float:
 
 
 def upkeep(args: argparse.Namespace) -> Rows:
-    """What a node sends while nothing happens."""
+    """Measure the traffic of a node in an idle ring."""
     rows = [testing.run(idle, nodes, seed=nodes) for nodes in sizes(args)]
     small, large = rows[0], rows[-1]
     found: Rows = []
@@ -147,7 +162,7 @@ def upkeep(args: argparse.Namespace) -> Rows:
 
 
 async def idle(nodes: int) -> Row:
-    """Bytes and messages a node and second, once a period has passed."""
+    """Return bytes and messages per node and second, after one period."""
     async with ring_of(nodes, IDLE) as (_, weigher):
         await trio.sleep(PERIOD_S)
         messages, size = await sent(weigher, trio.sleep, UPKEEP_S)
@@ -157,13 +172,16 @@ async def idle(nodes: int) -> Row:
 
 
 def churn(args: argparse.Namespace) -> Rows:
-    """What a node sends while others come and go."""
+    """Measure the traffic of a node while other nodes crash and join."""
     few = [nodes for nodes in sizes(args) if nodes <= COMING_NODES_MAX]
     return [testing.run(changing, nodes, seed=nodes) for nodes in few]
 
 
 async def changing(nodes: int) -> Row:
-    """Bytes and messages a node and second while nodes die and join at times drawn from exponential distributions."""
+    """Return bytes and messages per node and second while nodes crash and join.
+
+    The times are drawn from exponential distributions.
+    """
     rng = random.Random(f"churn/{nodes}")
     async with ring_of(nodes, IDLE) as (ring, weigher):
         await trio.sleep(PERIOD_S)
@@ -185,13 +203,16 @@ async def changing(nodes: int) -> Row:
 
 
 def coming(args: argparse.Namespace) -> Rows:
-    """What joins and leaves cost."""
+    """Measure the cost of joins and leaves."""
     few = [nodes for nodes in sizes(args) if nodes <= COMING_NODES_MAX]
     return [row for nodes in few for row in testing.run(come_and_go, nodes, seed=nodes)]
 
 
 async def come_and_go(nodes: int) -> Rows:
-    """Messages and bytes of all nodes together until the ring is Ideal again, less what they send anyway."""
+    """Return the messages and bytes of joins and leaves, until the ring is Ideal.
+
+    The count covers all nodes. The traffic of an idle ring in the same time is subtracted.
+    """
     rows: Rows = []
     async with ring_of(nodes, IDLE) as (ring, weigher):
         await trio.sleep(PERIOD_S)
@@ -207,7 +228,7 @@ async def come_and_go(nodes: int) -> Rows:
 
 
 async def happen(ring: Cluster, what: str) -> None:
-    """Let nodes join or leave, one after the other, and wait until the ring is Ideal."""
+    """Let nodes join or leave one after the other, and wait until the ring is Ideal."""
     for _ in range(COMING):
         await ((await ring.start()).ready() if what == "join" else ring.nodes[-1].leave())
     await ring.converged(within_s=100 * PERIOD_S)
@@ -218,7 +239,10 @@ async def happen(ring: Cluster, what: str) -> None:
 
 @asynccontextmanager
 async def ring_of(nodes: int, timing: Timing) -> AsyncIterator[tuple[Cluster, Weigher]]:
-    """Have an Ideal ring whose messages are weighed; one weighed message stands for fifty of its like."""
+    """Run an Ideal ring with a weigher of its messages.
+
+    The weigher encodes a random sample of the messages, and estimates the size of all.
+    """
     constants = RingConstants(successors=min(SUCCESSORS, nodes // 2))
     weigher = Weigher(constants.circle)
     seed = f"growth/{nodes}"
@@ -228,14 +252,14 @@ async def ring_of(nodes: int, timing: Timing) -> AsyncIterator[tuple[Cluster, We
 
 
 async def sent(weigher: Weigher, work: Callable[..., Awaitable[object]], *args: object) -> tuple[int, int]:
-    """Return the messages and bytes that are sent while something is done."""
+    """Return the messages and bytes that are sent during some work."""
     weigher.messages = weigher.bytes = 0
     await work(*args)
     return weigher.messages, weigher.bytes
 
 
 def sizes(args: argparse.Namespace) -> list[int]:
-    """Return the sizes of ring that are asked for, the smallest in any case."""
+    """Return the chosen sizes of the ring, at least the smallest."""
     return [nodes for nodes in SIZES if nodes <= max(args.nodes_max, SIZES[0])]
 
 

@@ -1,11 +1,11 @@
-"""How fast records change hands when a node joins, while nobody else wants anything.
+"""Measure how fast a joining node receives its records, without other load.
 
     python -m benchmarks.handoff [--keys 100000] [--rounds 3] [--directory DIR] [--only memory,sqlite] [--json]
 
-One node with all records and one replica of each; another joins, and takes about half of them. Counted are the records
-that were sent, in the time a join takes longer than that of a node that joins an empty ring. Real processes.
+One node holds all records, with N = 1. A second node joins, and gets about half of them. The rate is the number of sent
+records, divided by the time that the join takes longer than a join of an empty ring. The nodes are real processes.
 
-Bars: 50,000 records of 100 bytes a second in memory, 20,000 with databases.
+Bars: 50,000 records of 100 bytes per second in memory, and 20,000 with databases.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ MEMORY_MIN, SQLITE_MIN = 50_000, 20_000
 
 
 def memory(args: argparse.Namespace) -> Rows:
-    """Both keep everything in memory."""
+    """Measure two nodes in memory."""
     return measure(args, None, MEMORY_MIN)
 
 
 def sqlite(args: argparse.Namespace) -> Rows:
-    """Both have a database."""
+    """Measure two nodes with databases."""
     with scratch(args.directory) as base:
         return measure(args, base, SQLITE_MIN)
 
 
 def measure(args: argparse.Namespace, base: Path | None, least: int) -> Rows:
-    """Join some times; each joiner is gone again before the next, and who stays takes its records back."""
+    """Measure some joins, each on a new ring, and return the figures and the bar."""
     storage = "memory" if base is None else "sqlite"
     rates: list[float] = []
     rows: Rows = []
@@ -45,12 +45,12 @@ def measure(args: argparse.Namespace, base: Path | None, least: int) -> Rows:
         rates.append(sent / max(0.001, took - empty))
         rows.append({"op": "hand-off", "storage": storage, "records": sent, "join_s": took, "empty_join_s": empty,
                      "records_per_s": rates[-1]})  # fmt: skip
-    return [*rows, bar(f"records a second that a joiner takes over, {storage}", statistics.median(rates),
+    return [*rows, bar(f"records per second that a joiner receives, {storage}", statistics.median(rates),
                        at_least=least)]  # fmt: skip
 
 
 def join(keys: int, base: Path | None, name: str) -> tuple[float, int]:
-    """Return how long a join takes, and how many records were sent for it."""
+    """Return how long a join takes, in seconds, and how many records were sent for it."""
     with ring_of(1, None if base is None else base / name, "--replicas", "1") as ring, Peers() as late:
         address = ring[0].address
         if keys:
@@ -68,8 +68,8 @@ if __name__ == "__main__":
         run_parts(
             __doc__,
             {"memory": memory, "sqlite": sqlite},
-            {"flag": "--keys", "type": positive, "default": 100_000, "help": "in the joined ring (default 100,000)"},
-            {"flag": "--rounds", "type": positive, "default": 3, "help": "of which the median counts (default 3)"},
-            {"flag": "--directory", "default": ".", "help": "on the disk to measure (default: this one)"},
+            {"flag": "--keys", "type": positive, "default": 100_000, "help": "keys in the ring (default 100,000)"},
+            {"flag": "--rounds", "type": positive, "default": 3, "help": "rounds; the median counts (default 3)"},
+            {"flag": "--directory", "default": ".", "help": "directory on the disk to measure (default: this one)"},
         )
     )

@@ -1,10 +1,10 @@
-"""Does the lab stay as quick and small as it is meant to be, on a million keys and a million nodes?
+"""Measure time and memory of the lab with a million keys and a million nodes.
 
-A ring of a million nodes is drawn and 100,000 keys are looked up on it; a million keys are hashed and placed on 20
-nodes by schemes that users are likely to take. Each case runs in a process of its own, whose peak memory is its own.
+One case draws a ring of a million nodes and looks up 100,000 keys on it. Each other case hashes a million keys, and
+places them on 20 nodes by a common scheme. Each case runs in its own process, so that its peak memory is its own.
 
-Bars: the ring within 30 s and 2 GiB, a million keys within 1 s. Exit code 1 when one is missed. With --json, one JSON
-object per line, the bars included.
+Bars: 30 s and 2 GiB for the ring, and 1 s for a million keys. The exit code is 1 if a bar is missed. With --json the
+output is one JSON object per line, bars included.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ RING_S, RING_MIB, PLACE_S = 30.0, 2048, 1.0
 
 
 def look_up(_: str) -> tuple[float, int]:
-    """Draw the ring and look the keys up. Returns seconds and peak bytes, those of imports included."""
+    """Draw the ring and look the keys up.
+
+    Returns:
+        The time in seconds, and the peak memory in bytes, imports included.
+    """
     import numpy as np
 
     from chord.lab.bigring import BigRing
@@ -38,7 +42,11 @@ def look_up(_: str) -> tuple[float, int]:
 
 
 def place(scheme: str) -> tuple[float, int]:
-    """Hash and place the keys. Returns seconds and peak bytes, those of the keys included."""
+    """Hash and place the keys.
+
+    Returns:
+        The time in seconds, and the peak memory in bytes, keys included.
+    """
     from chord.lab.hashing import number_keys
     from chord.lab.schemes import SCHEMES
 
@@ -54,9 +62,9 @@ def _peak() -> int:
 
 
 def cases(_: argparse.Namespace) -> Rows:
-    """All cases, each in a process of its own."""
+    """Run all cases, each in its own process."""
     todo: list[tuple[str, Callable[[str], tuple[float, int]], str, float]]
-    todo = [(f"{LOOKUPS:,} look-ups, {NODES:,} nodes", look_up, "", RING_S)]
+    todo = [(f"{LOOKUPS:,} lookups, {NODES:,} nodes", look_up, "", RING_S)]
     todo += [(f"{KEYS:,} keys, {scheme}", place, scheme, PLACE_S) for scheme in SCHEMES]
     rows: Rows = []
     bars: Rows = []

@@ -1,14 +1,16 @@
-"""What one process costs: memory with many keys, commands from start to end, and how long an event loop stands still.
+"""Measure one process: memory, time of a command, stalls of the event loop.
 
     python -m benchmarks.process [--keys 100000] [--seconds 5] [--directory DIR] [--only memory,start,up,…] [--json]
 
-    memory    a node with a database of so many keys, beside one process that has only imported what a node imports
-    start     `chord get` of a key, from start to end; and `chord --help`
-    up        `chord up -n 16`, from nothing to a ring that is proven
-    stalls    the longest step of any task, by the processor time it took, in a ring of four with databases: while 32
-              clients put, while a fifth node joins, and while one is killed
+The parts are:
 
-Bars: 45 MB and 8 MB above the imports; 150 ms and 100 ms of processor; 5 s; no step above 100 ms.
+- memory: a node with a database of `--keys` keys, beside a process that has only imported a node's modules.
+- start: `chord get` of a key, from start to end, and `chord --help`.
+- up: `chord up -n 16`, until the ring is Ideal.
+- stalls: the longest step of any task, in processor time, in a ring of four with databases. Meanwhile 32 clients put,
+  then a fifth node joins and one node is killed.
+
+Bars: 45 MB, and 8 MB above the imports; 150 ms, and 100 ms of processor time; 5 s; no step above 100 ms.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ from chord.cli import main
 where = sys.argv.pop(1)
 
 class Longest(trio.abc.Instrument):
-    '''Notes the task step that has taken the most processor time so far, and of which task.'''
+    '''Notes the longest task step so far, in processor time, with its task.'''
 
     most = began = 0.0
 
@@ -75,20 +77,20 @@ sys.exit(main())
 
 
 def resident_mb(pid: int) -> float:
-    """Return the megabytes a process has in memory."""
+    """Return the resident memory of a process, in megabytes."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1000
 
 
 def memory(args: argparse.Namespace) -> Rows:
-    """A node that has opened its database, and a process that only imports."""
+    """Measure a node that has opened its database, and a process that only imports."""
     with subprocess.Popen([sys.executable, "-c", IMPORTS], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as bare:
         assert bare.stdout is not None
         bare.stdout.readline()
         imports = resident_mb(bare.pid)
         bare.kill()
     with scratch(args.directory) as base, Peers() as peers:
-        first = peers.start("--data", str(base)).ready()  # so that the directory is a node's
+        first = peers.start("--data", str(base)).ready()  # makes the directory a data directory
         first.kill(signal.SIGTERM)
         first.ended()
         storage.fill(str(base), args.keys)
@@ -101,7 +103,7 @@ def memory(args: argparse.Namespace) -> Rows:
 
 
 def start(args: argparse.Namespace) -> Rows:
-    """Commands as a shell runs them."""
+    """Measure commands as a shell runs them."""
     with ring_of(3, None) as ring:
         fill([ring[0].address], 10)
         get = timed_command("get", "key-1", "--node", ring[0].address)
@@ -115,7 +117,7 @@ def start(args: argparse.Namespace) -> Rows:
 
 
 def timed_command(*arguments: str) -> Row:
-    """Run a command some times; medians."""
+    """Run a command several times, and return the medians."""
     wall, cpu = [], []
     for _ in range(STARTS):
         before, began = getrusage(RUSAGE_CHILDREN), time.perf_counter()
@@ -128,7 +130,7 @@ def timed_command(*arguments: str) -> Row:
 
 
 def up(args: argparse.Namespace) -> Rows:
-    """A ring of sixteen, as a newcomer starts it."""
+    """Measure the start of a ring of sixteen."""
     took = []
     for _ in range(RINGS):
         with Ports() as ports, running("up", "-n", "16", "--base-port", str(ports.row(16))) as ring:
@@ -141,7 +143,7 @@ def up(args: argparse.Namespace) -> Rows:
 
 
 def stalls(args: argparse.Namespace) -> Rows:
-    """The longest step of each node in a ring that is worked hard."""
+    """Measure the longest step of each node in a ring under heavy load."""
     with scratch(args.directory) as base:
         program = (sys.executable, "-c", WATCHED, str(base))
         with ring_of(4, base / "data", program=program) as ring, Peers() as late:
@@ -166,8 +168,8 @@ if __name__ == "__main__":
         run_parts(
             __doc__,
             {"memory": memory, "start": start, "up": up, "stalls": stalls},
-            {"flag": "--keys", "type": positive, "default": 100_000, "help": "in the database (default 100,000)"},
-            {"flag": "--seconds", "type": float, "default": 5.0, "help": "of putting (default 5)"},
-            {"flag": "--directory", "default": ".", "help": "on the disk to measure (default: this one)"},
+            {"flag": "--keys", "type": positive, "default": 100_000, "help": "keys in the database (default 100,000)"},
+            {"flag": "--seconds", "type": float, "default": 5.0, "help": "seconds of puts (default 5)"},
+            {"flag": "--directory", "default": ".", "help": "directory on the disk to measure (default: this one)"},
         )
     )

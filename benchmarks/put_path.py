@@ -1,4 +1,4 @@
-"""The path of one put: which modules it crosses, and how many Python calls it makes on all nodes together.
+"""Count the modules that one put crosses, and its Python calls on all nodes.
 
     python -m benchmarks.put_path [--puts N] [--get] [--path] [--json]
 
@@ -8,7 +8,7 @@ event loop and the writers of the databases. A generator or coroutine counts eac
 warm: connections are open, the client knows the owner of the key, and the key has been written before.
 
 With `--path`, the modules are printed in the order in which the put enters them, with their calls. The put with the
-fewest calls counts: in the others, work in the background took part. Bars: 25 modules and 550 calls.
+fewest calls counts, because background work adds calls to the others. Bars: 25 modules and 550 calls.
 """
 
 from __future__ import annotations
@@ -31,19 +31,22 @@ from chord.config import RingConstants
 
 NODES = 4
 MODULES_MAX, CALLS_MAX = 25, 550
-SETTLE_S = 5.0  # for anti-entropy after the joins: a put must not meet a node that is not in sync
+SETTLE_S = 5.0  # for anti-entropy after the joins, so that all nodes are in sync
 HOME = str(Path(chord.__file__).parent)
 
 
 class OperationPath(NamedTuple):
-    """Calls of one operation by module, in the order of the first call, and by function."""
+    """The calls of one operation, by module and by function.
+
+    Both are in the order of the first call.
+    """
 
     modules: Counter[str]
     functions: Counter[str]
 
     @property
     def calls(self) -> int:
-        """All calls."""
+        """The number of all calls."""
         return self.modules.total()
 
 
@@ -64,12 +67,12 @@ class Profile:
             self.functions[f"{module}:{code.co_qualname}"] += 1
 
     def install(self) -> None:
-        """Count in this thread, and in those that start from now on."""
+        """Count in this thread, and in all threads that start from now on."""
         threading.setprofile(self)
         sys.setprofile(self)
 
     def take(self) -> OperationPath:
-        """Return what was counted, and begin anew."""
+        """Return the counts, and reset them."""
         taken = OperationPath(self.modules, self.functions)
         self.modules, self.functions = Counter(), Counter()
         return taken

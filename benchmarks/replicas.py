@@ -1,15 +1,19 @@
-"""What replicas cost: in round trips, in syncs, in bytes while nothing happens, and while a node joins.
+"""Measure the cost of replicas: round trips, disk syncs, idle traffic, a join.
 
     python -m benchmarks.replicas [--only trips,puts,idle,join] [--keys 100000] [--seconds 4] [--sync-ms MS] [--json]
 
-Real processes on loopback; the databases lie in the current directory, which must be on a real disk. With --sync-ms
-every sync takes so much longer: what shares one sync (group commit) shows only where a sync costs something.
+The nodes are real processes on loopback. The databases are in --directory, which must be on a real disk. With --sync-ms
+every disk sync takes longer by that time. Group commit has an effect only if a disk sync takes time.
 
-Bars: get R=1 at most 1.5 round trips, R=2 at most 2.5, put W=2 at most 3 (memory, one at a time, through the key's
-owner); 32 clients put at least 4 times as fast as one, and 20 records at least share a sync on the busiest node
-(SQLite); an idle equal pair exchanges less than 10 KiB per anti-entropy period; while a fourth node joins a ring of
-three, the 99th percentile of gets and puts stays below twice its idle value, or 5 ms above it, the joiner gets 2,000
-records a second at least, and afterwards each key has N copies.
+Bars:
+
+- In memory, one operation at a time through the owner, a get with R=1 takes at most 1.5 round trips. A get with R=2
+  takes at most 2.5, and a put with W=2 at most 3.
+- With SQLite, 32 clients put at least 4 times as fast as one. On the busiest node, at least 20 records share a disk
+  sync.
+- Two equal idle nodes send less than 10 KiB per anti-entropy period.
+- While a fourth node joins a ring of three, clients get and put. Their 99th percentile stays below twice its idle
+  value, or 5 ms above it. The joiner receives at least 2,000 records per second. Afterwards each key has N copies.
 """
 
 from __future__ import annotations
@@ -58,7 +62,7 @@ sys.exit(main())
 
 
 async def timed(seconds: float, call: Callable[[int], Awaitable[object]]) -> list[float]:
-    """Call one after the other for so long; return how long each took."""
+    """Make one call after the other for a time; return their latencies in seconds."""
     latencies: list[float] = []
     end = time.perf_counter() + seconds
     while (before := time.perf_counter()) < end:
@@ -68,7 +72,7 @@ async def timed(seconds: float, call: Callable[[int], Awaitable[object]]) -> lis
 
 
 async def trips_of(addresses: list[str], seconds: float) -> Rows:
-    """Compare the operations with the shortest call there is, turn by turn."""
+    """Compare the operations with a `Ping`, the shortest call, turn by turn."""
     entry = addresses[0]
     keys = [key for key in (f"key-{i}" for i in range(4000)) if owner_of(key, addresses) == entry][:100]
     found: dict[str, list[float]] = {}
@@ -106,7 +110,7 @@ async def trips_of(addresses: list[str], seconds: float) -> Rows:
 
 
 def trips(args: argparse.Namespace) -> Rows:
-    """Gets and puts in round trips, in memory, through the owner of the key."""
+    """Measure gets and puts in round trips, in memory, through the owner of the key."""
     with ring_of(3, None) as ring:
         rows = trio.run(trips_of, [peer.address for peer in ring], args.seconds)
     of = {row["op"]: row["round_trips"] for row in rows}
@@ -122,7 +126,14 @@ def trips(args: argparse.Namespace) -> Rows:
 
 
 async def put_all_the_time(addresses: list[str], clients: int, each: int, seconds: float) -> list[float]:
-    """Put new keys from so many clients with so many in flight each; return how long each put took."""
+    """Put new keys for a time, and return the latencies in seconds.
+
+    Args:
+        addresses: the nodes.
+        clients: the number of clients.
+        each: the number of puts in flight of each client.
+        seconds: the time.
+    """
     latencies: list[float] = []
     end = time.perf_counter() + seconds
 
@@ -145,12 +156,12 @@ async def put_all_the_time(addresses: list[str], clients: int, each: int, second
 
 
 def cpu_s(ring: list[Peer]) -> float:
-    """Return the seconds of processor that the nodes and this client have taken so far."""
+    """Return the processor time of the nodes and this client so far, in seconds."""
     return time.process_time() + sum(cpu_s_of(peer.process.pid) for peer in ring)
 
 
 async def raw_puts(directory: str, seconds: float) -> Row:
-    """The same number of callers with nothing but a database of ours in between: what a put cannot take less than."""
+    """Measure as many callers on a database alone: the lower bound of a put."""
     store = SqliteStorage(CIRCLE, f"{directory}/alone", bytes(8))
     await store.open()
     row = await commit_all_the_time(store, CLIENTS, seconds)
@@ -159,7 +170,7 @@ async def raw_puts(directory: str, seconds: float) -> Row:
 
 
 def puts(args: argparse.Namespace) -> Rows:
-    """One client and many, on a ring of four with databases."""
+    """Measure one client and many, on a ring of four with databases."""
     seconds, sync_ms = args.seconds, args.sync_ms
     program = PROGRAM if not sync_ms else (sys.executable, "-c", SLOW_DISK.format(seconds=sync_ms / 1000))
     rows: Rows = []
@@ -186,7 +197,7 @@ def puts(args: argparse.Namespace) -> Rows:
         one, many, most = rows
         rows.append({"storage": "sqlite alone", "nodes": 1, "sync_ms": 0.0, **trio.run(raw_puts, str(base), seconds)})
     extra = f", a sync of {sync_ms:g} ms more" if sync_ms else ""
-    return [  # a put is two syncs, one after the other: of 32 at a time, no node ever has 20 to write at once
+    return [  # a put takes two disk syncs, one after the other: with 32 puts in flight, no node has 20 to write at once
         *rows,
         bar(f"puts of {CLIENTS} clients / of one{extra}", many["ops_per_s"] / one["ops_per_s"], at_least=TIMES_ONE_MIN),
         bar(
@@ -201,7 +212,10 @@ def puts(args: argparse.Namespace) -> Rows:
 
 
 def idle(args: argparse.Namespace) -> Rows:
-    """Bytes of anti-entropy between equal nodes: of a ring that compares often, less one that never does."""
+    """Measure the bytes of anti-entropy between equal nodes.
+
+    They are the bytes of a ring that compares often, less the bytes of a ring that never does.
+    """
     sent = {period_s: bytes_per_s(period_s, args) for period_s in (0.5, 1e6)}
     pairs = 3 * 2  # each of three arcs is compared with two others
     per_period = (sent[0.5] - sent[1e6]) * 0.5 / pairs
@@ -212,7 +226,7 @@ def idle(args: argparse.Namespace) -> Rows:
 
 
 def bytes_per_s(period_s: float, args: argparse.Namespace) -> float:
-    """What three equal nodes send together."""
+    """Return the bytes per second that three equal nodes send together."""
     with scratch(args.directory) as base:
         config = base / "chord.toml"
         config.write_text(f"[timing]\nanti_entropy_s = {period_s}\n")
@@ -230,7 +244,7 @@ def bytes_per_s(period_s: float, args: argparse.Namespace) -> float:
 
 
 def join(args: argparse.Namespace) -> Rows:
-    """A fourth node joins a ring of three."""
+    """Measure clients and transfers while a fourth node joins a ring of three."""
     keys = args.keys
     with scratch(args.directory) as base, ring_of(3, base) as ring, Peers() as late:
         addresses = [peer.address for peer in ring]
@@ -256,16 +270,16 @@ def join(args: argparse.Namespace) -> Rows:
          "errors": len(foreground.errors), "slowest_ms": round(1000 * max(moving), 1)},
         {"op": "join", **shown, "records": held[peer.address]},
         bar("p99 in ms while a node joins", p99, at_most=max(P99_TIMES_MAX * p99_idle, p99_idle + P99_MORE_MS_MAX)),
-        bar("records a second for a joiner, clients being served", held[peer.address] / shown["level_s"],
+        bar("records per second for a joiner, under load", held[peer.address] / shown["level_s"],
             at_least=PROGRESS_MIN),
         bar("errors in the foreground", len(foreground.errors), at_most=0),
-        bar("copies of all keys missing or too many", abs(copies - REPLICAS * keys), at_most=0),
-        bar("looks at `transfers` that showed the share that was done", shown["looks_with_share"], at_least=1),
+        bar("missing or surplus copies of all keys", abs(copies - REPLICAS * keys), at_most=0),
+        bar("looks at `transfers` that showed a share of progress", shown["looks_with_share"], at_least=1),
     ]  # fmt: skip
 
 
 def watch(peer: Peer, addresses: list[str], began: float) -> Row:
-    """Wait until a joiner is a member and level, and look at the transfers all the while."""
+    """Wait until a joiner is a member and in sync; look at the transfers meanwhile."""
     kinds: dict[str, int] = {}
     with_share = 0
     peer.ready()
@@ -288,10 +302,10 @@ def watch(peer: Peer, addresses: list[str], began: float) -> Row:
 
 
 OPTIONS: tuple[Row, ...] = (
-    {"flag": "--keys", "type": positive, "default": 100_000, "help": "in the ring that is joined (default 100,000)"},
-    {"flag": "--seconds", "type": float, "default": 4.0, "help": "of each measurement (default 4)"},
-    {"flag": "--sync-ms", "type": float, "default": 0.0, "help": "let a sync take longer (default 0)"},
-    {"flag": "--directory", "default": ".", "help": "on the disk to measure (default: this one)"},
+    {"flag": "--keys", "type": positive, "default": 100_000, "help": "keys before a join (default 100,000)"},
+    {"flag": "--seconds", "type": float, "default": 4.0, "help": "seconds of each measurement (default 4)"},
+    {"flag": "--sync-ms", "type": float, "default": 0.0, "help": "extra time of a disk sync, in ms (default 0)"},
+    {"flag": "--directory", "default": ".", "help": "directory on the disk to measure (default: this one)"},
 )
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
-"""What a ring of real processes does, by its size, quorums, storage and the length of values.
+"""Measure rings of real processes, by size, quorums, storage and value size.
 
     python -m benchmarks.ring [--only nodes,quorums,values,storage] [--ops N] [--seconds S] [--rounds N] [--json]
 
-Every row differs from the first, which is 8 nodes with N = 3, W = 2, R = 2 in memory and values of 100 bytes, in one
-thing. The rings take turns, each paused while another has its own; the client loop is the one of `benchmarks.others`,
-with 1 and with 32 operations in flight, puts by one client and gets by another. No bars: those on round trips and on
-group commit are in benchmarks/replicas.py, those beside other systems in benchmarks/others. Linux only.
+The first row is a ring of 8 nodes in memory, with W = 2, R = 2 and values of 100 bytes. N is 3. Every other row differs
+from it in one point. The rings take turns, and each is paused during the turns of the others. The client loop is that
+of `benchmarks.others`, with 1 and with 32 operations in flight. One client puts, and another gets. Linux only.
+
+This benchmark has no bars. The bars of round trips and group commit are in benchmarks/replicas.py, and the comparison
+with other systems is in benchmarks/others.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ BASE_NODES, OTHER_NODES = 8, (3, 16, 32)
 
 
 def ring(name: str, *, w: int = 2, r: int = 2, value_bytes: int = 100, is_on_disk: bool = False) -> System:
-    """A ring of our own, with clients that ask for such quorums."""
+    """Return a ring of this project, with clients that request the given quorums."""
     return System(
         name,
         acknowledged_by=f"{w} of {chord_ring.COPIES} replicas have it " + ("on disk" if is_on_disk else "in memory"),
@@ -38,7 +40,7 @@ def ring(name: str, *, w: int = 2, r: int = 2, value_bytes: int = 100, is_on_dis
 
 
 def plan_of(parts: list[str]) -> list[tuple[System, int]]:
-    """The base and what differs from it in one thing."""
+    """Return the base, and the rings that differ from it in one point."""
     base = ring(BASE)
     plan = [(base, BASE_NODES)]
     if "nodes" in parts:
@@ -55,12 +57,12 @@ def plan_of(parts: list[str]) -> list[tuple[System, int]]:
 def main() -> int:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--only", default=",".join(PARTS), help="which parts (default: all)")
-    parser.add_argument("--directory", default=".", help="on the disk to measure (default: here)")
+    parser.add_argument("--only", default=",".join(PARTS), help="names of parts (default: all)")
+    parser.add_argument("--directory", default=".", help="directory on the disk to measure (default: here)")
     asked = parsed(parser, rounds=3)
     parts = asked.only.split(",")
     if unknown := set(parts) - set(PARTS):
-        parser.error(f"unknown part {min(unknown)!r}; there are {', '.join(PARTS)}")
+        parser.error(f"unknown part {min(unknown)!r}: expected {', '.join(PARTS)}")
     rows, outcome = measured(plan_of(parts), asked, asked.directory)
     sys.stdout.write(json_lines(rows) if asked.json else measurements(rows, BASE))
     return 1 if outcome.left_out else 0

@@ -1,10 +1,13 @@
-"""The points of a ring, in a sorted array or in a search tree: what does a look-up cost, and what a change?
+"""Compare a sorted array with a search tree for the points of a ring.
 
     python -m benchmarks.ring_points [--points 1000000] [--json]
 
-For K = 100, 1,000, … points: a look-up of one hash (bisecting a list; walking down `PointTree`), and a point let in and
-taken out again (copying two NumPy arrays, as `Ring` does; inserting in a list; in the tree). Medians of five rounds;
-nothing here passes or fails. Needs the extra `lab`.
+Rings have 100, 1,000, … points. Two costs are measured:
+
+- a lookup of one hash, by bisection of a list and by a walk down `PointTree`,
+- the insertion and removal of a point, in copies of two NumPy arrays as `Ring` makes them, in a list, and in the tree.
+
+The figures are medians of five rounds. There are no bars. The benchmark needs the extra `lab`.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ LOOKUPS = 20_000
 
 
 def microseconds(work: Callable[[list[int]], None], hashes: list[int]) -> float:
-    """Return what one step of a piece of work costs, the median of the rounds."""
+    """Return the time of one step of some work, in µs: the median of the rounds."""
     found = []
     for _ in range(ROUNDS):
         started = time.perf_counter()
@@ -37,7 +40,7 @@ def microseconds(work: Callable[[list[int]], None], hashes: list[int]) -> float:
 
 
 def measure(count: int, seed: int = 1) -> Row:
-    """Measure a ring of so many points; microseconds."""
+    """Measure a ring of `count` points; the times are in µs."""
     rng = np.random.Generator(np.random.PCG64(seed))
     points = np.unique(random_hashes(rng, count))
     owners = rng.integers(0, 1000, len(points), dtype=np.int32)
@@ -84,11 +87,11 @@ def measure(count: int, seed: int = 1) -> Row:
 
 
 def sizes(args: argparse.Namespace) -> Rows:
-    """Rings of 100 points and of ten times as many, up to the most."""
+    """Measure rings of 100, 1,000, … points, up to the largest."""
     counts = [10**power for power in range(2, 10) if 10**power <= args.points]
     return [measure(count) for count in counts]
 
 
 if __name__ == "__main__":
-    most = {"flag": "--points", "type": positive, "default": 1_000_000, "help": "on the largest (default 1,000,000)"}
+    most = {"flag": "--points", "type": positive, "default": 1_000_000, "help": "largest ring (default 1 million)"}
     sys.exit(run_parts(__doc__, {"sizes": sizes}, most))

@@ -19,30 +19,30 @@ REST_WITHIN_S = 120.0
 
 
 def describe(addresses: list[str]) -> list[Description]:
-    """What every node says of itself."""
+    """Return the status of every node."""
     with library.connect(*addresses, timeout_s=20) as ring:
         return [node for node in ring.members(also=addresses).values() if isinstance(node, Description)]
 
 
 def settled(addresses: list[str]) -> None:
-    """Wait until nothing is under way."""
+    """Wait until the ring has nothing to move or to repair."""
     deadline = time.monotonic() + REST_WITHIN_S
     while any(n.hints or n.misplaced or n.under_replicated or n.transfers for n in describe(addresses)):
         if time.monotonic() > deadline:
-            raise SystemExit("the ring does not come to rest")
+            raise SystemExit("the ring is not in sync in time")
         time.sleep(0.2)
 
 
 @contextmanager
 def scratch(where: str) -> Iterator[Path]:
-    """A directory for databases on the disk that is to be measured."""
+    """Create a temporary directory for databases on the measured disk."""
     with tempfile.TemporaryDirectory(prefix="chord-benchmark-", dir=Path(where).resolve()) as directory:
         yield Path(directory)
 
 
 @contextmanager
 def ring_of(count: int, base: Path | None, *arguments: str, program: tuple[str, ...] = PROGRAM) -> Iterator[list[Peer]]:
-    """So many peers that make one ring, with directories or in memory."""
+    """Run a ring of `count` peers, with data directories below `base` or in memory."""
     with Peers() as peers:
 
         def start(number: int, *more: str) -> Peer:
@@ -59,7 +59,7 @@ def ring_of(count: int, base: Path | None, *arguments: str, program: tuple[str, 
 
 
 def fill(addresses: list[str], keys: int) -> float:
-    """Put so many keys, `key-0` and on; return the seconds that took."""
+    """Put the keys `key-0`, `key-1`, …; return the time in seconds."""
     began = time.perf_counter()
     with library.connect(*addresses, timeout_s=60) as client:
         failed = client.put_many(((f"key-{i}", VALUE) for i in range(keys)), in_flight=128)
@@ -70,6 +70,6 @@ def fill(addresses: list[str], keys: int) -> float:
 
 
 def owner_of(key: str, addresses: list[str]) -> str:
-    """The node that coordinates a key."""
+    """Return the address of the node that coordinates a key."""
     point = CIRCLE.hash(key.encode())
     return min(addresses, key=lambda address: CIRCLE.distance(point, CIRCLE.hash(address.encode())))

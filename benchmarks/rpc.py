@@ -1,22 +1,24 @@
-"""How near does `chord.rpc` come to what this stack can do?
+"""Compare `chord.rpc` with the limits of its stack.
 
     python -m benchmarks.rpc [--seconds S] [--rounds N] [--json]
 
-Three servers in one other process, on loopback; this process calls them in turn (A B C A B C …), so that a slow
-moment of the machine hits all alike. Each call is a `Get` answered with a value of 100 bytes.
+A second process runs three servers on loopback. This process calls them in turn, so that a slow moment of the machine
+affects all of them. Each call is a `Get` with a reply of 100 bytes of value. The servers are:
 
-    raw     a Trio echo of as many bytes, no codec: the limit for one call at a time
-    tuned   an echo tuned by hand with the codec of `chord.wire.codec`: handlers inline, one write per read, one flush
-            per pass, callers woken by the reader. No limits, deadlines, errors, or anything else a node needs:
-            the limit for many calls at a time
-    rpc     `chord.rpc`, everything included
+- raw: a Trio echo of as many bytes, without a codec. It is the limit for one call at a time.
+- tuned: an echo with the codec of `chord.wire.codec`. It runs handlers inline, writes once per read, flushes once per
+  pass, and its reader wakes the callers. It lacks the limits, deadlines and errors of a node. It is the limit for many
+  calls at a time.
+- rpc: the complete `chord.rpc`.
 
-Two bars: rpc does at least 0.70 of raw one call at a time, and at least 0.70 of tuned with 64 in flight, which counts
-only where tuned itself does 5 times raw's rate. Ratios are taken within a round; the median round counts. Exit code 1
-when a bar is missed. With --json, one JSON object per line, the bars included.
+Bars: with one call at a time, rpc has at least 0.70 of the rate of raw. With 64 calls in flight, it has at least 0.70
+of the rate of tuned. The second bar means something only if tuned has 5 times the rate of raw, which is another bar. A
+ratio is the median of the ratios within a round. The exit code is 1 if a bar is missed. With --json the output is one
+JSON object per line, bars included.
 
-One call at a time, both processes share one processor (where the system lets us say so): on two, most of what one
-would measure is how long an idle processor takes to wake up. With 64 in flight each has its own, if there are two.
+With one call at a time, both processes share one processor, if the system supports that. On two processors, the figure
+would mostly be the time in which an idle processor wakes up. With 64 in flight, each process has its own processor, if
+there are two.
 """
 
 from __future__ import annotations
@@ -60,21 +62,21 @@ TUNED_OVER_RAW_MIN = 5.0
 Call = Callable[[], Awaitable[Any]]
 
 
-# -- the process that answers -----------------------------------------------------------------
+# -- the server process -----------------------------------------------------------------------
 
 
 async def serve_raw(stream: trio.SocketStream) -> None:
-    """Send back what comes."""
+    """Send all received bytes back."""
     async for data in stream:
         await stream.send_all(data)
 
 
 async def serve_tuned(stream: trio.SocketStream) -> None:
-    """Answer the calls of one read with few writes."""
+    """Answer the calls of each read with few writes."""
     frames = Frames(1 << 20)
     while data := await wait_and_read(stream):
         bodies = [body for _, body in frames.feed(data)]
-        for start in range(0, len(bodies), FLUSH_FRAMES):  # not all at once: the client can begin meanwhile
+        for start in range(0, len(bodies), FLUSH_FRAMES):  # in parts, so that the client can begin meanwhile
             calls = [CODEC.decode_call(body) for body in bodies[start : start + FLUSH_FRAMES]]
             out = b"".join([CODEC.encode_reply(call.call_id, ANSWER) for call in calls])
             if try_to_write(stream, out) < len(out):
@@ -82,12 +84,12 @@ async def serve_tuned(stream: trio.SocketStream) -> None:
 
 
 def answer(vnode: Point | None, request: Request, caller: Caller) -> Reply:
-    """The handler of the rpc server."""
+    """Answer a call of the rpc server."""
     return ANSWER
 
 
 def make_rpc(role: str, address: str) -> Rpc:
-    """An `Rpc` that says as much of itself as it must."""
+    """Return an `Rpc` with a minimal hello."""
 
     def hello(stream: Any) -> Hello:
         return Hello(1, 1, role, stream, bits=CIRCLE.bits, address=address)  # type: ignore[arg-type]
@@ -96,7 +98,10 @@ def make_rpc(role: str, address: str) -> Rpc:
 
 
 async def serve() -> None:
-    """Answer until standard input ends; each line on it is answered with the CPU seconds used so far."""
+    """Run the servers until standard input ends.
+
+    For each line on it, print the processor time used so far, in seconds.
+    """
     rpc = make_rpc("node", "server")
     rpc.serve(answer)
     async with trio.open_nursery() as nursery:
@@ -112,21 +117,24 @@ async def serve() -> None:
 
 
 def try_to_write(stream: trio.SocketStream, data: bytes) -> int:
-    """One write that does not wait, without a pass of the scheduler."""
+    """Write once without waiting, and return the number of bytes written."""
     return os.write(stream.socket.fileno(), data)
 
 
 async def wait_and_read(stream: trio.SocketStream) -> bytes:
-    """Wait first, then read: cheaper than the other way round, where two take turns."""
+    """Wait until data can be read, then read it.
+
+    If two processes take turns, this is cheaper than a first attempt to read.
+    """
     await trio.lowlevel.wait_readable(stream.socket)
     return os.read(stream.socket.fileno(), READ_BYTES)
 
 
-# -- the process that asks --------------------------------------------------------------------
+# -- the client process -----------------------------------------------------------------------
 
 
 def raw_call(stream: trio.SocketStream) -> Call:
-    """One echo, awaited."""
+    """Return a call that sends bytes and waits for their echo."""
     payload = b"r" * ECHO_BYTES
 
     async def call() -> None:
@@ -149,7 +157,10 @@ class TunedClient:
         self.resting: trio.lowlevel.Task | None = None
 
     async def call(self) -> Any:
-        """One call: write at once when alone, with the others of this pass when not."""
+        """Make one call.
+
+        It is written at once if no other call is pending, and otherwise with the calls of this pass.
+        """
         self.last_id += 1
         self.out.append(CODEC.encode_call(self.last_id, VNODE, 5000, QUESTION))
         if not self.pending:
@@ -161,21 +172,21 @@ class TunedClient:
         return await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
 
     def flush(self) -> None:
-        """Write everything there is."""
+        """Write all collected frames."""
         data = b"".join(self.out)
         self.out.clear()
         if data and try_to_write(self.stream, data) < len(data):
             raise RuntimeError("the server does not read; this client cannot wait for it")
 
     async def write(self) -> None:
-        """Flush once a pass."""
+        """Flush once per pass of the scheduler."""
         while True:
             self.resting = trio.lowlevel.current_task()
             await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.SUCCEEDED)
             self.flush()
 
     async def read(self) -> None:
-        """Wake callers with their replies."""
+        """Read replies and wake their callers."""
         frames = Frames(1 << 20)
         while data := await wait_and_read(self.stream):
             for _, body in frames.feed(data):
@@ -184,7 +195,14 @@ class TunedClient:
 
 
 class Measurement(NamedTuple):
-    """What one system did in one round."""
+    """The figures of one system in one round.
+
+    Attributes:
+        ops_per_s: calls per second.
+        cpu_us_per_op: processor time of both processes per call, in µs.
+        latencies: in seconds.
+        concurrency: the number of calls in flight.
+    """
 
     ops_per_s: float
     cpu_us_per_op: float
@@ -193,13 +211,15 @@ class Measurement(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Calls per second as the ratios take them: those in flight over the median call's time. Where a process has
-        to wait for its turn on a busy machine, calls per second lose by milliseconds it did not spend."""
+        """The rate for ratios: calls in flight, divided by the median latency.
+
+        On a busy machine a process waits for its turn, and calls per second would include these waits.
+        """
         return self.concurrency / statistics.median(self.latencies)
 
 
 async def measure(call: Call, concurrency: int, seconds: float, server_cpu: Callable[[], float]) -> Measurement:
-    """Call as fast as it goes from so many tasks at once."""
+    """Call as fast as possible from `concurrency` tasks."""
     latencies: list[float] = []
     end = time.perf_counter() + seconds
 
@@ -224,7 +244,7 @@ Results = dict[tuple[str, int], list[Measurement]]
 
 
 def place(server_pid: int, client: int, server: int) -> None:
-    """Run each process on this processor."""
+    """Bind this process and the server process to one processor each."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {client})
         os.sched_setaffinity(server_pid, {server})
@@ -266,7 +286,10 @@ async def ask(
 
 
 def rows(results: Results) -> Rows:
-    """One JSON object per system and concurrency: medians over the rounds, percentiles over all calls."""
+    """Return one row per system and concurrency.
+
+    It has medians of the rounds, and percentiles of all calls.
+    """
     out = []
     for (system, concurrency), rounds in results.items():
         ranked = sorted(latency for one in rounds for latency in one.latencies)
@@ -287,7 +310,7 @@ def rows(results: Results) -> Rows:
 
 
 def bars(results: Results) -> Rows:
-    """The ratios, each with its bar and whether it is met."""
+    """Return the ratios with their bars."""
 
     def ratio(above: tuple[str, int], below: tuple[str, int]) -> float:
         return statistics.median(a.rate / b.rate for a, b in zip(results[above], results[below], strict=True))
@@ -298,13 +321,13 @@ def bars(results: Results) -> Rows:
     return [
         bar("rpc / raw, one call at a time", sequential, at_least=BAR),
         bar(f"rpc / tuned, {IN_FLIGHT} in flight", pipelined, at_least=BAR),
-        bar(f"tuned, {IN_FLIGHT} in flight / raw, one call at a time: is tuned a bar at all?", tuned,
+        bar(f"tuned, {IN_FLIGHT} in flight / raw, one call at a time: whether tuned is a limit", tuned,
             at_least=TUNED_OVER_RAW_MIN),
     ]  # fmt: skip
 
 
 def calls(args: argparse.Namespace) -> Rows:
-    """The three servers in another process, asked in turn."""
+    """Start the three servers in another process, and call them in turn."""
     command = [sys.executable, "-m", "benchmarks.rpc", "--serve"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as server:
         assert server.stdin is not None
@@ -328,8 +351,8 @@ def main() -> int:
     return run_parts(
         __doc__,
         {"calls": calls},
-        {"flag": "--seconds", "type": float, "default": 0.5, "help": "per system and round (default 0.5)"},
-        {"flag": "--rounds", "type": positive, "default": 7, "help": "how often each has its turn (default 7)"},
+        {"flag": "--seconds", "type": float, "default": 0.5, "help": "seconds per system and round (default 0.5)"},
+        {"flag": "--rounds", "type": positive, "default": 7, "help": "turns of each system (default 7)"},
     )
 
 

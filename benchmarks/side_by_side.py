@@ -1,4 +1,4 @@
-"""What benchmarks of our own rings share: their options, and the run in which the rings take turns."""
+"""Shared parts of the benchmarks of our own rings: options, and turns of rings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,12 @@ INTERRUPTED = 130
 
 
 def parsed(parser: argparse.ArgumentParser, *, rounds: int) -> argparse.Namespace:
-    """Add the options they share, and read what was asked for."""
+    """Add the shared options, and parse the command line.
+
+    Args:
+        parser: the parser, with the options of the benchmark.
+        rounds: the default number of rounds.
+    """
     parser.add_argument("--ops", type=int, default=2000, help="operations of a batch, at most (default %(default)s)")
     parser.add_argument("--seconds", type=float, default=1.0, help="of a batch, at most (default %(default)s)")
     parser.add_argument("--rounds", type=int, default=rounds, help="turns of each ring (default %(default)s)")
@@ -36,13 +41,14 @@ def parsed(parser: argparse.ArgumentParser, *, rounds: int) -> argparse.Namespac
 def measured(
     plan: Sequence[tuple[System, int]], asked: argparse.Namespace, directory: str
 ) -> tuple[list[Row], Outcome]:
-    """Let systems of so many nodes take turns; everything they start is killed, however this ends.
+    """Measure systems in turns, and kill all their processes at the end.
 
     Args:
-        asked: see `parsed`.
-        directory: rings on disk write there, and leave nothing.
+        plan: each system with its number of nodes.
+        asked: the options; see `parsed`.
+        directory: the directory for rings on disk, which is empty again afterwards.
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as with Ctrl-C, everything is killed
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # kills all processes, as Ctrl-C does
     began, outcome, home = time.monotonic(), Outcome(), here(chord.__version__)
     systems = list({system.name: system for system, _ in plan}.values())
     effort = Effort(asked.ops, asked.seconds, asked.rounds, deadline_s=DEADLINE_S, until=began + SECONDS_MAX)

@@ -1,19 +1,22 @@
-"""How many simulated nodes one processor carries, how fast, and what one of them weighs.
+"""Measure processor time and memory of simulated nodes.
 
-    messages    10,000 nodes that call each other without streams or codec     `MessageNetwork`
-    streams     1,000 nodes with real frames over streams in memory            `MemoryNetwork`
-    soak        8 nodes with the *local* preset, as the swarms of seeds run them
+The rings are:
 
-Each ring is placed (`Cluster.place`) and left alone for 60 virtual seconds with a stabilize period of 30 s; the soak
-runs its 0.25 s period for ten minutes. Each has a process of its own, so that what it weighs is its own as well: the
-growth of the resident set from before the first node, a ring of two having come and gone before that, to the most it
-ever was. Time is the processor's: what another process takes is not counted.
+- messages: 10,000 nodes that call each other without streams or codec (`MessageNetwork`).
+- streams: 1,000 nodes with real frames over streams in memory (`MemoryNetwork`).
+- soak: 8 nodes with the preset *local*, as the swarms of seeds run them.
 
-Bars: 60 s and 45 kB a node for messages, 20 s and 125 kB for streams, and every ring is Ideal at the end. Both bars of
-memory were 5 kB less until each node had the objects that keep a reap log, level it with other nodes, watch the disk
-and find the next deadline in a heap.
-With --nodes the time allowed shrinks with the ring. Exit code 1 when a bar is missed. With --json, one JSON object per
-line, the bars included.
+Each ring is placed (`Cluster.place`), and then runs undisturbed for 60 virtual seconds with a stabilize period of 30 s.
+The soak runs for ten minutes with its period of 0.25 s. Each ring has its own process, so that its memory is its own.
+The memory is the growth of the resident set from before the first node to the peak. A ring of two nodes has run before
+that. The time is the processor time of that process.
+
+Bars: 60 s and 45 kB per node for messages, 20 s and 125 kB for streams. Every ring must be Ideal at the end. Both bars
+of memory are 5 kB higher than at first. The objects that keep and sync reap logs, watch the disk and order the
+deadlines need that memory.
+
+With --nodes the allowed time shrinks with the ring. The exit code is 1 if a bar is missed. With --json the output is
+one JSON object per line, bars included.
 """
 
 from __future__ import annotations
@@ -40,7 +43,17 @@ SEED = 1
 
 
 class Case(NamedTuple):
-    """One ring to run; `None` where there is no bar."""
+    """One ring to run.
+
+    Attributes:
+        network: the kind of network.
+        nodes: the number of nodes.
+        successors: r, the length of successor lists in nodes.
+        timing: the periods and timeouts.
+        virtual_s: the time that the ring runs, in virtual seconds.
+        cpu_s_max: the bar of processor time, in seconds; None: no bar.
+        kb_max: the bar of memory per node, in kB; None: no bar.
+    """
 
     network: type[MessageNetwork] | type[MemoryNetwork]
     nodes: int
@@ -58,17 +71,17 @@ CASES = {
 }
 
 
-# -- the process that runs one ring -----------------------------------------------------------
+# -- the process of one ring ------------------------------------------------------------------
 
 
 def resident_kb() -> float:
-    """The most this process ever had in memory."""
+    """Return the peak memory of this process, in kB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 1024 if sys.platform == "darwin" else peak
 
 
 async def live(case: Case, nodes: int, virtual_s: float) -> Row:
-    """Place a ring, let it run, and say what that took."""
+    """Place a ring, let it run, and return the figures."""
     network = case.network(SEED)
     before_kb, began = resident_kb(), time.process_time()
     ring = RingConstants(successors=case.successors, replicas=1)
@@ -94,7 +107,7 @@ async def live(case: Case, nodes: int, virtual_s: float) -> Row:
 def measure(name: str, nodes: int) -> None:
     """Run one case in this process and print its line."""
     case = CASES[name]
-    run(live, case, 2, 60.0, seed=SEED)  # what is made once and for all is not a node's
+    run(live, case, 2, 60.0, seed=SEED)  # objects that are made only once do not count for a node
     print(json.dumps({"system": name, **run(live, case, nodes, case.virtual_s, seed=SEED)}))
 
 
@@ -102,7 +115,7 @@ def measure(name: str, nodes: int) -> None:
 
 
 def bars(row: Row) -> Rows:
-    """What is asked of one ring, and whether it is so."""
+    """Return the bars of one ring."""
     name = row["system"]
     case = CASES[name]
     found = [bar(f"{name}: rings not Ideal at the end", float(not row["is_ideal"]), at_most=0)]
@@ -116,7 +129,7 @@ def bars(row: Row) -> Rows:
 
 
 def rings(args: argparse.Namespace) -> Rows:
-    """Every ring, in a process of its own."""
+    """Run every ring, each in its own process."""
     rows = []
     for name, case in CASES.items():
         command = [sys.executable, "-m", "benchmarks.simulation", name, str(min(case.nodes, args.nodes or case.nodes))]
@@ -125,11 +138,11 @@ def rings(args: argparse.Namespace) -> Rows:
 
 
 def main() -> int:
-    """Run the benchmark, or one ring of it."""
+    """Run the benchmark, or one of its rings."""
     if len(sys.argv) == 3 and sys.argv[1] in CASES:
         measure(sys.argv[1], int(sys.argv[2]))
         return 0
-    nodes = {"flag": "--nodes", "type": positive, "help": "in every ring, for a quicker run; the soak keeps its 8"}
+    nodes = {"flag": "--nodes", "type": positive, "help": "largest number of nodes of a ring, for a quicker run"}
     return run_parts(__doc__, {"rings": rings}, nodes)
 
 

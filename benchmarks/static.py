@@ -1,12 +1,13 @@
-"""How far behind a perfect ring is a real one?
+"""Compare a real ring with a perfect one.
 
     python -m benchmarks.static [--nodes N] [--ops N] [--seconds S] [--rounds N] [--json]
 
-The perfect ring (`benchmarks/others/static_ring.py`) has our transport, RPC and messages, and nothing else: its members
-never change, every client knows all of them, values lie in a dictionary. With one copy of each record and with three,
-of which two acknowledge a put and two are asked by a get. The rings take turns, each paused while another has its own.
+The perfect ring (`benchmarks/others/static_ring.py`) has only our transport, RPC and messages. Its members never
+change, every client knows all of them, and values are in a dictionary. Both rings run with one copy of each record, and
+with three. With three copies, two nodes acknowledge a put, and a get asks two. The rings take turns, and each is paused
+during the turns of the others.
 
-The bars: with 1 and with 32 operations in flight, a real ring puts and gets at least half as fast. Linux only.
+Bars: a real ring puts and gets at least half as fast, with 1 and with 32 operations in flight. Linux only.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SHARE_MIN = 0.5
 
 
 def real(copies: int) -> System:
-    """A ring of `chord node` processes."""
+    """Return a ring of `chord node` processes."""
     quorum = copies // 2 + 1
     return System(
         f"chord, N = {copies}",
@@ -41,7 +42,7 @@ def real(copies: int) -> System:
 
 
 def perfect(copies: int) -> System:
-    """A ring that is never anything else than whole."""
+    """Return a ring of constant members."""
     return System(
         f"static, N = {copies}",
         acknowledged_by=f"{copies // 2 + 1} of {copies} have it in memory",
@@ -53,7 +54,7 @@ def perfect(copies: int) -> System:
 
 
 def bars_of(rows: list[Row]) -> Rows:
-    """Hold each real ring against the perfect one with as many copies."""
+    """Compare each real ring with the perfect one with as many copies."""
     rate = {(row.system, row.op, row.concurrency): row.ops_per_s for row in rows}
     found = []
     for copies in COPIES:
@@ -69,7 +70,7 @@ def bars_of(rows: list[Row]) -> Rows:
 def main() -> int:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--nodes", type=positive, default=8, help="of each ring (default %(default)s)")
+    parser.add_argument("--nodes", type=positive, default=8, help="nodes of each ring (default %(default)s)")
     asked = parsed(parser, rounds=5)
     if asked.nodes < max(COPIES):
         parser.error(f"a ring that keeps {max(COPIES)} copies has at least {max(COPIES)} nodes")

@@ -1,8 +1,8 @@
-"""The database of a node with a data directory: durable writes alone and together, reads, and opening a large one.
+"""Measure the database of a node: durable writes, reads, opening a large store.
 
     python -m benchmarks.storage [--keys 1000000] [--seconds 3] [--directory DIR] [--json]
 
-The directory must lie on a real disk: where a sync costs nothing, there is nothing to share.
+The directory must be on a real disk. If a disk sync takes no time, group commit has no effect.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ BYTES_PER_KEY_MAX = 200.0
 
 
 def record(number: int) -> Record:
-    """Return the record of a number; its value looks like noise."""
+    """Return the record of a number, with a pseudorandom value."""
     key = b"key-%d" % number
     noise = hashlib.shake_128(key).digest(16 + VALUE_BYTES)
     return Record(key, (ActorClock(noise[:16], 1, (Version(noise[16:], noise[:16], 1),)),))
 
 
 def fill(directory: str, keys: int) -> None:
-    """Make a store of so many keys, in the order of the circle: as fast as it goes."""
+    """Make a store of `keys` keys as fast as possible, in the order of the circle."""
     file = StoreFile(CIRCLE, directory, lambda: None)
     file.open(bytes(8))
     places = sorted((CIRCLE.hash(b"key-%d" % number), number) for number in range(keys))
@@ -58,13 +58,13 @@ def fill(directory: str, keys: int) -> None:
 
 
 def resident_bytes() -> int:
-    """Return the bytes of memory this process uses."""
+    """Return the resident memory of this process, in bytes."""
     pages = Path("/proc/self/statm").read_text().split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 async def commit_all_the_time(store: SqliteStorage, callers: int, seconds: float) -> Row:
-    """Commit single records from so many tasks, each waiting for its own; return the rates."""
+    """Commit single records from `callers` tasks for a time; return the figures."""
     end, latencies, transactions = time.perf_counter() + seconds, [], store.transactions
 
     async def caller(name: int) -> None:
@@ -91,7 +91,7 @@ async def commit_all_the_time(store: SqliteStorage, callers: int, seconds: float
 
 
 def timed(op: str, fn: Any) -> Row:
-    """Return how many things per second a function does, which returns how many it did."""
+    """Run a function that returns a number of operations; return their rate."""
     began = time.perf_counter()
     count = fn()
     took = time.perf_counter() - began
@@ -99,7 +99,7 @@ def timed(op: str, fn: Any) -> Row:
 
 
 async def measure(directory: str, seconds: float) -> Rows:
-    """Open a large store, read from it, write to it."""
+    """Open a large store, read from it, and write to it."""
     before = resident_bytes()
     store = SqliteStorage(CIRCLE, directory, bytes(8))
     began = time.perf_counter()
@@ -116,13 +116,13 @@ async def measure(directory: str, seconds: float) -> Rows:
     rows[0]["bytes_per_key"] = round((resident_bytes() - before) / keys, 1)
     for callers in (1, CALLERS):
         rows.append(await commit_all_the_time(store, callers, seconds))
-    rows[-1]["times_one"] = round(rows[-1]["ops_per_s"] / rows[-2]["ops_per_s"], 1)  # the slower the disk, the more
+    rows[-1]["times_one"] = round(rows[-1]["ops_per_s"] / rows[-2]["ops_per_s"], 1)  # higher on slower disks
     await store.close()
     return rows
 
 
 def bars(rows: Rows) -> Rows:
-    """What is asked of the store, and whether it is so."""
+    """Return the bars of the store."""
     opened, many = rows[0], rows[-1]
     return [
         bar(f"records per sync, {CALLERS} callers", many["records_per_sync"], at_least=RECORDS_PER_SYNC_MIN),
@@ -132,7 +132,7 @@ def bars(rows: Rows) -> Rows:
 
 
 def store(args: argparse.Namespace) -> Rows:
-    """A store is filled here and measured in a process of its own, for its memory."""
+    """Fill a store, and measure it in another process, so that its memory is its own."""
     with scratch(args.directory) as base:
         directory = str(base)
         fill(directory, args.keys)
@@ -144,16 +144,16 @@ def store(args: argparse.Namespace) -> Rows:
 
 
 def main() -> int:
-    """Run the benchmark, or measure a store that is there."""
+    """Run the benchmark, or measure an existing store."""
     if len(sys.argv) == 3 and not sys.argv[1].startswith("-"):
         print(json.dumps(trio.run(measure, sys.argv[1], float(sys.argv[2]))))
         return 0
     return run_parts(
         __doc__,
         {"store": store},
-        {"flag": "--keys", "type": positive, "default": 1_000_000, "help": "in the store (default 1,000,000)"},
-        {"flag": "--seconds", "type": float, "default": 3.0, "help": "of writing, alone and together (default 3)"},
-        {"flag": "--directory", "default": ".", "help": "on the disk to measure (default: this one)"},
+        {"flag": "--keys", "type": positive, "default": 1_000_000, "help": "keys in the store (default 1,000,000)"},
+        {"flag": "--seconds", "type": float, "default": 3.0, "help": "seconds of each kind of write (default 3)"},
+        {"flag": "--directory", "default": ".", "help": "directory on the disk to measure (default: this one)"},
     )
 
 

@@ -1,30 +1,31 @@
-"""A Chord ring you can run, watch and break: a peer-to-peer key-value store on Trio.
+"""Chord: a peer-to-peer key-value store on Trio, to run, watch and break.
 
-    chord.open_node(listen=…, join=[…])    a peer inside your Trio program        (chord/node/)
-    chord.open_client("127.0.0.1:9000")    talk to a ring from Trio               (chord/client/async_client.py)
-    chord.open_asyncio_client(…)           the same from asyncio                  (chord/client/asyncio_client.py)
-    chord.connect("127.0.0.1:9000")        talk to a ring from blocking code      (chord/client/blocking.py)
-    chord.testing.ring(16, seed=7)         a whole ring on virtual time           (chord/testing/)
-    chord.errors                           everything that can be raised          (chord/errors.py)
+    chord.connect("127.0.0.1:9000")        a client for blocking code             (chord/client/blocking.py)
+    chord.open_client("127.0.0.1:9000")    a client for a Trio program            (chord/client/async_client.py)
+    chord.open_asyncio_client(…)           a client for an asyncio program        (chord/client/asyncio_client.py)
+    chord.open_node(listen=…, join=[…])    a node inside a Trio program           (chord/node/__init__.py)
+    chord.testing.ring(16, seed=7)         a whole ring in memory                 (chord/testing/)
+    chord.errors                           all errors of the package              (chord/errors.py)
 
-The packages, from the bottom up. A package imports only modules and packages above it in this list:
+The packages are layers. Each imports only its own layer and the layers above it in this list:
 
     errors  ids  events  config    the shared vocabulary
-    wire/          what travels: messages, CBOR, frames, the first frame
-    verify/        the invariants of a ring; histories of operations and their checkers
-    store/         versions, Merkle trees, the storage seam, SQLite, a node's identity
-    net/  rpc      connections, calls between nodes, the failure detector
+    wire/                          messages, CBOR, frames, the client's side of a stream
+    verify/                        invariants of a ring; histories of operations and their checkers
+    store/                         versions, Merkle trees, storage, a node's identity
+    net/  rpc                      connections, calls between nodes, steps, the failure detector
     ring/  finger  stabilize       pointers, ownership, preference lists, lookups
-    replication/   the coordinator, replicas, anti-entropy, handoff, transfers, garbage collection
-    membership/    join, leave and rejoin of one vnode
-    client/        the clients: blocking, on Trio and on asyncio
-    node/          the node: its services, dispatcher, maintenance, restart and shutdown
-    testing/       a ring in memory on virtual time
-    sim/           the simulator: seeds, faults, the oracle
-    lab/           sharding schemes, experiments, figures of the papers
-    cli/           the `chord` command
+    replication/                   coordinator, replicas, anti-entropy, handoff, transfers, garbage collection
+    membership/                    join, leave and rejoin of a vnode
+    client/                        the clients: blocking, on Trio and on asyncio
+    node/                          the node: services, dispatcher, maintenance, restart, shutdown
+    testing/                       rings in memory on virtual time
+    sim/                           the simulator: seeds, faults, the oracle
+    lab/                           sharding schemes, experiments, figures of the papers
+    cli/                           the `chord` command
 
-Names are loaded when they are first used, so that nothing pays for Trio before it needs it.
+docs/explanation/how-a-node-works.md walks through them. Public names are loaded when they are first used, so blocking
+and asyncio code does not load Trio.
 """
 
 from __future__ import annotations

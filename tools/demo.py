@@ -1,6 +1,6 @@
-"""The demo: a ring of real processes on this machine, told in nine steps with the commands a user would type.
+"""Demo: a ring of real processes on this machine, in nine steps.
 
-Everything it prints was measured while it ran. Ctrl-C stops it all.
+Each step shows the command that a user would type. All figures are measured during the run. Ctrl-C stops everything.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HEAL_S = 20.0
 
 
 class Demo:
-    """The story, and where it stands."""
+    """The demo and its progress."""
 
     def __init__(self) -> None:
         self.step = 0
@@ -46,33 +46,33 @@ class Demo:
     def address(self, i: int) -> str:
         return f"127.0.0.1:{self.port + i}"
 
-    # -- telling --------------------------------------------------------------------------------------
+    # -- output ---------------------------------------------------------------------------------------
 
     def say(self, command: str, why: str) -> None:
-        """Begin a step: what is done, and the command that does it."""
+        """Begin a step, and print its purpose and its command."""
         self.step += 1
         print(f"\n\033[1m[{self.step}/{STEPS}] {why}\033[0m\n$ {command}" if sys.stdout.isatty()
               else f"\n[{self.step}/{STEPS}] {why}\n$ {command}", flush=True)
 
     def type(self, *args: str, note: str = "") -> int:
-        """Run a command before the reader's eyes; return its exit code."""
+        """Run a command with its output on the terminal; return its exit code."""
         if note:
             print(f"\n{note}\n$ chord {' '.join(args)}", flush=True)
         return subprocess.run([*CHORD, *args], env=self.env, check=False).returncode
 
     def ask(self, *args: str) -> Any:
-        """Run a command for its JSON."""
+        """Run a command with `--json`; return its output."""
         done = subprocess.run([*CHORD, *args, "--json"], env=self.env, check=False, capture_output=True, text=True)
         return json.loads(done.stdout)
 
-    # -- the story --------------------------------------------------------------------------------------
+    # -- the steps --------------------------------------------------------------------------------------
 
     def run(self) -> int:
-        """Return how many keys were lost."""
+        """Run all steps; return the number of lost keys."""
         base = "" if self.port == 9000 else f" --base-port {self.port}"
         self.say(f"chord up -n {PEERS}{base}", f"{PEERS} peers, one process each")
         with self.up():
-            self.say("chord status", "who is there, and how much of the circle each one owns")
+            self.say("chord status", "the nodes, and the share of the circle that each of them owns")
             self.type("status")
             self.load()
             word, victim = self.look_up()
@@ -83,7 +83,7 @@ class Demo:
             self.type("check")
             lost = self.read_back(victim)
             print(f"\nThat took {time.monotonic() - self.began:.0f} s. Drawings: {OUT.relative_to(ROOT)}/*.svg. "
-                  f"Now yourself: chord up -n {PEERS}, and chord --help\n\n{lost} keys lost")
+                  f"Try it yourself: chord up -n {PEERS}, and chord --help\n\n{lost} keys lost")
             return lost
 
     @contextmanager
@@ -98,11 +98,14 @@ class Demo:
         self.where = dict(list(words_of_this_project())[:WORDS])
         words = OUT / "words.tsv"
         words.write_text("".join(f"{word}\t{place}\n" for word, place in self.where.items()))
-        self.say("chord load out/words.tsv", f"real data: {len(self.where)} words of this project and where they stand")
+        self.say("chord load out/words.tsv", f"real data: {len(self.where)} words of this project and their places")
         self.type("load", str(words))
 
     def look_up(self) -> tuple[str, str]:
-        """Look up a word, and return it with the node in the middle of its way. That one will die: a small one."""
+        """Look up a word; return it and a node on its path, which will be killed.
+
+        Among the possible nodes, it is the one with the smallest arc.
+        """
         names = {n["address"]: (n["owned"], n["node"]) for n in self.ask("status")["nodes"] if n["keys"]}
         ways = []
         with chord.connect(self.address(0)) as ring:
@@ -120,19 +123,19 @@ class Demo:
     def join_and_leave(self) -> None:
         listen = self.address(PEERS)
         flags = ["node", "--listen", listen, "--join", self.address(0), "--name", f"n{PEERS}", "--preset", "local"]
-        self.say(f"chord {' '.join(flags)} &", "one more peer joins and takes over the keys of its arc, then leaves")
+        self.say(f"chord {' '.join(flags)} &", "one more peer joins, gets the keys of its arc, and leaves")
         with started([*CHORD, *flags, "--json"], self.env) as (joiner, ready):
             joined = {n["node"]: n for n in self.ask("status")["nodes"]}
             moved = joined[ready["name"]]["counters"]["keys_received"]
-            print(f"{ready['name']} is a member and took over {moved} keys; it owns "
+            print(f"{ready['name']} is a member and got {moved} keys; it owns "
                   f"{100 * joined[ready['name']]['owned']:.1f} % of the circle")
-            self.type("leave", ready["name"], note="It hands them back when it leaves:")
+            self.type("leave", ready["name"], note="It hands the keys back when it leaves:")
             joiner.wait(20)
         self.await_ideal()
 
     def kill(self, victim: str) -> None:
         self.held = next(node["keys"] for node in self.ask("status")["nodes"] if node["node"] == victim)
-        self.say(f"chord kill {victim} --signal 9", f"{victim} dies, without a word, and with it the copies it had")
+        self.say(f"chord kill {victim} --signal 9", f"{victim} crashes, and its copies are lost")
         self.type("kill", victim, "--signal", "9")
         began = time.monotonic()
         self.type("check", note="At that moment:")
@@ -149,7 +152,7 @@ class Demo:
         self.type("lookup", word, "--trace", "--from", "n0", "--svg", str(OUT / "detour.svg"))
 
     def read_back(self, victim: str) -> int:
-        """Read every word, and return how many are not what they were."""
+        """Read every word; return the number of words that changed or are missing."""
         outcomes: Counter[str] = Counter()
         with chord.connect(self.address(0)) as ring:
             for word, place in self.where.items():
@@ -158,7 +161,7 @@ class Demo:
                 except ChordError as error:
                     outcomes[error.word] += 1
         right = outcomes.pop("right", 0)
-        told = f"what is left: each word was on three peers, {self.held} of them on {victim}"
+        told = f"read everything back: each word was on three peers, {self.held} of them on {victim}"
         self.say("chord get … for every word", told)
         print(f"{right} of {len(self.where)} words read back as they were written")
         for outcome, count in sorted(outcomes.items()):
@@ -167,7 +170,7 @@ class Demo:
 
 
 def words_of_this_project() -> Iterator[tuple[str, str]]:
-    """Yield the words in this project's texts, each once, with the file and line where it stands."""
+    """Yield the words in this project's texts, each once, with their file and line."""
     seen: set[str] = set()
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "chord").rglob("*.py"))]:
         for number, line in enumerate(path.read_text().splitlines(), 1):
@@ -179,7 +182,7 @@ def words_of_this_project() -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def started(command: list[str], env: dict[str, str]) -> Iterator[tuple[subprocess.Popen[str], Any]]:
-    """Start something that prints one JSON line when it is ready; end it with the block."""
+    """Start a process that prints one JSON line when ready; end it with the block."""
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -193,7 +196,7 @@ def started(command: list[str], env: dict[str, str]) -> Iterator[tuple[subproces
 
 
 def free_ports(count: int) -> int:
-    """Return the first of so many free ports in a row, from 9000."""
+    """Return the first of `count` consecutive free ports, from 9000 on."""
     for first in range(9000, 20000, 100):
         try:
             for port in range(first, first + count):
@@ -207,7 +210,7 @@ def free_ports(count: int) -> int:
 
 
 def main() -> None:
-    """Tell the story; Ctrl-C ends it. Exit code 1 when a key was lost."""
+    """Run the demo; Ctrl-C ends it. Exit with code 1 if a key was lost."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.parse_args()
     OUT.mkdir(exist_ok=True)

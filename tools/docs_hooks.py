@@ -1,4 +1,4 @@
-"""Parts of the site of `make docs` that no plugin makes: tables of the reference, and an extension of griffe.
+"""Tables and docstrings of the documentation site that no plugin makes.
 
 MkDocs loads this file as a hook. A line `<!-- table: NAME -->` in a page becomes the table of that name, made from the
 code. griffe reads the docstrings for mkdocstrings, and loads `HouseStyle`.
@@ -113,7 +113,7 @@ def meanings(struct: type[msgspec.Struct]) -> dict[str, str]:
 
 
 def _type(struct: type[msgspec.Struct], key: str) -> str:
-    """Return what TOML calls the type of a field."""
+    """Return TOML's name for the type of a field."""
     found = next(field.type for field in msgspec.structs.fields(struct) if field.name == key)
     if get_origin(found) is Literal:
         return ", ".join(f'`"{value}"`' for value in get_args(found))
@@ -150,7 +150,7 @@ TABLES: Final[dict[str, Callable[[], str]]] = {
 
 
 class HouseStyle(griffe.Extension):
-    """What griffe does not know of this project's code. It calls the methods for each object that it reads."""
+    """An extension that adapts the docstrings to griffe, which calls it per object."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Split `first, second: text` in a docstring, because griffe expects one name per line."""

@@ -1,8 +1,8 @@
-"""Build .venv with chord and everything its checks need; quick when nothing changed.
+"""Build .venv with chord and the packages for its checks, unless it is current.
 
-Runs on any python3, so that an old one gets a sentence instead of a traceback. Needs pip for some
-python3 and nothing else: where the interpreter comes without `ensurepip` (Debian's python3 without
-python3-venv), the environment is made without pip and filled from outside by `pip --python`.
+The script runs on any python3, so that an old one gets a message instead of a traceback. It needs
+pip for some python3. Debian's python3 without python3-venv has no `ensurepip`. In that case the
+environment is made without pip, and `pip --python` installs into it from outside.
 """
 
 import os
@@ -17,7 +17,7 @@ OLDEST = (3, 11)
 
 
 def say(text: str) -> None:
-    """Tell the person in front of the terminal."""
+    """Print a message to stderr."""
     sys.stderr.write("chord: " + text + "\n")
 
 
@@ -28,7 +28,7 @@ def run(command: "list[str]") -> "tuple[bool, str]":
 
 
 def is_fresh() -> bool:
-    """Return whether the environment was built from this very pyproject.toml and still has its python."""
+    """Return whether .venv is newer than pyproject.toml and can import chord."""
     project = os.path.join(ROOT, "pyproject.toml")
     return (
         os.path.exists(STAMP)
@@ -38,7 +38,7 @@ def is_fresh() -> bool:
 
 
 def create(venv: str = VENV, python: str = PYTHON) -> "list[str]":
-    """Make an environment; return the pip command that installs into it."""
+    """Create an environment; return the pip command that installs into it."""
     made, _ = run([sys.executable, "-m", "venv", "--clear", venv])
     if made:
         return [python, "-m", "pip"]
@@ -58,7 +58,7 @@ def create(venv: str = VENV, python: str = PYTHON) -> "list[str]":
 
 
 def main() -> int:
-    """Build the environment unless it is there already."""
+    """Build the environment unless it is current; return the exit code."""
     if sys.version_info < OLDEST:
         say(
             f"Python {OLDEST[0]}.{OLDEST[1]} or newer is needed, and {sys.executable} is Python "

@@ -1,4 +1,4 @@
-"""Other nodes leave, pause or come back: what they say of themselves, and what an operator says of them."""
+"""Notices that other nodes leave, pause or return, and orders to forget a node."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from chord.wire.messages import Departing, Done, Forget, Pausing, Retiring, Retu
 
 
 class Departures:
-    """Handles the goodbyes of other nodes, and the decision to forget one.
+    """Handles the notices of other nodes, and an operator's order to forget a node.
 
     Args:
+        host: the node context.
         repairs: returns the anti-entropy of each vnode of this node.
-        stabilize_soon: lets stabilization run now instead of in its next round.
+        stabilize_soon: starts a stabilize round now, before the next periodic one.
     """
 
     def __init__(self, host: Host, repairs: Callable[[], list[Repair]], stabilize_soon: Callable[[], None]) -> None:
@@ -27,7 +28,7 @@ class Departures:
 
     @handles(Departing, takes_caller=True)
     def on_departing(self, request: Departing, caller: Caller) -> Done:
-        """Drop the vnodes of a node that has left, and take over their successor lists."""
+        """Drop the vnodes of a node that has left, and adopt their successor lists."""
         _require_same(request.address, caller)
         self._inherit(request)
         left = {parting.vnode.id for parting in request.partings}
@@ -40,7 +41,7 @@ class Departures:
 
     @handles(Returned, takes_caller=True)
     def on_returned(self, request: Returned, caller: Caller) -> Done:
-        """Ask a restarted node soon, and compare its replicas."""
+        """Probe a restarted node soon, and compare its replicas again."""
         _require_same(request.address, caller)
         self._host.peers.passive.hurry(request.address, self._host.peers.now())
         for vnode in self._host.vnodes.values():
@@ -51,7 +52,7 @@ class Departures:
 
     @handles(Retiring, takes_caller=True)
     def on_retiring(self, request: Retiring, caller: Caller) -> Done:
-        """Choose replica sets without a node that is about to leave."""
+        """Choose no node that is about to leave as a replica."""
         _require_same(request.address, caller)
         for vnode in self._host.vnodes.values():
             vnode.view.retires(request.address, self._host.peers.now())
@@ -59,7 +60,10 @@ class Departures:
 
     @handles(Pausing, takes_caller=True)
     def on_pausing(self, request: Pausing, caller: Caller) -> Done:
-        """Route around a node that stops for a while. It keeps its records, even if it was about to leave."""
+        """Route around a node that stops for a while.
+
+        The node keeps its records, even if it was about to leave.
+        """
         _require_same(request.address, caller)
         for vnode in self._host.vnodes.values():
             vnode.view.stays(request.address)
@@ -69,7 +73,7 @@ class Departures:
 
     @handles(Forget)
     def on_forget(self, request: Forget) -> Done:
-        """Wait no longer for the records of a node: an operator says that it will not come back."""
+        """Stop waiting for the records of a node, because an operator gave it up."""
         now = self._host.peers.now()
         living = frozenset(request.living)
         for vnode in self._host.vnodes.values():
@@ -81,7 +85,10 @@ class Departures:
         return Done()
 
     def _inherit(self, request: Departing) -> None:
-        """Take the successor lists of heads that leave: repeatedly, for several of them may stand in a row."""
+        """Adopt the successor list of a leaving head.
+
+        This is repeated, because the head of the adopted list may leave, too.
+        """
         for parting in request.partings * len(request.partings):
             if parting.vnode.address == request.address:
                 for vnode in self._host.vnodes.values():
@@ -90,10 +97,10 @@ class Departures:
 
 
 def _require_same(address: str, caller: Caller) -> None:
-    """Refuse a goodbye that another node says.
+    """Refuse a notice about a node that another node sent.
 
     Raises:
-        InvalidRequest: definite.
+        InvalidRequest: definite; the caller is not the node at the address.
     """
     if not caller.address or caller.address != address:
         raise InvalidRequest(f"goodbye of {address} from {caller.address or 'a client'}: expected from the node itself")

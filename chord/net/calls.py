@@ -1,7 +1,7 @@
-"""The seam to other nodes: make a call, answer calls.
+"""The seam between the protocol and the network: make calls, and answer them.
 
-This is all the protocol knows of the network. `chord.rpc` implements it over byte streams; a
-simulation may implement it directly.
+The protocol knows nothing else of the network. `chord.rpc` implements the seam over byte streams. The simulator also
+implements it with messages (`chord/sim/messages.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ from chord.wire.messages import Contact, Hello, Reply, Request
 
 
 class Caller(NamedTuple):
-    """Who is calling: the advertised address of a node, or "" for a client."""
+    """The caller of a request.
+
+    Attributes:
+        address: the advertised address of a node; "" for a client.
+    """
 
     address: str
 
@@ -42,25 +46,25 @@ Answer: TypeAlias = Reply | Steps[Any] | Work
 Handler: TypeAlias = Callable[[Point | None, Request, Caller], Answer]
 """Answers one request to a vnode, or to the node if the point is None.
 
-A handler that need not wait returns the reply. A handler that waits returns steps (`chord/net/steps.py`), or a
-coroutine, which gets a task of its own and is cancelled when the caller's budget is used up. Each may raise a
-`ChordError`, which travels to the caller. Any other exception is a bug and travels as `RemoteFailure`.
+A handler that does not wait returns the reply. A handler that waits returns steps (`chord/net/steps.py`) or a
+coroutine. A coroutine gets its own task, which is cancelled when the caller's budget is used up. The caller receives a
+`ChordError` that a handler raises. Any other exception is a bug, and the caller receives `RemoteFailure`.
 """
 
 
 def discard(answer: Answer) -> None:
-    """Close an answer that has not begun: its caller does not wait for it."""
+    """Close an answer that has not begun, because its caller does not wait for it."""
     if not isinstance(answer, Reply):
         answer.close()
 
 
 async def reply_of(answer: Answer) -> Reply:
-    """Wait for an answer.
+    """Wait for an answer, and return the reply.
 
     Raises:
         ChordError: the answer is an error.
 
-    Concurrency: checkpoints unless the reply is there already. If cancelled, steps go on without a caller.
+    Concurrency: checkpoints, unless the answer is a reply already. If this is cancelled, steps go on without a caller.
     """
     if isinstance(answer, Reply):
         return answer
@@ -90,7 +94,10 @@ Callback: TypeAlias = Callable[[Reply | ChordError], None]
 
 
 class Sender(Protocol):
-    """Sends requests to vnodes of other nodes; `Peers` does, and a batch that coalesces requests."""
+    """Sends requests to vnodes of other nodes.
+
+    `Peers` sends each request alone. `Gather` coalesces the requests of a batch.
+    """
 
     def begin(
         self,
@@ -101,11 +108,11 @@ class Sender(Protocol):
         *,
         deadline: float,
     ) -> None:
-        """Send a request, and call back with the reply or the error; see `Peers.begin`."""
+        """Send a request; the callback gets the reply or the error. See `Peers.begin`."""
 
 
 class Calls(Protocol):
-    """What nodes know of the network."""
+    """The network, as a node sees it."""
 
     def serve(self, handler: Handler) -> None:
         """Answer incoming calls with this handler from now on."""
@@ -114,38 +121,40 @@ class Calls(Protocol):
         """Send a request to a vnode, or to the node at an address, and return its reply.
 
         Args:
-            to: a contact (the request is for that vnode) or an address (for the node).
-            request: the reply's type is `request.reply`; anything else from the peer is `MalformedMessage`.
-            deadline: on Trio's clock; it travels along as the budget. For a patient request, and where it is infinite,
-                that is the earlier of it and the enclosing cancel scopes' deadline.
+            to: the vnode that the request is for, or the address of the node.
+            request: the request. Its reply has the type `request.reply`; any other type is a `MalformedMessage`.
+            deadline: on Trio's clock. The remaining time travels with the call as its budget. If the request is
+                patient, or the deadline is infinite, an earlier deadline of the enclosing cancel scopes counts.
 
         Raises:
-            PeerUnreachable: definite; no stream could be opened, nothing was sent.
+            PeerUnreachable: definite; no stream could be opened, and nothing was sent.
             PeerLost: indefinite; the stream broke before the answer came.
             DeadlineExceeded: indefinite; `deadline` passed.
-            ChordError: what the peer answered, definite or indefinite by its class.
+            ChordError: the error that the peer answered; its class says whether it is definite.
 
-        Concurrency: checkpoints; a cancelled call's late answer is thrown away.
+        Concurrency: checkpoints. The late answer to a cancelled call is dropped.
         """
 
     def begin(self, to: Contact | str, request: Request, callback: Callback, *, deadline: float) -> None:
         """Send a request as `call` does, without a task that waits for the reply.
 
         Args:
-            callback: called once with the reply, or with the error that `call` would raise; maybe before this returns.
-                If the node ends before, it is never called. It must not wait.
-            deadline: on Trio's clock; it travels along as the budget.
+            to: the vnode that the request is for, or the address of the node.
+            request: the request.
+            callback: called once with the reply, or with the error that `call` would raise. The call may happen before
+                this method returns. If the node ends first, the callback is never called. It must not wait.
+            deadline: on Trio's clock. The remaining time travels with the call as its budget.
 
         Concurrency: synchronous.
         """
 
     async def reach(self, address: str, *, deadline: float) -> Hello | None:
-        """Open a new connection to an address, and return the hello of the node that listens there.
+        """Open a new connection to an address, and return the hello of the node there.
 
-        A connection that the peer opened does not show that others can open one to the peer.
+        A connection that the peer opened does not show that other nodes can open one to the peer.
 
         Returns:
-            None if this network has no connections; then every address leads to its node.
+            The hello; None if this network has no connections, so that every address leads to its node.
 
         Raises:
             ChordError: no node answers there within the deadline.
@@ -155,17 +164,22 @@ class Calls(Protocol):
 
 
 class CallsService(Calls, Protocol):
-    """A `Calls` with a life: what a node starts and ends."""
+    """A `Calls` that a node starts and ends."""
 
     @property
     def stats(self) -> Stats:
         """Totals since the start."""
 
     async def run(self, listen: str | None, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
-        """Accept and make calls until cancelled; `started` gets the bound address, or "" where nothing listens."""
+        """Accept and make calls until cancelled.
+
+        Args:
+            listen: HOST:PORT to accept connections at; None to accept none.
+            task_status: `started` gets the bound address, or "" if `listen` is None.
+        """
 
     def stop_accepting(self) -> None:
-        """Accept no new streams."""
+        """Accept no new connections; open ones stay open."""
 
     async def drain(self) -> None:
-        """Wait until no request is in work and every answer is on its way."""
+        """Wait until no request is in work and the system has taken every answer."""

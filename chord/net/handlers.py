@@ -1,4 +1,4 @@
-"""Handlers declare the requests that they answer; a dispatcher finds them in a table."""
+"""Declaration of request handlers, and the table in which a dispatcher finds them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _MARK = "_handled_requests"
 
 
 class Handler(NamedTuple):
-    """Where a request is answered.
+    """The method that answers a type of request.
 
     Attributes:
-        service: the attribute that holds the service; None if the owner of the table answers itself.
+        service: the attribute that holds the service; None if the method belongs to the owner of the table.
         method: the name of the method.
-        takes_caller: whether the method also takes the caller.
+        takes_caller: whether the method takes the caller as its second argument.
     """
 
     service: str | None
@@ -34,9 +34,10 @@ HandlerTable: TypeAlias = dict[type[Request], Handler]
 
 
 def handles(*requests: type[Request], takes_caller: bool = False) -> Callable[[F], F]:
-    """Mark a method as the handler of some requests.
+    """Declare a method as the handler of some types of request.
 
     Args:
+        requests: the types of request.
         takes_caller: whether the method takes the caller as its second argument.
     """
 
@@ -48,10 +49,14 @@ def handles(*requests: type[Request], takes_caller: bool = False) -> Callable[[F
 
 
 def handler_table(owner: type, **services: type) -> HandlerTable:
-    """Return the handlers of a class, and of the classes of the services in its attributes.
+    """Return the handlers of a class and of its services.
+
+    Args:
+        owner: the class of the objects that the requests arrive at.
+        services: for each attribute of the owner that holds a service, the class of the service.
 
     Raises:
-        ValueError: two methods handle one request.
+        ValueError: two methods handle one type of request.
     """
     table: HandlerTable = {}
     for service, kind in ((None, owner), *services.items()):

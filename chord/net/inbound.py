@@ -1,7 +1,8 @@
-"""The answering half of a connection: what a peer asks, and what it is told.
+"""The inbound half of a connection: the peer's requests, and our answers.
 
-A handler that need not wait is run in the reader itself, and its answer joins those to everything else that came
-with the same read. One that must wait counts against the limits until it is done; it gets a task if it needs one.
+The reader itself runs each handler. If a handler returns a reply at once, the reply leaves with the other answers to
+the same read. If the answer takes a while, it counts against the limits until it is complete. An answer in steps needs
+no task, and a coroutine gets one.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from chord.net.timers import Deadlines
 from chord.wire.codec import Call, Codec
 from chord.wire.messages import Reply
 
-TOO_LATE: Final = "the time that the caller gave ran out before the answer was ready"
+TOO_LATE: Final = "the caller's deadline passed before the answer was ready"
 
 
 class _Pending:
-    """A call whose answer takes a while: what it waits for, and until when."""
+    """A call with an answer that takes a while, and the driver or the scope of it."""
 
     __slots__ = ("body_bytes", "call", "deadline", "driver", "is_for_client", "scope")
 
@@ -48,7 +49,7 @@ class Answers:
 
     def __init__(self, codec: Codec, outbox: Outbox, shared: Shared, caller: Caller, transit: Transit) -> None:
         self._pending: dict[_Pending, None] = {}
-        self._deadlines: Deadlines[_Pending] = Deadlines()  # of those without a task
+        self._deadlines: Deadlines[_Pending] = Deadlines()  # of the calls without a task
         self._is_beginning = False
         self._codec = codec
         self._outbox = outbox
@@ -58,11 +59,14 @@ class Answers:
 
     @property
     def in_work(self) -> int:
-        """Calls whose handler is waiting for something."""
+        """The number of calls with an answer that is not complete yet."""
         return len(self._pending)
 
     def abandon(self) -> None:
-        """The connection is over: nobody waits for the answers any more."""
+        """Give up all pending answers, because the connection is over.
+
+        Tasks are cancelled. Steps go on, because a write that is stored here must also be replicated.
+        """
         for pending in list(self._pending):
             if pending.scope is not None:
                 pending.scope.cancel()
@@ -71,7 +75,10 @@ class Answers:
                 self._forget(pending)
 
     def sweep(self, now: float) -> float:
-        """Answer what is overdue at this time, and return when to look again. Tasks have their own deadlines."""
+        """Answer the overdue calls with an error, and return when the next call is due.
+
+        Calls with a task are left out: each task has its own deadline.
+        """
         for pending in self._deadlines.expired(now):
             if pending.driver is not None:
                 pending.driver.give_up()
@@ -80,13 +87,14 @@ class Answers:
         return self._deadlines.next()
 
     def on_call(self, body: bytes, now: float) -> None:
-        """Answer a call at once, or see to it that it is answered.
+        """Answer a call, at once or when its answer is complete.
 
         Args:
-            now: when it was read; what one read has brought has one time.
+            body: the body of the call's frame.
+            now: when the frame was read, on Trio's clock. All frames of one read have the same time.
 
         Raises:
-            MalformedMessage: not even its envelope can be read.
+            MalformedMessage: the envelope of the call cannot be decoded.
         """
         call, shared = self._codec.decode_call(body), self._shared
         shared.stats.calls_received += 1
@@ -128,13 +136,16 @@ class Answers:
         pending.driver = None
         self._deadlines.clear(pending)
         if isinstance(result, Reply) and self._outbox.buffered > self._outbox.bytes_max:
-            self._wait_for(pending, _ready(result))  # a task waits for room
+            self._wait_for(pending, _ready(result))  # a task waits until the send buffer has room
         else:
             self._post(pending.call, result)
             self._finish(pending)
 
     async def _work(self, pending: _Pending, work: Work, scope: trio.CancelScope) -> None:
-        """See an answer through that needs a task. The caller's budget ends it, or the connection's end."""
+        """Wait for an answer that needs a task, and send it.
+
+        The task ends when the caller's budget is used up or the connection ends.
+        """
         call = pending.call
         try:
             with scope:
@@ -149,12 +160,12 @@ class Answers:
             self._finish(pending)
 
     def _finish(self, pending: _Pending) -> None:
-        """A call is answered: let that leave."""
+        """Forget a call that is answered, and let the answer leave."""
         self._forget(pending)
         if self._is_beginning:
-            return  # the reader lets it leave with whatever else comes of what it has read
+            return  # the reader flushes it with the other answers to the same read
         if self._pending:
-            self._outbox.flush_soon()  # others are nearly done as well: their answers leave together
+            self._outbox.flush_soon()  # other calls may be complete soon: their answers leave together
         else:
             self._outbox.flush_and_tell()
 
@@ -165,9 +176,13 @@ class Answers:
         self._shared.settled.unpark_all()
 
     def _admit(self, answer: Answer, body_bytes: int, budget_s: float, *, is_for_client: bool) -> None:
-        """Refuse to begin with an answer beyond the limits, or when its caller has given up.
+        """Refuse an answer that has to wait, beyond the limits or after its deadline.
 
-        Requests that need no waiting are answered in any case.
+        A request that is answered at once does not get here, so no limit applies to it.
+
+        Raises:
+            Overloaded: definite; a limit is reached.
+            Busy: definite; the budget is used up.
         """
         shared, limits = self._shared, self._shared.limits
         if len(self._pending) >= limits.calls_per_connection_max:
@@ -203,7 +218,7 @@ class Answers:
         self._outbox.post_small(self._codec.encode_error(call.call_id, error))
 
     def _answer_to(self, call: Call, error: Exception) -> ChordError:
-        """Return what to tell the caller of a call that failed."""
+        """Return the error that the caller receives."""
         if isinstance(error, ChordError):
             return retold(error)
         where = type(call.request).__name__

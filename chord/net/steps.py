@@ -1,7 +1,7 @@
-"""Operations in steps: a generator that yields effects, and the driver that resumes it from callbacks.
+"""Operations in steps: generators that yield effects, and their driver.
 
 An operation that waits only for replies or for the disk needs no task, no event and no cancel scope. It is a
-generator. It yields an `Effect` for each wait, receives the result, and so reads from top to bottom. A task for each
+generator. It yields an `Effect` for each wait and receives the result, so it reads from top to bottom. A task for each
 put would cost as much as all the rest of the put.
 """
 
@@ -22,12 +22,13 @@ T = TypeVar("T")
 
 
 class Effect(Protocol):
-    """Something that steps wait for."""
+    """An action that steps wait for, such as a call or a commit."""
 
     def begin(self, driver: Driver[Any], /) -> None:
-        """Begin, and resume the driver once: with the result, or with the error to raise in the steps.
+        """Begin, and resume the driver once, with the result or the error.
 
-        An effect may resume the driver before this returns. An error that this raises is raised in the steps.
+        The driver raises the error in the steps. An effect may resume the driver before this method returns. An error
+        that this method raises is raised in the steps, too.
         """
 
 
@@ -36,14 +37,14 @@ Steps: TypeAlias = Generator[Effect, Any, T]
 
 
 class Driver(Generic[T]):
-    """Takes steps to their end, and calls back once with the result.
+    """Runs steps to their end, and calls back once with the result.
 
     Args:
         steps: the operation.
-        sender: sends the requests of the steps; None: each effect sends its own.
+        sender: sends the requests of the steps; None if each effect uses its own sender.
 
     Attributes:
-        deadline: on Trio's clock; the result is of no use to the caller afterwards.
+        deadline: the latest time at which the caller can use the result, on Trio's clock.
 
     Concurrency: synchronous.
     """
@@ -60,25 +61,32 @@ class Driver(Generic[T]):
         """Take the first step.
 
         Args:
-            callback: receives the result, or the error that ended the steps; maybe before this returns. An error that
-                is no `ChordError` is a bug.
+            callback: receives the result, or the error that ended the steps. The call may happen before this method
+                returns. An error that is not a `ChordError` is a bug.
+            deadline: see `Driver`.
         """
         self._callback, self.deadline = callback, deadline
         self._advance(self._steps.send, None)
 
     def resume(self, result: object = None) -> None:
-        """Take the next step with the result of an effect, or with the `ChordError` that it failed with."""
+        """Take the next step with the result of an effect, or with its `ChordError`.
+
+        The error is raised in the steps.
+        """
         if isinstance(result, ChordError):
             self._advance(self._steps.throw, result)
         else:
             self._advance(self._steps.send, result)
 
     def give_up(self) -> None:
-        """Call back no more. The steps go on: a write that is stored must also be replicated."""
+        """Drop the callback, and let the steps go on.
+
+        A write that is stored here must also be replicated.
+        """
         self._callback = None
 
     def close(self) -> None:
-        """End the steps where they stand."""
+        """End the steps at the effect that they wait for."""
         self._steps.close()
 
     @property
@@ -88,9 +96,9 @@ class Driver(Generic[T]):
 
     @property
     def is_wanted(self) -> bool:
-        """Whether the callback waits and the deadline has not passed.
+        """Whether the callback still waits and the deadline has not passed.
 
-        The caller of a process that was stopped for a while gives up only when that process looks at its clock.
+        The deadline is checked too, because a process that was stopped for a while sweeps its deadlines late.
         """
         return self._callback is not None and trio.current_time() < self.deadline
 
@@ -103,7 +111,7 @@ class Driver(Generic[T]):
             self._end(error)
         except Exception as error:
             if self._callback is None:
-                raise  # a bug that nothing would report otherwise: it ends the node
+                raise  # a bug that no caller would report: it ends the node
             self._end(error)
         else:
             try:
@@ -118,7 +126,7 @@ class Driver(Generic[T]):
 
 
 class _IfWanted:
-    """Effect: go on only if the caller still waits for the result; otherwise end the steps."""
+    """Effect: end the steps if the caller no longer waits for the result."""
 
     def begin(self, driver: Driver[Any], /) -> None:
         """Resume the driver, or close it."""
@@ -129,4 +137,4 @@ class _IfWanted:
 
 
 IF_WANTED: Final[Effect] = _IfWanted()
-"""Effect: the point before which a caller that gives up ends the steps, and after which they run to their end."""
+"""Effect: end the steps here if the caller has given up. After this point they run to their end."""

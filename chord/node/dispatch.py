@@ -1,7 +1,8 @@
-"""Dispatch of requests: the handler that a request goes to.
+"""Dispatch of requests to their handlers.
 
-A request to a vnode goes to a service of that vnode. A request to the node is answered for the node, or forwarded once
-to the vnode that owns the key. Services declare their handlers with `@handles` (`chord/net/handlers.py`).
+A request to a vnode goes to a service of that vnode. The dispatcher itself handles a request to the node. It passes a
+request for a key to the local vnode that owns the key, or forwards it to the owner. Services declare their handlers
+with `@handles` (`chord/net/handlers.py`).
 """
 
 from __future__ import annotations
@@ -42,13 +43,15 @@ from chord.wire.messages import (
 )
 
 AFTER_LEAVING: Final = (Confirm, DecideQuarantine, Get, GetMany, GetQuarantine, Merge, Put, PutMany, Scan)
-"""Requests that a vnode still answers for a while after it left, with the address of the new owner."""
+"""Requests that a vnode still answers for a while after it left, with `NotOwner` and the new owner."""
 
 
 class Dispatcher:
     """Answers every request that a node receives.
 
     Args:
+        host: the node context.
+        lookups: finds the owners of keys, and delivers forwarded requests.
         vnodes: the services of the node's vnodes, by id.
         batches: answers batches of clients.
         departures: handles the goodbyes of other nodes.
@@ -78,7 +81,9 @@ class Dispatcher:
         """Answer a request. This is the `Handler` of `chord/net/calls.py`.
 
         Raises:
-            UnknownVnode: definite; no such vnode is here.
+            NotReady: definite; the node is starting.
+            PeerUnreachable: definite; the disk of this node does not answer.
+            UnknownVnode: definite; this node does not have the vnode, or the vnode has left.
             UnknownRequest: definite; the request is not for a node, or not for a vnode.
         """
         self._host.note_running()
@@ -112,7 +117,10 @@ class Dispatcher:
 
     @handles(Get, Put, Merge, GetQuarantine, DecideQuarantine, Scan)
     def on_keyed(self, request: Get | Put | Merge | GetQuarantine | DecideQuarantine | Scan) -> Answer:
-        """Answer at the vnode of this node that owns the key, or forward the request to the owner."""
+        """Answer at the local vnode that owns the key, or forward the request.
+
+        A scan has a point in place of a key.
+        """
         circle = self._host.circle
         if isinstance(request, Scan):
             point = circle.point(request.after + 1)
@@ -133,7 +141,7 @@ class Dispatcher:
 
     @handles(GetMany, PutMany)
     def on_batch(self, request: Batch) -> Answer:
-        """Coordinate the items of a batch that this node owns, and forward the others."""
+        """Coordinate the items of a batch for keys of this node; forward the others."""
         return self._batches.for_node(request)
 
     @handles(Lookup, FindNeighbours)
@@ -144,7 +152,7 @@ class Dispatcher:
 
     @handles(Ping)
     def on_ping(self, request: Ping) -> Answer:
-        """Return the state of a vnode: one that is a member, if there is one."""
+        """Return the state of a vnode that is a member; of the first vnode if none is."""
         every = self._vnodes.values()
         services = next((services for services in every if services.vnode.ring.is_member), None)
         return (services or self._first()).on_ping(request)

@@ -47,7 +47,7 @@ from chord.wire.messages import (
 
 
 class NodeServices(NamedTuple):
-    """What all vnodes of a node share."""
+    """The services that all vnodes of a node share."""
 
     lookups: Lookups
     records: Records
@@ -58,7 +58,7 @@ class NodeServices(NamedTuple):
 
 
 class VnodeServices:
-    """A vnode with its services: protocol steps, transfers, reads and writes, repair."""
+    """A vnode with its services: protocol, transfers, reads, writes, anti-entropy."""
 
     def __init__(self, vnode: Vnode, shared: NodeServices) -> None:
         self.vnode = vnode
@@ -105,7 +105,7 @@ class VnodeServices:
 
     @handles(GetMany, PutMany)
     def on_batch(self, request: Batch) -> Answer:
-        """Coordinate the items of a batch that this vnode owns."""
+        """Coordinate the items of a batch; keys of other owners are refused."""
         return self.shared.batches.for_vnode(self.vnode, request)
 
     @handles(GetSums, takes_caller=True)
@@ -116,10 +116,12 @@ class VnodeServices:
 
     @handles(Settled, takes_caller=True)
     def on_settled(self, request: Settled, caller: Caller) -> Done:
-        """Note that the owner of an arc has compared it with this vnode, and that nothing is missing here.
+        """Note that this vnode is in sync in an arc.
+
+        The owner of the arc says so after a comparison.
 
         Raises:
-            Busy: definite; the process stood still after the comparison.
+            Busy: definite; the owner has not compared since this process last stood still.
         """
         view = self.vnode.view
         if not view.was_compared(caller.address):
@@ -145,7 +147,7 @@ VnodeServices.HANDLERS = handler_table(
 
 
 def coordinate(vnodes: Mapping[Point, VnodeServices], vnode: Vnode, item: Item) -> Answer:
-    """Read or write one key of a batch."""
+    """Read or write one key of a batch at a vnode."""
     services = vnodes[vnode.id]
     if isinstance(item, Get):
         return services.reads.get(item)

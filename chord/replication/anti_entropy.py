@@ -1,9 +1,12 @@
-"""Keep the replicas of an arc level: its owner compares it with each of them, and tells them when they hold it all.
+"""Anti-entropy: the owner of an arc keeps the replicas of its records in sync.
 
-Once a period with each; at once with who has come new into the set, or is back. The parts with the fewest level copies
-go first. What one replica was lacking, another may lack too: so a round goes on until nobody had anything new.
+The owner compares each part of its arc with each replica once a period. It compares at once with a replica that is new
+or back. The parts with the fewest compared replicas go first. A record that one replica had may be missing at the
+others, so a round is repeated until no replica had a new one. Then the owner tells the replicas that they are in sync
+(`Settled`): they hold every acknowledged write.
 
-Source: DeCandia et al. 2007 (Dynamo), section 4.7 (anti-entropy); who drives it, and *settled*, are this project's.
+Source: DeCandia et al. 2007 (Dynamo), section 4.7 (anti-entropy). The role of the owner, and the message `Settled`, are
+this project's.
 """
 
 from __future__ import annotations
@@ -38,7 +41,12 @@ ROUNDS_MAX = 3
 
 
 class Level(NamedTuple):
-    """A replica holds what this vnode holds of a part. When to compare again; whether it knows that it is settled."""
+    """The state of a replica that has been compared in a part of the arc.
+
+    Attributes:
+        until: when to compare again, on Trio's clock; minus infinity: at once.
+        is_settled: whether the replica is in sync there, and knows that.
+    """
 
     until: float
     is_settled: bool
@@ -48,7 +56,7 @@ class Repair:
     """Anti-entropy for the arc of one vnode.
 
     Attributes:
-        transfer: what is being moved now, None while nothing is.
+        transfer: the progress of the sync that runs now; None if none runs.
     """
 
     def __init__(self, vnode: Vnode, exchange: Exchange) -> None:
@@ -56,14 +64,17 @@ class Repair:
         self._host = vnode.host
         self._exchange = exchange
         self.transfer: TransferInfo | None = None
-        self._level: dict[Arc, dict[str, Level]] = {}  # by part and node
-        self._length = 0  # of the vnode's arc, when it was last looked at
+        self._level: dict[Arc, dict[str, Level]] = {}  # by part and address
+        self._length = 0  # of the vnode's arc, in the last round
         self._grown_at = -math.inf
 
     # -- questions ------------------------------------------------------------------------------
 
     def parts(self) -> list[tuple[Arc, ReplicaSet]]:
-        """Return the arc cut where the replica set changes, from its start, and the sets."""
+        """Return the parts of the arc with one replica set each, and these sets.
+
+        The parts are in clockwise order.
+        """
         return [(arc, self._vnode.replica_set(arc.end)) for arc in self._arcs()]
 
     def _arcs(self) -> list[Arc]:
@@ -83,7 +94,7 @@ class Repair:
         return found
 
     def is_level(self, point: int, address: str) -> bool:
-        """Whether a replica is known to hold everything of the part a point lies in."""
+        """Return whether a replica is known to be in sync in the part around a point."""
         if address == self._host.address:
             return True
         for arc in self._arcs():
@@ -94,10 +105,11 @@ class Repair:
         return False
 
     def is_complete(self) -> bool:
-        """Whether this vnode holds all that was acknowledged in its arc, as far as those who answer know.
+        """Return whether this vnode holds all acknowledged writes of its arc.
 
-        A replica that takes no records, because its disk is full, does not count against that for ever: what it alone
-        may hold was acknowledged by too few.
+        This vnode must be in sync in each part. The nodes that may hold further writes must be fewer than a write
+        quorum. So one replica that takes no records, because its disk is full, does not prevent it for ever. A write
+        that only this replica holds was acknowledged by too few nodes.
         """
         if self._host.constants.replicas == 1:
             return True
@@ -105,7 +117,11 @@ class Repair:
         return all(self._vnode.view.is_settled_in(arc) and self._unproven(arc, who) is None for arc, who in parts)
 
     def silent(self) -> tuple[Contact, ...]:
-        """Return who does not answer and may hold what nobody who answers has: where so many do not; else nobody."""
+        """Return the unreachable nodes if they may hide an acknowledged write.
+
+        They may hide one if a write quorum of the nodes that may hold records of a part is unreachable. If N = 1, these
+        are the down owners of the marked parts. Otherwise the result is empty, or `Vnode.waits_for`.
+        """
         if self._host.constants.replicas == 1:
             return tuple(dict.fromkeys(mark.dead for mark in self._vnode.ownership.taken))
         found: dict[Contact, None] = {}
@@ -117,7 +133,7 @@ class Repair:
         return tuple(found) or self._vnode.waits_for
 
     def states(self) -> tuple[ReplicaState, ...]:
-        """Return how well each part is replicated."""
+        """Return the state of replication of each part, for status reports."""
         found = []
         for arc, who in self.parts():
             level = self._level_in(arc)
@@ -134,9 +150,10 @@ class Repair:
         return tuple(found)
 
     def _unproven(self, arc: Arc, who: ReplicaSet) -> tuple[Contact, ...] | None:
-        """Return the silent nodes of an arc if an absent key cannot be denied there, and None if it can.
+        """Return the unreachable nodes of a part in which an absent key cannot be denied.
 
-        This mirrors `QuorumReads._require_deniable`, with what the owner knows without asking.
+        The result is None if absent keys can be denied there. This mirrors `QuorumReads._require_deniable`, but asks no
+        other node.
         """
         places = self._vnode.may_hold(arc.end, who)
         silent, empty = [place.contact for place in places if not self._vnode.is_up(place)], 0
@@ -155,15 +172,15 @@ class Repair:
         return None if is_enough else tuple(silent)
 
     def fell_behind(self, address: str) -> None:
-        """A node was away or did not take a write: it is level no more."""
+        """Note that a node was away or missed a write, so it is no longer in sync."""
         for level in self._level.values():
             level.pop(address, None)
 
     def stood_still(self) -> None:
-        """Note that this node stood still: in any arc, other nodes may have written in its stead.
+        """Note that this node stood still, so other nodes may have written in any arc.
 
-        Only a comparison settles this node again, as after a restart. If each record has one copy, every vnode behind
-        this one may have taken its arc over and be the only one with what was written meanwhile.
+        Only a comparison puts this node in sync again, as after a restart. If N = 1, each vnode behind this one may
+        have taken its arc over, and may hold the only copies of records written meanwhile.
         """
         self._level.clear()
         self._grown_at = trio.current_time()  # others may have owned this arc meanwhile
@@ -181,7 +198,7 @@ class Repair:
     async def repair(self) -> None:
         """Compare every part with the replicas that are due.
 
-        Concurrency: checkpoints; cancellation loses nothing, and what is level stays so.
+        Concurrency: checkpoints; cancellation loses nothing, and finished comparisons count.
         """
         self._vnode.note_quorum()
         self._note_growth()
@@ -192,9 +209,9 @@ class Repair:
             up = [p.contact for p in who.members if p.contact.address != self._host.address and self._vnode.is_up(p)]
             level = self._level.get(arc)
             if level is None:
-                return  # this node stood still: earlier comparisons count no more
+                return  # this node stood still, so earlier comparisons no longer count
             for address in [a for a in level if all(contact.address != a for contact in up)]:
-                del level[address]  # when it is back, it is compared again
+                del level[address]  # unreachable, or not a member: it is compared when it is back
             now = trio.current_time()
             due = [c for c in up if c.address not in level or level[c.address].until <= now]
             if not self._vnode.view.is_settled_in(arc):
@@ -203,9 +220,10 @@ class Repair:
                 await self._bring_level(arc, level, due, up)
 
     async def fetch_marked(self) -> None:
-        """Fetch the only copies that returned owners have of the arcs marked as theirs; then drop the marks.
+        """Fetch the records of the marked arcs from owners that are back; drop the marks.
 
-        A returned owner also brings these copies home. Until all of them are here, no absent key may be denied.
+        Such an owner may have the only copies, and it also brings them home itself. Until all of them are here, no
+        absent key may be denied.
 
         Concurrency: checkpoints; cancellation loses nothing, and the marks stay.
         """
@@ -219,9 +237,10 @@ class Repair:
                 self._host.tell([events.StepFailed(self._vnode.id, "repair", error.word)])
 
     async def _fetch_arc(self, mark: Taken) -> None:
-        """Fetch what the owner of one marked arc holds of it, if the ring has that owner and it does not own the arc.
+        """Fetch the records of a marked arc from the owner that was down.
 
-        An owner that the ring does not have is waited for again: it may have died a second time.
+        If the owner is not in the ring, this vnode waits for it again, because it may have died a second time. If the
+        owner owns the arc again, nothing is fetched.
         """
         found = await self._host.peers.call(self._host.address, FindNeighbours(mark.dead.id), NeighboursOf)
         owner = found.successor
@@ -235,19 +254,19 @@ class Repair:
                 await self._exchange.pull(owner, mark.arc)
                 await self._learn_marks_of(owner, mark)
             else:
-                return  # it still takes writes there: one of the two arcs is about to shrink
+                return  # the owner takes writes there: one of the two arcs is about to shrink
         self._vnode.ownership.fetched(mark)
 
     async def _learn_marks_of(self, owner: Contact, mark: Taken) -> None:
-        """Learn from a returned owner for which owners it waited in a marked part."""
+        """Adopt the marks that a returned owner has in a marked part."""
         reply = await self._host.peers.call(owner, GetRing(adopt=False), RingPointers)
         own, now = self._vnode.ownership, trio.current_time()
-        if mark in own.taken:  # else the part is another's by now
+        if mark in own.taken:  # otherwise another vnode owns the part by now
             waits = (Taken(Arc(t.start, t.end), t.dead, now - t.since_ms / 1000) for t in reply.taken)
             own.learn_marks(mark.arc, waits)
 
     def _note_growth(self) -> None:
-        """Note since when nobody else has been the owner of any of this arc."""
+        """Note the time if the arc has grown: before, another vnode owned the new part."""
         arc = self._vnode.ownership.arc
         length = 0 if arc is None else self._host.circle.distance(arc.start, arc.end) or self._host.circle.size
         if length > self._length:
@@ -255,8 +274,8 @@ class Repair:
         self._length = length
 
     async def _bring_level(self, arc: Arc, level: dict[str, Level], due: list[Contact], up: list[Contact]) -> None:
-        equal: dict[Contact, bool] = {}  # and whether it was settled before
-        recalled: dict[Contact, bool] = {}  # or was before it was away
+        equal: dict[Contact, bool] = {}  # compared replicas: whether each was in sync before
+        recalled: dict[Contact, bool] = {}  # likewise: whether it was in sync before, or before it was away
         known = {contact for contact in up if contact.address in level and level[contact.address].is_settled}
         elsewhere = 0
         if not self._may_vouch(arc, len(known)):
@@ -279,7 +298,7 @@ class Repair:
                 recalled[contact] = outcome.was_settled or recalled.get(contact, False)
             if not pulled:
                 break
-            to_ask = up  # what one of them had is news to the others
+            to_ask = up  # the others may lack a record that one of them had
         if not self._counts(arc, level):
             return
         settled = len(known | {contact for contact, was_settled in equal.items() if was_settled})
@@ -296,32 +315,42 @@ class Repair:
                 await self._settle(contact, arc, level, was_settled, vouches)
 
     def _may_vouch(self, arc: Arc, others: int) -> bool:
-        """Whether this vnode knows all that was acknowledged: it did, or so many do that none may hold alone what was.
+        """Return whether this vnode knows every acknowledged write of a part.
 
-        These must be settled themselves, this vnode too if it is to count: two who are new know nothing, however often
-        they compare it. And who took over may have missed what the others were acknowledged for.
+        It does if it vouches for the part already. Otherwise it has compared with nodes in sync, and the nodes that are
+        not in sync are fewer than a write quorum. This vnode counts only if it is in sync itself. Two new nodes know
+        nothing, however often they compare. A vnode that took over may have missed writes that others acknowledged.
+
+        Args:
+            arc: the part.
+            others: the number of compared nodes that are in sync.
         """
         if self._vnode.vouches_for(arc):
             return True
         who = self._vnode.replica_set(arc.end)
         if not all(self._vnode.is_up(place) for place in who.everyone):
-            return False  # what this vnode has lost may have been kept by it and by a silent one
+            return False  # only an unreachable node may hold a write that this vnode stored and then lost
         return self._are_enough(others + self._vnode.view.is_settled_in(arc), who)
 
     def _are_enough(self, settled: int, who: ReplicaSet) -> bool:
-        """Whether the nodes that are not settled, forgotten ones included, are fewer than a write quorum."""
+        """Return whether the nodes that are not in sync are fewer than a write quorum.
+
+        Nodes that an operator has forgotten count as not in sync.
+        """
         nodes = min(self._host.constants.replicas, self._vnode.nodes_known(who) + self._vnode.view.forgotten())
         return settled > nodes - self._vnode.write_quorum(who)
 
     def _are_back(self, arc: Arc, others: int, up: int) -> bool:
-        """Return whether each acknowledged write must be at one of the nodes that came back after all had stopped.
+        """Return whether the nodes that came back must hold all acknowledged writes.
 
-        The members that were not settled before must be fewer than a write quorum. The nodes that are silent,
-        forgotten, or back without their records must be fewer, too, because a write may be at stand-ins. Thus a ring of
-        three with one dead node goes on when the other two have compared.
+        It applies after all nodes of a ring had stopped. The members that were not in sync before must be fewer than a
+        write quorum. The nodes that are unreachable, forgotten, or back without their records must be fewer, too,
+        because stand-ins may hold a write. So a ring of three with one dead node goes on when the other two have
+        compared.
 
         Args:
-            others: the number of other members that were settled before they stopped.
+            arc: the part.
+            others: the number of other members that were in sync before they stopped.
             up: the number of other members that were compared.
         """
         who = self._vnode.replica_set(arc.end)
@@ -332,10 +361,11 @@ class Repair:
         return self._are_enough(settled, who) and lost < self._vnode.write_quorum(who)
 
     def _is_given_up(self) -> bool:
-        """Return whether no silent node is known that may hold more, and none was for as long as one is waited for.
+        """Return whether no unreachable node is expected to bring further records.
 
-        If an operator has forgotten a write quorum of nodes since this vnode took its arc over, there is no need to
-        wait: the operator gave up the records that only these nodes held.
+        No unreachable node may be known, and the arc must not have grown for `down_out_s`. If an operator has forgotten
+        a write quorum of nodes since the arc grew, there is no wait. The operator gave up the records that only these
+        nodes held.
         """
         if any(self._host.peers.passive.contacts()):
             return False
@@ -343,7 +373,11 @@ class Repair:
         return is_over or self._vnode.view.forgotten_since(self._grown_at) >= self._host.constants.quorum
 
     async def _pull_from_fallbacks(self, arc: Arc) -> int:
-        """Fetch what settled nodes behind the members hold of an arc; return how many of these nodes there are."""
+        """Fetch the records of a part from the stand-ins that are in sync there.
+
+        Returns:
+            The number of these stand-ins.
+        """
         found = 0
         for place in self._vnode.replica_set(arc.end).fallbacks:
             if place.contact.address != self._host.address and self._vnode.is_up(place):
@@ -354,12 +388,13 @@ class Repair:
         return found
 
     async def _pull_from_behind(self, arc: Arc) -> bool:
-        """Fetch from the next N nodes behind the members of an arc. One may have owned it while the members were away.
+        """Fetch the records of a part from the next N nodes behind the members.
 
-        The lists of the members may be as old as their absence. So each node names the nodes that follow it.
+        One of these nodes may have owned the part while the members were away. The lists of the members may be as old
+        as their absence, so each node names the nodes that follow it.
 
         Returns:
-            Whether all of these nodes answered, and none of them still owns a part of the arc.
+            Whether all of these nodes answered, and none of them still owns the end of the part.
         """
         me, distance = self._vnode.me, self._host.circle.distance
         who = self._vnode.replica_set(arc.end)
@@ -376,7 +411,7 @@ class Repair:
                     {c.id: c for c in pointers.successors if distance(me.id, c.id) > distance(me.id, contact.id)}
                 )
                 if pointers.owned_from is not None and arc.end in Arc(pointers.owned_from, contact.id):
-                    return False  # it acknowledges writes until it hears that this vnode is back
+                    return False  # this node acknowledges writes until it hears that our vnode is back
                 if contact.address not in members:
                     await self._exchange.pull(contact, arc)
                     asked.add(contact.address)
@@ -402,7 +437,10 @@ class Repair:
     async def _settle(
         self, contact: Contact, arc: Arc, level: dict[str, Level], was_settled: bool, vouches: bool
     ) -> None:
-        """A replica holds everything of a part: count it for R, and tell it, unless that is in doubt here too."""
+        """Note that a replica holds the same records of a part as this vnode.
+
+        If this vnode vouches for the part, it tells the replica that the replica is in sync.
+        """
         until = trio.current_time() + self._host.jitter(self._host.timing.anti_entropy_s)
         if vouches:
             try:
@@ -411,12 +449,15 @@ class Repair:
                 self._host.tell([events.StepFailed(self._vnode.id, "repair", error.word)])
                 return
         elif not was_settled:
-            until = -math.inf  # and again, until somebody knows
+            until = -math.inf  # compare again until a node vouches for the part
         level[contact.address] = Level(until, was_settled or vouches)
         self._host.tell([events.StepDone(self._vnode.id, "repair")])
 
     def _level_in(self, arc: Arc) -> dict[str, Level]:
-        """Return who is level in a part: whoever was, where it has shrunk; nobody, where it has grown."""
+        """Return the compared replicas of a part, by address.
+
+        If the part has shrunk, earlier comparisons still count. If it has grown, none counts.
+        """
         distance, size = self._host.circle.distance, self._host.circle.size
         length = distance(arc.start, arc.end) or size
         for known, level in self._level.items():
@@ -425,7 +466,10 @@ class Repair:
         return {}
 
     def _counts(self, arc: Arc, level: dict[str, Level]) -> bool:
-        """Whether the part is unchanged since the round began, and this node has not stood still."""
+        """Return whether the comparisons of this round count.
+
+        They do if the part is unchanged since the round began, and this node has not stood still.
+        """
         return self._level.get(arc) is level and self._is_mine(arc)
 
     def _is_mine(self, arc: Arc) -> bool:

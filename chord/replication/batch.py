@@ -1,10 +1,11 @@
-"""Many reads or writes at a time: cut by who owns what, one frame for each owner, one for each replica.
+"""Batches: many reads or writes at the same time, divided by owner.
 
-A node that is asked for a batch coordinates what is its own, all items at the same time, and passes the rest on: to
-each owner one frame. What an owner refuses because the item is not its own (any more), or answers with silence, is
-brought to whoever owns it now, item by item. Nothing is decided here: each item is read or written as if it had come
-alone (`replication/coordinator.py`, `ring/lookup.py`), and has its own outcome; only what replicas are asked is
-gathered (`replication/coalesce.py`).
+A node that receives a batch coordinates the items of its own keys, all at the same time. It forwards the other items,
+in one frame for each owner. If an owner refuses an item, because another node owns the key now, or does not answer, the
+item goes to the current owner.
+
+Batches decide nothing. Each item is read or written as if it were alone (`replication/coordinator.py`,
+`ring/lookup.py`), and has its own outcome. Only the requests to replicas are combined (`replication/coalesce.py`).
 """
 
 from __future__ import annotations
@@ -40,20 +41,26 @@ from chord.wire.batch import (
 from chord.wire.messages import Contact, Get, Reply, as_retry
 
 LOOKUPS_AT_ONCE: Final = 16
-"""So many owners are searched for at a time; what one lookup finds out spares others theirs."""
+"""Lookups of owners at the same time. The result of one lookup may make others unnecessary."""
 
 TELL_BEFORE_SHARE: Final = 0.2
-"""A batch is answered so long before its time is up, or before so much of it is left: what is done by then counts."""
+"""A batch is answered before its deadline, by this share of the remaining time, at most `TELL_BEFORE_S`.
+
+So the outcomes of its finished items reach the caller.
+"""
 
 Coordinate: TypeAlias = Callable[[Vnode, Item], Answer]
-"""Reads or writes one key, as a vnode's coordinator does."""
+"""Reads or writes one key at a vnode."""
 
 
 class Batches:
     """Answers batches for a node and its vnodes.
 
     Args:
-        start: the vnode lookups start from.
+        host: the node context.
+        lookups: finds owners, and delivers items to them.
+        coordinate: reads or writes one key.
+        start: returns the vnode at which lookups start.
     """
 
     def __init__(
@@ -66,10 +73,12 @@ class Batches:
         self._in_work = 0  # items of all batches
 
     async def for_vnode(self, vnode: Vnode, batch: Batch) -> Answers:
-        """Coordinate the items at one vnode; those that are not its own are refused, each for itself.
+        """Coordinate the items of a batch at one vnode.
+
+        An item with a key of another owner gets an error as its outcome.
 
         Raises:
-            Overloaded: definite; as many items are in work as may be.
+            Overloaded: definite; with this batch, more than `calls_max` items would be in work.
         """
         part = _Part(items_of(batch))
         here = dict.fromkeys(part.waiting, vnode)
@@ -78,11 +87,11 @@ class Batches:
         return pack(batch, part.outcomes())
 
     async def for_node(self, batch: Batch) -> Answers:
-        """Answer all items, whoever owns them.
+        """Answer all items of a batch, and forward those of other owners.
 
         Raises:
             NotReady: definite; this node is not in the ring.
-            Overloaded: definite; as many items are in work as may be.
+            Overloaded: definite; with this batch, more than `calls_max` items would be in work.
         """
         part = _Part(items_of(batch))
         points = [self._host.circle.hash(key_of(item)) for item in part.items]
@@ -109,7 +118,12 @@ class Batches:
             part.wait_for(place, answer, gather, nursery)
 
     async def _see_through(self, part: _Part, begin: Callable[[trio.Nursery], None]) -> None:
-        """Let everything run until all items are answered, or so late that the answer still arrives."""
+        """Wait until all items are answered, or until shortly before the deadline.
+
+        Args:
+            part: the items.
+            begin: begins all items, in tasks of a nursery if needed.
+        """
         count, items_max = len(part.items), self._host.limits.calls_max
         if self._in_work and self._in_work + count > items_max:
             raise Overloaded(f"{self._in_work} items of batches are in work", after_ms=RETRY_MS)
@@ -129,12 +143,13 @@ class Batches:
 
 
 class _Part:
-    """Items and their outcomes, as far as there are any.
+    """The items of a batch, and their outcomes so far.
 
     Attributes:
-        waiting: the places of the others.
-        ended: set when there are none.
-        deadline: of all of them.
+        items: the items.
+        waiting: the places of the items without an outcome.
+        ended: set when every item has an outcome.
+        deadline: of all items, on Trio's clock.
     """
 
     def __init__(self, items: Sequence[Item]) -> None:
@@ -148,7 +163,7 @@ class _Part:
             self.ended.set()
 
     def end(self, place: int, outcome: Reply | ChordError) -> None:
-        """An item has its outcome."""
+        """Set the outcome of an item."""
         self._outcomes[place] = outcome
         self.waiting.pop(place, None)
         self._drivers.pop(place, None)
@@ -156,7 +171,7 @@ class _Part:
             self.ended.set()
 
     def wait_for(self, place: int, answer: Answer, gather: Gather, nursery: trio.Nursery) -> None:
-        """Take an answer, now or when it is there, as the outcome of an item."""
+        """Take an answer as the outcome of an item, now or when it is complete."""
         if isinstance(answer, Reply):
             self.end(place, answer)
         elif isinstance(answer, Generator):
@@ -180,21 +195,29 @@ class _Part:
             self.end(place, retold(error))
 
     def give_up(self) -> None:
-        """Nobody waits for the others any more."""
+        """Give up the items without an outcome. Their writes go on if they are stored."""
         for driver in self._drivers.values():
             driver.give_up()
 
     def outcomes(self) -> list[Reply | ChordError]:
-        """Return all outcomes; that of an item that took too long is that it may have happened."""
-        late = QuorumFailed("not done in the time there was for all of them")
+        """Return the outcome of each item.
+
+        An unfinished item has an indefinite error, because it may still be carried out.
+        """
+        late = QuorumFailed("not finished within the deadline of its batch")
         return [self._outcomes.get(place, late) for place in range(len(self.items))]
 
 
 class _Away:
-    """The items of a batch that other nodes own, on their way.
+    """Forwards the items of a batch that other nodes own.
 
     Args:
-        points: of all items, by place.
+        host: the node context.
+        lookups: finds owners, and delivers items to them.
+        part: all items of the batch.
+        points: the point of each item's key, by place.
+        start: the vnode at which lookups start.
+        nursery: runs the tasks.
     """
 
     def __init__(
@@ -206,12 +229,12 @@ class _Away:
         self._points = points
         self._start = start
         self._nursery = nursery
-        self._homeless: dict[int, None] = {}  # whose owner is not known
-        self._sought: dict[int, None] = {}  # of these, those whose owner is being searched for
-        self._misled: dict[int, None] = {}  # whose supposed owner was not the one
+        self._homeless: dict[int, None] = {}  # places of items with an unknown owner
+        self._sought: dict[int, None] = {}  # places among them with a lookup under way
+        self._misled: dict[int, None] = {}  # places of items that a supposed owner has refused
 
     def begin(self, places: list[int]) -> None:
-        """Send what can be sent, and search for the other owners."""
+        """Send the items of known owners, and look up the other owners."""
         self._homeless.update(dict.fromkeys(places))
         for place in places:
             if place in self._homeless:
@@ -220,23 +243,27 @@ class _Away:
             self._nursery.start_soon(self._search)
 
     async def _search(self) -> None:
-        """Find one owner after the other, until none is missing or all that are left are being searched for."""
+        """Look up one owner after another, until no item without a lookup is left."""
         while left := [place for place in self._homeless if place not in self._sought]:
-            place = left[self._host.rng.randrange(len(left))]  # those who search meanwhile search elsewhere
+            place = left[self._host.rng.randrange(len(left))]  # at random, so that parallel lookups spread
             self._sought[place] = None
             try:
                 with trio.move_on_after(self._host.timing.timeout_stranger_s):
                     await self._lookups.find(self._points[place], self._start, route="fast")
             except ChordError:
-                pass  # who brings the item there will say what is wrong
+                pass  # `_bring` reports the error
             finally:
                 del self._sought[place]
-            if place in self._homeless and not self._send_if_known(place):  # else it left with others of one owner
+            if place in self._homeless and not self._send_if_known(place):  # otherwise it left with other items
                 del self._homeless[place]
                 self._nursery.start_soon(self._bring, place, None)
 
     def _send_if_known(self, place: int) -> bool:
-        """Send an item, and all others without a home that have the same one, to their owner."""
+        """Send an item to its owner, with all other unsent items of that owner.
+
+        Returns:
+            Whether the owner is known and reachable.
+        """
         owner = self._known(place)
         if owner is None:
             return False
@@ -252,7 +279,7 @@ class _Away:
         return None if owner is None or self._host.peers.is_doubtful(owner) else owner
 
     async def _send(self, owner: Contact, places: list[int]) -> None:
-        """Ask the owner, and bring to whoever is it now what this one does not take."""
+        """Send items to their supposed owner, and refused items on to the current owner."""
         request = bundle([self._part.items[place] for place in places])
         answer: Reply | ChordError
         self._host.counters["forwarded"] += len(places)
@@ -264,7 +291,7 @@ class _Away:
         is_apart = is_refused_whole(request, answer)
         outcomes = list(zip(places, unpack(request, answer), strict=True))
         if any(isinstance(outcome, (*SILENCE, UnknownVnode, NotOwner)) for _, outcome in outcomes):
-            self._lookups.arcs.forget(owner.address)  # what it does own is learnt anew below
+            self._lookups.arcs.forget(owner.address)  # its other keys are learnt again below
         elsewhere: list[int] = []
         for place, outcome in outcomes:
             if isinstance(outcome, Reply):
@@ -280,11 +307,12 @@ class _Away:
         self.begin(elsewhere)
 
     async def _bring(self, place: int, before: ChordError | None) -> None:
-        """Bring one item to whoever owns it, alone.
+        """Deliver one item alone to its current owner.
 
         Args:
-            before: what came of an earlier attempt. Where that may have had its effect, no later one says that it had
-                none.
+            place: the place of the item.
+            before: the error of an earlier attempt; None for the first. If that attempt may have taken effect, no
+                definite error of this attempt replaces its error.
         """
         item = self._part.items[place]
         is_in_doubt = isinstance(before, IndefiniteError)
@@ -305,7 +333,10 @@ async def _raise(bug: Exception) -> None:
 
 
 def _is_for_another(error: ChordError) -> bool:
-    """Whether somebody else may answer otherwise. Who has no room for an answer has it when asked for less."""
+    """Return whether another node may answer differently.
+
+    An overloaded owner does not count: it may accept the item later, or in a smaller batch.
+    """
     if isinstance(error, Overloaded):
         return False
     return error.is_retryable or isinstance(error, (*SILENCE, UnknownVnode))

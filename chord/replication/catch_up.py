@@ -1,7 +1,8 @@
-"""Bring the reap logs of two stores level, so that they can merge each other's records (`store/reap_log.py`).
+"""Sync of the reap logs of two stores.
 
-Each side takes the other's entries. A side from which the other has trimmed entries first asks it to vouch for old
-values, slice by slice. Equal logs cost nothing here: whoever compares records compares a digest of the logs as well.
+After it, each store can merge the other's records (`store/reap_log.py`). Each side takes the other's entries. If a side
+lacks entries that the other has trimmed, it first asks the other side to vouch for old values, slice by slice. Equal
+logs cost no call here. Each comparison of records also compares a digest of the logs.
 """
 
 from __future__ import annotations
@@ -44,13 +45,18 @@ from chord.wire.messages import (
 )
 
 PASSES_MAX: Final = 8
-"""How often one slice is fetched again: a long log comes in pages."""
+"""How many times one slice is fetched at most. A long log comes in pages."""
 
 R = TypeVar("R", bound=Reply)
 
 
 class CatchUp:
-    """Levels the reap log of one store with those of others, and answers what others ask of it."""
+    """Syncs the reap logs of one store with other stores, and answers their requests.
+
+    Args:
+        host: the node context.
+        log: the reap logs of this node's store.
+    """
 
     def __init__(self, host: Host, log: ReapLog) -> None:
         self._host = host
@@ -60,11 +66,11 @@ class CatchUp:
     # -- asking ---------------------------------------------------------------------------------
 
     async def level(self, partner: Contact, arc: Arc) -> None:
-        """Bring the logs of an arc level, here and at a partner.
+        """Sync the logs of an arc, here and at a partner.
 
         Raises:
-            ChordError: the partner is silent or refuses; what was applied until then is durable.
-            WritesRefused: the disk here takes no writes; the partner was told to fetch what it lacks.
+            ChordError: the partner is unreachable or refuses. The entries applied until then are durable.
+            WritesRefused: the disk here takes no writes. The partner has fetched the entries that it lacked.
 
         Concurrency: checkpoints; cancellation loses nothing.
         """
@@ -82,7 +88,11 @@ class CatchUp:
         await self._call(partner, Level(arc.start, arc.end, next(iter(self._host.vnodes.values())).me), Done)
 
     async def level_slice(self, partner: Contact, key: bytes) -> None:
-        """Bring the log of one key's slice level; callers at the same time share the work. Raises what `level` does."""
+        """Sync the log of one key's slice. Concurrent callers share the work.
+
+        Raises:
+            ChordError: see `level`.
+        """
         part = self._log.slice_of(key)
         name = (partner.address, part)
         if (under_way := self._under_way.get(name)) is not None:
@@ -96,30 +106,44 @@ class CatchUp:
             ended.set()
 
     async def tell(self, partner: Contact, logs: list[SliceLog]) -> None:
-        """Send entries that were made just now. Raises `ChordError` if the partner does not take them."""
+        """Send new entries of this store to a partner.
+
+        Raises:
+            ChordError: the partner does not take them.
+        """
         for begin in range(0, len(logs), SLICES_ASKED_MAX):
             await self._call(partner, StoreLogs(tuple(logs[begin : begin + SLICES_ASKED_MAX])), Done)
 
     async def log_of(self, partner: Contact, key: bytes) -> SliceLog:
-        """Return a partner's log of a key's slice, with what was not seen here. Nothing is applied.
+        """Return a partner's log of a key's slice, with the entries that this store lacks.
+
+        Nothing is applied.
 
         Raises:
-            ChordError: the partner is silent, or does not say.
+            ChordError: the partner is unreachable, or sends no log of the slice.
         """
         part = self._log.slice_of(key)
         logs = await self._call(partner, GetLogs((AskLog(part, _up_tos(self._log.state(part).seen)),)), Logs)
         if [log.slice for log in logs.slices] != [part]:
-            raise Busy(f"{partner.address} does not say what it has reaped", after_ms=RETRY_MS)
+            raise Busy(f"{partner.address} did not send the requested reap log", after_ms=RETRY_MS)
         return logs.slices[0]
 
     async def has_seen(self, partner: Contact, part: int) -> bool:
-        """Return whether a partner has seen exactly what was seen here of a slice. Raises what `level` does."""
+        """Return whether a partner has applied the same entries to a slice as this store.
+
+        Raises:
+            ChordError: see `level`.
+        """
         arc = self._host.storage.digests.arc_of(part)
         reply = await self._call(partner, GetSeen(arc.start, arc.end), SeenIn)
         return {one.slice: one.seen for one in reply.slices}.get(part, b"") == self._log.seen(part)
 
     async def _pull(self, partner: Contact, arc: Arc) -> dict[int, bytes]:
-        """Fetch and apply what was not seen here of an arc. Returns what the partner had seen of each slice."""
+        """Fetch and apply the entries of an arc that this store lacks.
+
+        Returns:
+            For each slice, the digest of the entries that the partner has applied.
+        """
         reply = await self._call(partner, GetSeen(arc.start, arc.end), SeenIn)
         theirs = {one.slice: one.seen for one in reply.slices}
         wanted = [part for part, seen in theirs.items() if seen != self._log.seen(part)]
@@ -127,7 +151,7 @@ class CatchUp:
             asks = [AskLog(part, _up_tos(self._log.state(part).seen)) for part in wanted[:SLICES_ASKED_MAX]]
             logs = await self._call(partner, GetLogs(tuple(asks)), Logs)
             if not logs.slices or [log.slice for log in logs.slices] != wanted[: len(logs.slices)]:
-                raise Busy(f"{partner.address} does not say what it has reaped", after_ms=RETRY_MS)
+                raise Busy(f"{partner.address} did not send the requested reap logs", after_ms=RETRY_MS)
             wanted = wanted[len(logs.slices) :]
             for log in logs.slices:
                 await self._take(partner, log)
@@ -148,15 +172,18 @@ class CatchUp:
             if not reply.slices:
                 break
             log = reply.slices[0]
-        raise Busy(f"slice {log.slice} is not level with {partner.address} yet", after_ms=RETRY_MS)
+        raise Busy(f"the log of slice {log.slice} is not in sync with {partner.address} yet", after_ms=RETRY_MS)
 
     async def _catch_up(self, partner: Contact, log: SliceLog) -> None:
-        """Have a partner vouch for what it may have reaped and trimmed, and put the rest in quarantine."""
+        """Ask a partner to vouch for values that it may have reaped.
+
+        The values for which it does not vouch go into quarantine.
+        """
         known: dict[Claim, Holding] = {}
         while claims := self._log.claims(log, known)[:HEADS_MAX]:
             reply = await self._call(partner, Vouch(log.slice, tuple(claims)), Vouched)
             if reply.trimmed != log.trimmed or len(reply.holdings) != len(claims):
-                raise Busy(f"{partner.address} has trimmed slice {log.slice} meanwhile", after_ms=RETRY_MS)
+                raise Busy(f"{partner.address} has trimmed its log of slice {log.slice} meanwhile", after_ms=RETRY_MS)
             known.update(zip(claims, reply.holdings, strict=True))
         self._host.counters["slices_caught_up"] += 1
         batch = self._log.catch_up(log, known)
@@ -180,12 +207,12 @@ class CatchUp:
 
     @handles(GetSeen)
     def on_get_seen(self, request: GetSeen) -> Answer:
-        """Say what was seen of the slices of an arc."""
+        """Return the digest of the applied entries for each slice of an arc."""
         return self._when_durable(SeenIn(self._log.seen_in(Arc(request.arc_start, request.arc_end))))
 
     @handles(GetLogs)
     def on_get_logs(self, request: GetLogs) -> Answer:
-        """Return the logs of slices, as many as a page holds."""
+        """Return the logs of the first requested slices, as many as fit a page."""
         found: list[SliceLog] = []
         left = self._host.limits.page_bytes
         for ask in request.asks:
@@ -198,25 +225,31 @@ class CatchUp:
 
     @handles(StoreLogs)
     def on_store_logs(self, request: StoreLogs) -> Answer:
-        """Apply entries that another store has just made; it is out of order, and no harm, if some are missing."""
+        """Apply new entries of another store.
+
+        If this store lacks earlier entries, the new ones are not applied. The next sync of the logs fetches all.
+        """
         for log in request.slices:
             self._host.storage.stage(self._log.absorb(log))
         return self._when_durable(Done())
 
     @handles(Level)
     async def on_level(self, request: Level) -> Done:
-        """Fetch from another store what was not seen here of an arc."""
+        """Fetch the entries of an arc that this store lacks from the caller's store."""
         await self._pull(request.asker, Arc(request.arc_start, request.arc_end))
         return Done()
 
     @handles(Vouch)
     def on_vouch(self, request: Vouch) -> Answer:
-        """Say what is known of actors, and what has been trimmed: both of this moment."""
+        """Return the holdings of some actors, and the trimmed entries, of one moment."""
         trimmed = _up_tos(self._log.state(request.slice).trimmed)
         return self._when_durable(Vouched(trimmed, self._log.vouch(request.claims)))
 
     def _when_durable(self, reply: Reply) -> Answer:
-        """Return a reply that leaves when everything visible is durable: a crash must not take back what it says."""
+        """Return a reply that leaves when everything visible is durable.
+
+        Otherwise a crash could undo the entries that the reply reports.
+        """
         return reply if self._host.storage.stage(Batch()) else when_durable(self._host.storage, reply)
 
 

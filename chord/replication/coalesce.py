@@ -1,9 +1,9 @@
-"""What the items of one batch ask the other replicas, gathered: one frame for each of them and pass of the loop.
+"""Coalescing: the requests of one batch to a replica leave in one frame.
 
-Each item is coordinated as if it were alone, and asks here instead of asking the network. All that is asked in one
-pass of the scheduler leaves in the next: the reads of a peer in one `ReadCopies`, the copies for it in one
-`StoreCopies`. A frame that a peer refuses for what is in it, or does not know, is taken apart again: each item is
-asked for alone, and has its own answer.
+Each item of the batch is coordinated as if it were alone, but sends its requests through `Gather`. All requests of one
+pass of the scheduler leave in the next pass. The reads for a peer form one `ReadCopies`, and the copies for it form one
+`StoreCopies`. If a peer refuses a frame because of one item, or does not know batches, `Gather` sends the items one by
+one. Then each item has its own answer.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TAKEN_APART: Final = (UnknownRequest, MalformedMessage, InvalidRequest, Behind)
 
 
 class _Question(NamedTuple):
-    """What one item asks; `told` is told the answer."""
+    """A request of one item, with its callback and its deadline."""
 
     request: ReadCopy | StoreCopies
     callback: Callable[[Any], None]
@@ -46,9 +46,9 @@ class _Question(NamedTuple):
 
 
 class Gather:
-    """Asks for the items of one batch.
+    """Sends the requests of one batch's items.
 
-    Concurrency: synchronous; the frames leave from a task that ends with the node, not with the caller.
+    Concurrency: synchronous. A task sends the frames, and ends with the node, not with the caller.
     """
 
     def __init__(self, host: Host) -> None:
@@ -66,7 +66,10 @@ class Gather:
         *,
         deadline: float,
     ) -> None:
-        """Ask together with all that is asked in this pass; see `Peers.begin`. `NotReady` once the node is ending."""
+        """Send a request together with the other requests of this pass; see `Peers.begin`.
+
+        While the node is ending, the callback gets `NotReady`.
+        """
         if self._host.is_ending:
             callback(ending())
             return
@@ -94,7 +97,7 @@ class Gather:
         for contact, questions in reads.items():
             for some in cut(questions, _bytes_of):
                 self._read(contact, some)
-        made: dict[tuple[object, ...], StoreCopies] = {}  # what is for several is one request, and is encoded once
+        made: dict[tuple[object, ...], StoreCopies] = {}  # one request for several replicas is encoded once
         for (contact, is_hint), questions in copies.items():
             for some in cut(questions, _bytes_of):
                 records = tuple(record for question in some for record in _records(question))
@@ -113,10 +116,10 @@ class Gather:
             if isinstance(answer, ChordError):
                 self._failed(contact, questions, Copy, answer)
             elif len(answer.copies) != len(questions):
-                self._failed(contact, questions, Copy, MalformedMessage(f"{contact.address} miscounted"))
+                self._failed(contact, questions, Copy, MalformedMessage(f"{contact.address} sent too few or too many"))
             else:
                 for question, copy in zip(questions, answer.copies, strict=True):
-                    if copy is None:  # no room for it among the others
+                    if copy is None:  # it had no room in the reply
                         self._one(contact, question, Copy)
                     else:
                         question.callback(copy)
@@ -142,7 +145,10 @@ class Gather:
     def _failed(
         self, contact: Contact, questions: list[_Question], expect: type[Reply], error: ChordError
     ) -> None:
-        """What went wrong for all of them went wrong for each, unless it was because of one, or of their being many."""
+        """Pass the error of a frame on to its items.
+
+        If one item or the batch as such may be the cause, and time is left, send the items one by one instead.
+        """
         is_over = all(trio.current_time() >= question.deadline for question in questions)
         for question in questions:
             if isinstance(error, TAKEN_APART) and not is_over:

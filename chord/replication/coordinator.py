@@ -1,10 +1,10 @@
-"""Quorum reads and writes: what the coordinator of a key does.
+"""The coordinator of a key: quorum writes. `read.py` has the quorum reads.
 
-The owner of a key's arc coordinates. While the owner is unreachable, the next replica stands in. A write is durable
-here before it is sent to any other node, and on W nodes before it is acknowledged. A node that keeps it for an
-unreachable replica holds it like any record, and delivers it later (`replication/handoff.py`).
+The owner of a key's arc coordinates. While the owner is unreachable, the next replica coordinates in its place. A write
+is durable here before it is sent to another node, and on W nodes before it is acknowledged. A stand-in keeps a write
+for an unreachable replica like any other record, and hands it over later (`replication/handoff.py`).
 
-Each operation is steps (`chord/net/steps.py`): a generator that needs no task.
+Each operation is written as steps (`chord/net/steps.py`), so it needs no task.
 
 Source: DeCandia et al. 2007 (Dynamo), sections 4.3 to 4.6; dotted version vectors, Preguica et al. 2010.
 """
@@ -33,9 +33,10 @@ from chord.store.storage import Batch
 from chord.wire.messages import DecideQuarantine, Merge, Put, Record, Written
 
 Change: TypeAlias = Callable[[Record | None], tuple[Record, Batch, Remarks]]
-"""Takes what other replicas hold of a key. Returns the new record, the batch that stores it, and remarks for the reply.
+"""Takes the merged copies of other replicas, and makes the change of a write.
 
-The batch must be staged at once: it may carry a new dot.
+It returns the new record, the batch that stores it, and remarks for the reply. The batch may carry a new dot, so the
+coordinator must stage it at once.
 """
 
 Write: TypeAlias = Put | Merge | DecideQuarantine
@@ -45,8 +46,10 @@ class Coordinator:
     """Coordinates reads and writes of one vnode's keys.
 
     Args:
-        repair: knows which replicas are in sync, and notes those that miss a write.
-        catch_up: brings the reap logs of replicas in sync.
+        vnode: the vnode.
+        records: makes the changes of this node's store.
+        repair: knows which replicas are in sync, and notes the replicas that miss a write.
+        catch_up: syncs the reap logs with replicas.
 
     Attributes:
         reads: coordinates the reads.
@@ -81,14 +84,22 @@ class Coordinator:
 
     @handles(DecideQuarantine)
     def decide(self, request: DecideQuarantine) -> Steps[Written]:
-        """Carry out a decision about the quarantine of a key. Raises what `put` raises."""
+        """Carry out a decision about the quarantine of a key.
+
+        Raises:
+            ChordError: see `put` and `Records.to_decide`.
+        """
         target = self.reads.target(request.key)
         change = partial(self._records.to_decide, request)
         return (yield from self._write(request, target, change, must_read=True))
 
     @handles(Merge)
     def merge(self, request: Merge) -> Steps[Written]:
-        """Merge a record as it is into the replicas. Raises what `put` raises."""
+        """Merge a record of a backup into the replicas.
+
+        Raises:
+            ChordError: see `put` and `Records.to_restore`.
+        """
         if wrong := versions.check(request.record):
             raise InvalidRequest(f"not a record: {wrong[0]}")
         target = self.reads.target(request.record.key)
@@ -117,7 +128,11 @@ class Coordinator:
         return msgspec.structs.replace(written, dead=remarks.dead, decided=remarks.decided, is_sloppy=is_sloppy)
 
     def _read_first(self, target: Target, is_strict: bool) -> Steps[tuple[Record | None, bool]]:
-        """Return what a read quorum holds of a key, and whether the write is sloppy for lack of a sure answer."""
+        """Return the merged record of a read quorum, and whether the write is sloppy.
+
+        It is sloppy if too few replicas in sync answered. Then unreachable replicas may hold versions that stay beside
+        the new one.
+        """
         is_sloppy = False
         reading = yield from self.reads.read(target, self._quorum.needed(0, target.replicas))
         target = target._replace(verdict=self._vnode.require_coordinator(target.point))  # may have changed meanwhile
@@ -131,7 +146,7 @@ class Coordinator:
         return reading.record, is_sloppy
 
     def _replicate(self, request: Write, record: Record, seen: bytes, needed: int) -> Steps[Written]:
-        """Send a record that is durable here to the other replicas, until enough nodes have it."""
+        """Send a record that is durable here to other replicas, until enough have it."""
         replicas = self._vnode.replica_set(self._host.circle.hash(record.key))  # may have changed meanwhile
         op_id, is_strict = None, False
         if isinstance(request, Put):
@@ -139,7 +154,7 @@ class Coordinator:
             self._host.counters["puts"] += 1
         if not request.w:
             needed = max(needed, min(self._host.constants.quorum, len(replicas.members)))
-        if not (record.clock or record.quarantine):  # all of a merged record was dead, and nothing is to be stored
+        if not (record.clock or record.quarantine):  # nothing of a merged record was live, so there is no copy to send
             return Written(context=b"", owner=self._vnode.me, w=0, w_needed=0)
         me = self._quorum.here(replicas)
         writing = Writing(
@@ -148,7 +163,11 @@ class Coordinator:
         return (yield from writing.send(needed))
 
     def _must_read(self, request: Put) -> bool:
-        """Whether a write depends on other replicas: on the versions it covers, or on an earlier attempt."""
+        """Return whether a write needs the copies of other replicas first.
+
+        It does if its context covers versions that this node does not know, or if an earlier attempt may have stored
+        it. Without a context, it replaces all versions that a read quorum holds.
+        """
         if request.context is None or request.is_retry:
             return True
         mine = self._host.storage.get(request.key)

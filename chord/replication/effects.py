@@ -1,4 +1,7 @@
-"""What the steps of a coordinator wait for: one reply, a commit, or a coroutine in a task. See `chord/net/steps.py`."""
+"""Effects of a coordinator's steps: one reply, a commit, or a coroutine in a task.
+
+The steps themselves are in `chord/net/steps.py`, and the fan-out in `chord/replication/fanout.py`.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,11 @@ class Ask(NamedTuple):
     """Send a request to a vnode of another node. The result is its reply.
 
     Attributes:
-        sender: sends it, unless the driver of the steps has a sender of its own.
-        deadline: on Trio's clock.
+        sender: sends the request, unless the driver of the steps has its own sender.
+        to: the vnode.
+        request: the request.
+        expect: the type of the reply.
+        deadline: the latest time for the reply, on Trio's clock.
     """
 
     sender: Sender
@@ -37,7 +43,10 @@ class Ask(NamedTuple):
 
 
 class Durable(NamedTuple):
-    """Wait until all changes so far are durable. Raises in the steps what `Storage.commit` raises."""
+    """Wait until all changes so far are durable.
+
+    Raises in the steps what `Storage.commit` raises.
+    """
 
     storage: Storage
 
@@ -56,15 +65,15 @@ class Commit(NamedTuple):
     batch: Batch
 
     def begin(self, driver: Driver[Any], /) -> None:
-        """Make the changes visible."""
+        """Stage the batch, and ask the store to call back when it is durable."""
         self.storage.stage(self.batch)
         self.storage.when_durable(driver.resume)
 
 
 class InTask:
-    """Run a coroutine function in a task of the node. The result is what it returns.
+    """Run a coroutine function in a task of the node.
 
-    Raises `NotReady` in the steps if the node ends before.
+    Its result is the result of the effect. Raises `NotReady` in the steps if the node ends first.
     """
 
     def __init__(self, host: Host, function: Callable[..., Awaitable[object]], *args: object) -> None:
@@ -91,11 +100,15 @@ class InTask:
 
 
 def when_durable(storage: Storage, reply: Reply) -> Steps[Reply]:
-    """Return a reply when everything visible is durable. Raises what `Storage.commit` raises."""
+    """Return a reply when everything visible is durable.
+
+    Raises:
+        ChordError: see `Storage.commit`.
+    """
     yield Durable(storage)
     return reply
 
 
 def ending() -> NotReady:
-    """Return the error of work that a node does not begin because it ends."""
+    """Return the error for work that a node does not begin, because it is ending."""
     return NotReady("the node is ending", after_ms=RETRY_MS)

@@ -1,7 +1,7 @@
-"""Scatter-gather with hedging: ask several nodes at once, and a spare for each that fails or is late.
+"""Hedged fan-out: ask several nodes at once, and spares for failed or late nodes.
 
-The nodes cost no task. The fan-out still listens after enough nodes have answered, so a replica that is slower than the
-quorum gets its copy as well.
+The fan-out needs no task for a node. It still handles answers after enough nodes have answered, so a replica that is
+slower than the quorum gets its copy, too.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ class Fanout:
     """One question to several nodes.
 
     Args:
-        ask_one: the steps for one node.
-        spares: further nodes, in this order. The fan-out asks one for each node that fails, and one whenever the nodes
-            it waits for take longer than their own timeouts.
+        host: the node context.
+        ask_one: returns the steps for one node.
+        spares: further nodes, in this order. The fan-out asks one for each node that fails. It also asks one whenever
+            the pending nodes take longer than the longest of their timeouts.
 
     Attributes:
         failures: the error of each node that failed.
@@ -49,9 +50,13 @@ class Fanout:
         self.waiting: dict[Contact, None] = {}
 
     def ask(self, first: Sequence[Contact], until: Callable[[], bool]) -> Self:
-        """Return the effect of asking nodes until enough is known, or until no node is left to answer.
+        """Return the effect that asks nodes until enough have answered.
 
-        Raises `NotReady` in the steps if the node is ending.
+        It also ends when no node is left that may answer. It raises `NotReady` in the steps if this node is ending.
+
+        Args:
+            first: the nodes to ask at once.
+            until: returns whether the answers so far are enough.
         """
         self._first, self._is_enough = first, until
         return self
@@ -74,7 +79,7 @@ class Fanout:
             self._driver = None
             self._host.timers.clear(self._on_late)
             driver.resume()
-        elif self._driver is not None and self.waiting:  # the spare may have answered at once
+        elif self._driver is not None and self.waiting:  # otherwise the spare has answered at once
             self._host.timers.set(self._on_late, trio.current_time() + self._late_s())
 
     def _late(self) -> None:

@@ -1,16 +1,20 @@
-"""Reap tombstones and expired values: the record goes, and an entry in the reap log names its dots (`reap_log.py`).
+"""Garbage collection: reap tombstones and expired values.
 
-Reaping needs no proof: a store that was away finds in the log what to forget. So the time to reap is a matter of room,
-and clocks may decide it. A tombstone is ripe when it is older than the grace period by its owner's clock, and this
-owner has held it unchanged for `HELD_MAX_S` (or a shorter grace period) of its own running time: within that time a
-put that the tombstone replaced may still be retried. A value with a time to live may still live by another clock.
-Therefore all replicas must answer that by their own clocks it has expired, and the grace period is over.
+Reaping removes a record, and names its dots in an entry of the reap log (`store/reap_log.py`). It needs no proof,
+because a store that was away finds in the log which values are dead. So clocks may decide the time.
 
-The owner also reaps single actors of records that have been coordinated by many stores (`prune.py`), and trims its log
-when all replicas have seen the entries and no node is silent. Other stores take that over; each trims by itself only a
-log that has become twice as long.
+A record is ripe under two conditions. By its owner's clock, its values were deleted or had expired before the grace
+period. This owner has also held it unchanged for `HELD_MAX_S`, or a shorter grace period, of its own running time.
+Within that time a client may still retry a put that a tombstone replaced.
 
-Source: this project's; see `reap_log.py`.
+An expired value may still be live by another clock. So all replicas must answer that it has expired by their own
+clocks, and that the grace period is over.
+
+The owner also reaps single actors of records with many coordinators (`prune.py`). It trims its log when all replicas
+have applied the entries and no node is unreachable. Other stores adopt that. On its own, a store trims only a log that
+exceeds `reap_log_entries_max`.
+
+Source: this project's; see `store/reap_log.py`.
 """
 
 from __future__ import annotations
@@ -35,18 +39,21 @@ from chord.wire.messages import PAGE_RECORDS_MAX, AreExpired, Contact, Expired, 
 
 HELD_MAX_S: Final = 600.0
 HELD_RECORDS_MAX: Final = 65_536
-LOOK_AT: Final = 1024  # records a step
+LOOK_AT: Final = 1024  # records of one part that one step looks at
 
 
 class Held:
-    """Since when one owner has held ripe records unchanged. Of more than it has room for, the others have to wait."""
+    """The times since when one owner has held ripe records unchanged.
+
+    It has room for `HELD_RECORDS_MAX` records. Further records have to wait.
+    """
 
     def __init__(self) -> None:
         self._since: dict[bytes, tuple[bytes, float]] = {}
         self._before: dict[bytes, tuple[bytes, float]] = {}
 
     def since(self, key: bytes, digest: bytes, now: float) -> float:
-        """Return since when a record has been held as it is; it is remembered from now on, if there is room."""
+        """Return since when a record has been unchanged, and remember it if there is room."""
         held = self._since.get(key) or self._before.get(key)
         if held is None or held[0] != digest:
             held = (digest, now)
@@ -55,7 +62,10 @@ class Held:
         return held[1]
 
     def forget(self, key: bytes) -> None:
-        """A record is reaped. If another replica brings it back, both have a while to compare their logs."""
+        """Forget a record that is reaped.
+
+        If another replica brings it back, its time starts anew, so that the two can sync their logs first.
+        """
         self._since.pop(key, None)
         self._before.pop(key, None)
 
@@ -78,15 +88,15 @@ class Reaper:
 
     @handles(AreExpired)
     def on_are_expired(self, request: AreExpired) -> Expired:
-        """Return for each key whether this node holds nothing of it that lives or has lived for the grace period."""
+        """Return for each key whether it has had no live value for the grace period."""
         before_ms = before_grace_ms(self._host)
         records = [self._host.storage.get(key) for key in request.keys]
         return Expired(tuple(record is None or not record.clock or is_ripe(record, before_ms) for record in records))
 
     async def reap(self) -> None:
-        """Look at the next records of the arc, and reap those that are ripe; trim the logs of the arc.
+        """Reap the ripe records among the next records of the arc, and trim its logs.
 
-        Concurrency: checkpoints; cancellation leaves what is not reaped yet.
+        Concurrency: checkpoints; a cancellation loses nothing, and the next step continues.
         """
         parts = self._repair.parts()
         for arc, who in parts:
@@ -101,10 +111,10 @@ class Reaper:
         if not self._after:
             self._held.next_round()
 
-    # -- what is ripe ---------------------------------------------------------------------------
+    # -- ripe records ---------------------------------------------------------------------------
 
     def _ripe(self, arc: Arc) -> tuple[list[Record], list[Record], list[Grave]]:
-        """Return the tombstones that may go, the expired values, and the actors of records that may be forgotten."""
+        """Return the ripe tombstones, the expired records, and the actors to forget."""
         now, before_ms = trio.current_time(), before_grace_ms(self._host)
         held_until = now - min(self._host.timing.grace_s, HELD_MAX_S)
         after = self._after.pop(arc.end, None)
@@ -125,7 +135,10 @@ class Reaper:
         return deleted, expired, crowded
 
     async def _expired_everywhere(self, records: list[Record], who: ReplicaSet) -> list[Record]:
-        """Return the records that have expired by the clocks of all replicas; none, if one does not answer."""
+        """Return the records that have expired by the clocks of all replicas.
+
+        If a replica does not answer, return no record.
+        """
         try:
             for place in who.everyone:
                 if place.contact.address != self._host.address:
@@ -149,7 +162,7 @@ class Reaper:
     # -- reaping --------------------------------------------------------------------------------
 
     async def _bury(self, records: list[Record], crowded: list[Grave], others: list[Contact]) -> None:
-        """Reap what is still as it was, and tell the other replicas once it is durable."""
+        """Reap the records that have not changed; send the entries when they are durable."""
         storage, log = self._host.storage, self._host.reap_log
         graves = [Grave(record, versions.context_of(record)) for record in records]
         graves = [grave for grave in (*graves, *crowded) if storage.get(grave.record.key) == grave.record]
@@ -172,7 +185,7 @@ class Reaper:
                 self._host.counters["reaps_unheard"] += 1  # the next comparison brings the entries
 
     async def _trim(self, arc: Arc, who: ReplicaSet, others: list[Contact]) -> None:
-        """Trim logs that are too long, if all replicas have seen all of them and no node is silent."""
+        """Trim long logs if all replicas have applied them and no node is unreachable."""
         log, keep = self._host.reap_log, self._host.limits.reap_log_entries
         long = [part for part in log.slices_in(arc) if log.state(part).entries > keep]
         if not long or not self._is_whole(arc, who):
@@ -187,7 +200,10 @@ class Reaper:
             self._host.counters["trims_broken_off"] += 1
 
     def _is_whole(self, arc: Arc, who: ReplicaSet) -> bool:
-        """Whether all stores that may hold something of an arc answer, as far as this node knows, and are level."""
+        """Return whether all stores that may hold records of an arc are up and in sync.
+
+        This is as far as this node knows.
+        """
         host = self._host
         if self._vnode.ring.is_isolated or self._vnode.view.downs() or any(host.peers.passive.contacts()):
             return False
@@ -198,12 +214,17 @@ class Reaper:
 
 
 def before_grace_ms(host: Host) -> int:
-    """Return when the grace period began that ends now, by this node's wall clock."""
+    """Return when the grace period that ends now began, by this node's wall clock."""
     return host.wall_now_ms() - int(1000 * host.timing.grace_s)
 
 
 def is_ripe(record: Record, before_ms: int) -> bool:
-    """Return whether nothing of a record lives, and the last of it ended before a time."""
+    """Return whether a record has had no live value since a time.
+
+    Args:
+        record: the record.
+        before_ms: the time, in ms since 1970.
+    """
     return bool(record.clock) and all(
         (version.written_ms if version.value is None else version.expires_ms or before_ms) < before_ms
         for version in versions.siblings(record)

@@ -1,15 +1,21 @@
-"""Records that others are to keep: bring them home, drop them on proof.
+"""Handoff: bring records to nodes that must keep them, then drop them on proof.
 
-They are hints, kept for a replica that did not answer; copies of an arc that others keep now, after a join; all that a
-leaving node holds; what is left of a healed split or of a transfer that broke off. One mechanism for all: ask the owner
-who is to hold them, bring every one of these level, and drop what all of them are proven to hold, if it is still the
-same here. While a replica is silent, who stands in for it is one of them: so a hint stays until its home is back, or
-another has taken its place.
+A node may hold records that other nodes must keep:
 
-What lies outside every arc this node keeps replicas of is *misplaced* for certain. Which arcs these are, a node reads
-off its predecessors; but a silent one is in nobody's list and a member all the same, and only owners know of it. So
-they are asked now and then, too, whether what this node takes for its own copies are not hints. Those are brought to
-the members that answer, and stay here.
+- hints, which it keeps for an unreachable replica,
+- copies of an arc that other nodes replicate since a join,
+- all its records, if it leaves,
+- the leftovers of a healed split, or of a transfer that failed.
+
+One mechanism moves all of them. The node asks the owner which nodes must hold the records, and syncs the records with
+each of them. It drops a record if all of them have proved to hold it, and if the record is still the same here. While a
+replica is unreachable, its stand-in is one of these nodes. So a hint stays there until the replica is back, or another
+node has taken its place.
+
+Records outside the arcs that a node replicates are certainly *misplaced*. The node derives these arcs from its
+predecessors. An unreachable predecessor is missing there, but it is still a replica, and only owners know about it. So
+the node also asks the owners from time to time whether its own copies are hints. It brings such hints to the reachable
+replicas, and keeps them.
 """
 
 from __future__ import annotations
@@ -26,11 +32,14 @@ from chord.ring.ownership import overlap
 from chord.store.storage import Batch
 from chord.wire.messages import Confirm, Confirmed, Contact, TransferInfo
 
-PART_RECORDS = 128  # so many are brought home at a time
+PART_RECORDS = 128  # records that are brought home in one step
 
 
 def gaps(circle: Circle, arcs: list[Arc]) -> list[Arc]:
-    """Return the parts of the circle outside all given arcs, in clockwise order; all of it where none are given."""
+    """Return the parts of the circle outside all given arcs, in clockwise order.
+
+    Without arcs, that is the whole circle.
+    """
     if not arcs:
         top = circle.point(circle.size - 1)
         return [Arc(top, top)]
@@ -46,7 +55,7 @@ def gaps(circle: Circle, arcs: list[Arc]) -> list[Arc]:
 
 
 def lies_in(circle: Circle, part: Arc, arc: Arc) -> bool:
-    """Whether all of a part of the circle lies in an arc."""
+    """Return whether a part of the circle lies completely in an arc."""
     length = circle.distance(part.start, part.end) or circle.size
     return arc.is_whole or (part.end in arc and length <= circle.distance(arc.start, part.end))
 
@@ -55,8 +64,8 @@ class Misplaced:
     """Finds the misplaced records and the hints of a node, and brings them home.
 
     Attributes:
-        hints: how many records are kept for a replica that does not answer, as of the last round.
-        transfer: what is being brought home now, None while nothing is.
+        hints: number of records kept for unreachable replicas, as of the last round.
+        transfer: the progress of the round that runs now; None if none runs.
     """
 
     def __init__(self, host: Host, lookups: Lookups, exchange: Exchange) -> None:
@@ -64,38 +73,40 @@ class Misplaced:
         self._lookups = lookups
         self._exchange = exchange
         self.hints = 0
-        self._misplaced_hints = 0  # those that lie outside of all this node takes for its to keep
-        self._logs_home: dict[Arc, bytes] = {}  # by misplaced arc: the reap log that its replicas saw
+        self._misplaced_hints = 0  # hints outside the arcs that this node seems to replicate
+        self._logs_home: dict[Arc, bytes] = {}  # by misplaced arc: the digest of the reap logs that its replicas have
         self._at_stake: dict[Arc, bool] = {}  # by part about to be dropped: whether another node compared it since
-        self._mine: dict[Point, tuple[Arc, float]] = {}  # parts it is a member of, as their owners said; and until when
+        self._mine: dict[Point, tuple[Arc, float]] = {}  # by end: parts that an owner confirmed, and until when
         self.transfer: TransferInfo | None = None
 
     def arcs(self) -> list[Arc]:
-        """Return the arcs in which this node keeps records that are not its to keep."""
+        """Return the arcs that this node does not replicate."""
         return gaps(self._host.circle, self._replicated())
 
     def count(self) -> int:
-        """Return how many records are misplaced."""
+        """Return the number of misplaced records."""
         return sum(self._host.storage.count(arc) for arc in self.arcs()) if len(self._host.storage) else 0
 
     def on_their_way(self) -> int:
-        """Return how many records are misplaced and wait for nobody."""
+        """Return the number of misplaced records that are not hints."""
         return max(0, self.count() - self._misplaced_hints)
 
     def is_done(self) -> bool:
-        """Whether this node has no misplaced record, and others have seen its misplaced reap logs."""
+        """Return whether no record is misplaced, and replicas have the misplaced logs."""
         return not self.count() and all(self._is_log_home(arc) for arc in self.arcs())
 
     async def bring_home(self, start: Contact) -> int:
-        """Bring every misplaced record home, part by part, and drop what all its replicas hold. Bring hints to members.
+        """Bring all misplaced records to their replicas, and drop them here.
 
-        Bring misplaced reap logs home likewise, and keep them.
+        A record is dropped when all nodes that must keep it have proved to hold it.
+        Hints go to the reachable replicas, and stay here. So do misplaced reap logs.
 
         Args:
-            start: the vnode whose view of the ring the lookups use.
+            start: the vnode at which lookups start.
 
         Returns:
-            How many were dropped.
+            The number of dropped records.
+
         Concurrency: checkpoints; cancellation loses nothing.
         """
         dropped, self._misplaced_hints = await self._bring_arcs_home(self.arcs(), start)
@@ -105,7 +116,11 @@ class Misplaced:
         return dropped + also_dropped
 
     async def _bring_arcs_home(self, arcs: list[Arc], start: Contact) -> tuple[int, int]:
-        """Go through arcs stretch by stretch. Returns how many records were dropped, and how many are hints."""
+        """Bring the records of some arcs home, stretch by stretch.
+
+        Returns:
+            The number of dropped records, and the number of hints.
+        """
         storage = self._host.storage
         began = trio.current_time()
         done = dropped = hints = 0
@@ -119,7 +134,7 @@ class Misplaced:
                 done += storage.count(stretch)
                 try:
                     gone, kept = await self._bring_part_home(stretch, start)
-                except ChordError as error:  # an owner cannot be found, or a holder refuses: another time
+                except ChordError as error:  # no owner is found, or a node refuses: the next round tries again
                     self._host.tell([events.StepFailed(start.id, "bring_home", error.word)])
                     continue
                 await self._host.give_way(since)
@@ -135,9 +150,9 @@ class Misplaced:
         return self._host.reap_log.digest_in(arc) == self._logs_home.get(arc, b"")
 
     async def _bring_logs_home(self, start: Contact) -> None:
-        """Level the reap log of every misplaced arc with its replicas, even if the arc has no record.
+        """Sync the reap log of every misplaced arc with the replicas of the arc.
 
-        The next round brings later changes home.
+        An arc without records may have a log, too. The next round brings later changes home.
         """
         log, arcs = self._host.reap_log, self.arcs()
         self._logs_home = {arc: seen for arc, seen in self._logs_home.items() if arc in arcs}
@@ -149,10 +164,13 @@ class Misplaced:
                 self._logs_home[arc] = seen
 
     async def _bring_log_home(self, arc: Arc, start: Contact) -> bool:
-        """Level the log of an arc with all replicas, owner by owner; return whether enough others have it now.
+        """Sync the reap log of an arc with all replicas, owner by owner.
 
-        They are too few if this node is itself a replica or a holder, or if they are no write quorum. An owner that is
-        not found, or a replica that refuses, does not keep the others from it.
+        If an owner is not found or a replica refuses, the others still get the log.
+
+        Returns:
+            Whether enough other nodes have the log now. They are too few if this node is itself a replica or a holder,
+            or if they are no write quorum.
         """
         digests = self._host.storage.digests
         is_enough = True
@@ -182,7 +200,10 @@ class Misplaced:
     # -- replica sets ---------------------------------------------------------------------------
 
     async def _not_mine(self, start: Contact) -> list[Arc]:
-        """Return where this node seems to keep replicas and is no member, as the owners say who know of the silent."""
+        """Return the arcs that this node seems to replicate and does not, as owners say.
+
+        The owners know which unreachable nodes are replicas.
+        """
         found = []
         for arc in self._unsure():
             rest: Arc | None = arc
@@ -195,7 +216,7 @@ class Misplaced:
                     confirmed = await self._ask_owner(point, start)
                 except ChordError as error:
                     self._host.tell([events.StepFailed(start.id, "bring_home", error.word)])
-                    break  # another time
+                    break  # the next round asks again
                 part, rest = self._cut(rest, point, confirmed)
                 if self._is_among(confirmed.replicas):
                     until = trio.current_time() + self._host.jitter(self._host.timing.anti_entropy_s)
@@ -205,7 +226,10 @@ class Misplaced:
         return found
 
     def _unsure(self) -> list[Arc]:
-        """Return where this node seems to keep replicas, and no owner has said so lately."""
+        """Return the arcs that this node seems to replicate, without a confirmation.
+
+        A confirmation by an owner counts for about `anti_entropy_s`.
+        """
         circle, now = self._host.circle, trio.current_time()
         kept = self._replicated()
         self._mine = {
@@ -221,15 +245,28 @@ class Misplaced:
         return [arc for vnode in self._host.vnodes.values() for arc in vnode.replicated()]
 
     async def _ask_owner(self, point: Point, start: Contact) -> Confirmed:
-        """Ask who is to hold a point, and no longer than for the others' sake: they are to have their turn."""
+        """Ask the owner of a point which nodes must hold it.
+
+        The deadline keeps one owner from delaying the records of all others.
+
+        Raises:
+            LookupFailed: the owner did not answer in time.
+            ChordError: see `Lookups.deliver`.
+        """
         try:
             with trio.fail_after(self._host.timing.timeout_cap_s):
                 return (await self._lookups.deliver(Confirm(point), Confirmed, point, start))[0]
         except trio.TooSlowError:
-            raise LookupFailed("its owner is not found now") from None
+            raise LookupFailed("the owner was not found in time") from None
 
     def _cut(self, rest: Arc, point: Point, confirmed: Confirmed) -> tuple[Arc, Arc | None]:
-        """Cut off what the same members hold as a point: up to the next vnode that is, or was, and is waited for."""
+        """Split an arc behind the part that has the same replica set as a point.
+
+        The part begins at the point. It ends at the next vnode that is in the ring, or that the ring waits for.
+
+        Returns:
+            The part, and the rest of the arc or None.
+        """
         circle, owner = self._host.circle, confirmed.owner.id
         ahead = [contact.id for contact in confirmed.replicas if contact.id in Arc(circle.point(point - 1), owner)]
         end = min((circle.distance(point, other), other) for other in (*ahead, owner))[1]
@@ -238,7 +275,11 @@ class Misplaced:
         return part, None if is_last or end == rest.end else Arc(end, rest.end)
 
     async def _bring_part_home(self, stretch: Arc, start: Contact) -> tuple[int, int]:
-        """Go through a stretch owner by owner. Returns how many records were dropped, and how many are hints."""
+        """Bring the records of a stretch home, owner by owner.
+
+        Returns:
+            The number of dropped records, and the number of hints.
+        """
         circle, storage = self._host.circle, self._host.storage
         dropped = hints = 0
         rest: Arc | None = stretch
@@ -259,14 +300,17 @@ class Misplaced:
         return dropped, hints
 
     def _is_among(self, contacts: tuple[Contact, ...]) -> bool:
-        """Whether one of these is a vnode of this node. A silent vnode of another node may have had its address."""
+        """Return whether one of these is a vnode of this node.
+
+        The ids count, because an unreachable vnode of another node may have had this node's address.
+        """
         return any(contact.id in self._host.vnodes for contact in contacts)
 
     def _is_lone(self, confirmed: Confirmed) -> bool:
-        """Whether fewer nodes than a write quorum would hold a part.
+        """Return whether fewer nodes than a write quorum would hold a part.
 
-        In a small ring there are no more. How many there are this node and the owner may each know better: the owner
-        may have lost the others for a moment, and silent nodes count as long as they may come back.
+        A small ring may have no more nodes. The larger count of this node and the owner decides, because the owner may
+        have lost other nodes for a moment. Unreachable nodes count as long as they may come back.
         """
         known = {contact.address for contact in confirmed.replicas} | self._host.nodes_known()
         retiring = {address for vnode in self._host.vnodes.values() for address in vnode.view.retiring}
@@ -275,9 +319,10 @@ class Misplaced:
         return len(confirmed.holders) < quorum
 
     async def _share(self, confirmed: Confirmed, part: Arc) -> None:
-        """Hints wait here for those who are silent. Who answers may lack them too, and gets them now.
+        """Send the hints of a part to the reachable nodes that must hold them.
 
-        The members, those that stand in for silent ones, and the owner, who is neither where many before it are silent.
+        The hints stay here for the unreachable replicas. The owner gets them too. It is neither a replica nor a holder
+        if many nodes before it are unreachable.
         """
         for contact in self._share_with(confirmed):
             await self._exchange.prove(contact, part)
@@ -287,18 +332,25 @@ class Misplaced:
         return [c for c in everyone if c not in confirmed.silent and c.address != self._host.address]
 
     def compared(self, arc: Arc) -> None:
-        """Another node compares an arc with this one, and may count on the copies here from now on."""
+        """Note that another node compares an arc with this node.
+
+        From now on it may count on the copies here.
+        """
         for part in self._at_stake:
             if overlap(part, arc):
                 self._at_stake[part] = True
 
     async def _hand_to(self, confirmed: Confirmed, part: Arc, start: Contact) -> int:
-        """Bring the holders of a part level, and drop what all of them hold.
+        """Sync a part with its holders, and drop the records that all of them hold.
 
-        Nothing goes if another node has compared the part with this one meanwhile. It may be about to drop its own
-        copies, and count on these: its owner is another one by now, or was another one.
-        Nothing goes either while node.json cannot be written: after a restart, this node would believe that it holds
-        what it keeps by the old file.
+        No record is dropped if another node has compared the part with this node meanwhile. The owner may have changed,
+        and that node may be about to drop its own copies because of the copies here.
+
+        No record is dropped either while node.json cannot be written. After a restart, this node would rely on the old
+        file, and believe that it still holds the records.
+
+        Returns:
+            The number of dropped records.
         """
         storage = self._host.storage
         proven: dict[bytes, bytes] = dict(storage.heads(part))
@@ -311,7 +363,7 @@ class Misplaced:
         finally:
             is_compared = self._at_stake.pop(part, True)
         if is_compared or self._host.is_receiving() or not is_saved:
-            return 0  # the owner may be handing the arc to this very node: its copy may be the next to go
+            return 0  # the owner may hand the arc to this node, and drop its own copy next
         now = dict(storage.heads(part))
         keys = [key for key, digest in proven.items() if now.get(key) == digest and self._is_to_drop(key)]
         await storage.commit(Batch(removals=keys))
@@ -321,6 +373,6 @@ class Misplaced:
         return len(keys)
 
     def _is_to_drop(self, key: bytes) -> bool:
-        """Only what is still outside of all this node keeps goes."""
+        """Return whether a key is still outside every arc that this node replicates."""
         point: Point = self._host.circle.hash(key)
         return not any(point in arc for arc in self._replicated())

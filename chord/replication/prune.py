@@ -1,12 +1,12 @@
-"""Which coordinators a record no longer needs to remember.
+"""Garbage collection of actors: the coordinators that a record need not remember.
 
-A record remembers every store that ever coordinated a write of it: the entry of one whose values have all been replaced
-keeps an old copy of them from coming back. An entry in the reap log does that as well, and takes less room. So the
-owner reaps actors of which a record has held no value for the grace period (`reap.py`), once they are many.
+The clock of a record has an entry for every actor that coordinated a write of it. If all values of an actor have been
+replaced, its entry keeps old copies of them from coming back. An entry in the reap log does the same, and takes less
+room. So the owner reaps actors without a value in the record for the grace period (`gc.py`), if they are many.
 
-A store that forgets its own actor mints under a new one from then on, for its next dot would be its first again.
+A store that forgets its own actor continues with a new actor. Otherwise its next dot would have a used number.
 
-Source: Riak cuts version vectors by size and age, and accepts siblings that were none; a log of what was cut is this
+Source: Riak cuts version vectors by size and age, and accepts false siblings. The log of the cut entries is this
 project's.
 """
 
@@ -17,31 +17,36 @@ from array import array
 from chord.wire.messages import Record
 
 PRUNE_FROM = 32
-"""So many empty entries are worth the trouble: a clock of as many takes a kilobyte."""
+"""The least number of empty entries that are reaped. A clock with as many entries takes a kilobyte."""
 
 WATCHED_MAX = 16_384
+"""The largest number of records that are watched."""
 GONE_AFTER = 3
-"""What has been ripe for so many grace periods, and not been forgotten, is no record of this owner any more."""
+"""After this many grace periods, a record that is still watched no longer belongs to this owner."""
 
 
 class Emptied:
-    """Which entries of which records have been empty for how long, as far as one owner can tell.
+    """How long entries of clocks have been empty, as far as one owner knows.
 
-    Where all that is left was written before the grace period, so was all that it has replaced. Records that are
-    written more often than that are watched, as many as there is room for; the others have their turn after these.
+    If all remaining values of a record were written before the grace period, the replaced values were, too. Records
+    that are written more often are watched, up to `WATCHED_MAX` of them. Further records wait until there is room.
+
+    Args:
+        grace_s: the grace period, in seconds.
     """
 
     def __init__(self, grace_s: float) -> None:
         self._grace_s = grace_s
         self._seen: dict[bytes, tuple[float, array[int]]] = {}  # by key: since when, and a hash of each empty entry
-        self._looked_at = 0.0  # for those that are gone
+        self._looked_at = 0.0  # the last search for records that are gone
 
     def ripe(self, record: Record, now: float, before_ms: int) -> tuple[bytes, ...]:
         """Return the actors that a record may forget.
 
         Args:
-            now: on Trio's clock.
-            before_ms: when the grace period began, on the wall clock.
+            record: the record.
+            now: the time on Trio's clock.
+            before_ms: the begin of the grace period that ends now, on the wall clock, in ms since 1970.
         """
         empty = [entry for entry in record.clock if not entry.versions]
         if len(empty) < PRUNE_FROM:

@@ -1,4 +1,4 @@
-"""How many replicas of a key have to take part, who may hold it, and whether that can come about at all."""
+"""Quorums: how many replicas of a key must answer, and whether enough can."""
 
 from __future__ import annotations
 
@@ -14,31 +14,39 @@ class Quorum:
     def __init__(self, vnode: Vnode) -> None:
         self._vnode = vnode
         self._host = vnode.host
-        self._latest: tuple[ReplicaSet | None, Contact | None] = (None, None)  # most keys of an arc have the same
+        self._latest: tuple[ReplicaSet | None, Contact | None] = (None, None)  # a cache: most keys share one set
 
     def needed_to_write(self, asked: int, who: ReplicaSet) -> int:
-        """Return W: what was asked for, or a majority. It does not become less because nodes die.
+        """Return W: the requested number, or a majority that dead nodes do not lower.
+
+        Args:
+            asked: the requested number; 0: a majority.
+            who: the replica set.
 
         Raises:
-            InvalidRequest: definite; more than the ring keeps.
-            TooFewReplicas: definite; more than there are now.
+            InvalidRequest: definite; the ring keeps fewer replicas.
+            TooFewReplicas: definite; the replica set has fewer members now.
         """
         needed = asked or self._vnode.write_quorum(who)
         if not asked and needed > len(who.members):
             silent = ", ".join(self._host.peers.passive.addresses())
             raise TooFewReplicas(
-                f"a write needs {needed} nodes, and {len(who.members)} of them answer; {silent} may come back. "
-                "To write to fewer, name w, or forget the nodes that will not come back: chord forget",
+                f"a write needs {needed} nodes, and {len(who.members)} are available; {silent} may come back. "
+                "To write to fewer, give w, or give up nodes that will not come back: chord forget",
                 after_ms=RETRY_MS,
             )
         return self.needed(needed, who)
 
     def needed(self, asked: int, who: ReplicaSet) -> int:
-        """Return R, or W as asked for: that, or a majority; never more than there are members.
+        """Return R or W: the requested number, or a majority of at most all members.
+
+        Args:
+            asked: the requested number; 0: a majority.
+            who: the replica set.
 
         Raises:
-            InvalidRequest: definite; more than the ring keeps.
-            TooFewReplicas: definite; more than there are now.
+            InvalidRequest: definite; the ring keeps fewer replicas.
+            TooFewReplicas: definite; the replica set has fewer members now.
         """
         constants = self._host.constants
         if asked > constants.replicas:
@@ -48,18 +56,21 @@ class Quorum:
         return asked or min(constants.quorum, len(who.members))
 
     def holders(self, point: int) -> ReplicaSet:
-        """Return who may hold a key.
+        """Return the replica set of the key at a point.
 
         Raises:
-            TooFewReplicas: definite; this vnode is none of them, because it stands behind too many that are silent.
+            TooFewReplicas: definite; this node is not in the set, because too many nodes ahead of it are unreachable.
         """
         who = self._vnode.replica_set(point)
         if self._own(who) is None:
-            raise TooFewReplicas("every node that may hold the key is silent", after_ms=RETRY_MS)
+            raise TooFewReplicas("every node that may hold the key is unreachable", after_ms=RETRY_MS)
         return who
 
     def here(self, who: ReplicaSet) -> Contact:
-        """Return this node as it stands in the set: maybe by another of its vnodes than the one that coordinates."""
+        """Return the vnode of this node in a replica set.
+
+        It may be another vnode than the coordinator.
+        """
         return self._own(who) or self._vnode.me
 
     def _own(self, who: ReplicaSet) -> Contact | None:
@@ -70,12 +81,17 @@ class Quorum:
         return self._latest[1]
 
     def require_reachable(self, who: ReplicaSet, needed: int, is_strict: bool) -> None:
-        """Refuse a write that cannot succeed before anything of it is stored.
+        """Refuse a write that cannot succeed, before any node stores it.
+
+        Args:
+            who: the replica set.
+            needed: the number of nodes that must have the write.
+            is_strict: whether only members count.
 
         Raises:
-            TooFewReplicas: definite.
+            TooFewReplicas: definite; too few nodes are reachable.
         """
         places = who.members if is_strict else (*who.members, *who.fallbacks)
         up = sum(1 for place in places if self._vnode.is_up(place))
         if up < needed:
-            raise TooFewReplicas(f"{up} of {needed} nodes answer that can take the write", after_ms=RETRY_MS)
+            raise TooFewReplicas(f"{up} of {needed} nodes that the write needs are reachable", after_ms=RETRY_MS)

@@ -1,8 +1,12 @@
-"""Quorum reads: ask R replicas, merge by version, and repair the stale ones behind the reader's back.
+"""Quorum reads: ask R replicas, merge their copies by version, repair stale ones.
 
-*Not found* is an answer, never a guess. A write was acknowledged by a write quorum of the nodes that may hold the key
-(`Vnode.may_hold`), so an absent key is denied only where fewer than a write quorum of them are silent, or new and
-not brought level yet, and all others have said that they hold nothing. Repairs never mint dots.
+*Not found* is never a guess. An acknowledged write is on a write quorum of the nodes that may hold the key
+(`Vnode.may_hold`). So the coordinator denies an absent key only under two conditions:
+
+- Fewer than a write quorum of these nodes are unreachable, or new and not in sync yet.
+- All other nodes have answered that they hold nothing.
+
+Repairs run in the background, and never mint dots.
 
 Source: DeCandia et al. 2007 (Dynamo), sections 4.5 and 4.7; Demers et al. 1987 on repairs.
 """
@@ -53,7 +57,8 @@ class Target(NamedTuple):
     """A key that a coordinator reads or writes, resolved once.
 
     Attributes:
-        point: where the key is on the ring.
+        key: the key.
+        point: the point of the key on the circle.
         verdict: why this vnode coordinates it.
         replicas: the nodes that may hold it.
     """
@@ -65,15 +70,21 @@ class Target(NamedTuple):
 
 
 class Reading:
-    """One read of a key. `record` is the merge of all copies, `copies` has the reader's own first.
+    """One read of a key.
 
     Args:
-        seen: what of the slice's log the reader has seen, durably. Copies that were read after others do not count.
+        key: the key.
+        seen: digest of the reap-log entries that the reader has durably applied to the key's slice. A copy from a store
+            that has applied other entries does not count.
 
     Attributes:
-        damaged: the holders with a damaged copy; they count as unsettled, too.
-        behind: the holders that have seen other entries of the reap log; their answers do not count.
+        record: the merge of all copies; None if no holder has one.
+        copies: the copy of each holder that answered, the reader's own copy first; None for a holder without a copy.
+        unsettled: the holders that are not in sync.
+        damaged: the holders with a damaged copy. They are in `unsettled`, too.
+        behind: the holders that have applied other entries of the reap log. Their answers do not count.
         logs: the logs of holders that the reader applies in memory only, because its disk takes no writes.
+        rtt_ms: the round-trip time to each other holder, in ms.
     """
 
     def __init__(self, key: bytes, seen: bytes = b"") -> None:
@@ -86,14 +97,14 @@ class Reading:
         self.unsettled: dict[Contact, None] = {}
         self.damaged: dict[Contact, None] = {}
         self.rtt_ms: dict[Contact, float] = {}
-        self._digests: dict[int, tuple[Record, bytes]] = {}  # by identity: most copies are one and the same
+        self._digests: dict[int, tuple[Record, bytes]] = {}  # by identity: most copies are the same object
 
     def takes(self, record: Record) -> bool:
-        """Whether a record is one, and of the key that is read."""
+        """Return whether a record is sound and has the key of this read."""
         return record.key == self.key and versions.is_sound(record)
 
     def add(self, contact: Contact, record: Record | None, is_settled: bool, *, is_damaged: bool = False) -> None:
-        """One holder's answer."""
+        """Add the answer of one holder."""
         self.copies[contact] = record
         self.behind.pop(contact, None)
         if is_damaged:
@@ -104,10 +115,15 @@ class Reading:
             self.record = record if self.record is None else versions.sync(self.record, record)
 
     def read_ahead(self, log: SliceLog, record: Record | None, seen: bytes) -> list[Contact]:
-        """Begin again with the reader's copy as it would be after one more holder's log.
+        """Start over, as if the reader's store had applied one more log.
+
+        Args:
+            log: the log of another holder.
+            record: the reader's copy after the log.
+            seen: the reader's digest of applied entries after the log.
 
         Returns:
-            The holders whose earlier answers no longer count.
+            The holders that have to answer again.
         """
         me, *dropped = self.copies
         self.copies, self.record = {me: record}, record
@@ -128,12 +144,12 @@ class Reading:
         return next(iter(self.copies.values()), None)
 
     def stale(self, contacts: list[Contact]) -> list[Contact]:
-        """Return which of those that answered hold something else than the merge."""
+        """Return the contacts that answered with a copy other than the merge."""
         best = self.digest(self.record)
         return [contact for contact in contacts if self.digest(self.copies.get(contact, self.record)) != best]
 
     def line(self, place: Place, is_member: bool) -> ReplicaLine:
-        """Return what one holder had to do with it that has answered, or is silent."""
+        """Return the part of one node in this read, for traces."""
         contact = place.contact
         if contact not in self.copies:
             return ReplicaLine(contact, "silent", False)
@@ -142,7 +158,7 @@ class Reading:
         return ReplicaLine(contact, outcome, is_member, self.rtt_ms.get(contact), mine[:VERSION_BYTES])
 
     def digest(self, record: Record | None) -> bytes:
-        """Return the digest of a copy, or nothing where there is none."""
+        """Return the digest of a copy; empty if there is no copy."""
         if record is None:
             return b""
         if id(record) not in self._digests:
@@ -151,11 +167,14 @@ class Reading:
 
 
 class QuorumReads:
-    """Reads of one vnode's keys.
+    """Coordinates the reads of one vnode's keys.
 
     Args:
-        repair: knows which replicas hold everything.
-        catch_up: levels the reap logs of replicas that have seen other entries.
+        vnode: the vnode.
+        records: merges repaired records into this node's store.
+        quorum: decides how many replicas must answer.
+        repair: knows which replicas are in sync.
+        catch_up: syncs the reap logs with replicas that have applied other entries.
     """
 
     def __init__(self, vnode: Vnode, records: Records, quorum: Quorum, repair: Repair, catch_up: CatchUp) -> None:
@@ -169,7 +188,9 @@ class QuorumReads:
 
     @handles(Get)
     def get(self, request: Get) -> Values | Steps[Values]:
-        """Read a key from R replicas. If this replica is enough and holds the record, return the answer at once.
+        """Read a key from R replicas.
+
+        If this replica alone is enough and holds a live value, return the answer at once.
 
         Raises:
             NotOwner, Busy: see `Vnode.require_coordinator`.
@@ -195,12 +216,14 @@ class QuorumReads:
 
     @handles(GetQuarantine)
     def get_quarantine(self, request: GetQuarantine) -> Steps[Quarantine]:
-        """Read the quarantine of a key from R replicas. That it is empty is as sure as with `get`.
+        """Read the quarantine of a key from R replicas.
+
+        An empty quarantine is as certain as an absent key in `get`.
 
         Raises:
             NotOwner, Busy: see `Vnode.require_coordinator`.
             TooFewReplicas: definite; fewer replicas than asked for answer.
-            OwnerDown: definite; nothing is in quarantine here, and unreachable nodes may hold more.
+            OwnerDown: definite; nothing was found in quarantine, and unreachable nodes may hold more.
         """
         target = self.target(request.key)
         needed = self._quorum.needed(request.r, target.replicas)
@@ -211,7 +234,7 @@ class QuorumReads:
         return self._hidden(reading, needed)
 
     def target(self, key: bytes) -> Target:
-        """Resolve a key: where it is on the ring, and which nodes may hold it.
+        """Resolve a key: its point, and the nodes that may hold it.
 
         Raises:
             NotOwner, Busy: see `Vnode.require_coordinator`.
@@ -234,11 +257,17 @@ class QuorumReads:
         )
 
     def begin(self, key: bytes) -> Reading:
-        """Return a read for which no node has been asked yet."""
+        """Return a new read, for which no node has been asked yet."""
         return Reading(key, self._host.reap_log.durably_seen_of(key))
 
     def read(self, target: Target, needed: int) -> Steps[Reading]:
-        """Ask until enough replicas have answered: members in sync first, then other members, then stand-ins.
+        """Ask nodes until enough replicas have answered.
+
+        Members in sync come first, then other members, then stand-ins.
+
+        Args:
+            target: the key.
+            needed: the number of replicas that must answer, this one included.
 
         Raises:
             TooFewReplicas: definite; fewer answered.
@@ -259,7 +288,7 @@ class QuorumReads:
 
         yield fanout.ask([place.contact for place in others[:first]], is_enough)
         if not is_enough() and len(replicas.members) > 1:
-            # New members and stand-ins are second best. An unreachable member may be back.
+            # Too few replicas in sync have answered. A member that counts as unreachable may be back.
             unreachable = [place.contact for place in replicas.members if not self._vnode.is_up(place)]
             yield fanout.ask(unreachable, is_enough)
         if len(reading.copies) < needed:
@@ -271,10 +300,12 @@ class QuorumReads:
         return len(reading.copies) - len(reading.unsettled) >= self._quorum.needed(0, replicas)
 
     def ask_everyone(self, reading: Reading, target: Target, *, until_found: bool) -> Steps[None]:
-        """Ask every node that may hold the key, before this node denies that they hold more.
+        """Ask every node that may hold the key, before this node denies further versions.
 
         Args:
-            until_found: end when a value was found.
+            reading: the read so far.
+            target: the key.
+            until_found: whether a live value ends this.
 
         Raises:
             OwnerDown, RecordDamaged, Busy: see `_require_deniable`.
@@ -293,31 +324,34 @@ class QuorumReads:
     def _require_deniable(
         self, reading: Reading, who: ReplicaSet, places: tuple[Place, ...], verdict: Verdict
     ) -> None:
-        """Refuse to deny a key that may be there.
+        """Refuse to deny a key that may exist.
 
         Args:
-            places: the nodes that were asked, or are silent; see `Vnode.may_hold`.
+            reading: the finished read.
+            who: the replica set.
+            places: the nodes that were asked or are unreachable; see `Vnode.may_hold`.
+            verdict: why this vnode coordinates the key.
 
         Raises:
-            OwnerDown: definite; too many are silent for a denial.
-            RecordDamaged: definite; all nodes that may hold the key have answered, and a write quorum of the copies is
-                damaged.
-            Busy: definite; this vnode is isolated, or only stands in for the owner, or its reap log changed meanwhile;
-                or too many nodes are new, behind with the reap log, or on their way back.
+            OwnerDown: definite; too many nodes are unreachable.
+            RecordDamaged: definite; all nodes that may hold the key have answered, and damage hides a write quorum of
+                copies.
+            Busy: definite; too many nodes are new, have applied other entries of the reap log, or are on their way
+                back. Or this vnode is isolated, is not the owner, or applied log entries during the read.
         """
         if self._vnode.ring.is_isolated and self._host.constants.replicas > 1:
-            raise Busy("this node has lost the others, and cannot know what they hold", after_ms=RETRY_MS)
+            raise Busy("this node has lost all others, and does not know their records", after_ms=RETRY_MS)
         if not reading.is_ahead and self._host.reap_log.durably_seen_of(reading.key) != reading.seen:
             raise Busy("records were reaped while the key was read", after_ms=RETRY_MS)
         if not self._vnode.ownership.is_owner(self._host.circle.hash(reading.key)):
-            raise Busy("who stands in for the owner does not know what else is silent", after_ms=RETRY_MS)
+            raise Busy("a stand-in for the owner does not know all unreachable nodes", after_ms=RETRY_MS)
         members = [place.contact for place in who.members]
         point = self._host.circle.hash(reading.key)
         silent, empty = [place.contact for place in places if place.contact not in reading.copies], 0
         if self._vnode.ownership.is_doubtful(Arc(self._host.circle.point(point - 1), point)):
             known = {contact.address for contact in silent}
             gone = [contact for contact in self._host.peers.passive.nodes() if contact.address not in known]
-            empty = self._vnode.nodes_known(who) - len(members)  # places
+            empty = self._vnode.nodes_known(who) - len(members)  # places of the replica set without a member
             silent, empty = [*silent, *gone[:empty]], max(0, empty - len(gone))
         unsettled = [contact for contact in reading.unsettled if contact in members]
         missing, needed = len(silent) + len(unsettled), self._vnode.write_quorum(who)
@@ -334,10 +368,13 @@ class QuorumReads:
         if down:
             since = None if verdict.taken is None else int(1000 * (trio.current_time() - verdict.taken.since))
             raise OwnerDown(f"no answer from {names}, which may hold the key", peer=down[0], after_ms=since)
-        raise Busy(f"{names} is being brought level", after_ms=RETRY_MS)
+        raise Busy(f"{names} is not in sync yet", after_ms=RETRY_MS)
 
     def _ask(self, reading: Reading, contact: Contact) -> Steps[None]:
-        """Ask one node for its copy, once more if its store has applied other entries of the reap log."""
+        """Ask one node for its copy.
+
+        If its store has applied other entries of the reap log, sync the logs and ask once more.
+        """
         if (yield from self._take_copy(reading, contact)):
             return
         can_take = yield InTask(self._host, self._level, reading, contact)
@@ -346,7 +383,11 @@ class QuorumReads:
             raise Behind(f"{contact.address} has applied other entries of the reap log than this node")
 
     def _take_copy(self, reading: Reading, contact: Contact) -> Steps[bool]:
-        """Ask one node, and add its copy. Return False if its store has applied other entries of the reap log."""
+        """Ask one node, and add its copy.
+
+        Returns:
+            False if its store has applied other entries of the reap log. Then the copy is not added.
+        """
         mine, sent = reading.own, trio.current_time()
         request = ReadCopy(reading.key, reading.digest(mine))
         deadline = sent + self._host.timing.timeout_cap_s
@@ -383,9 +424,9 @@ class QuorumReads:
         )
 
     async def _level(self, reading: Reading, contact: Contact) -> bool:
-        """Bring the reap logs of this node and of a replica in sync. Return whether its copy counts if asked again.
+        """Sync the reap logs with a replica, and return whether its copy would count now.
 
-        If this node's store lacked entries, it does not: the client has to read again.
+        It does not if this node's store lacked entries. Then the client has to read again.
         """
         try:
             with trio.fail_after(self._host.timing.timeout_cap_s):
@@ -396,9 +437,12 @@ class QuorumReads:
         return self._host.reap_log.durably_seen_of(reading.key) == reading.seen
 
     async def _read_ahead(self, reading: Reading, contact: Contact) -> bool:
-        """Read as if this store had applied a replica's log, although its disk takes no writes.
+        """Read as if this store had applied a replica's log, if its disk takes no writes.
 
         If replicas have applied different entries, send each of them the logs of the others.
+
+        Returns:
+            Whether the replica's copy would count now.
         """
         try:
             if self._host.storage.refusal:
@@ -416,7 +460,10 @@ class QuorumReads:
     # -- read repair ----------------------------------------------------------------------------
 
     def _repair_soon(self, reading: Reading, who: ReplicaSet) -> None:
-        """Bring the stale members that answered level, in the background; once at a time for a key."""
+        """Repair the stale members that answered, in the background.
+
+        Only one repair of a key runs at a time.
+        """
         record = reading.record
         if record is None or record.key in self._repairing or self._host.is_ending:
             return
@@ -437,14 +484,14 @@ class QuorumReads:
                             await self._host.peers.call(contact, StoreCopies((part,), seen=of_it), Done)
                     self._host.counters["read_repairs"] += 1
         except ChordError:
-            self._host.counters["read_repairs_failed"] += 1  # anti-entropy will see to it
+            self._host.counters["read_repairs_failed"] += 1  # anti-entropy repairs the rest
         finally:
             self._repairing.pop(record.key, None)
 
     # -- inside ---------------------------------------------------------------------------------
 
     def _is_settled(self, point: int, key: bytes) -> bool:
-        """Whether what is held of a key here is all that there was to be held."""
+        """Return whether this node is in sync at a point, and its copy is not damaged."""
         return self._vnode.is_settled(point) and not self._host.storage.is_damaged(key)
 
     def _live(self, record: Record | None) -> bool:

@@ -1,7 +1,6 @@
-"""The records of a node, as its own store holds them: read, written, merged, cut into pages.
+"""The records in a node's own store: new versions, merges, pages.
 
-What other replicas hold is the affair of `replicate`; here a change is made by version and durable when it returns, and
-nothing is shown to others before it is durable.
+The coordinator reads and writes the copies of other replicas. This module makes changes of the own store, by version.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from chord.wire.messages import (
 
 
 class Remarks(NamedTuple):
-    """What the answer to a write says beside what the copies tell: see `Written`."""
+    """Facts for the reply to a write that its record does not show; see `Written`."""
 
     dead: int = 0
     decided: int = 0
@@ -39,34 +38,34 @@ class Remarks(NamedTuple):
 
 
 class Records:
-    """What a node holds, in its storage."""
+    """The records in a node's storage."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
 
     async def until_durable(self) -> None:
-        """Wait until what is visible now is durable, or is taken back because the disk is full."""
+        """Wait until all visible changes are durable, or a full disk has taken them back."""
         with suppress(WritesRefused):
             await self._host.storage.commit(Batch())
 
     def holds(self, record: Record) -> bool:
-        """Return whether all that a record knows is held here."""
+        """Return whether this node's copy includes everything in a record."""
         mine = self._host.storage.get(record.key)
         return mine is not None and versions.sync(mine, record) == mine
 
     def to_put(self, request: Put, seen: Record | None) -> tuple[Record, Batch, Remarks]:
-        """Return the record with a new version, and the change that stores it. The same operation id twice writes once.
+        """Return the record with a new version, and the change that stores it.
 
-        Nothing may happen between this and the change.
+        The caller must stage the change at once. A repeated operation id writes only once.
 
         Args:
-            request: as it came; a context of None covers what is held here and what was `seen` elsewhere.
-            seen: what other replicas hold of the key, merged in.
+            request: the put. A context of None covers all versions in this node's copy and in `seen`.
+            seen: the merged copies of other replicas; None without copies.
 
         Raises:
-            InvalidRequest: definite; a context that is none.
-            VersionConflict: definite; too many concurrent versions, put with a context that covers them.
-            WritesRefused: definite; the disk takes nothing.
+            InvalidRequest: definite; the context cannot be decoded, or claims too many writes.
+            VersionConflict: definite; the record would hold too many concurrent versions.
+            WritesRefused: definite; the disk takes no writes.
         """
         old = self._merged(request.key, seen)
         if old is not None and versions.is_done(old, request.op_id):
@@ -83,16 +82,20 @@ class Records:
         return new, Batch(puts=(new,), minted={request.key: actor}), Remarks()
 
     def to_restore(self, request: Merge, seen: Record | None) -> tuple[Record, Batch, Remarks]:
-        """Return a key's record after a record of a backup was merged, the change that stores it, and remarks.
+        """Return a key's record after the merge of a backup's record, and the change.
 
-        Nothing may happen between this and the change.
+        The caller must stage the change at once.
 
         Args:
-            seen: what other replicas hold of the key, merged in.
+            request: the record of the backup.
+            seen: the merged copies of other replicas; None without copies.
+
+        Returns:
+            The record, the change that stores it, and remarks for the reply.
 
         Raises:
-            InvalidRequest: definite; it is no record, or together they remember more coordinators than any may.
-            WritesRefused: definite; the disk takes nothing.
+            InvalidRequest: definite; the backup's record is not valid, or the merge would name too many coordinators.
+            WritesRefused: definite; the disk takes no writes.
         """
         saved, now_ms = request.record, self._host.wall_now_ms()
         old, live = self._merged(saved.key, seen), self._host.reap_log.restored(saved)
@@ -109,17 +112,21 @@ class Records:
         return new, Batch(puts=(new,), minted=minted), Remarks(dead=len(lost) - count, decided=count)
 
     def to_decide(self, request: DecideQuarantine, seen: Record | None) -> tuple[Record, Batch, Remarks]:
-        """Return a key's record after a decision about its quarantine, the change that stores it, and remarks.
+        """Return a key's record after a decision about its quarantine, and the change.
 
-        Nothing may happen between this and the change. What is decided already stays so.
+        The caller must stage the change at once. A decision that was carried out before changes nothing.
 
         Args:
-            seen: what other replicas hold of the key, merged in.
+            request: the decision.
+            seen: the merged copies of other replicas; None without copies.
+
+        Returns:
+            The record, the change that stores it, and remarks for the reply.
 
         Raises:
-            InvalidRequest: definite; no context, or the record would remember too many coordinators.
-            VersionConflict: definite; no value has room beside those that the key holds.
-            WritesRefused: definite; the disk takes nothing.
+            InvalidRequest: definite; the context cannot be decoded, or the record would name too many coordinators.
+            VersionConflict: definite; no value has room beside the live values of the key.
+            WritesRefused: definite; the disk takes no writes.
         """
         old = self._merged(request.key, seen) or Record(request.key, ())
         context = versions.decode_context(request.context)
@@ -142,16 +149,17 @@ class Records:
         return new, Batch(puts=(new,), minted=minted), Remarks(decided=decided)
 
     def to_merge(self, records: Iterable[Record], unmerged: list[InvalidRequest] | None = None) -> Batch:
-        """Return the change that merges records from elsewhere by version: those that are new or changed by it.
+        """Return the change that merges records of other nodes by version.
 
-        Nothing may happen between this and the change.
+        It has only the records that are new or changed. The caller must stage it at once.
 
         Args:
-            unmerged: gets the reason for each record that cannot be merged, and the others are merged; None: one such
-                record refuses all.
+            records: the records.
+            unmerged: receives the reason for each record that cannot be merged; the others are merged. If None, one
+                such record refuses all.
 
         Raises:
-            InvalidRequest: definite; one is no record, or together they remember more coordinators than any may.
+            InvalidRequest: definite; a record is not valid, or the merge would name too many coordinators.
         """
         changed: dict[bytes, Record] = {}
         for record in records:
@@ -165,34 +173,45 @@ class Records:
                 self._host.counters["records_unmerged"] += 1
                 self._host.tell([RecordUnmerged(f"{record.key!r}: {error.message}")])
                 continue
-            if new != old and (new.clock or new.quarantine):  # nothing is left of one that was reaped on its way
+            if new != old and (new.clock or new.quarantine):  # a record that was reaped on its way is empty
                 changed[record.key] = new
         for key in changed:
             self.note_write(key)
         return Batch(puts=changed.values())
 
     async def merge(self, records: Sequence[Record], seen: Sequence[bytes]) -> int:
-        """Merge records from elsewhere by version, durably. Returns how many were new or changed. Raises as `stage`."""
+        """Merge records of other nodes by version, durably.
+
+        A record that cannot be merged is left out; see `stage`.
+
+        Returns:
+            The number of records that were new or changed.
+
+        Raises:
+            Behind, WritesRefused: see `stage`.
+        """
         changed, is_durable = self.stage(records, seen, must_all=False)
         if not is_durable:
             await self._host.storage.commit(Batch())
         return changed
 
     def stage(self, records: Sequence[Record], seen: Sequence[bytes], *, must_all: bool = True) -> tuple[int, bool]:
-        """Merge records from elsewhere by version; they are visible now.
+        """Merge records of other nodes by version, so that they are visible now.
 
-        One that cannot be merged is left out, counted and told of; the others are merged.
+        A record that cannot be merged is left out, counted, and reported to the observer. The others are merged.
 
         Args:
-            seen: of each record, what its store had seen of its slice when it was read (`ReapLog.seen_of_each`).
-            must_all: the sender takes the answer for a proof that all of them are here.
+            records: the records.
+            seen: for each record, the digest of log entries that its store had applied (`ReapLog.seen_of_each`).
+            must_all: whether the sender takes the answer as proof that all of the records are here.
 
         Returns:
-            How many were new or changed, and whether all of them are durable already: the others may not be either.
+            The number of records that were new or changed, and whether all visible changes are durable already. A
+            record that did not change may not be durable yet, either.
 
         Raises:
-            Behind: definite; the logs differ, and nothing was merged.
-            InvalidRequest: one could not be merged, and all must be.
+            Behind: definite; the reap logs differ, and nothing was merged.
+            InvalidRequest: with `must_all`, one record could not be merged; the others were.
             WritesRefused: definite; nothing was merged.
         """
         self._host.reap_log.require_level(records, seen)
@@ -204,7 +223,7 @@ class Records:
         return len(batch.puts), is_durable
 
     def new_actor(self) -> bytes:
-        """Return an actor that nothing was minted under.
+        """Return an actor under which no dot was minted.
 
         Raises:
             WritesRefused: definite; see `Storage.next_key_epoch`.
@@ -213,7 +232,7 @@ class Records:
         return versions.actor(storage.incarnation, storage.next_key_epoch())
 
     def note_write(self, key: bytes) -> None:
-        """A key is about to change: a transfer that is under way must send it again."""
+        """Note that a key is about to change, so that a transfer under way sends it again."""
         point = self._host.circle.hash(key)
         for note in self._host.on_write:
             note(point, key)
@@ -221,17 +240,23 @@ class Records:
     def page(
         self, arc: Arc, after: bytes | None, limit: int, what: ScanOf = "live"
     ) -> tuple[tuple[Record, ...], bool]:
-        """Return up to `limit` records or about `page_bytes` of an arc, and whether more follow.
+        """Return a page of an arc's records, and whether more follow.
 
         Args:
-            what: as of `Scan`.
+            arc: the arc.
+            after: the last key of the page before; None for the first page.
+            limit: the largest number of records. A page also has at most about `page_bytes`.
+            what: see `Scan`.
         """
         storage = self._host.storage
         scan = storage.quarantined if what == "quarantine" else storage.scan
         return self.pack(scan(arc, after=after), limit)
 
     def pack(self, records: Iterable[Record], limit: int) -> tuple[tuple[Record, ...], bool]:
-        """Return the first records that make one page, and whether any are left. A large one is a page alone."""
+        """Return the first records as one page, and whether any are left.
+
+        A record larger than `page_bytes` is a page alone.
+        """
         found: list[Record] = []
         size = 0
         for record in records:
@@ -242,10 +267,11 @@ class Records:
         return tuple(found), False
 
     def check(self, request: Put) -> None:
-        """Refuse a key or a value beyond the limits, and a time to live where the clocks cannot tell it.
+        """Refuse a put beyond the limits, or with a time to live that clocks cannot keep.
 
         Raises:
-            InvalidRequest, ClocksDiffer: definite.
+            InvalidRequest: definite; the key or the value exceeds its limit.
+            ClocksDiffer: definite; the put has a time to live, and a neighbour's clock differs too much.
         """
         limits = self._host.limits
         if not 1 <= len(request.key) <= limits.key_bytes_max:
@@ -265,10 +291,10 @@ class Records:
         return versions.sync(mine, seen) if mine is not None and seen is not None else mine or seen
 
     def _synced(self, old: Record | None, record: Record) -> Record:
-        """Return what is held of a key after a record from elsewhere has been merged.
+        """Return this node's record of a key after the merge of another node's record.
 
         Raises:
-            InvalidRequest: definite; it is no record, or together they remember more coordinators than any may.
+            InvalidRequest: definite; that record is not valid, or the merge would name too many coordinators.
         """
         if not versions.is_sound(record):
             wrong = versions.check(record) or ["a count is beyond what fits a context"]
@@ -279,10 +305,12 @@ class Records:
         return new
 
     def _actor(self, key: bytes, old: Record | None) -> bytes:
-        """Return the actor that mints the next dot: the one this store minted under and has held since, or a new one.
+        """Return the actor that mints the next dot of a key.
 
-        A dot is never reused: a record that was given away and came back, by whatever way, may be older than the
-        last dot minted here, so a new key epoch begins. So it does if no count is left: contexts may claim too much.
+        If this store has minted dots of the key and held the record ever since, it continues the same actor. A record
+        that was given away and came back may be older than the last dot minted here. So a new key epoch begins, because
+        a dot must never be used twice. It also begins if the actor's count is at its limit. That can happen, because a
+        context may claim too much.
         """
         actor = self._host.storage.minted(key)
         if actor is None or (old is not None and versions.context_of(old).get(actor, 0) >= versions.COUNT_MAX - 1):
@@ -290,7 +318,10 @@ class Records:
         return actor
 
     def _check_context(self, old: Record | None, context: Mapping[bytes, int] | None) -> None:
-        """Refuse a context that claims far more than is known: no reader ever saw it."""
+        """Refuse a context that claims far more writes than are known.
+
+        No reader got such a context.
+        """
         known = {} if old is None else versions.context_of(old)
         ahead_max = self._host.limits.context_ahead_max
         if context is not None and any(count - known.get(who, 0) > ahead_max for who, count in context.items()):
@@ -299,7 +330,7 @@ class Records:
             )
 
     def _fits(self, record: Record) -> bool:
-        """Whether a record holds as many concurrent versions as it may, or fewer."""
+        """Return whether a record's concurrent versions are within the limits."""
         limits = self._host.limits
         siblings = sum(len(entry.versions) for entry in record.clock)
         return siblings <= 1 or (siblings <= limits.siblings_max and bytes_of_values(record) <= limits.record_bytes_max)
@@ -313,10 +344,12 @@ class Records:
 
 
 def cut_as(record: Record, what: ScanOf, bytes_max: int) -> Record:
-    """Return what a scan shows of a record, and of that as much as a reply may hold.
+    """Return the part of a record that a scan shows, cut to fit a reply.
 
     Args:
-        what: as of `Scan`.
+        record: the record.
+        what: see `Scan`.
+        bytes_max: the largest size of the part, in bytes.
     """
     if what == "live" or (what == "whole" and not record.quarantine):
         return versions.cut(record, bytes_max)
@@ -332,8 +365,9 @@ def is_cut(record: Record, shown: Record, what: ScanOf) -> bool:
     """Return whether a record has versions that a scan asked for and does not show.
 
     Args:
-        shown: what `cut_as` returned.
-        what: as of `Scan`.
+        record: the record.
+        shown: the result of `cut_as`.
+        what: see `Scan`.
     """
     lacks_values = what != "quarantine" and _versions(shown.clock) < _versions(record.clock)
     lacks_hidden = what != "live" and _versions(shown.quarantine) < _versions(record.quarantine)

@@ -1,7 +1,7 @@
-"""The copies a node holds, as its partners ask about them: sums, lists, records; and taking theirs.
+"""The replica side: answers about this node's copies, and storage of copies.
 
-Whatever is said of a record to others is said when it is durable: the partner may drop its own copy because of it.
-`replication/sync.py` is the side that asks.
+A node reports a record to another node only when the record is durable, because that node may drop its own copy
+afterwards. The requests come from `replication/sync.py` and from coordinators.
 """
 
 from __future__ import annotations
@@ -49,12 +49,16 @@ Stage: TypeAlias = Callable[[Sequence[Record], Sequence[bytes]], tuple[int, bool
 
 
 async def read_copies(host: Host, keys: Sequence[bytes], *, must_fit: bool = False) -> Copies:
-    """Return the first of these records, durable: as many as make a page, and one at least.
+    """Return a page of the first of these records, when they are durable.
+
+    At least one key is answered.
 
     Args:
-        must_fit: of a record that no frame holds return a part, another one each time.
+        host: the node context.
+        keys: the keys of the records.
+        must_fit: whether to return a part, chosen at random, of a record that fits no frame.
 
-    Concurrency: checkpoints where something is not durable yet.
+    Concurrency: checkpoints if a record is not durable yet.
     """
     records: list[Record] = []
     size = asked = 0
@@ -74,24 +78,29 @@ async def read_copies(host: Host, keys: Sequence[bytes], *, must_fit: bool = Fal
 
 
 def parts_of(host: Host, record: Record) -> list[Record]:
-    """Return a record in parts that fit a frame each: nearly always one."""
+    """Return a record in parts that fit one frame each, nearly always one part."""
     return versions.split(record, host.limits.record_bytes_max)
 
 
 def in_frames(
     host: Host, page: tuple[Record, ...], seen: tuple[bytes, ...]
 ) -> list[tuple[tuple[Record, ...], tuple[bytes, ...]]]:
-    """Return a page as it is; one large record, which is a page alone, in parts that fit a frame each."""
+    """Return a page with its digests of applied log entries, cut to fit frames.
+
+    Only a page of one record may have to be cut, into parts of the record.
+    """
     return [(page, seen)] if len(page) != 1 else [((part,), seen) for part in parts_of(host, page[0])]
 
 
 class Replica:
-    """What a node answers when a partner compares an arc with it.
+    """Answers requests for this node's copies, and stores copies.
 
     Args:
-        compared: called with each arc that a partner compares slice by slice or record by record, and with the arc of
-            each record that it sends.
-        hints: returns how many records this node keeps for other nodes.
+        host: the node context.
+        stage: merges received records.
+        compared: called with each arc that a partner compares by slices or by records. It is also called with the arc
+            of each received record.
+        hints: returns the number of hints that this node keeps for other nodes.
     """
 
     def __init__(
@@ -107,9 +116,9 @@ class Replica:
         self._hints = hints
 
     def on_get_sums(self, request: GetSums) -> Answer:
-        """Return the sum of each asked part within the arc."""
+        """Return the digest sum of each requested part within the arc."""
         storage, arc = self._host.storage, Arc(request.arc_start, request.arc_end)
-        if request.level == SLICE_LEVEL:  # a node that is about to drop copies begins here; anti-entropy at the top
+        if request.level == SLICE_LEVEL:  # handoff begins at this level, anti-entropy at the top
             self._compared(arc)
         sums = tuple(storage.digests.sum(arc, request.level, part, storage.heads) for part in request.parts)
         is_settled = any(vnode.view.is_settled_in(arc) for vnode in self._host.vnodes.values())
@@ -119,7 +128,7 @@ class Replica:
 
     @handles(GetHeads)
     def on_get_heads(self, request: GetHeads) -> Answer:
-        """Return a page of what is held in the arc."""
+        """Return a page of the keys and digests in the arc."""
         storage = self._host.storage
         self._compared(Arc(request.arc_start, request.arc_end))
         found: list[Head] = []
@@ -134,12 +143,15 @@ class Replica:
 
     @handles(GetCopies)
     async def on_get_copies(self, request: GetCopies) -> Copies:
-        """Return the first of the asked records."""
+        """Return a page of the first of the requested records."""
         return await read_copies(self._host, request.keys, must_fit=True)
 
     @handles(ReadCopies)
     def on_read_copies(self, request: ReadCopies) -> CopiesRead:
-        """Return what is held of several keys; None for those that have no room in the answer. The first always has."""
+        """Return this node's copies of several keys.
+
+        A copy that has no room in the answer is None. The first copy always has room.
+        """
         copies: list[Copy | None] = []
         size = 0
         for ask in request.asks:
@@ -155,7 +167,10 @@ class Replica:
 
     @handles(ReadCopy)
     def on_read_copy(self, request: ReadCopy) -> Copy:
-        """Return what is held of a key for good; only that it is the same where the asker holds the same."""
+        """Return this node's durable copy of a key.
+
+        If the caller holds the same copy, the answer says so and leaves the record out.
+        """
         host = self._host
         point = host.circle.hash(request.key)
         record = host.storage.durable(request.key)
@@ -172,13 +187,13 @@ class Replica:
 
         Raises:
             Leaving: definite; this node has handed everything over.
-            Overloaded: definite; this node keeps as many hints as it may.
+            Overloaded: definite; this node keeps `hints_max` hints.
             Behind, InvalidRequest, WritesRefused: definite; see `Records.stage`.
         """
-        if self._host.is_leaving and self._host.is_ending:  # not while it hands over: another leaver may need it
+        if self._host.is_leaving and self._host.is_ending:  # not before the handover ends: another leaver may need it
             raise Leaving("this node is leaving", after_ms=RETRY_MS)
         if request.is_hint and self._hints() >= self._host.limits.hints_max:
-            raise Overloaded("this node keeps as many records for other nodes as it may", after_ms=RETRY_MS)
+            raise Overloaded("this node keeps the largest allowed number of hints", after_ms=RETRY_MS)
         _, is_durable = self._stage(request.records, request.seen)
         for record in request.records:
             point = self._host.circle.hash(record.key)
@@ -186,5 +201,8 @@ class Replica:
         return Done() if is_durable else when_durable(self._host.storage, Done())
 
     def _when_durable(self, reply: Reply) -> Answer:
-        """Return a reply that leaves when everything visible is durable: a crash must not take back what it says."""
+        """Return a reply that leaves when everything visible is durable.
+
+        Otherwise a crash could undo the records that the reply reports.
+        """
         return reply if self._host.storage.stage(Batch()) else when_durable(self._host.storage, reply)

@@ -1,4 +1,4 @@
-"""Scans: the records of one vnode's arc, page by page, as the vnode holds them."""
+"""Scans: the records of one vnode's arc, page by page, from the vnode's own store."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Scanner:
 
     @handles(Scan)
     async def on_scan(self, request: Scan) -> ScanPage:
-        """Return the next page of records clockwise after a point, whichever other nodes hold them as well.
+        """Return the next page of records clockwise after a point.
 
-        If unreachable replicas may hold more, the page names them.
+        The page shows the records as this node holds them. If unreachable replicas may hold more, the page names them.
 
         Raises:
             NotOwner, Busy, OwnerDown: see `Vnode.require_owner`.
-            Busy: definite; the replicas of the arc are not in sync, or the disk took back what was read.
+            Busy: definite; the records of the arc are not in sync, or the disk took back changes that were read.
         """
         host, vnode = self._host, self._vnode
         vnode.require_owner(host.circle.point(request.after + 1))
@@ -42,7 +42,7 @@ class Scanner:
         try:
             await host.storage.commit(Batch())
         except WritesRefused:
-            raise Busy("what was read has been taken back: the disk is full", after_ms=RETRY_MS) from None
+            raise Busy("the disk is full and took back changes that were read", after_ms=RETRY_MS) from None
         damaged = () if has_more else tuple(host.storage.damaged(arc))
         last = page[-1].key if has_more else None
         cut = tuple(whole.key for whole, shown in zip(records, page, strict=True) if is_cut(whole, shown, request.what))

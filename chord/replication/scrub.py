@@ -1,7 +1,7 @@
-"""The scrub: read and check every record of a store within a stated time, a little at a time.
+"""The scrub: read and check every record of a store within a given time.
 
-Damage that nobody meets is not noticed otherwise: a replica answers comparisons from digests and may not read a record
-for months, while the other copies go. A damaged record leaves the digests, so that the next comparison repairs it.
+Without it, damage may stay unnoticed. A replica answers comparisons from digests, and may not read a record for months
+while the other copies are lost. A damaged record leaves the digests, so the next comparison repairs it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from chord.ring.context import Host
 from chord.store.storage import SCRUB_NOTE, Batch
 
 STEPS: Final = 1000
-"""A whole scrub takes about so many steps."""
+"""Number of steps of a whole scrub, approximately."""
 SLACK: Final = 1.25
-"""So much faster than needed it reads: steps are late at times, and the store grows meanwhile."""
+"""The rate of reading, in proportion to the needed rate. Steps may be late, and the store may grow meanwhile."""
 CHUNK_BYTES: Final = 64 * 1024
-"""So many bytes are read before others have their turn on the event loop: less than a millisecond."""
+"""Bytes that are read before other tasks may run. That takes less than a millisecond."""
 
 
 class Scrub:
@@ -32,13 +32,13 @@ class Scrub:
 
     @property
     def period_s(self) -> float:
-        """The seconds between two steps."""
+        """The time between two steps, in seconds."""
         return self._host.timing.scrub_s / STEPS
 
     async def step(self) -> None:
-        """Read and check as much as is due: at most `scrub_bytes_s` a second.
+        """Read and check the bytes that are due, at most `scrub_bytes_s` per second.
 
-        Concurrency: checkpoints; cancelled, the next step goes on where it was.
+        Concurrency: checkpoints; after a cancellation the next step continues at the same place.
         """
         storage, rate = self._host.storage, self._host.limits.scrub_bytes_s
         before = storage.bad_records

@@ -1,10 +1,13 @@
-"""Bring two replicas level: compare an arc with one partner from the top down, then send only what differs.
+"""Replica sync: compare an arc with a partner top-down, and send the differences.
 
-One sum for the arc; where it differs, one for each of its groups; where those differ, their slices; where those
-differ, key and digest of each record; and then the records, merged by version on both sides. Few records are listed
-at once. Equal and idle, that is one call. Broken off anywhere, nothing is lost, and the next time finds less to do.
+Both nodes keep a Merkle tree of sums (`store/merkle.py`). They compare one sum for the whole arc. If it differs, they
+compare the sums of the groups, and then the sums of the slices in the groups that differ. In a slice that differs, they
+compare key and digest of each record. They exchange the records that differ, and both nodes merge them by version. An
+arc with few records is listed at once.
 
-Source: Dynamo (SOSP 2007), section 4.7.
+If nothing differs, a sync is one call. An interrupted sync loses nothing, and the next one finds fewer differences.
+
+Source: DeCandia et al. 2007 (Dynamo), section 4.7.
 """
 
 from __future__ import annotations
@@ -41,16 +44,19 @@ from chord.wire.messages import (
 )
 
 PASSES_MAX: Final = 3
-LEVELLED_MAX: Final = 3  # so often are the reap logs levelled for one page; others may go on reaping
-LISTED_MAX: Final = PAGE_RECORDS_MAX  # so many records are listed without narrowing down where they differ
-FEW_MAX: Final = 4  # so many of a slice are sent unasked, rather than asking what the partner holds there
+LEVELLED_MAX: Final = 3  # syncs of the reap logs for one page: other nodes may go on reaping
+LISTED_MAX: Final = PAGE_RECORDS_MAX  # an arc with at most this many records is listed without further sums
+FEW_MAX: Final = 4  # at most this many records of a slice are sent without asking for the partner's list
 BURST_S: Final = 0.25
 
 R = TypeVar("R", bound=Reply)
 
 
 class TokenBucket:
-    """Paces work: so much a second on average, a quarter of that at once. What is taken beyond it is a debt."""
+    """Limits the average rate of work, in units per second.
+
+    A burst may take the amount of `BURST_S` at once. A larger amount is a debt, and the caller waits until it is paid.
+    """
 
     def __init__(self, rate_s: float) -> None:
         self._rate_s = rate_s
@@ -58,7 +64,7 @@ class TokenBucket:
         self._at = -math.inf
 
     def take(self, amount: float, now: float) -> float:
-        """Take an amount, and return how long to wait until it is paid for."""
+        """Take an amount, and return how long to wait afterwards, in seconds."""
         full = self._rate_s * BURST_S
         self._tokens = min(full, self._tokens + (now - self._at) * self._rate_s) - amount
         self._at = now
@@ -66,17 +72,18 @@ class TokenBucket:
 
 
 class Outcome(msgspec.Struct):
-    """How far an exchange is, and how it ended.
+    """The progress of a sync, and its result.
 
     Attributes:
-        share: how much of the arc has been compared, 0.0 to 1.0.
-        pulled: records that were new here, or newer.
-        pushed: records the partner acknowledged.
-        bytes: of the records moved, both ways.
-        is_equal: both hold the same of the arc. Not so where others write to it all the time; but every record that
-            one of them held when the exchange began is at both when it has returned, if it was of both ways.
-        is_settled: the partner said, when it began, that it had been brought level before.
-        was_settled: it said that it is settled, or was before it was away.
+        share: share of the arc that has been compared, 0.0 to 1.0.
+        pulled: number of fetched records that were new or newer here.
+        pushed: number of records that the partner acknowledged.
+        bytes: size of the records moved in both directions.
+        is_equal: whether both nodes hold the same records of the arc. If clients write to the arc all the time, this
+            may stay False. Even then, after a sync in both directions, each node has every record that one of them held
+            at the beginning.
+        is_settled: whether the partner was in sync in the arc when the sync began, as it said.
+        was_settled: whether the partner was in sync then, or before it was away.
     """
 
     share: float = 0.0
@@ -92,10 +99,12 @@ Progress: TypeAlias = Callable[[Outcome], None]
 
 
 class Exchange:
-    """Compares arcs with partners and brings both sides level, paced by one bucket for the whole node.
+    """Syncs arcs with partners, at a limited rate for the whole node.
 
     Args:
-        catch_up: levels the reap logs first, if they differ.
+        host: the node context.
+        merge: merges fetched records.
+        catch_up: syncs the reap logs first, if they differ.
     """
 
     def __init__(self, host: Host, merge: Merge, catch_up: CatchUp) -> None:
@@ -107,17 +116,20 @@ class Exchange:
     async def with_partner(
         self, partner: Contact, arc: Arc, *, push: bool = True, pull: bool = True, progress: Progress | None = None
     ) -> Outcome:
-        """Compare an arc with a partner until both hold the same of it.
+        """Sync an arc with a partner, until both hold the same records.
 
-        What is written meanwhile makes a difference for a moment, so it is compared again, a few times at most.
+        A write makes the two nodes differ for a moment. So the comparison is repeated, up to `PASSES_MAX` times.
 
         Args:
-            push, pull: send what the partner lacks; fetch what is lacking here. One way only, it is compared once.
-            progress: told of the outcome so far, after every page.
+            partner: the vnode to sync with.
+            arc: the arc.
+            push: whether to send the records that the partner lacks.
+            pull: whether to fetch the records that this node lacks. A sync in one direction makes one pass.
+            progress: called with the outcome so far, after every page.
 
         Raises:
-            ChordError: the partner is silent, or refuses. What was merged until then is durable on both sides. If it
-                cannot merge a record, all others are level.
+            ChordError: the partner is unreachable, or refuses. The records merged until then are durable on both sides.
+                If the partner cannot merge a record, all other records are in sync.
 
         Concurrency: checkpoints; cancellation loses nothing.
         """
@@ -131,7 +143,7 @@ class Exchange:
                 break
             moved = outcome.pulled + outcome.pushed
             await walk.descend(arc, 0)
-            if push and pull and outcome.pulled + outcome.pushed == moved:  # what differed was on its way
+            if push and pull and outcome.pulled + outcome.pushed == moved:  # the difference has gone meanwhile
                 outcome.is_equal = True
                 break
         else:
@@ -142,12 +154,15 @@ class Exchange:
         return outcome
 
     async def pull(self, partner: Contact, arc: Arc, *, only_settled: bool = False) -> bool:
-        """Fetch a partner's records of an arc; return whether the partner is settled in the arc.
+        """Fetch a partner's records of an arc; return whether the partner is in sync.
 
         Args:
-            only_settled: fetch nothing if the partner is not settled.
+            partner: the vnode to fetch from.
+            arc: the arc.
+            only_settled: whether to fetch nothing if the partner is not in sync.
 
-        Raises what `with_partner` does.
+        Raises:
+            ChordError: see `with_partner`.
         """
         walk = _Walk(self, partner, arc, Outcome(), push=False, pull=True)
         if not await walk.is_equal() and (walk.is_settled or not only_settled):
@@ -155,17 +170,28 @@ class Exchange:
         return walk.is_settled
 
     async def is_equal(self, partner: Contact, arc: Arc) -> bool:
-        """Return whether a partner holds the same of an arc as is held here, now. Raises what `with_partner` does."""
+        """Return whether a partner holds the same records of an arc as this node, now.
+
+        Raises:
+            ChordError: see `with_partner`.
+        """
         return await _Walk(self, partner, arc, Outcome(), push=False, pull=False).is_equal()
 
     async def prove(self, partner: Contact, arc: Arc) -> dict[bytes, bytes]:
-        """Bring a partner level with what is held here of an arc, and return key and digest of what it holds for sure.
+        """Send a partner the records that it lacks; return the records that it holds.
 
-        A record may be dropped here, for all this partner cares, while its digest is still the returned one. One that
-        changes meanwhile is returned as it was, or not at all. The arc must be small (`Digests.stretches`).
+        As far as this partner is concerned, a record may be dropped here while it has the returned digest. If a record
+        changes meanwhile, its old digest is returned, or none.
+
+        Args:
+            partner: the vnode to sync with.
+            arc: a small arc (`Digests.stretches`).
+
+        Returns:
+            The digest of each record, by key.
 
         Raises:
-            ChordError: as `with_partner`.
+            ChordError: see `with_partner`.
 
         Concurrency: checkpoints; cancellation loses nothing.
         """
@@ -176,7 +202,7 @@ class Exchange:
 
 
 class _Walk:
-    """One exchange of an arc with one partner."""
+    """One sync of an arc with one partner."""
 
     def __init__(
         self,
@@ -197,15 +223,15 @@ class _Walk:
         self._push = push
         self._pull = pull
         self._progress = progress
-        self.is_settled = self.was_settled = False  # as the partner said last
-        self._seen = b""  # likewise
+        self.is_settled = self.was_settled = False  # from the latest reply of the partner
+        self._seen = b""  # likewise: the digest of its reap logs
         self.refusal: InvalidRequest | None = None  # of a record that the partner cannot merge; it has the others
-        self.proven: dict[bytes, bytes] | None = None  # kept only where asked for: it may be all there is
+        self.proven: dict[bytes, bytes] | None = None  # None if not wanted: it may grow to the whole arc
 
     # -- from the top down ----------------------------------------------------------------------
 
     async def is_equal(self) -> bool:
-        """Compare the sums of the whole arc, once the reap logs of its slices are level."""
+        """Compare the sums of the whole arc, after a sync of the reap logs if they differ."""
         found = not await self._differing(self._arc, 0, [Piece(0, self._arc, 0)])
         if self._seen != self._host.reap_log.digest_in(self._arc):
             await self._exchange.catch_up.level(self._partner, self._arc)
@@ -213,7 +239,12 @@ class _Walk:
         return found
 
     async def descend(self, arc: Arc, level: int) -> None:
-        """Narrow down where an arc differs and bring that level. Level: of the parts it has been compared by."""
+        """Find the differing parts of an arc, and sync them.
+
+        Args:
+            arc: the arc.
+            level: the level of the tree on which the arc was compared.
+        """
         digests, heads = self._storage.digests, self._storage.heads
         if level == SLICE_LEVEL or digests.count(arc, heads) <= LISTED_MAX:
             await self._list(arc)
@@ -224,7 +255,10 @@ class _Walk:
             await self.descend(piece, level + 1)
 
     async def prove(self) -> None:
-        """Slices in which nothing is held here do not matter; where only little is, it is sent rather than compared."""
+        """Prove the records of the arc, slice by slice.
+
+        Slices without records here do not matter. If a differing slice has few records here, they are sent at once.
+        """
         digests, heads = self._storage.digests, self._storage.heads
         pieces = list(digests.held(self._arc, heads))
         differing = await self._differing(self._arc, SLICE_LEVEL, pieces)
@@ -239,7 +273,10 @@ class _Walk:
         await self._send(few)
 
     async def _differing(self, arc: Arc, level: int, pieces: list[Piece]) -> set[int]:
-        """Return the parts in which pieces of the arc differ now. Of the others, all records are proven."""
+        """Return the parts in which pieces of the arc differ now.
+
+        All records of the other pieces are proven.
+        """
         digests, heads = self._storage.digests, self._storage.heads
         by_part: dict[int, list[Piece]] = {}
         for piece in pieces:
@@ -264,7 +301,7 @@ class _Walk:
     # -- record by record -----------------------------------------------------------------------
 
     async def _list(self, arc: Arc) -> None:
-        """Compare an arc record by record, a page of the partner's list at a time."""
+        """Compare an arc record by record, with one page of the partner's list at a time."""
         after: bytes | None = None
         is_cut = True
         while is_cut:
@@ -278,15 +315,20 @@ class _Walk:
             self._report(arc.end if until is None else self._host.circle.hash(until))
 
     def _check(self, reply: Heads, arc: Arc, after: bytes | None) -> None:
-        """A partner that lists what was not asked for, or the same again and again, is not listened to."""
+        """Check a page of the partner's list.
+
+        Raises:
+            MalformedMessage: the page has keys outside the arc or out of order, or it is empty and not the last. Such
+                pages might never end.
+        """
         last = None if after is None else self._place(arc, after)
         for head in reply.heads:
             place = self._place(arc, head.key)
             if self._host.circle.hash(head.key) not in arc or (last is not None and place <= last):
-                raise MalformedMessage(f"{self._partner.address} lists records out of order")
+                raise MalformedMessage(f"{self._partner.address} listed records out of order or outside the arc")
             last = place
         if reply.is_cut and not reply.heads:
-            raise MalformedMessage(f"{self._partner.address} lists nothing, and says that more follows")
+            raise MalformedMessage(f"{self._partner.address} sent an empty page that is not the last")
 
     def _ours(self, arc: Arc, after: bytes | None, until: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         last = None if until is None else self._place(arc, until)
@@ -296,7 +338,7 @@ class _Walk:
             yield key, digest
 
     def _place(self, arc: Arc, key: bytes) -> tuple[int, bytes]:
-        """Return what orders keys clockwise from the start of an arc."""
+        """Return a sort key that orders keys clockwise from the start of an arc."""
         circle = self._host.circle
         return circle.distance(arc.start + 1, circle.hash(key)), key
 
@@ -308,7 +350,7 @@ class _Walk:
         if self._pull:
             lacking = [key for key in theirs if key not in ours]
             fetched = await self._fetch([*(key for key in differing if key in theirs), *lacking])
-        if self._push:  # after the merge, so that they get what both know together, once
+        if self._push:  # after the merge, so that the partner gets the merged records, once
             await self._send([key for key in differing if self._digest(key) != fetched.get(key)])
 
     def _digest(self, key: bytes) -> bytes | None:
@@ -316,7 +358,7 @@ class _Walk:
         return None if record is None else digest_of(record)
 
     async def _fetch(self, keys: list[bytes]) -> dict[bytes, bytes]:
-        """Fetch records and merge them. Returns the digests of what the partner had."""
+        """Fetch records and merge them; return the digest of each record at the partner."""
         fetched: dict[bytes, bytes] = {}
         levelled = 0
         while keys:
@@ -324,7 +366,7 @@ class _Walk:
             page = keys[: self._host.page_records]
             reply = await self._call(GetCopies(tuple(page)), Copies)
             if not 1 <= reply.asked <= len(page) or not {r.key for r in reply.records} <= set(page):
-                raise MalformedMessage(f"{self._partner.address} sends records that were not asked for")
+                raise MalformedMessage(f"{self._partner.address} sent records that were not requested")
             try:
                 changed = await self._exchange.merge(reply.records, reply.seen)
             except Behind as error:
@@ -338,7 +380,10 @@ class _Walk:
         return fetched
 
     async def _send(self, keys: list[bytes]) -> None:
-        """Send records, page by page; proven is what was sent, whatever becomes of it here."""
+        """Send records, page by page.
+
+        A sent record is proven, even if it changes here meanwhile.
+        """
         levelled = 0
         while keys:
             since = trio.current_time()
@@ -349,7 +394,7 @@ class _Walk:
                 levelled = await self._level(levelled, error)
                 continue
             keys = keys[page.asked :]
-            if not sent:  # dropped meanwhile, or refused
+            if not sent:  # the records were dropped meanwhile, or refused
                 continue
             if self.proven is not None:
                 self.proven.update((record.key, digest_of(record)) for record in sent)
@@ -358,7 +403,11 @@ class _Walk:
             await self._pace(sent, since)
 
     async def _send_page(self, page: Copies) -> Sequence[Record]:
-        """Send a page; if the partner refuses it, one record after the other. Returns what the partner has now."""
+        """Send a page; if the partner refuses it, send one record after the other.
+
+        Returns:
+            The records that the partner has now.
+        """
         try:
             for records, seen in in_frames(self._host, page.records, page.seen):
                 await self._call(StoreCopies(records, seen=seen), Done)
@@ -381,14 +430,28 @@ class _Walk:
     # -- inside ---------------------------------------------------------------------------------
 
     async def _level(self, levelled: int, error: Behind) -> int:
-        """Level the logs: something was reaped on either side since the comparison. Returns how often this was done."""
+        """Sync the reap logs, because a node has reaped records since the comparison.
+
+        Args:
+            levelled: how many times this was done for the page.
+            error: the partner's or this store's refusal.
+
+        Returns:
+            `levelled`, plus one.
+
+        Raises:
+            Busy: definite; it was done `LEVELLED_MAX` times.
+        """
         if levelled == LEVELLED_MAX:
-            raise Busy(f"{self._partner.address} and this node go on reaping: {error.message}")
+            raise Busy(f"{self._partner.address} and this node keep reaping records: {error.message}")
         await self._exchange.catch_up.level(self._partner, self._arc)
         return levelled + 1
 
     async def _call(self, request: Request, expect: type[R]) -> R:
-        """Call the partner. Its patience is bounded: else one that hangs would hold up the repair of all others."""
+        """Call the partner with a deadline.
+
+        Without it, a partner that hangs would delay the sync with all others.
+        """
         timeout_s = self._host.timing.timeout_cap_s
         try:
             with trio.fail_after(timeout_s):
@@ -406,7 +469,11 @@ class _Walk:
             await trio.sleep(wait_s)
 
     def _report(self, until: int | None = None) -> None:
-        """Tell how far it is; `until`: everything up to that point has been compared."""
+        """Report the progress.
+
+        Args:
+            until: the arc has been compared up to this point; None: no further than before.
+        """
         if until is not None:
             circle, start = self._host.circle, self._arc.start
             length = circle.distance(start, self._arc.end) or circle.size

@@ -1,13 +1,11 @@
-"""Move an arc of records from one vnode to another: joins and leaves, by one mechanism.
+"""Transfer of an arc and its records to another vnode, for joins and leaves.
 
-The giver copies a snapshot in pages while it goes on serving, then the keys
-written meanwhile (deltas), then answers *retry* for the arc and sends `Switch`; the receiver owns
-the arc from the moment it has accepted that, in the next epoch; the giver lets go of the records
-only after the acknowledgement. Copying merges by version, so repeating any part is harmless. If
-the receiver is found dead before it acknowledged, the giver owns the arc again.
+The giver still serves the arc while it copies a snapshot, page by page, and then the keys written meanwhile (deltas).
+Then it answers *retry* for the arc, and sends `Switch`. When the receiver accepts the `Switch`, it owns the arc in the
+next epoch. The giver drops records only after the acknowledgement. If the receiver is found dead before it
+acknowledges, the giver owns the arc again. Copies merge by version, so any part may be repeated.
 
-A vnode gives to one and receives from one at a time. A slot is held by a lease: without progress
-for `lease_s` it is freed.
+A vnode gives to one vnode and receives from one vnode at a time. A transfer that makes no progress for `lease_s` ends.
 """
 
 from __future__ import annotations
@@ -32,7 +30,15 @@ SESSIONS_REMEMBERED = 16
 
 
 class Inbound:
-    """A transfer under way to this vnode."""
+    """A transfer under way to this vnode.
+
+    Attributes:
+        session: the id of the transfer.
+        giver: the address of the giver.
+        progress: when the last page arrived, on Trio's clock.
+        ended: set when the transfer is over.
+        is_switched: whether this vnode has accepted the `Switch`.
+    """
 
     def __init__(self, session: bytes, giver: str, now: float) -> None:
         self.session = session
@@ -43,7 +49,11 @@ class Inbound:
 
 
 class Mover:
-    """Gives and receives arcs for one vnode."""
+    """Gives and receives arcs for one vnode.
+
+    Attributes:
+        outbound: the transfer that this vnode gives; None if it gives no arc.
+    """
 
     def __init__(self, vnode: Vnode, records: Records, exchange: Exchange) -> None:
         self._vnode = vnode
@@ -58,7 +68,7 @@ class Mover:
 
     @property
     def inbound(self) -> Inbound | None:
-        """The transfer being received, unless its lease ran out."""
+        """The transfer that this vnode receives; None without one, or after its lease."""
         inbound = self._inbound
         if inbound is not None and trio.current_time() - inbound.progress > self._host.timing.lease_s:
             self._inbound = None
@@ -66,7 +76,7 @@ class Mover:
         return self._inbound
 
     def transfers(self) -> list[TransferInfo]:
-        """Return the transfer this vnode gives, as others are told of it."""
+        """Return the transfer that this vnode gives, for status reports."""
         out = self.outbound
         if out is None:
             return []
@@ -82,18 +92,18 @@ class Mover:
 
     @handles(JoinArc)
     def on_join_arc(self, request: JoinArc) -> Done:
-        """A joiner asks for the part of my arc up to its id.
+        """Begin to give a joiner the part of this vnode's arc up to the joiner's id.
 
         Raises:
-            Busy: another transfer holds the slot.
+            Busy: another transfer is under way.
             Leaving: this node is leaving; `peer` is its successor.
-            NotOwner: the joiner's id is not in my arc; `peer` is a better one.
-            DuplicateId: it is my own id.
+            NotOwner: the joiner's id is not in the arc; `peer` is closer to its owner.
+            DuplicateId: the id is this vnode's own.
         """
         joiner = request.joiner
         if joiner.id == self._vnode.id:
             raise DuplicateId(f"{self._vnode.me.address} already stands at this id", peer=self._vnode.me)
-        self._refuse_if_leaving()  # first: an arc before a leaver is no use to who cannot take its pointers from one
+        self._refuse_if_leaving()  # first, because a joiner cannot adopt the pointers of a leaver
         self._vnode.require_owner(joiner.id)
         if self.outbound is not None and self.outbound.session != request.session:
             raise Busy("another transfer is under way", after_ms=RETRY_MS)
@@ -102,7 +112,7 @@ class Mover:
         start = self._own.start
         assert start is not None
         if self.outbound is None:
-            self._host.peers.took_its_place(joiner, is_owner=True)  # an earlier goodbye counts no more
+            self._host.peers.took_its_place(joiner, is_owner=True)  # an earlier goodbye no longer counts
             self.outbound = Outbound(request.session, joiner, Arc(start, joiner.id), "join", trio.current_time())
             self._host.start_task(self._give_to_joiner, self.outbound)
         return Done()
@@ -114,10 +124,14 @@ class Mover:
             await self._abandon(outbound)
 
     async def hand_over(self, to: Contact, session: bytes) -> None:
-        """Give the whole arc to the successor, which has granted the session (leave).
+        """Give the whole arc to the successor, because this node leaves.
+
+        Args:
+            to: the successor, which has accepted a `HandOver`.
+            session: the id of that `HandOver`.
 
         Raises:
-            TransferFailed: the arc is still ours.
+            TransferFailed: this vnode still owns the arc.
         """
         start = self._own.start
         if self.outbound is not None or start is None:
@@ -130,7 +144,10 @@ class Mover:
             raise
 
     async def _abandon(self, outbound: Outbound) -> None:
-        """Tell the receiver that its slot is free again; if it does not hear, its lease runs out."""
+        """Tell the receiver that the transfer has ended.
+
+        If the message gets lost, the receiver's lease runs out.
+        """
         try:
             await self._host.peers.call(outbound.to, Abandon(outbound.session), Done)
         except ChordError:
@@ -139,7 +156,10 @@ class Mover:
     # -- giver: the work ------------------------------------------------------------------------
 
     async def _give(self, outbound: Outbound) -> None:
-        """Snapshot, deltas, switch, let go. On any failure before the switch the arc stays ours."""
+        """Run a transfer: snapshot, deltas, switch.
+
+        After a failure before the switch, this vnode still owns the arc.
+        """
         arc = outbound.arc
         self._host.tell([events.TransferStarted(self._vnode.id, arc, outbound.to, outbound.reason)])
         outcome = "aborted"
@@ -149,14 +169,14 @@ class Mover:
             if outbound.to.address != self._host.address:
                 await self._sender.snapshot(outbound, arc)
             if self._own.start != arc.start or self._own.giving is not None:
-                raise TransferFailed("the arc changed under the transfer")
+                raise TransferFailed("the arc changed during the transfer")
             giving = self._own.begin_switch(arc.end, outbound.to)
             await self._complete(outbound, giving)
             outcome = "moved"
         finally:
             self.outbound = None
             self._host.tell([events.TransferEnded(self._vnode.id, arc, outbound.to, outbound.records, outcome)])
-        self._host.bring_home_soon()  # what this node no longer keeps it drops when all who do hold it
+        self._host.bring_home_soon()  # drops the records when all their replicas hold them
 
     async def _require_reachable(self, joiner: Contact) -> None:
         """Open a connection to the address that a joiner advertises.
@@ -177,17 +197,17 @@ class Mover:
             raise TransferFailed(f"{hello.address or 'a client'} answers at {joiner.address}, not the joiner")
 
     async def _complete(self, outbound: Outbound, giving: Giving) -> None:
-        """Send the last deltas and the Switch; on any failure own the arc again."""
+        """Send the last deltas and the Switch; after a failure own the arc again."""
         is_acknowledged = False
         try:
             if outbound.to.address != self._host.address:
-                await self._sender.level(outbound, giving.arc)  # with the entries made since the snapshot
+                await self._sender.level(outbound, giving.arc)  # includes log entries made since the snapshot
             while outbound.dirty:
                 await self._sender.deltas(outbound)
             await self._sender.switch(outbound, giving)
             is_acknowledged = True
         finally:
-            # Cancelled here the node is stopping; whether the receiver owns the arc will show when it is asked.
+            # If this is cancelled, the node is stopping. The receiver may own the arc; a later call to it will show.
             self._host.tell(self._own.finish_switch() if is_acknowledged else self._own.reclaim())
 
     def _note_write(self, point: Point, key: bytes) -> None:
@@ -199,14 +219,15 @@ class Mover:
 
     @handles(HandOver)
     def on_hand_over(self, request: HandOver) -> Done:
-        """The vnode before me leaves and offers its arc.
+        """Accept the arc of the vnode before this one, which leaves.
 
         Raises:
-            Busy: a transfer holds the slot, or the leaver does not stand where my arc begins (yet).
-            Leaving: this node is leaving too, and goes first.
+            Busy: another transfer is under way, or the leaver's id is not the start of this vnode's arc (yet).
+            Leaving: this node is leaving, too, and gives its own arc first.
         """
         own = self._own
-        # Of two adjacent leavers the one nearer clockwise to 0 waits and takes the other's; else it were a circle.
+        # A leaver takes the arc of another leaver only across point 0. If none did, and all vnodes left, each would
+        # wait for its successor.
         takes_it = self._vnode.id < request.leaver.id and self.outbound is None and own.start is not None
         if not takes_it:
             self._refuse_if_leaving()
@@ -216,13 +237,13 @@ class Mover:
         if inbound is not None and inbound.giver != request.leaver.address:
             raise Busy("another transfer is under way", after_ms=RETRY_MS)
         if own.start != request.leaver.id:
-            raise Busy("the arcs do not meet yet", after_ms=RETRY_MS)
+            raise Busy("this vnode's arc does not begin at the leaver yet", after_ms=RETRY_MS)
         self.expect(request.session, request.leaver.address)
         return Done()
 
     @handles(StorePage)
     async def on_store_page(self, request: StorePage) -> Done:
-        """Merge a page of the arc that is received.
+        """Merge a page of the received arc.
 
         Raises:
             InvalidRequest: definite; the session is unknown or its lease ran out.
@@ -236,13 +257,14 @@ class Mover:
 
     @handles(Switch)
     def on_switch(self, request: Switch) -> Answer:
-        """All is copied: answer for the arc from now on.
+        """Own the arc from now on, because all its records are copied.
 
-        With one copy of each record the answer waits until a restart would remember the arc. The giver drops its copy
-        then, and no other node would know that this one has the records.
+        If N = 1, the answer waits until the arc is in the persisted state. The giver then drops its copy, and no other
+        node would know that this node has the records.
 
         Raises:
-            InvalidRequest: definite; the session is unknown, or the arc does not meet mine. The giver keeps it.
+            InvalidRequest: definite; the session is unknown, or the arc does not end where this vnode's arc begins. The
+                giver keeps the arc.
         """
         if request.session in self._switched:
             return Done()
@@ -252,7 +274,7 @@ class Mover:
         arc = Arc(request.arc_start, request.arc_end)
         happened = self._own.receive(arc, request.epoch, request.boundary, marks, request.before)
         if not happened:
-            raise InvalidRequest("the arc does not meet mine")
+            raise InvalidRequest("the arc does not fit the receiver's arc")
         self._host.tell(happened)
         if request.is_settled:
             self._vnode.view.settled(arc.end, arc)
@@ -270,7 +292,7 @@ class Mover:
 
     @handles(Abandon)
     def on_abandon(self, request: Abandon) -> Done:
-        """The giver gave up: free the slot."""
+        """End a transfer that the giver has given up."""
         inbound = self._inbound
         if inbound is not None and inbound.session == request.session:
             self._inbound = None
@@ -284,13 +306,16 @@ class Mover:
     # -- inside ---------------------------------------------------------------------------------
 
     def _learn_left(self, vnodes: Iterable[Point]) -> None:
-        """Remember the vnodes that have left, because a node that was away may ask about them."""
+        """Remember vnodes that have left, because a node that was away may ask about them."""
         ring = self._vnode.ring
         listed = {contact.id for contact in (*ring.successors, *ring.predecessors)} | self._host.vnodes.keys()
         self._host.peers.learn_left([point for point in vnodes if point not in listed])
 
     def _learn_silent(self, contacts: Iterable[Contact]) -> None:
-        """Wait for the silent nodes that the giver waited for: what they hold was acknowledged in this arc."""
+        """Wait for the unreachable nodes that the giver waited for.
+
+        They may hold acknowledged writes of this arc.
+        """
         ring, peers = self._vnode.ring, self._host.peers
         listed = {contact.id for contact in (*ring.successors, *ring.predecessors)}
         for contact in contacts:

@@ -1,6 +1,7 @@
-"""What a giver sends in a transfer: a snapshot, what was written meanwhile, and the Switch.
+"""The giver's side of a transfer: snapshot, deltas and Switch.
 
-Everything is sent again until it is acknowledged, the receiver is dead, or the lease has run out without progress.
+The giver repeats each message until one of three things happens. The receiver acknowledges it, the receiver is dead, or
+the lease runs out without progress.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from chord.ring.ownership import Giving, marks_within
 from chord.ring.vnode import RETRY_MS, Vnode
 from chord.wire.messages import LIST_ENTRIES_MAX, Contact, Done, Down, Record, StorePage, Switch, TakenArc, wire_bytes
 
-STRETCH_RECORDS = 1024  # so many are compared before any of them is sent
+STRETCH_RECORDS = 1024  # records that are compared before any of them is sent
 Seen: TypeAlias = Mapping[bytes, bytes]
-"""By key, what was seen of the slice when the record was read (`ReapLog.seen`); keys with nothing are left out."""
+"""By key, the digest of applied log entries when the record was read (`ReapLog.seen`). Empty digests are left out."""
 
-PAGES_AT_ONCE = 2  # are on their way to a receiver
+PAGES_AT_ONCE = 2  # pages on their way to a receiver
 
 
 class TransferFailed(Exception):
@@ -33,24 +34,38 @@ class TransferFailed(Exception):
 
 
 class Outbound:
-    """A transfer under way from this vnode."""
+    """A transfer under way from this vnode.
+
+    Attributes:
+        session: the id of the transfer.
+        to: the receiver.
+        arc: the arc as granted. If the vnode's arc changes, the transfer fails.
+        reason: "join" or "leave".
+        dirty: keys written since the snapshot began, in order.
+        progress: when the receiver last stored a page, on Trio's clock.
+        began: when the transfer began, on Trio's clock.
+        records: number of records that were sent.
+        total: number of records in the arc at the beginning.
+        done: number of records that were sent or found equal.
+        bytes: size of the records that were sent.
+    """
 
     def __init__(self, session: bytes, to: Contact, arc: Arc, reason: Literal["join", "leave"], now: float) -> None:
         self.session = session
         self.to = to
-        self.arc = arc  # as granted; if it changes under the transfer, the transfer fails
+        self.arc = arc
         self.reason = reason
-        self.dirty: dict[bytes, None] = {}  # keys written since the snapshot began, in order
+        self.dirty: dict[bytes, None] = {}
         self.progress = now
         self.began = now
         self.records = 0
-        self.total = self.done = self.bytes = 0  # records in the arc, of these dealt with, bytes sent
+        self.total = self.done = self.bytes = 0
 
 
 class Sender:
-    """Sends for one vnode that gives an arc away.
+    """Sends the messages of a transfer for one vnode.
 
-    Every coroutine raises `TransferFailed` where the receiver does not take what is sent.
+    Every coroutine raises `TransferFailed` if the receiver does not take them.
     """
 
     def __init__(self, vnode: Vnode, records: Records, exchange: Exchange) -> None:
@@ -61,12 +76,15 @@ class Sender:
         self._exchange = exchange
 
     async def snapshot(self, outbound: Outbound, arc: Arc) -> None:
-        """Send what the receiver does not hold yet: one that was away for a moment holds nearly all."""
+        """Send the records that the receiver lacks.
+
+        A receiver that was away for a moment holds nearly all of them.
+        """
         storage = self._host.storage
         for piece in list(storage.digests.pieces(arc, 1, storage.heads)):  # also a piece without records
             if self._host.reap_log.slices_in(piece.arc):
                 await self.level(outbound, piece.arc)
-                await self._send(outbound, (), {})  # tells the receiver that the transfer goes on
+                await self._send(outbound, (), {})  # an empty page renews the lease
         outbound.total = storage.count(arc)
         for stretch in list(storage.digests.stretches(arc, STRETCH_RECORDS, storage.heads)):
             if await self._is_equal(outbound, stretch):
@@ -76,7 +94,7 @@ class Sender:
         await self._catch_up_with_writers(outbound)
 
     async def _catch_up_with_writers(self, outbound: Outbound) -> None:
-        """Send later writes until few are left, or clients write as fast as this node sends.
+        """Send later writes until few are left, or until they come as fast as they leave.
 
         In the second case only the switch can end the transfer, because the arc takes no writes during the switch.
 
@@ -90,7 +108,10 @@ class Sender:
                 await self.deltas(outbound)
 
     async def _send_stretch(self, outbound: Outbound, stretch: Arc) -> None:
-        """Send a stretch page by page; the next is made ready while the receiver stores one, if nobody has to wait."""
+        """Send a stretch page by page.
+
+        If this node serves no client, it prepares the next page while the receiver stores one.
+        """
         pages = self._pages(stretch)
         failed: list[TransferFailed] = []
 
@@ -111,7 +132,7 @@ class Sender:
             raise failed[0]
 
     def _pages(self, stretch: Arc) -> Iterator[tuple[tuple[Record, ...], Seen]]:
-        """Yield pages of records, and what of the reap log was applied to them when they were read."""
+        """Yield pages of records, with the digests of the log entries applied to them."""
         after: bytes | None = None
         is_cut = True
         while is_cut:
@@ -121,17 +142,17 @@ class Sender:
                 yield page, self._seen(page)
 
     async def _is_equal(self, outbound: Outbound, stretch: Arc) -> bool:
-        """Compare a stretch with the receiver, which also shows it that the transfer goes on."""
+        """Compare a stretch with the receiver; if it is equal, renew the lease."""
         try:
             is_equal = await self._exchange.is_equal(outbound.to, stretch)
         except ChordError:
-            return False  # the pages will show whether it is there
+            return False  # the pages will show whether the receiver is up
         if is_equal:
             await self._send(outbound, (), {})
         return is_equal
 
     async def deltas(self, outbound: Outbound) -> None:
-        """Send a page of what was written since the snapshot began."""
+        """Send a page of the records that were written since the snapshot began."""
         at_most = self._host.page_records
         keys = list(outbound.dirty)[:at_most]
         found = [(key, self._host.storage.get(key)) for key in keys]
@@ -151,9 +172,10 @@ class Sender:
         await self._send(outbound, await self._durable(outbound, page), seen)
 
     async def _durable(self, outbound: Outbound, page: tuple[Record, ...]) -> tuple[Record, ...]:
-        """Return what of a page is durable here: a dot that others know and a crash takes back would be minted twice.
+        """Return the records of a page that are durable here, after a wait if needed.
 
-        What the disk refuses is taken back; then the record as it was before is sent with the deltas.
+        If another node knew a dot that a crash takes back, this node would mint the dot twice. If the disk refuses a
+        change, the record as it was before goes with the deltas.
         """
         storage = self._host.storage
         early = [record for record in page if not storage.is_durable(record.key)]
@@ -167,7 +189,7 @@ class Sender:
     async def _send(self, outbound: Outbound, page: tuple[Record, ...], seen: Seen) -> None:
         """Send one page until it is stored, the receiver is dead, or the lease runs out.
 
-        If the reap logs differ, they are levelled, and the records go with the deltas as they are then.
+        If the reap logs differ, sync them. Then the records go with the deltas, as they are by then.
         """
         each = tuple(seen.get(record.key, b"") for record in page) if seen else ()
         since = trio.current_time()
@@ -201,13 +223,20 @@ class Sender:
             return
 
     async def level(self, outbound: Outbound, arc: Arc) -> None:
-        """Level the reap log of an arc with the receiver. If the arc has no record, no page carries the log."""
+        """Sync the reap log of an arc with the receiver.
+
+        If the arc has no record, no page would show that the logs differ.
+        """
         while self._host.reap_log.slices_in(arc):
             if await self._has_levelled(outbound, arc):
                 return
 
     async def _has_levelled(self, outbound: Outbound, arc: Arc) -> bool:
-        """Try once to level the reap logs; after a failure wait a while. Return whether they are level."""
+        """Try once to sync the reap logs, and wait after a failure.
+
+        Returns:
+            Whether the logs are in sync.
+        """
         try:
             await self._exchange.catch_up.level(outbound.to, arc)
         except ChordError as error:
@@ -222,10 +251,11 @@ class Sender:
             raise TransferFailed(f"{outbound.to.address} does not take the records") from error
 
     async def switch(self, outbound: Outbound, giving: Giving) -> None:
-        """Repeat the Switch until the receiver acknowledges or is dead: it is idempotent by session and epoch.
+        """Repeat the Switch until the receiver acknowledges it or is dead.
 
-        First the giver writes down that the arc may be another's. After a restart it must not own the arc as before.
-        With one copy of each record, it would deny what the receiver holds, so it gives nothing until it can write.
+        A repeated Switch of the same session changes nothing. First the giver persists that the arc may belong to
+        another vnode, because after a restart it must not own the arc as before. If N = 1, it would then deny records
+        that the receiver holds. So it fails if it cannot persist.
         """
         if not await self._host.save() and self._host.constants.replicas == 1:
             raise TransferFailed("node.json cannot be written")
@@ -234,7 +264,7 @@ class Sender:
             TakenArc(m.arc.start, m.arc.end, m.dead, int(1000 * (now - m.since)))
             for m in marks_within(self._own.taken, giving.arc)
         )
-        between = [  # silent ones between the receiver and this vnode: they are behind the receiver
+        between = [  # down vnodes between the receiver and this vnode are behind the receiver
             Down(m.dead, int(1000 * max(0.0, now - m.since))) for m in self._own.taken if m.dead.id not in giving.arc
         ]
         silent = [c for c in self._host.peers.passive.remembered() if c.id != outbound.to.id]

@@ -1,4 +1,7 @@
-"""One write on its way from its coordinator, where it is durable, to the other replicas."""
+"""The replication of one write, from its coordinator to the other replicas.
+
+The write is durable at the coordinator before this begins.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +24,22 @@ from chord.wire.messages import Contact, Done, Record, ReplicaLine, StoreCopies,
 
 
 class Writing:
-    """A record that is durable here, and who else has it.
+    """A record that is durable here, and the nodes that have stored it.
 
     Args:
-        me: this node as it stands in the set.
-        seen: what of its slice's reap log this node had seen when the record was made.
-        catch_up: levels the log of a replica that has seen other entries; then it gets what is held here by then.
-        op_id: of the version that was written; None: the record was merged as it is, and its context has been seen.
-        is_strict: only members count, and nobody stands in for them.
-        repair: is told of those that did not take it.
+        vnode: the coordinator.
+        me: the vnode of this node in the replica set.
+        who: the replica set.
+        record: the record.
+        seen: digest of the reap-log entries that this node had applied to the key's slice when the record was made.
+        repair: notes the replicas that miss the write.
+        catch_up: syncs the reap logs with a replica that has applied other entries. That replica then gets the record
+            as it is here by then.
+        op_id: operation id of the written version. None: a record was merged, and the writer has seen its context.
+        is_strict: whether only members count, and no stand-in is used.
 
     Attributes:
-        stored: who has it, and after how many ms.
+        stored: the nodes that have the record, with the round-trip time in ms; None for this node.
     """
 
     def __init__(
@@ -74,7 +81,7 @@ class Writing:
         For each member that is unreachable, fails or is late, the next stand-in keeps it.
 
         Args:
-            needed: the number of nodes that are to have it, this node included.
+            needed: the number of nodes that must have the record, this node included.
 
         Raises:
             QuorumFailed: indefinite; too few nodes acknowledged, or this node ended.
@@ -86,7 +93,7 @@ class Writing:
         try:
             yield self._fanout.ask(first, until=lambda: self._count(self._counted) >= needed)
         except NotReady:
-            raise QuorumFailed("the node ended before others had stored the write") from None
+            raise QuorumFailed("the node ended before other nodes had stored the write") from None
         return self._written(needed)
 
     def _written(self, needed: int) -> Written:
@@ -130,7 +137,7 @@ class Writing:
         self.stored[contact] = 1000 * (trio.current_time() - sent)
 
     async def _level_and_send(self, contact: Contact) -> None:
-        """Bring the reap logs in sync with a replica, and send the record as it is here by then."""
+        """Sync the reap logs with a replica, and send the record as it is here by then."""
         try:
             with trio.fail_after(2 * self._host.timing.timeout_cap_s):
                 await self._catch_up.level_slice(contact, self._record.key)
@@ -142,7 +149,7 @@ class Writing:
         host, key = self._host, self._record.key
         record, seen = host.storage.get(key), host.reap_log.seen_of(key)
         if record is None or (self._op_id is not None and not versions.is_done(record, self._op_id)):
-            raise QuorumFailed("the write was made under an actor that may have been reaped; it has to be made again")
+            raise QuorumFailed("the actor of the write may have been reaped; write again")
         await host.storage.commit(Batch())
         for part in parts_of(host, record):
             request = StoreCopies((part,), is_hint=contact not in self._members, seen=(seen,) if seen else ())

@@ -1,4 +1,4 @@
-"""Mistakes about who answers for what, and about what is missing."""
+"""Mistakes about the owners of arcs, and about missing records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes in group commit: what is acknowledged, what a refusal takes back, and what is shown to others."""
+"""Mistakes in group commit: acknowledgements, take-backs, and early visibility."""
 
 from __future__ import annotations
 

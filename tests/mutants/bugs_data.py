@@ -79,7 +79,7 @@ MUTANTS = (
         ("ledger: dots", "ledger: misread", "ledger: lost"),
     ),
     Mutant(
-        "a copy overwrites what is there",
+        "a copy overwrites the record",
         "repair writes one answer instead of the merge",
         (Edit(Records._synced, "versions.sync(old, record)", "record"),),
         scenes.comings_and_goings,
@@ -95,7 +95,7 @@ MUTANTS = (
         ("ledger: denied",),
     ),
     Mutant(
-        "denied by who stands in",
+        "denied by a stand-in",
         "a replica that coordinates for the owner does not know all unreachable nodes, and denies a key",
         (
             Edit(Vnode._stands_in_for, "return bool(before)", "return True"),

@@ -1,4 +1,4 @@
-"""Mistakes that passed while each key had one writer, and while an excuse was wider than what it excuses."""
+"""Mistakes that passed while each key had one writer, or while an excuse was too wide."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ MUTANTS = (
         ("ledger: refused",),
     ),
     Mutant(
-        "get answered by one that asks no other",
+        "get answered by the coordinator alone",
         "a read says that R copies had to answer, and rests on one",
         (Edit(QuorumReads._get, "self.read(target, needed)", "self.read(target, 1)"),),
         scenes.shared_keys,
@@ -202,7 +202,7 @@ MUTANTS = (
         ("ledger: denied",),
     ),
     Mutant(
-        "scan shows what was replaced",
+        "scan shows replaced values",
         "a scan that says that it is complete shows the first values that it ever saw",
         (
             Edit(

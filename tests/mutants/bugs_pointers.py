@@ -72,7 +72,7 @@ MUTANTS = (
         ("PrincipalsPersist", "SufficientPrincipals", "OneLiveSuccessor"),
     ),
     Mutant(
-        "who has left still answers",
+        "a vnode answers after it left",
         "nodes adopt pointers that no step maintains any more",
         (Edit(Dispatcher._services_of, 'if services.vnode.state == "left" and', "if False and"),),
         scenes.unheard_goodbye,

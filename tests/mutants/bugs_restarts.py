@@ -1,4 +1,4 @@
-"""Mistakes about what is durable, and about what a node that was down may believe."""
+"""Mistakes about durability, and about the knowledge of a restarted node."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ MUTANTS = (
         ("ledger: denied",),
     ),
     Mutant(
-        "marks dropped by who is back",
+        "marks dropped by a returned owner",
         "a node that is back denies keys that the owner before it had",
         (Edit(Ownership._without_mine, "elif old is not None and", "elif False and"), *_NO_SECOND_CHANCE),
         scenes.one_of_two_comes_back,
@@ -165,7 +165,7 @@ MUTANTS = (
         ("liveness",),
     ),
     Mutant(
-        "who lost its place is waited for",
+        "a vnode without a place is waited for",
         "two nodes wait for each other for ever",
         (Edit(Peers.is_gone, 'if pong.is_owner or pong.state not in ("joining", "resuming"):', "if True:"),),
         scenes.blackouts,

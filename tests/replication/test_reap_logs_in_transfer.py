@@ -117,7 +117,7 @@ def test_log_comes_home_to_the_others_if_one_owner_or_replica_fails(failing: str
 
             async def fail_to_ask(point: Point, start: Contact) -> Confirmed:
                 if failing == "owner" and slice_of(point)[0] == slice_of(circle.hash(first))[0]:
-                    raise LookupFailed("its owner is not found now")
+                    raise LookupFailed("the owner was not found in time")
                 return await ask_owner(point, start)
 
             async def refuse(partner: Contact, arc: Arc) -> None:

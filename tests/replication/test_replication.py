@@ -124,7 +124,7 @@ async def test_joiner_writes_to_no_fewer_nodes_because_others_died_before() -> N
         await trio.sleep(1)
         for node in (first, joiner):
             key = next(key for key in (b"%d" % n for n in range(99)) if only(node).ownership.is_owner(point(ring, key)))
-            with pytest.raises(TooFewReplicas, match="a write needs 3 nodes, and 2 of them answer"):
+            with pytest.raises(TooFewReplicas, match="a write needs 3 nodes, and 2 are available"):
                 await node.host.peers.call(only(node).me, Put(key, b"v", b"o" * 16), Written)
 
 

@@ -652,7 +652,7 @@ async def test_exchange_partner_that_reaps_all_the_time_is_given_up() -> None:
             b.reap(key)
 
     wire.before = reap
-    with pytest.raises(Busy, match="go on reaping"):
+    with pytest.raises(Busy, match="keep reaping"):
         await a.exchange.with_partner(b.contact, EVERYTHING)
     assert sum(isinstance(call, StoreCopies) for call in wire.calls) == sync.LEVELLED_MAX + 1
 
