@@ -33,6 +33,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "rpc": ("--seconds", "0.2", "--rounds", "3"),
     "growth": ("--nodes-max", "256"),
     "simulation": ("--nodes", "500"),
+    "put_path": ("--puts", "10"),
     "storage": ("--keys", "50000", "--seconds", "1"),
     "exchange": ("--records", "50000"),
     "replicas": ("--keys", "5000", "--seconds", "1"),

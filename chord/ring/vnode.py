@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from chord.errors import Busy, Leaving, NotOwner, NotReady, OwnerDown
 from chord.finger import FingerTable
 from chord.ids import Arc, Point, between
+from chord.net.calls import Caller
 from chord.net.handlers import handles
 from chord.ring.context import Host
 from chord.ring.ownership import Ownership, Verdict
@@ -84,15 +85,15 @@ class Vnode:
     # -- answers --------------------------------------------------------------------------------
 
     @handles(GetRing, takes_caller=True)
-    def on_get_ring(self, request: GetRing, asker: str) -> RingPointers:
+    def on_get_ring(self, request: GetRing, caller: Caller) -> RingPointers:
         """Return the pointers.
 
         Pointers requested for adoption count as observed. While a disturbed step runs, such a request gets `Busy`.
 
         Args:
             request: `adopt` says whether the caller may adopt the pointers.
-            asker: the caller's address. While this vnode leaves and brings its records home, only the predecessor may
-                still adopt its list. The replica sets before this vnode depend on that list.
+            caller: while this vnode leaves and brings its records home, only its predecessor may still adopt its list.
+                The replica sets before this vnode depend on that list.
 
         Raises:
             Busy: a step was disturbed too often and must finish first.
@@ -103,7 +104,7 @@ class Vnode:
         if not ring.is_member:
             raise NotReady(f"vnode {self.host.circle.hex(self.id)} has not joined yet", after_ms=RETRY_MS)
         if request.adopt:
-            is_known = ring.predecessor is not None and ring.predecessor.address == asker
+            is_known = ring.predecessor is not None and ring.predecessor.address == caller.address
             if self.state == "leaving" and self.ownership.start is None and not is_known:
                 raise Leaving("this vnode is leaving and cannot be a new successor", after_ms=RETRY_MS)
             if ring.busy_steps:

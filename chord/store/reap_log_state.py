@@ -95,7 +95,7 @@ def up_tos(numbers: Mapping[bytes, int]) -> tuple[UpTo, ...]:
 
 
 def digest_of_seen(state: SliceState) -> bytes:
-    """Return the digest of the seen entries; empty if there are none."""
+    """Return the digest of the seen entries, or nothing without any."""
     if not state.seen:
         return b""
     seen = b"".join(maker + number.to_bytes(8, "big") for maker, number in sorted(state.seen.items()))

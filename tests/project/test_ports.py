@@ -45,7 +45,7 @@ def test_held_port_is_held_once(ports: Ports, monkeypatch: pytest.MonkeyPatch) -
     with Ports() as others:  # both begin to look at the same place
         other = others.row(4)
         assert other + 4 <= first or first + 4 <= other
-    monkeypatch.setattr("ports.os.getpid", lambda: 119)  # at the end of the range
+    monkeypatch.setattr("tests.support.ports.os.getpid", lambda: 119)  # at the end of the range
     assert 20_000 <= ports.row(150) < 31_851
 
 

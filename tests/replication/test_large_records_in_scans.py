@@ -15,7 +15,8 @@ from chord.client.results import Found
 from chord.config import Limits
 from chord.errors import OwnerDown, RecordDamaged, RecordTooLarge, VersionConflict
 from chord.ids import Point
-from chord.node import Node, dispatch
+from chord.node import Node
+from chord.replication import scan
 from chord.replication.records import cut_as, is_cut
 from chord.store import versions
 from chord.wire.messages import SIBLINGS_MAX, ActorClock, Contact, Get, Record, Scan, ScanOf, ScanPage, Values, Version
@@ -90,7 +91,7 @@ async def test_scan_of_a_record_beyond_one_reply_ends_with_its_key() -> None:
 
 def test_scan_that_reports_no_cut_keys_loses_values_silently(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: the page leaves its cut keys out. The other tests of this file fail with it."""
-    monkeypatch.setattr(dispatch, "is_cut", lambda whole, shown, what: False)
+    monkeypatch.setattr(scan, "is_cut", lambda whole, shown, what: False)
 
     async def main() -> None:
         async with testing.ring(3, seed=1, limits=LIMITS) as ring:
