@@ -136,7 +136,7 @@ class Model:
         op_id = self.rng.randbytes(16)
         context = b"" if is_blind or held is None else versions.encode_context(versions.context_of(held))
         try:
-            record, batch = store.records.to_put(Put(key, None if is_delete else op_id, op_id, context), None)
+            record, batch, _ = store.records.to_put(Put(key, None if is_delete else op_id, op_id, context), None)
         except Exception as error:
             if type(error).__name__ not in ("VersionConflict", "InvalidRequest"):
                 raise

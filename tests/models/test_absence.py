@@ -124,7 +124,7 @@ def drops_the_whole_record(patch: pytest.MonkeyPatch) -> None:
 
 def counts_once_for_all_makers(patch: pytest.MonkeyPatch) -> None:
     """What was seen is one number, not one for each maker."""
-    patch.setattr(reap_log, "_digest", lambda raw, state: sum(state.seen.values()).to_bytes(8, "big"))
+    patch.setattr(reap_log, "digest_of_seen", lambda state: sum(state.seen.values()).to_bytes(8, "big"))
 
 
 def merges_from_anywhere(patch: pytest.MonkeyPatch) -> None:

@@ -147,7 +147,7 @@ async def test_steps_over_their_budget_say_so() -> None:
             with pytest.raises(DeadlineExceeded):
                 await a.ping(b, within=0.5)
             await trio.sleep(0.5)
-    assert said == ["the time that the caller gave ran out before the answer was ready"]
+    assert said == ["the caller's deadline passed before the answer was ready"]
 
 
 @virtual

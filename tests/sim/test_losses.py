@@ -370,7 +370,7 @@ def test_a_life_does_not_end_while_an_owner_waits_for_all_who_could_answer() -> 
             (owner,) = [n for n in ring.nodes if only(n).ownership.is_owner(n.host.circle.hash(KEY))]
             only(owner).is_up = lambda place: place.contact == owner.contact  # type: ignore[method-assign]
             (text,) = unreadable(ring, 2)
-            assert text == f"{owner.address} owns b'k', and of those who are to hold it only 1 answer"
+            assert text == f"{owner.address} owns b'k', and only 1 nodes of its replica set answer"
             assert list(unreadable(ring, 1)) == []
 
     testing.run(main)

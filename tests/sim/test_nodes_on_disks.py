@@ -26,7 +26,7 @@ def records(node: Node) -> Records:
 
 
 async def put_durably(node: Node, request: Put) -> None:
-    _, batch = records(node).to_put(request, None)
+    _, batch, _ = records(node).to_put(request, None)
     await node.host.storage.commit(batch)
 
 
