@@ -39,7 +39,7 @@ from chord.config import PRESETS, RingConstants, Timing
 from chord.lab.papers.sessions import Weigher
 from chord.lab.papers.world import draw_point, draw_points, still_ring
 from chord.node import Node
-from chord.ring.owner_cache import ArcCache
+from chord.ring.owner_cache import OwnerCache
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.messages import MessageNetwork
 
@@ -132,7 +132,7 @@ async def warmed(nodes: int, arcs_max: int, churned: float) -> float:
     rng = random.Random(f"warm/{nodes}")
     async with ring_of(nodes, PRESETS["local"]) as (ring, _):
         node = ring.nodes[0]
-        node.lookups.arcs = ArcCache(node.host.circle, arcs_max)
+        node.lookups.arcs = OwnerCache(node.host.circle, arcs_max)
         for _ in range(WARM_LOOKUPS * nodes):
             await node.lookups.find(draw_point(rng), node.contact, route="fast")
         for victim in rng.sample(ring.nodes[1:], int(churned * nodes)):

@@ -31,7 +31,7 @@ from benchmarks.foreground import Foreground
 from benchmarks.others.processes import cpu_s_of
 from benchmarks.rings import VALUE, describe, fill, owner_of, ring_of, scratch, settled
 from benchmarks.storage import CIRCLE, commit_all_the_time
-from chord.client.session import Call
+from chord.client.session import ClientCall
 from chord.store.sqlite import SqliteStorage
 from chord.wire.messages import Ping
 from tests.real.processes import PROGRAM, Peer, Peers
@@ -89,7 +89,7 @@ async def trips_of(addresses: list[str], seconds: float) -> Rows:
             contexts[key_of(i)] = (await ring.put(key_of(i), VALUE, context=contexts[key_of(i)])).context
 
         operations: dict[str, Callable[[int], Awaitable[object]]] = {
-            "ping": lambda i: ring._call(Call(entry, Ping()), trio.current_time() + 5),
+            "ping": lambda i: ring._call(ClientCall(entry, Ping()), trio.current_time() + 5),
             "get R=1": lambda i: ring.get(key_of(i), r=1),
             "get R=2": lambda i: ring.get(key_of(i), r=2),
             "put W=1 with context": lambda i: ring.put(key_of(i), VALUE, context=contexts[key_of(i)], w=1),

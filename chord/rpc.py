@@ -32,9 +32,9 @@ from chord.config import PROTOCOL_VERSION, Limits
 from chord.errors import ChordError, DeadlineExceeded, OtherRing, Overloaded, PeerUnreachable, UseBulk
 from chord.events import ConnectionRefused, Observer
 from chord.ids import BITS_MAX, BITS_MIN, Circle
-from chord.net.calls import Callback, Handler, Stats
-from chord.net.connection import Link
-from chord.net.context import Shared
+from chord.net.calls import Callback, RequestHandler, Stats
+from chord.net.connection import Connection
+from chord.net.context import RpcContext
 from chord.net.handshake import HUNG_UP, Met, greet, refuse, welcome
 from chord.net.transport import Listener, Stream, Transport, remote_host
 from chord.wire.codec import codec_for
@@ -85,7 +85,7 @@ class Rpc:
         self._hello = hello
         self._on_hello = on_hello
         self._observe = observe
-        self._shared = Shared(limits, observe)
+        self._shared = RpcContext(limits, observe)
         self._nursery: trio.Nursery | None = None
         self._accepting = trio.CancelScope()
         self._accepted = 0
@@ -93,11 +93,11 @@ class Rpc:
         self._accepted_from: dict[str, int] = {}  # without nodes: several of them may share one host
         self._clients = 0
         self._dials: dict[tuple[str, StreamName], _Dial] = {}
-        self._links: dict[tuple[str, StreamName], Link] = {}  # connections for our own calls
+        self._links: dict[tuple[str, StreamName], Connection] = {}  # connections for our own calls
 
     # -- Calls ----------------------------------------------------------------------------------
 
-    def serve(self, handler: Handler) -> None:
+    def serve(self, handler: RequestHandler) -> None:
         """Answer incoming calls with this handler from now on."""
         self._shared.handler = handler
 
@@ -140,7 +140,9 @@ class Rpc:
     async def _call_and_tell(self, to: Contact | str, request: Request, callback: Callback, deadline: float) -> None:
         answer: Reply | ChordError = DeadlineExceeded(f"no answer from {to} in time")
         try:
-            with trio.CancelScope(deadline=deadline):  # `Link.call` takes the budget of a patient call from this scope
+            with trio.CancelScope(
+                deadline=deadline
+            ):  # `Connection.call` takes the budget of a patient call from this scope
                 answer = await self.call(to, request, deadline=deadline)
         except ChordError as error:
             answer = error
@@ -231,7 +233,7 @@ class Rpc:
 
     # -- which connection -----------------------------------------------------------------------
 
-    async def _connected(self, address: str, name: StreamName, deadline: float) -> Link:
+    async def _connected(self, address: str, name: StreamName, deadline: float) -> Connection:
         """Return a new connection, or the connection that the peer has just opened.
 
         Raises:
@@ -259,7 +261,7 @@ class Rpc:
         if dial.error is not None:  # a copy for each waiter: one shared error would collect all their tracebacks
             raise copy(dial.error)
 
-    def _register(self, link: Link, dialled: str | None) -> None:
+    def _register(self, link: Connection, dialled: str | None) -> None:
         """Use a new connection for our own calls.
 
         It is registered under the address that we dialled, and under the address in the peer's hello.
@@ -276,7 +278,7 @@ class Rpc:
         if dialled is not None:
             self._links[dialled, link.stream_name] = link
 
-    def _gives_way(self, new: Link, old: Link) -> bool:
+    def _gives_way(self, new: Connection, old: Connection) -> bool:
         """Whether a new connection drains in favour of an older one.
 
         It does if two nodes dialled each other at once and the lower address dialled the older connection. In all other
@@ -285,7 +287,7 @@ class Rpc:
         is_crossing = new.is_dialled != old.is_dialled and new.opened_at - old.opened_at < self._limits.handshake_s
         return is_crossing and old.dialler < new.dialler
 
-    def _forget(self, link: Link) -> None:
+    def _forget(self, link: Connection) -> None:
         for key in [key for key, known in self._links.items() if known is link]:
             del self._links[key]
 
@@ -303,7 +305,7 @@ class Rpc:
             del self._dials[key]
             dial.done.set()
 
-    async def _reach(self, address: str, name: StreamName) -> Link:
+    async def _reach(self, address: str, name: StreamName) -> Connection:
         with trio.move_on_after(self._limits.handshake_s):
             stream = await self._transport.open_stream(address)
             try:
@@ -373,7 +375,7 @@ class Rpc:
             self._count(host, -1)
             await trio.aclose_forcefully(stream)
 
-    async def _met(self, stream: Stream, host: str | None) -> Link | None:
+    async def _met(self, stream: Stream, host: str | None) -> Connection | None:
         """Shake hands on an accepted stream; return None if the handshake fails."""
         reason = f"no hello within {self._limits.handshake_s:g} s"
         try:
@@ -417,6 +419,6 @@ class Rpc:
         elif peer.bits != self._codec.circle.bits:
             raise OtherRing(f"ids have {self._codec.circle.bits} bits here and {peer.bits} there")
 
-    def _link(self, stream: Stream, met: Met, *, is_dialled: bool) -> Link:
+    def _link(self, stream: Stream, met: Met, *, is_dialled: bool) -> Connection:
         assert self._codec is not None, "a client that accepts connections"
-        return Link(stream, met, self._codec, self._shared, is_dialled=is_dialled, forget=self._forget)
+        return Connection(stream, met, self._codec, self._shared, is_dialled=is_dialled, forget=self._forget)

@@ -18,7 +18,7 @@ from chord import errors
 from chord.cli import failures
 from chord.cli.node import node_command
 from chord.cli.settings import KEYS, RING_KEYS, VARIABLES
-from chord.client.session import REMOTE_FAILURES_MAX, Entries
+from chord.client.session import REMOTE_FAILURES_MAX, ClientSession
 from chord.config import PRESETS, Limits, NodeConfig, RingConstants, Timing
 
 MARK: Final = re.compile(r"^<!-- table: (\w+) -->$", re.MULTILINE)
@@ -59,9 +59,9 @@ def errors_table(base: type[errors.ChordError]) -> str:
 
 def _retries(kind: type[errors.ChordError]) -> str:
     """Return how often clients retry a request that failed with an error."""
-    if not Entries.is_worth_retrying(kind(), 0):
+    if not ClientSession.is_worth_retrying(kind(), 0):
         return "no"
-    return "yes" if Entries.is_worth_retrying(kind(), REMOTE_FAILURES_MAX) else f"{REMOTE_FAILURES_MAX - 1} times"
+    return "yes" if ClientSession.is_worth_retrying(kind(), REMOTE_FAILURES_MAX) else f"{REMOTE_FAILURES_MAX - 1} times"
 
 
 # -- configuration --------------------------------------------------------------------------------

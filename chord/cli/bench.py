@@ -17,7 +17,7 @@ from chord.errors import ChordError, DeadlineExceeded
 from chord.wire.messages import VALUE_BYTES_MAX, Description
 
 if TYPE_CHECKING:
-    from chord.cli.bench_run import Bench, Measured, Plan
+    from chord.cli.bench_run import Bench, BenchPlan, Measured
 
 COLUMNS = (
     Column("what"), Column("at once", "right"), Column("ops/s", "right"), Column("p50 ms", "right"),
@@ -28,7 +28,7 @@ KEYS_MIN = 32  # the number of requests at once, so that no two use one key
 SECONDS_MAX, OPS_MAX = 3600.0, 1_000_000
 
 
-class Preset(NamedTuple):
+class BenchPreset(NamedTuple):
     """The size of a measurement.
 
     Attributes:
@@ -40,7 +40,7 @@ class Preset(NamedTuple):
     seconds: float
 
 
-PRESETS = {"s": Preset(100, 1.0), "m": Preset(1000, 5.0), "l": Preset(10_000, 20.0)}
+PRESETS = {"s": BenchPreset(100, 1.0), "m": BenchPreset(1000, 5.0), "l": BenchPreset(10_000, 20.0)}
 
 
 @click.command("bench")
@@ -77,9 +77,9 @@ def bench_command(
     kept = _replicas(nodes, r, w)
     majority = kept // 2 + 1
     size = PRESETS[preset]
-    from chord.cli.bench_run import Plan
+    from chord.cli.bench_run import BenchPlan
 
-    plan = Plan(keys or size.keys, seconds or size.seconds, ops, value_bytes, r or majority, w or majority)
+    plan = BenchPlan(keys or size.keys, seconds or size.seconds, ops, value_bytes, r or majority, w or majority)
     bench = _run(target, plan)
     has_disks = any(node.has_data_dir for node in nodes)
     measured = [one for one in bench.measured if one.took_s or one.failed or not bench.is_interrupted]
@@ -121,7 +121,7 @@ def _replicas(nodes: list[Description], r: int | None, w: int | None) -> int:
     return min(kept, len(nodes))
 
 
-def _run(target: Target, plan: Plan) -> Bench:
+def _run(target: Target, plan: BenchPlan) -> Bench:
     """Run the measurement.
 
     The first Ctrl-C ends the measurement, but not the clean-up. The second ends both.

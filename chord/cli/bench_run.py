@@ -33,7 +33,7 @@ Do: TypeAlias = Callable[[int], Awaitable[object]]
 """Does an operation on the key with this number."""
 
 
-class Plan(NamedTuple):
+class BenchPlan(NamedTuple):
     """The parameters of a measurement.
 
     Attributes:
@@ -53,7 +53,7 @@ class Plan(NamedTuple):
     w: int
 
 
-class Operation(NamedTuple):
+class BenchOperation(NamedTuple):
     """One line of the report.
 
     Attributes:
@@ -82,7 +82,7 @@ class Measured:
         errors: the number of failures, by the word of the error.
     """
 
-    def __init__(self, operation: Operation) -> None:
+    def __init__(self, operation: BenchOperation) -> None:
         self.operation = operation
         self.took_s: list[float] = []
         self.busy_s = 0.0
@@ -114,10 +114,10 @@ class Measured:
         return 1000 * sorted(self.took_s)[max(0, math.ceil(share * len(self.took_s)) - 1)]
 
 
-def operations(plan: Plan) -> list[Operation]:
+def operations(plan: BenchPlan) -> list[BenchOperation]:
     """Return the operations to measure, in the order of the report."""
     names = [("ping", 0), ("get", 1), ("get", plan.r), ("put, context", plan.w), ("put", plan.w), ("lookup", 0)]
-    return [Operation(name, quorum, count) for name, quorum in dict.fromkeys(names) for count in (1, AT_ONCE)]
+    return [BenchOperation(name, quorum, count) for name, quorum in dict.fromkeys(names) for count in (1, AT_ONCE)]
 
 
 class Bench:
@@ -131,7 +131,7 @@ class Bench:
         names: the keys.
     """
 
-    def __init__(self, plan: Plan, show: Callable[[int], object]) -> None:
+    def __init__(self, plan: BenchPlan, show: Callable[[int], object]) -> None:
         self.plan = plan
         self.measured = [Measured(operation) for operation in operations(plan)]
         self.left_behind: list[tuple[bytes, ChordError]] = []
@@ -243,7 +243,7 @@ class Bench:
         else:
             measured.took_s.append(time.perf_counter() - before)
 
-    def _doing(self, ring: Client, operation: Operation) -> Do:
+    def _doing(self, ring: Client, operation: BenchOperation) -> Do:
         quorum = operation.quorum
 
         async def put(number: int, *, context: bytes | None = None) -> None:

@@ -31,7 +31,7 @@ WATCH_EVERY_S = 0.5
 INVARIANTS = 8
 
 
-class Verdict(NamedTuple):
+class CheckVerdict(NamedTuple):
     """The result of a check.
 
     Attributes:
@@ -108,7 +108,7 @@ def check_command(target: Target, only_invariants: bool, wait_s: float, watch: b
     change the exit code.
     """
     deadline = time.monotonic() + wait_s
-    shown: Verdict | None = None
+    shown: CheckVerdict | None = None
     while True:
         try:
             verdict = _examine_until(target, deadline)
@@ -130,7 +130,7 @@ def check_command(target: Target, only_invariants: bool, wait_s: float, watch: b
             time.sleep(WATCH_EVERY_S / 2)
 
 
-def _but_for_counts(verdict: Verdict) -> Verdict:
+def _but_for_counts(verdict: CheckVerdict) -> CheckVerdict:
     """Return a verdict without the counts that change with single records.
 
     `--watch` prints a verdict if the rest of it has changed. The count of records that lack copies grows with each
@@ -141,7 +141,7 @@ def _but_for_counts(verdict: Verdict) -> Verdict:
     return verdict._replace(under_replicated=under_replicated, unavailable=unavailable, quarantined=quarantined)
 
 
-def examine(ring: Ring) -> Verdict:
+def examine(ring: Ring) -> CheckVerdict:
     """Take a snapshot of the ring, and return the verdict on it."""
     crawl, unsettled = _survey(ring)
     nodes = descriptions(crawl)
@@ -152,7 +152,7 @@ def examine(ring: Ring) -> Verdict:
     return judge(nodes, unsettled, silent)._replace(told=tuple(sorted(told)))
 
 
-def judge(nodes: list[Description], unsettled: list[str], silent: Iterable[str] = ()) -> Verdict:
+def judge(nodes: list[Description], unsettled: list[str], silent: Iterable[str] = ()) -> CheckVerdict:
     """Return the verdict on a ring, from the descriptions of its nodes.
 
     Args:
@@ -181,7 +181,7 @@ def judge(nodes: list[Description], unsettled: list[str], silent: Iterable[str] 
     r = nodes[0].successors
     missing += waiting(snapshot, r)
     missing += ownership(owned, circle)
-    return Verdict(
+    return CheckVerdict(
         nodes=len({snapshot[v].address for v in snapshot}),
         vnodes=len(snapshot),
         is_small=is_small(nodes),
@@ -215,7 +215,7 @@ def _unavailable(nodes: list[Description], circle: Circle) -> tuple[float, tuple
     return min(1.0, share), tuple(sorted(absent))
 
 
-def verdict_json(verdict: Verdict, *, only_invariants: bool = False) -> Json:
+def verdict_json(verdict: CheckVerdict, *, only_invariants: bool = False) -> Json:
     """Return a verdict as JSON."""
 
     def listed(found: list[Violation]) -> list[Json]:
@@ -240,7 +240,7 @@ def verdict_json(verdict: Verdict, *, only_invariants: bool = False) -> Json:
     }
 
 
-def _examine_until(target: Target, deadline: float) -> Verdict:
+def _examine_until(target: Target, deadline: float) -> CheckVerdict:
     """Examine the ring; until the deadline, retry if that fails."""
     while True:
         try:
@@ -288,7 +288,7 @@ def _labels(nodes: list[Description]) -> dict[str, str]:
     return {node.address: node.name if names[node.name] == 1 else node.address for node in nodes}
 
 
-def _print(out: Out, verdict: Verdict, only_invariants: bool) -> None:
+def _print(out: Out, verdict: CheckVerdict, only_invariants: bool) -> None:
     if out.as_json:
         out.json(verdict_json(verdict, only_invariants=only_invariants))
         return

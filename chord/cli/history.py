@@ -14,7 +14,7 @@ import msgspec
 from chord.cli.failures import CHECK_FAILED, OK, TIMEOUT, USAGE
 from chord.cli.output import Column, Failure, Out
 from chord.cli.shapes import Json
-from chord.verify.history.check import Model, Report, check
+from chord.verify.history.check import HistoryReport, Model, check
 from chord.verify.history.format import LINE_BYTES_MAX, BadHistory, Operation, encode, read, shown
 from chord.verify.history.register import Finding, Step
 from chord.verify.history.search import STEPS_MAX
@@ -55,7 +55,7 @@ def check_history_command(file: str, model: Model, steps_max: int, as_json: bool
     return EXIT_CODES[report.verdict]
 
 
-def report_json(report: Report) -> Json:
+def report_json(report: HistoryReport) -> Json:
     """Return a report as JSON; operations are as in the file, with their line numbers."""
     return {
         "model": report.model,
@@ -99,7 +99,7 @@ def _lines(file: IO[bytes]) -> Iterator[bytes]:
         yield line.removesuffix(b"\n")
 
 
-def _counts(report: Report) -> dict[str, Counter[str]]:
+def _counts(report: HistoryReport) -> dict[str, Counter[str]]:
     """Return for each checker the number of keys with each verdict."""
     counts: dict[str, Counter[str]] = {}
     for result in report.results:
@@ -107,7 +107,7 @@ def _counts(report: Report) -> dict[str, Counter[str]]:
     return counts
 
 
-def _print(out: Out, report: Report) -> None:
+def _print(out: Out, report: HistoryReport) -> None:
     columns = [Column("checker"), Column("keys", "right"), Column("operations", "right")]
     columns += [Column(verdict, "right") for verdict in VERDICTS]
     sizes = [str(report.keys), str(report.operations)]

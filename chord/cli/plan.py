@@ -20,8 +20,14 @@ from chord.ids import Circle, vnode_id
 from chord.wire.messages import Description
 
 COLUMNS = (
-    Column("node"), Column("owns", "right"), Column("will own", "right"), Column("keys", "right"),
-    Column("will keep", "right"), Column("bytes", "right"), Column("will be", "right"), Column("gets", "right"),
+    Column("node"),
+    Column("owns", "right"),
+    Column("will own", "right"),
+    Column("keys", "right"),
+    Column("will keep", "right"),
+    Column("bytes", "right"),
+    Column("will be", "right"),
+    Column("gets", "right"),
     Column("drops", "right"),
 )
 
@@ -49,7 +55,7 @@ class Load(NamedTuple):
         return Load(self.owned + owned, self.keys + stretch.keys, self.bytes + stretch.bytes)
 
 
-class Change(NamedTuple):
+class PlannedChange(NamedTuple):
     """The effect of a plan on one node.
 
     Attributes:
@@ -67,7 +73,7 @@ class Change(NamedTuple):
     drops: float = 0.0
 
 
-class Points:
+class PlanPoints:
     """The points of a ring with the addresses of their nodes, and the replica sets."""
 
     def __init__(self, circle: Circle, nodes: Mapping[int, str], replicas: int) -> None:
@@ -95,7 +101,9 @@ class Points:
         return self._circle.fraction(self._circle.distance(before, owner) or self._circle.size)
 
 
-def changes(circle: Circle, nodes: Sequence[Description], after: Mapping[int, str], replicas: int) -> list[Change]:
+def changes(
+    circle: Circle, nodes: Sequence[Description], after: Mapping[int, str], replicas: int
+) -> list[PlannedChange]:
     """Return the change of each node if the ring gets other points.
 
     The circle is cut at every point of both rings. Each stretch gets its share of the keys that its owner counts now.
@@ -106,11 +114,11 @@ def changes(circle: Circle, nodes: Sequence[Description], after: Mapping[int, st
         after: the address of the node at each point afterwards.
         replicas: the N of the ring.
     """
-    old = Points(circle, {vnode.contact.id: node.address for node in nodes for vnode in node.vnodes}, replicas)
-    new = Points(circle, after, replicas)
+    old = PlanPoints(circle, {vnode.contact.id: node.address for node in nodes for vnode in node.vnodes}, replicas)
+    new = PlanPoints(circle, after, replicas)
     keys_at: dict[int, int] = {vnode.contact.id: vnode.keys for node in nodes for vnode in node.vnodes}
     sizes = {node.address: node.value_bytes / node.keys if node.keys else 0.0 for node in nodes}
-    found = {address: Change(address) for address in dict.fromkeys([*old.nodes.values(), *new.nodes.values()])}
+    found = {address: PlannedChange(address) for address in dict.fromkeys([*old.nodes.values(), *new.nodes.values()])}
     cuts = sorted({*old.order, *new.order})
     for start, end in zip([cuts[-1], *cuts[:-1]], cuts, strict=True):
         share = circle.fraction(circle.distance(start, end) or circle.size)
@@ -120,7 +128,7 @@ def changes(circle: Circle, nodes: Sequence[Description], after: Mapping[int, st
         had, has = old.keepers(end), new.keepers(end)
         for address in dict.fromkeys([*had, *has]):
             change = found[address]
-            found[address] = Change(
+            found[address] = PlannedChange(
                 address,
                 change.before.plus(stretch, share if had[0] == address else 0.0) if address in had else change.before,
                 change.after.plus(stretch, share if has[0] == address else 0.0) if address in has else change.after,
@@ -138,8 +146,14 @@ def plan_command() -> None:
 @plan_command.command("join")
 @click.argument("address", metavar="HOST:PORT")
 @click.option("--id", "id_", metavar="N|0xHEX", help="Its point on the circle; default: the hash of its address.")
-@click.option("--vnodes", type=click.IntRange(1, 64), default=1, show_default=True, metavar="V",
-              help="Points it would hold on the circle.")
+@click.option(
+    "--vnodes",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    metavar="V",
+    help="Points it would hold on the circle.",
+)
 @ring_options()
 def plan_join_command(target: Target, address: str, id_: str | None, vnodes: int) -> int:
     """Estimate the effects of a join of HOST:PORT on all nodes."""
@@ -179,31 +193,52 @@ def _show(target: Target, circle: Circle, nodes: list[Description], after: Mappi
     names = names_of(nodes)
     found = changes(circle, nodes, after, nodes[0].replicas)
     if out.as_json:
-        out.json({"plan": what, "estimated": True, "replicas": nodes[0].replicas,
-                  "nodes": [_change_json(change, names) for change in found]})
+        out.json(
+            {
+                "plan": what,
+                "estimated": True,
+                "replicas": nodes[0].replicas,
+                "nodes": [_change_json(change, names) for change in found],
+            }
+        )
         return OK
     rows = []
     for change in found:
         old, new = change.before, change.after
-        rows.append([
-            names.get(change.address, change.address), percent(old.owned), percent(new.owned), f"{old.keys:.0f}",
-            f"{new.keys:.0f}", byte_size(old.bytes), byte_size(new.bytes), f"{change.gets:.0f}", f"{change.drops:.0f}",
-        ])
+        rows.append(
+            [
+                names.get(change.address, change.address),
+                percent(old.owned),
+                percent(new.owned),
+                f"{old.keys:.0f}",
+                f"{new.keys:.0f}",
+                byte_size(old.bytes),
+                byte_size(new.bytes),
+                f"{change.gets:.0f}",
+                f"{change.drops:.0f}",
+            ]
+        )
     out.table(COLUMNS, rows)
     if out.as_table:
         moved = sum(change.gets for change in found)
         out.line()
         are = "is" if round(moved) == 1 else "are"
-        out.line(f"{what}: about {counted(round(moved), 'key')} {are} copied. Keys and bytes are estimates, all copies "
-                 f"counted (N={nodes[0].replicas})")
+        out.line(
+            f"{what}: about {counted(round(moved), 'key')} {are} copied. Keys and bytes are estimates, all copies "
+            f"counted (N={nodes[0].replicas})"
+        )
     return OK
 
 
-def _change_json(change: Change, names: Mapping[str, str]) -> Json:
+def _change_json(change: PlannedChange, names: Mapping[str, str]) -> Json:
     def load(side: Load) -> Json:
         return {"owned": round(side.owned, 6), "keys": round(side.keys), "bytes": round(side.bytes)}
 
     return {
-        "node": names.get(change.address, change.address), "address": change.address, "before": load(change.before),
-        "after": load(change.after), "gets": round(change.gets), "drops": round(change.drops),
+        "node": names.get(change.address, change.address),
+        "address": change.address,
+        "before": load(change.before),
+        "after": load(change.after),
+        "gets": round(change.gets),
+        "drops": round(change.drops),
     }

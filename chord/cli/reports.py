@@ -15,7 +15,7 @@ from chord.cli.shapes import Json
 
 if TYPE_CHECKING:
     from chord.lab.harness.experiment import Experiment, Scale
-    from chord.lab.harness.report import Report
+    from chord.lab.harness.report import ExperimentReport
 
 LINES_EVERY_S = 30.0
 """The time between two progress lines of a run without a terminal, in seconds."""
@@ -50,7 +50,7 @@ def run_experiments(
     seed: int,
     out_dir: Path,
     jobs: int | None,
-    write_page: Callable[[Sequence[Report]], Path] | None = None,
+    write_page: Callable[[Sequence[ExperimentReport]], Path] | None = None,
 ) -> int:
     """Run experiments, write their files, print their tables, and return the exit code.
 
@@ -84,7 +84,7 @@ def run_experiments(
     return CHECK_FAILED if any(report.passed is False for report in reports) else OK
 
 
-def print_report(out: Out, report: Report) -> None:
+def print_report(out: Out, report: ExperimentReport) -> None:
     """Print an experiment's tables, measured beside published figures."""
     for table in report.tables:
         has_bar = table.passed is not None
@@ -102,7 +102,7 @@ def print_report(out: Out, report: Report) -> None:
     out.note(f"{report.name}: {', '.join(str(path) for path in report.files)}")
 
 
-def report_json(report: Report) -> Json:
+def report_json(report: ExperimentReport) -> Json:
     """Return an experiment's report as JSON."""
     from chord.lab.harness.report import tables_json
 

@@ -23,7 +23,7 @@ from chord.errors import ConfigError
 
 if TYPE_CHECKING:
     from chord.sim.plan import Plan
-    from chord.sim.swarm import Outcome
+    from chord.sim.swarm import SwarmOutcome
 
 EXIT_CODES = {"correctness": CHECK_FAILED, "crash": INTERNAL, "liveness": TIMEOUT}
 """The exit codes by kind of failure. If several kinds occurred, the first of these counts."""
@@ -260,7 +260,7 @@ def _replay(seed: int, wishes: dict[str, Any]) -> str:
     return " ".join(["chord sim replay", str(seed), *(f"--{name} {shlex.quote(wish)}" for name, wish in given.items())])
 
 
-def _exit_code(outcome: Outcome, never_taken: list[str]) -> int:
+def _exit_code(outcome: SwarmOutcome, never_taken: list[str]) -> int:
     kinds = [broken.kind for broken in outcome.broken]
     for kind, code in EXIT_CODES.items():
         if kind in kinds:

@@ -12,9 +12,9 @@ from chord.cli.reports import cannot_write
 from chord.cli.shapes import Json
 
 if TYPE_CHECKING:
-    from chord.sim.life import Report
     from chord.sim.plan import Plan
-    from chord.sim.swarm import Outcome
+    from chord.sim.run import RunReport
+    from chord.sim.swarm import SwarmOutcome
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ def drawn(plan: Plan) -> str:
 
 
 def print_outcome(
-    out: Out, outcome: Outcome, never_taken: list[str], replay: Replay, *, has_counts: bool = False
+    out: Out, outcome: SwarmOutcome, never_taken: list[str], replay: Replay, *, has_counts: bool = False
 ) -> None:
     """Print the result of many seeds.
 
@@ -130,7 +130,7 @@ def print_outcome(
         out.line(replay(outcome.broken[0].plan.seed))
 
 
-def _summary(outcome: Outcome) -> list[str]:
+def _summary(outcome: SwarmOutcome) -> list[str]:
     reports = outcome.reports
     totals = _totals(outcome)
     lines = [
@@ -154,12 +154,12 @@ def _summary(outcome: Outcome) -> list[str]:
     return lines
 
 
-def _totals(outcome: Outcome) -> dict[str, int]:
+def _totals(outcome: SwarmOutcome) -> dict[str, int]:
     names = ("steps", "membership", "checks", "deliveries", "keys", "lost")
     return {name: sum(getattr(report, name) for report in outcome.reports) for name in names}
 
 
-def outcome_json(outcome: Outcome, never_taken: list[str], replay: Replay) -> Json:
+def outcome_json(outcome: SwarmOutcome, never_taken: list[str], replay: Replay) -> Json:
     """Return the result of many seeds as JSON."""
     return {
         "seeds": outcome.seeds,
@@ -176,7 +176,7 @@ def outcome_json(outcome: Outcome, never_taken: list[str], replay: Replay) -> Js
     }
 
 
-def summary_of_one(report: Report) -> str:
+def summary_of_one(report: RunReport) -> str:
     """Return the result of one seed in words."""
     return (
         f"{report.steps:,} protocol steps, {report.membership:,} times a node joined or left, "

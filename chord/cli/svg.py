@@ -28,7 +28,7 @@ _STYLE = """
 """
 
 
-class Dot(NamedTuple):
+class SvgDot(NamedTuple):
     """A vnode in a drawing.
 
     Attributes:
@@ -44,19 +44,19 @@ class Dot(NamedTuple):
 
 def draw_ring(circle: Circle, contacts: Iterable[Contact], names: Mapping[str, str]) -> str:
     """Return a drawing of the ring: every vnode, clockwise from 0 at the top."""
-    dots = [Dot(c.id, names.get(c.address, c.address)) for c in contacts]
+    dots = [SvgDot(c.id, names.get(c.address, c.address)) for c in contacts]
     return _document(circle, f"{len(dots)} vnodes on a circle of 2^{circle.bits} points", dots, [], [])
 
 
 def draw_lookup(circle: Circle, trace: Trace, contacts: Iterable[Contact], names: Mapping[str, str], what: str) -> str:
     """Return a drawing of a lookup: the ring, and the path over all hops to the owner."""
     dead = {hop.contact.id for hop in trace.hops if hop.is_dead}
-    dots = {c.id: Dot(c.id, names.get(c.address, c.address)) for c in contacts}
+    dots = {c.id: SvgDot(c.id, names.get(c.address, c.address)) for c in contacts}
     for hop in trace.hops:
         label = names.get(hop.contact.address, hop.contact.address)
-        dots[hop.contact.id] = Dot(hop.contact.id, label, "dead" if hop.contact.id in dead else "vnode")
+        dots[hop.contact.id] = SvgDot(hop.contact.id, label, "dead" if hop.contact.id in dead else "vnode")
     owner = trace.owner
-    dots[owner.id] = Dot(owner.id, names.get(owner.address, owner.address), "owner")
+    dots[owner.id] = SvgDot(owner.id, names.get(owner.address, owner.address), "owner")
     arrows, last = [], None
     for hop in trace.hops:
         if last is not None:
@@ -106,7 +106,7 @@ def _arrow(circle: Circle, start: int, end: int, style: str) -> str:
     return f'<path class={quoteattr(style)} marker-end="url(#tip)" d="{path}"/>'
 
 
-def _document(circle: Circle, title: str, dots: Sequence[Dot], arrows: Sequence[str], extra: Sequence[str]) -> str:
+def _document(circle: Circle, title: str, dots: Sequence[SvgDot], arrows: Sequence[str], extra: Sequence[str]) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {SIZE} {SIZE}" role="img" '
         f"aria-label={quoteattr(title)}>",

@@ -22,7 +22,7 @@ COLUMNS = (
 )
 
 
-class Move(NamedTuple):
+class TransferRow(NamedTuple):
     """A transfer of one arc, as a node reports it, with its rate.
 
     Attributes:
@@ -74,9 +74,9 @@ class Watcher:
     def __init__(self) -> None:
         self._seen: dict[Key, Sight] = {}
 
-    def look(self, nodes: list[Description], now: float) -> list[Move]:
+    def look(self, nodes: list[Description], now: float) -> list[TransferRow]:
         """Return every transfer that the nodes report, with its rate."""
-        moves: list[Move] = []
+        moves: list[TransferRow] = []
         seen: dict[Key, Sight] = {}
         for node in nodes:
             for info in node.transfers:
@@ -87,13 +87,13 @@ class Watcher:
         return moves
 
 
-def _measured(node: Description, info: TransferInfo, before: Sight | None, now: float) -> Move:
+def _measured(node: Description, info: TransferInfo, before: Sight | None, now: float) -> TransferRow:
     since_s, done, sent = info.since_ms / 1000, info.done, info.bytes_sent
     if before is not None and before.info.since_ms <= info.since_ms and before.info.done <= done:
         since_s, done, sent = now - before.at, done - before.info.done, sent - before.info.bytes_sent
     if since_s <= 0:
-        return Move(node, info, 0.0, 0.0)
-    return Move(node, info, done / since_s, max(0, sent) / since_s)
+        return TransferRow(node, info, 0.0, 0.0)
+    return TransferRow(node, info, done / since_s, max(0, sent) / since_s)
 
 
 @click.command("transfers")
@@ -128,7 +128,7 @@ def _show(out: Out, ring: Ring, watcher: Watcher, is_watching: bool) -> None:
     out.flush()
 
 
-def move_json(circle: Circle, move: Move, names: dict[str, str]) -> Json:
+def move_json(circle: Circle, move: TransferRow, names: dict[str, str]) -> Json:
     """Return a transfer as JSON."""
     info, share, left_s = move.info, move.share, move.left_s
     return {
@@ -149,7 +149,7 @@ def move_json(circle: Circle, move: Move, names: dict[str, str]) -> Json:
     }
 
 
-def _row(out: Out, circle: Circle, move: Move, names: dict[str, str]) -> list[str]:
+def _row(out: Out, circle: Circle, move: TransferRow, names: dict[str, str]) -> list[str]:
     info, share, left_s = move.info, move.share, move.left_s
     return [
         move.node.name, info.kind, _name(info.peer, names),

@@ -16,7 +16,7 @@ from typing import TypeVar, overload
 
 from chord.client.batch import IN_FLIGHT, require_in_flight
 from chord.client.bulk import many_pairs, many_records
-from chord.client.operations import Core
+from chord.client.operations import Operations
 from chord.client.results import (
     MISSING,
     Decided,
@@ -30,7 +30,7 @@ from chord.client.results import (
     to_keys,
     to_value,
 )
-from chord.client.session import Operation, Outcome
+from chord.client.session import ClientOperation, Outcome
 from chord.config import Limits
 from chord.errors import ChordError, NotReady
 from chord.ids import Circle
@@ -57,11 +57,11 @@ class AsyncRing(ABC):
     Concurrency: every coroutine checkpoints. Any number of tasks may share one object.
     """
 
-    _core: Core | None = None
+    _core: Operations | None = None
     _limits: Limits
 
     @property
-    def core(self) -> Core:
+    def core(self) -> Operations:
         """The source of operations, for callers that pass one to `drive`.
 
         Raises:
@@ -462,7 +462,7 @@ class AsyncRing(ABC):
     # -- driving operations -------------------------------------------------------------------------
 
     @abstractmethod
-    async def drive(self, operation: Operation[T]) -> T:
+    async def drive(self, operation: ClientOperation[T]) -> T:
         """Carry out an operation of `core` before its deadline."""
 
 

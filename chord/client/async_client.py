@@ -16,9 +16,9 @@ from contextlib import asynccontextmanager
 import trio
 
 from chord.client.api import AsyncClientRing
-from chord.client.operations import Core
+from chord.client.operations import Operations
 from chord.client.routing import CLIENT_ARCS_MAX
-from chord.client.session import Call, Outcome
+from chord.client.session import ClientCall, Outcome
 from chord.client.trio_driver import TrioRing
 from chord.config import PROTOCOL_VERSION, Limits
 from chord.errors import ChordError, InvalidRequest, unwrapped
@@ -51,7 +51,7 @@ async def open_client(
     seconds.
     """
     limits = limits or Limits()
-    core = Core(addresses, rng=rng or random.Random(secrets.randbits(128)), arcs_max=CLIENT_ARCS_MAX)
+    core = Operations(addresses, rng=rng or random.Random(secrets.randbits(128)), arcs_max=CLIENT_ARCS_MAX)
     rpc = Rpc(
         transport or TcpTransport(limits.lookups_max),
         circle=None,
@@ -81,13 +81,13 @@ class Client(AsyncClientRing, TrioRing):
         is_closed: whether the block of `open_client` has ended. Then every operation raises `InvalidRequest`.
     """
 
-    def __init__(self, core: Core, rpc: Rpc, limits: Limits) -> None:
+    def __init__(self, core: Operations, rpc: Rpc, limits: Limits) -> None:
         self._core = core
         self._rpc = rpc
         self._limits = limits
         self.is_closed = False
 
-    async def _call(self, call: Call, deadline: float) -> Outcome:
+    async def _call(self, call: ClientCall, deadline: float) -> Outcome:
         """Make a call and return its outcome: a reply or an error."""
         if self.is_closed:
             return InvalidRequest("this client is closed: its block has ended; open another: chord.open_client(...)")

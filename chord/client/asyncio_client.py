@@ -18,9 +18,9 @@ from copy import copy
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from chord.client.api import AsyncClientRing
-from chord.client.operations import Core
+from chord.client.operations import Operations
 from chord.client.routing import CLIENT_ARCS_MAX, LINKS_MAX
-from chord.client.session import TIMEOUT_S, Ask, Call, Operation, Outcome, Timed
+from chord.client.session import TIMEOUT_S, ClientCall, ClientOperation, MakeCalls, Outcome, Timed
 from chord.config import Limits, to_dial
 from chord.errors import ChordError, DeadlineExceeded, InvalidRequest, PeerUnreachable, UseBulk
 from chord.ids import Point
@@ -84,7 +84,7 @@ class AsyncioClient(AsyncClientRing):
         self.timeout_s = timeout_s
         self.is_closed = False
         self._loop = asyncio.get_running_loop()
-        self._core = Core(addresses, rng=random.SystemRandom(), arcs_max=CLIENT_ARCS_MAX)
+        self._core = Operations(addresses, rng=random.SystemRandom(), arcs_max=CLIENT_ARCS_MAX)
         self._limits = limits
         self._connections = _Connections(limits, self._core.learn)
 
@@ -93,7 +93,7 @@ class AsyncioClient(AsyncClientRing):
         self.is_closed = True
         await self._connections.close()
 
-    async def drive(self, operation: Operation[T]) -> T:
+    async def drive(self, operation: ClientOperation[T]) -> T:
         """Carry out an operation of `core` within `timeout_s`."""
         if asyncio.get_running_loop() is not self._loop:
             raise InvalidRequest(OTHER_LOOP)
@@ -104,14 +104,14 @@ class AsyncioClient(AsyncClientRing):
         effect = timed.next(now)
         while effect is not None:
             outcomes: tuple[Outcome, ...] | None = None
-            if isinstance(effect, Ask):
+            if isinstance(effect, MakeCalls):
                 outcomes = await self._ask(effect.calls, timed.limit(effect, self._loop.time()))
             else:
                 await asyncio.sleep(effect.seconds)
             effect = timed.next(self._loop.time(), outcomes)
         return timed.result
 
-    async def _ask(self, calls: Sequence[Call], deadline: float) -> tuple[Outcome, ...]:
+    async def _ask(self, calls: Sequence[ClientCall], deadline: float) -> tuple[Outcome, ...]:
         if self.is_closed:  # meanwhile
             return tuple(InvalidRequest(CLOSED) for _ in calls)
         if len(calls) == 1:
@@ -136,7 +136,7 @@ class _Connections:
         self._dials: dict[Way, asyncio.Task[_Link | ChordError]] = {}
         self._open: set[_Link] = set()  # those that drain, too
 
-    async def call(self, call: Call, deadline: float) -> Outcome:
+    async def call(self, call: ClientCall, deadline: float) -> Outcome:
         """Make a call and return its outcome: a reply or an error."""
         vnode = call.to.id if isinstance(call.to, Contact) else None
         if not call.request.bulk:

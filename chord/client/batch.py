@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from chord.client.session import Ask, Call, Entries, Operation, Outcome, Pause, telling
+from chord.client.session import ClientCall, ClientOperation, ClientSession, MakeCalls, Outcome, Pause, telling
 from chord.errors import (
     SILENCE,
     ChordError,
@@ -111,14 +111,14 @@ class _Round:
         return [outcome for outcome in outcomes if outcome is not None]
 
 
-class Many(Entries):
-    """Client state for requests in batches. See `Entries`."""
+class Many(ClientSession):
+    """Client state for requests in batches. See `ClientSession`."""
 
     def __init__(self, entries: Sequence[str], *, rng: random.Random, arcs_max: int = 0) -> None:
         super().__init__(entries, rng=rng, arcs_max=arcs_max)
         self._without_batches: dict[str, None] = {}
 
-    def request_all(self, items: Sequence[Item]) -> Operation[list[Outcome]]:
+    def request_all(self, items: Sequence[Item]) -> ClientOperation[list[Outcome]]:
         """Make requests at the same time, and retry each until its outcome is final.
 
         Args:
@@ -132,12 +132,12 @@ class Many(Entries):
         while waiting:
             entry = self.entry
             parcels, later = self._parcels(state, waiting, entry)
-            calls = tuple(Call(parcel.way or entry, parcel.request) for parcel in parcels)
+            calls = tuple(ClientCall(parcel.way or entry, parcel.request) for parcel in parcels)
             sent = sum(len(parcel.places) for parcel in parcels)
             within_s = self.attempt_s(next((parcel.way for parcel in parcels if parcel.way), None))
             within_s = None if within_s is None else within_s + ITEM_S * sent
             try:
-                answers = yield Ask(calls, within_s)
+                answers = yield MakeCalls(calls, within_s)
             except DeadlineExceeded as error:
                 return state.ended(error)
             failed: list[int] = []

@@ -19,7 +19,7 @@ from typing import TypeVar, overload
 
 from chord.client.batch import IN_FLIGHT, require_in_flight
 from chord.client.bulk import many_pairs, many_records
-from chord.client.operations import Core
+from chord.client.operations import Operations
 from chord.client.pool import Pools
 from chord.client.results import (
     MISSING,
@@ -35,7 +35,7 @@ from chord.client.results import (
     to_value,
 )
 from chord.client.routing import CLIENT_ARCS_MAX
-from chord.client.session import TIMEOUT_S, Ask, Operation, Outcome, Timed, nobody
+from chord.client.session import TIMEOUT_S, ClientOperation, MakeCalls, Outcome, Timed, nobody
 from chord.config import Limits
 from chord.errors import ChordError, DeadlineExceeded, InvalidRequest, PeerUnreachable
 from chord.ids import Circle
@@ -98,7 +98,7 @@ class Ring:
 
     def __init__(self, addresses: Sequence[str], *, timeout_s: float, limits: Limits) -> None:
         self.timeout_s = timeout_s
-        self._core = Core(addresses, rng=random.SystemRandom(), arcs_max=CLIENT_ARCS_MAX)
+        self._core = Operations(addresses, rng=random.SystemRandom(), arcs_max=CLIENT_ARCS_MAX)
         self._limits = limits
         self._pools = Pools(limits, self._learn)
         self._is_closed = False
@@ -543,7 +543,7 @@ class Ring:
 
     # -- driving operations -------------------------------------------------------------------------
 
-    def _run(self, operation: Operation[T]) -> T:
+    def _run(self, operation: ClientOperation[T]) -> T:
         if self._is_closed:
             raise InvalidRequest("this Ring is closed: its with block has ended; connect again: chord.connect(...)")
         now = time.monotonic()
@@ -554,7 +554,7 @@ class Ring:
                 effect = timed.next(time.monotonic(), outcomes)
             if effect is None:
                 return timed.result
-            if isinstance(effect, Ask):
+            if isinstance(effect, MakeCalls):
                 answers = self._pools.ask(effect.calls, timed.limit(effect, time.monotonic()))
                 calls = zip(answers, effect.calls, strict=True)
                 outcomes = tuple(self._judged(outcome, call.address) for outcome, call in calls)

@@ -27,7 +27,7 @@ from chord.client.results import (
     to_ttl_ms,
     to_value,
 )
-from chord.client.session import Ask, Call, Operation, Outcome, nobody
+from chord.client.session import ClientCall, ClientOperation, MakeCalls, Outcome, nobody
 from chord.config import split_address
 from chord.errors import (
     ChordError,
@@ -160,7 +160,7 @@ def addresses_in(node: Description) -> list[str]:
     return list(dict.fromkeys([node.address, *(contact.address for contact in contacts_in(node))]))
 
 
-class Core(Many):
+class Operations(Many):
     """The operations on a ring.
 
     Concurrency: synchronous; several operations may be under way at once.
@@ -170,7 +170,7 @@ class Core(Many):
 
     def get(
         self, key: str | bytes, r: int | None = None, default: D | Missing = MISSING
-    ) -> Operation[Found | D]:
+    ) -> ClientOperation[Found | D]:
         """Read a key. If the ring is certain that it has no value, return the default or raise `NotFound`."""
         raw = to_key(key)
         try:
@@ -209,7 +209,7 @@ class Core(Many):
         covers = b"" if blind else to_context(context)
         return Put(to_key(key), raw, self.rng.randbytes(16), covers, to_quorum(w, "w"), bool(strict), to_ttl_ms(ttl_s))
 
-    def write(self, request: Put | Merge) -> Operation[Stored]:
+    def write(self, request: Put | Merge) -> ClientOperation[Stored]:
         """Write until the write is acknowledged.
 
         All attempts have the same operation id, so that the write takes effect once.
@@ -225,7 +225,7 @@ class Core(Many):
         to_key(to_record(record).key)
         return Merge(record, to_quorum(w, "w"), self.rng.randbytes(16) if bring_back else b"")
 
-    def write_all(self, requests: Sequence[Put | Merge]) -> Operation[list[Stored | ChordError]]:
+    def write_all(self, requests: Sequence[Put | Merge]) -> ClientOperation[list[Stored | ChordError]]:
         """Write many keys at once. Returns a result or an error for each, in order."""
         outcomes = yield from self.request_all(requests)
         return [
@@ -233,7 +233,7 @@ class Core(Many):
             for request, outcome in zip(requests, outcomes, strict=True)
         ]
 
-    def get_all(self, keys: Sequence[str | bytes], r: int | None = None) -> Operation[list[Found | ChordError]]:
+    def get_all(self, keys: Sequence[str | bytes], r: int | None = None) -> ClientOperation[list[Found | ChordError]]:
         """Read many keys at once. Returns a result or an error for each, in order."""
         asked = [Get(to_key(key), to_quorum(r, "r")) for key in keys]
         outcomes = yield from self.request_all(asked)
@@ -241,7 +241,7 @@ class Core(Many):
 
     # -- quarantine -------------------------------------------------------------------------------
 
-    def get_quarantine(self, key: str | bytes, r: int | None = None) -> Operation[Quarantined]:
+    def get_quarantine(self, key: str | bytes, r: int | None = None) -> ClientOperation[Quarantined]:
         """Read the quarantined values of a key."""
         raw = to_key(key)
         reply = yield from self.request(GetQuarantine(raw, to_quorum(r, "r")))
@@ -250,7 +250,7 @@ class Core(Many):
 
     def decide_quarantine(
         self, key: str | bytes, context: bytes | None, w: int | None, *, is_merge: bool
-    ) -> Operation[Decided]:
+    ) -> ClientOperation[Decided]:
         """Drop or merge the quarantined values of a key.
 
         Args:
@@ -280,7 +280,7 @@ class Core(Many):
             if not found.left or not decided.values:
                 return last
 
-    def _decide(self, key: bytes, context: bytes, w: int, is_merge: bool) -> Operation[Decided]:
+    def _decide(self, key: bytes, context: bytes, w: int, is_merge: bool) -> ClientOperation[Decided]:
         request = DecideQuarantine(key, context, self.rng.randbytes(16), is_merge, w)
         reply = yield from self.request(request)
         assert isinstance(reply, Written)
@@ -288,7 +288,7 @@ class Core(Many):
 
     # -- many records -----------------------------------------------------------------------------
 
-    def scan_start(self, of: str | None = None, what: ScanOf = "live") -> Operation[Cursor | None]:
+    def scan_start(self, of: str | None = None, what: ScanOf = "live") -> ClientOperation[Cursor | None]:
         """Return the cursor at the start of a scan.
 
         Args:
@@ -309,7 +309,7 @@ class Core(Many):
         ]
         return cursors[0]._replace(rest=tuple(cursors[1:])) if cursors else None
 
-    def scan_page(self, cursor: Cursor) -> Operation[tuple[Page, Cursor | None]]:
+    def scan_page(self, cursor: Cursor) -> ClientOperation[tuple[Page, Cursor | None]]:
         """Return the next page of a scan, and the next cursor or None at the end.
 
         The owner of the next point answers up to its own id. The last owner's arc may reach past the start, and the
@@ -350,7 +350,7 @@ class Core(Many):
 
     def lookup(
         self, key: str | bytes | None, key_id: int | None, mode: Mode, route: Route, start: Contact | str | None
-    ) -> Operation[Trace]:
+    ) -> ClientOperation[Trace]:
         """Find the owner of a key or a point, and the path to it from a node."""
         if (key is None) == (key_id is None):
             raise InvalidRequest("look up either a key or a key id")
@@ -366,7 +366,7 @@ class Core(Many):
         assert isinstance(reply, Trace)
         return reply
 
-    def describe(self, address: str | None) -> Operation[Description]:
+    def describe(self, address: str | None) -> ClientOperation[Description]:
         """Return the status of a node, as the node reports it."""
         if address is not None:
             split_address(address)
@@ -374,12 +374,12 @@ class Core(Many):
         assert isinstance(reply, Description)
         return reply
 
-    def leave(self, address: str) -> Operation[None]:
+    def leave(self, address: str) -> ClientOperation[None]:
         """Make a node hand everything over and leave. The node answers before it is done."""
         split_address(address)
         yield from self.request(Leave(), address)
 
-    def forget(self, address: str) -> Operation[dict[str, Outcome]]:
+    def forget(self, address: str) -> ClientOperation[dict[str, Outcome]]:
         """Make every node that answers forget the node last seen at an address.
 
         If another node lives at the address now, the former node is meant.
@@ -391,7 +391,7 @@ class Core(Many):
             InvalidRequest: a node of the ring answers at the address, and no node names a former one there.
         """
         split_address(address)
-        (outcome,) = yield Ask((Call(address, Describe()),), CRAWL_S)
+        (outcome,) = yield MakeCalls((ClientCall(address, Describe()),), CRAWL_S)
         crawl = yield from self.members()
         told = [at for at, found in crawl.items() if isinstance(found, Description)]
         nodes = [found for found in crawl.values() if isinstance(found, Description)]
@@ -405,11 +405,11 @@ class Core(Many):
         answers: dict[str, Outcome] = {}
         for i in range(0, len(told), CRAWL_AT_ONCE):
             some = told[i : i + CRAWL_AT_ONCE]
-            said = yield Ask(tuple(Call(at, Forget(address, living)) for at in some), CRAWL_S)
+            said = yield MakeCalls(tuple(ClientCall(at, Forget(address, living)) for at in some), CRAWL_S)
             answers.update(zip(some, said, strict=True))
         return answers
 
-    def members(self, also: Iterable[str] = (), only: Sequence[str] = ()) -> Operation[dict[str, Outcome]]:
+    def members(self, also: Iterable[str] = (), only: Sequence[str] = ()) -> ClientOperation[dict[str, Outcome]]:
         """Ask every node that can be found for its status, from the entry nodes outwards.
 
         Args:
@@ -428,7 +428,7 @@ class Core(Many):
         frontier = list(dict.fromkeys(only or (*self.entries, *also)))
         while frontier and len(found) < CRAWL_NODES_MAX:
             now, frontier = frontier[:CRAWL_AT_ONCE], frontier[CRAWL_AT_ONCE:]
-            outcomes = yield Ask(tuple(Call(address, Describe()) for address in now), CRAWL_S)
+            outcomes = yield MakeCalls(tuple(ClientCall(address, Describe()) for address in now), CRAWL_S)
             named: list[str] = []
             for address, outcome in zip(now, outcomes, strict=True):
                 if isinstance(outcome, Description) and outcome.ring in (None, ring or outcome.ring):

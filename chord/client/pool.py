@@ -12,7 +12,7 @@ from functools import partial
 from typing import TypeAlias
 
 from chord.client.routing import LINKS_MAX
-from chord.client.session import Call, Outcome
+from chord.client.session import ClientCall, Outcome
 from chord.client.sockets import Link
 from chord.config import Limits
 from chord.errors import ChordError, OtherRing, Overloaded, UseBulk
@@ -46,7 +46,7 @@ class Pools:
         self._waiting = 0
         self._is_closed = False
 
-    def ask(self, calls: Sequence[Call], deadline: float) -> tuple[Outcome, ...]:
+    def ask(self, calls: Sequence[ClientCall], deadline: float) -> tuple[Outcome, ...]:
         """Make calls at the same time; see `Pool.ask`."""
         pool = self._borrow(deadline)
         if pool is None:
@@ -119,7 +119,7 @@ class Pool:
             link.close()
         self._links.clear()
 
-    def ask(self, calls: Sequence[Call], deadline: float) -> tuple[Outcome, ...]:
+    def ask(self, calls: Sequence[ClientCall], deadline: float) -> tuple[Outcome, ...]:
         """Make calls at the same time. Returns one outcome for each, in order.
 
         Args:
@@ -134,7 +134,7 @@ class Pool:
                 outcomes[i] = outcome
         return tuple(outcomes)
 
-    def _ask_over(self, calls: Sequence[Call], ways: Sequence[Way], deadline: float) -> list[Outcome]:
+    def _ask_over(self, calls: Sequence[ClientCall], ways: Sequence[Way], deadline: float) -> list[Outcome]:
         """Open missing streams, send all requests, then wait for the replies."""
         outcomes: list[Outcome | None] = [None] * len(calls)
         failures = self.open(list(dict.fromkeys(ways)), deadline)

@@ -11,7 +11,7 @@ from collections.abc import Container
 
 from chord.errors import SILENCE, ChordError, OtherRing
 from chord.ids import Circle
-from chord.ring.owner_cache import ArcCache
+from chord.ring.owner_cache import OwnerCache
 from chord.wire.batch import key_of
 from chord.wire.messages import (
     DecideQuarantine,
@@ -37,7 +37,7 @@ LEFT_ALONE_FIRST, LEFT_ALONE_MAX = 32, 4096
 """Number of requests that avoid an address after its first failure, and the most after repeated failures."""
 
 
-class ShortCuts:
+class OwnerRouting:
     """The owner cache of a client.
 
     Args:
@@ -46,7 +46,7 @@ class ShortCuts:
 
     def __init__(self, arcs_max: int) -> None:
         self._max = arcs_max
-        self._arcs: ArcCache | None = None
+        self._arcs: OwnerCache | None = None
         self._asked = 0
         self._left_alone: dict[str, tuple[int, int]] = {}  # by address: until which request, next span
 
@@ -78,7 +78,7 @@ class ShortCuts:
         if not self._max or circle is None or key is None:
             return
         if self._arcs is None:
-            self._arcs = ArcCache(circle, self._max)
+            self._arcs = OwnerCache(circle, self._max)
         if isinstance(outcome, (Quarantine, Values, Written)):
             self._arcs.learn(circle.hash(key), outcome.owner)
             if short_cut is not None:

@@ -1,7 +1,7 @@
 """A client session without I/O: entry nodes, retries, backoff, error precedence.
 
-An operation is a generator. It yields effects (`Ask`, `Pause`) and receives their results. The driver answers `Ask`
-with one outcome for each call. If an effect would begin after the operation's deadline, `Timed` throws
+An operation is a generator. It yields effects (`MakeCalls`, `Pause`) and receives their results. The driver answers
+`MakeCalls` with one outcome for each call. If an effect would begin after the operation's deadline, `Timed` throws
 `DeadlineExceeded` into the operation. The drivers are `chord.client.blocking`, `chord.client.trio_driver` and
 `chord.client.asyncio_client`.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from chord.client.routing import ShortCuts
+from chord.client.routing import OwnerRouting
 from chord.config import split_address
 from chord.errors import (
     SILENCE,
@@ -38,7 +38,7 @@ BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.02, 0.5
 T = TypeVar("T")
 
 
-class Call(NamedTuple):
+class ClientCall(NamedTuple):
     """A request to a vnode (a contact) or to the node at an address."""
 
     to: Contact | str
@@ -50,7 +50,7 @@ class Call(NamedTuple):
         return self.to if isinstance(self.to, str) else self.to.address
 
 
-class Ask(NamedTuple):
+class MakeCalls(NamedTuple):
     """Effect: make calls at once. The result is one outcome for each, in order.
 
     Attributes:
@@ -58,7 +58,7 @@ class Ask(NamedTuple):
         within_s: time limit in seconds, besides the operation's deadline; None: no further limit.
     """
 
-    calls: tuple[Call, ...]
+    calls: tuple[ClientCall, ...]
     within_s: float | None = None
 
 
@@ -68,12 +68,12 @@ class Pause(NamedTuple):
     seconds: float
 
 
-Effect: TypeAlias = Ask | Pause
+ClientEffect: TypeAlias = MakeCalls | Pause
 
 Outcome: TypeAlias = Reply | ChordError
 """The result of a call: a reply such as `Description`, or the error that would be raised."""
 
-Operation: TypeAlias = Generator[Effect, Any, T]
+ClientOperation: TypeAlias = Generator[ClientEffect, Any, T]
 
 
 class Timed(Generic[T]):
@@ -92,17 +92,17 @@ class Timed(Generic[T]):
 
     result: T
 
-    def __init__(self, operation: Operation[T], now: float, deadline: float) -> None:
+    def __init__(self, operation: ClientOperation[T], now: float, deadline: float) -> None:
         self._operation = operation
         self._began = now
         self._deadline = deadline
 
-    def next(self, now: float, result: tuple[Outcome, ...] | None = None) -> Effect | None:
+    def next(self, now: float, result: tuple[Outcome, ...] | None = None) -> ClientEffect | None:
         """Advance the operation.
 
         Args:
             now: the time.
-            result: the result of the previous effect: outcomes after `Ask`, None after `Pause` and at the start.
+            result: the result of the previous effect: outcomes after `MakeCalls`, None after `Pause` and at the start.
 
         Returns:
             The next effect; None if the operation has ended.
@@ -119,8 +119,8 @@ class Timed(Generic[T]):
             return None
         return effect
 
-    def limit(self, ask: Ask, now: float) -> float:
-        """Return the time by which the calls of an `Ask` must end."""
+    def limit(self, ask: MakeCalls, now: float) -> float:
+        """Return the time by which the calls of an `MakeCalls` must end."""
         return self._deadline if ask.within_s is None else min(self._deadline, now + ask.within_s)
 
 
@@ -151,7 +151,7 @@ def nobody(failures: Mapping[str, Outcome]) -> ChordError:
     return PeerUnreachable("; ".join(error.message for error in errors) or "no node answered")
 
 
-class Entries:
+class ClientSession:
     """The state that operations share: entry nodes, circle, and owner cache.
 
     Args:
@@ -176,7 +176,7 @@ class Entries:
         self.rng = rng
         self._ring_id: bytes | None = None
         self._at = 0
-        self.short_cuts = ShortCuts(arcs_max)
+        self.short_cuts = OwnerRouting(arcs_max)
 
     @property
     def entry(self) -> str:
@@ -201,7 +201,7 @@ class Entries:
         self.circle = Circle(bits)
         self._ring_id = self._ring_id or ring_id
 
-    def request(self, request: Request, to: Contact | str | None = None) -> Operation[Reply]:
+    def request(self, request: Request, to: Contact | str | None = None) -> ClientOperation[Reply]:
         """Make a request, and retry it until its outcome is final.
 
         Args:
@@ -220,7 +220,7 @@ class Entries:
             entry = self.entry
             asked = to or short_cut or entry
             try:
-                (outcome,) = yield Ask((Call(asked, request),), None if to else self.attempt_s(short_cut))
+                (outcome,) = yield MakeCalls((ClientCall(asked, request),), None if to else self.attempt_s(short_cut))
             except DeadlineExceeded as error:
                 raise (known or error) from None
             self.short_cuts.learn(self.circle, request, short_cut, outcome)
@@ -244,12 +244,12 @@ class Entries:
                 raise known from None
             attempt += 1
 
-    def enter(self) -> Operation[None]:
+    def enter(self) -> ClientOperation[None]:
         """Find an entry node that answers, trying each once, and learn the circle from it."""
         failures: dict[str, Outcome] = {}
         for _ in self.entries:
             entry = self.entry
-            (failures[entry],) = yield Ask((Call(entry, Describe()),), ATTEMPT_S)
+            (failures[entry],) = yield MakeCalls((ClientCall(entry, Describe()),), ATTEMPT_S)
             outcome = failures[entry]
             if isinstance(outcome, Description):
                 self.learn(entry, outcome.bits, outcome.ring)
@@ -257,7 +257,7 @@ class Entries:
             self.turn_from(entry)
         raise nobody(failures)
 
-    def known_circle(self) -> Operation[Circle]:
+    def known_circle(self) -> ClientOperation[Circle]:
         """Return the ring's circle. Asks a node for it if no hello has shown it yet."""
         if self.circle is None:
             node = yield from self.request(Describe())

@@ -10,7 +10,7 @@ from typing import TypeVar
 import trio
 
 from chord.client.api import AsyncRing
-from chord.client.session import TIMEOUT_S, Ask, Call, Operation, Outcome, Timed
+from chord.client.session import TIMEOUT_S, ClientCall, ClientOperation, MakeCalls, Outcome, Timed
 
 PATIENCE_S = TIMEOUT_S  # the limit if the caller set no deadline
 
@@ -26,7 +26,7 @@ class TrioRing(AsyncRing):
     `DeadlineExceeded` if there was none.
     """
 
-    async def drive(self, operation: Operation[T]) -> T:
+    async def drive(self, operation: ClientOperation[T]) -> T:
         """Carry out an operation of `core` before the caller's deadline.
 
         Without a deadline the limit is five seconds.
@@ -37,14 +37,14 @@ class TrioRing(AsyncRing):
         effect = timed.next(now)
         while effect is not None:
             outcomes: tuple[Outcome, ...] | None = None
-            if isinstance(effect, Ask):
+            if isinstance(effect, MakeCalls):
                 outcomes = await self._ask(effect.calls, timed.limit(effect, trio.current_time()))
             else:
                 await trio.sleep(effect.seconds)
             effect = timed.next(trio.current_time(), outcomes)
         return timed.result
 
-    async def _ask(self, calls: Sequence[Call], deadline: float) -> tuple[Outcome, ...]:
+    async def _ask(self, calls: Sequence[ClientCall], deadline: float) -> tuple[Outcome, ...]:
         if len(calls) == 1:
             return (await self._call(calls[0], deadline),)
         outcomes: dict[int, Outcome] = {}
@@ -58,5 +58,5 @@ class TrioRing(AsyncRing):
         return tuple(outcomes[i] for i in range(len(calls)))
 
     @abstractmethod
-    async def _call(self, call: Call, deadline: float) -> Outcome:
+    async def _call(self, call: ClientCall, deadline: float) -> Outcome:
         """Make a call and return its outcome: a reply or an error."""

@@ -22,7 +22,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-Points: TypeAlias = NDArray[np.uint64]
+PointArray: TypeAlias = NDArray[np.uint64]
 Ranks: TypeAlias = NDArray[np.intp]
 
 BITS = 64
@@ -45,7 +45,7 @@ class Paths:
 class BigRing:
     """An Ideal ring: every pointer is correct."""
 
-    def __init__(self, ids: Points) -> None:
+    def __init__(self, ids: PointArray) -> None:
         """Make a ring of nodes at these points.
 
         Args:
@@ -54,7 +54,7 @@ class BigRing:
         Raises:
             ValueError: there is no node, or two nodes share a point.
         """
-        self.ids: Points = ids if bool((ids[1:] > ids[:-1]).all()) else np.sort(ids)
+        self.ids: PointArray = ids if bool((ids[1:] > ids[:-1]).all()) else np.sort(ids)
         if not len(ids) or bool((self.ids[1:] == self.ids[:-1]).any()):
             raise ValueError("a ring needs at least one node, and each node at a point of its own")
 
@@ -70,7 +70,7 @@ class BigRing:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def successor(self, points: Points) -> Ranks:
+    def successor(self, points: PointArray) -> Ranks:
         """Return the rank of the first node at or after each point; the same shape."""
         found = np.searchsorted(self.ids, points)
         found[found == len(self.ids)] = 0
@@ -81,11 +81,11 @@ class BigRing:
         gaps = self.ids - np.roll(self.ids, 1)  # modulo 2**64, as the type wraps
         return np.ones(1) if len(self.ids) == 1 else gaps.astype(np.float64) / 2.0**BITS
 
-    def draw_lookups(self, count: int, rng: np.random.Generator) -> tuple[Ranks, Points]:
+    def draw_lookups(self, count: int, rng: np.random.Generator) -> tuple[Ranks, PointArray]:
         """Return `count` random start nodes (ranks) and `count` random keys."""
         return rng.integers(0, len(self.ids), count, dtype=np.intp), draw_points(count, rng)
 
-    def look_up(self, starts: Ranks, keys: Points, *, digit_bits: int = 1, successors: int = 1) -> Paths:
+    def look_up(self, starts: Ranks, keys: PointArray, *, digit_bits: int = 1, successors: int = 1) -> Paths:
         """Look keys up with fingers and successor lists, each from its own start node.
 
         A node that owns the key answers at once, with a path of 0 hops.
@@ -136,7 +136,7 @@ class BigRing:
         unit = (level - level % digit_bits).astype(np.uint64)
         return self.successor(self.ids[here] + (left >> unit << unit)), level
 
-    def walk(self, starts: Ranks, keys: Points) -> Ranks:
+    def walk(self, starts: Ranks, keys: PointArray) -> Ranks:
         """Return the path lengths of look-ups that use only successors; shape (L,)."""
         owners = self.successor(keys)
         steps: Ranks = (owners - 1 - starts) % len(self.ids)
@@ -158,12 +158,12 @@ class BigRing:
         return np.asarray((is_new & (table != ranks)).sum(axis=0), np.intp)
 
 
-def draw_points(count: int, rng: np.random.Generator) -> Points:
+def draw_points(count: int, rng: np.random.Generator) -> PointArray:
     """Return `count` uniformly random points of the circle; shape (count,)."""
     return rng.integers(0, 1 << BITS, count, dtype=np.uint64)
 
 
-def highest_bit(values: Points) -> Ranks:
+def highest_bit(values: PointArray) -> Ranks:
     """Return the index of the highest bit that is set, 0 to 63; the same shape.
 
     For the value 0 the index is 0.
@@ -212,7 +212,7 @@ class _Asked:
 
 
 def look_up_past_the_dead(
-    ring: BigRing, is_dead: NDArray[np.bool_], starts: Ranks, keys: Points, *, successors: int
+    ring: BigRing, is_dead: NDArray[np.bool_], starts: Ranks, keys: PointArray, *, successors: int
 ) -> Detours:
     """Look keys up with the fingers and successor lists from before the failures.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import chord
 from chord.lab.harness.files import write_whole
-from chord.lab.harness.report import Report, markdown
+from chord.lab.harness.report import ExperimentReport, markdown
 
 PAGE = "report.md"
 SHOWN = ("golubtsov", "draws")
@@ -55,7 +55,7 @@ DIFFERENCES = (
 )  # fmt: skip
 
 
-def write_page(reports: Sequence[Report], seed: int, command: str, out_dir: Path, name: str = PAGE) -> Path:
+def write_page(reports: Sequence[ExperimentReport], seed: int, command: str, out_dir: Path, name: str = PAGE) -> Path:
     """Write the page and return its path.
 
     Args:
@@ -70,7 +70,7 @@ def write_page(reports: Sequence[Report], seed: int, command: str, out_dir: Path
     return page
 
 
-def _lines(reports: Sequence[Report], seed: int, command: str) -> list[str]:
+def _lines(reports: Sequence[ExperimentReport], seed: int, command: str) -> list[str]:
     rows = [row.passed for report in reports for table in report.tables for row in table.rows if row.passed is not None]
     lines = [
         "# Sharding schemes side by side",

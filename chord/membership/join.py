@@ -28,7 +28,7 @@ from chord.errors import (
     UnknownVnode,
 )
 from chord.ids import Arc, Point, between
-from chord.replication.transfer import Mover
+from chord.replication.transfer import Transfers
 from chord.replication.transfer_source import TransferFailed
 from chord.ring.ownership import Taken
 from chord.ring.vnode import RETRY_MS, Vnode
@@ -76,7 +76,7 @@ class Membership:
         last: the vnode's place before a restart; empty if it did not restart.
     """
 
-    def __init__(self, vnode: Vnode, mover: Mover) -> None:
+    def __init__(self, vnode: Vnode, mover: Transfers) -> None:
         self._vnode = vnode
         self._ring = vnode.ring
         self._host = vnode.host

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from chord.errors import InvalidRequest
 from chord.net.calls import Caller
 from chord.net.handlers import handles
-from chord.replication.anti_entropy import Repair
-from chord.ring.context import Host
+from chord.replication.anti_entropy import AntiEntropy
+from chord.ring.context import NodeContext
 from chord.wire.messages import Departing, Done, Forget, Pausing, Retiring, Returned
 
 
@@ -21,7 +21,9 @@ class Departures:
         stabilize_soon: starts a stabilize round now, before the next periodic one.
     """
 
-    def __init__(self, host: Host, repairs: Callable[[], list[Repair]], stabilize_soon: Callable[[], None]) -> None:
+    def __init__(
+        self, host: NodeContext, repairs: Callable[[], list[AntiEntropy]], stabilize_soon: Callable[[], None]
+    ) -> None:
         self._host = host
         self._repairs = repairs
         self._stabilize_soon = stabilize_soon

@@ -20,7 +20,7 @@ from chord.wire.messages import Contact, Ping, Pong
 EAGER_LOOKS = 2  # self-lookups in every round after a restart, until this many have changed nothing
 
 
-class Resumption:
+class Rejoin:
     """Takes one vnode back into its ring."""
 
     def __init__(self, vnode: Vnode, membership: Membership) -> None:

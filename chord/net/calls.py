@@ -43,7 +43,7 @@ Work: TypeAlias = Coroutine[Any, Any, Reply]
 
 Answer: TypeAlias = Reply | Steps[Any] | Work
 
-Handler: TypeAlias = Callable[[Point | None, Request, Caller], Answer]
+RequestHandler: TypeAlias = Callable[[Point | None, Request, Caller], Answer]
 """Answers one request to a vnode, or to the node if the point is None.
 
 A handler that does not wait returns the reply. A handler that waits returns steps (`chord/net/steps.py`) or a
@@ -114,7 +114,7 @@ class Sender(Protocol):
 class Calls(Protocol):
     """The network, as a node sees it."""
 
-    def serve(self, handler: Handler) -> None:
+    def serve(self, handler: RequestHandler) -> None:
         """Answer incoming calls with this handler from now on."""
 
     async def call(self, to: Contact | str, request: Request, *, deadline: float) -> Reply:

@@ -5,7 +5,7 @@ The design follows the costs on this stack, the largest first (docs/explanation/
 * Handlers run inline in the reader. A handler gets a task only if it waits for more than the answers of other nodes.
 * All answers to one read leave in one write. All calls made in one pass of the scheduler leave together.
 * The reader wakes callers directly. One task per `Rpc` sweeps the deadlines, in place of a cancel scope for each call.
-* `Outbox` tries each write at once, before anything waits, if the stream supports that.
+* `SendBuffer` tries each write at once, before anything waits, if the stream supports that.
 
 The reader never waits for the writer. Otherwise two peers that flood each other, and read only after writing, would
 deadlock. If too many answers wait for a peer, its next requests are refused. If the peer still does not read, the
@@ -26,14 +26,14 @@ from chord.errors import ChordError, DeadlineExceeded, MalformedMessage, Overloa
 from chord.events import ConnectionClosed, ConnectionOpened
 from chord.ids import Point
 from chord.net.calls import Callback, Caller
-from chord.net.context import Shared
+from chord.net.context import RpcContext
 from chord.net.handshake import RECEIVE_BYTES, Met, wait_for_end
-from chord.net.inbound import Answers
-from chord.net.one_way_delay import Transit
-from chord.net.send_buffer import Outbox
+from chord.net.inbound import InboundCalls
+from chord.net.one_way_delay import OneWayDelay
+from chord.net.send_buffer import SendBuffer
 from chord.net.timers import Deadlines
 from chord.net.transport import Stream, pipe_of
-from chord.wire.codec import GOODBYE, Codec, Kind, encode_refusal, is_goodbye
+from chord.wire.codec import GOODBYE, Codec, FrameKind, encode_refusal, is_goodbye
 from chord.wire.messages import Reply, Request, StreamName
 from chord.wire.session import OpenCalls, Waiting
 
@@ -47,7 +47,7 @@ Otherwise two nodes that wait for each other's whole batches would keep only one
 """
 
 
-class Link:
+class Connection:
     """A connection to one peer.
 
     Attributes:
@@ -68,10 +68,10 @@ class Link:
         stream: Stream,
         met: Met,
         codec: Codec,
-        shared: Shared,
+        shared: RpcContext,
         *,
         is_dialled: bool,
-        forget: Callable[[Link], None],
+        forget: Callable[[Connection], None],
     ) -> None:
         self.address = met.peer.address if met.peer.role == "node" else ""
         self.stream_name: StreamName = met.mine.stream
@@ -97,8 +97,8 @@ class Link:
         self._quiet_due = self.opened_at + shared.limits.idle_s
         self.frame_due = math.inf
         self._pipe = pipe_of(stream)
-        self._outbox = Outbox(self._pipe, met.mine.stream, shared, self._on_emptied, self._on_broken)
-        self._answers = Answers(codec, self._outbox, shared, Caller(self.address), Transit(self.opened_at))
+        self._outbox = SendBuffer(self._pipe, met.mine.stream, shared, self._on_emptied, self._on_broken)
+        self._answers = InboundCalls(codec, self._outbox, shared, Caller(self.address), OneWayDelay(self.opened_at))
 
     # -- calls ----------------------------------------------------------------------------------
 
@@ -340,18 +340,18 @@ class Link:
         self._outbox.flush()
         self.cut(error.message)
 
-    def _take(self, frames: list[tuple[Kind, bytes]]) -> None:
+    def _take(self, frames: list[tuple[FrameKind, bytes]]) -> None:
         """Handle all frames of one read, then write all answers at once."""
         now = trio.current_time()
         for number, (kind, body) in enumerate(frames, 1):
-            if kind is Kind.CALL:
+            if kind is FrameKind.CALL:
                 self._answers.on_call(body, now)
-            elif kind is Kind.REPLY:
+            elif kind is FrameKind.REPLY:
                 self._calls.on_reply(body)
-            elif kind is Kind.ERROR:
+            elif kind is FrameKind.ERROR:
                 if (refusal := self._calls.on_error(body)) is not None:
                     self.cut(f"refused by the peer: {refusal.message}")
-            elif kind is Kind.HELLO:
+            elif kind is FrameKind.HELLO:
                 raise MalformedMessage("a second hello")
             elif is_goodbye(body):
                 self._peer_is_draining = True

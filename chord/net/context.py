@@ -1,6 +1,6 @@
 """State that all connections of an `Rpc` share: handler, limits, counters, tasks.
 
-One task wakes for every deadline (`Alarm`). The other task writes the frames that leave in the next pass of the
+One task wakes for every deadline (`TimerTask`). The other task writes the frames that leave in the next pass of the
 scheduler. A connection itself has only its reader task: an idle task costs kilobytes, and a node has many connections.
 """
 
@@ -15,15 +15,15 @@ from chord.config import Limits
 from chord.errors import NotReady
 from chord.events import Observer
 from chord.ids import Point
-from chord.net.calls import Caller, Handler, Stats
-from chord.net.timers import Alarm
+from chord.net.calls import Caller, RequestHandler, Stats
+from chord.net.timers import TimerTask
 from chord.wire.messages import Reply, Request
 
 if TYPE_CHECKING:
-    from chord.net.connection import Link
+    from chord.net.connection import Connection
 
 
-class Shared:
+class RpcContext:
     """The state that all connections of one `Rpc` share.
 
     Attributes:
@@ -43,15 +43,15 @@ class Shared:
     def __init__(self, limits: Limits, observe: Observer) -> None:
         self.limits = limits
         self.observe = observe
-        self.alarm = Alarm()
-        self.handler: Handler = _nobody_home
+        self.alarm = TimerTask()
+        self.handler: RequestHandler = _nobody_home
         self.stats = Stats()
         self.calls_in_work = 0
         self.bytes_in_work = 0
         self.client_calls_in_work = 0
         self.client_bytes_in_work = 0
         self.partial_bytes = 0
-        self.running: dict[Link, None] = {}
+        self.running: dict[Connection, None] = {}
         self.start_task: Callable[..., None] = _no_tasks
         self.settled = trio.lowlevel.ParkingLot()
         self._soon: list[Callable[[], None]] = []

@@ -30,7 +30,7 @@ class _Peer:
         self.rttvar = 0.0
 
 
-class Suspicion:
+class FailureDetector:
     """The failure detector of one node.
 
     A method that learns something returns the state change that it caused, or None.

@@ -17,9 +17,9 @@ import trio
 from chord.errors import Busy, ChordError, DeadlineExceeded, Overloaded, RemoteFailure, retold
 from chord.events import HandlerFailed
 from chord.net.calls import Answer, Caller, Work, discard
-from chord.net.context import Shared
-from chord.net.one_way_delay import Transit
-from chord.net.send_buffer import Outbox
+from chord.net.context import RpcContext
+from chord.net.one_way_delay import OneWayDelay
+from chord.net.send_buffer import SendBuffer
 from chord.net.steps import Driver, Steps
 from chord.net.timers import Deadlines
 from chord.wire.codec import Call, Codec
@@ -42,12 +42,14 @@ class _Pending:
         self.scope: trio.CancelScope | None = None  # of its task
 
 
-class Answers:
+class InboundCalls:
     """Answers the calls of one peer."""
 
     __slots__ = ("_caller", "_codec", "_deadlines", "_is_beginning", "_outbox", "_pending", "_shared", "_transit")
 
-    def __init__(self, codec: Codec, outbox: Outbox, shared: Shared, caller: Caller, transit: Transit) -> None:
+    def __init__(
+        self, codec: Codec, outbox: SendBuffer, shared: RpcContext, caller: Caller, transit: OneWayDelay
+    ) -> None:
         self._pending: dict[_Pending, None] = {}
         self._deadlines: Deadlines[_Pending] = Deadlines()  # of the calls without a task
         self._is_beginning = False

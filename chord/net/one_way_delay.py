@@ -23,7 +23,7 @@ JITTER_S: Final = 0.1
 """A delay of at most this many seconds counts as 0, so that the caller's own deadline passes before ours."""
 
 
-class Transit:
+class OneWayDelay:
     """The delays of the calls in one direction of a stream.
 
     Args:

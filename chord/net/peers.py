@@ -16,8 +16,8 @@ from chord.config import Limits, Timing
 from chord.errors import SILENCE, Busy, ChordError, DeadlineExceeded, MalformedMessage, PeerUnreachable, UnknownVnode
 from chord.events import Observer, PeerChanged
 from chord.ids import Point
-from chord.net.calls import Caller, Calls, Handler, reply_of
-from chord.net.failure_detector import Suspicion
+from chord.net.calls import Caller, Calls, RequestHandler, reply_of
+from chord.net.failure_detector import FailureDetector
 from chord.wire.messages import Contact, Hello, Ping, Pong, Reply, Request
 
 if TYPE_CHECKING:
@@ -45,16 +45,16 @@ class Peers:
         self._calls = calls
         self._observe = observe
         self.address = ""
-        self.suspicion = Suspicion(timing)
+        self.suspicion = FailureDetector(timing)
         self.passive = PassiveList(timing, limits.passive_max, limits.silent_max)
         self._left: dict[Point, None] = {}  # the latest last
         self._returned: dict[Point, None] = {}  # left once, and were seen to own an arc again
-        self._handler: Handler | None = None
+        self._handler: RequestHandler | None = None
         self.calls_made = 0
         self._timing = timing
         self._not_ready: dict[Contact, tuple[float, float]] = {}  # not members yet: first and last report of that
 
-    def serve(self, handler: Handler) -> None:
+    def serve(self, handler: RequestHandler) -> None:
         """Answer calls to this node, also its own, with this handler."""
         self._handler = handler
         self._calls.serve(handler)

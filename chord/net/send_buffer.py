@@ -14,7 +14,7 @@ from typing import Final
 import trio
 
 from chord.errors import InvalidRequest, UseBulk
-from chord.net.context import Shared
+from chord.net.context import RpcContext
 from chord.net.transport import Pipe
 from chord.wire.codec import PREFIX_BYTES
 from chord.wire.messages import StreamName
@@ -23,7 +23,7 @@ WRITE_BYTES: Final = 64 * 1024
 """Size of one write by the task, in bytes. Each write must finish within `stuck_s`."""
 
 
-class Outbox:
+class SendBuffer:
     """The send buffer of one connection.
 
     Args:
@@ -61,7 +61,7 @@ class Outbox:
         self,
         pipe: Pipe,
         name: StreamName,
-        shared: Shared,
+        shared: RpcContext,
         emptied: Callable[[], None],
         broken: Callable[[], None],
     ) -> None:

@@ -15,7 +15,7 @@ STALE_MAX: Final = 64
 """Stale heap entries that are kept, in addition to as many as there are deadlines."""
 
 
-class Alarm:
+class TimerTask:
     """Wakes one task at the earliest of the times that it was given.
 
     Attributes:
@@ -113,7 +113,7 @@ class Timers:
     __slots__ = ("_due", "alarm")
 
     def __init__(self) -> None:
-        self.alarm = Alarm()
+        self.alarm = TimerTask()
         self._due: Deadlines[Callable[[], None]] = Deadlines()
 
     def set(self, do: Callable[[], None], when: float) -> None:

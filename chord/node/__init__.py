@@ -19,8 +19,8 @@ from typing import Literal
 
 import trio
 
-from chord.client.operations import Core
-from chord.client.session import Call, Outcome
+from chord.client.operations import Operations
+from chord.client.session import ClientCall, Outcome
 from chord.client.trio_driver import TrioRing
 from chord.config import NodeConfig, Preset, RingConstants
 from chord.errors import (
@@ -47,21 +47,21 @@ from chord.node.maintenance import Maintenance
 from chord.node.persisted import last_time, recall, to_keep
 from chord.node.saving import OpenFiles, Saver
 from chord.node.services import NodeServices, VnodeServices, coordinate
-from chord.node.shutdown import Farewell
+from chord.node.shutdown import Shutdown
 from chord.node.status import NodeFacts, describe
 from chord.replication.batch import Batches
 from chord.replication.catch_up import CatchUp
-from chord.replication.handoff import Misplaced
+from chord.replication.handoff import Handoff
 from chord.replication.records import Records
 from chord.replication.replica import Replica
-from chord.replication.sync import Exchange
-from chord.ring.context import Host
+from chord.replication.sync import ReplicaSync
+from chord.ring.context import NodeContext
 from chord.ring.lookup import Lookups
 from chord.ring.vnode import Vnode
 from chord.rpc import Rpc
 from chord.store.identity import FileIdentity, IdentityStore, Kept, MemoryIdentity
 from chord.store.storage import Storage
-from chord.wire.hello import Greeter
+from chord.wire.hello import HelloPolicy
 from chord.wire.messages import Contact, Description, NodeState
 
 
@@ -101,13 +101,13 @@ class Node(TrioRing):
         rng = rng or random.Random(secrets.randbits(128))
         self._identity = identity or (FileIdentity(config.data_dir) if config.data_dir else MemoryIdentity())
         self._observe = observe
-        self._greeter = Greeter(config.ring)
+        self._greeter = HelloPolicy(config.ring)
         transport = transport or TcpTransport(config.limits.lookups_max)
         self._rpc = calls or _rpc(config, transport, self._greeter, observe)
         peers = Peers(self._rpc, config.timing, observe, config.limits)
         if storage is None:  # not `storage or …`: an empty store has length 0 and is false
             storage = restart.storage(config, rng.randbytes(8))
-        self.host = Host(config, peers, storage, rng, wall_now_ms, observe, self._greeter)
+        self.host = NodeContext(config, peers, storage, rng, wall_now_ms, observe, self._greeter)
         if isinstance(transport, TcpTransport):
             self.host.health.watch("descriptors", transport.shortage)
         self.host.save = self._save
@@ -116,10 +116,10 @@ class Node(TrioRing):
         self.parts: dict[Point, VnodeServices] = {}
         self._records = Records(self.host)
         catch_up = CatchUp(self.host, self.host.reap_log)
-        self._exchange = Exchange(self.host, self._records.merge, catch_up)
-        self.misplaced = Misplaced(self.host, self.lookups, self._exchange)
+        self._exchange = ReplicaSync(self.host, self._records.merge, catch_up)
+        self.misplaced = Handoff(self.host, self.lookups, self._exchange)
         self._saver = Saver(self.host, self._identity, self._end_without_directory)
-        self._farewell = Farewell(self.host, self.parts, self.misplaced)
+        self._farewell = Shutdown(self.host, self.parts, self.misplaced)
         say_back = partial(self._farewell.say_back, ())
         self._maintenance = Maintenance(
             self.host, config, self.parts, self.misplaced, self._save, self._saver.look, say_back
@@ -297,7 +297,7 @@ class Node(TrioRing):
         The ids are the persisted ones, otherwise the configured one, otherwise SHA-1 hashes of the address.
         """
         self.host.address = self.host.peers.address = address = self.config.advertise or bound
-        self._core = Core((address,), rng=self.host.rng)
+        self._core = Operations((address,), rng=self.host.rng)
         self._core.circle = self.host.circle
         if kept is not None:
             ids = [v.id for v in kept.vnodes]
@@ -448,7 +448,7 @@ class Node(TrioRing):
 
     # -- status and calls ------------------------------------------------------------------------
 
-    async def _call(self, call: Call, deadline: float) -> Outcome:
+    async def _call(self, call: ClientCall, deadline: float) -> Outcome:
         """Make a call of an operation; a call to this node does not use the network."""
         try:
             with trio.fail_at(deadline):
@@ -476,7 +476,7 @@ def _start_nothing(task: object, *args: object) -> None:
     """Ignore new work, because the node is ending."""
 
 
-def _rpc(config: NodeConfig, transport: Transport, greeter: Greeter, observe: Observer) -> Rpc:
+def _rpc(config: NodeConfig, transport: Transport, greeter: HelloPolicy, observe: Observer) -> Rpc:
     """Return the calls of a node over a transport."""
     rpc = Rpc(
         transport,

@@ -13,8 +13,8 @@ from collections.abc import Callable
 import trio
 
 from chord.errors import WritesRefused
-from chord.node.shutdown import Farewell
-from chord.ring.context import Host
+from chord.node.shutdown import Shutdown
+from chord.ring.context import NodeContext
 
 LOOKS = 4
 """Number of checks within `disk_stall_s`."""
@@ -27,7 +27,7 @@ class DiskWatch:
         woke: callback when the disk answers again.
     """
 
-    def __init__(self, host: Host, farewell: Farewell, woke: Callable[[], None]) -> None:
+    def __init__(self, host: NodeContext, farewell: Shutdown, woke: Callable[[], None]) -> None:
         self._host = host
         self._farewell = farewell
         self._woke = woke

@@ -17,10 +17,10 @@ from chord.net.calls import Answer, Caller
 from chord.net.handlers import HandlerTable, handler_table, handles
 from chord.node.services import VnodeServices
 from chord.replication.batch import Batches
-from chord.ring.context import Host
+from chord.ring.context import NodeContext
 from chord.ring.lookup import Lookups
 from chord.ring.vnode import RETRY_MS
-from chord.wire.batch import Batch
+from chord.wire.batch import BatchRequest
 from chord.wire.messages import (
     Confirm,
     DecideQuarantine,
@@ -61,7 +61,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        host: Host,
+        host: NodeContext,
         lookups: Lookups,
         vnodes: Mapping[Point, VnodeServices],
         batches: Batches,
@@ -140,7 +140,7 @@ class Dispatcher:
         return reply
 
     @handles(GetMany, PutMany)
-    def on_batch(self, request: Batch) -> Answer:
+    def on_batch(self, request: BatchRequest) -> Answer:
         """Coordinate the items of a batch for keys of this node; forward the others."""
         return self._batches.for_node(request)
 

@@ -16,9 +16,9 @@ from chord.events import StepFailed
 from chord.ids import Point
 from chord.node.periodic import Periodic, Timetable
 from chord.node.services import VnodeServices
-from chord.replication.handoff import Misplaced
+from chord.replication.handoff import Handoff
 from chord.replication.scrub import Scrub
-from chord.ring.context import Host
+from chord.ring.context import NodeContext
 from chord.store.storage import Batch
 from chord.wire.messages import Contact
 
@@ -45,10 +45,10 @@ class Maintenance:
 
     def __init__(
         self,
-        host: Host,
+        host: NodeContext,
         config: NodeConfig,
         parts: Mapping[Point, VnodeServices],
-        misplaced: Misplaced,
+        misplaced: Handoff,
         save: Callable[[], Awaitable[object]],
         look: Callable[[], None],
         say_back: Callable[[], Awaitable[None]],

@@ -10,7 +10,7 @@ import msgspec
 from chord.ids import Arc, Point
 from chord.membership.join import LastTime
 from chord.node.services import VnodeServices
-from chord.ring.context import Host
+from chord.ring.context import NodeContext
 from chord.ring.ownership import Ownership, Taken
 from chord.ring.vnode import Vnode
 from chord.store.identity import IDENTITY_VERSION, Kept, KeptVnode
@@ -45,7 +45,7 @@ def _vnode_to_keep(vnode: Vnode) -> KeptVnode:
 
 
 def to_keep(
-    host: Host, parts: dict[Point, VnodeServices], ring_id: bytes | None, last: Kept | None, *, has_left: bool
+    host: NodeContext, parts: dict[Point, VnodeServices], ring_id: bytes | None, last: Kept | None, *, has_left: bool
 ) -> Kept:
     """Return the state to persist.
 
@@ -102,7 +102,7 @@ def _still_kept(last: Kept, now: Kept, vnodes: list[Vnode]) -> Kept:
     return msgspec.structs.replace(now, vnodes=tuple(merged), known=known)
 
 
-def recall(kept: Kept, host: Host) -> None:
+def recall(kept: Kept, host: NodeContext) -> None:
     """Restore which nodes are down, left or forgotten, and which arcs were in sync."""
     host.peers.learn_left([point for point in kept.left if point not in host.vnodes])
     for address, living in kept.forgotten:
@@ -120,7 +120,7 @@ def recall(kept: Kept, host: Host) -> None:
             host.vnodes[vnode.id].view.was_settled(owner, Arc(start, end))
 
 
-def last_time(kept: KeptVnode, host: Host) -> LastTime:
+def last_time(kept: KeptVnode, host: NodeContext) -> LastTime:
     """Return the place of a vnode before the restart.
 
     Pending takeovers count from now: the persisted state does not say how long their owners were down. Vnodes of this

@@ -17,7 +17,7 @@ from chord.config import NodeConfig, RingConstants
 from chord.errors import ConfigError
 from chord.events import StoreBegun
 from chord.ids import vnode_id
-from chord.ring.context import Host
+from chord.ring.context import NodeContext
 from chord.store.identity import FILE_NAME, IdentityStore, Kept, read_kept
 from chord.store.sqlite import SqliteStorage
 from chord.store.sqlite_file import FILE_NAME as RECORDS
@@ -47,7 +47,7 @@ def storage(config: NodeConfig, incarnation: bytes) -> Storage:
     )
 
 
-async def find(identity: IdentityStore, host: Host) -> Kept | None:
+async def find(identity: IdentityStore, host: NodeContext) -> Kept | None:
     """Open the store, and return the persisted state.
 
     Returns:
@@ -117,7 +117,7 @@ def _check_ring(kept: Kept, ring: RingConstants, where: str) -> None:
             raise ConfigError(f"{where} belongs to a ring with {name} = {before}, not {now}; {_CONSTANT}")
 
 
-def whom_to_ask(kept: Kept | None, host: Host, *, is_told: bool) -> tuple[Address, ...]:
+def whom_to_ask(kept: Kept | None, host: NodeContext, *, is_told: bool) -> tuple[Address, ...]:
     """Return the addresses of other nodes from the persisted state.
 
     The result is empty if the node is new or was alone. Another node may listen at this node's former address now, so

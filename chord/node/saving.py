@@ -14,7 +14,7 @@ import trio
 
 from chord.events import StepFailed
 from chord.ids import Point
-from chord.ring.context import Host
+from chord.ring.context import NodeContext
 from chord.store.identity import FILE_NAME, LOCK_NAME, IdentityStore, Kept
 from chord.store.sqlite_file import FILE_NAME as RECORDS
 
@@ -59,7 +59,7 @@ class Saver:
         is_gone: callback for a data directory that is gone, and the records with it.
     """
 
-    def __init__(self, host: Host, identity: IdentityStore, is_gone: Callable[[], None]) -> None:
+    def __init__(self, host: NodeContext, identity: IdentityStore, is_gone: Callable[[], None]) -> None:
         self._host = host
         self._identity = identity
         self._is_gone = is_gone

@@ -8,26 +8,26 @@ from typing import ClassVar, NamedTuple
 from chord.errors import Busy
 from chord.ids import Arc, Point
 from chord.membership.join import Membership
-from chord.membership.rejoin import Resumption
+from chord.membership.rejoin import Rejoin
 from chord.net.calls import Answer, Caller
 from chord.net.handlers import HandlerTable, handler_table, handles
-from chord.replication.anti_entropy import Repair
+from chord.replication.anti_entropy import AntiEntropy
 from chord.replication.batch import Batches
 from chord.replication.catch_up import CatchUp
 from chord.replication.coordinator import Coordinator
-from chord.replication.gc import Reaper
+from chord.replication.gc import GarbageCollector
 from chord.replication.read import QuorumReads
 from chord.replication.records import Records
 from chord.replication.replica import Replica
 from chord.replication.scan import Scanner
-from chord.replication.sync import Exchange
-from chord.replication.transfer import Mover
+from chord.replication.sync import ReplicaSync
+from chord.replication.transfer import Transfers
 from chord.ring.lookup import Lookups
-from chord.ring.merge import SelfLookup
-from chord.ring.takeover import Bounds
+from chord.ring.merge import RingMerge
+from chord.ring.takeover import Takeover
 from chord.ring.vnode import RETRY_MS, Vnode
 from chord.stabilize import Stabilizer
-from chord.wire.batch import Batch, Item
+from chord.wire.batch import BatchRequest, Item
 from chord.wire.messages import (
     Done,
     FindNeighbours,
@@ -51,7 +51,7 @@ class NodeServices(NamedTuple):
 
     lookups: Lookups
     records: Records
-    exchange: Exchange
+    exchange: ReplicaSync
     catch_up: CatchUp
     replica: Replica
     batches: Batches
@@ -66,17 +66,17 @@ class VnodeServices:
         self.records = shared.records
         self.catch_up = shared.catch_up
         self.replica = shared.replica
-        self.repair = Repair(vnode, shared.exchange)
-        self.reaper = Reaper(vnode, self.repair, shared.catch_up)
+        self.repair = AntiEntropy(vnode, shared.exchange)
+        self.reaper = GarbageCollector(vnode, self.repair, shared.catch_up)
         self.coordinator = Coordinator(vnode, shared.records, self.repair, shared.catch_up)
         self.reads = self.coordinator.reads
         self.scanner = Scanner(vnode, shared.records, self.repair)
-        self.mover = Mover(vnode, shared.records, shared.exchange)
+        self.mover = Transfers(vnode, shared.records, shared.exchange)
         self.stabilizer = Stabilizer(vnode, shared.lookups)
-        self.bounds = Bounds(vnode, self.stabilizer)
-        self.self_lookup = SelfLookup(vnode, self.stabilizer)
+        self.bounds = Takeover(vnode, self.stabilizer)
+        self.self_lookup = RingMerge(vnode, self.stabilizer)
         self.membership = Membership(vnode, self.mover)
-        self.resumption = Resumption(vnode, self.membership)
+        self.resumption = Rejoin(vnode, self.membership)
 
     @handles(Ping)
     def on_ping(self, request: Ping) -> Pong:
@@ -104,7 +104,7 @@ class VnodeServices:
         return NeighboursOf(predecessor, successor, host.greeter.ring_id, request.point in host.peers.left)
 
     @handles(GetMany, PutMany)
-    def on_batch(self, request: Batch) -> Answer:
+    def on_batch(self, request: BatchRequest) -> Answer:
         """Coordinate the items of a batch; keys of other owners are refused."""
         return self.shared.batches.for_vnode(self.vnode, request)
 
@@ -140,9 +140,9 @@ VnodeServices.HANDLERS = handler_table(
     reads=QuorumReads,
     scanner=Scanner,
     replica=Replica,
-    reaper=Reaper,
+    reaper=GarbageCollector,
     catch_up=CatchUp,
-    mover=Mover,
+    mover=Transfers,
 )
 
 

@@ -13,18 +13,18 @@ import trio
 from chord.errors import ChordError
 from chord.ids import Point
 from chord.node.services import VnodeServices
-from chord.replication.handoff import Misplaced
-from chord.ring.context import Host
+from chord.replication.handoff import Handoff
+from chord.ring.context import NodeContext
 from chord.ring.vnode import RETRY_MS
 from chord.wire.messages import Departing, Done, Parting, Pausing, Request, Retiring, Returned
 
 GOODBYE_S = 1.0
 
 
-class Farewell:
+class Shutdown:
     """The end of a node's membership."""
 
-    def __init__(self, host: Host, parts: dict[Point, VnodeServices], misplaced: Misplaced) -> None:
+    def __init__(self, host: NodeContext, parts: dict[Point, VnodeServices], misplaced: Handoff) -> None:
         self._host = host
         self._parts = parts
         self._misplaced = misplaced

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import chord
 from chord.ids import Arc, Point
 from chord.node.services import VnodeServices
-from chord.replication.handoff import Misplaced
-from chord.ring.context import Host
+from chord.replication.handoff import Handoff
+from chord.ring.context import NodeContext
 from chord.wire.messages import LIST_ENTRIES_MAX, Description, TransferInfo, VnodeInfo
 
 
@@ -26,7 +26,7 @@ class NodeFacts(NamedTuple):
     bytes_received: int
 
 
-def describe(me: NodeFacts, host: Host, parts: dict[Point, VnodeServices], misplaced: Misplaced) -> Description:
+def describe(me: NodeFacts, host: NodeContext, parts: dict[Point, VnodeServices], misplaced: Handoff) -> Description:
     """Return the answer to `Describe`. Lists that exceed a message are cut."""
     now = host.peers.now()
     constants = host.constants
@@ -77,7 +77,7 @@ def describe(me: NodeFacts, host: Host, parts: dict[Point, VnodeServices], mispl
     )
 
 
-def _transfers(parts: dict[Point, VnodeServices], misplaced: Misplaced) -> Iterator[TransferInfo]:
+def _transfers(parts: dict[Point, VnodeServices], misplaced: Handoff) -> Iterator[TransferInfo]:
     for p in parts.values():
         yield from p.mover.transfers()
         if p.repair.transfer is not None:
@@ -86,7 +86,7 @@ def _transfers(parts: dict[Point, VnodeServices], misplaced: Misplaced) -> Itera
         yield misplaced.transfer
 
 
-def _under_replicated(parts: VnodeServices, host: Host) -> int:
+def _under_replicated(parts: VnodeServices, host: NodeContext) -> int:
     """Return the number of keys in a vnode's arc with a replica down or not in sync."""
     if host.constants.replicas == 1:
         return 0
@@ -97,12 +97,12 @@ def _under_replicated(parts: VnodeServices, host: Host) -> int:
     )
 
 
-def _quarantined(parts: VnodeServices, host: Host) -> int:
+def _quarantined(parts: VnodeServices, host: NodeContext) -> int:
     """Return the number of versions in quarantine in a vnode's arc."""
     arc = parts.vnode.ownership.arc
     return 0 if arc is None else host.storage.count_quarantined(arc)
 
 
-def _vnode(parts: VnodeServices, host: Host) -> VnodeInfo:
+def _vnode(parts: VnodeServices, host: NodeContext) -> VnodeInfo:
     arc = parts.vnode.ownership.arc
     return parts.vnode.describe(0 if arc is None else host.storage.count(arc))

@@ -19,7 +19,7 @@ import trio
 from chord import events
 from chord.errors import ChordError, NotOwner
 from chord.ids import Arc, Point
-from chord.replication.sync import Exchange, Outcome
+from chord.replication.sync import ReplicaSync, SyncOutcome
 from chord.ring.ownership import Taken
 from chord.ring.preference_list import ReplicaSet
 from chord.ring.vnode import Vnode
@@ -40,7 +40,7 @@ from chord.wire.messages import (
 ROUNDS_MAX = 3
 
 
-class Level(NamedTuple):
+class SyncState(NamedTuple):
     """The state of a replica that has been compared in a part of the arc.
 
     Attributes:
@@ -52,19 +52,19 @@ class Level(NamedTuple):
     is_settled: bool
 
 
-class Repair:
+class AntiEntropy:
     """Anti-entropy for the arc of one vnode.
 
     Attributes:
         transfer: the progress of the sync that runs now; None if none runs.
     """
 
-    def __init__(self, vnode: Vnode, exchange: Exchange) -> None:
+    def __init__(self, vnode: Vnode, exchange: ReplicaSync) -> None:
         self._vnode = vnode
         self._host = vnode.host
         self._exchange = exchange
         self.transfer: TransferInfo | None = None
-        self._level: dict[Arc, dict[str, Level]] = {}  # by part and address
+        self._level: dict[Arc, dict[str, SyncState]] = {}  # by part and address
         self._length = 0  # of the vnode's arc, in the last round
         self._grown_at = -math.inf
 
@@ -273,7 +273,7 @@ class Repair:
             self._grown_at = trio.current_time()
         self._length = length
 
-    async def _bring_level(self, arc: Arc, level: dict[str, Level], due: list[Contact], up: list[Contact]) -> None:
+    async def _bring_level(self, arc: Arc, level: dict[str, SyncState], due: list[Contact], up: list[Contact]) -> None:
         equal: dict[Contact, bool] = {}  # compared replicas: whether each was in sync before
         recalled: dict[Contact, bool] = {}  # likewise: whether it was in sync before, or before it was away
         known = {contact for contact in up if contact.address in level and level[contact.address].is_settled}
@@ -420,10 +420,10 @@ class Repair:
             return False
         return True
 
-    async def _exchange_with(self, contact: Contact, arc: Arc) -> Outcome:
+    async def _exchange_with(self, contact: Contact, arc: Arc) -> SyncOutcome:
         began = trio.current_time()
 
-        def note(outcome: Outcome) -> None:
+        def note(outcome: SyncOutcome) -> None:
             moved = outcome.pulled + outcome.pushed
             total = round(moved / outcome.share) if outcome.share else None
             past_ms = int(1000 * (trio.current_time() - began))
@@ -435,7 +435,7 @@ class Repair:
             self.transfer = None
 
     async def _settle(
-        self, contact: Contact, arc: Arc, level: dict[str, Level], was_settled: bool, vouches: bool
+        self, contact: Contact, arc: Arc, level: dict[str, SyncState], was_settled: bool, vouches: bool
     ) -> None:
         """Note that a replica holds the same records of a part as this vnode.
 
@@ -450,10 +450,10 @@ class Repair:
                 return
         elif not was_settled:
             until = -math.inf  # compare again until a node vouches for the part
-        level[contact.address] = Level(until, was_settled or vouches)
+        level[contact.address] = SyncState(until, was_settled or vouches)
         self._host.tell([events.StepDone(self._vnode.id, "repair")])
 
-    def _level_in(self, arc: Arc) -> dict[str, Level]:
+    def _level_in(self, arc: Arc) -> dict[str, SyncState]:
         """Return the compared replicas of a part, by address.
 
         If the part has shrunk, earlier comparisons still count. If it has grown, none counts.
@@ -465,7 +465,7 @@ class Repair:
                 return level if known == arc else dict(level)
         return {}
 
-    def _counts(self, arc: Arc, level: dict[str, Level]) -> bool:
+    def _counts(self, arc: Arc, level: dict[str, SyncState]) -> bool:
         """Return whether the comparisons of this round count.
 
         They do if the part is unchanged since the round began, and this node has not stood still.

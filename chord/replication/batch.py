@@ -21,13 +21,13 @@ from chord.errors import SILENCE, ChordError, IndefiniteError, NotOwner, Overloa
 from chord.ids import Point
 from chord.net.calls import Answer, Work
 from chord.net.steps import Driver
-from chord.replication.coalesce import Gather
-from chord.ring.context import Host
+from chord.replication.coalesce import Coalescer
+from chord.ring.context import NodeContext
 from chord.ring.lookup import TELL_BEFORE_S, Lookups
 from chord.ring.vnode import RETRY_MS, Vnode
 from chord.wire.batch import (
-    Answers,
-    Batch,
+    BatchReplies,
+    BatchRequest,
     Item,
     bundle,
     expected,
@@ -64,7 +64,7 @@ class Batches:
     """
 
     def __init__(
-        self, host: Host, lookups: Lookups, coordinate: Coordinate, start: Callable[[], Contact]
+        self, host: NodeContext, lookups: Lookups, coordinate: Coordinate, start: Callable[[], Contact]
     ) -> None:
         self._host = host
         self._lookups = lookups
@@ -72,7 +72,7 @@ class Batches:
         self._start = start
         self._in_work = 0  # items of all batches
 
-    async def for_vnode(self, vnode: Vnode, batch: Batch) -> Answers:
+    async def for_vnode(self, vnode: Vnode, batch: BatchRequest) -> BatchReplies:
         """Coordinate the items of a batch at one vnode.
 
         An item with a key of another owner gets an error as its outcome.
@@ -82,11 +82,11 @@ class Batches:
         """
         part = _Part(items_of(batch))
         here = dict.fromkeys(part.waiting, vnode)
-        gather = Gather(self._host)
+        gather = Coalescer(self._host)
         await self._see_through(part, lambda nursery: self._begin_here(part, here, gather, nursery))
         return pack(batch, part.outcomes())
 
-    async def for_node(self, batch: Batch) -> Answers:
+    async def for_node(self, batch: BatchRequest) -> BatchReplies:
         """Answer all items of a batch, and forward those of other owners.
 
         Raises:
@@ -101,14 +101,14 @@ class Batches:
         start = self._start() if away else None
 
         def begin(nursery: trio.Nursery) -> None:
-            self._begin_here(part, here, Gather(self._host), nursery)
+            self._begin_here(part, here, Coalescer(self._host), nursery)
             if start is not None:
                 _Away(self._host, self._lookups, part, points, start, nursery).begin(away)
 
         await self._see_through(part, begin)
         return pack(batch, part.outcomes())
 
-    def _begin_here(self, part: _Part, here: dict[int, Vnode], gather: Gather, nursery: trio.Nursery) -> None:
+    def _begin_here(self, part: _Part, here: dict[int, Vnode], gather: Coalescer, nursery: trio.Nursery) -> None:
         for place, vnode in here.items():
             try:
                 answer = self._coordinate(vnode, part.items[place])
@@ -170,7 +170,7 @@ class _Part:
         if not self.waiting:
             self.ended.set()
 
-    def wait_for(self, place: int, answer: Answer, gather: Gather, nursery: trio.Nursery) -> None:
+    def wait_for(self, place: int, answer: Answer, gather: Coalescer, nursery: trio.Nursery) -> None:
         """Take an answer as the outcome of an item, now or when it is complete."""
         if isinstance(answer, Reply):
             self.end(place, answer)
@@ -221,7 +221,13 @@ class _Away:
     """
 
     def __init__(
-        self, host: Host, lookups: Lookups, part: _Part, points: list[Point], start: Contact, nursery: trio.Nursery
+        self,
+        host: NodeContext,
+        lookups: Lookups,
+        part: _Part,
+        points: list[Point],
+        start: Contact,
+        nursery: trio.Nursery,
     ) -> None:
         self._host = host
         self._lookups = lookups

@@ -17,7 +17,7 @@ from chord.ids import Arc
 from chord.net.calls import Answer
 from chord.net.handlers import handles
 from chord.replication.effects import when_durable
-from chord.ring.context import Host
+from chord.ring.context import NodeContext
 from chord.ring.vnode import RETRY_MS
 from chord.store import quarantine
 from chord.store.reap_log import ReapLog
@@ -58,7 +58,7 @@ class CatchUp:
         log: the reap logs of this node's store.
     """
 
-    def __init__(self, host: Host, log: ReapLog) -> None:
+    def __init__(self, host: NodeContext, log: ReapLog) -> None:
         self._host = host
         self._log = log
         self._under_way: dict[tuple[str, int], trio.Event] = {}

@@ -1,9 +1,9 @@
 """Coalescing: the requests of one batch to a replica leave in one frame.
 
-Each item of the batch is coordinated as if it were alone, but sends its requests through `Gather`. All requests of one
-pass of the scheduler leave in the next pass. The reads for a peer form one `ReadCopies`, and the copies for it form one
-`StoreCopies`. If a peer refuses a frame because of one item, or does not know batches, `Gather` sends the items one by
-one. Then each item has its own answer.
+Each item of the batch is coordinated as if it were alone, but sends its requests through `Coalescer`. All requests of
+one pass of the scheduler leave in the next pass. The reads for a peer form one `ReadCopies`, and the copies for it form
+one `StoreCopies`. If a peer refuses a frame because of one item, or does not know batches, `Coalescer` sends the items
+one by one. Then each item has its own answer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import trio
 
 from chord.errors import Behind, ChordError, InvalidRequest, MalformedMessage, UnknownRequest
 from chord.replication.effects import ending
-from chord.ring.context import Host
+from chord.ring.context import NodeContext
 from chord.wire.batch import cut
 from chord.wire.messages import (
     Contact,
@@ -45,13 +45,13 @@ class _Question(NamedTuple):
     deadline: float
 
 
-class Gather:
+class Coalescer:
     """Sends the requests of one batch's items.
 
     Concurrency: synchronous. A task sends the frames, and ends with the node, not with the caller.
     """
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: NodeContext) -> None:
         self._host = host
         self._reads: dict[Contact, list[_Question]] = {}
         self._copies: dict[tuple[Contact, bool], list[_Question]] = {}

@@ -20,19 +20,19 @@ import msgspec
 from chord.errors import Busy, InvalidRequest, WritesRefused
 from chord.net.handlers import handles
 from chord.net.steps import IF_WANTED, Steps
-from chord.replication.anti_entropy import Repair
+from chord.replication.anti_entropy import AntiEntropy
 from chord.replication.catch_up import CatchUp
 from chord.replication.effects import Commit, ending
-from chord.replication.quorum import Quorum
-from chord.replication.read import QuorumReads, Target
+from chord.replication.quorum import Quorums
+from chord.replication.read import KeyTarget, QuorumReads
 from chord.replication.records import Records, Remarks
-from chord.replication.write import Writing
+from chord.replication.write import ReplicatedWrite
 from chord.ring.vnode import RETRY_MS, Vnode
 from chord.store import versions
 from chord.store.storage import Batch
 from chord.wire.messages import DecideQuarantine, Merge, Put, Record, Written
 
-Change: TypeAlias = Callable[[Record | None], tuple[Record, Batch, Remarks]]
+RecordChange: TypeAlias = Callable[[Record | None], tuple[Record, Batch, Remarks]]
 """Takes the merged copies of other replicas, and makes the change of a write.
 
 It returns the new record, the batch that stores it, and remarks for the reply. The batch may carry a new dot, so the
@@ -55,12 +55,12 @@ class Coordinator:
         reads: coordinates the reads.
     """
 
-    def __init__(self, vnode: Vnode, records: Records, repair: Repair, catch_up: CatchUp) -> None:
+    def __init__(self, vnode: Vnode, records: Records, repair: AntiEntropy, catch_up: CatchUp) -> None:
         self._vnode = vnode
         self._host = vnode.host
         self._records = records
         self._repair = repair
-        self._quorum = Quorum(vnode)
+        self._quorum = Quorums(vnode)
         self._catch_up = catch_up
         self.reads = QuorumReads(vnode, records, self._quorum, repair, catch_up)
 
@@ -107,7 +107,7 @@ class Coordinator:
         change = partial(self._records.to_restore, request)
         return (yield from self._write(request, target, change, must_read=must_read))
 
-    def _write(self, request: Write, target: Target, change: Change, *, must_read: bool) -> Steps[Written]:
+    def _write(self, request: Write, target: KeyTarget, change: RecordChange, *, must_read: bool) -> Steps[Written]:
         is_strict = isinstance(request, Put) and request.is_strict
         needed = self._quorum.needed_to_write(request.w, target.replicas)
         self._quorum.require_reachable(target.replicas, needed, is_strict)
@@ -127,7 +127,7 @@ class Coordinator:
         is_sloppy = is_sloppy or written.is_sloppy
         return msgspec.structs.replace(written, dead=remarks.dead, decided=remarks.decided, is_sloppy=is_sloppy)
 
-    def _read_first(self, target: Target, is_strict: bool) -> Steps[tuple[Record | None, bool]]:
+    def _read_first(self, target: KeyTarget, is_strict: bool) -> Steps[tuple[Record | None, bool]]:
         """Return the merged record of a read quorum, and whether the write is sloppy.
 
         It is sloppy if too few replicas in sync answered. Then unreachable replicas may hold versions that stay beside
@@ -157,7 +157,7 @@ class Coordinator:
         if not (record.clock or record.quarantine):  # nothing of a merged record was live, so there is no copy to send
             return Written(context=b"", owner=self._vnode.me, w=0, w_needed=0)
         me = self._quorum.here(replicas)
-        writing = Writing(
+        writing = ReplicatedWrite(
             self._vnode, me, replicas, record, seen, self._repair, self._catch_up, op_id=op_id, is_strict=is_strict
         )
         return (yield from writing.send(needed))

@@ -13,7 +13,7 @@ import trio
 from chord.errors import ChordError, NotReady
 from chord.net.calls import Sender
 from chord.net.steps import Driver, Steps
-from chord.ring.context import Host
+from chord.ring.context import NodeContext
 from chord.ring.vnode import RETRY_MS
 from chord.store.storage import Batch, Storage
 from chord.wire.messages import Contact, Reply, Request
@@ -76,7 +76,7 @@ class InTask:
     Its result is the result of the effect. Raises `NotReady` in the steps if the node ends first.
     """
 
-    def __init__(self, host: Host, function: Callable[..., Awaitable[object]], *args: object) -> None:
+    def __init__(self, host: NodeContext, function: Callable[..., Awaitable[object]], *args: object) -> None:
         self._host = host
         self._function = function
         self._args = args

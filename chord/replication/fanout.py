@@ -16,7 +16,7 @@ from chord.errors import ChordError
 from chord.net.calls import Sender
 from chord.net.steps import Driver, Steps
 from chord.replication.effects import ending
-from chord.ring.context import Host
+from chord.ring.context import NodeContext
 from chord.wire.messages import Contact
 
 AskOne: TypeAlias = Callable[[Contact], Steps[None]]
@@ -37,7 +37,7 @@ class Fanout:
         waiting: the nodes that have not answered yet.
     """
 
-    def __init__(self, host: Host, ask_one: AskOne, spares: Sequence[Contact] = ()) -> None:
+    def __init__(self, host: NodeContext, ask_one: AskOne, spares: Sequence[Contact] = ()) -> None:
         self._host = host
         self._ask_one = ask_one
         self._spares = list(spares)

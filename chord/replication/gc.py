@@ -26,10 +26,10 @@ import trio
 from chord.errors import Busy, ChordError
 from chord.ids import Arc, Point
 from chord.net.handlers import handles
-from chord.replication.anti_entropy import Repair
+from chord.replication.anti_entropy import AntiEntropy
 from chord.replication.catch_up import CatchUp
 from chord.replication.prune import Emptied
-from chord.ring.context import Host
+from chord.ring.context import NodeContext
 from chord.ring.preference_list import ReplicaSet
 from chord.ring.vnode import RETRY_MS, Vnode
 from chord.store import versions
@@ -74,10 +74,10 @@ class Held:
         self._before, self._since = self._since, {}
 
 
-class Reaper:
+class GarbageCollector:
     """Reaps the records of one vnode's arc."""
 
-    def __init__(self, vnode: Vnode, repair: Repair, catch_up: CatchUp) -> None:
+    def __init__(self, vnode: Vnode, repair: AntiEntropy, catch_up: CatchUp) -> None:
         self._vnode = vnode
         self._host = vnode.host
         self._repair = repair
@@ -213,7 +213,7 @@ class Reaper:
         return is_level and all(self._vnode.is_up(place) for place in who.everyone)
 
 
-def before_grace_ms(host: Host) -> int:
+def before_grace_ms(host: NodeContext) -> int:
     """Return when the grace period that ends now began, by this node's wall clock."""
     return host.wall_now_ms() - int(1000 * host.timing.grace_s)
 

@@ -25,8 +25,8 @@ import trio
 from chord import events
 from chord.errors import ChordError, LookupFailed
 from chord.ids import Arc, Circle, Point
-from chord.replication.sync import Exchange
-from chord.ring.context import Host
+from chord.replication.sync import ReplicaSync
+from chord.ring.context import NodeContext
 from chord.ring.lookup import Lookups
 from chord.ring.ownership import overlap
 from chord.store.storage import Batch
@@ -60,7 +60,7 @@ def lies_in(circle: Circle, part: Arc, arc: Arc) -> bool:
     return arc.is_whole or (part.end in arc and length <= circle.distance(arc.start, part.end))
 
 
-class Misplaced:
+class Handoff:
     """Finds the misplaced records and the hints of a node, and brings them home.
 
     Attributes:
@@ -68,7 +68,7 @@ class Misplaced:
         transfer: the progress of the round that runs now; None if none runs.
     """
 
-    def __init__(self, host: Host, lookups: Lookups, exchange: Exchange) -> None:
+    def __init__(self, host: NodeContext, lookups: Lookups, exchange: ReplicaSync) -> None:
         self._host = host
         self._lookups = lookups
         self._exchange = exchange

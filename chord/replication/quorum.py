@@ -8,7 +8,7 @@ from chord.ring.vnode import RETRY_MS, Vnode
 from chord.wire.messages import Contact
 
 
-class Quorum:
+class Quorums:
     """The quorums of one vnode's keys."""
 
     def __init__(self, vnode: Vnode) -> None:

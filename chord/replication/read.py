@@ -22,14 +22,14 @@ from chord.errors import Behind, Busy, ChordError, MalformedMessage, OwnerDown, 
 from chord.ids import Arc, Point
 from chord.net.handlers import handles
 from chord.net.steps import Steps
-from chord.replication.anti_entropy import Repair
+from chord.replication.anti_entropy import AntiEntropy
 from chord.replication.catch_up import CatchUp
 from chord.replication.effects import Ask, InTask
 from chord.replication.fanout import Fanout
-from chord.replication.quorum import Quorum
+from chord.replication.quorum import Quorums
 from chord.replication.records import Records
 from chord.replication.replica import parts_of
-from chord.ring.ownership import Verdict
+from chord.ring.ownership import OwnerVerdict
 from chord.ring.preference_list import Place, ReplicaSet
 from chord.ring.vnode import RETRY_MS, Vnode
 from chord.store import quarantine, versions
@@ -53,7 +53,7 @@ from chord.wire.messages import (
 VERSION_BYTES = 4  # of a clock's digest, shown in traces
 
 
-class Target(NamedTuple):
+class KeyTarget(NamedTuple):
     """A key that a coordinator reads or writes, resolved once.
 
     Attributes:
@@ -65,7 +65,7 @@ class Target(NamedTuple):
 
     key: bytes
     point: Point
-    verdict: Verdict
+    verdict: OwnerVerdict
     replicas: ReplicaSet
 
 
@@ -177,7 +177,7 @@ class QuorumReads:
         catch_up: syncs the reap logs with replicas that have applied other entries.
     """
 
-    def __init__(self, vnode: Vnode, records: Records, quorum: Quorum, repair: Repair, catch_up: CatchUp) -> None:
+    def __init__(self, vnode: Vnode, records: Records, quorum: Quorums, repair: AntiEntropy, catch_up: CatchUp) -> None:
         self._vnode = vnode
         self._host = vnode.host
         self._records = records
@@ -207,7 +207,7 @@ class QuorumReads:
                 return self._answer(reading, target.replicas, needed)
         return self._get(target, needed)
 
-    def _get(self, target: Target, needed: int) -> Steps[Values]:
+    def _get(self, target: KeyTarget, needed: int) -> Steps[Values]:
         reading = yield from self.read(target, needed)
         if not self._live(reading.record):
             yield from self.ask_everyone(reading, target, until_found=True)
@@ -233,7 +233,7 @@ class QuorumReads:
         self._repair_soon(reading, target.replicas)
         return self._hidden(reading, needed)
 
-    def target(self, key: bytes) -> Target:
+    def target(self, key: bytes) -> KeyTarget:
         """Resolve a key: its point, and the nodes that may hold it.
 
         Raises:
@@ -242,7 +242,7 @@ class QuorumReads:
         """
         point = self._host.circle.hash(key)
         verdict = self._vnode.require_coordinator(point)
-        return Target(key, point, verdict, self._quorum.holders(point))
+        return KeyTarget(key, point, verdict, self._quorum.holders(point))
 
     def _hidden(self, reading: Reading, needed: int) -> Quarantine:
         record = reading.record or Record(reading.key, ())
@@ -260,7 +260,7 @@ class QuorumReads:
         """Return a new read, for which no node has been asked yet."""
         return Reading(key, self._host.reap_log.durably_seen_of(key))
 
-    def read(self, target: Target, needed: int) -> Steps[Reading]:
+    def read(self, target: KeyTarget, needed: int) -> Steps[Reading]:
         """Ask nodes until enough replicas have answered.
 
         Members in sync come first, then other members, then stand-ins.
@@ -299,7 +299,7 @@ class QuorumReads:
         """Return whether a read quorum of replicas in sync has answered."""
         return len(reading.copies) - len(reading.unsettled) >= self._quorum.needed(0, replicas)
 
-    def ask_everyone(self, reading: Reading, target: Target, *, until_found: bool) -> Steps[None]:
+    def ask_everyone(self, reading: Reading, target: KeyTarget, *, until_found: bool) -> Steps[None]:
         """Ask every node that may hold the key, before this node denies further versions.
 
         Args:
@@ -322,7 +322,7 @@ class QuorumReads:
             self._require_deniable(reading, replicas, places, target.verdict)
 
     def _require_deniable(
-        self, reading: Reading, who: ReplicaSet, places: tuple[Place, ...], verdict: Verdict
+        self, reading: Reading, who: ReplicaSet, places: tuple[Place, ...], verdict: OwnerVerdict
     ) -> None:
         """Refuse to deny a key that may exist.
 

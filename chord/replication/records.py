@@ -13,7 +13,7 @@ from chord.config import SKEW_REFUSED_MS
 from chord.errors import ClocksDiffer, InvalidRequest, VersionConflict, WritesRefused
 from chord.events import RecordUnmerged
 from chord.ids import Arc
-from chord.ring.context import Host
+from chord.ring.context import NodeContext
 from chord.store import quarantine, restore, versions
 from chord.store.storage import Batch, bytes_of_values
 from chord.wire.messages import (
@@ -40,7 +40,7 @@ class Remarks(NamedTuple):
 class Records:
     """The records in a node's storage."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: NodeContext) -> None:
         self._host = host
 
     async def until_durable(self) -> None:

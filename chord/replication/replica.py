@@ -14,7 +14,7 @@ from chord.ids import Arc
 from chord.net.calls import Answer
 from chord.net.handlers import handles
 from chord.replication.effects import when_durable
-from chord.ring.context import Host
+from chord.ring.context import NodeContext
 from chord.ring.vnode import RETRY_MS
 from chord.store import versions
 from chord.store.merkle import SLICE_LEVEL, digest_of
@@ -41,14 +41,14 @@ from chord.wire.messages import (
     wire_bytes,
 )
 
-Merge: TypeAlias = Callable[[Sequence[Record], Sequence[bytes]], Awaitable[int]]
+MergeRecords: TypeAlias = Callable[[Sequence[Record], Sequence[bytes]], Awaitable[int]]
 """Merges records by version, durably, and returns how many were new or changed (`Records.merge`)."""
 
 Stage: TypeAlias = Callable[[Sequence[Record], Sequence[bytes]], tuple[int, bool]]
 """Merges records by version at once, and returns how many changed and whether all is durable (`Records.stage`)."""
 
 
-async def read_copies(host: Host, keys: Sequence[bytes], *, must_fit: bool = False) -> Copies:
+async def read_copies(host: NodeContext, keys: Sequence[bytes], *, must_fit: bool = False) -> Copies:
     """Return a page of the first of these records, when they are durable.
 
     At least one key is answered.
@@ -77,13 +77,13 @@ async def read_copies(host: Host, keys: Sequence[bytes], *, must_fit: bool = Fal
     return Copies(tuple(records), asked, seen)
 
 
-def parts_of(host: Host, record: Record) -> list[Record]:
+def parts_of(host: NodeContext, record: Record) -> list[Record]:
     """Return a record in parts that fit one frame each, nearly always one part."""
     return versions.split(record, host.limits.record_bytes_max)
 
 
 def in_frames(
-    host: Host, page: tuple[Record, ...], seen: tuple[bytes, ...]
+    host: NodeContext, page: tuple[Record, ...], seen: tuple[bytes, ...]
 ) -> list[tuple[tuple[Record, ...], tuple[bytes, ...]]]:
     """Return a page with its digests of applied log entries, cut to fit frames.
 
@@ -105,7 +105,7 @@ class Replica:
 
     def __init__(
         self,
-        host: Host,
+        host: NodeContext,
         stage: Stage,
         compared: Callable[[Arc], None] = lambda arc: None,
         hints: Callable[[], int] = lambda: 0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from chord.errors import Busy, WritesRefused
 from chord.ids import Arc
 from chord.net.handlers import handles
-from chord.replication.anti_entropy import Repair
+from chord.replication.anti_entropy import AntiEntropy
 from chord.replication.records import Records, cut_as, is_cut
 from chord.ring.vnode import RETRY_MS, Vnode
 from chord.store.storage import Batch
@@ -15,7 +15,7 @@ from chord.wire.messages import LIST_ENTRIES_MAX, Scan, ScanPage
 class Scanner:
     """Answers scans of one vnode's arc."""
 
-    def __init__(self, vnode: Vnode, records: Records, repair: Repair) -> None:
+    def __init__(self, vnode: Vnode, records: Records, repair: AntiEntropy) -> None:
         self._vnode = vnode
         self._host = vnode.host
         self._records = records

@@ -13,7 +13,7 @@ import trio
 
 from chord.errors import Overloaded, WritesRefused
 from chord.events import RecordsDamaged
-from chord.ring.context import Host
+from chord.ring.context import NodeContext
 from chord.store.storage import SCRUB_NOTE, Batch
 
 STEPS: Final = 1000
@@ -27,7 +27,7 @@ CHUNK_BYTES: Final = 64 * 1024
 class Scrub:
     """The scrub of one node."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: NodeContext) -> None:
         self._host = host
 
     @property

@@ -22,8 +22,8 @@ import trio
 from chord.errors import Behind, Busy, DeadlineExceeded, InvalidRequest, MalformedMessage
 from chord.ids import Arc
 from chord.replication.catch_up import CatchUp
-from chord.replication.replica import Merge, in_frames, read_copies
-from chord.ring.context import Host
+from chord.replication.replica import MergeRecords, in_frames, read_copies
+from chord.ring.context import NodeContext
 from chord.store.merkle import SLICE_LEVEL, Piece, digest_of, joined
 from chord.wire.messages import (
     PAGE_RECORDS_MAX,
@@ -71,7 +71,7 @@ class TokenBucket:
         return max(0.0, -self._tokens / self._rate_s)
 
 
-class Outcome(msgspec.Struct):
+class SyncOutcome(msgspec.Struct):
     """The progress of a sync, and its result.
 
     Attributes:
@@ -95,10 +95,10 @@ class Outcome(msgspec.Struct):
     was_settled: bool = False
 
 
-Progress: TypeAlias = Callable[[Outcome], None]
+SyncProgress: TypeAlias = Callable[[SyncOutcome], None]
 
 
-class Exchange:
+class ReplicaSync:
     """Syncs arcs with partners, at a limited rate for the whole node.
 
     Args:
@@ -107,15 +107,15 @@ class Exchange:
         catch_up: syncs the reap logs first, if they differ.
     """
 
-    def __init__(self, host: Host, merge: Merge, catch_up: CatchUp) -> None:
+    def __init__(self, host: NodeContext, merge: MergeRecords, catch_up: CatchUp) -> None:
         self.host = host
         self.merge = merge
         self.catch_up = catch_up
         self.bucket = TokenBucket(host.limits.repair_bytes_s)
 
     async def with_partner(
-        self, partner: Contact, arc: Arc, *, push: bool = True, pull: bool = True, progress: Progress | None = None
-    ) -> Outcome:
+        self, partner: Contact, arc: Arc, *, push: bool = True, pull: bool = True, progress: SyncProgress | None = None
+    ) -> SyncOutcome:
         """Sync an arc with a partner, until both hold the same records.
 
         A write makes the two nodes differ for a moment. So the comparison is repeated, up to `PASSES_MAX` times.
@@ -133,7 +133,7 @@ class Exchange:
 
         Concurrency: checkpoints; cancellation loses nothing.
         """
-        outcome = Outcome()
+        outcome = SyncOutcome()
         walk = _Walk(self, partner, arc, outcome, push, pull, progress)
         for number in range(PASSES_MAX if push and pull else 1):
             outcome.is_equal = await walk.is_equal()
@@ -164,7 +164,7 @@ class Exchange:
         Raises:
             ChordError: see `with_partner`.
         """
-        walk = _Walk(self, partner, arc, Outcome(), push=False, pull=True)
+        walk = _Walk(self, partner, arc, SyncOutcome(), push=False, pull=True)
         if not await walk.is_equal() and (walk.is_settled or not only_settled):
             await walk.descend(arc, 0)
         return walk.is_settled
@@ -175,7 +175,7 @@ class Exchange:
         Raises:
             ChordError: see `with_partner`.
         """
-        return await _Walk(self, partner, arc, Outcome(), push=False, pull=False).is_equal()
+        return await _Walk(self, partner, arc, SyncOutcome(), push=False, pull=False).is_equal()
 
     async def prove(self, partner: Contact, arc: Arc) -> dict[bytes, bytes]:
         """Send a partner the records that it lacks; return the records that it holds.
@@ -195,7 +195,7 @@ class Exchange:
 
         Concurrency: checkpoints; cancellation loses nothing.
         """
-        walk = _Walk(self, partner, arc, Outcome(), push=True, pull=False)
+        walk = _Walk(self, partner, arc, SyncOutcome(), push=True, pull=False)
         walk.proven = {}
         await walk.prove()
         return walk.proven
@@ -206,13 +206,13 @@ class _Walk:
 
     def __init__(
         self,
-        exchange: Exchange,
+        exchange: ReplicaSync,
         partner: Contact,
         arc: Arc,
-        outcome: Outcome,
+        outcome: SyncOutcome,
         push: bool,
         pull: bool,
-        progress: Progress | None = None,
+        progress: SyncProgress | None = None,
     ) -> None:
         self._exchange = exchange
         self._host = exchange.host

@@ -20,8 +20,8 @@ from chord.ids import Arc, Point
 from chord.net.calls import Answer
 from chord.net.handlers import handles
 from chord.replication.records import Records
-from chord.replication.sync import Exchange
-from chord.replication.transfer_source import Outbound, Sender, TransferFailed
+from chord.replication.sync import ReplicaSync
+from chord.replication.transfer_source import Outbound, TransferFailed, TransferSender
 from chord.ring.ownership import Giving, Taken
 from chord.ring.vnode import RETRY_MS, Vnode
 from chord.wire.messages import Abandon, Contact, Done, HandOver, JoinArc, StorePage, Switch, TransferInfo
@@ -48,19 +48,19 @@ class Inbound:
         self.is_switched = False
 
 
-class Mover:
+class Transfers:
     """Gives and receives arcs for one vnode.
 
     Attributes:
         outbound: the transfer that this vnode gives; None if it gives no arc.
     """
 
-    def __init__(self, vnode: Vnode, records: Records, exchange: Exchange) -> None:
+    def __init__(self, vnode: Vnode, records: Records, exchange: ReplicaSync) -> None:
         self._vnode = vnode
         self._host = vnode.host
         self._own = vnode.ownership
         self._records = records
-        self._sender = Sender(vnode, records, exchange)
+        self._sender = TransferSender(vnode, records, exchange)
         self.outbound: Outbound | None = None
         self._inbound: Inbound | None = None
         self._switched: list[bytes] = []

@@ -16,14 +16,14 @@ from chord.errors import SILENCE, Behind, ChordError, DefiniteError
 from chord.ids import Arc
 from chord.replication.records import Records
 from chord.replication.replica import in_frames
-from chord.replication.sync import Exchange
+from chord.replication.sync import ReplicaSync
 from chord.ring.context import PAGE_RECORDS_SERVING
 from chord.ring.ownership import Giving, marks_within
 from chord.ring.vnode import RETRY_MS, Vnode
 from chord.wire.messages import LIST_ENTRIES_MAX, Contact, Done, Down, Record, StorePage, Switch, TakenArc, wire_bytes
 
 STRETCH_RECORDS = 1024  # records that are compared before any of them is sent
-Seen: TypeAlias = Mapping[bytes, bytes]
+SeenEntries: TypeAlias = Mapping[bytes, bytes]
 """By key, the digest of applied log entries when the record was read (`ReapLog.seen`). Empty digests are left out."""
 
 PAGES_AT_ONCE = 2  # pages on their way to a receiver
@@ -62,13 +62,13 @@ class Outbound:
         self.total = self.done = self.bytes = 0
 
 
-class Sender:
+class TransferSender:
     """Sends the messages of a transfer for one vnode.
 
     Every coroutine raises `TransferFailed` if the receiver does not take them.
     """
 
-    def __init__(self, vnode: Vnode, records: Records, exchange: Exchange) -> None:
+    def __init__(self, vnode: Vnode, records: Records, exchange: ReplicaSync) -> None:
         self._vnode = vnode
         self._host = vnode.host
         self._own = vnode.ownership
@@ -131,7 +131,7 @@ class Sender:
         if failed:
             raise failed[0]
 
-    def _pages(self, stretch: Arc) -> Iterator[tuple[tuple[Record, ...], Seen]]:
+    def _pages(self, stretch: Arc) -> Iterator[tuple[tuple[Record, ...], SeenEntries]]:
         """Yield pages of records, with the digests of the log entries applied to them."""
         after: bytes | None = None
         is_cut = True
@@ -164,11 +164,11 @@ class Sender:
         if page:
             await self._send_durable(outbound, page, self._seen(page))
 
-    def _seen(self, page: tuple[Record, ...]) -> Seen:
+    def _seen(self, page: tuple[Record, ...]) -> SeenEntries:
         each = self._host.reap_log.seen_of_each(page)
         return {record.key: seen for record, seen in zip(page, each, strict=False)}
 
-    async def _send_durable(self, outbound: Outbound, page: tuple[Record, ...], seen: Seen) -> None:
+    async def _send_durable(self, outbound: Outbound, page: tuple[Record, ...], seen: SeenEntries) -> None:
         await self._send(outbound, await self._durable(outbound, page), seen)
 
     async def _durable(self, outbound: Outbound, page: tuple[Record, ...]) -> tuple[Record, ...]:
@@ -186,7 +186,7 @@ class Sender:
         outbound.dirty.update(dict.fromkeys(refused))
         return tuple(record for record in page if record.key not in refused)
 
-    async def _send(self, outbound: Outbound, page: tuple[Record, ...], seen: Seen) -> None:
+    async def _send(self, outbound: Outbound, page: tuple[Record, ...], seen: SeenEntries) -> None:
         """Send one page until it is stored, the receiver is dead, or the lease runs out.
 
         If the reap logs differ, sync them. Then the records go with the deltas, as they are by then.

@@ -9,7 +9,7 @@ import trio
 
 from chord.errors import Behind, ChordError, DeadlineExceeded, NotReady, QuorumFailed, WritesRefused
 from chord.net.steps import Steps
-from chord.replication.anti_entropy import Repair
+from chord.replication.anti_entropy import AntiEntropy
 from chord.replication.catch_up import CatchUp
 from chord.replication.effects import Ask, InTask
 from chord.replication.fanout import Fanout
@@ -23,7 +23,7 @@ from chord.store.storage import Batch
 from chord.wire.messages import Contact, Done, Record, ReplicaLine, StoreCopies, Written
 
 
-class Writing:
+class ReplicatedWrite:
     """A record that is durable here, and the nodes that have stored it.
 
     Args:
@@ -49,7 +49,7 @@ class Writing:
         who: ReplicaSet,
         record: Record,
         seen: bytes,
-        repair: Repair,
+        repair: AntiEntropy,
         catch_up: CatchUp,
         *,
         op_id: bytes | None,

@@ -20,7 +20,7 @@ from chord.net.timers import Timers
 from chord.ring.health import Health
 from chord.store.reap_log import ReapLog
 from chord.store.storage import Storage
-from chord.wire.hello import Greeter
+from chord.wire.hello import HelloPolicy
 from chord.wire.messages import PAGE_RECORDS_MAX, Contact
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ After that the neighbour may have left, or its clock may have been set right.
 """
 
 
-class Host:
+class NodeContext:
     """The context of a vnode.
 
     Attributes:
@@ -91,7 +91,7 @@ class Host:
         rng: random.Random,
         wall_now_ms: Callable[[], int],
         observe: Observer,
-        greeter: Greeter,
+        greeter: HelloPolicy,
     ) -> None:
         self.config = config
         self.constants, self.timing, self.limits = config.ring, config.timing, config.limits

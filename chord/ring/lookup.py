@@ -20,8 +20,8 @@ import trio
 
 from chord.errors import SILENCE, ChordError, IndefiniteError, LookupFailed, NotOwner, PeerUnreachable, UnknownVnode
 from chord.ids import Point
-from chord.ring.context import Host
-from chord.ring.owner_cache import ArcCache
+from chord.ring.context import NodeContext
+from chord.ring.owner_cache import OwnerCache
 from chord.ring.routing import NOT_ASKED, Path, Router
 from chord.wire.messages import (
     WRITES,
@@ -53,9 +53,9 @@ class Lookups(Router):
         arcs: the owner cache; fast lookups try it first.
     """
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: NodeContext) -> None:
         super().__init__(host)
-        self.arcs = ArcCache(host.circle, host.limits.arcs_max)
+        self.arcs = OwnerCache(host.circle, host.limits.arcs_max)
 
     async def find(
         self,

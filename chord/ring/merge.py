@@ -18,7 +18,7 @@ from chord.stabilize import Stabilizer
 from chord.wire.messages import Contact, FindNeighbours, NeighboursOf, Ping, Pong
 
 
-class SelfLookup:
+class RingMerge:
     """Makes the self-lookups of one vnode."""
 
     def __init__(self, vnode: Vnode, stabilizer: Stabilizer) -> None:

@@ -16,7 +16,7 @@ from chord.wire.messages import Contact
 ARCS_MAX = 4096
 
 
-class ArcCache:
+class OwnerCache:
     """Arcs and their owners, as last learnt.
 
     Args:

@@ -49,7 +49,7 @@ class Giving(NamedTuple):
     epoch: int
 
 
-class Verdict(NamedTuple):
+class OwnerVerdict(NamedTuple):
     """Whether a vnode answers for a point.
 
     Attributes:
@@ -65,7 +65,7 @@ class Verdict(NamedTuple):
     taken: Taken | None = None
 
 
-_OWNED = Verdict("owned")
+_OWNED = OwnerVerdict("owned")
 
 
 class Remembered(NamedTuple):
@@ -124,19 +124,19 @@ class Ownership:
         """The arc this vnode answers for, including the part being handed over."""
         return None if self.start is None else Arc(self.start, self.me.id)
 
-    def verdict(self, point: int) -> Verdict:
+    def verdict(self, point: int) -> OwnerVerdict:
         """Return whether this vnode answers for a point."""
         if self.start is not None and point in Arc(self.start, self.me.id):
             if self.giving is not None and point in self.giving.arc:
-                return Verdict("giving", self.giving.to)
+                return OwnerVerdict("giving", self.giving.to)
             for taken in self.taken:
                 if point in taken.arc:
-                    return Verdict("owned", None, taken)
+                    return OwnerVerdict("owned", None, taken)
             return _OWNED
         for moved in reversed(self.moved):
             if point in moved.arc:
-                return Verdict("moved", moved.to)
-        return Verdict("foreign")
+                return OwnerVerdict("moved", moved.to)
+        return OwnerVerdict("foreign")
 
     def is_owner(self, point: int) -> bool:
         """Return whether this vnode answers for a point right now."""

@@ -10,9 +10,9 @@ vnode stays in the replica sets until one of these events:
 
 Otherwise every restart would move records, and failures would lower W.
 
-The marks of `ring/ownership.py` remember the down vnodes before this one: those with arcs that it took over. The `View`
-remembers the down vnodes behind this one. It is fed like the successor list. Beyond the head of the list the head's
-view counts. Up to the head this vnode's own view counts.
+The marks of `ring/ownership.py` remember the down vnodes before this one: those with arcs that it took over. The
+`PreferenceList` remembers the down vnodes behind this one. It is fed like the successor list. Beyond the head of the
+list the head's view counts. Up to the head this vnode's own view counts.
 
 Linearizable keys would need views that a majority of the previous view has agreed on. Such an agreement would belong in
 this module.
@@ -78,7 +78,7 @@ class ReplicaSet(NamedTuple):
         return (*self.members, *self.fallbacks, *self.retiring)
 
 
-class View:
+class PreferenceList:
     """What one vnode knows of down vnodes behind it, and of the arcs it is synced in.
 
     A vnode is *synced* in an arc if a node that knows all acknowledged writes confirmed that it holds what a replica

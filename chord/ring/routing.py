@@ -16,7 +16,7 @@ import trio
 
 from chord.errors import SILENCE, ChordError, IndefiniteError, LookupFailed, PeerLost, PeerUnreachable
 from chord.ids import Point, between
-from chord.ring.context import Host
+from chord.ring.context import NodeContext
 from chord.wire.messages import (
     Candidate,
     Contact,
@@ -170,7 +170,7 @@ class Router:
         peers: the calls to other nodes.
     """
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: NodeContext) -> None:
         self.host = host
         self.peers = host.peers
 

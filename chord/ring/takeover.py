@@ -23,7 +23,7 @@ NAMED_ROUNDS = 10
 """How many stabilize rounds a vnode before this one counts after its last mention."""
 
 
-class Bounds:
+class Takeover:
     """Keeps the arc of one vnode in line with its predecessor.
 
     Attributes:

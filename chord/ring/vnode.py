@@ -13,10 +13,10 @@ from chord.finger import FingerTable
 from chord.ids import Arc, Point, between
 from chord.net.calls import Caller
 from chord.net.handlers import handles
-from chord.ring.context import Host
-from chord.ring.ownership import Ownership, Verdict
+from chord.ring.context import NodeContext
+from chord.ring.ownership import Ownership, OwnerVerdict
 from chord.ring.pointers import RingState
-from chord.ring.preference_list import Place, ReplicaSet, View
+from chord.ring.preference_list import Place, PreferenceList, ReplicaSet
 from chord.wire.messages import (
     LIST_ENTRIES_MAX,
     Candidate,
@@ -62,13 +62,13 @@ class Vnode:
         is_stuck: whether all live members have been compared, and only down nodes can tell what this arc lacks.
     """
 
-    def __init__(self, me: Contact, host: Host) -> None:
+    def __init__(self, me: Contact, host: NodeContext) -> None:
         self.me = me
         self.host = host
         self.ring = RingState(me, host.circle, host.constants.successors, host.constants.replicas + 1)
         self.fingers = FingerTable(host.circle, me.id)
         self.ownership = Ownership(me)
-        self.view = View(me, host.circle)
+        self.view = PreferenceList(me, host.circle)
         self.state: VnodeState = "joining"
         self.rounds = 0
         self.isolated_since: float | None = None
@@ -343,7 +343,7 @@ class Vnode:
         """
         return self.view.is_settled_in(arc) and not self.ownership.is_doubtful(arc)
 
-    def require_coordinator(self, key: int) -> Verdict:
+    def require_coordinator(self, key: int) -> OwnerVerdict:
         """Return the verdict on a key that this vnode coordinates, or raise an error.
 
         The key is in this vnode's own arc or in that of a down owner.
@@ -356,10 +356,10 @@ class Vnode:
         if verdict.answer == "owned":
             return verdict
         if verdict.answer == "foreign" and self.host.constants.replicas > 1 and self._stands_in_for(key):
-            return Verdict("owned")
+            return OwnerVerdict("owned")
         return self.require_owner(key)
 
-    def require_owner(self, key: int) -> Verdict:
+    def require_owner(self, key: int) -> OwnerVerdict:
         """Return the verdict on a key that this vnode answers for.
 
         Raises:

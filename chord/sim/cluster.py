@@ -21,7 +21,7 @@ from chord.events import Event, Observer, PeerChanged, ignore
 from chord.ids import Point, vnode_id
 from chord.node import Node
 from chord.sim.disk import Disk, SyncDelay
-from chord.sim.placing import PlacedNode, Placement
+from chord.sim.prebuilt import PlacedNode, PrebuiltPlacement
 from chord.sim.stores import DiskIdentity, SimulatedStorage, kept_on
 from chord.sim.watched import WatchedStorage
 from chord.store.identity import Kept
@@ -106,7 +106,7 @@ class Cluster(MemoryRing):
         self.drifts: dict[str, float] = {}
         self.clones: dict[str, None] = {}
         self.stopped: dict[str, str] = {}
-        self._placement: Placement | None = None
+        self._placement: PrebuiltPlacement | None = None
         self.disks: dict[str, Disk] = {}
 
     async def place(self, n: int, *, ids: Sequence[int] | None = None) -> list[Node]:
@@ -124,7 +124,7 @@ class Cluster(MemoryRing):
         points = [vnode_id(circle, a, 0) for a in addresses] if ids is None else [Point(point) for point in ids]
         contacts = [Contact(point, address) for point, address in zip(points, addresses, strict=True)]
         ring_id = random.Random(f"{self._seed}/ring").randbytes(16)
-        self._placement = Placement(contacts, self._template.ring, ring_id)
+        self._placement = PrebuiltPlacement(contacts, self._template.ring, ring_id)
         for index in range(n):
             await self.start(join=(), id=None if ids is None else ids[index])
         for node in self.nodes:

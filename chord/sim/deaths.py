@@ -15,10 +15,10 @@ from chord.errors import ChordError
 from chord.ids import Point, vnode_id
 from chord.node import Node
 from chord.sim.cluster import Cluster
-from chord.sim.ledger import Ledger
+from chord.sim.observer import Watch
 from chord.sim.plan import Plan
 from chord.sim.situations import LEAVER_BACK, SITUATION
-from chord.sim.watch import Watch
+from chord.sim.workload import Workload
 from chord.verify import invariants
 
 SKEW_MAX_S = 3600.0
@@ -58,7 +58,7 @@ class Deaths:
         self,
         plan: Plan,
         cluster: Cluster,
-        ledger: Ledger,
+        ledger: Workload,
         watch: Watch,
         rng: random.Random,
         nursery: trio.Nursery,

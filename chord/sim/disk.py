@@ -19,8 +19,8 @@ from typing import Any, Final, TypeAlias
 import trio
 
 from chord.errors import ConfigError
-from chord.sim.image import Change, Image
-from chord.store.database import InDoubt, Place, Refused, Row
+from chord.sim.image import Image, ImageChange
+from chord.store.database import InDoubt, Refused, RowPlace, StoredRow
 
 SyncDelay: TypeAlias = Callable[[random.Random], float]
 """Draws the seconds of a sync, which makes written data durable."""
@@ -68,7 +68,7 @@ class Disk:
         self._locks: dict[str, Mount] = {}
         self._error: int | None = None
         self._next_error: int | None = None
-        self._unsynced: Change | None = None  # removes changes that are readable and not durable
+        self._unsynced: ImageChange | None = None  # removes changes that are readable and not durable
         self._unsynced_identity: list[bytes | None] = []  # the durable content, if another is readable
         self._under_way: dict[Callable[[], object], None] = {}
         self._resumed = trio.lowlevel.ParkingLot()
@@ -182,7 +182,7 @@ class Disk:
         Args:
             key: the key of the record.
             rng: draws the change; default: the disk's own dice.
-            column: column of `Row` to change; default: drawn.
+            column: column of `StoredRow` to change; default: drawn.
 
         Returns:
             The column.
@@ -192,7 +192,7 @@ class Disk:
         """
         rng = rng or self.rng
         image, place, row = self._find(key)
-        column = column or rng.choice(Row._fields)
+        column = column or rng.choice(StoredRow._fields)
         value = getattr(row, column)
         is_place = column in ("point", "key")
         if isinstance(value, bytes) and value and (is_place or rng.random() < 0.7):
@@ -212,7 +212,7 @@ class Disk:
         image, place, row = self._find(key)
         image.replace(place, row._replace(clock=bytes([row.clock[0] ^ 1]) + row.clock[1:]))
 
-    def _find(self, key: bytes) -> tuple[Image, Place, Row]:
+    def _find(self, key: bytes) -> tuple[Image, RowPlace, StoredRow]:
         for place, row in () if self.image is None else self.image.rows.items():
             if place[1] == key:
                 assert self.image is not None
@@ -239,7 +239,7 @@ class Disk:
     def check(self) -> list[str]:
         """Return the errors in the disk's own accounting, in words; empty if none."""
         image = self.image
-        if image is not None and image.bytes != Change(image.rows, image.notes, 0).bytes:
+        if image is not None and image.bytes != ImageChange(image.rows, image.notes, 0).bytes:
             return [f"records: {image.bytes} bytes are not the sum of all rows and notes"]
         return []
 
@@ -282,7 +282,7 @@ class Disk:
             self._unsynced = None
         return self.image
 
-    def write(self, change: Change) -> None:
+    def write(self, change: ImageChange) -> None:
         """Apply a change at the end of its sync: all of it, or nothing.
 
         Raises:
@@ -304,10 +304,10 @@ class Disk:
                 self._keep_undo(image.apply(change))
             raise InDoubt("disk I/O error")
 
-    def _keep_undo(self, undo: Change) -> None:
+    def _keep_undo(self, undo: ImageChange) -> None:
         earlier = self._unsynced
         if earlier is not None:
-            undo = Change({**undo.rows, **earlier.rows}, {**undo.notes, **earlier.notes}, earlier.key_epoch)
+            undo = ImageChange({**undo.rows, **earlier.rows}, {**undo.notes, **earlier.notes}, earlier.key_epoch)
         self._unsynced = undo
 
     def _sync_error(self) -> int | None:

@@ -17,10 +17,10 @@ from chord.errors import ChordError
 from chord.node import Node
 from chord.sim.cluster import Cluster
 from chord.sim.deaths import Deaths
-from chord.sim.ledger import Ledger
+from chord.sim.observer import Watch
 from chord.sim.plan import Plan
 from chord.sim.situations import absences
-from chord.sim.watch import Watch
+from chord.sim.workload import Workload
 from chord.testing.rings import PORT
 
 LASTS_MAX_S = 600.0
@@ -65,7 +65,7 @@ class Hardships:
         self,
         plan: Plan,
         cluster: Cluster,
-        ledger: Ledger,
+        ledger: Workload,
         watch: Watch,
         deaths: Deaths,
         healed: Callable[[], Awaitable[None]],

@@ -7,7 +7,7 @@ from typing import Final
 
 from sortedcontainers import SortedDict
 
-from chord.store.database import Place, Row
+from chord.store.database import RowPlace, StoredRow
 
 ROW_BYTES: Final = 64
 """Approximate size of a row or a note on disk, besides its point, key and clock."""
@@ -32,14 +32,14 @@ class Image:
         self.bits = bits
         self.incarnation = incarnation
         self.key_epoch = 0
-        self.rows: SortedDict[Place, Row] = SortedDict()
+        self.rows: SortedDict[RowPlace, StoredRow] = SortedDict()
         self.notes: dict[bytes, bytes] = {}
         self.bytes = 0
         self.is_damaged = False
 
-    def apply(self, change: Change) -> Change:
+    def apply(self, change: ImageChange) -> ImageChange:
         """Make a change, and return the change that undoes it."""
-        undo = Change(
+        undo = ImageChange(
             {place: self.rows.get(place) for place in change.rows},
             {name: self.notes.get(name) for name in change.notes},
             self.key_epoch,
@@ -58,7 +58,7 @@ class Image:
         self.key_epoch = change.key_epoch
         return undo
 
-    def replace(self, place: Place, row: Row) -> None:
+    def replace(self, place: RowPlace, row: StoredRow) -> None:
         """Put a damaged row in the place of a whole one."""
         old = self.rows.pop(place)
         self.rows[row.point, row.key] = row
@@ -72,13 +72,13 @@ class Image:
         return other
 
 
-class Change:
+class ImageChange:
     """Rows and notes of a transaction (None: remove), and the new key epoch."""
 
     __slots__ = ("key_epoch", "notes", "rows")
 
     def __init__(
-        self, rows: Mapping[Place, Row | None], notes: Mapping[bytes, bytes | None], key_epoch: int
+        self, rows: Mapping[RowPlace, StoredRow | None], notes: Mapping[bytes, bytes | None], key_epoch: int
     ) -> None:
         self.rows = dict(rows)
         self.notes = dict(notes)
@@ -96,7 +96,7 @@ class Change:
         return self.bytes + ROW_BYTES * (len(self.rows) + len(self.notes))
 
 
-def size_of(row: Row) -> int:
+def size_of(row: StoredRow) -> int:
     """Return the approximate size of a row on disk, in bytes.
 
     A damaged column may have any type.

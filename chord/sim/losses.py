@@ -19,8 +19,8 @@ import trio
 from chord.config import RingConstants
 from chord.ids import Arc, Point
 from chord.node import Node
-from chord.sim.story import Op, Story
-from chord.sim.truth import Truth
+from chord.sim.inventory import Inventory
+from chord.sim.key_model import KeyModel, Op
 from chord.store import versions
 from chord.testing.rings import MemoryRing
 from chord.wire.messages import ActorClock, Record
@@ -53,7 +53,7 @@ class Losses:
         self,
         ring: MemoryRing,
         constants: RingConstants,
-        stories: dict[bytes, Story],
+        stories: dict[bytes, KeyModel],
         counts: Counter[str],
         complain: Callable[[str], None],
     ) -> None:
@@ -63,7 +63,7 @@ class Losses:
         self._counts = counts
         self._complain = complain
         self._missed: dict[bytes, set[str]] = {}  # with one copy: lost keys, and the machines they were lost with
-        self.truth = Truth(ring)
+        self.truth = Inventory(ring)
         self.lost: set[bytes] = set()
         self.absences_s: list[float] = []
         self.fresh: set[str] = set()
@@ -80,36 +80,36 @@ class Losses:
         """
         return key in self._missed
 
-    def holders(self, story: Story, op: Op, *, but: str = "") -> int:
+    def holders(self, story: KeyModel, op: Op, *, but: str = "") -> int:
         """Return the number of nodes, except `but`, with a durable copy of an operation.
 
         Copies of its replacement count.
         """
         return len(self.hosts(story, op) - {but})
 
-    def hosts(self, story: Story, op: Op) -> set[str]:
+    def hosts(self, story: KeyModel, op: Op) -> set[str]:
         """Return the machines on which an operation or its replacement is durable."""
         return {copy.host for copy in self.truth.copies(story.key) if op.is_in(copy.durable)}
 
-    def readable(self, story: Story, op: Op) -> set[str]:
+    def readable(self, story: KeyModel, op: Op) -> set[str]:
         """Return the machines with a durable copy that shows an operation to a read.
 
         Copies that show its replacement count.
         """
         return {copy.host for copy in self.truth.copies(story.key) if op.is_open_in(copy.durable)}
 
-    def readable_of(self, story: Story) -> dict[Op, set[str]]:
+    def readable_of(self, story: KeyModel) -> dict[Op, set[str]]:
         """Return `readable` of each acknowledged operation of a key."""
         copies = list(self.truth.copies(story.key))
         return {op: {copy.host for copy in copies if op.is_open_in(copy.durable)} for op in story.required()}
 
-    def is_hidden(self, story: Story, op: Op) -> bool:
+    def is_hidden(self, story: KeyModel, op: Op) -> bool:
         """Return whether an operation is in quarantine, and less than a quorum shows it."""
         copies = list(self.truth.copies(story.key)) if self.is_trimming else []
         is_isolated = any(op.is_in(copy.record) and not op.is_open_in(copy.record) for copy in copies)
         return is_isolated and sum(op.is_open_in(copy.durable) for copy in copies) < op.quorum
 
-    def members(self, story: Story) -> list[Node]:
+    def members(self, story: KeyModel) -> list[Node]:
         """Return the living nodes that keep a key, computed from their ids alone."""
         vnodes = self._ring.vnodes()
         places = [vnodes[point] for point in (*(p for p in vnodes if p >= story.point), *vnodes)]
@@ -117,12 +117,12 @@ class Losses:
         found = [by_address[v.me.address] for v in places if v.me.address in by_address]
         return list(dict.fromkeys(found))[: self._constants.replicas]
 
-    def is_in_place(self, story: Story, op: Op) -> bool:
+    def is_in_place(self, story: KeyModel, op: Op) -> bool:
         """Return whether a quorum of a key's living members has an operation durably."""
         members = [node.name for node in self.members(story)]
         return len(self.hosts(story, op).intersection(members)) >= min(self._constants.quorum, len(members))
 
-    def in_reach(self, story: Story, *, is_dead_out: bool = False) -> dict[Op, set[Node]]:
+    def in_reach(self, story: KeyModel, *, is_dead_out: bool = False) -> dict[Op, set[Node]]:
         """Return the required operations of a key, each with the ready nodes that show it.
 
         A put cannot find an operation that none of these nodes has. Two quorums of a replica set intersect only while
@@ -199,7 +199,7 @@ class Losses:
             elif not left:
                 self.lose(story, op, host)
 
-    def reap(self, story: Story) -> None:
+    def reap(self, story: KeyModel) -> None:
         """Note the operations that no store has any more because stores reaped them.
 
         From then on no read may show them, or versions they replaced. A disk may refuse to drop the last tombstone. A
@@ -217,7 +217,7 @@ class Losses:
                 story.reaped(op, op.tombstone or known)
 
     @staticmethod
-    def _is_over(story: Story, record: Record) -> bool:
+    def _is_over(story: KeyModel, record: Record) -> bool:
         """Return whether a record holds only tombstones and values that may have expired."""
         now = trio.current_time()
         return all(story.expiry(value)[0] <= now for value in versions.values(record))
@@ -318,13 +318,13 @@ class Losses:
         """Return whether too few copies of an operation were lost to lose the operation."""
         return op.vanished < min(op.w, self._constants.quorum)
 
-    def _known(self, records: Iterable[Record]) -> Iterator[tuple[Story, Record]]:
+    def _known(self, records: Iterable[Record]) -> Iterator[tuple[KeyModel, Record]]:
         for record in records:
             story = self._stories.get(record.key)
             if story is not None:
                 yield story, record
 
-    def lose(self, story: Story, op: Op, host: str | None = None, how: str = LOST) -> None:
+    def lose(self, story: KeyModel, op: Op, host: str | None = None, how: str = LOST) -> None:
         """Note that no store has an acknowledged operation any more.
 
         That is an error unless as many disks were lost as a quorum has.

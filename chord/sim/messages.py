@@ -20,7 +20,7 @@ import outcome
 import trio
 
 from chord.errors import ChordError, DeadlineExceeded, MalformedMessage, PeerLost, PeerUnreachable, retold
-from chord.net.calls import Callback, Caller, Handler, Stats, Work
+from chord.net.calls import Callback, Caller, RequestHandler, Stats, Work
 from chord.net.one_way_delay import JITTER_S
 from chord.net.steps import Driver
 from chord.sim.lateness import Lateness
@@ -177,14 +177,14 @@ class MessageCalls:
     def __init__(self, network: MessageNetwork, host: str) -> None:
         self._network = network
         self.host = host
-        self._handler: Handler | None = None
+        self._handler: RequestHandler | None = None
         self._nursery: trio.Nursery | None = None
         self._waiting: dict[Ticket, None] = {}
         self.as_caller = Caller("")
         self._idle = trio.lowlevel.ParkingLot()
         self.stats = Stats()
 
-    def serve(self, handler: Handler) -> None:
+    def serve(self, handler: RequestHandler) -> None:
         """Answer incoming calls with this handler from now on."""
         self._handler = handler
 

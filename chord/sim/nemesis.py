@@ -24,9 +24,9 @@ from chord.ids import Arc, Point
 from chord.sim.cluster import Cluster
 from chord.sim.deaths import Deaths
 from chord.sim.disk import Disk
-from chord.sim.ledger import Ledger
+from chord.sim.observer import Watch
 from chord.sim.plan import GRACE_S, Plan
-from chord.sim.watch import Watch
+from chord.sim.workload import Workload
 from chord.store.storage import Batch
 from chord.wire.messages import Contact
 
@@ -69,7 +69,7 @@ class Nemesis:
         self,
         plan: Plan,
         cluster: Cluster,
-        ledger: Ledger,
+        ledger: Workload,
         watch: Watch,
         nursery: trio.Nursery,
         healed: Callable[[], Awaitable[None]],

@@ -18,9 +18,9 @@ from chord.client.results import Found, Stored
 from chord.config import RingConstants
 from chord.node import Node
 from chord.ring.vnode import Vnode
+from chord.sim.key_model import Covers, KeyModel, Op, covers
 from chord.sim.losses import Losses
 from chord.sim.splits import Split
-from chord.sim.story import Covers, Op, Story, covers
 from chord.store import versions
 from chord.testing.rings import MemoryRing
 from chord.wire.messages import Contact
@@ -33,7 +33,7 @@ class Before(NamedTuple):
     """State at the start of a read, against which the oracle judges the answer.
 
     Attributes:
-        clock: value of `Story.clock`.
+        clock: value of `KeyModel.clock`.
         required: the values for which "not found" is an error.
         hosts: for each acknowledged operation, the machines with a durable copy that reads may show.
         asked: R as the client named it; None: a quorum.
@@ -112,7 +112,7 @@ class Oracle:
         self._calm: tuple[int | None, bool] = (None, False)  # disturbances, and whether the ring was calm then
         self._members: set[str] = set()  # machines of the ring when it was last calm
         self.departed: dict[str, None] = {}
-        self.stories: dict[bytes, Story] = {}
+        self.stories: dict[bytes, KeyModel] = {}
         self.losses = Losses(ring, constants, self.stories, counts, self._complained)
         self.truth = self.losses.truth
 
@@ -173,7 +173,7 @@ class Oracle:
         self._members.discard(node.name)
         self.departed[node.name] = None
 
-    def is_whole(self, story: Story) -> bool:
+    def is_whole(self, story: KeyModel) -> bool:
         """Whether the ring is Ideal and undisturbed, and a quorum has each required write.
 
         The quorum is of the key's living members.
@@ -182,7 +182,7 @@ class Oracle:
             return False
         return all(self.losses.is_in_place(story, op) for op in story.required())
 
-    def write_quorum(self, story: Story) -> WriteQuorum:
+    def write_quorum(self, story: KeyModel) -> WriteQuorum:
         """Return the number of nodes that a write needs if its client names no W.
 
         The number is a quorum, or all nodes of the ring if these are fewer. A node counts from the moment it is ready
@@ -198,7 +198,7 @@ class Oracle:
         on_their_way = {node.name for node in self._ring.nodes if node.state in ("joining", "resuming")}
         return found | {host for host in on_their_way - self.losses.fresh if self.truth.has_disk(host)}
 
-    def _wanted(self, story: Story) -> int:
+    def _wanted(self, story: KeyModel) -> int:
         """Return the number of nodes on which a read without R must rest.
 
         The number is a quorum, or all members that the owner sees if these are fewer. In a calm ring the owner sees
@@ -210,7 +210,7 @@ class Oracle:
         seen = [self._members_seen(vnode, story) for vnode in every if vnode.ownership.is_owner(story.point)]
         return min([self._constants.quorum, *seen])
 
-    def _wanted_of(self, owner: Contact, story: Story, wanted: int) -> int:
+    def _wanted_of(self, owner: Contact, story: KeyModel, wanted: int) -> int:
         """Return `wanted`, or the number of members the coordinator sees, if less."""
         vnode = self._ring.vnodes().get(owner.id)
         if vnode is None or self.calm() is not None:
@@ -218,13 +218,13 @@ class Oracle:
         return min(wanted, self._members_seen(vnode, story))
 
     @staticmethod
-    def _members_seen(vnode: Vnode, story: Story) -> int:
+    def _members_seen(vnode: Vnode, story: KeyModel) -> int:
         return len(vnode.replica_set(story.point).members)
 
     # -- writes ---------------------------------------------------------------------------------
 
     def acknowledged(
-        self, node: Node, story: Story, op: Op, stored: Stored, client: str, asked: int | None, quorum: WriteQuorum
+        self, node: Node, story: KeyModel, op: Op, stored: Stored, client: str, asked: int | None, quorum: WriteQuorum
     ) -> None:
         """Judge an acknowledgement: the write must be durable on as many nodes as it says.
 
@@ -267,7 +267,7 @@ class Oracle:
         if stored.w_needed < wanted:
             self.complain(f"{node.name} acknowledged {story.key!r} with W = {stored.w_needed} of {wanted} needed")
 
-    def hold_to_what_it_read(self, node: Node, story: Story, op: Op, in_reach: dict[Op, set[Node]]) -> None:
+    def hold_to_what_it_read(self, node: Node, story: KeyModel, op: Op, in_reach: dict[Op, set[Node]]) -> None:
         """Judge a put by the values that its coordinator must have found and replaced.
 
         The coordinator must find an old value if a node had it in reach both before and after the put.
@@ -286,13 +286,13 @@ class Oracle:
                 self.complain(f"{node.name} acknowledged {op} of {story.key!r} and did not replace {old}")
                 break
 
-    def _is_bound(self, story: Story) -> bool:
+    def _is_bound(self, story: KeyModel) -> bool:
         """Whether the oracle may not excuse a ring that misses a write."""
         return not self.is_lenient or self.is_whole(story)
 
     # -- reads ----------------------------------------------------------------------------------
 
-    def before(self, story: Story, r: int | None) -> Before:
+    def before(self, story: KeyModel, r: int | None) -> Before:
         """Return the state against which to judge a read that begins now."""
         required = story.must_be_found(trio.current_time())
         return Before(
@@ -306,10 +306,10 @@ class Oracle:
             self._owners(story) if self._splits else frozenset(),
         )
 
-    def _owners(self, story: Story) -> frozenset[str]:
+    def _owners(self, story: KeyModel) -> frozenset[str]:
         return frozenset(node.name for node in self._ring.nodes if node.host.owner_of(story.point) is not None)
 
-    def found(self, node: Node, story: Story, reply: Found, before: Before) -> None:
+    def found(self, node: Node, story: KeyModel, reply: Found, before: Before) -> None:
         """Judge the values of a read. A value that no client wrote is always an error."""
         values, read = reply.values, f"{node.name} reads {reply.values!r} under {story.key!r}"
         if not all(story.was_written(value) for value in values):
@@ -329,7 +329,7 @@ class Oracle:
             self.complain(f"{read}, which is old: {old}")
         self._counts["read stale"] += set(values) != set(self.values(story))
 
-    def _missed(self, story: Story, reply: Found, before: Before) -> str:
+    def _missed(self, story: KeyModel, reply: Found, before: Before) -> str:
         """Return which write a read should have known and why, in words; "" if none."""
         context, calm = versions.decode_context(reply.context), self.calm()
         told = {line.contact.address for line in reply.replicas if line.is_counted and line.outcome in ANSWERED}
@@ -353,7 +353,7 @@ class Oracle:
         self._counts["read judged in a calm ring"] += is_judged
         return ""
 
-    def denied(self, node: Node, story: Story, before: Before) -> None:
+    def denied(self, node: Node, story: KeyModel, before: Before) -> None:
         """Compare "not found" with the acknowledged values.
 
         Dead, stopped or unreachable nodes are no excuse. A node that may lack the records of others must answer with an
@@ -375,7 +375,7 @@ class Oracle:
         elif self.losses.is_missed(story.key):
             self.complain(f"{node.name} denies {story.key!r}, which was acknowledged and lost")
 
-    def _is_torn(self, story: Story) -> bool:
+    def _is_torn(self, story: KeyModel) -> bool:
         """Whether nodes of several rings answer for a key.
 
         The rings are several if the successors of one owner do not lead to another owner.
@@ -394,7 +394,7 @@ class Oracle:
                 return True
         return False
 
-    def _is_there(self, story: Story, op: Op, now: float) -> bool:
+    def _is_there(self, story: KeyModel, op: Op, now: float) -> bool:
         """Whether a read must still find an operation that it had to find at its start."""
         if self._constants.replicas == 1 and not op.is_strict and self.is_lenient:
             return False
@@ -402,7 +402,7 @@ class Oracle:
             return False
         return op in story.ops and not op.is_lost and now < op.expires[0] and not story.may_be_deleted(op, now)
 
-    def _is_beyond(self, node: Node, story: Story, op: Op, before: Before) -> bool:
+    def _is_beyond(self, node: Node, story: KeyModel, op: Op, before: Before) -> bool:
         """Whether a partition excuses "not found" for a value of another part.
 
         The partition must have outlasted `down_out_s`. It need not have if nodes that joined during the partition have
@@ -420,7 +420,7 @@ class Oracle:
         during = [split for split in self._splits if split.began <= written_s]
         return any(self._is_beyond_split(split, node, story, split.part_of(writer), op, before) for split in during)
 
-    def _is_beyond_split(self, split: Split, node: Node, story: Story, part: int, op: Op, before: Before) -> bool:
+    def _is_beyond_split(self, split: Split, node: Node, story: KeyModel, part: int, op: Op, before: Before) -> bool:
         network = self._ring.network
         holders = before.hosts.get(op, set())
         hosts, known = holders.difference(self.truth.dead()), holders & split.before
@@ -436,7 +436,7 @@ class Oracle:
         ways = [{network.passage(node.name, host), network.passage(host, node.name)} for host in hosts]
         return split.part_of(node.name) != part and {"open"} not in ways
 
-    def _places(self, split: Split, story: Story, part: int) -> set[str]:
+    def _places(self, split: Split, story: KeyModel, part: int) -> set[str]:
         """Return the hosts that may hold a key, as its owners outside `part` see them."""
         names = {node.address: node.name for node in self._ring.nodes}
         found: set[str] = set()
@@ -468,10 +468,10 @@ class Oracle:
                 gone[key] = story.gone()
         return BeforeScan(calm, gone, required, now)
 
-    def _is_among_the_living(self, story: Story, op: Op) -> bool:
+    def _is_among_the_living(self, story: KeyModel, op: Op) -> bool:
         return any(copy.is_living and op.is_open_in(copy.record) for copy in self.truth.copies(story.key))
 
-    def _is_moving(self, story: Story, op: Op) -> bool:
+    def _is_moving(self, story: KeyModel, op: Op) -> bool:
         """Whether a living node has a write that the owner of its key lacks."""
         owners = self._owners(story)
         hosts = {copy.host for copy in self.truth.copies(story.key) if copy.is_living and op.is_open_in(copy.durable)}
@@ -500,7 +500,7 @@ class Oracle:
             if missed := self._missed_in_scan(self.stories[key], ops, found.get(key, ())):
                 self.complain(f"{node.name} denies {key!r} in a scan, which was acknowledged: {missed}")
 
-    def _missed_in_scan(self, story: Story, required: list[Op], values: tuple[bytes, ...]) -> Op | None:
+    def _missed_in_scan(self, story: KeyModel, required: list[Op], values: tuple[bytes, ...]) -> Op | None:
         """Return an operation if a scan shows neither its value nor a replacement."""
         now = trio.current_time()
         for op in required:
@@ -510,7 +510,7 @@ class Oracle:
 
     # -- the end --------------------------------------------------------------------------------
 
-    def found_in_the_end(self, node: Node, story: Story, values: tuple[bytes, ...], before: Before) -> None:
+    def found_in_the_end(self, node: Node, story: KeyModel, values: tuple[bytes, ...], before: Before) -> None:
         """Judge the values of a final read: they must be exactly those of all stores.
 
         Values that may have expired may be missing. No node joins or leaves any more.
@@ -520,7 +520,7 @@ class Oracle:
         if not set(surely) <= set(values) <= set(there):
             self.complain(f"{node.name} reads {values!r} under {story.key!r}, there is {there!r}")
 
-    def silent_in_the_end(self, node: Node, story: Story, outcome: str) -> None:
+    def silent_in_the_end(self, node: Node, story: KeyModel, outcome: str) -> None:
         """Judge a final read without values: no store may have an unexpired value.
 
         If the read failed with an error other than "not found", only living nodes count.
@@ -529,7 +529,7 @@ class Oracle:
         if any(story.expiry(value)[0] > now for value in there):
             self.complain(f"{node.name} does not find {story.key!r}, and a store has {there!r}: {outcome}")
 
-    def values(self, story: Story, *, only_living: bool = False, at: float | None = None) -> list[bytes]:
+    def values(self, story: KeyModel, *, only_living: bool = False, at: float | None = None) -> list[bytes]:
         """Return the unexpired values of a key, merged over all stores.
 
         Args:

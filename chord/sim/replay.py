@@ -13,7 +13,7 @@ from chord.ids import Arc, Point
 from chord.node import Node
 from chord.ring.vnode import Vnode
 from chord.sim.cluster import Cluster
-from chord.sim.watch import POINTLESS, QUIET, name_of
+from chord.sim.observer import POINTLESS, QUIET, name_of
 from chord.wire.messages import Contact
 
 ARCS = (events.ArcGained, events.ArcLost)

@@ -16,9 +16,17 @@ from chord.config import Limits
 from chord.errors import ConfigError
 from chord.ids import Circle
 from chord.sim.disk import Disk, Mount
-from chord.sim.image import Change
+from chord.sim.image import ImageChange
 from chord.sim.watched import WatchedStorage
-from chord.store.database import CHECKED_AT_OPENING_BYTES, HEAD_OF_ROW, InDoubt, Place, Row, Summary, require_countable
+from chord.store.database import (
+    CHECKED_AT_OPENING_BYTES,
+    HEAD_OF_ROW,
+    InDoubt,
+    RowPlace,
+    StoredRow,
+    StoreSummary,
+    require_countable,
+)
 from chord.store.identity import FILE_NAME, Kept, decode_kept, encode_kept
 from chord.store.sqlite import SqliteStorage
 from chord.store.storage import Batch
@@ -40,7 +48,7 @@ class SimulatedFile:
         self._mount = mount
         self.incarnation = b""
         self.key_epoch = 0
-        self.summary = Summary(circle)
+        self.summary = StoreSummary(circle)
         self.notes: dict[bytes, bytes] = {}
         self.damaged_notes: frozenset[bytes] = frozenset()
 
@@ -54,7 +62,7 @@ class SimulatedFile:
             raise ConfigError("the process that used this disk has ended")
         image = self._disk.open(self._circle.bits, incarnation)
         self.incarnation, self.key_epoch, self.notes = image.incarnation, image.key_epoch, dict(image.notes)
-        self.summary = summary = Summary(self._circle)
+        self.summary = summary = StoreSummary(self._circle)
         for place, row in image.rows.items():
             if is_sound(self._circle, row):
                 summary.change(row.point, None, row)
@@ -64,13 +72,13 @@ class SimulatedFile:
     def close(self) -> None:
         """Do nothing: the twin holds no resources."""
 
-    def row(self, place: Place) -> Row | None:
+    def row(self, place: RowPlace) -> StoredRow | None:
         """Return the row at a place, damaged or not."""
         self._require_readable()
         image = self._disk.image
         return None if image is None else image.rows.get(place)
 
-    def rows(self, columns: str, start: Place, last: bytes) -> Generator[tuple[Any, ...], None, None]:
+    def rows(self, columns: str, start: RowPlace, last: bytes) -> Generator[tuple[Any, ...], None, None]:
         """Yield the rows behind a place, up to and including a point, in order.
 
         Args:
@@ -87,7 +95,7 @@ class SimulatedFile:
             row = image.rows[place]
             yield row[:3] if is_head else row
 
-    def rows_behind(self, place: Place | None) -> Generator[tuple[Any, ...], None, None]:
+    def rows_behind(self, place: RowPlace | None) -> Generator[tuple[Any, ...], None, None]:
         """Yield all rows behind a place, in order; None: from the first."""
         self._require_readable()
         image = self._disk.image
@@ -100,18 +108,20 @@ class SimulatedFile:
             error.sqlite_errorcode = sqlite3.SQLITE_IOERR
             raise error
 
-    def write(self, rows: Mapping[Place, Row | None], notes: Mapping[bytes, bytes | None], key_epoch: int) -> None:
+    def write(
+        self, rows: Mapping[RowPlace, StoredRow | None], notes: Mapping[bytes, bytes | None], key_epoch: int
+    ) -> None:
         """Store and remove rows and notes in one transaction.
 
         Raises:
             Refused: there is no room.
             InDoubt: the sync failed.
         """
-        self._disk.write(Change(rows, notes, max(key_epoch, self.key_epoch)))
+        self._disk.write(ImageChange(rows, notes, max(key_epoch, self.key_epoch)))
         self.key_epoch = max(key_epoch, self.key_epoch)
 
 
-def is_sound(circle: Circle, row: Row) -> bool:
+def is_sound(circle: Circle, row: StoredRow) -> bool:
     """Return whether the opening of the store counts a row.
 
     The columns that the opening reads anyway must be whole, and the others must have their type.

@@ -16,9 +16,9 @@ import trio
 
 from chord.events import Event
 from chord.sim.cluster import Cluster
-from chord.sim.life import Failure, Kind, Life, Report
 from chord.sim.plan import FAULTS, Plan
 from chord.sim.pool import processes
+from chord.sim.run import FailureKind, Run, RunFailure, RunReport
 from chord.sim.situations import LONG, SITUATION, demanded
 
 STILL_S_MAX = 60.0
@@ -130,16 +130,16 @@ class Broken(msgspec.Struct):
 
     Attributes:
         plan: the plan of the seed.
-        kind: see `Failure`.
+        kind: see `RunFailure`.
         text: the error.
     """
 
     plan: Plan
-    kind: Kind
+    kind: FailureKind
     text: str
 
 
-class Outcome(msgspec.Struct):
+class SwarmOutcome(msgspec.Struct):
     """The results of a swarm.
 
     Attributes:
@@ -149,7 +149,7 @@ class Outcome(msgspec.Struct):
         counts: totals of all counts of the seeds that passed.
     """
 
-    reports: list[Report] = msgspec.field(default_factory=list)
+    reports: list[RunReport] = msgspec.field(default_factory=list)
     broken: list[Broken] = msgspec.field(default_factory=list)
     drawn: Counter[str] = msgspec.field(default_factory=Counter)
     counts: Counter[str] = msgspec.field(default_factory=Counter)
@@ -174,11 +174,11 @@ class Outcome(msgspec.Struct):
         """Share of the passed runs that have an absence longer than every period."""
         return self.counts[SITUATION + LONG] / len(self.reports) if self.reports else 0.0
 
-    def add(self, plan: Plan, result: Report | Broken) -> None:
+    def add(self, plan: Plan, result: RunReport | Broken) -> None:
         """Count one seed."""
         self.drawn.update({fault: int(fault in plan.faults) for fault in FAULTS})
         self.drawn[f"over {plan.fidelity}"] += 1
-        if isinstance(result, Report):
+        if isinstance(result, RunReport):
             self.counts.update(result.counts)
             self.reports.append(msgspec.structs.replace(result, counts=Counter()))
         else:
@@ -228,28 +228,28 @@ def run_one(
     on_event: Callable[[Cluster, Event], None] | None = None,
     write_history: Callable[[bytes], object] | None = None,
     on_progress: Callable[[int, int], object] = lambda writes, membership: None,
-) -> Report | Broken:
+) -> RunReport | Broken:
     """Run one seed, and return its report or its failure.
 
     Call it only in the main thread of a process.
 
     Args:
         plan: the plan of the seed.
-        on_event: see `Life`.
-        write_history: see `Life`.
-        on_progress: see `Life`.
+        on_event: see `Run`.
+        write_history: see `Run`.
+        on_progress: see `Run`.
     """
     with _Lookout() as lookout:
         try:
-            return Life(plan, on_event=on_event, write_history=write_history, on_progress=on_progress).run()
-        except Failure as failure:
-            kind: Kind = "liveness" if failure.kind == "crash" and lookout.has_raised else failure.kind
+            return Run(plan, on_event=on_event, write_history=write_history, on_progress=on_progress).run()
+        except RunFailure as failure:
+            kind: FailureKind = "liveness" if failure.kind == "crash" and lookout.has_raised else failure.kind
             return Broken(plan, kind, failure.text + _cause(failure))
         finally:
             gc.collect()  # otherwise the next run would freeze the garbage of this one
 
 
-def _cause(failure: Failure) -> str:
+def _cause(failure: RunFailure) -> str:
     if failure.__cause__ is None:
         return ""
     return "\n" + "".join(traceback.format_exception(failure.__cause__, limit=-6)).rstrip()
@@ -257,25 +257,25 @@ def _cause(failure: Failure) -> str:
 
 def run_many(
     plans: Iterable[Plan],
-    on_result: Callable[[Plan, Report | Broken], None] = lambda plan, result: None,
+    on_result: Callable[[Plan, RunReport | Broken], None] = lambda plan, result: None,
     *,
     jobs: int | None = None,
     on_progress: Callable[[int, int], object] = lambda writes, membership: None,
-) -> Outcome:
+) -> SwarmOutcome:
     """Run seeds on all cores.
 
     Args:
         plans: one plan for each seed.
         on_result: callback for every finished seed, in no particular order.
         jobs: number of processes; default: one per core. With 1, the seeds run in this process.
-        on_progress: see `Life`; only for seeds that run in this process.
+        on_progress: see `Run`; only for seeds that run in this process.
 
     Returns:
         The results; from several processes, in the order of the seeds.
     """
-    outcome = Outcome()
+    outcome = SwarmOutcome()
 
-    def done(plan: Plan, result: Report | Broken) -> None:
+    def done(plan: Plan, result: RunReport | Broken) -> None:
         outcome.add(plan, result)
         on_result(plan, result)
 

@@ -53,7 +53,7 @@ class _Clock(msgspec.Struct, array_like=True, gc=False):
 
 _decode = msgspec.msgpack.Decoder(_Clock).decode
 
-Place: TypeAlias = tuple[bytes, bytes]
+RowPlace: TypeAlias = tuple[bytes, bytes]
 """The place of a record: its point, big-endian, and its key.
 
 Places sort as the circle does.
@@ -61,12 +61,12 @@ Places sort as the circle does.
 
 
 @functools.lru_cache(HASHES_KEPT)
-def place_of(circle: Circle, key: bytes) -> Place:
+def place_of(circle: Circle, key: bytes) -> RowPlace:
     """Return the place of a key's record."""
     return circle.hash(key).to_bytes(circle.width, "big"), key
 
 
-class Row(NamedTuple):
+class StoredRow(NamedTuple):
     """A row of the table: a record, and facts about it that need no decoding.
 
     Attributes:
@@ -116,14 +116,14 @@ class Row(NamedTuple):
             return False
 
 
-def row_of(point: bytes, record: Record, minted: bytes | None) -> Row:
+def row_of(point: bytes, record: Record, minted: bytes | None) -> StoredRow:
     """Return the row of a record."""
     digest, size = digest_of(record), bytes_of_values(record)
     versions = sum(len(entry.versions) for entry in record.clock)
     parts = (record.clock, record.superseded)
     clock = _encode((*parts, record.quarantine) if record.quarantine else parts)
     total = checksum(point, record.key, digest, minted, versions, size, clock)
-    return Row(point, record.key, digest, minted, versions, size, total, clock)
+    return StoredRow(point, record.key, digest, minted, versions, size, total, clock)
 
 
 def checksum(
@@ -168,17 +168,17 @@ def is_digest(value: object) -> bool:
     return isinstance(value, bytes) and len(value) == DIGEST_BYTES
 
 
-class Summary:
+class StoreSummary:
     """The totals of a store, kept in memory."""
 
     def __init__(self, circle: Circle) -> None:
         self.digests = Digests(circle)
         self.keys = self.value_bytes = self.sibling_keys = 0
-        self.bad: set[Place] = set()  # damaged rows in the file, which count as missing
+        self.bad: set[RowPlace] = set()  # damaged rows in the file, which count as missing
         self.is_ordered = True  # if the rows are out of order, a search may miss any of them
-        self.hidden: SortedDict[Place, int] = SortedDict()  # quarantined versions of each row that has any
+        self.hidden: SortedDict[RowPlace, int] = SortedDict()  # quarantined versions of each row that has any
 
-    def change(self, point: bytes, old: Row | None, new: Row | None) -> None:
+    def change(self, point: bytes, old: StoredRow | None, new: StoredRow | None) -> None:
         """Count a row that was stored, replaced or removed."""
         if new is not None:
             self.keys += 1
@@ -196,7 +196,7 @@ class Summary:
         elif self.hidden and old is not None:
             self.hidden.pop((old.point, old.key), None)
 
-    def lose(self, row: Row) -> None:
+    def lose(self, row: StoredRow) -> None:
         """Subtract the plausible columns of a row that turned out to be damaged.
 
         `recount` then corrects the number of keys and the digests.
@@ -241,7 +241,7 @@ class Database(Protocol):
 
     incarnation: bytes
     key_epoch: int
-    summary: Summary
+    summary: StoreSummary
     notes: dict[bytes, bytes]
     damaged_notes: frozenset[bytes]
 
@@ -257,14 +257,14 @@ class Database(Protocol):
     def close(self) -> None:
         """Close the database. A second call does nothing."""
 
-    def row(self, place: Place) -> Row | None:
+    def row(self, place: RowPlace) -> StoredRow | None:
         """Return the row at a place, whole or damaged, or None.
 
         Raises:
             sqlite3.Error: the row cannot be read.
         """
 
-    def rows(self, columns: str, start: Place, last: bytes) -> Generator[tuple[Any, ...], None, None]:
+    def rows(self, columns: str, start: RowPlace, last: bytes) -> Generator[tuple[Any, ...], None, None]:
         """Yield the rows after a place, up to and including a point, in order.
 
         Args:
@@ -276,14 +276,16 @@ class Database(Protocol):
             sqlite3.Error: the rows cannot be read.
         """
 
-    def rows_behind(self, place: Place | None) -> Generator[tuple[Any, ...], None, None]:
+    def rows_behind(self, place: RowPlace | None) -> Generator[tuple[Any, ...], None, None]:
         """Yield all rows after a place in file order; None: from the first row.
 
         Raises:
             sqlite3.Error: the rows cannot be read.
         """
 
-    def write(self, rows: Mapping[Place, Row | None], notes: Mapping[bytes, bytes | None], key_epoch: int) -> None:
+    def write(
+        self, rows: Mapping[RowPlace, StoredRow | None], notes: Mapping[bytes, bytes | None], key_epoch: int
+    ) -> None:
         """Store and remove rows and notes in one transaction.
 
         They are durable when this returns. A row or note of None is removed.

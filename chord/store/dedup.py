@@ -65,7 +65,7 @@ class Replaced(NamedTuple):
 
     Attributes:
         version: the replaced version.
-        by: the id of the operation that replaced it. If that is unknown, the dot of the version: a `Claim` of it names
+        by: the id of the operation that replaced it. If that is unknown, the dot of the version: a `DotClaim` names
             the operation.
     """
 
@@ -73,7 +73,7 @@ class Replaced(NamedTuple):
     by: bytes | Dot
 
 
-class Claim(NamedTuple):
+class DotClaim(NamedTuple):
     """A dot that a put replaces although the dot's version is not here.
 
     Attributes:
@@ -86,7 +86,7 @@ class Claim(NamedTuple):
 
 
 def join(
-    remembered: Collection[bytes], replaced: Sequence[Replaced], newest_ms: int, claims: Sequence[Claim] = ()
+    remembered: Collection[bytes], replaced: Sequence[Replaced], newest_ms: int, claims: Sequence[DotClaim] = ()
 ) -> bytes:
     """Return the list of superseded operations for a merged record.
 
@@ -139,7 +139,7 @@ def _following(remembered: bytes, gone: Version, by: bytes, newest_ms: int) -> b
 
 
 def _join(
-    remembered: Iterable[bytes], replaced: Iterable[Replaced], newest_ms: int, claims: Iterable[Claim]
+    remembered: Iterable[bytes], replaced: Iterable[Replaced], newest_ms: int, claims: Iterable[DotClaim]
 ) -> bytes:
     found: set[bytes] = set()
     for entries in remembered:

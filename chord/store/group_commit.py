@@ -16,7 +16,7 @@ import trio
 from outcome import Outcome
 
 from chord.errors import ChordError, Overloaded, RemoteFailure, WritesRefused
-from chord.store.database import Database, InDoubt, Place, Refused, Row
+from chord.store.database import Database, InDoubt, Refused, RowPlace, StoredRow
 from chord.store.worker import Worker
 
 CHANGE_BYTES = 64
@@ -28,10 +28,10 @@ On a healthy disk, a transaction takes some milliseconds.
 """
 
 
-Rows: TypeAlias = dict[Place, Row | None]
+RowChanges: TypeAlias = dict[RowPlace, StoredRow | None]
 """The new row of each place; None removes the row."""
 
-Notes: TypeAlias = dict[bytes, bytes | None]
+NoteChanges: TypeAlias = dict[bytes, bytes | None]
 """The new value of each note; None removes the note."""
 
 
@@ -47,8 +47,8 @@ class Group:
     """
 
     def __init__(self) -> None:
-        self.rows: Rows = {}
-        self.notes: Notes = {}
+        self.rows: RowChanges = {}
+        self.notes: NoteChanges = {}
         self.size = 0
         self.done = trio.Event()
         self.callbacks: list[Callable[[ChordError | None], None]] = []
@@ -66,7 +66,7 @@ class Group:
         """Whether there is nothing to write."""
         return not (self.rows or self.notes)
 
-    def add(self, rows: Rows, notes: Notes, size: int) -> None:
+    def add(self, rows: RowChanges, notes: NoteChanges, size: int) -> None:
         """Add changes of about `size` bytes, in place of earlier changes of the same rows and notes."""
         self.size += size
         if not (self.rows.keys().isdisjoint(rows) and self.notes.keys().isdisjoint(notes)):
@@ -77,7 +77,7 @@ class Group:
         self.notes.update(notes)
 
 
-def bytes_of(rows: Rows, notes: Notes) -> int:
+def bytes_of(rows: RowChanges, notes: NoteChanges) -> int:
     """Return about how many bytes changes take in memory."""
     total = 0
     for place, row in rows.items():
@@ -155,7 +155,7 @@ class GroupCommit:
             text = f"{staged} bytes of writes wait for the disk; the limit is {self._bytes_max}; try again later"
             raise Overloaded(text, after_ms=RETRY_MS)
 
-    def add(self, rows: Rows, notes: Notes, size: int) -> None:
+    def add(self, rows: RowChanges, notes: NoteChanges, size: int) -> None:
         """Add changes of about `size` bytes to the next transaction."""
         self.following.add(rows, notes, size)
         if self.under_way is None:

@@ -33,7 +33,7 @@ Span: TypeAlias = tuple[int, int]
 The range is empty if the last point is smaller.
 """
 
-Heads: TypeAlias = Callable[[Arc], Iterable[tuple[bytes, bytes]]]
+ReadHeads: TypeAlias = Callable[[Arc], Iterable[tuple[bytes, bytes]]]
 """Returns the key and digest of each record in an arc (`Storage.heads`)."""
 
 
@@ -131,7 +131,7 @@ class Digests:
 
     # -- questions ------------------------------------------------------------------------------
 
-    def sum(self, arc: Arc, level: int, part: int, heads: Heads) -> bytes:
+    def sum(self, arc: Arc, level: int, part: int, heads: ReadHeads) -> bytes:
         """Return the sum over the records in an arc and a part, as it is sent.
 
         Args:
@@ -142,7 +142,7 @@ class Digests:
         """
         return self._total(self._spans(arc), level, part, heads).sum.to_bytes(DIGEST_BYTES, "big")
 
-    def count(self, arc: Arc, heads: Heads) -> int:
+    def count(self, arc: Arc, heads: ReadHeads) -> int:
         """Return the number of records in an arc.
 
         Only slices that the arc cuts are read, and only if they have changed.
@@ -180,7 +180,7 @@ class Digests:
         part, starts = self.part_of(point, SLICE_LEVEL), _starts(self._circle, SLICE_LEVEL)
         return part, starts[part], starts[part + 1] - 1
 
-    def pieces(self, arc: Arc, level: int, heads: Heads) -> Iterator[Piece]:
+    def pieces(self, arc: Arc, level: int, heads: ReadHeads) -> Iterator[Piece]:
         """Yield the intersection of an arc with each part it touches, clockwise.
 
         An arc that goes once round and ends in its first part touches that part twice.
@@ -195,7 +195,7 @@ class Digests:
             yield piece
             start, left = piece.arc.end, left - length
 
-    def held(self, arc: Arc, heads: Heads) -> Iterator[Piece]:
+    def held(self, arc: Arc, heads: ReadHeads) -> Iterator[Piece]:
         """Yield the non-empty intersections of an arc with slices, clockwise.
 
         These are the non-empty `pieces`, without a look at the others. Of a ring's 4096 slices, few hold records.
@@ -210,7 +210,7 @@ class Digests:
                     if found.records:
                         yield found
 
-    def stretches(self, arc: Arc, records_max: int, heads: Heads, level: int = 1) -> Iterator[Arc]:
+    def stretches(self, arc: Arc, records_max: int, heads: ReadHeads, level: int = 1) -> Iterator[Arc]:
         """Yield arcs to work through one by one, clockwise.
 
         Together they cover every record in the arc. Each holds at most `records_max` records, or is one slice or a
@@ -230,7 +230,7 @@ class Digests:
         top = self._circle.size - 1
         return [(low, top if high is None else high) for low, high in arc.spans()]
 
-    def _piece(self, level: int, part: int, first: int, length: int, heads: Heads) -> Piece:
+    def _piece(self, level: int, part: int, first: int, length: int, heads: ReadHeads) -> Piece:
         """Return the piece of `length` points from `first` on, all in one part."""
         starts = _starts(self._circle, level)
         arc = Arc(self._circle.point(first - 1), self._circle.point(first + length - 1))
@@ -239,7 +239,7 @@ class Digests:
             total = self._total(self._spans(arc), level, part, heads)
         return Piece(part, arc, total.records)
 
-    def _total(self, spans: list[Span], level: int, part: int, heads: Heads) -> Total:
+    def _total(self, spans: list[Span], level: int, part: int, heads: ReadHeads) -> Total:
         """Return the total of a part's records that lie in the spans."""
         whole = self._parts[level].get(part, NOTHING)
         if not whole.records:
@@ -264,7 +264,7 @@ class Digests:
                 total = total.plus(*(self._total([span], level + 1, child, heads) if is_cut else within[child]))
         return total
 
-    def _cut(self, span: Span, whole: Total, heads: Heads) -> Total:
+    def _cut(self, span: Span, whole: Total, heads: ReadHeads) -> Total:
         """Return the total of a span within a slice.
 
         A remembered total is valid while the total of the slice is the same.

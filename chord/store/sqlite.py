@@ -15,7 +15,7 @@ import trio
 from chord.config import Limits
 from chord.errors import ChordError, RemoteFailure
 from chord.ids import Arc, Circle, Point
-from chord.store.database import HEAD_OF_ROW, WHOLE_ROW, Database, Place, Row, row_of
+from chord.store.database import HEAD_OF_ROW, WHOLE_ROW, Database, RowPlace, StoredRow, row_of
 from chord.store.group_commit import Group, GroupCommit, bytes_of
 from chord.store.merkle import Digests
 from chord.store.sqlite_file import StoreFile
@@ -233,13 +233,13 @@ class SqliteStorage:
     def scan(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
         """Yield the records of an arc clockwise, from its start or after a key."""
         for found in self._rows.rows(WHOLE_ROW, arc, after):
-            row = Row._make(found)
+            row = StoredRow._make(found)
             if not row.is_whole:
                 self._rows.count_bad(row)
             elif (record := self._record_of(row)) is not None:
                 yield record
 
-    def _record_of(self, row: Row) -> Record | None:
+    def _record_of(self, row: StoredRow) -> Record | None:
         """Return the record of a row with a matching checksum.
 
         If the row cannot be decoded nevertheless, it counts as damaged, and the result is None.
@@ -346,10 +346,10 @@ class SqliteStorage:
         """Whether anything visible is not durable."""
         return bool(self._rows.changes or self._notes.changes)
 
-    def _rows_of(self, batch: Batch) -> tuple[dict[Place, Row | None], dict[Place, Row | None]]:
+    def _rows_of(self, batch: Batch) -> tuple[dict[RowPlace, StoredRow | None], dict[RowPlace, StoredRow | None]]:
         """Return the rows before and after a batch, by place."""
-        before: dict[Place, Row | None] = {}
-        after: dict[Place, Row | None] = {}
+        before: dict[RowPlace, StoredRow | None] = {}
+        after: dict[RowPlace, StoredRow | None] = {}
         for record in batch.puts:
             place = self._rows.place(record.key)
             old = before[place] = self._rows.row(place)

@@ -26,10 +26,10 @@ from chord.store.database import (
     CHECKED_AT_OPENING_BYTES,
     QUARANTINE_MARK,
     InDoubt,
-    Place,
     Refused,
-    Row,
-    Summary,
+    RowPlace,
+    StoredRow,
+    StoreSummary,
     require_countable,
 )
 from chord.store.fsync import make_directory, sync_directory
@@ -120,7 +120,7 @@ class StoreFile:
         self._before_commit = before_commit
         self.incarnation = b""
         self.key_epoch = 0
-        self.summary = Summary(circle)
+        self.summary = StoreSummary(circle)
         self.notes: dict[bytes, bytes] = {}
         self.damaged_notes: frozenset[bytes] = frozenset()
         self._format = FORMAT
@@ -243,9 +243,9 @@ class StoreFile:
     def _load_summary(self) -> None:
         """Add up the whole store in one scan, slice by slice.
 
-        A node with a million keys starts as fast as this loop runs, so the loop does not make a `Row` of each row.
+        A node with a million keys starts as fast as this loop runs, so the loop makes no `StoredRow` of each row.
         """
-        self.summary = summary = Summary(self._circle)
+        self.summary = summary = StoreSummary(self._circle)
         digests, number_of, width = summary.digests, int.from_bytes, self._circle.width
         checksum_of = database.checksum
         columns = "point, key, digest, minted, versions, value_bytes, checksum, length(clock), substr(clock, 1, 1)"
@@ -253,7 +253,7 @@ class StoreFile:
         found = self._writer.execute(f"SELECT {columns}, {small} FROM records ORDER BY point, key")
         part = records = sum_ = value_bytes = sibling_keys = 0
         first, last = b"\0", b""  # points of the slice as bytes, in the order of the numbers; empty at first
-        hides: list[Place] = []
+        hides: list[RowPlace] = []
         for point, key, digest, minted, versions, size, checksum, length, mark, clock in found:
             try:
                 if clock is None:
@@ -308,18 +308,18 @@ class StoreFile:
 
     # -- reading, in the event loop -------------------------------------------------------------
 
-    def row(self, place: Place) -> Row | None:
+    def row(self, place: RowPlace) -> StoredRow | None:
         """Return the row at a place, whole or damaged, or None."""
         found = self._reader.execute("SELECT * FROM records WHERE point = ? AND key = ?", place).fetchone()
-        return None if found is None else Row._make(found)
+        return None if found is None else StoredRow._make(found)
 
-    def rows(self, columns: str, start: Place, last: bytes) -> Generator[tuple[Any, ...], None, None]:
+    def rows(self, columns: str, start: RowPlace, last: bytes) -> Generator[tuple[Any, ...], None, None]:
         """Yield columns of the rows after a place, up to and including a point, in order."""
         query = f"SELECT {columns} FROM records WHERE (point, key) > (?, ?) AND point <= ? ORDER BY point, key"
         with closing(self._reader.execute(query, (*start, last))) as found:
             yield from found
 
-    def rows_behind(self, place: Place | None) -> Generator[tuple[Any, ...], None, None]:
+    def rows_behind(self, place: RowPlace | None) -> Generator[tuple[Any, ...], None, None]:
         """Yield all rows after a place in file order; None: from the first row.
 
         Damage may have changed the type of a point. In the file such a row sorts before all others.
@@ -330,7 +330,9 @@ class StoreFile:
 
     # -- writing, in the thread -----------------------------------------------------------------
 
-    def write(self, rows: Mapping[Place, Row | None], notes: Mapping[bytes, bytes | None], key_epoch: int) -> None:
+    def write(
+        self, rows: Mapping[RowPlace, StoredRow | None], notes: Mapping[bytes, bytes | None], key_epoch: int
+    ) -> None:
         """Store and remove rows and notes in one transaction.
 
         They are durable when this returns. A row or note of None is removed.
@@ -354,7 +356,9 @@ class StoreFile:
         if notes:
             self._format = FORMAT
 
-    def _change(self, rows: Mapping[Place, Row | None], notes: Mapping[bytes, bytes | None], key_epoch: int) -> None:
+    def _change(
+        self, rows: Mapping[RowPlace, StoredRow | None], notes: Mapping[bytes, bytes | None], key_epoch: int
+    ) -> None:
         writer = self._writer
         writer.executemany("REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _present(rows.values()))
         gone = [place for place, row in rows.items() if row is None]
@@ -381,7 +385,7 @@ class StoreFile:
         sqlite_notes.write(self._writer, notes)
 
 
-def _present(rows: Iterable[Row | None]) -> Iterator[Row]:
+def _present(rows: Iterable[StoredRow | None]) -> Iterator[StoredRow]:
     return (row for row in rows if row is not None)
 
 

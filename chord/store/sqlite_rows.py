@@ -15,7 +15,16 @@ from sortedcontainers import SortedDict
 
 from chord.errors import ChordError
 from chord.ids import Arc, Circle, Point
-from chord.store.database import HEAD_OF_ROW, WHOLE_ROW, Database, Place, Row, Summary, is_digest, place_of
+from chord.store.database import (
+    HEAD_OF_ROW,
+    WHOLE_ROW,
+    Database,
+    RowPlace,
+    StoredRow,
+    StoreSummary,
+    is_digest,
+    place_of,
+)
 
 RECENT_ROWS = 256
 LARGE_BITS = 64  # with this many bits or more, no two keys share a point
@@ -23,7 +32,7 @@ SCRUB_ROW_BYTES = 128
 """About how many bytes of a row the scrub reads beside its values."""
 
 
-class Change:
+class RowChange:
     """A change of one place that is not durable yet.
 
     Attributes:
@@ -34,7 +43,7 @@ class Change:
 
     __slots__ = ("before", "row", "was_bad")
 
-    def __init__(self, before: Row | None, was_bad: bool, row: Row | None) -> None:
+    def __init__(self, before: StoredRow | None, was_bad: bool, row: StoredRow | None) -> None:
         self.before = before
         self.was_bad = was_bad
         self.row = row
@@ -62,15 +71,15 @@ class Rows:
         self.place = functools.partial(place_of, circle)
         self._file = file
         self._unreadable = unreadable
-        self._recent: dict[Place, Row | None] = {}
-        self._replaced: set[Place] = set()  # damaged rows with records that other rows hold
-        self.changes: SortedDict[Place, Change] = SortedDict()
-        self.scrubbed: Place | None = None
+        self._recent: dict[RowPlace, StoredRow | None] = {}
+        self._replaced: set[RowPlace] = set()  # damaged rows with records that other rows hold
+        self.changes: SortedDict[RowPlace, RowChange] = SortedDict()
+        self.scrubbed: RowPlace | None = None
         self.scrubs = self.scrubbed_rows = 0
         self.bad_records = 0
 
     @property
-    def summary(self) -> Summary:
+    def summary(self) -> StoreSummary:
         """The totals of all visible rows."""
         return self._file.summary
 
@@ -83,9 +92,9 @@ class Rows:
 
     # -- reading --------------------------------------------------------------------------------
 
-    def row(self, place: Place) -> Row | None:
+    def row(self, place: RowPlace) -> StoredRow | None:
         """Return the visible row at a place, or None."""
-        change: Change | None = self.changes.get(place)
+        change: RowChange | None = self.changes.get(place)
         if change is not None:
             return change.row
         if place in self._recent:
@@ -100,24 +109,24 @@ class Rows:
         self._remember(place, row)
         return row
 
-    def _in_file(self, place: Place) -> Row | None:
+    def _in_file(self, place: RowPlace) -> StoredRow | None:
         try:
             return self._file.row(place)
         except sqlite3.Error as error:
             raise self._unreadable(error) from error
 
-    def _all_at(self, point: bytes) -> list[Row]:
+    def _all_at(self, point: bytes) -> list[StoredRow]:
         try:
-            return [Row._make(found) for found in self._file.rows(WHOLE_ROW, (point, b""), point)]
+            return [StoredRow._make(found) for found in self._file.rows(WHOLE_ROW, (point, b""), point)]
         except sqlite3.Error as error:
             raise self._unreadable(error) from error
 
-    def durable(self, place: Place) -> Row | None:
+    def durable(self, place: RowPlace) -> StoredRow | None:
         """Return the durable row at a place, without later changes."""
-        change: Change | None = self.changes.get(place)
+        change: RowChange | None = self.changes.get(place)
         return self.row(place) if change is None else change.before
 
-    def _remember(self, place: Place, row: Row | None) -> None:
+    def _remember(self, place: RowPlace, row: StoredRow | None) -> None:
         """Cache a row for a short time.
 
         A caller that reads a record often changes it next, and may change it again soon.
@@ -139,14 +148,14 @@ class Rows:
         for start, last in self._ranges(arc, after):
             yield from self._merged(columns, start, last)
 
-    def quarantined(self, arc: Arc, after: bytes | None) -> Iterator[tuple[Place, int]]:
+    def quarantined(self, arc: Arc, after: bytes | None) -> Iterator[tuple[RowPlace, int]]:
         """Yield the place of each row with quarantined versions, and their number."""
         hidden = self.summary.hidden
         for start, last in self._ranges(arc, after) if hidden else ():
             for place in hidden.irange(start, (last + b"\0", b""), inclusive=(False, False)):
                 yield place, hidden[place]
 
-    def _ranges(self, arc: Arc, after: bytes | None) -> Iterator[tuple[Place, bytes]]:
+    def _ranges(self, arc: Arc, after: bytes | None) -> Iterator[tuple[RowPlace, bytes]]:
         """Yield the ranges of an arc: the place before the first row, and the last point."""
         behind, width = None if after is None else self.place(after), self._circle.width
         for low, high in arc.spans():
@@ -160,9 +169,9 @@ class Rows:
                 start, behind = behind, None
             yield start, last
 
-    def _merged(self, columns: str, start: Place, last: bytes) -> Iterator[tuple[Any, ...]]:
+    def _merged(self, columns: str, start: RowPlace, last: bytes) -> Iterator[tuple[Any, ...]]:
         """Yield rows of the file, with changed rows in place of the old ones."""
-        changed: list[Place] = list(self.changes.irange(start, (last + b"\0", b""), inclusive=(False, False)))
+        changed: list[RowPlace] = list(self.changes.irange(start, (last + b"\0", b""), inclusive=(False, False)))
         changed.reverse()  # so that `pop` takes the next one
         try:
             with closing(self._file.rows(columns, start, last)) as found:
@@ -182,12 +191,12 @@ class Rows:
         while changed:
             yield from self._changed(changed.pop())
 
-    def _changed(self, place: Place) -> Iterator[Row]:
+    def _changed(self, place: RowPlace) -> Iterator[StoredRow]:
         row = self.changes[place].row
         if row is not None:
             yield row
 
-    def count_bad(self, row: Row) -> None:
+    def count_bad(self, row: StoredRow) -> None:
         """Count a damaged row. From now on it is missing."""
         place = (row.point, row.key)
         if place not in self.summary.bad:
@@ -197,7 +206,7 @@ class Rows:
     # -- damaged rows ---------------------------------------------------------------------------
 
     @property
-    def lost(self) -> set[Place]:
+    def lost(self) -> set[RowPlace]:
         """The damaged rows with records that no other row holds."""
         return self.summary.bad - self._replaced
 
@@ -223,14 +232,14 @@ class Rows:
         is_sure = isinstance(key, bytes) and points[0] == points[1]
         return points if is_sure or self.summary.is_ordered else ()
 
-    def replaced_by(self, new: Row) -> set[Place]:
+    def replaced_by(self, new: StoredRow) -> set[RowPlace]:
         """Return the damaged rows that can be removed when a row is stored.
 
         They are the damaged rows of the same key, and all that were replaced before.
         """
         return {bad for bad in self.summary.bad if bad in self._replaced or self._is_of_key(bad, new)}
 
-    def _is_of_key(self, bad: tuple[Any, Any], row: Row) -> bool:
+    def _is_of_key(self, bad: tuple[Any, Any], row: StoredRow) -> bool:
         """Return whether a damaged row was of the same key as a row at another place.
 
         On a large circle a point stands for one key. On a small circle the checksum decides: it matches with the right
@@ -261,7 +270,7 @@ class Rows:
         try:
             with closing(self._file.rows_behind(self.scrubbed)) as found:
                 for columns in found:
-                    row = Row._make(columns)
+                    row = StoredRow._make(columns)
                     place, is_whole = (row.point, row.key), row.is_whole
                     if not is_whole and place not in self.changes:
                         self.count_bad(row)
@@ -323,7 +332,7 @@ class Rows:
 
     # -- changing -------------------------------------------------------------------------------
 
-    def change(self, place: Place, old: Row | None, new: Row | None) -> None:
+    def change(self, place: RowPlace, old: StoredRow | None, new: StoredRow | None) -> None:
         """Make another row visible at a place.
 
         Args:
@@ -333,14 +342,14 @@ class Rows:
         """
         change = self.changes.get(place)
         if change is None:
-            self.changes[place] = Change(old, place in self.summary.bad, new)
+            self.changes[place] = RowChange(old, place in self.summary.bad, new)
             self.summary.bad.discard(place)
         else:
             change.row = new
         self._recent.pop(place, None)
         self.summary.change(place[0], old, new)
 
-    def settle(self, place: Place, row: Row | None, *, is_changed_again: bool) -> None:
+    def settle(self, place: RowPlace, row: StoredRow | None, *, is_changed_again: bool) -> None:
         """Count a changed row as durable.
 
         Args:

@@ -204,7 +204,7 @@ def _superseded(
         for place, version in enumerate(entry.versions)
         if entry.count - place <= floors[entry.actor]
     ]
-    claimed = [dedup.Claim(dot, by) for dot in claims if by is not None]
+    claimed = [dedup.DotClaim(dot, by) for dot in claims if by is not None]
     remembered = {record.superseded for record in of}
     if not replaced and not claimed and not any(remembered):
         return b""

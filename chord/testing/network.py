@@ -22,7 +22,7 @@ from chord.config import split_address, to_dial
 from chord.errors import PeerUnreachable
 from chord.testing.faults import FaultyNetwork, Seams
 from chord.testing.runner import VirtualClock
-from chord.testing.streams import Connection, MemoryStream, Pipe, Signal
+from chord.testing.streams import Connection, MemoryPipe, MemoryStream, Signal
 
 Delay: TypeAlias = Callable[[random.Random, str, str], float]
 """Returns the delay in seconds of one message between two hosts."""
@@ -103,7 +103,7 @@ class MemoryNetwork(FaultyNetwork):
         self._listeners: dict[tuple[str, int], MemoryListener] = {}
         self._connections: dict[int, Connection] = {}
         self._last_id = 0
-        self._heap: list[tuple[float, int, Pipe]] = []
+        self._heap: list[tuple[float, int, MemoryPipe]] = []
         self._driver: trio.CancelScope | VirtualClock | None = None
         self._changed = trio.lowlevel.ParkingLot()
 
@@ -175,14 +175,14 @@ class MemoryNetwork(FaultyNetwork):
 
     # -- for streams, listeners and transports ----------------------------------------------------
 
-    def send(self, pipe: Pipe, item: bytes | Signal) -> None:
+    def send(self, pipe: MemoryPipe, item: bytes | Signal) -> None:
         """Send an item: it arrives after its delay."""
         due = max(self._due(pipe.source, pipe.target), pipe.last_due)
         pipe.last_due = due
         pipe.flying.append((due, item))
         self._schedule(due, pipe)
 
-    def on_arrived(self, pipe: Pipe, item: bytes | Signal, now: float) -> None:
+    def on_arrived(self, pipe: MemoryPipe, item: bytes | Signal, now: float) -> None:
         """Count and trace a delivery."""
         self.deliveries += 1
         content = item if isinstance(item, bytes) else item.value
@@ -266,7 +266,7 @@ class MemoryNetwork(FaultyNetwork):
         at = trio.current_time() + self._delay(self._rng, source, target)
         return math.ceil(at / self._quantum_s) * self._quantum_s
 
-    def _schedule(self, due: float, pipe: Pipe) -> None:
+    def _schedule(self, due: float, pipe: MemoryPipe) -> None:
         self._last_id += 1
         heappush(self._heap, (due, self._last_id, pipe))
         driver = self._driver

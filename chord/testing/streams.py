@@ -26,7 +26,7 @@ class Signal(Enum):
     RESET = b"reset"  # the sending end is gone; both directions are broken
 
 
-class Pipe:
+class MemoryPipe:
     """One direction of a connection.
 
     Attributes:
@@ -179,7 +179,7 @@ class MemoryStream(trio.abc.HalfCloseableStream):
         remote_host: the host of the other end.
     """
 
-    def __init__(self, connection: Connection, outgoing: Pipe, incoming: Pipe) -> None:
+    def __init__(self, connection: Connection, outgoing: MemoryPipe, incoming: MemoryPipe) -> None:
         self.connection = connection
         self.host = outgoing.source
         self.remote_host = outgoing.target
@@ -337,13 +337,13 @@ class Connection:
     def __init__(self, network: MemoryNetwork, number: int, dialler: str, acceptor: str, window: int) -> None:
         self._network = network
         self.id = number
-        forth = Pipe(network, self, dialler, acceptor, window)
-        back = Pipe(network, self, acceptor, dialler, window)
+        forth = MemoryPipe(network, self, dialler, acceptor, window)
+        back = MemoryPipe(network, self, acceptor, dialler, window)
         self.pipes = (forth, back)
         self.dialler = MemoryStream(self, forth, back)
         self.acceptor = MemoryStream(self, back, forth)
 
-    def other(self, pipe: Pipe) -> Pipe:
+    def other(self, pipe: MemoryPipe) -> MemoryPipe:
         """Return the pipe of the opposite direction."""
         forth, back = self.pipes
         return back if pipe is forth else forth

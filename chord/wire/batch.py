@@ -42,8 +42,8 @@ from chord.wire.messages import (
 T = TypeVar("T")
 
 Item: TypeAlias = Get | Put | Merge
-Batch: TypeAlias = GetMany | PutMany
-Answers: TypeAlias = GotMany | WroteMany
+BatchRequest: TypeAlias = GetMany | PutMany
+BatchReplies: TypeAlias = GotMany | WroteMany
 
 AROUND_BYTES: Final = 128  # about the overhead of an item on the wire, besides key and value
 MESSAGE_CHARS_MAX: Final = 256  # for the message of an error that is one of many
@@ -65,7 +65,7 @@ def key_of(item: Item) -> bytes:
     return item.record.key if isinstance(item, Merge) else item.key
 
 
-def items_of(batch: Batch) -> Sequence[Item]:
+def items_of(batch: BatchRequest) -> Sequence[Item]:
     """Return the items of a batch."""
     return batch.gets if isinstance(batch, GetMany) else batch.writes
 
@@ -75,7 +75,7 @@ def expected(item: Item) -> type[Values] | type[Written]:
     return Values if isinstance(item, Get) else Written
 
 
-def bundle(items: Sequence[Item]) -> Batch | Item:
+def bundle(items: Sequence[Item]) -> BatchRequest | Item:
     """Return one request for several reads or several writes; one item stays as it is."""
     if len(items) == 1:
         return items[0]
@@ -111,7 +111,7 @@ def cut(things: Iterable[T], bytes_of: Callable[[T], int], count_max: int = BATC
         yield some
 
 
-def pack(batch: Batch, outcomes: Sequence[Reply | ChordError]) -> Answers:
+def pack(batch: BatchRequest, outcomes: Sequence[Reply | ChordError]) -> BatchReplies:
     """Return the reply to a batch, with each outcome in the place of its item.
 
     If the values are too large for one frame, the first values are kept, and the other reads get `NO_ROOM`.

@@ -54,7 +54,7 @@ _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 _Reply = TypeVar("_Reply", bound=Reply)
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """The kind of a frame."""
 
     HELLO = 1
@@ -64,12 +64,12 @@ class Kind(IntEnum):
     CAST = 5
 
 
-_KINDS: Final = {int(kind): kind for kind in Kind}
+_KINDS: Final = {int(kind): kind for kind in FrameKind}
 
 # Envelopes are arrays of a fixed shape, so one call packs the head of each. The result is valid CBOR, if not the
 # shortest. `0x1b` begins a number of 8 bytes, `0x1a` a number of 4, and `0x40 + n` begins n bytes; `0xf6` is nil.
 ENVELOPE_BYTES_MAX: Final = 64
-_CALL, _REPLY, _ERROR = ((kind << 24) - PREFIX_BYTES for kind in (Kind.CALL, Kind.REPLY, Kind.ERROR))
+_CALL, _REPLY, _ERROR = ((kind << 24) - PREFIX_BYTES for kind in (FrameKind.CALL, FrameKind.REPLY, FrameKind.ERROR))
 _TO_NODE: Final = Struct(">IBBQBBI")
 _ANSWER: Final = Struct(">IBBQ")
 _SENT: Final = Struct(">BQ")
@@ -96,7 +96,7 @@ class Frames:
         self._items_max = items_max
         self._rest = bytearray()
 
-    def feed(self, data: bytes | bytearray) -> list[tuple[Kind, bytes]]:
+    def feed(self, data: bytes | bytearray) -> list[tuple[FrameKind, bytes]]:
         """Return the frames that these bytes complete, in order.
 
         Raises:
@@ -147,7 +147,7 @@ class Frames:
         return body
 
 
-def _frame(kind: Kind, body: bytes) -> bytes:
+def _frame(kind: FrameKind, body: bytes) -> bytes:
     return (kind << 24 | len(body)).to_bytes(PREFIX_BYTES, "big") + body
 
 
@@ -338,7 +338,7 @@ _encode_plain: Final = Encoder(0, BODY_BYTES_MAX).encode
 
 def encode_hello(hello: Hello) -> bytes:
     """Return the first frame of a stream."""
-    return _frame(Kind.HELLO, _encode_plain(hello))
+    return _frame(FrameKind.HELLO, _encode_plain(hello))
 
 
 def decode_hello(body: bytes) -> Hello:
@@ -359,7 +359,7 @@ def encode_refusal(error: ChordError) -> bytes:
     It names no peer, because both sides have not agreed on the width of points yet.
     """
     reply = _error_reply(error)
-    return _frame(Kind.ERROR, _encode_plain((REFUSED_CALL_ID, (reply.code, reply.message, None, reply.after_ms))))
+    return _frame(FrameKind.ERROR, _encode_plain((REFUSED_CALL_ID, (reply.code, reply.message, None, reply.after_ms))))
 
 
 def decode_refusal(body: bytes) -> ChordError:
@@ -381,7 +381,7 @@ def decode_refusal(body: bytes) -> ChordError:
     return refusal
 
 
-GOODBYE: Final = _frame(Kind.CAST, _encode_plain((1,)))
+GOODBYE: Final = _frame(FrameKind.CAST, _encode_plain((1,)))
 """The frame that asks the peer to make no new calls on this stream, and to close it after the last answer."""
 
 

@@ -16,7 +16,7 @@ from chord.wire.messages import Hello, StreamName
 TO_CHANGE = "to change rings, let the node leave its ring, or start it with another data directory"
 
 
-class Greeter:
+class HelloPolicy:
     """One node's side of every handshake.
 
     Attributes:

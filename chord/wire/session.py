@@ -25,8 +25,8 @@ from chord.wire.codec import (
     PREFIX_BYTES,
     REFUSED_CALL_ID,
     Codec,
+    FrameKind,
     Frames,
-    Kind,
     codec_for,
     decode_hello,
     decode_refusal,
@@ -53,7 +53,7 @@ class Handshake:
 
     def __init__(self, limits: Limits, hello_bytes_max: int | None = None) -> None:
         self.frames = Frames(hello_bytes_max or limits.frame_control_bytes_max, limits.frame_items_max)
-        self.early: list[tuple[Kind, bytes]] = []
+        self.early: list[tuple[FrameKind, bytes]] = []
         self._limits = limits
 
     def receive(self, data: bytes | bytearray) -> Hello | ChordError | None:
@@ -69,9 +69,9 @@ class Handshake:
         if not frames:
             return None
         (kind, body), *self.early = frames
-        if kind is Kind.ERROR:
+        if kind is FrameKind.ERROR:
             return decode_refusal(body)
-        if kind is not Kind.HELLO:
+        if kind is not FrameKind.HELLO:
             raise MalformedMessage("the first frame is not a hello")
         return decode_hello(body)
 
@@ -276,17 +276,17 @@ class ClientStream:
         calls = self._calls
         for kind, body in frames:
             assert calls is not None
-            if kind is Kind.REPLY:
+            if kind is FrameKind.REPLY:
                 calls.on_reply(body)
-            elif kind is Kind.ERROR:
+            elif kind is FrameKind.ERROR:
                 if (refusal := calls.on_error(body)) is not None:
                     raise PeerLost(f"refused by the peer: {refusal.message}")
-            elif kind is Kind.HELLO:
+            elif kind is FrameKind.HELLO:
                 raise MalformedMessage("a second hello")
-            elif kind is Kind.CAST and is_goodbye(body):
+            elif kind is FrameKind.CAST and is_goodbye(body):
                 self.is_draining = True
 
-    def _shake_hands(self, data: bytes, now: float) -> list[tuple[Kind, bytes]]:
+    def _shake_hands(self, data: bytes, now: float) -> list[tuple[FrameKind, bytes]]:
         """Return the frames behind the hello; none before the hello is complete."""
         peer: Hello | ChordError | None
         try:

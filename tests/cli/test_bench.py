@@ -14,7 +14,7 @@ import pytest
 import trio
 
 import chord
-from chord.cli.bench_run import IN_VAIN_MAX, TURNS, Bench, Measured, Operation, Plan, operations
+from chord.cli.bench_run import IN_VAIN_MAX, TURNS, Bench, BenchOperation, BenchPlan, Measured, operations
 from chord.errors import ChordError, OwnerDown, QuorumFailed
 from chord.wire.messages import Get, Lookup, Ping, Put, PutMany, Written
 from tests.support.cli import CannedRing, Run
@@ -209,7 +209,7 @@ def test_on_real_nodes_nothing_is_left_and_no_two_writers_meet() -> None:
             chord.open_node(preset="local") as first,
             chord.open_node(join=[first.address], preset="local") as second,
         ):
-            bench = Bench(Plan(32, 0.2, None, 10, 2, 2), turns.append)
+            bench = Bench(BenchPlan(32, 0.2, None, 10, 2, 2), turns.append)
             await bench.run([second.address], 5.0)
             assert (bench.left_behind, bench.is_interrupted) == ([], False)
             assert all(measured.took_s and not measured.failed for measured in bench.measured)
@@ -222,7 +222,7 @@ def test_on_real_nodes_nothing_is_left_and_no_two_writers_meet() -> None:
 
 
 def test_percentiles_are_of_what_was_done() -> None:
-    measured = Measured(Operation("get", 1, 1))
+    measured = Measured(BenchOperation("get", 1, 1))
     assert measured.percentile_ms(0.5) is None
     assert measured.per_s == 0
     measured.took_s, measured.busy_s = [number / 1000 for number in range(1000, 0, -1)], 10.0
@@ -233,9 +233,9 @@ def test_percentiles_are_of_what_was_done() -> None:
 
 
 def test_what_is_measured_twice_is_measured_once() -> None:
-    names = [(op.name, op.quorum) for op in operations(Plan(32, 1, None, 1, 1, 1))]
+    names = [(op.name, op.quorum) for op in operations(BenchPlan(32, 1, None, 1, 1, 1))]
     assert names.count(("get", 1)) == 2, "one at a time, and many at once"
-    assert len(operations(Plan(32, 1, None, 1, 2, 2))) == LINES
+    assert len(operations(BenchPlan(32, 1, None, 1, 2, 2))) == LINES
 
 
 async def leave_it(self: Bench, ring: object, timeout_s: float) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chord.cli.output import byte_size, duration
-from chord.cli.plan import Points, changes
+from chord.cli.plan import PlanPoints, changes
 from chord.cli.settings import node_config
 from chord.cli.transfers import Watcher
 from chord.errors import RemoteFailure
@@ -142,7 +142,7 @@ def test_a_leave_gives_everything_to_the_next() -> None:
 )
 def test_who_keeps_what_is_as_defined(points: set[int], vnodes: int, replicas: int) -> None:
     nodes = {p: f"n{i % (vnodes + 1)}" for i, p in enumerate(sorted(points))}
-    ring = Points(CIRCLE, nodes, replicas)
+    ring = PlanPoints(CIRCLE, nodes, replicas)
     for point in range(0, 256, 5):
         walk = sorted(nodes, key=lambda p: CIRCLE.distance(point, p))
         assert ring.owner(point) == walk[0]

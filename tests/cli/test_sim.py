@@ -27,12 +27,13 @@ from chord import cli
 from chord.cli.sim import FAULTS_HELP, WISHES, paper_command, replay_command
 from chord.lab.harness.experiment import Column, Row, Table
 from chord.lab.papers import EXPERIMENTS, path_length
-from chord.replication.transfer import Mover
+from chord.replication.transfer import Transfers
 from chord.ring.pointers import RingState
 from chord.ring.vnode import Vnode
-from chord.sim import life, swarm
-from chord.sim.life import Report
+from chord.sim import run as run_module
+from chord.sim import swarm
 from chord.sim.plan import FAULTS, Plan
+from chord.sim.run import RunReport
 from chord.stabilize import Stabilizer
 from chord.wire.messages import GetRing, RingPointers
 from tests.support.real_rings import CHORD, environment, interruptible
@@ -77,7 +78,7 @@ async def nobody_stabilizes(stabilizer: Stabilizer) -> None:
     """A planted bug: nobody learns of anybody who came or went."""
 
 
-def no_answer(mover: Mover, request: object) -> None:
+def no_answer(mover: Transfers, request: object) -> None:
     """A planted bug: a handler raises, in the middle of a delivery."""
     raise ZeroDivisionError("planted")
 
@@ -146,14 +147,14 @@ def test_one_seed_can_be_named(sim: Sim) -> None:
     [
         (RingState, "_copied", lists_wrap, "correctness", 8, r"NoDuplicates: n\d:1 "),
         (Stabilizer, "stabilize", nobody_stabilizes, "liveness", 5, r"not Ideal after 10\.0 s"),
-        (Mover, "on_join_arc", no_answer, "crash", 1, r"ZeroDivisionError: planted\nTraceback "),
+        (Transfers, "on_join_arc", no_answer, "crash", 1, r"ZeroDivisionError: planted\nTraceback "),
     ],
     ids=["correctness", "liveness", "crash"],
 )
 def test_a_failure_has_its_exit_code_and_is_replayed_by_the_last_line(
     sim: Sim, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, bug: Any, kind: str, code: int, sign: str
 ) -> None:
-    monkeypatch.setattr(life, "HEALED_WITHIN_S", 10.0)
+    monkeypatch.setattr(run_module, "HEALED_WITHIN_S", 10.0)
     run = ("run", "--seeds", "2-3", *SMALL, "--client-pause", "0.4", "--pause", "0.1", "--jobs", "1")
     with mock.patch.object(owner, name, bug), mock.patch.object(RingState, "_check", return_value=None):
         ended, as_json = sim(*run), sim(*run, "--json")
@@ -189,7 +190,7 @@ def test_a_seed_in_which_time_stands_still_is_given_up(sim: Sim, monkeypatch: py
 
 def test_many_seeds_must_take_every_path(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(swarm, "SEEDS_FOR_ALL", 3)
-    monkeypatch.setattr(swarm, "run_one", lambda plan, on_progress: Report(plan.seed))
+    monkeypatch.setattr(swarm, "run_one", lambda plan, on_progress: RunReport(plan.seed))
     ended = sim("run", "--seeds", "0-2", "--jobs", "1")
     assert ended.code == 8
     assert ended.out.splitlines()[-1] == f"never taken: {', '.join(swarm.NEVER_ZERO)}"

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from chord.client.operations import Core
+from chord.client.operations import Operations
 from chord.client.results import Stored
-from chord.client.routing import LEFT_ALONE_FIRST, ShortCuts
-from chord.client.session import ATTEMPT_S, ENTRIES_MAX, Ask, Call, Operation, Outcome, Pause
+from chord.client.routing import LEFT_ALONE_FIRST, OwnerRouting
+from chord.client.session import ATTEMPT_S, ENTRIES_MAX, ClientCall, ClientOperation, MakeCalls, Outcome, Pause
 from chord.errors import Busy, ChordError, NotFound, OtherRing, OwnerDown, PeerLost, PeerUnreachable
 from chord.ids import Circle
 from chord.wire.messages import Contact, Get, Merge, Put, Record, Values, Written
@@ -20,7 +20,7 @@ CIRCLE = Circle(160)
 KEY = b"user:42"
 ENTRY, STRAIGHT, NEWER = "entry:1", "owner:1", "newer:1"
 
-Answerer = Callable[[Call], Outcome]
+Answerer = Callable[[ClientCall], Outcome]
 
 
 def owner(address: str = STRAIGHT, key: bytes = KEY) -> Contact:
@@ -37,7 +37,7 @@ class World:
     """
 
     def __init__(self, arcs_max: int = 256) -> None:
-        self.core = Core((ENTRY,), rng=random.Random(1), arcs_max=arcs_max)
+        self.core = Operations((ENTRY,), rng=random.Random(1), arcs_max=arcs_max)
         self.core.learn(ENTRY, CIRCLE.bits, b"ring" * 4)
         self.of: dict[bytes, Contact] = {}
         self.answers: dict[str, Answerer] = {}
@@ -46,7 +46,7 @@ class World:
         self.limits: list[float | None] = []
         self.paused = 0
 
-    def run(self, operation: Operation[Any]) -> Any:
+    def run(self, operation: ClientOperation[Any]) -> Any:
         """Carry an operation out."""
         try:
             effect = next(operation)
@@ -55,7 +55,7 @@ class World:
                     self.paused += 1
                     effect = operation.send(None)
                 else:
-                    assert isinstance(effect, Ask)
+                    assert isinstance(effect, MakeCalls)
                     self.limits.append(effect.within_s)
                     effect = operation.send(tuple(self._answer(call) for call in effect.calls))
         except StopIteration as stop:
@@ -65,12 +65,12 @@ class World:
         """Read a key."""
         return self.run(self.core.get(key))
 
-    def _answer(self, call: Call) -> Outcome:
+    def _answer(self, call: ClientCall) -> Outcome:
         self.asked.append(call.address)
         self.requests.append(call.request)
         return self.answers.get(call.address, self._well)(call)
 
-    def _well(self, call: Call) -> Outcome:
+    def _well(self, call: ClientCall) -> Outcome:
         request = call.request
         if isinstance(request, Get):
             return Values((b"v",), b"context", self.of.get(request.key, owner(key=request.key)))
@@ -172,7 +172,7 @@ def test_many_writes_each_take_their_own_way() -> None:
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    short_cuts = ShortCuts(4)
+    short_cuts = OwnerRouting(4)
     for number in range(20):
         key = b"%d" % number
         short_cuts.learn(CIRCLE, Get(key), None, Values((b"v",), b"", owner(f"n{number}:1", key)))

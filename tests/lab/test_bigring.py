@@ -15,7 +15,7 @@ from chord import testing
 from chord.config import RingConstants
 from chord.ids import Point
 from chord.lab import bigring
-from chord.lab.bigring import NOBODY, BigRing, Points, Ranks, highest_bit, look_up_past_the_dead
+from chord.lab.bigring import NOBODY, BigRing, PointArray, Ranks, highest_bit, look_up_past_the_dead
 from chord.lab.papers.world import STILL
 from chord.lab.theory import finger_use, mean_path, path_constant
 from chord.sim.cluster import Cluster, cluster
@@ -29,7 +29,7 @@ WIDER = 96  # bits more that a real node's circle has
 # -- beside real nodes --------------------------------------------------------------------------------
 
 
-def on_real_nodes(ids: Points, successors: int, ask: Callable[[Cluster, dict[int, object]], object]) -> None:
+def on_real_nodes(ids: PointArray, successors: int, ask: Callable[[Cluster, dict[int, object]], object]) -> None:
     """Have a ring of real nodes at these points, on which nothing changes, and ask it."""
 
     async def main() -> None:

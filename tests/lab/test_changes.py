@@ -12,7 +12,7 @@ from chord.lab.schemes import SCHEMES
 from chord.lab.schemes.directory import Directory
 from chord.lab.schemes.jump import Jump
 from chord.lab.schemes.maglev import Maglev
-from chord.lab.schemes.ring import Ring
+from chord.lab.schemes.ring import RingScheme
 from chord.lab.schemes.trie import BitTrie
 from tests.lab.kinds import those_that
 from tests.lab.movement import snapshot
@@ -63,8 +63,8 @@ def test_who_grows_at_once_is_who_grew_one_by_one(name: str) -> None:
 
 
 def test_a_point_that_is_taken_lets_nobody_in() -> None:
-    taken = int(Ring(["a"]).points_of("a")[0])
-    placement = Ring(["a", "b"], points={"x": [taken]})
+    taken = int(RingScheme(["a"]).points_of("a")[0])
+    placement = RingScheme(["a", "b"], points={"x": [taken]})
     before = snapshot(placement, MANY)
     with pytest.raises(ValueError, match="two points"):
         placement.grow(["y", "x", "z"])

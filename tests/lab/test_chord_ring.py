@@ -12,7 +12,7 @@ from chord.lab.hashing import SHA1, XXH3, number_keys
 from chord.lab.placement import Placement
 from chord.lab.schemes import SCHEMES
 from chord.lab.schemes.chord_ring import ChordRing
-from chord.lab.schemes.ring import Ring
+from chord.lab.schemes.ring import RingScheme
 from tests.lab.references import chord as ring_of_160_bits
 
 KEYS = number_keys(300, "user:")
@@ -35,7 +35,7 @@ def same(one: Placement, other: Placement, copies: int = 3) -> None:
 def test_it_is_the_ring_with_vnodes_under_sha1(nodes: int, vnodes: int, heavy: float, copies: int) -> None:
     weights = {ADDRESSES[0]: heavy}
     mine = ChordRing(ADDRESSES[:nodes], weights=weights, vnodes=vnodes)
-    ring = Ring(ADDRESSES[:nodes], weights=weights, vnodes=vnodes, hasher=SHA1)
+    ring = RingScheme(ADDRESSES[:nodes], weights=weights, vnodes=vnodes, hasher=SHA1)
     same(mine, ring, copies)
     assert np.allclose(mine.shares(), ring.shares())  # type: ignore[arg-type]
     for change in ("10.9.9.9:9000", "10.9.9.8:9000"):
@@ -47,13 +47,13 @@ def test_it_is_the_ring_with_vnodes_under_sha1(nodes: int, vnodes: int, heavy: f
 
 
 def test_the_row_of_the_table_has_a_hundred_vnodes() -> None:
-    same(SCHEMES["chord"](ADDRESSES), Ring(ADDRESSES, vnodes=100, hasher=SHA1))
+    same(SCHEMES["chord"](ADDRESSES), RingScheme(ADDRESSES, vnodes=100, hasher=SHA1))
 
 
 @pytest.mark.parametrize("wrong", [{"hasher": XXH3, "vnodes": 3}, {"hasher": SHA1, "vnodes": 2}])
 def test_a_ring_under_another_hash_or_with_other_vnodes_is_not_the_same(wrong: dict[str, object]) -> None:
     with pytest.raises(AssertionError):
-        same(ChordRing(ADDRESSES, vnodes=3), Ring(ADDRESSES, **wrong))  # type: ignore[arg-type]
+        same(ChordRing(ADDRESSES, vnodes=3), RingScheme(ADDRESSES, **wrong))  # type: ignore[arg-type]
 
 
 def test_the_ring_of_160_bits_agrees() -> None:

@@ -71,7 +71,7 @@ def test_sigmas_of_a_chi_square() -> None:
 # -- failures -----------------------------------------------------------------------------------------
 
 
-def failed(share: float, timeouts: float, on_route: float, path: float, wrong: int = 0) -> failures.Outcome:
+def failed(share: float, timeouts: float, on_route: float, path: float, wrong: int = 0) -> failures.LookupOutcome:
     """The results of 40 rings, which differ by 8 % in their timeouts."""
 
     def of_rings(mean: float, std: float) -> Summary:
@@ -79,7 +79,7 @@ def failed(share: float, timeouts: float, on_route: float, path: float, wrong: i
 
     setting = failures.Setting(share, 0, 1000, 100_000, 1, rings=40, is_model=True)
     means = (of_rings(path, 0.047), of_rings(timeouts, 0.047 * timeouts), of_rings(on_route, 0.047 * on_route))
-    return failures.Outcome(setting, 40, *means, wrong, 0, 100_000)
+    return failures.LookupOutcome(setting, 40, *means, wrong, 0, 100_000)
 
 
 def test_timeouts_have_a_bar_that_is_sharp() -> None:
@@ -96,7 +96,7 @@ def test_timeouts_have_a_bar_that_is_sharp() -> None:
 
 def test_bars_of_the_real_node_are_strict_at_full_scale_only() -> None:
     setting = failures.Setting(0.1, 0, 1000, 500, 1)
-    near = failures.Outcome(
+    near = failures.LookupOutcome(
         setting, 4, Summary(4.28, 0.03, 0, 7), Summary(0.6, 0.01, 0, 2), Summary(0.5, 0.01, 0, 2), 0, 0, 2000
     )
     assert failures.is_met(near, "standard")

@@ -40,9 +40,9 @@ from chord.lab.schemes.jump import Jump
 from chord.lab.schemes.mod import Mod
 from chord.lab.schemes.multi_probe import MultiProbe
 from chord.lab.schemes.rendezvous import Rendezvous
-from chord.lab.schemes.ring import Ring
+from chord.lab.schemes.ring import RingScheme
 from chord.lab.schemes.ring_bounded import BoundedRing
-from chord.lab.schemes.sections import Move, Sections
+from chord.lab.schemes.sections import SectionMove, Sections
 from chord.sim.pool import processes
 
 pytestmark = pytest.mark.slow
@@ -98,7 +98,7 @@ class HonestMod(Mod):
     is_consistent = True
 
 
-class OnePoint(Ring):
+class OnePoint(RingScheme):
     """A planted bug: vnodes without effect."""
 
     def points_of(self, node: str, weight: float = 1.0) -> Hashes:
@@ -115,14 +115,14 @@ class TwoProbes(MultiProbe):
 class Idle(Sections):
     """A planted bug: hot sections are left where they are."""
 
-    def move_hot(self, loads: NDArray[np.float64], tolerance: float = 1.05) -> list[Move]:
+    def move_hot(self, loads: NDArray[np.float64], tolerance: float = 1.05) -> list[SectionMove]:
         return []
 
 
 class Backwards(Sections):
     """A planted bug: cold sections are taken for hot ones."""
 
-    def move_hot(self, loads: NDArray[np.float64], tolerance: float = 1.05) -> list[Move]:
+    def move_hot(self, loads: NDArray[np.float64], tolerance: float = 1.05) -> list[SectionMove]:
         return super().move_hot(loads.max() - loads, tolerance)
 
 

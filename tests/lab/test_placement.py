@@ -21,7 +21,7 @@ from chord.lab.schemes import SCHEMES
 from chord.lab.schemes.jump import Jump
 from chord.lab.schemes.mod import Mod
 from chord.lab.schemes.rendezvous import Rendezvous
-from chord.lab.schemes.ring import Ring
+from chord.lab.schemes.ring import RingScheme
 from tests.lab.kinds import those_that
 from tests.lab.movement import snapshot
 from tests.lab.statistics_of import chi_square, off
@@ -412,7 +412,7 @@ def test_a_multiply_shift_into_a_range_keeps_one_half_at_any_size() -> None:
         assert off((before == placement.place_many(MANY)).mean(), 0.5, len(MANY)) < SIGMAS
 
 
-@pytest.mark.parametrize("scheme", [Mod, Ring, Rendezvous])
+@pytest.mark.parametrize("scheme", [Mod, RingScheme, Rendezvous])
 def test_a_scheme_can_hash_keys_as_it_likes(scheme: type[Placement]) -> None:
     placement = scheme(NAMES, hasher=SHA1)
     assert placement.hash_key(b"abc") == 0xA9993E364706816A

@@ -16,7 +16,7 @@ from chord.lab.hashing import SPAN
 from chord.lab.schemes.multi_probe import MultiProbe
 from chord.lab.schemes.rendezvous_tree import RendezvousTree
 from chord.lab.schemes.rendezvous_weighted import WeightedRendezvous
-from chord.lab.schemes.ring import Ring
+from chord.lab.schemes.ring import RingScheme
 from chord.lab.schemes.ring_bounded import BoundedRing
 from chord.lab.schemes.ring_tree import PointTree, TreeRing
 from tests.lab.references import bounded, clockwise, points, ring_replicas
@@ -38,7 +38,7 @@ def slot(number: int) -> int:
     return number * SPAN // 12 % SPAN
 
 
-def shares_of(ring: Ring) -> list[float]:
+def shares_of(ring: RingScheme) -> list[float]:
     shares = ring.shares()
     assert shares is not None
     return [round(100 * share, 1) for share in shares.tolist()]
@@ -48,7 +48,7 @@ def test_the_ring_of_twelve_slots() -> None:
     """Third text: keys at 1, 5 and 7; N3 arrives at 2 and takes the first, and the shares are uneven."""
     at = {"N0": [slot(0)], "N1": [slot(4)], "N2": [slot(8)], "N3": [slot(2)]}
     keys = {"a": 1, "b": 5, "c": 7}
-    ring = Ring(["N0", "N1", "N2"], points=at)
+    ring = RingScheme(["N0", "N1", "N2"], points=at)
     assert {key: ring.nodes[ring.locate(slot(s))] for key, s in keys.items()} == {"a": "N1", "b": "N2", "c": "N2"}
     assert shares_of(ring) == [33.3, 33.3, 33.3]
     ring.add("N3")
@@ -60,7 +60,7 @@ def test_the_ring_of_twelve_slots() -> None:
 def test_three_points_a_node() -> None:
     """Third text: 33.3, 25 and 41.6 %, which are 4, 3 and 5 of the slots; which slots, only its picture says."""
     at = {"N0": [slot(0), slot(3), slot(7)], "N1": [slot(1), slot(4), slot(8)], "N2": [slot(2), slot(6), slot(10)]}
-    ring = Ring(["N0", "N1", "N2"], points=at)
+    ring = RingScheme(["N0", "N1", "N2"], points=at)
     assert shares_of(ring) == [33.3, 25.0, 41.7]
     counts = np.bincount(ring.place_many(np.array([slot(s) for s in range(12)], dtype=np.uint64)))
     assert counts.tolist() == [4, 3, 5]
@@ -69,7 +69,7 @@ def test_three_points_a_node() -> None:
 def test_the_fifth_texts_ring_of_seven_nodes() -> None:
     """The successor of 190 is 200; those of 80 plus the powers of two are 120, and far away 160 and 230."""
     members = (10, 42, 80, 120, 160, 200, 230)
-    ring = Ring([str(m) for m in members], points={str(m): [m << 56] for m in members})
+    ring = RingScheme([str(m) for m in members], points={str(m): [m << 56] for m in members})
     successors = {start: int(ring.nodes[ring.locate(start << 56)]) for start in (190, 231, 10, 11)}
     assert successors == {190: 200, 231: 10, 10: 10, 11: 42}
     starts = np.array([(80 + 2**i) % 256 for i in range(8)], dtype=np.uint64) << np.uint64(56)
@@ -78,8 +78,8 @@ def test_the_fifth_texts_ring_of_seven_nodes() -> None:
 
 def test_two_points_cannot_be_one() -> None:
     with pytest.raises(ValueError, match="the same"):
-        Ring(["a", "b"], points={"a": [5], "b": [5]})
-    ring = Ring(["a"], points={"a": [5], "b": [5]})
+        RingScheme(["a", "b"], points={"a": [5], "b": [5]})
+    ring = RingScheme(["a"], points={"a": [5], "b": [5]})
     with pytest.raises(ValueError, match="the same"):
         ring.add("b")
     assert ring.nodes == ("a",)
@@ -96,7 +96,7 @@ def test_two_points_cannot_be_one() -> None:
         shared.add("a#1")  # whose first point is where the other's second one is
     assert shared.nodes == ("a",)
     assert len(shared.tree) == 2
-    for build in (Ring, TreeRing, BoundedRing, MultiProbe):
+    for build in (RingScheme, TreeRing, BoundedRing, MultiProbe):
         with pytest.raises(ValueError, match="at least one"):
             build(["a"], vnodes=0)
 
@@ -106,7 +106,7 @@ def test_two_points_cannot_be_one() -> None:
 
 @given(nodes=st.integers(1, 12), vnodes=st.integers(1, 4))
 def test_a_newcomer_takes_one_contiguous_arc_for_each_of_its_points(nodes: int, vnodes: int) -> None:
-    ring = Ring(named(nodes), vnodes=vnodes)
+    ring = RingScheme(named(nodes), vnodes=vnodes)
     before = np.array(ring.nodes, dtype=object)[ring.place_many(MANY[:2000])]
     ring.add("new")
     after = np.array(ring.nodes, dtype=object)[ring.place_many(MANY[:2000])]
@@ -118,7 +118,7 @@ def test_a_newcomer_takes_one_contiguous_arc_for_each_of_its_points(nodes: int, 
 
 def heirs(vnodes: int, nodes: int = 50) -> int:
     """Return on how many nodes the keys of a dead one end up."""
-    ring = Ring(named(nodes), vnodes=vnodes)
+    ring = RingScheme(named(nodes), vnodes=vnodes)
     mine = MANY[ring.place_many(MANY) == 7]
     ring.remove("n7")
     return len(set(ring.place_many(mine).tolist()))
@@ -136,7 +136,7 @@ def test_the_spread_of_loads_is_one_over_the_root_of_the_vnodes(vnodes: int) -> 
     """Third text: about 10 % at 100 and 3.2 % at 1000. Exactly: the coefficient of variation of a sum of gaps."""
     found = []
     for draw in range(60):
-        shares = Ring([f"{draw}/{number}" for number in range(20)], vnodes=vnodes).shares()
+        shares = RingScheme([f"{draw}/{number}" for number in range(20)], vnodes=vnodes).shares()
         assert shares is not None
         found.append(float((shares.std(ddof=1) * 20) ** 2))
     expected = (1 - 1 / 20) / vnodes * 20 / 19  # the gaps add up to the circle, so that they hold one another back
@@ -149,7 +149,7 @@ def test_the_spread_of_loads_is_one_over_the_root_of_the_vnodes(vnodes: int) -> 
 )
 def test_copies_are_on_the_first_distinct_nodes_clockwise(nodes: int, vnodes: int, count: int, heavy: float) -> None:
     weights = {"n0": heavy, **dict.fromkeys(named(nodes)[1:], 1.0)}
-    array = Ring(named(nodes), weights=weights, vnodes=vnodes)
+    array = RingScheme(named(nodes), weights=weights, vnodes=vnodes)
     tree = TreeRing(named(nodes), weights=weights, vnodes=vnodes)
     hashes = np.concatenate([MANY[:20], array.points_of("n0", heavy)])
     for point, row in zip(hashes.tolist(), array.replicas_many(hashes, count).tolist(), strict=True):
@@ -195,7 +195,7 @@ def test_the_tree_stays_shallow_in_any_order() -> None:
 
 
 def test_both_stores_are_one_ring_through_changes() -> None:
-    array, tree = Ring(named(9), vnodes=5), TreeRing(named(9), vnodes=5)
+    array, tree = RingScheme(named(9), vnodes=5), TreeRing(named(9), vnodes=5)
     for change in ("n3", "n0", "n8"):
         array.remove(change)
         tree.remove(change)
@@ -237,7 +237,9 @@ def test_nobody_has_more_than_c_times_the_mean(capacity: float) -> None:
     loads = np.bincount(bounded_ring.place_many(MANY), minlength=50)
     assert loads.max() == cap  # with one point a node somebody is full
     assert loads.sum() == len(MANY)
-    assert np.bincount(Ring(named(50)).place_many(MANY), minlength=50).max() > cap  # the plain ring fails the check
+    assert (
+        np.bincount(RingScheme(named(50)).place_many(MANY), minlength=50).max() > cap
+    )  # the plain ring fails the check
 
 
 def test_room_below_the_mean_is_no_room() -> None:
@@ -273,7 +275,7 @@ def test_the_peak_of_k_probes_is_k_over_k_minus_one(probes: int) -> None:
     one = MultiProbe(named(10_000), probes=1).shares()  # planted: one probe is the plain ring
     assert one is not None
     assert float(one.max()) * 10_000 > 5
-    assert np.allclose(one, Ring(named(10_000)).shares())  # type: ignore[arg-type]
+    assert np.allclose(one, RingScheme(named(10_000)).shares())  # type: ignore[arg-type]
 
 
 def test_shares_of_multi_probe_are_what_sampling_finds() -> None:

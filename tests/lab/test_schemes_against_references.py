@@ -30,7 +30,7 @@ from chord.lab.schemes.multi_probe import MultiProbe
 from chord.lab.schemes.rendezvous import Rendezvous
 from chord.lab.schemes.rendezvous_tree import RendezvousTree
 from chord.lab.schemes.rendezvous_weighted import WeightedRendezvous
-from chord.lab.schemes.ring import Ring
+from chord.lab.schemes.ring import RingScheme
 from chord.lab.schemes.ring_tree import TreeRing
 from chord.lab.schemes.sections import Sections
 from chord.lab.schemes.sections_two_level import TwoLevelSections
@@ -59,9 +59,9 @@ CASES: dict[str, Case] = {
     "rendezvous": Case(Rendezvous, references.rendezvous),
     "rendezvous-weighted": Case(WeightedRendezvous, references.rendezvous_weighted),
     "rendezvous-tree": Case(partial(RendezvousTree, fanout=2, levels=2), references.Skeleton),
-    "ring": Case(Ring, references.ring(1)),
+    "ring": Case(RingScheme, references.ring(1)),
     "ring-tree": Case(partial(TreeRing, vnodes=3), references.ring(3)),
-    "ring-100": Case(partial(Ring, vnodes=7), references.ring(7)),
+    "ring-100": Case(partial(RingScheme, vnodes=7), references.ring(7)),
     "multi-probe": Case(partial(MultiProbe, probes=5), references.multi_probe(5)),
     "jump-naive": Case(NaiveJump, references.jump_naive),
     "jump": Case(Jump, references.jump),
@@ -108,7 +108,7 @@ def sample(placement: Placement, seed: int) -> Hashes:
     """Random hashes, the ends of the range, and the points of a ring with their neighbours: where it goes wrong."""
     rng = np.random.Generator(np.random.PCG64(seed))
     special = list(EDGES)
-    if isinstance(placement, Ring):
+    if isinstance(placement, RingScheme):
         of_all = np.concatenate([placement.points_of(node) for node in placement.nodes])[:20]
         special += [(int(point) + step) % SPAN for point in of_all for step in (-1, 0, 1)]
     return np.concatenate([rng.integers(0, SPAN, 40, dtype=np.uint64), np.array(special, dtype=np.uint64)])
@@ -263,7 +263,7 @@ def test_a_scheme_that_says_it_is_not_consistent_is_not(name: str) -> None:
     assert all(found.values()), found
 
 
-class NumberedRing(Ring):
+class NumberedRing(RingScheme):
     """Planted: points belong to numbers, so that a removal takes the last ones away and gives others' to the rest."""
 
     def _remove(self, number: int) -> None:
@@ -344,7 +344,7 @@ def test_a_planted_scheme_that_moves_keys_between_old_nodes_is_caught(build: Bui
     assert sum(stray(build).values()) > 0
 
 
-class LateRing(Ring):
+class LateRing(RingScheme):
     """Planted: a key that hashes to a point goes to the next one."""
 
     def _following(self, hashes: Hashes) -> Numbers:

@@ -14,11 +14,11 @@ from chord.errors import Busy, ChordError, NotOwner
 from chord.membership.join import Membership
 from chord.net.peers import Peers
 from chord.node import Node
-from chord.node.shutdown import Farewell
-from chord.ring.merge import SelfLookup
-from chord.ring.ownership import Verdict
-from chord.ring.preference_list import View
-from chord.ring.takeover import Bounds
+from chord.node.shutdown import Shutdown
+from chord.ring.merge import RingMerge
+from chord.ring.ownership import OwnerVerdict
+from chord.ring.preference_list import PreferenceList
+from chord.ring.takeover import Takeover
 from chord.ring.vnode import Vnode
 from chord.stabilize import Stabilizer
 from chord.wire.messages import Contact, Done, HandOver, Reply, Request, RingPointers
@@ -66,10 +66,10 @@ def test_an_arc_before_leavers_is_taken_over_by_who_has_theirs(count: int) -> No
 
 @pytest.mark.slow
 def test_nobody_who_looks_past_a_leaver_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def look_no_further(bounds: Bounds, *args: object) -> None:
+    async def look_no_further(bounds: Takeover, *args: object) -> None:
         """Planted."""
 
-    monkeypatch.setattr(Bounds, "_look_past", look_no_further)
+    monkeypatch.setattr(Takeover, "_look_past", look_no_further)
     with pytest.raises(trio.TooSlowError):
         dies_before_leavers(1)
 
@@ -98,15 +98,15 @@ def test_what_leavers_gave_away_is_taken_over_when_who_has_it_dies(count: int) -
     who_has_the_leavers_arcs_dies(count)
 
 
-TAKE_OVER = Bounds._take_over
+TAKE_OVER = Takeover._take_over
 
 
 @pytest.mark.slow
 def test_a_leaver_that_counts_as_living_in_the_gap_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def pass_nobody(bounds: Bounds, owner: Contact, passed: object = ()) -> None:
+    async def pass_nobody(bounds: Takeover, owner: Contact, passed: object = ()) -> None:
         await TAKE_OVER(bounds, owner)
 
-    monkeypatch.setattr(Bounds, "_take_over", pass_nobody)
+    monkeypatch.setattr(Takeover, "_take_over", pass_nobody)
     with pytest.raises(trio.TooSlowError):
         who_has_the_leavers_arcs_dies(1)
 
@@ -116,7 +116,7 @@ REQUIRE_OWNER = Vnode.require_owner
 
 @pytest.mark.slow
 def test_a_leaver_that_does_not_say_who_has_its_arc_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def require_owner(vnode: Vnode, key: int) -> Verdict:
+    def require_owner(vnode: Vnode, key: int) -> OwnerVerdict:
         try:
             return REQUIRE_OWNER(vnode, key)
         except NotOwner as error:
@@ -187,14 +187,14 @@ def test_who_starts_while_another_leaves_hears_of_it() -> None:
 @pytest.mark.slow
 def test_leaving_that_is_said_once_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     said: dict[int, None] = {}
-    say: Callable[[Farewell], Awaitable[None]] = Farewell._say_leaving
+    say: Callable[[Shutdown], Awaitable[None]] = Shutdown._say_leaving
 
-    async def say_once(farewell: Farewell) -> None:
+    async def say_once(farewell: Shutdown) -> None:
         if id(farewell) not in said:
             said[id(farewell)] = None
             await say(farewell)
 
-    monkeypatch.setattr(Farewell, "_say_leaving", say_once)
+    monkeypatch.setattr(Shutdown, "_say_leaving", say_once)
     with pytest.raises(trio.TooSlowError):
         starts_while_another_leaves()
 
@@ -257,17 +257,19 @@ def members_of(owner: Node, key: bytes) -> list[str]:
 
 @pytest.mark.parametrize("is_planted", [False, True])
 def test_who_did_not_leave_after_all_is_a_replica_again(is_planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def unheard(farewell: Farewell, known: object) -> None:
+    async def unheard(farewell: Shutdown, known: object) -> None:
         """What it says is lost."""
 
-    monkeypatch.setattr(Farewell, "say_back", unheard)
+    monkeypatch.setattr(Shutdown, "say_back", unheard)
     if is_planted:
-        expire = View.expire
+        expire = PreferenceList.expire
 
-        def expire_no_leave(view: View, now: float, down_out_s: float, leave_s: float, *, is_waiting: bool) -> None:
+        def expire_no_leave(
+            view: PreferenceList, now: float, down_out_s: float, leave_s: float, *, is_waiting: bool
+        ) -> None:
             expire(view, now, down_out_s, math.inf, is_waiting=is_waiting)
 
-        monkeypatch.setattr(View, "expire", expire_no_leave)
+        monkeypatch.setattr(PreferenceList, "expire", expire_no_leave)
         with pytest.raises(trio.TooSlowError):
             is_back_and_nobody_hears_it()
     else:
@@ -313,7 +315,7 @@ def test_nobody_waits_for_who_has_left() -> None:
     nobody_waits_for_who_has_left()
 
 
-async def ask_none(self: SelfLookup, silent: Contact) -> None:
+async def ask_none(self: RingMerge, silent: Contact) -> None:
     """Do not ask the ring, which remembers the goodbye."""
 
 
@@ -358,7 +360,7 @@ async def test_planted_late_answer_that_revokes_a_goodbye_is_caught() -> None:
     def revoke(peers: Peers, contact: Contact, *, is_owner: bool) -> None:
         took_its_place(peers, contact, is_owner=True)
 
-    with mock.patch.object(Peers, "took_its_place", revoke), mock.patch.object(SelfLookup, "_seek", ask_none):
+    with mock.patch.object(Peers, "took_its_place", revoke), mock.patch.object(RingMerge, "_seek", ask_none):
         assert await remembered_after_a_late_answer()
 
 
@@ -368,6 +370,6 @@ def test_who_is_remembered_though_it_left_is_caught(monkeypatch: pytest.MonkeyPa
         self._peers.passive.add(contact, trio.current_time())
 
     monkeypatch.setattr(Stabilizer, "remember_silent", remember_silent)
-    monkeypatch.setattr(SelfLookup, "_seek", ask_none)
+    monkeypatch.setattr(RingMerge, "_seek", ask_none)
     with pytest.raises(AssertionError):
         nobody_waits_for_who_has_left()

@@ -14,7 +14,7 @@ from chord.config import PRESETS, Limits, RingConstants
 from chord.errors import PeerUnreachable
 from chord.events import RingResumed
 from chord.ids import Point
-from chord.membership.rejoin import Resumption
+from chord.membership.rejoin import Rejoin
 from chord.net.peers import RESUMES_MAX, Peers
 from chord.node import Node
 from chord.sim.cluster import Cluster, cluster
@@ -107,9 +107,9 @@ async def test_resume_after_a_stalled_join_rejoins_by_the_members() -> None:
         await nodes.kill(gone)
         await trio.sleep(5)
         looks: list[dict[str, str]] = []
-        look = Resumption._states_of
+        look = Rejoin._states_of
 
-        async def stalled(self: Resumption, *args: Any) -> dict[str, str]:
+        async def stalled(self: Rejoin, *args: Any) -> dict[str, str]:
             states = await look(self, *args)
             if self._host.address == gone.address:
                 looks.append(states)
@@ -119,7 +119,7 @@ async def test_resume_after_a_stalled_join_rejoins_by_the_members() -> None:
                     nodes.network.unfreeze(gone.name)
             return states
 
-        with mock.patch.object(Resumption, "_states_of", stalled):
+        with mock.patch.object(Rejoin, "_states_of", stalled):
             again = await nodes.start(join=(), name=gone.name)
             await again.ready()
         assert looks[0], "members answered first"

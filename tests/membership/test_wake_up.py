@@ -19,9 +19,9 @@ from chord.ids import Arc
 from chord.node import Node
 from chord.node.maintenance import Maintenance
 from chord.node.services import VnodeServices
-from chord.replication.anti_entropy import Repair
+from chord.replication.anti_entropy import AntiEntropy
 from chord.ring.ownership import Ownership
-from chord.ring.preference_list import View
+from chord.ring.preference_list import PreferenceList
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
 from chord.sim.messages import MessageNetwork
@@ -170,13 +170,13 @@ def test_replica_that_finds_an_old_word_of_its_owner_when_it_wakes_denies_nothin
 
 @pytest.mark.slow
 def test_planted_replica_that_believes_an_old_word_of_its_owner_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(View, "was_compared", lambda view, address: True)
+    monkeypatch.setattr(PreferenceList, "was_compared", lambda view, address: True)
     assert any(answers_of_woken_replicas(seed, is_told_late=True)["denied"] for seed in WOKEN_SEEDS)
 
 
 @pytest.mark.slow
 def test_planted_replica_that_keeps_its_settled_marks_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(View, "was_away", lambda view: None)
+    monkeypatch.setattr(PreferenceList, "was_away", lambda view: None)
     assert any(answers_of_woken_replicas(seed)["denied"] for seed in WOKEN_SEEDS)
 
 
@@ -292,23 +292,23 @@ def test_replica_set_that_wakes_up_denies_nothing_that_others_hold(seed: int) ->
 
 @pytest.mark.slow
 def test_planted_replica_set_that_asks_nobody_behind_it_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def pull_from_behind(self: Repair, arc: Arc) -> bool:
+    async def pull_from_behind(self: AntiEntropy, arc: Arc) -> bool:
         return True
 
-    monkeypatch.setattr(Repair, "_pull_from_behind", pull_from_behind)
+    monkeypatch.setattr(AntiEntropy, "_pull_from_behind", pull_from_behind)
     assert any(denials_of_woken_replica_set(seed) for seed in WOKEN_SET_SEEDS)
 
 
 @pytest.mark.slow
 def test_planted_owner_that_counts_its_standstill_as_waiting_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    stood_still = Repair.stood_still
+    stood_still = AntiEntropy.stood_still
 
-    def keep_time(self: Repair) -> None:
+    def keep_time(self: AntiEntropy) -> None:
         grown_at = self._grown_at
         stood_still(self)
         self._grown_at = grown_at
 
-    monkeypatch.setattr(Repair, "stood_still", keep_time)
+    monkeypatch.setattr(AntiEntropy, "stood_still", keep_time)
     assert any(denials_of_woken_replica_set(seed) for seed in WOKEN_SET_SEEDS)
 
 

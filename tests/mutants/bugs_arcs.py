@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from chord.membership.join import Membership
 from chord.node import Node
-from chord.replication.handoff import Misplaced
-from chord.replication.transfer import Mover
-from chord.replication.transfer_source import Sender
+from chord.replication.handoff import Handoff
+from chord.replication.transfer import Transfers
+from chord.replication.transfer_source import TransferSender
 from chord.ring.ownership import Ownership
-from chord.ring.takeover import Bounds
+from chord.ring.takeover import Takeover
 from chord.stabilize import Stabilizer
 
 from . import scenes_arcs as scenes
@@ -59,7 +59,7 @@ MUTANTS = (
     Mutant(
         "deltas not sent",
         "writes during a transfer stay behind",
-        (Edit(Mover._note_write, "outbound is not None and", "False and"),),
+        (Edit(Transfers._note_write, "outbound is not None and", "False and"),),
         scenes.busy,
         4,
         ("ledger: denied", "ledger: misread", "ledger: replaced"),
@@ -67,7 +67,7 @@ MUTANTS = (
     Mutant(
         "switch not idempotent",
         "a lost acknowledgement makes a second owner",
-        (Edit(Mover.on_switch, "if request.session in self._switched:", "if False:"),),
+        (Edit(Transfers.on_switch, "if request.session in self._switched:", "if False:"),),
         scenes.lost_acknowledgement,
         2,
         ("OwnedOnce",),
@@ -77,7 +77,7 @@ MUTANTS = (
         "the joiner dies, and the giver has already dropped the records",
         (
             Edit(
-                Sender.switch,
+                TransferSender.switch,
                 "    now = trio.current_time()\n",
                 "    from chord.store.storage import Batch\n"
                 "    keys = [record.key for record in self._host.storage.scan(giving.arc)]\n"
@@ -92,7 +92,7 @@ MUTANTS = (
     Mutant(
         "lease never runs out",
         "a joiner waits for a dead giver for ever",
-        (Edit(Mover.inbound, "> self._host.timing.lease_s", "> 1e9"),),
+        (Edit(Transfers.inbound, "> self._host.timing.lease_s", "> 1e9"),),
         scenes.giver_dies,
         4,
         ("liveness",),
@@ -108,7 +108,7 @@ MUTANTS = (
     Mutant(
         "take-over unasked",
         "the arc of a living joiner is taken over",
-        (Edit(Bounds._take_over, "if living:", "if False:"),),
+        (Edit(Takeover._take_over, "if living:", "if False:"),),
         scenes.comings_and_goings,
         2,
         ("OwnedOnce",),
@@ -124,7 +124,7 @@ MUTANTS = (
     Mutant(
         "mark lost in a join",
         "a node that joins there denies keys that died with their owner",
-        (Edit(Sender.switch, "for m in marks_within(self._own.taken, giving.arc)", "for m in ()"),),
+        (Edit(TransferSender.switch, "for m in marks_within(self._own.taken, giving.arc)", "for m in ()"),),
         scenes.mourning,
         4,
         ("ledger: denied",),
@@ -148,7 +148,7 @@ MUTANTS = (
     Mutant(
         "misplaced records dropped unacknowledged",
         "writes of two halves are gone when the halves merge",
-        (Edit(Misplaced._hand_to, "for contact in confirmed.holders:", "for contact in ():"),),
+        (Edit(Handoff._hand_to, "for contact in confirmed.holders:", "for contact in ():"),),
         scenes.halves_meet,
         2,
         ("ledger: dropped",),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from chord.replication.coordinator import Coordinator
-from chord.replication.handoff import Misplaced
+from chord.replication.handoff import Handoff
 from chord.replication.read import QuorumReads, Reading
 from chord.replication.records import Records
-from chord.replication.transfer_source import Sender
-from chord.replication.write import Writing
+from chord.replication.transfer_source import TransferSender
+from chord.replication.write import ReplicatedWrite
 from chord.ring.vnode import Vnode
 from chord.store import versions
-from chord.store.database import Summary
+from chord.store.database import StoreSummary
 from chord.store.reap_log import ReapLog
 from chord.store.sqlite import SqliteStorage
 
@@ -21,7 +21,7 @@ MUTANTS = (
     Mutant(
         "one node counted twice",
         "a write is acknowledged although one node has it",
-        (Edit(Writing._count, "return len(", "return 1 + len("),),
+        (Edit(ReplicatedWrite._count, "return len(", "return 1 + len("),),
         scenes.comings_and_goings,
         4,
         ("ledger: acknowledged",),
@@ -31,7 +31,7 @@ MUTANTS = (
         "a write is acknowledged while it is on its way",
         (
             Edit(
-                Writing._store,
+                ReplicatedWrite._store,
                 "sent = trio.current_time()",
                 "sent = trio.current_time()\n    self.stored[contact] = None",
             ),
@@ -121,7 +121,7 @@ MUTANTS = (
     Mutant(
         "hint dropped before its home has it",
         "one replica has it, and the others are believed to",
-        (Edit(Misplaced._hand_to, "for contact in confirmed.holders:", "for contact in confirmed.holders[:1]:"),),
+        (Edit(Handoff._hand_to, "for contact in confirmed.holders:", "for contact in confirmed.holders[:1]:"),),
         scenes.comings_and_goings,
         24,
         ("ledger: dropped", "copies"),
@@ -131,7 +131,7 @@ MUTANTS = (
         "records that all replicas but one had are gone when that one is gone",
         (
             Edit(
-                Misplaced._is_lone,
+                Handoff._is_lone,
                 "len(confirmed.holders) < quorum",
                 "not confirmed.holders",
             ),
@@ -145,7 +145,7 @@ MUTANTS = (
         "a replica that missed a delete counts as equal",
         (
             Edit(
-                Summary.change,
+                StoreSummary.change,
                 "if old is not None or new is not None:",
                 "if new is None or new.value_bytes:",
             ),
@@ -157,7 +157,11 @@ MUTANTS = (
     Mutant(
         "too few reported as a failure",
         "a client gets the answer that nothing happened, although the write happened",
-        (Edit(Writing._written, 'QuorumFailed(f"stored on', '__import__("chord").errors.NotReady(f"stored on'),),
+        (
+            Edit(
+                ReplicatedWrite._written, 'QuorumFailed(f"stored on', '__import__("chord").errors.NotReady(f"stored on'
+            ),
+        ),
         scenes.too_few_answer,
         8,
         ("ledger: misread",),
@@ -188,8 +192,8 @@ MUTANTS = (
         "joiner without log for an empty arc",
         "a node that gets an arc without records does not get its reap log, and a deleted value is back",
         (
-            Edit(Sender.level, "while self._host.reap_log.slices_in(arc):", "while False:"),
-            Edit(Misplaced.is_done, "all(self._is_log_home(arc) for arc in self.arcs())", "True"),
+            Edit(TransferSender.level, "while self._host.reap_log.slices_in(arc):", "while False:"),
+            Edit(Handoff.is_done, "all(self._is_log_home(arc) for arc in self.arcs())", "True"),
         ),
         scenes.reaped_and_handed_over,
         8,

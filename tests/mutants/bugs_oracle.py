@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from chord.node import restart
-from chord.replication.anti_entropy import Repair
+from chord.replication.anti_entropy import AntiEntropy
 from chord.replication.coordinator import Coordinator
-from chord.replication.quorum import Quorum
+from chord.replication.quorum import Quorums
 from chord.replication.read import QuorumReads, Reading
 from chord.replication.records import Records
-from chord.ring.takeover import Bounds
+from chord.ring.takeover import Takeover
 from chord.ring.vnode import Vnode
 from chord.store import reap_log, versions
 from chord.store.reap_log import ReapLog
@@ -42,7 +42,7 @@ MUTANTS = (
     Mutant(
         "default writes refused",
         "a write that names no W is refused, whatever the state of the ring",
-        (Edit(Quorum.needed_to_write, "needed > len(who.members)", "needed > 0"),),
+        (Edit(Quorums.needed_to_write, "needed > len(who.members)", "needed > 0"),),
         scenes.power_cuts,
         40,
         ("ledger: refused",),
@@ -98,7 +98,7 @@ MUTANTS = (
     Mutant(
         "denied when the wait is over",
         "keys are denied when all their replicas are down for longer than `down_out_s`; a scenario of these deaths",
-        (Edit(Repair._is_given_up, "if any(self._host.peers.passive.contacts()):", "if False:"),),
+        (Edit(AntiEntropy._is_given_up, "if any(self._host.peers.passive.contacts()):", "if False:"),),
         scenes.away_for_long,
         40,
         ("ledger: denied",),
@@ -121,7 +121,7 @@ MUTANTS = (
         "silent nodes given up in a long absence",
         "the same mistake as *denied when the wait is over*, in drawn runs with splits: a part of a long split, "
         "or living nodes without the replicas, deny keys",
-        (Edit(Repair._is_given_up, "if any(self._host.peers.passive.contacts()):", "if False:"),),
+        (Edit(AntiEntropy._is_given_up, "if any(self._host.peers.passive.contacts()):", "if False:"),),
         scenes.absences,
         40,
         ("ledger: denied",),
@@ -148,7 +148,7 @@ MUTANTS = (
     Mutant(
         "only copy given up",
         "keys of the dead owner of the only copy are denied when it is down for longer than `down_out_s`",
-        (Edit(Bounds._wait_no_longer, "if self._host.constants.replicas > 1", "if True"),),
+        (Edit(Takeover._wait_no_longer, "if self._host.constants.replicas > 1", "if True"),),
         scenes.only_copies_are_away,
         40,
         ("ledger: denied",),
@@ -156,7 +156,7 @@ MUTANTS = (
     Mutant(
         "returned owner not asked",
         "keys of the owner of the only copy are denied when it is back and has not brought the copy home yet",
-        (Edit(Repair._fetch_arc, "await self._exchange.pull(owner, mark.arc)", "pass"),),
+        (Edit(AntiEntropy._fetch_arc, "await self._exchange.pull(owner, mark.arc)", "pass"),),
         scenes.owners_of_only_copies_are_back,
         40,
         ("ledger: denied",),
@@ -164,7 +164,7 @@ MUTANTS = (
     Mutant(
         "scan without the dead owner of the only copies",
         "a scan says that it is complete, and lacks all records of a dead node",
-        (Edit(Repair.silent, "self._vnode.ownership.taken", "()"),),
+        (Edit(AntiEntropy.silent, "self._vnode.ownership.taken", "()"),),
         scenes.only_copies_are_away,
         40,
         ("ledger: denied",),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from chord.membership.leave import Departures
 from chord.net.peers import Peers
 from chord.node.dispatch import Dispatcher
-from chord.replication.anti_entropy import Repair
-from chord.ring.merge import SelfLookup
+from chord.replication.anti_entropy import AntiEntropy
+from chord.ring.merge import RingMerge
 from chord.ring.pointers import RingState
 from chord.stabilize import Stabilizer
 
@@ -135,7 +135,7 @@ MUTANTS = (
     Mutant(
         "no self-lookup",
         "two rings stay two (stabilization as published)",
-        (Edit(SelfLookup.look_for_others, "contact = self.pick((*joins, *vnode.answered))", "contact = None"),),
+        (Edit(RingMerge.look_for_others, "contact = self.pick((*joins, *vnode.answered))", "contact = None"),),
         scenes.split,
         2,
         ("liveness",),
@@ -145,7 +145,7 @@ MUTANTS = (
         "the nodes of the other half are never asked again",
         (
             Edit(Stabilizer.remember_silent, "if contact.id not in self._host.vnodes and", "if False and"),
-            Edit(Repair._fetch_arc, "self._host.peers.passive.add(mark.dead, trio.current_time())", "pass"),
+            Edit(AntiEntropy._fetch_arc, "self._host.peers.passive.add(mark.dead, trio.current_time())", "pass"),
         ),
         scenes.split,
         2,

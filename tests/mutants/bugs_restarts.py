@@ -6,7 +6,7 @@ from chord.membership.join import Membership
 from chord.net.peers import Peers
 from chord.node import Node
 from chord.replication.coordinator import Coordinator
-from chord.replication.handoff import Misplaced
+from chord.replication.handoff import Handoff
 from chord.replication.replica import Replica
 from chord.ring.lookup import Lookups
 from chord.ring.ownership import Ownership
@@ -111,9 +111,9 @@ MUTANTS = (
         "forgotten while it comes back",
         "a giver goes on dropping an arc that is handed back to it",
         (
-            Edit(Misplaced._bring_part_home, "or self._host.is_receiving()", ""),
-            Edit(Misplaced._hand_to, "or self._host.is_receiving() or", "or"),
-            Edit(Misplaced._is_to_drop, "return not any(", "return True or any("),
+            Edit(Handoff._bring_part_home, "or self._host.is_receiving()", ""),
+            Edit(Handoff._hand_to, "or self._host.is_receiving() or", "or"),
+            Edit(Handoff._is_to_drop, "return not any(", "return True or any("),
         ),
         scenes.back_while_it_is_forgotten,
         32,

@@ -19,12 +19,12 @@ from chord.ring.vnode import Vnode
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.copies import unequal
 from chord.sim.disk import SyncDelay
-from chord.sim.ledger import Ledger
-from chord.sim.life import Failure, Life
 from chord.sim.messages import MessageNetwork
 from chord.sim.nemesis import CALM
+from chord.sim.observer import Watch
 from chord.sim.plan import draw
-from chord.sim.watch import Watch
+from chord.sim.run import Run, RunFailure
+from chord.sim.workload import Workload
 from chord.testing.faults import FaultyNetwork
 from chord.testing.rings import NotConverged
 from chord.verify import invariants
@@ -56,9 +56,9 @@ class World:
         ring.on_stopped = self._mourn
         watch.on_event = self._disturb
 
-    def hire(self, *habits: str) -> Ledger:
+    def hire(self, *habits: str) -> Workload:
         """Return clients with habits (see `chord.sim.habits`), and have the ring tell them what stores do."""
-        self.ledger = Ledger(self.ring, self.rng, self.watch.complain, habits=habits)
+        self.ledger = Workload(self.ring, self.rng, self.watch.complain, habits=habits)
         losses = self.ledger.losses
         self.ledger.oracle.disturb()  # from now on it is told
         self.ring.on_put, self.ring.on_drop, self.ring.on_left = losses.saw, losses.dropped, self.ledger.oracle.left
@@ -219,10 +219,10 @@ def live(
     steps: int = 500,
     shared: float = 0.0,
 ) -> None:
-    """Run one seed's life with these faults, whole messages, in a small ring (see `chord.sim.life`).
+    """Run one seed's life with these faults, whole messages, in a small ring (see `chord.sim.run`).
 
     Raises:
-        Failure: it went wrong.
+        RunFailure: it went wrong.
     """
     plan = draw(
         seed,
@@ -235,16 +235,16 @@ def live(
         steps=steps,
         shared=shared,
     )
-    Life(plan).run()
+    Run(plan).run()
 
 
 def themed(seed: int, theme: str, replicas: int, *, reap_log: int | None = None) -> None:
     """Run one seed's life with a theme. A swarm draws all but the number of replicas and the reap log's length.
 
     Raises:
-        Failure: the life went wrong.
+        RunFailure: the run went wrong.
     """
-    Life(msgspec.structs.replace(draw(seed, theme=theme, replicas=replicas), reap_log=reap_log)).run()
+    Run(msgspec.structs.replace(draw(seed, theme=theme, replicas=replicas), reap_log=reap_log)).run()
 
 
 def slow(seed: int) -> MessageNetwork:
@@ -275,5 +275,5 @@ def right_before(node: Node) -> Point:
 
 
 __all__ = [
-    "FORGIVING", "Failure", "Scene", "World", "live", "may_go", "play", "right_before", "slow", "themed", "vnode_of",
+    "FORGIVING", "RunFailure", "Scene", "World", "live", "may_go", "play", "right_before", "slow", "themed", "vnode_of",
 ]  # fmt: skip

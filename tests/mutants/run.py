@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 
-from chord.sim.life import Failure
+from chord.sim.run import RunFailure
 
 from . import bugs_arcs, bugs_commits, bugs_data, bugs_oracle, bugs_pointers, bugs_restarts
 from .mutant import Mutant, Stale, checker_of
@@ -73,7 +73,7 @@ def complaint_of(scenario: Callable[[int], None], seed: int) -> str | None:
         raise
     except AssertionError as caught:  # Violated and NotConverged are assertions
         return str(caught)
-    except Failure as caught:
+    except RunFailure as caught:
         return caught.text
     except Exception as caught:
         return f"{type(caught).__name__}: {caught}"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from chord.ring.pointers import RingState
-from chord.sim.watch import Violated
+from chord.sim.observer import Violated
 
 from . import run
 from .mutant import Edit, Mutant, Stale, checker_of

@@ -30,7 +30,7 @@ from chord.errors import (
 )
 from chord.events import ignore
 from chord.ids import Circle, Point
-from chord.net.calls import Caller, CallsService, Handler
+from chord.net.calls import Caller, CallsService, RequestHandler
 from chord.net.transport import TcpTransport
 from chord.rpc import Rpc
 from chord.sim.messages import MessageNetwork
@@ -56,7 +56,7 @@ class Machine:
         self.scope = trio.CancelScope()
         self.asked: list[tuple[Point | None, Any, Caller]] = []
         self.calls.serve(self._handle)
-        self.handler: Handler = lambda vnode, request, caller: Pong()
+        self.handler: RequestHandler = lambda vnode, request, caller: Pong()
 
     def _handle(self, vnode: Point | None, request: Any, caller: Caller) -> Any:
         self.asked.append((vnode, request, caller))
@@ -174,7 +174,7 @@ def everywhere(test: Callable[[Place], Awaitable[None]]) -> Callable[[str, str, 
     return on
 
 
-def later(answer: Callable[[], Any], ticks: float = 1) -> Handler:
+def later(answer: Callable[[], Any], ticks: float = 1) -> RequestHandler:
     """A handler that must wait."""
 
     async def wait() -> Any:

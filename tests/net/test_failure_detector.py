@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from chord.config import PRESETS, Timing
 from chord.events import PeerChanged
-from chord.net.failure_detector import Suspicion
+from chord.net.failure_detector import FailureDetector
 
 A = "a:1"
 TIMING = Timing(timeout_floor_s=0.1, timeout_stranger_s=0.5, timeout_cap_s=2.0, suspect_misses=1, dead_misses=3)
@@ -18,12 +18,12 @@ def states(*changes: PeerChanged | None) -> list[str | None]:
     return [None if change is None else change.state for change in changes]
 
 
-def miss(suspicion: Suspicion, now: float, refused: bool = False) -> PeerChanged | None:
+def miss(suspicion: FailureDetector, now: float, refused: bool = False) -> PeerChanged | None:
     return suspicion.missed(A, now, refused, "no answer")
 
 
 def test_a_stranger_is_alive_and_gets_the_strangers_timeout() -> None:
-    suspicion = Suspicion(TIMING)
+    suspicion = FailureDetector(TIMING)
     assert suspicion.state(A) == "alive"
     assert not suspicion.is_dead(A)
     assert suspicion.timeout(A) == 0.5
@@ -32,14 +32,14 @@ def test_a_stranger_is_alive_and_gets_the_strangers_timeout() -> None:
 
 
 def test_one_miss_makes_suspect_and_three_in_a_row_dead() -> None:
-    suspicion = Suspicion(TIMING)
+    suspicion = FailureDetector(TIMING)
     assert states(*(miss(suspicion, t) for t in (1, 2, 3, 4))) == ["suspect", None, "dead", None]
     assert suspicion.is_dead(A)
     assert suspicion.since(A) == 3
 
 
 def test_an_answer_in_between_starts_the_count_again() -> None:
-    suspicion = Suspicion(TIMING)
+    suspicion = FailureDetector(TIMING)
     miss(suspicion, 1)
     miss(suspicion, 2)
     assert states(suspicion.answered(A, 3, 0.01)) == ["alive"]
@@ -48,17 +48,17 @@ def test_an_answer_in_between_starts_the_count_again() -> None:
 
 
 def test_two_refused_connections_in_a_row_are_death() -> None:
-    suspicion = Suspicion(TIMING)
+    suspicion = FailureDetector(TIMING)
     assert states(miss(suspicion, 1, True), miss(suspicion, 2, True)) == ["suspect", "dead"]
 
 
 def test_refusals_with_silence_in_between_are_not_in_a_row() -> None:
-    suspicion = Suspicion(Timing(dead_misses=5))
+    suspicion = FailureDetector(Timing(dead_misses=5))
     assert states(*(miss(suspicion, t, t % 2 == 1) for t in (1, 2, 3))) == ["suspect", None, None]
 
 
 def test_any_sign_of_life_brings_the_dead_back() -> None:
-    suspicion = Suspicion(TIMING)
+    suspicion = FailureDetector(TIMING)
     for t in (1, 2, 3):
         miss(suspicion, t)
     assert suspicion.heard_from(A, 4) == PeerChanged(A, "alive", "heard from")
@@ -67,7 +67,7 @@ def test_any_sign_of_life_brings_the_dead_back() -> None:
 
 
 def test_one_that_left_stays_away_though_it_still_answers_and_is_back_when_it_calls() -> None:
-    suspicion = Suspicion(TIMING)
+    suspicion = FailureDetector(TIMING)
     assert states(suspicion.left(A, 1), suspicion.left(A, 1)) == ["left", None]
     assert suspicion.is_dead(A)
     assert suspicion.answered(A, 1.5, 0.01) is None
@@ -77,7 +77,7 @@ def test_one_that_left_stays_away_though_it_still_answers_and_is_back_when_it_ca
 
 
 def test_one_that_left_is_a_stranger_after_a_while() -> None:
-    suspicion = Suspicion(TIMING)
+    suspicion = FailureDetector(TIMING)
     suspicion.left(A, 1)
     suspicion.heard_from("b:1", 100)
     assert suspicion.state(A) == "alive"
@@ -86,7 +86,7 @@ def test_one_that_left_is_a_stranger_after_a_while() -> None:
 
 
 def test_one_long_dead_may_be_probed_again_and_dies_of_one_miss() -> None:
-    suspicion = Suspicion(TIMING)
+    suspicion = FailureDetector(TIMING)
     for t in (1, 2, 3):
         miss(suspicion, t)
     suspicion.heard_from("b:1", 62)
@@ -99,7 +99,7 @@ def test_one_long_dead_may_be_probed_again_and_dies_of_one_miss() -> None:
 
 
 def test_a_paused_peer_is_routed_around_and_does_not_die_before_down_out() -> None:
-    suspicion = Suspicion(TIMING)
+    suspicion = FailureDetector(TIMING)
     assert states(suspicion.paused(A, 1)) == ["paused"]
     assert [miss(suspicion, t, True) for t in range(2, 20)] == [None] * 18
     assert suspicion.state(A) == "paused"
@@ -108,7 +108,7 @@ def test_a_paused_peer_is_routed_around_and_does_not_die_before_down_out() -> No
 
 
 def test_a_paused_peer_that_answers_is_alive() -> None:
-    suspicion = Suspicion(TIMING)
+    suspicion = FailureDetector(TIMING)
     suspicion.paused(A, 1)
     miss(suspicion, 2)
     assert states(suspicion.answered(A, 3, None)) == ["alive"]
@@ -117,7 +117,7 @@ def test_a_paused_peer_that_answers_is_alive() -> None:
 
 def test_round_trip_beyond_the_largest_timeout_is_no_sample() -> None:
     """The process was stopped while the call was under way."""
-    suspicion = Suspicion(TIMING)
+    suspicion = FailureDetector(TIMING)
     suspicion.answered(A, 1.0, 0.2)
     suspicion.answered(A, 30.0, 20.0)
     assert suspicion.srtt(A) == 0.2
@@ -126,7 +126,7 @@ def test_round_trip_beyond_the_largest_timeout_is_no_sample() -> None:
 
 
 def test_the_timeout_is_srtt_and_four_deviations_within_floor_and_cap() -> None:
-    suspicion = Suspicion(TIMING)
+    suspicion = FailureDetector(TIMING)
     suspicion.answered(A, 0, 0.2)
     assert suspicion.timeout(A) == pytest.approx(0.2 + 4 * 0.1), "RFC 6298: the first deviation is half the first time"
     suspicion.answered(A, 1, 0.4)
@@ -142,14 +142,14 @@ def test_the_timeout_is_srtt_and_four_deviations_within_floor_and_cap() -> None:
 
 
 def test_a_patient_answer_says_nothing_about_the_round_trip() -> None:
-    suspicion = Suspicion(TIMING)
+    suspicion = FailureDetector(TIMING)
     suspicion.answered(A, 0, None)
     assert suspicion.srtt(A) is None
     assert suspicion.timeout(A) == 0.5
 
 
 def test_the_timeout_doubles_with_each_miss_up_to_a_strangers() -> None:
-    suspicion = Suspicion(TIMING)
+    suspicion = FailureDetector(TIMING)
     suspicion.answered(A, 0, 0.001)
     timeouts = [suspicion.timeout(A)]
     for t in (1, 2, 3, 4):
@@ -165,7 +165,7 @@ def test_the_timeout_doubles_with_each_miss_up_to_a_strangers() -> None:
 @pytest.mark.parametrize("preset", ["local", "lan", "wan"])
 def test_death_takes_no_longer_than_a_strangers_timeouts(preset: str) -> None:
     timing = PRESETS[preset]
-    suspicion = Suspicion(timing)
+    suspicion = FailureDetector(timing)
     suspicion.answered(A, 0, 0.001)
     spent = 0.0
     while not suspicion.is_dead(A):
@@ -175,7 +175,7 @@ def test_death_takes_no_longer_than_a_strangers_timeouts(preset: str) -> None:
 
 
 def test_the_oldest_is_forgotten_beyond_the_maximum() -> None:
-    suspicion = Suspicion(TIMING, peers_max=3)
+    suspicion = FailureDetector(TIMING, peers_max=3)
     for number in range(3):
         suspicion.answered(f"n{number}:1", number, 0.01)
     suspicion.heard_from("n0:1", 10)
@@ -186,7 +186,7 @@ def test_the_oldest_is_forgotten_beyond_the_maximum() -> None:
 
 
 def test_peers_as_status_shows_them() -> None:
-    suspicion = Suspicion(TIMING)
+    suspicion = FailureDetector(TIMING)
     suspicion.answered("b:1", 1, 0.25)
     miss(suspicion, 2)
     first, second = suspicion.peers(3.5)
@@ -199,7 +199,7 @@ ACTIONS = ["answered", "missed", "refused", "left", "paused", "heard", "wait"]
 
 @given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.sampled_from(["a:1", "b:1", "c:1"])), max_size=60))
 def test_every_change_is_told_exactly_once(steps: list[tuple[str, str]]) -> None:
-    suspicion = Suspicion(TIMING, peers_max=2)
+    suspicion = FailureDetector(TIMING, peers_max=2)
     now = 0.0
     for action, address in steps:
         now += 40.0 if action == "wait" else 0.1

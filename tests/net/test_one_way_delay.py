@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from chord.errors import DeadlineExceeded
-from chord.net.one_way_delay import JITTER_S, WINDOW_S, Transit
+from chord.net.one_way_delay import JITTER_S, WINDOW_S, OneWayDelay
 from chord.testing import MemoryNetwork
 from chord.wire.messages import Get
 from tests.support.rings import virtual
@@ -17,19 +17,19 @@ from tests.support.rpc import Peer, pair, running
 OPENED_AT = 1000.0
 
 
-def late(transit: Transit, sent_s: float, read_s: float, offset_s: float = 0.0) -> float:
+def late(transit: OneWayDelay, sent_s: float, read_s: float, offset_s: float = 0.0) -> float:
     """A call is sent and read at these seconds since the sender opened the stream; the receiver did so later."""
     return round(transit.late_s(int(1000 * sent_s), OPENED_AT + read_s - offset_s), 3)
 
 
 def test_a_call_in_time_is_not_late_and_jitter_is_no_delay() -> None:
-    transit = Transit(OPENED_AT)
+    transit = OneWayDelay(OPENED_AT)
     assert [late(transit, i, i + 0.02 + JITTER_S * (i % 3) / 4) for i in range(100)] == [0.0] * 100
 
 
 @pytest.mark.parametrize("stall_s", [0.5, 8.0, 3 * WINDOW_S])
 def test_what_a_stall_held_back_is_late_by_what_is_left_of_it(stall_s: float) -> None:
-    transit = Transit(OPENED_AT)
+    transit = OneWayDelay(OPENED_AT)
     for i in range(5):
         assert late(transit, i, i + 0.001) == 0
     waited = [late(transit, 5 + i / 10, 5 + stall_s) for i in range(4)]
@@ -38,18 +38,18 @@ def test_what_a_stall_held_back_is_late_by_what_is_left_of_it(stall_s: float) ->
 
 
 def test_the_very_first_call_may_be_late() -> None:
-    assert late(Transit(OPENED_AT), 0.0, 4.0) == 4.0
+    assert late(OneWayDelay(OPENED_AT), 0.0, 4.0) == 4.0
 
 
 def test_clocks_that_drift_apart_make_nothing_late() -> None:
     for drift in (1.0002, 0.9998):
-        transit = Transit(OPENED_AT)
+        transit = OneWayDelay(OPENED_AT)
         assert [late(transit, i, drift * i) for i in range(0, 86_400, 7)] == [0.0] * len(range(0, 86_400, 7))
 
 
 def test_a_handshake_that_stalled_makes_calls_late_no_longer_than_two_windows() -> None:
     """The receiver opened the stream seconds after the sender, or before it."""
-    after, before = Transit(OPENED_AT), Transit(OPENED_AT)
+    after, before = OneWayDelay(OPENED_AT), OneWayDelay(OPENED_AT)
     steps = [i * WINDOW_S / 4 for i in range(20)]
     assert [late(after, s, s, 3.0) for s in steps] == [0.0] * 20
     assert [late(before, s, s, -3.0) for s in steps][8:] == [0.0] * 12
@@ -96,7 +96,7 @@ async def test_what_was_read_too_late_is_not_begun() -> None:
 @virtual
 async def test_planted_without_the_time_of_sending_it_would_be_done() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Transit, "late_s", lambda *_: 0.0)
+        patch.setattr(OneWayDelay, "late_s", lambda *_: 0.0)
         host, _ = await read_late(2.0, 3.0)
     assert host.begun == [b"slow 1"]
 

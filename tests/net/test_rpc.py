@@ -23,7 +23,7 @@ from chord.events import ConnectionClosed, ConnectionOpened, HandlerFailed
 from chord.ids import Circle, Point
 from chord.net.calls import Caller
 from chord.testing import MemoryNetwork, run
-from chord.wire.codec import GOODBYE, Kind
+from chord.wire.codec import GOODBYE, FrameKind
 from chord.wire.messages import Contact, Get, Lookup, Ping, Pong, Put, Scan
 from tests.support.rpc import CIRCLE, MIB, OWNER, Peer, Raw, limits, outcome, pair, running, virtual
 
@@ -556,9 +556,9 @@ async def test_who_is_told_goodbye_closes_when_it_has_its_answers() -> None:
         async with trio.open_nursery() as nursery:
             outcomes: list[Any] = []
             nursery.start_soon(outcome, a.get("r:1", "k"), outcomes)
-            assert (await raw.receive())[0] is Kind.CALL
+            assert (await raw.receive())[0] is FrameKind.CALL
             await raw.send(GOODBYE)
-            assert (await raw.receive())[0] is Kind.CAST
+            assert (await raw.receive())[0] is FrameKind.CAST
             with pytest.raises(PeerUnreachable, match=r"refused|no such host"):
                 await a.ping("r:1")  # no new call on this stream
             assert a.rpc.open_connections == 1

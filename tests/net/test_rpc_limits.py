@@ -26,7 +26,7 @@ from chord.events import ConnectionClosed, ConnectionOpened, ConnectionRefused, 
 from chord.ids import Circle
 from chord.net.handshake import HUNG_UP
 from chord.testing import MemoryNetwork, run
-from chord.wire.codec import GOODBYE, Kind, decode_refusal, encode_hello
+from chord.wire.codec import GOODBYE, FrameKind, decode_refusal, encode_hello
 from chord.wire.messages import Contact, Get, Hello, Ping, Put, Values
 from tests.support.rpc import CODEC, MIB, OWNER, Peer, Raw, limits, outcome, pair, running, virtual
 
@@ -38,7 +38,7 @@ def frame(kind: int, body: bytes) -> bytes:
 
 
 def call(*content: object, call_id: int = 1) -> bytes:
-    return frame(Kind.CALL, cbor2.dumps([call_id, None, 1000, list(content)]))
+    return frame(FrameKind.CALL, cbor2.dumps([call_id, None, 1000, list(content)]))
 
 
 def ask(key: str, call_id: int = 1) -> bytes:
@@ -68,13 +68,13 @@ async def node_and_stranger(**changes: float) -> AsyncIterator[tuple[Peer, Raw, 
         "an HTTP client": (b"GET / HTTP/1.1\r\n\r\n", "unknown kind of frame"),
         "a call": (call(1), "the first frame is not a hello"),
         "a goodbye": (GOODBYE, "the first frame is not a hello"),
-        "a frame over the limit": (frame(Kind.HELLO, bytes(64 * 1024 + 1)), "the limit here is 16384"),
+        "a frame over the limit": (frame(FrameKind.HELLO, bytes(64 * 1024 + 1)), "the limit here is 16384"),
         "an announced frame over the limit": (b"\x01\xff\xff\xff", "the limit here is 16384"),
-        "no CBOR": (frame(Kind.HELLO, b"\xff"), "not strict CBOR"),
-        "deep CBOR": (frame(Kind.HELLO, b"\x81" * 5000), "depth"),
-        "a tag": (frame(Kind.HELLO, b"\xc1\x00"), "not strict CBOR"),
-        "another struct": (frame(Kind.HELLO, cbor2.dumps({"version": 1})), "Hello"),
-        "an unknown role": (frame(Kind.HELLO, cbor2.dumps([1, 1, "king", "control"])), "Hello"),
+        "no CBOR": (frame(FrameKind.HELLO, b"\xff"), "not strict CBOR"),
+        "deep CBOR": (frame(FrameKind.HELLO, b"\x81" * 5000), "depth"),
+        "a tag": (frame(FrameKind.HELLO, b"\xc1\x00"), "not strict CBOR"),
+        "another struct": (frame(FrameKind.HELLO, cbor2.dumps({"version": 1})), "Hello"),
+        "an unknown role": (frame(FrameKind.HELLO, cbor2.dumps([1, 1, "king", "control"])), "Hello"),
         "an older version": (encode_hello(Hello(1, 2, "client", "control")), "no common version"),
         "a newer version": (encode_hello(Hello(5, 9, "client", "control")), "3 to 4 here, 5 to 9 there"),
         "other bits": (encode_hello(Hello(3, 3, "node", "control", bits=8, address="x:1")), "ids have 160 bits here"),
@@ -156,7 +156,7 @@ async def test_versions_that_do_not_meet_are_another_ring_for_the_dialler_too() 
     [
         (b"HTTP/1.1 400 Bad Request\r\n", MalformedMessage),
         (encode_hello(Hello(1, 1, "node", "bulk", bits=160, address="s:1")), MalformedMessage),
-        (frame(Kind.ERROR, b"\x00"), MalformedMessage),
+        (frame(FrameKind.ERROR, b"\x00"), MalformedMessage),
         (b"", PeerUnreachable),
     ],
 )
@@ -197,29 +197,31 @@ async def test_dialling_who_never_answers_is_unreachable() -> None:
     ("sent", "sentence"),
     {
         "an unknown kind": (b"\x09\x00\x00\x00", "unknown kind of frame: 9"),
-        "a frame over the limit": (frame(Kind.CALL, bytes(65537)), "frame of 65537 bytes"),
+        "a frame over the limit": (frame(FrameKind.CALL, bytes(65537)), "frame of 65537 bytes"),
         "a second hello": (HELLO, "a second hello"),
-        "no CBOR": (frame(Kind.CALL, b"\xff"), "not strict CBOR"),
-        "deep CBOR": (frame(Kind.CALL, b"\x81" * 17 + b"\x00"), "depth"),
-        "a tag": (frame(Kind.CALL, b"\xd9\xd9\xf7\x84\x01\xf6\x01\x81\x01"), "not strict CBOR"),
-        "a map with numbers for keys": (frame(Kind.CALL, b"\xa1\x01\x02"), "not strict CBOR"),
-        "no envelope": (frame(Kind.CALL, cbor2.dumps([1, None])), "the envelope is not an array of 4 fields"),
-        "two messages in a frame": (frame(Kind.CALL, cbor2.dumps([1, None, 1, [1]]) * 2), "trailing bytes after"),
-        "a reply without envelope": (frame(Kind.REPLY, cbor2.dumps("hi")), "the envelope"),
-        "an error without error": (frame(Kind.ERROR, cbor2.dumps([1, []])), "ErrorReply"),
-        "a cast without tag": (frame(Kind.CAST, cbor2.dumps([])), "the cast"),
+        "no CBOR": (frame(FrameKind.CALL, b"\xff"), "not strict CBOR"),
+        "deep CBOR": (frame(FrameKind.CALL, b"\x81" * 17 + b"\x00"), "depth"),
+        "a tag": (frame(FrameKind.CALL, b"\xd9\xd9\xf7\x84\x01\xf6\x01\x81\x01"), "not strict CBOR"),
+        "a map with numbers for keys": (frame(FrameKind.CALL, b"\xa1\x01\x02"), "not strict CBOR"),
+        "no envelope": (frame(FrameKind.CALL, cbor2.dumps([1, None])), "the envelope is not an array of 4 fields"),
+        "two messages in a frame": (frame(FrameKind.CALL, cbor2.dumps([1, None, 1, [1]]) * 2), "trailing bytes after"),
+        "a reply without envelope": (frame(FrameKind.REPLY, cbor2.dumps("hi")), "the envelope"),
+        "an error without error": (frame(FrameKind.ERROR, cbor2.dumps([1, []])), "ErrorReply"),
+        "a cast without tag": (frame(FrameKind.CAST, cbor2.dumps([])), "the cast"),
     }.values(),
 )
 def test_malformed_frames_end_the_connection_with_a_reason(sent: bytes, sentence: str) -> None:
     async def main() -> None:
         async with node_and_stranger() as (node, raw, _):
             await raw.send(HELLO)
-            assert (await raw.receive())[0] is Kind.HELLO
+            assert (await raw.receive())[0] is FrameKind.HELLO
             await raw.send(ask("echo") + sent + ask("echo"))
             kind, body = await raw.receive()
-            if kind is Kind.REPLY:  # (the frames of one read are cut out together, so one bad length spoils them all)
+            if (
+                kind is FrameKind.REPLY
+            ):  # (the frames of one read are cut out together, so one bad length spoils them all)
                 kind, body = await raw.receive()
-            assert kind is Kind.ERROR
+            assert kind is FrameKind.ERROR
             assert sentence in decode_refusal(body).message
             await raw.ended()
             await trio.sleep(0.01)
@@ -237,8 +239,8 @@ async def test_answers_that_come_during_the_farewell_do_no_harm() -> None:
         await trio.sleep(0.2)
         await raw.send(b"\xff" * 4)
         kinds = [kind for kind, _ in raw.frames.feed(await raw.rest())]
-        assert kinds.count(Kind.ERROR) == 1
-        assert kinds.count(Kind.REPLY) > 10
+        assert kinds.count(FrameKind.ERROR) == 1
+        assert kinds.count(FrameKind.REPLY) > 10
         assert "unknown kind" in node.seen(ConnectionClosed)[0].reason
         assert node.rpc._shared.calls_in_work == 0
 
@@ -247,7 +249,7 @@ async def test_answers_that_come_during_the_farewell_do_no_harm() -> None:
 async def test_what_is_wrong_inside_a_call_is_answered_and_the_connection_lives() -> None:
     async with node_and_stranger() as (_, raw, _):
         await raw.send(HELLO)
-        assert (await raw.receive())[0] is Kind.HELLO
+        assert (await raw.receive())[0] is FrameKind.HELLO
         for content, error in (
             ([999, "from the future"], UnknownRequest),
             ([32, 5], MalformedMessage),
@@ -255,20 +257,20 @@ async def test_what_is_wrong_inside_a_call_is_answered_and_the_connection_lives(
         ):
             await raw.send(call(*content, call_id=17))
             kind, body = await raw.receive()
-            assert kind is Kind.ERROR
+            assert kind is FrameKind.ERROR
             call_id, answer = CODEC.decode_error(body)
             assert (call_id, type(answer)) == (17, error)
         await raw.send(ask("echo", 18))
         kind, body = await raw.receive()
-        assert (kind, CODEC.open_reply(body)[0]) == (Kind.REPLY, 18)
+        assert (kind, CODEC.open_reply(body)[0]) == (FrameKind.REPLY, 18)
 
 
 @virtual
 async def test_answers_nobody_waits_for_are_ignored() -> None:
     async with node_and_stranger() as (_, raw, _):
-        await raw.send(HELLO + frame(Kind.REPLY, cbor2.dumps([5, [129]])) + CODEC.encode_error(6, Overloaded()))
-        await raw.send(frame(Kind.CAST, cbor2.dumps([77])) + ask("echo", 3))
-        assert [(await raw.receive())[0] for _ in range(2)] == [Kind.HELLO, Kind.REPLY]
+        await raw.send(HELLO + frame(FrameKind.REPLY, cbor2.dumps([5, [129]])) + CODEC.encode_error(6, Overloaded()))
+        await raw.send(frame(FrameKind.CAST, cbor2.dumps([77])) + ask("echo", 3))
+        assert [(await raw.receive())[0] for _ in range(2)] == [FrameKind.HELLO, FrameKind.REPLY]
 
 
 @virtual
@@ -281,7 +283,7 @@ async def test_half_a_frame_then_silence_is_cut_and_slow_progress_of_whole_frame
         for _ in range(5):  # each frame within its time, though the stream always stands inside one
             await trio.sleep(9)
             await raw.send(question[5:] + question[:5])
-            assert (await raw.receive())[0] is Kind.REPLY
+            assert (await raw.receive())[0] is FrameKind.REPLY
         start = trio.current_time()
         for byte in question[5:12]:  # a byte now and then does not help
             await raw.send(bytes([byte]))
@@ -419,7 +421,7 @@ async def test_a_peer_that_does_not_read_is_refused_then_cut_and_costs_bounded_m
         assert trio.current_time() - start > 10
         assert node.seen(ConnectionClosed)[0].reason == "a write did not finish within 10 s"
         answers = raw.frames.feed(await raw.rest())
-        assert {kind for kind, _ in answers} == {Kind.REPLY}
+        assert {kind for kind, _ in answers} == {FrameKind.REPLY}
 
 
 @virtual

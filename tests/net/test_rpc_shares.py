@@ -17,7 +17,7 @@ from chord.net.calls import Caller
 from chord.net.handshake import HELLO_BYTES_MAX
 from chord.testing import MemoryNetwork
 from chord.wire import messages
-from chord.wire.codec import Kind, encode_hello
+from chord.wire.codec import FrameKind, encode_hello
 from chord.wire.messages import Get, GetSums, Hello, Put, Request
 from tests.support.rpc import CODEC, MIB, Peer, Raw, limits, outcome, running, virtual
 
@@ -27,7 +27,7 @@ SHARED = {"partial_bytes_max": 4 * MIB}
 
 def half(size: int = BODY, *, missing: int = 1) -> bytes:
     """A frame without its last bytes."""
-    return (Kind.CALL << 24 | size).to_bytes(4, "big") + bytes(size - missing)
+    return (FrameKind.CALL << 24 | size).to_bytes(4, "big") + bytes(size - missing)
 
 
 class Node:
@@ -75,7 +75,7 @@ async def test_unfinished_frames_of_all_connections_stay_below_their_limit() -> 
             "more than 4194304 bytes of unfinished frames are held here, and yours is the oldest"
         }
         kind, _ = await streams[0].receive()
-        assert kind is Kind.ERROR, "who is cut is told why"
+        assert kind is FrameKind.ERROR, "who is cut is told why"
         await trio.sleep(20)
         assert one.shared.partial_bytes == 0, "what has timed out is not held"
 
@@ -112,7 +112,7 @@ async def test_unfinished_frames_of_clients_go_before_those_of_nodes() -> None:
             await other.send(key[start : start + 100_000])
             await trio.sleep(0.2)
         kind, _ = await other.receive()
-        assert kind is Kind.REPLY, "a frame that arrives is finished and answered"
+        assert kind is FrameKind.REPLY, "a frame that arrives is finished and answered"
 
 
 @virtual
@@ -143,11 +143,11 @@ async def test_first_frame_has_a_smaller_limit() -> None:
             head = bytes((body[0] + 1,))
             padded = head + body[1:] + b"\x59" + filler.to_bytes(2, "big") + bytes(filler)
             raw = Raw(await one.network.transport("s").open_stream("n:1"))
-            await raw.send((Kind.HELLO << 24 | len(padded)).to_bytes(4, "big") + padded)
+            await raw.send((FrameKind.HELLO << 24 | len(padded)).to_bytes(4, "big") + padded)
             if is_refused:
                 assert "the limit here is 16384" in (await raw.refusal()).message
             else:
-                assert (await raw.receive())[0] is Kind.HELLO
+                assert (await raw.receive())[0] is FrameKind.HELLO
 
 
 # -- items -----------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ async def test_frame_of_too_many_items_ends_the_connection() -> None:
         inner = Limits().frame_items_max
         content = b"\x82\x18\x21\x9a" + inner.to_bytes(4, "big") + b"\x80" * inner
         body = b"\x84\x01\xf6\x1a\x00\x00\xff\xff" + content
-        await raw.send((Kind.CALL << 24 | len(body)).to_bytes(4, "big") + body)
+        await raw.send((FrameKind.CALL << 24 | len(body)).to_bytes(4, "big") + body)
         error = await raw.refusal()
         assert isinstance(error, MalformedMessage)
         assert error.message == "a frame of more than 65536 items; that is the limit"
@@ -172,7 +172,7 @@ async def test_body_that_is_no_cbor_ends_the_connection() -> None:
     async with node() as one:
         for body in (b"\xff", b"\x84\x01", b"\x84\x01\xf6\x1a\x00\x00\xff\xff\x9f\xff"):
             raw = await one.dial("s")
-            await raw.send((Kind.CALL << 24 | len(body)).to_bytes(4, "big") + body)
+            await raw.send((FrameKind.CALL << 24 | len(body)).to_bytes(4, "big") + body)
             assert isinstance(await raw.refusal(), MalformedMessage)
 
 

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 import trio
 
 from chord.events import ignore
-from chord.net.context import Shared
-from chord.net.send_buffer import Outbox
+from chord.net.context import RpcContext
+from chord.net.send_buffer import SendBuffer
 from tests.support.rings import virtual
 from tests.support.rpc import limits
 
@@ -45,9 +45,9 @@ class Box:
 
     def __init__(self, room: int) -> None:
         self.pipe = Narrow(room)
-        self.shared = Shared(limits(), ignore)
+        self.shared = RpcContext(limits(), ignore)
         self.said: list[str] = []
-        self.outbox = Outbox(
+        self.outbox = SendBuffer(
             self.pipe, "control", self.shared, lambda: self.said.append("emptied"), lambda: self.said.append("broken")
         )
 

@@ -13,8 +13,8 @@ from chord.errors import ChordError, DeadlineExceeded, NotFound, Overloaded, Pee
 from chord.events import HandlerFailed
 from chord.net.calls import Answer, discard, reply_of
 from chord.net.connection import FLUSH_FRAMES
-from chord.net.inbound import Answers
-from chord.net.send_buffer import Outbox
+from chord.net.inbound import InboundCalls
+from chord.net.send_buffer import SendBuffer
 from chord.net.steps import IF_WANTED, Driver, Effect, Steps
 from chord.net.timers import Timers
 from chord.sim.messages import MessageNetwork
@@ -102,16 +102,14 @@ async def test_bug_in_steps_is_reported_and_the_node_goes_on() -> None:
             assert desk.is_clear
 
 
-def never_looks(answers: Answers, now: float) -> float:
+def never_looks(answers: InboundCalls, now: float) -> float:
     return float("inf")
 
 
 @pytest.mark.parametrize("is_planted", [False, True])
-def test_steps_over_their_budget_answer_and_are_given_up(
-    is_planted: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_steps_over_their_budget_answer_and_are_given_up(is_planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if is_planted:
-        monkeypatch.setattr(Answers, "sweep", never_looks)
+        monkeypatch.setattr(InboundCalls, "sweep", never_looks)
 
     @virtual
     async def check() -> None:
@@ -135,14 +133,14 @@ async def test_steps_over_their_budget_say_so() -> None:
     a, b = pair(MemoryNetwork())
     Desk(b)
     said: list[str] = []
-    post = Answers._post_error
+    post = InboundCalls._post_error
 
-    def note(self: Answers, call: Any, error: ChordError) -> None:
+    def note(self: InboundCalls, call: Any, error: ChordError) -> None:
         said.append(error.message)
         post(self, call, error)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Answers, "_post_error", note)
+        patch.setattr(InboundCalls, "_post_error", note)
         async with running(a, b):
             with pytest.raises(DeadlineExceeded):
                 await a.ping(b, within=0.5)
@@ -170,9 +168,9 @@ async def test_steps_of_a_broken_connection_are_given_up() -> None:
 @pytest.mark.parametrize("is_planted", [False, True])
 def test_steps_that_end_at_once_answer_in_one_write(is_planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     writes: list[int] = []
-    flush = Outbox.flush
+    flush = SendBuffer.flush
 
-    def counted(box: Outbox) -> None:
+    def counted(box: SendBuffer) -> None:
         if box._frames:
             writes.append(len(box._frames))
         flush(box)
@@ -182,9 +180,11 @@ def test_steps_that_end_at_once_answer_in_one_write(is_planted: bool, monkeypatc
         Desk(b, lambda driver: driver.resume(Pong()))
         async with running(a, b), trio.open_nursery() as nursery:
             await a.ping(b)
-            monkeypatch.setattr(Outbox, "flush", counted)
+            monkeypatch.setattr(SendBuffer, "flush", counted)
             if is_planted:
-                monkeypatch.setattr(Answers, "_is_beginning", property(lambda self: False, lambda self, value: None))
+                monkeypatch.setattr(
+                    InboundCalls, "_is_beginning", property(lambda self: False, lambda self, value: None)
+                )
             for _ in range(FLUSH_FRAMES):
                 nursery.start_soon(a.ping, b)
 

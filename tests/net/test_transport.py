@@ -17,7 +17,7 @@ from chord.errors import ConfigError, PeerUnreachable
 from chord.net.transport import FILES_MIN, Spare, Stream, TcpListener, TcpTransport, pipe_of, remote_host
 from chord.rpc import Rpc
 from chord.testing import MemoryNetwork
-from chord.wire.codec import Frames, Kind, decode_refusal
+from chord.wire.codec import FrameKind, Frames, decode_refusal
 from tests.support.ports import Ports
 from tests.support.quorum import until
 from tests.support.rings import get, put, virtual
@@ -104,7 +104,7 @@ async def test_out_of_descriptors_the_listener_waits_for_better_times(autojump_c
     assert told == [errno.EMFILE, errno.ENOMEM]
     assert trio.current_time() == pytest.approx(0.1 + 0.2), "one rest, and a moment for the farewell"
     ((kind, body),) = Frames(1 << 16).feed(bytes(await turned_away.receive_some(1 << 16)))
-    assert kind is Kind.ERROR
+    assert kind is FrameKind.ERROR
     refusal = decode_refusal(body)
     assert isinstance(refusal, PeerUnreachable), "to its caller the node is out of reach, and the ring heals around it"
     assert refusal.message == "127.0.0.1:9000: no descriptors"

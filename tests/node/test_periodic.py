@@ -12,7 +12,7 @@ import trio
 
 from chord.errors import Busy
 from chord.ids import Point
-from chord.net.timers import Alarm, Timers
+from chord.net.timers import Timers, TimerTask
 from chord.node.periodic import Timetable
 from tests.support.rings import virtual
 
@@ -174,7 +174,7 @@ async def test_cancelling_ends_the_timetable_and_its_steps() -> None:
 
 @virtual
 async def test_an_alarm_wakes_at_the_earliest_of_its_times() -> None:
-    alarm, woken, due = Alarm(), list[float](), [math.inf]
+    alarm, woken, due = TimerTask(), list[float](), [math.inf]
 
     def sweep(now: float) -> float:
         woken.append(now)
@@ -199,7 +199,7 @@ async def test_an_alarm_wakes_at_the_earliest_of_its_times() -> None:
 
 @virtual
 async def test_an_alarm_keeps_an_earlier_time_that_was_set_while_it_swept() -> None:
-    alarm, woken = Alarm(), list[float]()
+    alarm, woken = TimerTask(), list[float]()
 
     def sweep(now: float) -> float:
         woken.append(now)
@@ -216,7 +216,7 @@ async def test_an_alarm_keeps_an_earlier_time_that_was_set_while_it_swept() -> N
 
 @virtual
 async def test_an_alarm_that_is_cancelled_does_not_sweep() -> None:
-    alarm, woken = Alarm(), list[float]()
+    alarm, woken = TimerTask(), list[float]()
 
     def sweep(now: float) -> float:
         woken.append(now)

@@ -20,7 +20,7 @@ from chord.errors import DuplicateId, OwnerDown
 from chord.events import Event
 from chord.ids import Arc, Circle, Point, between
 from chord.node import Node
-from chord.sim.watch import Watch
+from chord.sim.observer import Watch
 from chord.store.storage import MemoryStorage
 from chord.testing.rings import MemoryRing
 from chord.verify import invariants

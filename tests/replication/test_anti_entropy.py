@@ -12,9 +12,9 @@ from chord.errors import ChordError, NotOwner, WritesRefused
 from chord.events import Event
 from chord.ids import Arc, Point, between
 from chord.node import Node
-from chord.replication.anti_entropy import Repair
-from chord.replication.sync import Outcome
-from chord.ring.ownership import Verdict
+from chord.replication.anti_entropy import AntiEntropy
+from chord.replication.sync import SyncOutcome
+from chord.ring.ownership import OwnerVerdict
 from chord.ring.vnode import Vnode
 from chord.store import versions
 from chord.store.storage import Batch
@@ -234,7 +234,7 @@ def test_planted_who_names_the_one_before_it_sends_keys_round_for_ever(monkeypat
     """A leaver names the one before it for what lies there, and so may that one."""
     require_owner = Vnode.require_owner
 
-    def to_the_predecessor(vnode: Vnode, key: int) -> Verdict:
+    def to_the_predecessor(vnode: Vnode, key: int) -> OwnerVerdict:
         try:
             return require_owner(vnode, key)
         except NotOwner as error:
@@ -368,7 +368,7 @@ async def test_a_replica_answers_whether_it_was_brought_level() -> None:
 RARELY = timing(anti_entropy_s=10_000.0)
 
 
-def repair_of(node: Node) -> Repair:
+def repair_of(node: Node) -> AntiEntropy:
     (parts,) = node.parts.values()
     return parts.repair
 
@@ -429,7 +429,7 @@ def test_comparison_during_which_the_node_stood_still_settles_nothing(
 ) -> None:
     """Writes of other nodes may be missing. The planted bug counts the comparison from before the standstill."""
     if is_planted:
-        monkeypatch.setattr(Repair, "_counts", lambda self, arc, level: True)
+        monkeypatch.setattr(AntiEntropy, "_counts", lambda self, arc, level: True)
 
     async def main() -> bool:
         async with settled_ring(4, 3, anti_entropy_s=10_000.0) as ring:
@@ -438,7 +438,7 @@ def test_comparison_during_which_the_node_stood_still_settles_nothing(
             compare = repair._exchange_with
             repair.stood_still()
 
-            async def stand_still_afterwards(contact: Contact, arc: Arc) -> Outcome:
+            async def stand_still_afterwards(contact: Contact, arc: Arc) -> SyncOutcome:
                 outcome = await compare(contact, arc)
                 repair.stood_still()
                 return outcome

@@ -13,7 +13,7 @@ from chord.cli.check import judge
 from chord.errors import Busy, ChordError, OwnerDown, QuorumFailed, TooFewReplicas
 from chord.ids import Arc
 from chord.node import Node
-from chord.replication.anti_entropy import Repair
+from chord.replication.anti_entropy import AntiEntropy
 from chord.replication.replica import Replica
 from chord.ring.ownership import Ownership
 from chord.ring.vnode import Vnode
@@ -302,7 +302,7 @@ def test_who_compares_only_with_others_who_are_new_denies_nothing() -> None:
 
 
 def test_planted_two_who_are_new_call_each_other_level(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Repair, "_may_vouch", lambda self, arc, others: True)
+    monkeypatch.setattr(AntiEntropy, "_may_vouch", lambda self, arc, others: True)
     monkeypatch.setattr(Vnode, "vouches_for", lambda self, arc: self.view.is_settled_in(arc))
     monkeypatch.setattr(Vnode, "may_hold", lambda self, key, who: who.everyone)  # it refuses the denial as well
     with pytest.raises(AssertionError, match="Values"):
@@ -362,10 +362,10 @@ def test_key_of_silent_nodes_is_denied_only_once_they_are_forgotten() -> None:
 
 @pytest.mark.slow
 def test_planted_bug_silent_nodes_given_up_with_time_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    def is_given_up(self: Repair) -> bool:
+    def is_given_up(self: AntiEntropy) -> bool:
         return trio.current_time() - self._grown_at >= self._host.timing.down_out_s
 
-    monkeypatch.setattr(Repair, "_is_given_up", is_given_up)
+    monkeypatch.setattr(AntiEntropy, "_is_given_up", is_given_up)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         testing.run(three_holders_gone, seed=76)
 

@@ -13,8 +13,8 @@ from chord import testing
 from chord.config import PRESETS
 from chord.errors import ChordError, NotFound, OwnerDown
 from chord.node import Node
-from chord.replication.anti_entropy import Repair
-from chord.replication.handoff import Misplaced
+from chord.replication.anti_entropy import AntiEntropy
+from chord.replication.handoff import Handoff
 from chord.ring.ownership import Ownership
 from chord.ring.vnode import Vnode
 from chord.store.storage import Batch, MemoryStorage
@@ -138,7 +138,7 @@ def test_what_was_acknowledged_is_not_denied(scene: Scene) -> None:
 def test_planted_it_would_be(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """A vnode that compared with any other vouches; nothing is in doubt; a damaged record is an absent one."""
     monkeypatch.setattr(Vnode, "may_hold", lambda self, key, who: who.everyone)  # it refuses the denial as well
-    monkeypatch.setattr(Repair, "_may_vouch", lambda self, arc, others: True)
+    monkeypatch.setattr(AntiEntropy, "_may_vouch", lambda self, arc, others: True)
     monkeypatch.setattr(Ownership, "doubt", lambda self, arc: None)
     monkeypatch.setattr(MemoryStorage, "is_damaged", lambda self, key: False)
     assert denied(scene, 1)
@@ -192,7 +192,7 @@ async def test_with_one_copy_the_dead_are_missed_until_they_are_forgotten() -> N
 async def test_returned_owner_of_only_copies_is_asked_before_a_denial() -> None:
     """A node joined between a dead owner and its record. The owner is back, and has not brought the record home."""
 
-    async def nothing(self: Misplaced, start: Contact) -> int:
+    async def nothing(self: Handoff, start: Contact) -> int:
         return 0
 
     timing = msgspec.structs.replace(PRESETS["local"], down_out_s=5.0)
@@ -209,7 +209,7 @@ async def test_returned_owner_of_only_copies_is_asked_before_a_denial() -> None:
         await ring.converged()
         await trio.sleep(2 * timing.down_out_s)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Misplaced, "bring_home", nothing)
+            patch.setattr(Handoff, "bring_home", nothing)
             await ring.start(name=gone.name)
             with trio.fail_after(20):
                 while True:

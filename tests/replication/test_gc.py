@@ -16,7 +16,7 @@ from chord.errors import Busy, ChordError, NotFound, WritesRefused
 from chord.node import Node
 from chord.replication import gc
 from chord.replication.catch_up import CatchUp
-from chord.replication.gc import Held, Reaper, is_ripe
+from chord.replication.gc import GarbageCollector, Held, is_ripe
 from chord.replication.read import QuorumReads, Reading
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
@@ -121,10 +121,10 @@ def test_expired_value_is_kept_while_one_clock_is_behind(is_planted: bool, monke
     """By that clock the value still lives. The planted owner trusts its own clock."""
     if is_planted:
 
-        async def believe(self: Reaper, records: list[Record], who: object) -> list[Record]:
+        async def believe(self: GarbageCollector, records: list[Record], who: object) -> list[Record]:
             return records
 
-        monkeypatch.setattr(Reaper, "_expired_everywhere", believe)
+        monkeypatch.setattr(GarbageCollector, "_expired_everywhere", believe)
 
     async def main() -> None:
         async with testing.ring(6, seed=2, timing=TIMING) as ring:
@@ -299,13 +299,13 @@ def raises_no_floor(patch: pytest.MonkeyPatch) -> None:
 
 def waits_for_silent(patch: pytest.MonkeyPatch) -> None:
     """Nothing is reaped while a node is silent, as it was once."""
-    bury = Reaper._bury
+    bury = GarbageCollector._bury
 
-    async def wait(self: Reaper, records: list[Record], crowded: Any, others: Any) -> None:
+    async def wait(self: GarbageCollector, records: list[Record], crowded: Any, others: Any) -> None:
         if not any(self._host.peers.passive.contacts()):
             await bury(self, records, crowded, others)
 
-    patch.setattr(Reaper, "_bury", wait)
+    patch.setattr(GarbageCollector, "_bury", wait)
 
 
 class Ended(NamedTuple):
@@ -503,7 +503,7 @@ def test_trimming_waits_for_silent_nodes_up_to_the_hard_limit(
     is_planted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if is_planted:
-        monkeypatch.setattr(Reaper, "_is_whole", lambda self, arc, who: True)
+        monkeypatch.setattr(GarbageCollector, "_is_whole", lambda self, arc, who: True)
 
     async def main() -> None:
         async with testing.ring(6, seed=4, timing=TIMING, limits=SHORT) as ring:

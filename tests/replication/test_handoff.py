@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from chord import testing
 from chord.ids import Arc, Circle, Point
-from chord.replication.handoff import Misplaced, lies_in
+from chord.replication.handoff import Handoff, lies_in
 from chord.store import versions
 from chord.store.storage import Batch
 from chord.wire.messages import Contact
@@ -206,10 +206,10 @@ def test_what_only_a_stand_in_holds_comes_to_the_members_that_answer() -> None:
 def test_planted_owners_are_not_asked_whose_hints_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """As it would be if a node judged by its predecessors alone: it takes the hint for a copy of its own."""
 
-    async def nothing(self: Misplaced, start: Contact) -> list[Arc]:
+    async def nothing(self: Handoff, start: Contact) -> list[Arc]:
         return []
 
-    monkeypatch.setattr(Misplaced, "_not_mine", nothing)
+    monkeypatch.setattr(Handoff, "_not_mine", nothing)
     with pytest.raises(trio.TooSlowError):
         testing.run(told_to_a_fallback_only, seed=50)
 

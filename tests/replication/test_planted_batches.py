@@ -12,7 +12,7 @@ from chord.errors import Busy, ChordError
 from chord.replication import batch as batches
 from chord.replication import coalesce
 from chord.replication.batch import _Away, _Part
-from chord.replication.coalesce import Gather
+from chord.replication.coalesce import Coalescer
 from chord.replication.replica import Replica
 from chord.wire import batch as parcels
 from chord.wire.messages import CopiesRead, Copy, Done, Reply, Request
@@ -22,14 +22,14 @@ from tests.wire import test_batch_codec as test_parcels
 CAUGHT = (AssertionError, ChordError, trio.TooSlowError, pytest.fail.Exception, BaseExceptionGroup)
 
 UNPACK = parcels.unpack
-COPIES_OF, FAILED = Replica.on_read_copies, Gather._failed
+COPIES_OF, FAILED = Replica.on_read_copies, Coalescer._failed
 
 
 def turned_round(request: Request, answer: Reply | ChordError) -> list[Reply | ChordError]:
     return UNPACK(request, answer)[::-1]
 
 
-def all_good(self: Gather, contact: Any, questions: Any, expect: type[Reply], error: ChordError) -> None:
+def all_good(self: Coalescer, contact: Any, questions: Any, expect: type[Reply], error: ChordError) -> None:
     if expect is not Done:
         FAILED(self, contact, questions, expect, error)
         return
@@ -37,7 +37,7 @@ def all_good(self: Gather, contact: Any, questions: Any, expect: type[Reply], er
         question.callback(Done())
 
 
-def at_once(self: Gather, to: Any, request: Any, expect: Any, told: Any, *, deadline: float) -> None:
+def at_once(self: Coalescer, to: Any, request: Any, expect: Any, told: Any, *, deadline: float) -> None:
     self._host.peers.begin(to, request, expect, told, deadline=deadline)
 
 
@@ -82,11 +82,11 @@ def old_nodes() -> None:
 PLANTED: dict[str, tuple[object, str, object, Callable[[], object]]] = {
     "an owner's answers are told in another order": (batches, "unpack", turned_round, history),
     "a batch is acknowledged though a record lacks its quorum": (
-        Gather, "_failed", all_good,
+        Coalescer, "_failed", all_good,
         test_batches.test_a_record_that_lacks_its_quorum_is_not_acknowledged_and_the_others_are,
     ),
     "every item asks for itself": (
-        Gather, "begin", at_once, test_batches.test_a_batch_is_one_frame_for_each_owner_and_one_for_each_replica,
+        Coalescer, "begin", at_once, test_batches.test_a_batch_is_one_frame_for_each_owner_and_one_for_each_replica,
     ),
     "every item is passed on by itself": (
         _Away, "_send_if_known", one_each,

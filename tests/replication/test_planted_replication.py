@@ -15,11 +15,11 @@ from chord.ids import Arc
 from chord.net.steps import Driver, Steps
 from chord.replication.coordinator import Coordinator
 from chord.replication.effects import Commit
-from chord.replication.read import QuorumReads, Reading, Target
+from chord.replication.read import KeyTarget, QuorumReads, Reading
 from chord.replication.records import Records
-from chord.replication.sync import Exchange
+from chord.replication.sync import ReplicaSync
 from chord.ring import context
-from chord.ring.preference_list import Place, ReplicaSet, View
+from chord.ring.preference_list import Place, PreferenceList, ReplicaSet
 from chord.ring.vnode import Vnode
 from chord.store import versions
 from chord.store.storage import Batch
@@ -41,11 +41,11 @@ def by_replica_sets_alone(check: Callable[[], object]) -> None:
         check()
 
 
-async def proven_at_once(self: Exchange, partner: Contact, arc: Arc) -> dict[bytes, bytes]:
+async def proven_at_once(self: ReplicaSync, partner: Contact, arc: Arc) -> dict[bytes, bytes]:
     return dict(self.host.storage.heads(arc))
 
 
-def every_vnode(self: View, key: int, ring: Any, own: Any) -> Iterator[Place]:
+def every_vnode(self: PreferenceList, key: int, ring: Any, own: Any) -> Iterator[Place]:
     for contact, is_waited_for in self._clockwise(key, ring, own):
         yield Place(contact, is_waited_for)
 
@@ -78,7 +78,7 @@ def whoever_answers_counts(self: Reading, contact: Contact, record: Record | Non
     ADD(self, contact, record, True, **named)
 
 
-def deny(self: QuorumReads, reading: Reading, target: Target, *, until_found: bool) -> Steps[None]:
+def deny(self: QuorumReads, reading: Reading, target: KeyTarget, *, until_found: bool) -> Steps[None]:
     return
     yield
 
@@ -88,14 +88,14 @@ ADD = Reading.add
 
 PLANTED: dict[str, tuple[object, str, object, Callable[[], object]]] = {
     "a hint is dropped before its home has it": (
-        Exchange, "prove", proven_at_once, test_hints.test_a_hint_comes_home_though_nobody_compares,
+        ReplicaSync, "prove", proven_at_once, test_hints.test_a_hint_comes_home_though_nobody_compares,
     ),
     "two vnodes of one node count as two replicas": (
-        View, "walk", every_vnode,
+        PreferenceList, "walk", every_vnode,
         lambda: test_coordinators.test_copies_are_on_different_nodes_however_many_vnodes_these_have(5),
     ),
     "two vnodes of one node count as two in the view": (
-        View, "walk", every_vnode, test_view.test_a_replica_set_is_the_beginning_of_the_walk,
+        PreferenceList, "walk", every_vnode, test_view.test_a_replica_set_is_the_beginning_of_the_walk,
     ),
     "others hear of a write before it is durable": (
         Commit, "begin", visible_is_enough,
@@ -110,7 +110,7 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], object]]] = {
         lambda: test_denials.test_so_many_silent_replicas_are_too_many("killed", 2, False),
     ),
     "a vnode that fell silent is forgotten at once": (
-        View, "fell_silent", lambda self, contact, now: None,
+        PreferenceList, "fell_silent", lambda self, contact, now: None,
         lambda: by_replica_sets_alone(
             lambda: test_denials.test_so_many_silent_replicas_are_too_many("killed", 2, False)
         ),

@@ -14,8 +14,8 @@ from chord.config import Limits
 from chord.errors import Busy, DeadlineExceeded, InvalidRequest, MalformedMessage, PeerLost
 from chord.ids import Arc, Circle, Point
 from chord.replication import replica, sync
-from chord.replication.sync import Exchange, Outcome, TokenBucket
-from chord.ring.context import PAGE_RECORDS_IDLE, Host
+from chord.replication.sync import ReplicaSync, SyncOutcome, TokenBucket
+from chord.ring.context import PAGE_RECORDS_IDLE, NodeContext
 from chord.store import versions
 from chord.store.merkle import digest_of
 from chord.store.reap_log import ReapLog
@@ -119,7 +119,7 @@ def limited(by: Limited) -> Iterator[None]:
             patch.setattr(sync, "FEW_MAX", 1)
         if is_paged:
             patch.setattr(replica, "HEADS_MAX", 2)
-            patch.setattr(Host, "page_records", 2)
+            patch.setattr(NodeContext, "page_records", 2)
         yield
 
 
@@ -168,7 +168,7 @@ def test_one_way_only_one_side_changes(by: Limited, case: tuple[int, Arc, list[S
     assert len(sent) == len(set(sent)), "it is not sent again only because the other knows more"
 
 
-async def one_way(a: Side, b: Side, arc: Arc, is_push: bool) -> Outcome:
+async def one_way(a: Side, b: Side, arc: Arc, is_push: bool) -> SyncOutcome:
     return await a.exchange.with_partner(b.contact, arc, push=is_push, pull=not is_push)
 
 
@@ -217,7 +217,7 @@ async def test_an_equal_pair_makes_one_call() -> None:
     a, b, wire = full_pair(500)
     arc = Arc(Point(5), Point(1 << 158))
     outcome = await a.exchange.with_partner(b.contact, arc)
-    assert outcome == Outcome(share=1.0, is_equal=True)
+    assert outcome == SyncOutcome(share=1.0, is_equal=True)
     assert [type(call) for call in wire.calls] == [GetSums]
     assert wire.bytes < 200
 
@@ -764,20 +764,20 @@ def test_planted_bug_a_pull_that_overwrites_is_seen() -> None:
         if not is_planted:
             run(level_all, a, b, EVERYTHING)
             continue
-        a.exchange = Exchange(a.host, lambda records, seen, a=a: overwrite(a, records), a.catch_up)  # type: ignore[misc]
+        a.exchange = ReplicaSync(a.host, lambda records, seen, a=a: overwrite(a, records), a.catch_up)  # type: ignore[misc]
         with pytest.raises(AssertionError):
             run(level_all, a, b, EVERYTHING)
 
 
 async def test_planted_bug_a_proof_of_what_is_held_now_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    prove = Exchange.prove
+    prove = ReplicaSync.prove
 
-    async def prove_too_much(self: Exchange, partner: object, arc: Arc) -> dict[bytes, bytes]:
+    async def prove_too_much(self: ReplicaSync, partner: object, arc: Arc) -> dict[bytes, bytes]:
         keys = await prove(self, partner, arc)  # type: ignore[arg-type]
         records = {key: self.host.storage.get(key) for key in keys}
         return {key: digest_of(record) for key, record in records.items() if record is not None}
 
-    monkeypatch.setattr(Exchange, "prove", prove_too_much)
+    monkeypatch.setattr(ReplicaSync, "prove", prove_too_much)
     for is_lacking in (False, True):
         with pytest.raises(AssertionError):
             await check_changed(*changing_pair(StoreCopies, True, is_lacking))

@@ -21,7 +21,7 @@ from chord.ids import Arc, Circle, Point
 from chord.net.calls import Caller
 from chord.net.steps import Driver
 from chord.node import Node
-from chord.replication.transfer_source import Outbound, Seen, Sender
+from chord.replication.transfer_source import Outbound, SeenEntries, TransferSender
 from chord.ring.context import PAGE_RECORDS_SERVING
 from chord.ring.ownership import Giving, Ownership
 from chord.store.storage import Batch
@@ -61,15 +61,15 @@ async def until_level(ring: MemoryRing) -> None:
 def test_what_is_sent_in_a_transfer_is_durable_at_the_giver(is_planted: bool) -> None:
     """Else a crash of the giver takes back a dot that others know, and it mints it a second time."""
     early: list[bytes] = []
-    send = Sender._send
+    send = TransferSender._send
 
-    async def check(sender: Sender, outbound: Outbound, page: tuple[Record, ...], seen: Seen) -> None:
+    async def check(sender: TransferSender, outbound: Outbound, page: tuple[Record, ...], seen: SeenEntries) -> None:
         disk = sender._host.storage
         if isinstance(disk, SlowDisk):
             early.extend(record.key for record in page if disk.durable(record.key) != record)
         await send(sender, outbound, page, seen)
 
-    async def as_it_is(sender: Sender, outbound: Outbound, page: tuple[Record, ...]) -> tuple[Record, ...]:
+    async def as_it_is(sender: TransferSender, outbound: Outbound, page: tuple[Record, ...]) -> tuple[Record, ...]:
         return page
 
     async def main() -> None:
@@ -86,9 +86,9 @@ def test_what_is_sent_in_a_transfer_is_durable_at_the_giver(is_planted: bool) ->
                 await (await ring.start(join=[giver])).ready()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Sender, "_send", check)
+        patch.setattr(TransferSender, "_send", check)
         if is_planted:
-            patch.setattr(Sender, "_durable", as_it_is)
+            patch.setattr(TransferSender, "_durable", as_it_is)
         testing.run(main, seed=2)
     assert bool(early) is is_planted
 
@@ -97,7 +97,7 @@ def test_what_is_sent_in_a_transfer_is_durable_at_the_giver(is_planted: bool) ->
 def test_transfer_ends_though_clients_write_as_fast_as_the_giver_sends(is_planted: bool) -> None:
     ended: list[bool] = []
 
-    async def until_little_is_left(sender: Sender, outbound: Outbound) -> None:
+    async def until_little_is_left(sender: TransferSender, outbound: Outbound) -> None:
         while len(outbound.dirty) > PAGE_RECORDS_SERVING:
             await sender.deltas(outbound)
 
@@ -121,7 +121,7 @@ def test_transfer_ends_though_clients_write_as_fast_as_the_giver_sends(is_plante
 
     with pytest.MonkeyPatch.context() as patch:
         if is_planted:
-            patch.setattr(Sender, "_catch_up_with_writers", until_little_is_left)
+            patch.setattr(TransferSender, "_catch_up_with_writers", until_little_is_left)
         testing.run(main, seed=3)
     assert ended == [not is_planted]
 

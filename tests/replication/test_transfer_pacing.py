@@ -10,8 +10,8 @@ import trio
 from chord import testing
 from chord.node import Node
 from chord.replication import transfer_source
-from chord.replication.transfer_source import PAGES_AT_ONCE, Outbound, Sender
-from chord.ring.context import PAGE_RECORDS_IDLE, PAGE_RECORDS_SERVING, REST_FACTOR, Host
+from chord.replication.transfer_source import PAGES_AT_ONCE, Outbound, TransferSender
+from chord.ring.context import PAGE_RECORDS_IDLE, PAGE_RECORDS_SERVING, REST_FACTOR, NodeContext
 from chord.store.storage import Batch
 from chord.testing import MemoryNetwork, uniform
 from chord.wire.messages import ActorClock, Record, Version
@@ -39,10 +39,10 @@ def hand_over(*, is_served: bool) -> Seen:
     lengths: list[int] = []
     rests_s: list[float] = []
     flying = at_once = 0
-    send, give_way = Sender._send, Host.give_way
+    send, give_way = TransferSender._send, NodeContext.give_way
 
     async def watched_send(
-        sender: Sender, outbound: Outbound, page: tuple[Record, ...], seen: transfer_source.Seen
+        sender: TransferSender, outbound: Outbound, page: tuple[Record, ...], seen: transfer_source.SeenEntries
     ) -> None:
         nonlocal flying, at_once
         flying += bool(page)
@@ -51,7 +51,7 @@ def hand_over(*, is_served: bool) -> Seen:
         await send(sender, outbound, page, seen)
         flying -= bool(page)
 
-    async def watched_rest(host: Host, since: float) -> None:
+    async def watched_rest(host: NodeContext, since: float) -> None:
         began = trio.current_time()
         await give_way(host, since)
         rests_s.append((trio.current_time() - began) / max(began - since, DELAY_S))
@@ -72,8 +72,8 @@ def hand_over(*, is_served: bool) -> Seen:
             nursery.cancel_scope.cancel()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Sender, "_send", watched_send)
-        patch.setattr(Host, "give_way", watched_rest)
+        patch.setattr(TransferSender, "_send", watched_send)
+        patch.setattr(NodeContext, "give_way", watched_rest)
         testing.run(main, seed=1)
     assert sum(lengths) > RECORDS / 10
     return Seen(lengths, at_once, rests_s)
@@ -98,7 +98,7 @@ def test_while_clients_are_served_pages_are_small_and_followed_by_rests() -> Non
 
 
 def test_a_node_that_takes_no_notice_of_its_clients_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Host, "is_serving", lambda host: False)
+    monkeypatch.setattr(NodeContext, "is_serving", lambda host: False)
     assert not gives_way(hand_over(is_served=True))
 
 

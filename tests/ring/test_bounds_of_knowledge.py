@@ -12,7 +12,7 @@ from chord.ids import Circle, Point
 from chord.node import Node
 from chord.ring.ownership import Ownership
 from chord.ring.pointers import RingState
-from chord.ring.preference_list import View
+from chord.ring.preference_list import PreferenceList
 from chord.store import versions
 from chord.store.storage import Batch
 from chord.wire.codec import PREFIX_BYTES, codec_for
@@ -179,7 +179,7 @@ async def test_addresses_forgotten_are_bounded_and_the_first_goes_first() -> Non
 def test_trace_of_the_largest_replica_set_fits_its_message() -> None:
     """16 replicas, 3 that stand in, and as many of both that are about to leave."""
     me, *others = (Contact(Point(1000 * number), f"n{number}:1") for number in range(1, 61))
-    ring, own, view = RingState(me, CIRCLE, 64, REPLICAS_MAX + 1), Ownership(me), View(me, CIRCLE)
+    ring, own, view = RingState(me, CIRCLE, 64, REPLICAS_MAX + 1), Ownership(me), PreferenceList(me, CIRCLE)
     ring.successors = tuple(others)
     ring.predecessor, own.start = others[-1], others[-1].id
     for contact in others[:30]:

@@ -25,7 +25,7 @@ from chord.client.async_client import Client, open_client
 from chord.config import PRESETS
 from chord.errors import ChordError
 from chord.ids import Point
-from chord.net.calls import Answer, Caller, Handler
+from chord.net.calls import Answer, Caller, RequestHandler
 from chord.node import Node
 from chord.store import versions
 from chord.testing.rings import MemoryRing
@@ -129,7 +129,7 @@ KINDS: Sequence[type[Request]] = [kind for kind in REQUESTS if kind not in (Leav
 def lying(nodes: Sequence[Node], nonsense: Nonsense, rng: random.Random, share: float) -> Iterator[None]:
     """Let nodes answer nonsense, so often."""
 
-    def handler(honest: Handler) -> Handler:
+    def handler(honest: RequestHandler) -> RequestHandler:
         def handle(vnode: Point | None, request: Request, caller: Caller) -> Answer:
             return nonsense.reply(request.reply) if rng.random() < share else honest(vnode, request, caller)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chord.ids import Circle, Point
-from chord.ring.owner_cache import ArcCache
+from chord.ring.owner_cache import OwnerCache
 from chord.wire.messages import Contact
 
 CIRCLE = Circle(5)
@@ -47,21 +47,21 @@ class Model:
         self.of = {p: o for p, o in self.of.items() if o != end or p in row}
 
 
-class ForgetsNobody(ArcCache):
+class ForgetsNobody(OwnerCache):
     """Planted: who turned out to stand in another's arc is still asked."""
 
     def _between(self, end: Point, length: int) -> list[Point]:
         return []
 
 
-class ReachesBack(ArcCache):
+class ReachesBack(OwnerCache):
     """Planted: an arc keeps what somebody else has answered for."""
 
     def _shorten_next(self, end: Point) -> None:
         pass
 
 
-def compare(kind: type[ArcCache], heard: list[tuple[Point, Point, Point | None]]) -> bool:
+def compare(kind: type[OwnerCache], heard: list[tuple[Point, Point, Point | None]]) -> bool:
     """Whether cache and model say the same of every point after each answer."""
     cache, model = kind(CIRCLE), Model()
     for point, end, start in heard:
@@ -81,29 +81,29 @@ HEARD = st.lists(st.tuples(POINTS, POINTS, st.none() | POINTS), max_size=12)
 
 @given(HEARD)
 def test_it_says_of_every_point_who_was_heard_of_last(heard: list[tuple[Point, Point, Point | None]]) -> None:
-    assert compare(ArcCache, heard)
+    assert compare(OwnerCache, heard)
 
 
 def test_a_cache_that_still_asks_who_stood_in_anothers_arc_is_caught() -> None:
     stands_between = [(Point(3), Point(10), None), (Point(2), Point(20), None)]
-    assert compare(ArcCache, stands_between)
+    assert compare(OwnerCache, stands_between)
     assert not compare(ForgetsNobody, stands_between)
 
 
-@pytest.mark.parametrize("kind", [ArcCache, ReachesBack])
+@pytest.mark.parametrize("kind", [OwnerCache, ReachesBack])
 def test_what_another_has_answered_for_does_not_fall_back_to_the_next_when_that_one_is_gone(
-    kind: type[ArcCache],
+    kind: type[OwnerCache],
 ) -> None:
     cache = kind(CIRCLE)
     cache.learn(2, owner(20, "a:1"))
     cache.learn(15, owner(16, "b:1"))
     cache.forget("b:1")
     assert cache.find(18) == owner(20, "a:1")
-    assert (cache.find(10) is None) is (kind is ArcCache)
+    assert (cache.find(10) is None) is (kind is OwnerCache)
 
 
 def test_what_was_used_longest_ago_is_forgotten_first() -> None:
-    cache = ArcCache(CIRCLE, size_max=2)
+    cache = OwnerCache(CIRCLE, size_max=2)
     cache.learn(1, owner(2))
     cache.learn(11, owner(12))
     assert cache.find(1) == owner(2)
@@ -113,7 +113,7 @@ def test_what_was_used_longest_ago_is_forgotten_first() -> None:
 
 
 def test_a_node_that_does_not_answer_is_forgotten_with_all_its_arcs() -> None:
-    cache = ArcCache(CIRCLE)
+    cache = OwnerCache(CIRCLE)
     cache.learn(1, owner(2, "a:1"))
     cache.learn(5, owner(6, "b:1"))
     cache.learn(9, owner(12, "a:1"))
@@ -122,7 +122,7 @@ def test_a_node_that_does_not_answer_is_forgotten_with_all_its_arcs() -> None:
 
 
 def test_a_vnode_at_another_address_takes_the_place_of_the_one_before() -> None:
-    cache = ArcCache(CIRCLE)
+    cache = OwnerCache(CIRCLE)
     cache.learn(1, owner(6, "a:1"))
     cache.learn(5, owner(6, "b:1"))
     assert cache.find(5) == owner(6, "b:1")
@@ -130,13 +130,13 @@ def test_a_vnode_at_another_address_takes_the_place_of_the_one_before() -> None:
 
 
 def test_no_room_remembers_nothing() -> None:
-    cache = ArcCache(CIRCLE, size_max=0)
+    cache = OwnerCache(CIRCLE, size_max=0)
     cache.learn(1, owner(2))
     assert cache.find(1) is None
 
 
 def test_ends_stay_sorted() -> None:
-    cache = ArcCache(CIRCLE)
+    cache = OwnerCache(CIRCLE)
     for point in (9, 3, 27, 14):
         cache.learn(point, owner(point))
     assert [cache.find(point) is not None for point in (3, 9, 14, 27)] == [True] * 4
@@ -145,7 +145,7 @@ def test_ends_stay_sorted() -> None:
 
 @given(st.lists(POINTS, max_size=8), POINTS)
 def test_the_last_known_owner_before_a_point_is_the_one_nearest_to_it(ends: list[Point], point: Point) -> None:
-    arcs = ArcCache(CIRCLE)
+    arcs = OwnerCache(CIRCLE)
     for end in ends:
         arcs.learn(end, owner(end))
     others = [end for end in ends if end != point]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from chord.ids import Arc, Circle, Point
 from chord.ring.ownership import Ownership, Taken
 from chord.ring.pointers import RingState
-from chord.ring.preference_list import Place, ReplicaSet, View
+from chord.ring.preference_list import Place, PreferenceList, ReplicaSet
 from chord.wire.messages import Contact
 
 BITS = 8
@@ -32,7 +32,7 @@ class World:
         self.me = living[0]
         self.ring = RingState(self.me, CIRCLE, R, N + 1)
         self.own = Ownership(self.me)
-        self.view = View(self.me, CIRCLE)
+        self.view = PreferenceList(self.me, CIRCLE)
         self._stand(living)
 
     def _stand(self, living: list[Contact]) -> None:
@@ -116,7 +116,7 @@ def test_what_was_asked_before_changes_no_answer(world: World, keys: list[int], 
     for first in (Point(start), world.own.start):
         world.own.start = first
         for key in (*keys, world.key):
-            fresh = View(world.me, CIRCLE)
+            fresh = PreferenceList(world.me, CIRCLE)
             for down, since in world.view.downs():
                 fresh.fell_silent(down, since)
             expected = fresh.replica_set(key, world.ring, world.own, N, F)
@@ -127,11 +127,11 @@ def contact(point: int, node: int | None = None) -> Contact:
     return Contact(Point(point), f"node{point if node is None else node}:1")
 
 
-def view_at(point: int) -> View:
-    return View(contact(point), CIRCLE)
+def view_at(point: int) -> PreferenceList:
+    return PreferenceList(contact(point), CIRCLE)
 
 
-def downs_of(view: View) -> list[int]:
+def downs_of(view: PreferenceList) -> list[int]:
     return [int(down.id) for down, _ in view.downs()]
 
 
@@ -184,7 +184,7 @@ def test_who_fell_silent_twice_did_so_the_first_time() -> None:
 
 @pytest.mark.parametrize(("now", "is_leaving"), [(1.0, True), (4.9, True), (5.0, False)])
 def test_no_leave_lasts_longer_than_leaves_may(now: float, is_leaving: bool) -> None:
-    view = View(Circle(8), contact(0))
+    view = PreferenceList(Circle(8), contact(0))
     view.retires("n1", 0.0)
     view.retires("n2", 0.5)
     view.retires("n1", 2.0)  # it says so again

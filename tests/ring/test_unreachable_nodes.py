@@ -15,8 +15,8 @@ from chord.errors import ChordError, InvalidRequest, OwnerDown, TooFewReplicas
 from chord.ids import Point
 from chord.net.peers import PassiveList, Peers
 from chord.node import Node
-from chord.replication.transfer import Mover
-from chord.ring.merge import SelfLookup
+from chord.replication.transfer import Transfers
+from chord.ring.merge import RingMerge
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
 from chord.store.storage import Batch
@@ -139,7 +139,7 @@ async def test_denial_after_a_restart_of_the_node_that_forgot_one_of_two_is_refu
         assert (await read(lone, KEY)).values == (VALUE,)
 
 
-async def ask_none(self: SelfLookup, *args: object) -> None:
+async def ask_none(self: RingMerge, *args: object) -> None:
     """A step that does nothing."""
 
 
@@ -169,7 +169,7 @@ def test_denial_of_what_nodes_that_joined_again_may_hold_is_refused() -> None:
 
 
 def test_planted_goodbye_that_outlives_a_return_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SelfLookup, "_ask_whether_back", ask_none)
+    monkeypatch.setattr(RingMerge, "_ask_whether_back", ask_none)
     monkeypatch.setattr(Peers, "took_its_place", lambda self, contact, *, is_owner: None)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         testing.run(alone_after_others_left_and_joined_again, seed=1)
@@ -246,8 +246,8 @@ def test_node_that_was_away_waits_for_none_that_left_or_moved(is_moved: bool) ->
 
 
 def test_planted_node_that_was_away_asks_for_none_and_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SelfLookup, "_seek", ask_none)
-    monkeypatch.setattr(Mover, "_learn_left", lambda self, vnodes: None)
+    monkeypatch.setattr(RingMerge, "_seek", ask_none)
+    monkeypatch.setattr(Transfers, "_learn_left", lambda self, vnodes: None)
     assert testing.run(lambda: waited_for_after_an_absence(is_moved=False), seed=1) != ()
 
 
@@ -271,11 +271,11 @@ def test_list_that_is_older_than_a_goodbye_does_not_revoke_it() -> None:
 
 
 def test_planted_goodbye_that_any_list_revokes_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def believe(self: SelfLookup) -> None:
+    async def believe(self: RingMerge) -> None:
         for contact in self._vnode.listed():
             self._peers.took_its_place(contact, is_owner=True)
 
-    monkeypatch.setattr(SelfLookup, "_ask_whether_back", believe)
+    monkeypatch.setattr(RingMerge, "_ask_whether_back", believe)
     assert testing.run(waited_for_after_a_list_older_than_a_goodbye, seed=1) != ()
 
 
@@ -309,9 +309,9 @@ def test_node_with_vnodes_on_both_sides_of_a_silent_one_asks_other_nodes() -> No
 
 
 def test_planted_node_that_asks_only_itself_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Mover, "_learn_left", lambda self, vnodes: None)
-    monkeypatch.setattr(SelfLookup, "_other_neighbours", lambda self, around: [around.successor, around.predecessor])
-    monkeypatch.setattr(SelfLookup, "_any_other", lambda self: [])
+    monkeypatch.setattr(Transfers, "_learn_left", lambda self, vnodes: None)
+    monkeypatch.setattr(RingMerge, "_other_neighbours", lambda self, around: [around.successor, around.predecessor])
+    monkeypatch.setattr(RingMerge, "_any_other", lambda self: [])
     assert testing.run(waited_for_between_own_vnodes, seed=1) != ()
 
 
@@ -342,8 +342,8 @@ def test_neighbours_that_were_away_hear_from_others_that_a_node_left() -> None:
 
 
 def test_planted_node_that_asks_only_the_nearest_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Mover, "_learn_left", lambda self, vnodes: None)
-    monkeypatch.setattr(SelfLookup, "_any_other", lambda self: [])
+    monkeypatch.setattr(Transfers, "_learn_left", lambda self, vnodes: None)
+    monkeypatch.setattr(RingMerge, "_any_other", lambda self: [])
     assert testing.run(waited_for_by_neighbours_that_were_away, seed=1) != set()
 
 

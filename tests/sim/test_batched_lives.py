@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from chord.client import batch as asking_many
-from chord.client.operations import Core
+from chord.client.operations import Operations
 from chord.client.results import Found, Stored
-from chord.client.session import Operation
+from chord.client.session import ClientOperation
 from chord.errors import ChordError
 from chord.replication import batch as batches
-from chord.sim.life import Failure, Life
 from chord.sim.plan import FAULTS, Fidelity, draw
+from chord.sim.run import Run, RunFailure
 from chord.wire.batch import Item
 from chord.wire.messages import Get, GetMany, Merge, Put, PutMany, Written
 
@@ -31,11 +31,11 @@ def always_a_batch(items: Sequence[Item]) -> GetMany | PutMany:
     return PutMany(tuple(item for item in items if not isinstance(item, Get)))
 
 
-def others(core: Core) -> list[bytes]:
+def others(core: Operations) -> list[bytes]:
     return [b"other-%d" % core.rng.randrange(OTHER_KEYS) for _ in range(OTHERS)]
 
 
-def write(self: Core, request: Put | Merge) -> Operation[Stored]:
+def write(self: Operations, request: Put | Merge) -> ClientOperation[Stored]:
     with_it = [self.to_put(key, b"v") for key in dict.fromkeys(others(self))]
     outcome, *_ = yield from self.request_all([request, *with_it])
     if isinstance(outcome, ChordError):
@@ -47,7 +47,7 @@ def write(self: Core, request: Put | Merge) -> Operation[Stored]:
     )
 
 
-def get(self: Core, key: str | bytes, r: int | None = None, resolve: Any = None) -> Operation[Found]:
+def get(self: Operations, key: str | bytes, r: int | None = None, resolve: Any = None) -> ClientOperation[Found]:
     found, *_ = yield from self.get_all([key, *others(self)], r)
     if isinstance(found, ChordError):
         raise found
@@ -67,8 +67,8 @@ def batched(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     monkeypatch.setattr(batches.Batches, "for_vnode", count)
     monkeypatch.setattr(batches, "bundle", always_a_batch)
     monkeypatch.setattr(asking_many, "bundle", always_a_batch)
-    monkeypatch.setattr(Core, "write", write)
-    monkeypatch.setattr(Core, "get", get)
+    monkeypatch.setattr(Operations, "write", write)
+    monkeypatch.setattr(Operations, "get", get)
     return seen
 
 
@@ -82,7 +82,7 @@ def batched(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 )
 def test_a_life_in_batches(batched: Counter[str], seed: int, fidelity: Fidelity) -> None:
     plan = draw(seed, nodes=8, successors=3, fidelity=fidelity, faults=tuple(FAULTS), membership=8, steps=900)
-    report = Life(plan).run()
+    report = Run(plan).run()
     assert report.counts["client put ok"] > 3
     assert min(batched["PutMany"], batched["GetMany"]) > 20
 
@@ -103,5 +103,5 @@ def test_an_item_that_is_acknowledged_and_failed_is_noticed(
     begin_here, end = batches.Batches._begin_here, batches._Part.end
     monkeypatch.setattr(batches._Part, "end", told_another)
     monkeypatch.setattr(batches.Batches, "_begin_here", remember)
-    with pytest.raises(Failure):
+    with pytest.raises(RunFailure):
         test_a_life_in_batches(batched, 3, "messages")

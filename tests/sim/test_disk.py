@@ -16,7 +16,7 @@ from chord.errors import ConfigError, RemoteFailure, WritesRefused
 from chord.ids import Arc, Circle, Point
 from chord.sim.disk import Disk
 from chord.sim.stores import DiskIdentity, SimulatedStorage, left_on
-from chord.store.database import Row
+from chord.store.database import StoredRow
 from chord.store.storage import Batch
 from chord.wire.messages import ActorClock, Record, Version
 from tests.support.rings import virtual
@@ -283,7 +283,7 @@ async def test_a_flip_of_any_column_loses_that_record_and_no_other() -> None:
             store = await opened(disk)
             await store.commit(Batch([record(b"%d" % n, bytes(size)) for n in range(3)], minted={b"1": b"actor"}))
             disk.crash()
-            disk.flip(b"1", column=Row._fields[seed % len(Row._fields)])
+            disk.flip(b"1", column=StoredRow._fields[seed % len(StoredRow._fields)])
             assert disk.check() == []
             store = await opened(disk)
             assert keys(store) == [b"0", b"2"]

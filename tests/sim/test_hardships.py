@@ -10,9 +10,9 @@ import trio
 from chord.errors import DuplicateId
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.lateness import LATE_S, Lateness
-from chord.sim.life import Life
 from chord.sim.messages import MessageNetwork
 from chord.sim.plan import THEMES, draw
+from chord.sim.run import Run
 from chord.testing.runner import stop_tasks, wake_tasks
 from chord.wire.messages import Get, Ping, Pong, Values
 from tests.support.rings import virtual
@@ -175,6 +175,6 @@ DRAWN = [theme for theme in THEMES if theme != "mixed"]
 @pytest.mark.slow
 @pytest.mark.parametrize("theme", DRAWN)
 def test_life_with_a_theme_holds(theme: str) -> None:
-    report = Life(draw(4, theme=theme)).run()
+    report = Run(draw(4, theme=theme)).run()
     assert report.counts[f"situation theme {theme}"] == 1
     assert report.counts["client put ok"] > 100

@@ -19,12 +19,12 @@ from chord.ids import Arc, Point
 from chord.node import Node
 from chord.ring.preference_list import ReplicaSet
 from chord.ring.vnode import Vnode
-from chord.sim.ledger import Ledger
-from chord.sim.life import Failure, Life
+from chord.sim.key_model import KeyModel
 from chord.sim.messages import MessageNetwork
+from chord.sim.observer import EVERY_STEP_MAX, Violated, Watch, name_of
 from chord.sim.plan import FAULTS, Fidelity, Plan, draw
-from chord.sim.story import Story
-from chord.sim.watch import EVERY_STEP_MAX, Violated, Watch, name_of
+from chord.sim.run import Run, RunFailure
+from chord.sim.workload import Workload
 from chord.store import versions
 from chord.store.storage import Batch
 from chord.testing.rings import MemoryRing
@@ -47,7 +47,7 @@ from tests.support.rings import only, virtual
 )
 def test_a_short_life_with_everything_on(seed: int, fidelity: Fidelity) -> None:
     plan = draw(seed, nodes=8, successors=2, fidelity=fidelity, faults=tuple(FAULTS), membership=12, steps=1500)
-    report = Life(plan).run()
+    report = Run(plan).run()
     assert report.seed == seed
     assert report.steps >= 1500
     assert report.membership >= 12
@@ -64,7 +64,7 @@ def test_clients_read_as_often_as_is_wished(reads: float) -> None:
     few = draw(3, nodes=6, successors=2, faults=(), fidelity="messages", clients=8, client_pause_s=0.05, shared=0.0)
     plan = msgspec.structs.replace(few, until_s=8.0)
     told: list[Counter[str]] = []
-    life = Life(
+    life = Run(
         msgspec.structs.replace(plan, reads=reads), on_progress=lambda *_: told.append(life._ledger.counts.copy())
     )
     life.run()
@@ -78,9 +78,9 @@ def test_who_listens_hears_everything_from_the_first_moment_and_changes_nothing(
     plan = draw(8, nodes=6, successors=2, faults=("crash",), fidelity="messages", until_s=3.0)  # nothing is broken off
     told: list[Event] = []
     history: list[bytes] = []
-    report = Life(plan, on_event=lambda cluster, event: told.append(event), write_history=history.append).run()
+    report = Run(plan, on_event=lambda cluster, event: told.append(event), write_history=history.append).run()
     assert isinstance(told[0], RingCreated)
-    assert report == Life(plan).run()
+    assert report == Run(plan).run()
     operations = list(read(history))
     asked = ("client put ", "client get ")
     assert len(operations) == sum(count for name, count in report.counts.items() if name.startswith(asked))
@@ -90,8 +90,8 @@ def test_who_listens_hears_everything_from_the_first_moment_and_changes_nothing(
 def test_a_life_that_does_not_come_to_its_end_is_a_failure_of_liveness(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Plan, "virtual_s_max", 3.0)
     plan = draw(5, nodes=6, successors=2, faults=(), fidelity="messages", membership=10**6)
-    with pytest.raises(Failure, match="seed 5: it took too long") as caught:
-        Life(plan).run()
+    with pytest.raises(RunFailure, match="seed 5: it took too long") as caught:
+        Run(plan).run()
     assert caught.value.kind == "liveness"
 
 
@@ -103,7 +103,7 @@ KEYS = 12
 class Told:
     """A ring of four, a ledger that has written a few keys to it, and what the ledger complains of."""
 
-    def __init__(self, ring: MemoryRing, ledger: Ledger, complaints: list[str]) -> None:
+    def __init__(self, ring: MemoryRing, ledger: Workload, complaints: list[str]) -> None:
         self.ring, self.ledger, self.complaints = ring, ledger, complaints
 
     def owner(self, key: bytes) -> Node:
@@ -120,7 +120,7 @@ def ledger_test(test: Callable[[Told], Awaitable[None]]) -> Callable[[], None]:
     async def wrapper() -> None:
         async with testing.ring(5, seed=3, successors=4, network=MessageNetwork(3)) as ring:
             complaints: list[str] = []
-            ledger = Ledger(ring, random.Random(3), complaints.append)
+            ledger = Workload(ring, random.Random(3), complaints.append)
             await ledger.fill(KEYS)
             await trio.sleep(1)
             assert (ledger.keys, ledger.lost, ledger.counts["put ok"]) == (KEYS, 0, KEYS)
@@ -219,7 +219,7 @@ def _with_another_value(record: Record) -> Record:
 def test_dot_minted_again_is_wrong_only_if_others_rely_on_it(is_told: bool, by: str) -> None:
     """A crash takes back what a store has minted and not made durable. Then either store may answer a second try."""
     first = Record(b"old-5", (ActorClock(bytes(16), 1, (Version(b"old-5/1", b"1" * 16, 0),)),))
-    story = Story(b"old-5", 0)
+    story = KeyModel(b"old-5", 0)
     for op_id in (b"1" * 16, b"2" * 16):
         story.sent(story.begin("put"), op_id)
     one, two = story.ops

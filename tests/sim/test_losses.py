@@ -13,9 +13,9 @@ from chord.config import RingConstants
 from chord.sim.cluster import cluster
 from chord.sim.copies import unreadable
 from chord.sim.disk import flash
+from chord.sim.key_model import KeyModel, Op
 from chord.sim.losses import Losses
 from chord.sim.oracle import Oracle
-from chord.sim.story import Op, Story
 from chord.store import versions
 from chord.store.reap_log_state import Grave
 from chord.store.storage import Batch
@@ -26,13 +26,13 @@ from tests.support.rings import only
 KEY = b"k"
 
 
-Made = tuple[Story, Op, Record]
+Made = tuple[KeyModel, Op, Record]
 
 
 def written(ring: MemoryRing, *, is_ok: bool = True) -> Made:
     """Return a story with one put that was acknowledged, and the record that the put made."""
     actor = ring[0].host.storage.incarnation + bytes(8)
-    story = Story(KEY, ring[0].host.circle.hash(KEY))
+    story = KeyModel(KEY, ring[0].host.circle.hash(KEY))
     put = story.begin("put")
     story.sent(put, b"1" * 16)
     record = Record(KEY, (ActorClock(actor, 1, (Version(put.value, put.op_id, 1),)),))
@@ -43,7 +43,7 @@ def written(ring: MemoryRing, *, is_ok: bool = True) -> Made:
     return story, put, record
 
 
-def losses_of(ring: MemoryRing, story: Story, complain: Callable[[str], None]) -> Losses:
+def losses_of(ring: MemoryRing, story: KeyModel, complain: Callable[[str], None]) -> Losses:
     return Losses(ring, ring[0].host.constants, {KEY: story}, Counter(), complain)
 
 
@@ -430,7 +430,7 @@ def test_version_that_no_store_minted_is_a_fault(is_own: bool, complaints: int) 
     async def main() -> None:
         async with testing.ring(3, seed=1) as ring:
             told: list[str] = []
-            story = Story(KEY, ring[0].host.circle.hash(KEY))
+            story = KeyModel(KEY, ring[0].host.circle.hash(KEY))
             put = story.begin("put")
             story.sent(put, b"1" * 16)
             record = Record(KEY, (ActorClock(bytes(16), 1, (Version(put.value, put.op_id, 1),)),))

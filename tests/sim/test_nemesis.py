@@ -13,14 +13,14 @@ from chord.config import RingConstants
 from chord.events import Event, NodeStateChanged, PeerChanged
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.hardships import Hardships
-from chord.sim.ledger import Ledger
+from chord.sim.key_model import KeyModel
 from chord.sim.messages import MessageNetwork
 from chord.sim.nemesis import Nemesis
+from chord.sim.observer import Watch
 from chord.sim.oracle import Oracle
 from chord.sim.plan import Plan, draw
 from chord.sim.situations import LEAVER_BACK, SITUATION
-from chord.sim.story import Story
-from chord.sim.watch import Watch
+from chord.sim.workload import Workload
 from chord.store.storage import Batch
 from chord.wire.messages import ActorClock, Record, Version
 from tests.support.rings import in_order, only, virtual
@@ -45,7 +45,7 @@ def with_plan(plan: Plan) -> Callable[[NemesisTest], Callable[[], None]]:
             async with cluster(
                 seed=1, ring=ring, timing=plan.timing, network=network, observe=watch, sync_delay=lambda rng: 0.001
             ) as machines:
-                ledger = Ledger(machines, random.Random(1), watch.complain, constants=ring)
+                ledger = Workload(machines, random.Random(1), watch.complain, constants=ring)
                 async with trio.open_nursery() as nursery:
                     nemesis = Nemesis(plan, machines, ledger, watch, nursery, healed)
                     await test(nemesis, machines, watch)
@@ -241,7 +241,7 @@ async def test_write_under_way_when_its_node_stops_counts_as_made(
     await machines.place(NODES)
     node, ledger = machines.nodes[3], nemesis._ledger
     machines.on_stopped = ledger.losses.autopsy
-    story = ledger.stories[b"k"] = Story(b"k", node.host.circle.hash(b"k"))
+    story = ledger.stories[b"k"] = KeyModel(b"k", node.host.circle.hash(b"k"))
     put = story.begin("put")
     story.sent(put, b"1" * 16)
     actor = node.host.storage.incarnation + bytes(8)

@@ -12,10 +12,10 @@ import pytest
 from chord.cli.output import Out
 from chord.cli.sim_output import print_outcome
 from chord.sim import swarm as swarm_module
-from chord.sim.life import Life, Report
 from chord.sim.plan import FAULTS, Plan, draw
+from chord.sim.run import Run, RunReport
 from chord.sim.situations import SITUATION
-from chord.sim.swarm import NEVER_ZERO, Broken, Outcome, run_many, run_one
+from chord.sim.swarm import NEVER_ZERO, Broken, SwarmOutcome, run_many, run_one
 
 pytestmark = pytest.mark.slow
 
@@ -44,11 +44,11 @@ def many() -> list[Plan]:
     return [draw(seed) for seed in range(MORE)]
 
 
-def swarm(plans: Sequence[Plan], say: Callable[[str], None]) -> Outcome:
+def swarm(plans: Sequence[Plan], say: Callable[[str], None]) -> SwarmOutcome:
     """Run lives on all cores, and say how far it is."""
     done = 0
 
-    def on_result(plan: Plan, result: Report | Broken) -> None:
+    def on_result(plan: Plan, result: RunReport | Broken) -> None:
         nonlocal done
         done += 1
         if isinstance(result, Broken):
@@ -92,7 +92,7 @@ LIVES_OF_FAULTS = (
 @pytest.mark.parametrize("seed", LIVES_OF_FAULTS)
 def test_life_that_a_fault_of_the_node_once_ended_holds(seed: int) -> None:
     """Denied records, a node that spun, and nodes that waited for each other for ever."""
-    Life(draw(seed)).run()
+    Run(draw(seed)).run()
 
 
 def short(seed: int) -> Plan:
@@ -109,10 +109,10 @@ def test_processes_find_what_one_finds() -> None:
 
 
 def test_an_outcome_sums_up() -> None:
-    outcome = Outcome()
+    outcome = SwarmOutcome()
     first, second = draw(0, faults=("crash", "loss"), fidelity="frames"), draw(1, faults=("loss",), fidelity="messages")
-    outcome.add(first, Report(0, steps=10, counts=Counter({"RingJoined": 2})))
-    outcome.add(second, Report(1, steps=20, counts=Counter({"RingJoined": 3, "ListCopied": 1})))
+    outcome.add(first, RunReport(0, steps=10, counts=Counter({"RingJoined": 2})))
+    outcome.add(second, RunReport(1, steps=20, counts=Counter({"RingJoined": 3, "ListCopied": 1})))
     outcome.add(second, Broken(second, "crash", "planted"))
     assert outcome.seeds == 3
     assert (outcome.drawn["loss"], outcome.drawn["crash"], outcome.drawn["memory"]) == (3, 1, 0)

@@ -297,7 +297,7 @@ class ForgetsToSubtract(Digests):
 class RemembersForEver(Digests):
     """What was added up once of a cut slice is taken for true, whatever became of the slice."""
 
-    def _cut(self, span: tuple[int, int], whole: Total, heads: digest.Heads) -> Total:
+    def _cut(self, span: tuple[int, int], whole: Total, heads: digest.ReadHeads) -> Total:
         known = self._remembered.get(span)
         return known[1] if known else super()._cut(span, whole, heads)
 
@@ -305,7 +305,7 @@ class RemembersForEver(Digests):
 class RemembersByCount(Digests):
     """What was added up is believed while the slice has as many records: a replaced one goes unseen."""
 
-    def _cut(self, span: tuple[int, int], whole: Total, heads: digest.Heads) -> Total:
+    def _cut(self, span: tuple[int, int], whole: Total, heads: digest.ReadHeads) -> Total:
         return super()._cut(span, Total(whole.records, 0), heads)
 
 

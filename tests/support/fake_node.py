@@ -13,7 +13,7 @@ import msgspec
 from chord.errors import ChordError, InvalidRequest, UnknownRequest
 from chord.ids import Circle, Point
 from chord.wire.batch import items_of, pack
-from chord.wire.codec import GOODBYE, Codec, Frames, Kind, decode_hello, encode_hello, encode_refusal
+from chord.wire.codec import GOODBYE, Codec, FrameKind, Frames, decode_hello, encode_hello, encode_refusal
 from chord.wire.messages import GetMany, Hello, PutMany, Reply, Request
 from tests.support.ports import HOST, Ports
 
@@ -115,14 +115,14 @@ class FakeNode:
         try:
             while data := connection.recv(1 << 16):
                 for kind, body in frames.feed(data):
-                    if kind is Kind.HELLO:
+                    if kind is FrameKind.HELLO:
                         hello = decode_hello(body)
                         stream = hello.stream
                         assert hello.role == "client"
                         mine = msgspec.structs.replace(self._hello, stream=stream)
                         refusal = self._refusal
                         connection.sendall(encode_hello(mine) if refusal is None else encode_refusal(refusal))
-                    elif kind is Kind.CALL:
+                    elif kind is FrameKind.CALL:
                         call = self._codec.decode_call(body)
                         assert isinstance(call.request, Request), call.request
                         heard = Heard(call.vnode, call.request, stream, number)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from chord.verify.history.format import Operation, State, Value
+from chord.verify.history.format import HistoryValue, Operation, State
 from chord.verify.history.register import seen
 
 
@@ -77,7 +77,7 @@ def registers(
 def spoil(rng: random.Random, operations: Sequence[Operation]) -> list[Operation]:
     """The history with the answer of one read changed to something else that was written, or to nothing."""
     reads = [i for i, o in enumerate(operations) if o.kind == "get" and o.status == "ok"]
-    written: list[Value] = [o.new for o in operations if o.new is not None]
+    written: list[HistoryValue] = [o.new for o in operations if o.new is not None]
     spoiled = list(operations)
     if reads:
         i = rng.choice(reads)

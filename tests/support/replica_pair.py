@@ -17,15 +17,15 @@ from chord.net.peers import Peers
 from chord.replication.catch_up import CatchUp
 from chord.replication.records import Records
 from chord.replication.replica import Replica
-from chord.replication.sync import Exchange
-from chord.ring.context import Host
-from chord.ring.preference_list import View
+from chord.replication.sync import ReplicaSync
+from chord.ring.context import NodeContext
+from chord.ring.preference_list import PreferenceList
 from chord.store import versions
 from chord.store.reap_log import ReapLog
 from chord.store.reap_log_state import Grave
 from chord.store.storage import Batch, MemoryStorage
 from chord.wire.codec import PREFIX_BYTES, codec_for
-from chord.wire.hello import Greeter
+from chord.wire.hello import HelloPolicy
 from chord.wire.messages import (
     Contact,
     GetCopies,
@@ -54,9 +54,9 @@ class Side:
         self.contact = Contact(Point(0), f"{name}:1")
         self.storage = MemoryStorage(wire.circle, name.encode() * 8)
         self.actor = versions.actor(self.storage.incarnation, 1)
-        peers, greeter = cast(Peers, wire), cast(Greeter, None)
-        self.host = Host(config, peers, self.storage, random.Random(1), lambda: 0, lambda event: None, greeter)
-        vnode: Any = SimpleNamespace(me=self.contact, view=View(self.contact, wire.circle))
+        peers, greeter = cast(Peers, wire), cast(HelloPolicy, None)
+        self.host = NodeContext(config, peers, self.storage, random.Random(1), lambda: 0, lambda event: None, greeter)
+        vnode: Any = SimpleNamespace(me=self.contact, view=PreferenceList(self.contact, wire.circle))
         self.host.vnodes[self.contact.id] = vnode
         self.on_disk(self.storage)
 
@@ -66,7 +66,7 @@ class Side:
         self.log = self.host.reap_log = ReapLog(self.host.circle, storage, self.host.limits)
         self.records = Records(self.host)
         self.catch_up = CatchUp(self.host, self.log)
-        self.exchange = Exchange(self.host, self.records.merge, self.catch_up)
+        self.exchange = ReplicaSync(self.host, self.records.merge, self.catch_up)
         self.replica = Replica(self.host, self.records.stage)
 
     def put(self, key: bytes, value: bytes | None, context: dict[bytes, int] | None = None) -> Record:

@@ -18,7 +18,7 @@ from chord.net.calls import Caller
 from chord.net.transport import Transport
 from chord.rpc import Rpc
 from chord.testing import MemoryNetwork, run
-from chord.wire.codec import Codec, Frames, Kind, decode_hello, decode_refusal, encode_hello
+from chord.wire.codec import Codec, FrameKind, Frames, decode_hello, decode_refusal, encode_hello
 from chord.wire.messages import Contact, Get, Hello, Ping, Pong, Put, Reply, Request, Values, Written
 
 CIRCLE = Circle(160)
@@ -185,7 +185,7 @@ class Raw:
     def __init__(self, stream: trio.abc.HalfCloseableStream) -> None:
         self.stream = stream
         self.frames = Frames(2 * MIB)
-        self.arrived: list[tuple[Kind, bytes]] = []
+        self.arrived: list[tuple[FrameKind, bytes]] = []
 
     @classmethod
     async def dial(cls, transport: Transport, to: Peer | str, **hello: Any) -> Raw:
@@ -194,14 +194,14 @@ class Raw:
         said = {"version_min": 1, "version_max": 1, "role": "client", "stream": "control", **hello}
         await raw.send(encode_hello(Hello(**said)))
         kind, body = await raw.receive()
-        assert kind is Kind.HELLO
+        assert kind is FrameKind.HELLO
         decode_hello(body)
         return raw
 
     async def send(self, data: bytes) -> None:
         await self.stream.send_all(data)
 
-    async def receive(self) -> tuple[Kind, bytes]:
+    async def receive(self) -> tuple[FrameKind, bytes]:
         """Return the next frame."""
         while not self.arrived:
             data = await self.stream.receive_some()
@@ -212,7 +212,7 @@ class Raw:
     async def refusal(self) -> ChordError:
         """Return the error the connection is refused with; it must be closed afterwards."""
         kind, body = await self.receive()
-        assert kind is Kind.ERROR
+        assert kind is FrameKind.ERROR
         error = decode_refusal(body)
         await self.ended()
         return error

@@ -27,8 +27,8 @@ from trio._core import _run as scheduler
 from chord.events import Event
 from chord.node import Node
 from chord.sim.deaths import Deaths
-from chord.sim.life import Life
 from chord.sim.plan import FAULTS, Fidelity, Plan, draw
+from chord.sim.run import Run
 from chord.testing import MemoryNetwork, ring, run, runner, uniform
 from tests.support.real_rings import HANG_S
 
@@ -102,7 +102,7 @@ LIVES = {"life over messages": everything("messages"), FRAMES: everything("frame
 SCENARIOS: dict[str, Callable[[int], str]] = {
     "chatter": lambda seed: run(chatter, seed, seed=seed),
     "small ring": lambda seed: run(small_ring, seed, seed=seed),
-    **{name: lambda seed, plan=plan: Life(plan(seed)).run().digest for name, plan in LIVES.items()},
+    **{name: lambda seed, plan=plan: Run(plan(seed)).run().digest for name, plan in LIVES.items()},
 }
 
 
@@ -219,7 +219,7 @@ def test_signals_change_nothing(is_planted: bool, monkeypatch: pytest.MonkeyPatc
 def test_many_things_happen_at_one_moment(name: str) -> None:
     """Else the order among them would not be tested."""
     at: Counter[float] = Counter()
-    Life(LIVES[name](SEED), on_event=lambda cluster, event: at.update([trio.current_time()])).run()
+    Run(LIVES[name](SEED), on_event=lambda cluster, event: at.update([trio.current_time()])).run()
     together = sum(count for count in at.values() if count > 1)
     assert together > at.total() / 4, f"{together} of {at.total()} events"
 

@@ -18,7 +18,7 @@ import trio
 
 from chord.sim.disk import Disk
 from chord.sim.stores import SimulatedStorage
-from chord.store.database import Place, Row
+from chord.store.database import RowPlace, StoredRow
 from chord.store.sqlite import SqliteStorage
 from chord.store.sqlite_file import StoreFile
 from chord.testing import run
@@ -56,7 +56,9 @@ class HeldFile(StoreFile):
             self._writer.execute("COMMIT")
             raise sqlite3.OperationalError("disk I/O error")
 
-    def write(self, rows: Mapping[Place, Row | None], notes: Mapping[bytes, bytes | None], key_epoch: int) -> None:
+    def write(
+        self, rows: Mapping[RowPlace, StoredRow | None], notes: Mapping[bytes, bytes | None], key_epoch: int
+    ) -> None:
         """Write, and perhaps be killed before anybody hears of it."""
         super().write(rows, notes, key_epoch)
         if self._end == "killed, and written":

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from chord.sim.disk import Disk
-from chord.sim.image import Change
+from chord.sim.image import ImageChange
 from chord.sim.stores import SimulatedStorage
 from chord.store.group_commit import Group
 from tests.support.real_rings import HANG_S
@@ -73,18 +73,18 @@ class SettlesAtOnce(SimulatedStorage):
 WRITE = Disk.write
 
 
-def forgets_a_key_epoch(disk: Disk, change: Change) -> None:
-    WRITE(disk, Change(change.rows, change.notes, 0))
+def forgets_a_key_epoch(disk: Disk, change: ImageChange) -> None:
+    WRITE(disk, ImageChange(change.rows, change.notes, 0))
 
 
-def writes_what_it_refuses(disk: Disk, change: Change) -> None:
+def writes_what_it_refuses(disk: Disk, change: ImageChange) -> None:
     capacity, disk.capacity_bytes = disk.capacity_bytes, float("inf")
     WRITE(disk, change)
     disk.capacity_bytes = capacity
 
 
-def drops_the_notes(disk: Disk, change: Change) -> None:
-    WRITE(disk, Change(change.rows, {}, change.key_epoch))
+def drops_the_notes(disk: Disk, change: ImageChange) -> None:
+    WRITE(disk, ImageChange(change.rows, {}, change.key_epoch))
 
 
 def is_noticed(kind: type[SimulatedStorage] = SimulatedStorage) -> Callable[[list[list[str]]], bool]:
@@ -98,7 +98,7 @@ def test_planted_a_store_that_differs_is_noticed(kind: type[SimulatedStorage]) -
 
 @pytest.mark.parametrize("write", [forgets_a_key_epoch, writes_what_it_refuses, drops_the_notes])
 def test_planted_a_disk_that_differs_is_noticed(
-    write: Callable[[Disk, Change], None], monkeypatch: pytest.MonkeyPatch
+    write: Callable[[Disk, ImageChange], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right = [on_the_twin(seed) for seed in range(20)]
     monkeypatch.setattr(Disk, "write", write)

@@ -39,8 +39,8 @@ from chord.wire.codec import (
     GOODBYE,
     PREFIX_BYTES,
     Codec,
+    FrameKind,
     Frames,
-    Kind,
     decode_hello,
     decode_refusal,
     encode_hello,
@@ -259,7 +259,7 @@ def test_a_refusal_names_no_peer() -> None:
 
 
 def test_goodbye_is_a_cast_and_others_are_ignored() -> None:
-    assert Frames(LIMIT).feed(GOODBYE) == [(Kind.CAST, body_of(GOODBYE))]
+    assert Frames(LIMIT).feed(GOODBYE) == [(FrameKind.CAST, body_of(GOODBYE))]
     assert is_goodbye(body_of(GOODBYE))
     assert not is_goodbye(cbor2.dumps([2, "for later"]))
     with pytest.raises(MalformedMessage):
@@ -423,8 +423,10 @@ def frame(kind: int, body: bytes) -> bytes:
     return bytes((kind,)) + len(body).to_bytes(3, "big") + body
 
 
-@given(st.lists(st.tuples(st.sampled_from(Kind), bodies), max_size=6), st.lists(st.integers(0, 10_000), max_size=12))
-def test_frames_come_out_whole_in_any_chunking(sent: list[tuple[Kind, bytes]], cuts: list[int]) -> None:
+@given(
+    st.lists(st.tuples(st.sampled_from(FrameKind), bodies), max_size=6), st.lists(st.integers(0, 10_000), max_size=12)
+)
+def test_frames_come_out_whole_in_any_chunking(sent: list[tuple[FrameKind, bytes]], cuts: list[int]) -> None:
     frames, received = Frames(200), []
     for chunk in cut(b"".join(frame(kind, body) for kind, body in sent), cuts):
         received += frames.feed(bytearray(chunk) if len(chunk) % 2 else chunk)
@@ -435,7 +437,7 @@ def test_frames_come_out_whole_in_any_chunking(sent: list[tuple[Kind, bytes]], c
 
 @given(st.binary(max_size=40), st.lists(st.integers(0, 10_000), max_size=8))
 def test_random_bytes_in_any_chunking_end_alike(data: bytes, cuts: list[int]) -> None:
-    def outcome(chunks: list[bytes]) -> tuple[list[tuple[Kind, bytes]], bool] | None:
+    def outcome(chunks: list[bytes]) -> tuple[list[tuple[FrameKind, bytes]], bool] | None:
         frames, received = Frames(16), []
         try:
             for chunk in chunks:
@@ -467,7 +469,7 @@ def test_an_unknown_kind_is_refused(kind: int) -> None:
 def test_a_body_in_single_bytes_costs_no_more_than_its_size() -> None:
     frames, body = Frames(1 << 20), b"\x5a\x00\x02\x00\x00" + bytes(1 << 17)
     data = frame(3, body)
-    assert [out for i in range(len(data)) for out in frames.feed(data[i : i + 1])] == [(Kind.REPLY, body)]
+    assert [out for i in range(len(data)) for out in frames.feed(data[i : i + 1])] == [(FrameKind.REPLY, body)]
 
 
 # -- hostile bytes -----------------------------------------------------------------------------
@@ -694,7 +696,7 @@ def test_a_swarm_of_random_frames_leaves_no_escape() -> None:
         try:
             for chunk in cut(bytes(data), [rng.randrange(len(data)) for _ in range(3)]):
                 for kind, body in frames.feed(chunk):
-                    if kind is Kind.CALL:
+                    if kind is FrameKind.CALL:
                         CODEC.decode_call(body)
         except MalformedMessage:
             continue
@@ -728,8 +730,20 @@ def test_items_are_counted_without_decoding(value: object) -> None:
         assert is_refused(body, items_max) == (items_max < count < len(body) + 1)
 
 
-@pytest.mark.parametrize("filler", [b"\x80", b"\x18\xff", b"\x39\xff\xff", b"\xfb" + bytes(8), b"\x57" + b"\x80" * 23,
-                                    b"\x58\x18" + b"\x80" * 24, b"\x59\x01\x00" + b"\x80" * 256, b"\x40", b"\xf6"])
+@pytest.mark.parametrize(
+    "filler",
+    [
+        b"\x80",
+        b"\x18\xff",
+        b"\x39\xff\xff",
+        b"\xfb" + bytes(8),
+        b"\x57" + b"\x80" * 23,
+        b"\x58\x18" + b"\x80" * 24,
+        b"\x59\x01\x00" + b"\x80" * 256,
+        b"\x40",
+        b"\xf6",
+    ],
+)
 def test_items_of_every_form_are_counted_to_the_edge(filler: bytes) -> None:
     body = b"\x99\x4e\x20" + filler * 20_000
     assert not is_refused(body, 20_001)

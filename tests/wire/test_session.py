@@ -18,7 +18,7 @@ from chord.errors import (
     UseBulk,
 )
 from chord.ids import Circle, Point
-from chord.wire.codec import GOODBYE, Codec, Frames, Kind, decode_hello, encode_hello, encode_refusal
+from chord.wire.codec import GOODBYE, Codec, FrameKind, Frames, decode_hello, encode_hello, encode_refusal
 from chord.wire.messages import Contact, Done, Get, Hello, Put, Reply, StreamName, Values
 from chord.wire.session import ClientStream
 
@@ -50,7 +50,7 @@ class Outcomes(list[Reply | ChordError]):
 
 def test_greeting_is_the_hello_of_a_client() -> None:
     ((kind, body),) = Frames(1 << 16).feed(ClientStream(ADDRESS, "bulk", Limits()).greeting)
-    assert kind is Kind.HELLO
+    assert kind is FrameKind.HELLO
     assert decode_hello(body) == Hello(1, 1, "client", "bulk")
 
 
@@ -95,7 +95,7 @@ def test_call_carries_its_id_budget_and_time() -> None:
         call_id, frame = client.call(Point(80), Get(b"k"), 1.2501, 101.5, lambda outcome: None)
         ((kind, body),) = Frames(1 << 16).feed(frame)
         call = CODEC.decode_call(body)
-        assert (kind, call_id, call.call_id) == (Kind.CALL, expected, expected)
+        assert (kind, call_id, call.call_id) == (FrameKind.CALL, expected, expected)
         assert (call.vnode, call.request) == (80, Get(b"k"))
         assert (call.budget_ms, call.sent_ms) == (1251, 1500), "the budget is rounded up"
 

@@ -174,7 +174,7 @@ def fitting(scheme: str | Factory, nodes: int) -> int:
     return 1 << (nodes.bit_length() - 1) if build(scheme, ["any"]).growth == "double" else nodes
 
 
-class Move(NamedTuple):
+class KeyMove(NamedTuple):
     """The effect of a change of the nodes on the keys.
 
     Attributes:
@@ -192,7 +192,7 @@ class Move(NamedTuple):
     between_old: int
 
 
-def grow(placement: Placement, hashes: Hashes, then: int, seed: int) -> Move | None:
+def grow(placement: Placement, hashes: Hashes, then: int, seed: int) -> KeyMove | None:
     """Grow a scheme to `then` nodes, and return the effect on the keys.
 
     If only some of the new nodes fit, as many as fit are added. If none can be added, the scheme is doubled.
@@ -205,7 +205,7 @@ def grow(placement: Placement, hashes: Hashes, then: int, seed: int) -> Move | N
         if not _let_in(placement, node_names(target - was, seed, was)):
             continue
         kept, between = moved(before, placement.place_many(hashes), np.arange(was))
-        return Move(was, len(placement.nodes), kept, weight / sum(placement.weights.values()), between)
+        return KeyMove(was, len(placement.nodes), kept, weight / sum(placement.weights.values()), between)
     return None
 
 
@@ -223,7 +223,7 @@ def _let_in(placement: Placement, names: list[str]) -> bool:
     return len(placement.nodes) > was
 
 
-def shrink(placement: Placement, hashes: Hashes) -> Move | None:
+def shrink(placement: Placement, hashes: Hashes) -> KeyMove | None:
     """Remove one node, and return the effect on the keys.
 
     The node is one in the middle, or the last if only the last can go. If the scheme shrinks in its own steps, half of
@@ -242,7 +242,7 @@ def shrink(placement: Placement, hashes: Hashes) -> Move | None:
         left = {name: number for number, name in enumerate(placement.nodes)}
         renumbered = np.array([left.get(name, -1) for name in names], np.intp)
         kept, between = moved(before, placement.place_many(hashes), renumbered)
-        return Move(was, len(left), kept, sum(placement.weights.values()) / weight, between)
+        return KeyMove(was, len(left), kept, sum(placement.weights.values()) / weight, between)
     return None
 
 

@@ -16,8 +16,8 @@ import numpy as np
 from chord.lab.experiments import golubtsov
 from chord.lab.experiments.common import (
     Factory,
+    KeyMove,
     Keys,
-    Move,
     build,
     chance_deviation,
     fitting,
@@ -107,8 +107,8 @@ class Cell:
     nodes: int
     loads: Spread
     grown_loads: Spread | None
-    grown: Move | None
-    shrunk: Move | None
+    grown: KeyMove | None
+    shrunk: KeyMove | None
     is_weighted: bool
     heavy: float | None
     met: float | None
@@ -174,7 +174,7 @@ def measure(setting: Setting) -> Cell:
     )  # fmt: skip
 
 
-def removes(shrunk: Move | None, can_remove: bool) -> str:
+def removes(shrunk: KeyMove | None, can_remove: bool) -> str:
     """Return in a word which nodes can go."""
     if shrunk is None:
         return "none"

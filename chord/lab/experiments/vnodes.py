@@ -24,7 +24,7 @@ from chord.lab.harness.plot import BLUE, GREEN, GREY, ORANGE, dress, headline
 from chord.lab.harness.statistics import errors_allowed
 from chord.lab.hashing import random_hashes
 from chord.lab.numbers import Line, fit_power, mean_error
-from chord.lab.schemes.ring import Ring
+from chord.lab.schemes.ring import RingScheme
 from chord.lab.theory import expected_heirs, key_deviation, share_deviation
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def measure(setting: Setting) -> Cell:
     hashes = np.sort(random_hashes(np.random.default_rng([setting.seed, setting.vnodes]), setting.keys))
     for number in range(setting.rings):
         names = node_names(setting.nodes, setting.seed * 1000 + number)
-        ring = Ring(names, vnodes=setting.vnodes)
+        ring = RingScheme(names, vnodes=setting.vnodes)
         shares = ring.shares()
         assert shares is not None
         by_share.append(float(shares.std() * setting.nodes))

@@ -38,7 +38,7 @@ class Picture(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Report:
+class ExperimentReport:
     """The outcome of one experiment.
 
     Attributes:
@@ -70,7 +70,7 @@ def run_all(
     out_dir: Path,
     executor: Executor | None = None,
     progress: Progress = quiet,
-) -> list[Report]:
+) -> list[ExperimentReport]:
     """Run experiments and write their reports.
 
     Args:
@@ -91,7 +91,7 @@ def run_all(
     return reports
 
 
-def write_report(experiment: Experiment[Any, Any], result: Result[Any], out_dir: Path) -> Report:
+def write_report(experiment: Experiment[Any, Any], result: Result[Any], out_dir: Path) -> ExperimentReport:
     """Write the files of an experiment.
 
     Without Matplotlib the plots are left out, and a note says so.
@@ -108,7 +108,7 @@ def write_report(experiment: Experiment[Any, Any], result: Result[Any], out_dir:
             pictures.append(Picture(drawn[0], finding))
     except NoMatplotlib as error:
         notes.append(str(error))
-    report = Report(experiment.name, experiment.title, tables, tuple(files), tuple(notes), tuple(pictures))
+    report = ExperimentReport(experiment.name, experiment.title, tables, tuple(files), tuple(notes), tuple(pictures))
     page, data = out_dir / f"{experiment.name}.md", out_dir / f"{experiment.name}.json"
     write_whole(page, _page(experiment, result, report))
     measured = {"scale": result.scale, "seed": result.seed, **tables_json(report)}
@@ -116,7 +116,7 @@ def write_report(experiment: Experiment[Any, Any], result: Result[Any], out_dir:
     return replace(report, files=(*files, data, page))
 
 
-def tables_json(report: Report) -> dict[str, Any]:
+def tables_json(report: ExperimentReport) -> dict[str, Any]:
     """Return an experiment's measurements as JSON, as printed and as written."""
     return {
         "name": report.name,
@@ -152,7 +152,7 @@ def _write_csv(table: Table, out_dir: Path) -> Path:
     return path
 
 
-def _page(experiment: Experiment[Any, Any], result: Result[Any], report: Report) -> str:
+def _page(experiment: Experiment[Any, Any], result: Result[Any], report: ExperimentReport) -> str:
     lines = [
         f"# {experiment.title}",
         "",

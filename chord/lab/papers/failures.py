@@ -208,7 +208,7 @@ def _measure_model(setting: Setting) -> Cell:
 # -- what comes of it ---------------------------------------------------------------------------------
 
 
-class Outcome(NamedTuple):
+class LookupOutcome(NamedTuple):
     """The results of all rings of one size with the same share of failures, by one maker.
 
     Attributes:
@@ -240,13 +240,13 @@ class Outcome(NamedTuple):
         return self.path.mean * self.setting.share / (1 - self.setting.share)
 
 
-def outcomes(cells: Sequence[Cell]) -> list[Outcome]:
+def outcomes(cells: Sequence[Cell]) -> list[LookupOutcome]:
     """Return the results by maker, number of nodes and share."""
     groups: dict[tuple[bool, int, float], list[Cell]] = {}
     for cell in cells:
         groups.setdefault((cell.setting.is_model, cell.setting.nodes, cell.setting.share), []).append(cell)
     return [
-        Outcome(
+        LookupOutcome(
             own[0].setting,
             sum(cell.setting.rings for cell in own),
             summarize_counts([group for cell in own for group in cell.paths]),
@@ -260,7 +260,7 @@ def outcomes(cells: Sequence[Cell]) -> list[Outcome]:
     ]
 
 
-def is_met(outcome: Outcome, scale: Scale) -> bool:
+def is_met(outcome: LookupOutcome, scale: Scale) -> bool:
     """Whether a result meets its bars.
 
     Below scale `full`, two standard errors are allowed in addition, and always three errors of the model.
@@ -326,7 +326,7 @@ def tables(result: Result[Cell]) -> list[Table]:
 def draw(result: Result[Cell], figure: Figure) -> None:
     """Draw path length and timeouts against the share that failed."""
     found = outcomes(result.cells)
-    series: dict[tuple[bool, int], list[Outcome]] = {}
+    series: dict[tuple[bool, int], list[LookupOutcome]] = {}
     for outcome in found:
         series.setdefault((outcome.setting.is_model, outcome.setting.nodes), []).append(outcome)
     (_, nodes), shown = list(series.items())[-1]  # the real node, or the largest ring of the model

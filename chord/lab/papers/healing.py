@@ -40,11 +40,11 @@ from chord.wire.messages import Contact
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Kind: TypeAlias = Literal["split", "loop"]
+DamageKind: TypeAlias = Literal["split", "loop"]
 
 BARRED = 50  # rings with a bar: nodes of each half, and one less than on the loop
 UNBARRED = "local"  # for 60 s, 240 of its rounds, a node does not believe others that a dead peer lives
-ROUNDS_MAX: dict[Kind, int] = {"split": 30, "loop": 10}
+ROUNDS_MAX: dict[DamageKind, int] = {"split": 30, "loop": 10}
 GIVE_UP_ROUNDS = 1000
 LOOKS_PER_ROUND = 4
 KEYS_PER_NODE = 2
@@ -66,7 +66,7 @@ class Setting(NamedTuple):
         parted_s: least duration of the split in seconds.
     """
 
-    kind: Kind
+    kind: DamageKind
     nodes: int
     timing: Timing
     preset: str
@@ -253,7 +253,7 @@ def tables(result: Result[Cell]) -> list[Table]:
         "A loop has no records; its rows are about pointers, lists and arcs.",
         "Without self-lookups none of these rings heals.",
     )
-    groups: dict[tuple[Kind, int, str, float], list[Cell]] = {}
+    groups: dict[tuple[DamageKind, int, str, float], list[Cell]] = {}
     for cell in result.cells:
         shape = cell.setting
         groups.setdefault((shape.kind, shape.nodes, shape.preset, shape.parted_s), []).append(cell)
@@ -303,7 +303,7 @@ def draw(result: Result[Cell], figure: Figure) -> None:
         f"Two rings become one within {worst['split']:.0f} rounds and a loop untangles within {worst['loop']:.0f}; "
         f"{lost or 'none'} of {acknowledged:,} acknowledged values {'were' if lost > 1 else 'was'} lost",
     )
-    kinds: tuple[tuple[Kind, str], ...] = (("split", "nodes of each half"), ("loop", "nodes"))
+    kinds: tuple[tuple[DamageKind, str], ...] = (("split", "nodes of each half"), ("loop", "nodes"))
     for axes, (kind, x) in zip(figure.subplots(1, 2), kinds, strict=True):
         for preset, colour, marker in (("local", PURPLE, "v"), ("lan", BLUE, "o"), ("wan", GREEN, "s")):
             cells = [

@@ -25,7 +25,7 @@ from chord.lab.schemes.multi_probe import MultiProbe
 from chord.lab.schemes.rendezvous import Rendezvous
 from chord.lab.schemes.rendezvous_tree import RendezvousTree
 from chord.lab.schemes.rendezvous_weighted import WeightedRendezvous
-from chord.lab.schemes.ring import Ring
+from chord.lab.schemes.ring import RingScheme
 from chord.lab.schemes.ring_bounded import BoundedRing
 from chord.lab.schemes.ring_tree import TreeRing
 from chord.lab.schemes.sections import Sections
@@ -44,10 +44,10 @@ SCHEMES: dict[str, Callable[..., Placement]] = {
     "rendezvous": Rendezvous,
     "rendezvous-weighted": WeightedRendezvous,
     "rendezvous-tree": RendezvousTree,
-    "ring": Ring,
+    "ring": RingScheme,
     "ring-tree": TreeRing,
-    "ring-100": partial(Ring, vnodes=100),
-    "ring-1000": partial(Ring, vnodes=1000),
+    "ring-100": partial(RingScheme, vnodes=100),
+    "ring-1000": partial(RingScheme, vnodes=1000),
     "ring-bounded": BoundedRing,
     "multi-probe": MultiProbe,
     "jump-naive": NaiveJump,

@@ -1,9 +1,9 @@
 """The Chord ring of this project, with ids, arcs and replica sets of a real node.
 
 The other schemes are built from descriptions; this one is built from the code of a node. `vnode_id` gives the points of
-a node. The `View` of the vnode with the key in its `Ownership` gives the replica set. A single owner is looked up among
-the sorted ids. `locate_replicas` asserts that the `Ownership` agrees, and the tests check it for every key. The scheme
-must equal the ring with vnodes under SHA-1, key for key.
+a node. The `PreferenceList` of the vnode with the key in its `Ownership` gives the replica set. A single owner is
+looked up among the sorted ids. `locate_replicas` asserts that the `Ownership` agrees, and the tests check it for every
+key. The scheme must equal the ring with vnodes under SHA-1, key for key.
 
 The circle has 64 bits here (`chord node --bits 64`), so that ids fit an array. A ring of 160 bits agrees with it unless
 two of its ids have the same first 64 bits.
@@ -24,7 +24,7 @@ from chord.lab.placement import Numbers, Placement
 from chord.lab.schemes.ring import points_of_weight
 from chord.ring.ownership import Ownership
 from chord.ring.pointers import RingState
-from chord.ring.preference_list import View
+from chord.ring.preference_list import PreferenceList
 from chord.wire.messages import Contact
 
 CIRCLE = Circle(HASH_BITS)
@@ -107,7 +107,7 @@ class ChordRing(Placement):
         return self._owners[at].astype(np.intp)
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the nodes of a hash's replica set, as the owner's `View` names them.
+        """Return the nodes of a hash's replica set, as the owner's `PreferenceList` names them.
 
         The owner's successor list is made long enough to name all of them.
         """
@@ -119,7 +119,7 @@ class ChordRing(Placement):
         own.resume(self._contacts[at - 1].id, (self._contacts[at - 1],))
         key = CIRCLE.point(point)
         assert own.is_owner(key)
-        members = View(me, CIRCLE).replica_set(key, ring, own, count, 0).members
+        members = PreferenceList(me, CIRCLE).replica_set(key, ring, own, count, 0).members
         return [self._number_of[place.contact.address] for place in members]
 
     def _following(self, at: int, count: int) -> list[Contact]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from chord.lab.schemes.sections import TOLERANCE, Move, Sections
+from chord.lab.schemes.sections import TOLERANCE, SectionMove, Sections
 
 
 class Directory(Sections):
@@ -79,7 +79,7 @@ class Directory(Sections):
         super().move(section, node)
         self._configurations.append(self.owners())
 
-    def move_hot(self, loads: NDArray[np.float64], tolerance: float = TOLERANCE) -> list[Move]:
+    def move_hot(self, loads: NDArray[np.float64], tolerance: float = TOLERANCE) -> list[SectionMove]:
         """Move hot sections to cold nodes, all in one new configuration."""
         moves = super().move_hot(loads, tolerance)
         if moves:

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from chord.lab.hashing import MASK, SPAN, Hashes
 from chord.lab.placement import Common, Numbers, in_chunks, replica_hash, replica_hashes
-from chord.lab.schemes.ring import Ring
+from chord.lab.schemes.ring import RingScheme
 
 PROBES = 21
 
 
-class MultiProbe(Ring):
+class MultiProbe(RingScheme):
     """The owner of the point that most closely follows one of the key's probes.
 
     A weight is a number of points, as on a ring, because a point wins as many keys as any other.

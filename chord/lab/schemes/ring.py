@@ -47,7 +47,7 @@ def points_of_weight(vnodes: int, weight: float) -> int:
     return max(1, round(vnodes * weight))
 
 
-class Ring(Placement):
+class RingScheme(Placement):
     """Consistent hashing with max(1, round(`vnodes` * w)) points for weight w.
 
     The number of points depends on the node's own weight only. The order in which nodes come therefore does not matter,

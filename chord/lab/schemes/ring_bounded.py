@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from chord.lab.hashing import Hashes
 from chord.lab.placement import Common, Numbers
-from chord.lab.schemes.ring import Ring
+from chord.lab.schemes.ring import RingScheme
 
 CAPACITY = 1.25
 
 
-class BoundedRing(Ring):
+class BoundedRing(RingScheme):
     """The ring on which no node gets more than `capacity` times its due keys.
 
     The bound holds for keys that are placed together. `replicas` and `arcs` are those of the ring without bounds.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from chord.lab.hashing import SPAN, XXH3, Hashes, mix_one
 from chord.lab.placement import Common, Numbers, Placement
-from chord.lab.schemes.ring import Ring
+from chord.lab.schemes.ring import RingScheme
 
 
 class TreePoint:
@@ -145,7 +145,7 @@ def _join(below: TreePoint | None, above: TreePoint | None) -> TreePoint | None:
 
 
 class TreeRing(Placement):
-    """The same ring as `Ring`, point for point, on a search tree.
+    """The same ring as `RingScheme`, point for point, on a search tree.
 
     Args:
         vnodes: points of a node of weight 1, at least 1.
@@ -163,7 +163,7 @@ class TreeRing(Placement):
 
     def __init__(self, nodes: Sequence[str], *, vnodes: int = 1, **common: Unpack[Common]) -> None:
         hasher = common.get("hasher", XXH3)
-        self._pattern = Ring(nodes[:1], hasher=hasher, vnodes=vnodes) if nodes else None  # computes the points
+        self._pattern = RingScheme(nodes[:1], hasher=hasher, vnodes=vnodes) if nodes else None  # computes the points
         self.tree = PointTree()
         super().__init__(nodes, **common)
 

@@ -20,7 +20,7 @@ SECTIONS = 4096
 TOLERANCE = 1.05
 
 
-class Move(NamedTuple):
+class SectionMove(NamedTuple):
     """A section that moves from one node to another.
 
     Attributes:
@@ -124,7 +124,7 @@ class Sections(Placement):
             raise IndexError(f"the {self.sections} sections are numbered from 0; there is no section {section}")
         self._owners[section] = self._number(node)
 
-    def move_hot(self, loads: NDArray[np.float64], tolerance: float = TOLERANCE) -> list[Move]:
+    def move_hot(self, loads: NDArray[np.float64], tolerance: float = TOLERANCE) -> list[SectionMove]:
         """Move hot sections from the hottest to the coldest node until loads are even.
 
         Each step moves the hottest section that leaves the cold node cooler than the hot node was. The method stops
@@ -144,7 +144,7 @@ class Sections(Placement):
         if loads.shape != (self.sections,) or tolerance < 1:
             raise ValueError(f"pass one load for each of the {self.sections} sections, and a tolerance of 1 or more")
         weights = np.array(self._weights)
-        moves: list[Move] = []
+        moves: list[SectionMove] = []
         while True:
             heat = np.bincount(self._owners, weights=loads, minlength=len(weights))
             hot, cold = int(np.argmax(heat / weights)), int(np.argmin(heat / weights))
@@ -157,7 +157,7 @@ class Sections(Placement):
                 return moves
             section = int(helps[np.argmax(loads[helps])])
             self._owners[section] = cold
-            moves.append(Move(section, self._nodes[hot], self._nodes[cold]))
+            moves.append(SectionMove(section, self._nodes[hot], self._nodes[cold]))
 
     # -- changes --------------------------------------------------------------------------------
 

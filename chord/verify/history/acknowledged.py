@@ -16,15 +16,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from chord.verify.history.format import Name, Operation, Value, shown
-from chord.verify.history.register import Finding, Result, Step
+from chord.verify.history.format import HistoryValue, Name, Operation, shown
+from chord.verify.history.register import Finding, RegisterResult, Step
 
 
-def check_acknowledged(key: Name, operations: Sequence[Operation]) -> Result:
+def check_acknowledged(key: Name, operations: Sequence[Operation]) -> RegisterResult:
     """Return whether the operations of one key keep the promise."""
     findings: list[Finding] = []
-    first_writes: dict[Value, Operation] = {}
-    failed: dict[Value, Operation] = {}
+    first_writes: dict[HistoryValue, Operation] = {}
+    failed: dict[HistoryValue, Operation] = {}
     for operation in operations:
         if operation.new is not None:
             into = failed if operation.status == "fail" else first_writes
@@ -50,4 +50,4 @@ def check_acknowledged(key: Name, operations: Sequence[Operation]) -> Result:
             steps = [Step(first_kept, f"ended, acknowledged, before line {read.line} began"), Step(read, "")]
             text = "an acknowledged write was denied, and no delete had begun"
             findings.append(Finding("acknowledged", key, text, tuple(steps)))
-    return Result("acknowledged", key, len(operations), "violation" if findings else "ok", tuple(findings))
+    return RegisterResult("acknowledged", key, len(operations), "violation" if findings else "ok", tuple(findings))

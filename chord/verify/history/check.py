@@ -8,14 +8,14 @@ from typing import Literal, NamedTuple, TypeAlias
 from chord.verify.history.acknowledged import check_acknowledged
 from chord.verify.history.format import Name, Operation, shown
 from chord.verify.history.graph import check_graph
-from chord.verify.history.register import Finding, Result, Step, Verdict, seen
-from chord.verify.history.search import STEPS_MAX, Outcome, search, that_matter
+from chord.verify.history.register import Finding, RegisterResult, RegisterVerdict, Step, seen
+from chord.verify.history.search import STEPS_MAX, SearchOutcome, search, that_matter
 from chord.verify.history.shrink import shrink
 
 Model: TypeAlias = Literal["linearizable", "acknowledged"]
 
 
-class Report(NamedTuple):
+class HistoryReport(NamedTuple):
     """The report on a history.
 
     Attributes:
@@ -28,7 +28,7 @@ class Report(NamedTuple):
     model: Model
     operations: int
     keys: int
-    results: tuple[Result, ...]
+    results: tuple[RegisterResult, ...]
 
     @property
     def findings(self) -> list[Finding]:
@@ -42,7 +42,7 @@ class Report(NamedTuple):
         return list(dict.fromkeys(result.key for result in self.results if result.key not in good))
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> RegisterVerdict:
         """The overall verdict. One checker that can decide is enough to decide a key."""
         return "violation" if self.findings else "undecided" if self.undecided else "ok"
 
@@ -52,7 +52,7 @@ def check(
     model: Model = "linearizable",
     steps_max: int = STEPS_MAX,
     on_progress: Callable[[int], None] = lambda done: None,
-) -> Report:
+) -> HistoryReport:
     """Check a history.
 
     Args:
@@ -64,7 +64,7 @@ def check(
     keys: dict[Name, list[Operation]] = {}
     for operation in operations:
         keys.setdefault(operation.key, []).append(operation)
-    results: list[Result] = []
+    results: list[RegisterResult] = []
     done = 0
     for key, of_key in keys.items():
         if model == "acknowledged":
@@ -74,10 +74,10 @@ def check(
             results.append(check_search(key, of_key, steps_max))
         done += len(of_key)
         on_progress(done)
-    return Report(model, done, len(keys), tuple(results))
+    return HistoryReport(model, done, len(keys), tuple(results))
 
 
-def check_search(key: Name, operations: Sequence[Operation], steps_max: int = STEPS_MAX) -> Result:
+def check_search(key: Name, operations: Sequence[Operation], steps_max: int = STEPS_MAX) -> RegisterResult:
     """Return the result of the search for one key. A violation is shrunk."""
     outcome = search(operations, steps_max)
     findings: tuple[Finding, ...] = ()
@@ -88,10 +88,10 @@ def check_search(key: Name, operations: Sequence[Operation], steps_max: int = ST
         if outcome.placed:
             text += f" (the search got {len(outcome.placed)} of all {len(operations)} in order)"
         findings = (Finding("search", key, text, _tell(few, search(few, budget))),)
-    return Result("search", key, len(operations), outcome.verdict, findings, outcome.steps)
+    return RegisterResult("search", key, len(operations), outcome.verdict, findings, outcome.steps)
 
 
-def _tell(few: Sequence[Operation], outcome: Outcome) -> tuple[Step, ...]:
+def _tell(few: Sequence[Operation], outcome: SearchOutcome) -> tuple[Step, ...]:
     """Return each operation with its place in the longest order, or why it has none."""
     places = {operation.line: place for place, operation in enumerate(outcome.placed, 1)}
     stuck = {operation.line for operation in outcome.stuck}

@@ -15,9 +15,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 Name: TypeAlias = str | int
-Value: TypeAlias = str | int
-State: TypeAlias = Value | None  # the content of a register; None is "not found"
-Kind: TypeAlias = Literal["put", "get", "cas", "del"]
+HistoryValue: TypeAlias = str | int
+State: TypeAlias = HistoryValue | None  # the content of a register; None is "not found"
+OperationKind: TypeAlias = Literal["put", "get", "cas", "del"]
 Status: TypeAlias = Literal["ok", "fail", "unknown"]
 
 LINE_BYTES_MAX = 4 << 20
@@ -58,13 +58,13 @@ class Operation(msgspec.Struct, frozen=True):
     line: int
     client: Name
     key: Name
-    kind: Kind
+    kind: OperationKind
     status: Status
     start_s: float
     end_s: float | None
     old: State = None
     new: State = None
-    found: tuple[Value, ...] = ()
+    found: tuple[HistoryValue, ...] = ()
 
     @property
     def latest_s(self) -> float:
@@ -92,13 +92,13 @@ class _Line(msgspec.Struct):
 
     c: Name
     k: Name
-    f: Kind
+    f: OperationKind
     st: Status
     t0: float
     t1: float | None = None
-    a: Value | tuple[State, Value] | None = None
-    v: Value | UnsetType | None = UNSET
-    vs: tuple[Value, ...] | UnsetType = UNSET
+    a: HistoryValue | tuple[State, HistoryValue] | None = None
+    v: HistoryValue | UnsetType | None = UNSET
+    vs: tuple[HistoryValue, ...] | UnsetType = UNSET
 
 
 _DECODER = msgspec.json.Decoder(_Line)
@@ -181,7 +181,7 @@ def _check_times(given: _Line) -> None:
         raise ValueError('"t1" is before "t0"')
 
 
-def _found(given: _Line) -> tuple[Value, ...]:
+def _found(given: _Line) -> tuple[HistoryValue, ...]:
     if given.f != "get" or given.st != "ok":
         if given.v not in (UNSET, None) or given.vs is not UNSET:
             raise ValueError('only a get that is ok has a "v" or "vs"')

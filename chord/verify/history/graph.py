@@ -27,21 +27,21 @@ from math import inf
 from typing import TypeAlias
 
 from chord.verify.history.format import Name, Operation, State, shown
-from chord.verify.history.register import Finding, Result, Step, Verdict, seen
+from chord.verify.history.register import Finding, RegisterResult, RegisterVerdict, Step, seen
 
 Writers: TypeAlias = dict[State, list[Operation | None]]
 """The writes of each value, in the order of their beginning. None is the initial state: a key starts as not found."""
 
 
-def check_graph(key: Name, operations: Sequence[Operation]) -> Result:
+def check_graph(key: Name, operations: Sequence[Operation]) -> RegisterResult:
     """Return the result of the graph for the operations of one key."""
     graph = _Graph(key, operations)
     graph.merge()
     blocks = graph.blocks()
     graph.find_cycles_inside(blocks)
     graph.find_cycles_between(blocks)
-    verdict: Verdict = "violation" if graph.findings else "partial" if graph.is_partial else "ok"
-    return Result("graph", key, len(operations), verdict, tuple(graph.findings))
+    verdict: RegisterVerdict = "violation" if graph.findings else "partial" if graph.is_partial else "ok"
+    return RegisterResult("graph", key, len(operations), verdict, tuple(graph.findings))
 
 
 class _Span:

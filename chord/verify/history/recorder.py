@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from chord.verify.history.format import Kind, Name, Operation, State, Status, Value, encode
+from chord.verify.history.format import HistoryValue, Name, Operation, OperationKind, State, Status, encode
 
 TIME_DECIMALS = 9
 
@@ -33,23 +33,23 @@ class Recorder:
         self._clock = clock
         self._write = write
         self._epoch_s = clock()
-        self._calls: dict[int, Call] = {}
+        self._calls: dict[int, RecordedCall] = {}
         self._begun = 0
         self._written = 0
 
-    def put(self, client: Name, key: Name, value: Value) -> Call:
+    def put(self, client: Name, key: Name, value: HistoryValue) -> RecordedCall:
         """Begin a put."""
         return self._begin(client, key, "put", None, value)
 
-    def get(self, client: Name, key: Name) -> Call:
+    def get(self, client: Name, key: Name) -> RecordedCall:
         """Begin a get."""
         return self._begin(client, key, "get", None, None)
 
-    def cas(self, client: Name, key: Name, old: State, new: Value) -> Call:
+    def cas(self, client: Name, key: Name, old: State, new: HistoryValue) -> RecordedCall:
         """Begin a compare-and-set; an `old` of None is "not found"."""
         return self._begin(client, key, "cas", old, new)
 
-    def delete(self, client: Name, key: Name) -> Call:
+    def delete(self, client: Name, key: Name) -> RecordedCall:
         """Begin a delete."""
         return self._begin(client, key, "del", None, None)
 
@@ -58,19 +58,29 @@ class Recorder:
         for call in list(self._calls.values()):
             self._end(call, "unknown", (), None)
 
-    def _begin(self, client: Name, key: Name, kind: Kind, old: State, new: State) -> Call:
+    def _begin(self, client: Name, key: Name, kind: OperationKind, old: State, new: State) -> RecordedCall:
         self._begun += 1
-        call = Call(self, self._begun, Operation(0, client, key, kind, "unknown", self._now_s(), None, old, new))
+        call = RecordedCall(
+            self, self._begun, Operation(0, client, key, kind, "unknown", self._now_s(), None, old, new)
+        )
         self._calls[call.number] = call
         return call
 
-    def _end(self, call: Call, status: Status, found: tuple[Value, ...], end_s: float | None) -> None:
+    def _end(self, call: RecordedCall, status: Status, found: tuple[HistoryValue, ...], end_s: float | None) -> None:
         if self._calls.pop(call.number, None) is None:
             raise RuntimeError(f"{call.begun} has already ended")
         self._written += 1
         begun = call.begun
         operation = Operation(
-            self._written, begun.client, begun.key, begun.kind, status, begun.start_s, end_s, begun.old, begun.new,
+            self._written,
+            begun.client,
+            begun.key,
+            begun.kind,
+            status,
+            begun.start_s,
+            end_s,
+            begun.old,
+            begun.new,
             found,
         )
         self._write(encode(operation) + b"\n")
@@ -79,7 +89,7 @@ class Recorder:
         return round(self._clock() - self._epoch_s, TIME_DECIMALS)
 
 
-class Call:
+class RecordedCall:
     """An operation in progress. End it exactly once, with `ok`, `fail` or `unknown`."""
 
     def __init__(self, recorder: Recorder, number: int, begun: Operation) -> None:
@@ -87,7 +97,7 @@ class Call:
         self.number = number
         self.begun = begun
 
-    def ok(self, *found: Value) -> None:
+    def ok(self, *found: HistoryValue) -> None:
         """End the operation as done.
 
         Args:
@@ -108,5 +118,5 @@ class Call:
         """End the operation as unknown: it may have happened, or may still happen."""
         self._end("unknown")
 
-    def _end(self, status: Status, found: tuple[Value, ...] = ()) -> None:
+    def _end(self, status: Status, found: tuple[HistoryValue, ...] = ()) -> None:
         self._recorder._end(self, status, found, self._recorder._now_s())

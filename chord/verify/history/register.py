@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from chord.verify.history.format import Name, Operation, State
 
 Checker: TypeAlias = Literal["graph", "search", "acknowledged"]
-Verdict: TypeAlias = Literal["ok", "violation", "partial", "undecided"]
+RegisterVerdict: TypeAlias = Literal["ok", "violation", "partial", "undecided"]
 
 
 class Step(NamedTuple):
@@ -29,7 +29,7 @@ class Finding(NamedTuple):
     steps: tuple[Step, ...]
 
 
-class Result(NamedTuple):
+class RegisterResult(NamedTuple):
     """The result of a checker for one key.
 
     Attributes:
@@ -45,7 +45,7 @@ class Result(NamedTuple):
     checker: Checker
     key: Name
     operations: int
-    verdict: Verdict
+    verdict: RegisterVerdict
     findings: tuple[Finding, ...] = ()
     steps: int = 0
 

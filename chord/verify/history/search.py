@@ -28,13 +28,13 @@ from math import inf
 from typing import NamedTuple
 
 from chord.verify.history.format import Operation, State
-from chord.verify.history.register import Verdict, seen
+from chord.verify.history.register import RegisterVerdict, seen
 
 STEPS_MAX = 500_000
 """Limit of states that are visited for one key. The search remembers each state, in about 200 bytes."""
 
 
-class Outcome(NamedTuple):
+class SearchOutcome(NamedTuple):
     """The outcome of a search.
 
     Attributes:
@@ -45,14 +45,14 @@ class Outcome(NamedTuple):
         stuck: the operations that could come next in time, but contradict the register.
     """
 
-    verdict: Verdict
+    verdict: RegisterVerdict
     steps: int
     placed: tuple[Operation, ...] = ()
     state: State = None
     stuck: tuple[Operation, ...] = ()
 
 
-def search(operations: Sequence[Operation], steps_max: int = STEPS_MAX) -> Outcome:
+def search(operations: Sequence[Operation], steps_max: int = STEPS_MAX) -> SearchOutcome:
     """Search for an order of one key's operations.
 
     Args:
@@ -141,13 +141,13 @@ class _Search:
         self._low = self._done = self._taken = 0
         self._state: State = None
 
-    def run(self, steps_max: int) -> Outcome:
+    def run(self, steps_max: int) -> SearchOutcome:
         """Search until an order is found, none is possible, or the limit is reached."""
         unwritten = [o for o, values in zip(self._operations, self._seen, strict=True) if self._is_unwritten(values)]
         if unwritten:
-            return Outcome("violation", 0, stuck=tuple(unwritten))
+            return SearchOutcome("violation", 0, stuck=tuple(unwritten))
         steps = best = 0
-        outcome = Outcome("violation", 0)
+        outcome = SearchOutcome("violation", 0)
         been: set[tuple[int, int, int, State]] = set()
         stack: list[tuple[list[int], _Mark]] = []
         choices: list[int] = self._settle_and_choose()
@@ -161,7 +161,7 @@ class _Search:
                 stack.append((choices, mark))
                 steps += 1
                 if steps > steps_max:
-                    return Outcome("undecided", steps)
+                    return SearchOutcome("undecided", steps)
                 choices = self._settle_and_choose()
                 place = (self._low, self._done, self._taken, self._state)
                 if place in been:
@@ -172,7 +172,7 @@ class _Search:
                 self._go_back(mark)
             else:
                 return outcome._replace(steps=steps)
-        return Outcome("ok", steps)
+        return SearchOutcome("ok", steps)
 
     def _is_unwritten(self, values: Sequence[State]) -> bool:
         """Whether an operation saw a value that was never written."""
@@ -279,8 +279,10 @@ class _Search:
                 self._supply[operation.new] += 1
         _, self._low, self._done, self._taken, self._state = mark
 
-    def _report(self) -> Outcome:
+    def _report(self) -> SearchOutcome:
         """Return the order so far, and the operations at which the search is stuck."""
         stuck, _ = self._next()
         placed = tuple(self._operations[position] for position in self._trail)
-        return Outcome("violation", 0, placed, self._state, tuple(self._operations[position] for position in stuck))
+        return SearchOutcome(
+            "violation", 0, placed, self._state, tuple(self._operations[position] for position in stuck)
+        )

@@ -19,7 +19,7 @@ from chord.testing.rings import MemoryRing
 from chord.wire.messages import Record
 
 
-class Copy(NamedTuple):
+class FoundCopy(NamedTuple):
     """A record on a machine.
 
     Attributes:
@@ -35,7 +35,7 @@ class Copy(NamedTuple):
     is_living: bool
 
 
-class Truth:
+class Inventory:
     """The copies of one ring's records."""
 
     def __init__(self, ring: MemoryRing) -> None:
@@ -47,18 +47,18 @@ class Truth:
 
     # -- questions ------------------------------------------------------------------------------
 
-    def copies(self, key: bytes) -> Iterator[Copy]:
+    def copies(self, key: bytes) -> Iterator[FoundCopy]:
         """Yield every copy of a record."""
         for node in self._ring.nodes:
             if self.is_living(node):
                 storage = node.host.storage
                 record = storage.get(key)
                 if record is not None:
-                    yield Copy(node.name, record, storage.durable(key), True)
+                    yield FoundCopy(node.name, record, storage.durable(key), True)
         for host, storage in self._dead.items():
             record = storage.get(key)
             if record is not None:
-                yield Copy(host, record, storage.durable(key), False)
+                yield FoundCopy(host, record, storage.durable(key), False)
 
     def is_living(self, node: Node) -> bool:
         """Return whether a node runs, is not about to be killed, and is no copy.

@@ -23,7 +23,7 @@ from chord.wire.messages import Contact
 SETTLED_ROUNDS_PER_SUCCESSOR = 3  # `invariants.sufficient_principals` counts a member after them
 
 
-class Placement:
+class PrebuiltPlacement:
     """The Ideal ring of a set of vnodes.
 
     Args:
@@ -74,7 +74,7 @@ class Placement:
 class PlacedNode(Node):
     """A node that is put in its place instead of joining."""
 
-    def __init__(self, config: NodeConfig, *, placement: Placement, **world: Any) -> None:
+    def __init__(self, config: NodeConfig, *, placement: PrebuiltPlacement, **world: Any) -> None:
         super().__init__(config, **world)
         self._placement = placement
 

@@ -19,12 +19,12 @@ from chord.config import RingConstants
 from chord.errors import ChordError, DefiniteError, NotFound
 from chord.node import Node
 from chord.sim.habits import Habits
+from chord.sim.key_model import KeyModel, Op, OpKind
 from chord.sim.oracle import Before, Oracle, WriteQuorum
 from chord.sim.plan import DRAWS, READS
-from chord.sim.story import Kind, Op, Story
 from chord.store.storage import Batch
 from chord.testing.rings import MemoryRing
-from chord.verify.history.recorder import Call, Recorder
+from chord.verify.history.recorder import RecordedCall, Recorder
 from chord.wire.messages import Put, Written
 
 KEYS_PER_CLIENT = 20
@@ -63,17 +63,17 @@ class Attempt(NamedTuple):
         call: its entry in the history; None: no history is written.
     """
 
-    story: Story
+    story: KeyModel
     op: Op
     request: Put
     client: str
     asked: int | None
     quorum: WriteQuorum
     in_reach: dict[Op, set[Node]]
-    call: Call | None
+    call: RecordedCall | None
 
 
-class Ledger:
+class Workload:
     """The clients of one ring.
 
     Args:
@@ -197,7 +197,7 @@ class Ledger:
                 await self.read(node, key, name, r=self._unusual())
             else:
                 is_delete = key in self.stories and rng.random() < DELETES
-                kinds: tuple[Kind, ...] = ("put", "with context", "blind")
+                kinds: tuple[OpKind, ...] = ("put", "with context", "blind")
                 weights = (1 - BLIND - WITH_CONTEXT, WITH_CONTEXT, 0.0 if is_delete else BLIND)
                 (kind,) = rng.choices(kinds, weights)
                 strict = rng.random() < UNUSUAL / 2
@@ -240,7 +240,7 @@ class Ledger:
         node: Node,
         key: bytes,
         client: str,
-        kind: Kind,
+        kind: OpKind,
         *,
         is_delete: bool = False,
         w: int | None = None,
@@ -292,7 +292,7 @@ class Ledger:
         node: Node,
         key: bytes,
         client: str,
-        kind: Kind,
+        kind: OpKind,
         *,
         is_delete: bool = False,
         w: int | None = None,
@@ -305,7 +305,7 @@ class Ledger:
         """
         story = self.stories.get(key)
         if story is None:
-            story = self.stories[key] = Story(key, node.host.circle.hash(key))
+            story = self.stories[key] = KeyModel(key, node.host.circle.hash(key))
         if kind == "with context" and not story.contexts.get(client):
             kind = "put"
         in_reach = self.losses.in_reach(story)
@@ -341,14 +341,14 @@ class Ledger:
         """Return the names of a client's own keys."""
         return [f"{client}-{number}" for number in range(self._keys_per_client)]
 
-    def _begin_write(self, client: str, op: Op, key: bytes) -> Call | None:
+    def _begin_write(self, client: str, op: Op, key: bytes) -> RecordedCall | None:
         if self._recorder is None:
             return None
         if op.value is None:
             return self._recorder.delete(client, key.decode())
         return self._recorder.put(client, key.decode(), op.value.decode())
 
-    def _count_write(self, story: Story, op: Op, stored: Stored) -> None:
+    def _count_write(self, story: KeyModel, op: Op, stored: Stored) -> None:
         if story.key.startswith(SHARED_NAME.encode()):  # too frequent for many ownership changes in between
             self.counts["acknowledged beside the shares"] += 1
             how = "with a context" if op.kind == "with context" else "without one"
@@ -387,7 +387,7 @@ class Ledger:
         names = [] if is_final else self._habits.companions(key, self._names(client))
         keys = [key, *(other for name in names if (other := self._current(name)) in self.stories)]
         before = [self.oracle.before(self.stories[one], r) for one in keys]
-        calls: list[Call | None] = [None] * len(keys)
+        calls: list[RecordedCall | None] = [None] * len(keys)
         if self._recorder is not None:
             calls = [self._recorder.get(f"{client}+{at}" if at else client, k.decode()) for at, k in enumerate(keys)]
         replies: list[Found | ChordError | None] = [None] * len(keys)
@@ -408,10 +408,10 @@ class Ledger:
     def _have_read(
         self,
         node: Node,
-        story: Story,
+        story: KeyModel,
         reply: Found | ChordError | None,
         before: Before,
-        call: Call | None,
+        call: RecordedCall | None,
         *,
         is_heard: bool,
         is_final: bool,

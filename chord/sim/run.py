@@ -26,11 +26,11 @@ from chord.sim import situations
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.copies import astray, unequal, unreadable
 from chord.sim.hardships import Hardships
-from chord.sim.ledger import Ledger
 from chord.sim.messages import MessageNetwork
 from chord.sim.nemesis import Nemesis
+from chord.sim.observer import Violated, Watch
 from chord.sim.plan import EPISODES, WITHOUT_DISK, Plan
-from chord.sim.watch import Violated, Watch
+from chord.sim.workload import Workload
 from chord.testing.network import MemoryNetwork, uniform
 from chord.testing.rings import NotConverged
 from chord.verify.history.recorder import Recorder
@@ -55,10 +55,10 @@ COUNTERS = (
     "goodbyes_unheard",
 )
 
-Kind: TypeAlias = Literal["crash", "liveness", "correctness"]
+FailureKind: TypeAlias = Literal["crash", "liveness", "correctness"]
 
 
-class Failure(Exception):
+class RunFailure(Exception):
     """A run that failed.
 
     Attributes:
@@ -66,13 +66,13 @@ class Failure(Exception):
         text: the error, with the seed.
     """
 
-    def __init__(self, kind: Kind, text: str) -> None:
+    def __init__(self, kind: FailureKind, text: str) -> None:
         super().__init__(f"{kind}: {text}")
-        self.kind: Kind = kind
+        self.kind: FailureKind = kind
         self.text = text
 
 
-class Report(msgspec.Struct):
+class RunReport(msgspec.Struct):
     """The totals of a run.
 
     Attributes:
@@ -106,7 +106,7 @@ class Report(msgspec.Struct):
     theme: str = "mixed"
 
 
-class Life:
+class Run:
     """The run of one seed.
 
     Args:
@@ -131,10 +131,10 @@ class Life:
         self._digest = hashlib.blake2b(digest_size=16)
         kind = MessageNetwork if plan.fidelity == "messages" else MemoryNetwork
         self._network = kind(plan.seed, delay=plan.delay, quantum_s=plan.quantum_s, is_traced=True)
-        self.report = Report(plan.seed, theme=plan.theme)
+        self.report = RunReport(plan.seed, theme=plan.theme)
         self._watch = Watch(f"seed {plan.seed}", plan.successors, mourning_s=plan.mourning_s, is_atomic=plan.is_atomic)
 
-    def run(self) -> Report:
+    def run(self) -> RunReport:
         """Run the seed on virtual time.
 
         Raises:
@@ -144,18 +144,18 @@ class Life:
             testing.run(self._main, seed=self._plan.seed)
             self._watch.raise_if_broken()
         except Violated as violated:
-            raise Failure("correctness", str(violated)) from None
+            raise RunFailure("correctness", str(violated)) from None
         except (NotConverged, trio.TooSlowError, testing.Stuck) as error:
             self._raise_if_broken()
-            raise Failure("liveness", f"seed {self._plan.seed}: {str(error) or 'it took too long'}") from None
+            raise RunFailure("liveness", f"seed {self._plan.seed}: {str(error) or 'it took too long'}") from None
         except Exception as error:
             self._raise_if_broken()
-            raise Failure("crash", f"seed {self._plan.seed}: {type(error).__name__}: {error}") from error
+            raise RunFailure("crash", f"seed {self._plan.seed}: {type(error).__name__}: {error}") from error
         return self.report
 
     def _raise_if_broken(self) -> None:
         if self._watch.broken is not None:
-            raise Failure("correctness", str(self._watch.broken)) from None
+            raise RunFailure("correctness", str(self._watch.broken)) from None
 
     # -- the run --------------------------------------------------------------------------------
 
@@ -175,7 +175,7 @@ class Life:
             self._cluster = ring
             recorder = Recorder(trio.current_time, self._write_history) if self._write_history else None
             rng = random.Random(f"ledger/{plan.seed}")
-            self._ledger = Ledger(
+            self._ledger = Workload(
                 ring, rng, watch.complain, recorder,
                 constants=plan.constants, reads=plan.reads, draws=plan.draws, shared=plan.shared, habits=plan.habits,
             )  # fmt: skip

@@ -27,8 +27,8 @@ DOTS_MAX = 256
 
 PADDING = b"~"
 
-Kind: TypeAlias = Literal["put", "with context", "blind"]
-Dot: TypeAlias = tuple[bytes, int]
+OpKind: TypeAlias = Literal["put", "with context", "blind"]
+ModelDot: TypeAlias = tuple[bytes, int]
 Covers: TypeAlias = Mapping[bytes, int]
 
 
@@ -48,7 +48,7 @@ class Mint:
         self.host = host
         self.covers = covers
 
-    def may_cover(self, dots: Iterable[Dot]) -> bool:
+    def may_cover(self, dots: Iterable[ModelDot]) -> bool:
         """Return whether this version may have replaced one of these dots."""
         return self.covers is None or any(covers(self.covers, dot) for dot in dots)
 
@@ -63,7 +63,7 @@ class Op:
         given: the context that its client named; empty if it named none.
         covers: the events that it has replaced for certain; empty before it is acknowledged.
         dots: its versions, one for each attempt that a store minted.
-        began, acked: story clock at its start and its acknowledgement; see `Story.clock`.
+        began, acked: story clock at its start and its acknowledgement; see `KeyModel.clock`.
         is_ok: whether it is acknowledged.
         w: W of the acknowledgement, in nodes.
         quorum: the write quorum of the ring at that time; smaller if the ring had fewer nodes.
@@ -89,14 +89,14 @@ class Op:
         "tombstone", "ttl_s", "value", "vanished", "w",
     )  # fmt: skip
 
-    def __init__(self, number: int, value: bytes | None, kind: Kind, given: Covers, began: int) -> None:
+    def __init__(self, number: int, value: bytes | None, kind: OpKind, given: Covers, began: int) -> None:
         self.number = number
         self.value = value
         self.kind = kind
         self.given = given
         self.covers: Covers = {}
         self.op_id = b""
-        self.dots: dict[Dot, Mint] = {}
+        self.dots: dict[ModelDot, Mint] = {}
         self.began = began
         self.acked: int | None = None
         self.is_ok = False
@@ -144,21 +144,21 @@ class Op:
         return record is not None and any(covers(self.covers, dot) for dot in dots_in(record))
 
 
-def covers(context: Covers, dot: Dot) -> bool:
+def covers(context: Covers, dot: ModelDot) -> bool:
     """Return whether a context covers a dot."""
     return context.get(dot[0], 0) >= dot[1]
 
 
-def knows(record: Record, dot: Dot) -> bool:
+def knows(record: Record, dot: ModelDot) -> bool:
     """Return whether a record has a dot in its history or in quarantine."""
     return _is_in_clock(record.clock, dot) or _is_in_clock(record.quarantine, dot)
 
 
-def _is_in_clock(clock: Iterable[ActorClock], dot: Dot) -> bool:
+def _is_in_clock(clock: Iterable[ActorClock], dot: ModelDot) -> bool:
     return any(entry.actor == dot[0] and entry.count >= dot[1] for entry in clock)
 
 
-def dots_in(record: Record) -> dict[Dot, bytes]:
+def dots_in(record: Record) -> dict[ModelDot, bytes]:
     """Return the dots of a record's versions, each with its operation id."""
     return {
         (entry.actor, entry.count - place): version.op_id
@@ -167,13 +167,13 @@ def dots_in(record: Record) -> dict[Dot, bytes]:
     }
 
 
-def _without(context: Covers, dots: Iterable[Dot]) -> dict[bytes, int]:
+def _without(context: Covers, dots: Iterable[ModelDot]) -> dict[bytes, int]:
     """Return a context without some dots; each dot must be the last of its actor."""
     last = dict(iter(dots))
     return {who: count - (last.get(who) == count) for who, count in context.items()}
 
 
-class Story:
+class KeyModel:
     """The model of one key.
 
     Attributes:
@@ -204,17 +204,17 @@ class Story:
         self._refused: set[int] = set()
         self._by_id: dict[bytes, Op] = {}
         self._expiring: dict[bytes, tuple[float, float]] = {}
-        self._mints: dict[Dot, Mint] = {}
+        self._mints: dict[ModelDot, Mint] = {}
         # Versions that crashes took back. Messages may still carry them.
-        self._taken_back: dict[tuple[bytes, Dot], Covers | None] = {}
-        self._names: dict[Dot, dict[bytes, bool]] = {}  # by dot: operation ids, and whether others rely on each
+        self._taken_back: dict[tuple[bytes, ModelDot], Covers | None] = {}
+        self._names: dict[ModelDot, dict[bytes, bool]] = {}  # by dot: operation ids, and whether others rely on each
         self._reaped: dict[bytes, int] = {}  # context of reaped tombstones
         self._buried: dict[bytes, int] = {}  # context of dropped tombstones and expired values
         self._gone: dict[bytes, int] = {}  # events that acknowledged operations replaced for certain
 
     # -- client operations ------------------------------------------------------------------------
 
-    def begin(self, kind: Kind, *, client: str = "", is_delete: bool = False, padding: int = 0) -> Op:
+    def begin(self, kind: OpKind, *, client: str = "", is_delete: bool = False, padding: int = 0) -> Op:
         """Begin a write and return it.
 
         Args:
@@ -354,12 +354,12 @@ class Story:
                 return op
         return None
 
-    def _covered(self, op: Op, record: Record, dot: Dot, is_own: bool) -> Covers | None:
+    def _covered(self, op: Op, record: Record, dot: ModelDot, is_own: bool) -> Covers | None:
         if op.kind != "put":
             return op.given
         return _without(versions.context_of(record), [dot]) if is_own else self._taken_back.get((op.op_id, dot))
 
-    def _claim(self, dot: Dot, op_id: bytes, *, is_firm: bool) -> str:
+    def _claim(self, dot: ModelDot, op_id: bytes, *, is_firm: bool) -> str:
         """Note that a dot names this operation; return an error if it names another too.
 
         Args:
