@@ -96,7 +96,7 @@ Callback: TypeAlias = Callable[[Reply | ChordError], None]
 class Sender(Protocol):
     """Sends requests to vnodes of other nodes.
 
-    `Peers` sends each request alone. `Gather` coalesces the requests of a batch.
+    `Peers` sends each request alone. `Coalescer` coalesces the requests of a batch.
     """
 
     def begin(

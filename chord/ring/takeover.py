@@ -124,7 +124,7 @@ class Takeover:
     def _wait_no_longer(self) -> None:
         """Drop marks of owners that left or were down too long, and end failed leaves."""
         own, view, now = self._vnode.ownership, self._vnode.view, trio.current_time()
-        if self._host.constants.replicas > 1:  # with N = 1 marks stay until `Repair.fetch_marked` is done
+        if self._host.constants.replicas > 1:  # with N = 1 marks stay until `AntiEntropy.fetch_marked` is done
             own.expire(now, self._host.timing.down_out_s)
         is_waiting = len(self._peers.passive) > 0
         view.expire(now, self._host.timing.down_out_s, self._host.timing.leave_s, is_waiting=is_waiting)

@@ -123,7 +123,7 @@ class Nemesis:
         """Number of joins, leaves, crashes and restarts so far."""
         return self.deaths.membership
 
-    # -- for `Life` -----------------------------------------------------------------------------
+    # -- for `Run` -----------------------------------------------------------------------------
 
     async def do_something(self) -> None:
         """Let one event happen; an episode lasts until the ring has healed."""

@@ -20,7 +20,7 @@ ARCS = (events.ArcGained, events.ArcLost)
 
 
 class Replay:
-    """Reports a run while it happens. Give it to `Life` as `on_event`.
+    """Reports a run while it happens. Give it to `Run` as `on_event`.
 
     Args:
         log: callback for every event, as plain values for JSON: time, node (None: the event does not say), event, and
