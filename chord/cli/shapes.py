@@ -76,7 +76,7 @@ def get_json(key: bytes, found: Found | None, trace: Json | None = None, *, quar
 
 
 def put_json(stored: Stored, owner: Json, trace: Json | None) -> Json:
-    """Return an acknowledged write."""
+    """Return the JSON object for an acknowledged write."""
     return {
         **key_json(stored.key),
         "owner": owner,

@@ -294,14 +294,15 @@ class Membership:
             self._learn_silent(downs)
 
     def _own_again(self, predecessor: Contact, others: Iterable[Contact]) -> None:
-        """Own the arc from before the restart, or the part behind the predecessor.
+        """Own the arc from before the restart, or the part of it after the predecessor.
 
-        If the predecessor stands further back, the vnodes at the start of the arc are dead. A takeover then extends the
-        arc and marks their parts. Without a memory of an arc, this vnode owns everything behind the predecessor.
+        If the predecessor stands before the start of that arc, the vnodes between them are dead. A takeover then
+        extends the arc, and marks the parts of the dead vnodes as theirs. Without a memory of an arc, this vnode owns
+        everything after its predecessor.
 
         Args:
             predecessor: the vnode directly before this one.
-            others: the vnodes behind this one. A vnode that restarts as well may have owned the arc meanwhile.
+            others: the next vnodes clockwise. A vnode that restarts as well may have owned the arc meanwhile.
         """
         last = self.last
         start, before = last.start, last.before

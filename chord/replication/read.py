@@ -115,7 +115,9 @@ class Reading:
             self.record = record if self.record is None else versions.sync(self.record, record)
 
     def read_ahead(self, log: SliceLog, record: Record | None, seen: bytes) -> list[Contact]:
-        """Start over, as if the reader's store had applied one more log.
+        """Discard the other nodes' answers, as if the reader's store had applied one more reap log.
+
+        The disk of the reader takes no writes, so the log is applied to this reading only.
 
         Args:
             log: the log of another holder.
@@ -123,7 +125,7 @@ class Reading:
             seen: the reader's digest of applied entries after the log.
 
         Returns:
-            The holders that have to answer again.
+            The nodes whose answers were discarded: they were read under the old log.
         """
         me, *dropped = self.copies
         self.copies, self.record = {me: record}, record

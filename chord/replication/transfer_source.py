@@ -142,7 +142,10 @@ class TransferSender:
                 yield page, self._seen(page)
 
     async def _is_equal(self, outbound: Outbound, stretch: Arc) -> bool:
-        """Compare a stretch with the receiver; if it is equal, renew the lease."""
+        """Compare a part of the arc with the receiver, and return whether both hold the same records.
+
+        If they do, an empty page renews the receiver's lease on the transfer, because no other page will.
+        """
         try:
             is_equal = await self._exchange.is_equal(outbound.to, stretch)
         except ChordError:

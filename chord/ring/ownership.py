@@ -211,9 +211,10 @@ class Ownership:
                 yield mark._replace(arc=Arc(mark.arc.start, old), dead=self.last.boundary or mark.dead)
 
     def _recalled(self, arc: Arc) -> tuple[Taken, ...]:
-        """Remove the remembered marks in an arc from memory and return them.
+        """Remove and return the marks in an arc that this vnode had before its restart.
 
-        A vnode that took the arc over meanwhile knew only about this vnode, so its marks lack these.
+        A mark says that a part of an arc belonged to a vnode that is unreachable. A vnode that took this vnode's arc
+        over meanwhile knew nothing of the older marks.
         """
         found = tuple(t for t in self.last.taken if t.arc.end in arc and t.dead.id != self.me.id)
         self.last = self.last._replace(taken=tuple(t for t in self.last.taken if t not in found))

@@ -193,7 +193,8 @@ class Takeover:
     def _replicated_with(self, gone: Iterable[Contact]) -> Arc:
         """Return the arc that this vnode replicated before these nodes were gone.
 
-        This vnode's list of predecessors may have been too short to tell. If so, it kept records of other arcs, too.
+        If the gone vnodes are on too few nodes to tell, the result is the whole circle: this vnode may have held any
+        record.
 
         Args:
             gone: the vnodes that stood before this one.

@@ -175,7 +175,7 @@ class Deaths:
     def return_soon(self, node: Node) -> None:
         """Start a dead node again after a moment.
 
-        Until then at least one of the members that it will ask must live.
+        This function keeps at least one of the members alive that the node will ask when it rejoins.
         """
         kept = self._cluster.kept(node.name)
         self._returning[node.name] = () if kept is None else kept.known

@@ -167,7 +167,7 @@ class Oracle:
     def left(self, node: Node) -> None:
         """Note that a node left.
 
-        The ring no longer counts the node, even if the node joins again later.
+        It no longer counts as a member of the ring. Its name stays in `departed`, even if the node joins again.
         """
         self.losses.left(node)
         self._members.discard(node.name)

@@ -248,10 +248,11 @@ class Database(Protocol):
     def open(self, incarnation: bytes) -> None:
         """Open the database, or create it with this incarnation.
 
-        Then everything readable is durable, unless the disk is full.
+        The content of an existing file is durable afterwards. If the disk is full, this cannot be ensured, and the
+        store opens nevertheless. A new store cannot be created on a full disk.
 
         Raises:
-            ConfigError: the file is not a store, is damaged or belongs to another circle, or the disk is full.
+            ConfigError: the file is not a store, is damaged, belongs to a ring with other `bits`, or cannot be created.
         """
 
     def close(self) -> None:

@@ -85,12 +85,12 @@ class SliceDraft:
 
 
 def to_mapping(numbers: Iterable[UpTo]) -> dict[bytes, int]:
-    """Return numbers as they travel, by store."""
+    """Return the entries of a message as a mapping from each store to its number."""
     return {up_to.store: up_to.number for up_to in numbers}
 
 
 def up_tos(numbers: Mapping[bytes, int]) -> tuple[UpTo, ...]:
-    """Return numbers by store as they travel."""
+    """Return a mapping from each store to its number as the entries of a message."""
     return tuple(UpTo(store, number) for store, number in numbers.items())
 
 

@@ -223,7 +223,7 @@ def _draw(setting: Setting, rng: np.random.Generator) -> Partitions:
 
 
 def tables(result: Result[Cell]) -> list[Table]:
-    """Return the efficiencies, side by side at about the same size."""
+    """Return the tables: the load efficiency of each partitioning strategy, at about equal sizes of its metadata."""
     columns = (
         Column("strategy"), Column("what"), Column("tokens per node"), Column("equal partitions", ","),
         Column("membership (bytes)", ","), Column("efficiency", ".3f"), Column("± s.e.", ".3f"),

@@ -177,7 +177,7 @@ class Returned(Request, frozen=True, tag=8):
 
 
 class Pausing(Request, frozen=True, tag=6):
-    """*node* Notice that the sender stops for a while and keeps its data.
+    """A notice, addressed to a node: the sender stops for a while and keeps its data.
 
     The called node routes around the sender and waits for its return.
     """
