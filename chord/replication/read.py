@@ -125,7 +125,7 @@ class Reading:
             seen: the reader's digest of applied entries after the log.
 
         Returns:
-            The nodes whose answers were discarded: they were read under the old log.
+            The nodes that must answer again, because they answered under the old log.
         """
         me, *dropped = self.copies
         self.copies, self.record = {me: record}, record
