@@ -48,7 +48,7 @@ class CheckVerdict(NamedTuple):
         unavailable: the share of the circle, 0 to 1, in which a get may fail. Nodes that may hold keys there do not
             answer, or too few replicas are in sync.
         absent: the addresses of these nodes.
-        told: the addresses in `silent` for which a reason is known, each with the reason.
+        reported: the addresses in `silent` for which a reason is known, each with the reason.
         quarantined: the number of values that are hidden from readers until an operator decides about them.
         clocks: the warnings about clocks that differ.
     """
@@ -65,7 +65,7 @@ class CheckVerdict(NamedTuple):
     troubles: tuple[tuple[str, str], ...] = ()
     unavailable: float = 0.0
     absent: tuple[str, ...] = ()
-    told: tuple[tuple[str, str], ...] = ()
+    reported: tuple[tuple[str, str], ...] = ()
     quarantined: int = 0
     clocks: tuple[str, ...] = ()
 
@@ -148,8 +148,8 @@ def examine(ring: Ring) -> CheckVerdict:
     waited_for = {contact.address for node in nodes for contact in node.known} - who_left(nodes)
     silent = {at: outcome for at in waited_for if isinstance(outcome := crawl.get(at), SILENCE)}
     words = {at: error.message for at, error in silent.items()}
-    told = [(at, said.removeprefix(f"{at}: ")) for at, said in words.items() if said.startswith(f"{at}: ")]
-    return judge(nodes, unsettled, silent)._replace(told=tuple(sorted(told)))
+    reported = [(at, said.removeprefix(f"{at}: ")) for at, said in words.items() if said.startswith(f"{at}: ")]
+    return judge(nodes, unsettled, silent)._replace(reported=tuple(sorted(reported)))
 
 
 def judge(nodes: list[Description], unsettled: list[str], silent: Iterable[str] = ()) -> CheckVerdict:
@@ -313,7 +313,7 @@ def _print(out: Out, verdict: CheckVerdict, only_invariants: bool) -> None:
         small = f" (small ring: {failures_taken(verdict.nodes)})" if verdict.is_small else ""
         out.line(f"OK  {INVARIANTS} invariants hold on {size}{ideal}{small}")
     for address in verdict.silent:
-        if said := dict(verdict.told).get(address):
+        if said := dict(verdict.reported).get(address):
             out.line(f"silent  {address} does not answer: {said}")
         else:
             out.line(f"silent  {address} does not answer. If it will never be back: chord forget {address}")

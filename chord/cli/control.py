@@ -159,12 +159,12 @@ def forget_command(target: Target, node: str) -> int:
             raise Failure(f"no node of the ring knows {address}", hint, USAGE, "no_such_node")
         answers = ring.forget(address)
     failures = {at: outcome for at, outcome in answers.items() if isinstance(outcome, ChordError)}
-    told = [at for at in answers if at not in failures]
+    reported = [at for at in answers if at not in failures]
     if out.as_json:
         listed = [{"address": at, "error": error_json(error)} for at, error in failures.items()]
-        out.json({"address": address, "told": told, "failed": listed})
+        out.json({"address": address, "told": reported, "failed": listed})
     else:
-        out.line(f"{address} is forgotten by {len(told)} of {counted(len(answers), 'node')}")
+        out.line(f"{address} is forgotten by {len(reported)} of {counted(len(answers), 'node')}")
     for at, error in failures.items():
         out.note(f"{at}: {error.message}")
     if failures:

@@ -108,7 +108,7 @@ def run_command(seeds: str, shares: bool, counts: bool, jobs: int | None, as_jso
     out = Out(as_json)
     plans = [_plan(seed, wishes) for seed in _seeds(seeds)]
     one_life = len(plans) == 1 and bool(plans[0].writes)
-    done = told = 0
+    done = reported = 0
 
     def on_result(plan: Plan, result: object) -> None:
         nonlocal done
@@ -119,12 +119,12 @@ def run_command(seeds: str, shares: bool, counts: bool, jobs: int | None, as_jso
             show(done)
 
     def on_progress(writes: int, membership: int) -> None:
-        nonlocal told
+        nonlocal reported
         if not one_life:
             return
         show(min(writes, plans[0].writes))
-        if writes - told >= WRITES_TOLD:  # a run of hours also reports progress without a terminal
-            told = writes
+        if writes - reported >= WRITES_TOLD:  # a run of hours also reports progress without a terminal
+            reported = writes
             out.note(f"{writes:,} writes were acknowledged, {membership:,} times a node joined or left, all held")
 
     what, total = ("writes", plans[0].writes) if one_life else ("seeds", len(plans))

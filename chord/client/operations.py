@@ -393,18 +393,18 @@ class Operations(Many):
         split_address(address)
         (outcome,) = yield MakeCalls((ClientCall(address, Describe()),), CRAWL_S)
         crawl = yield from self.members()
-        told = [at for at, found in crawl.items() if isinstance(found, Description)]
+        reported = [at for at, found in crawl.items() if isinstance(found, Description)]
         nodes = [found for found in crawl.values() if isinstance(found, Description)]
         living: tuple[Point, ...] = ()
         if isinstance(outcome, Description) and (
-            any(node.ring == outcome.ring for node in nodes) or outcome.address in told
+            any(node.ring == outcome.ring for node in nodes) or outcome.address in reported
         ):
             living = tuple(vnode.contact.id for vnode in outcome.vnodes)
             if not any(c.address == address and c.id not in living for node in nodes for c in contacts_in(node)):
                 raise InvalidRequest(f"cannot forget {address}: a node answers there; make it leave")
         answers: dict[str, Outcome] = {}
-        for i in range(0, len(told), CRAWL_AT_ONCE):
-            some = told[i : i + CRAWL_AT_ONCE]
+        for i in range(0, len(reported), CRAWL_AT_ONCE):
+            some = reported[i : i + CRAWL_AT_ONCE]
             said = yield MakeCalls(tuple(ClientCall(at, Forget(address, living)) for at in some), CRAWL_S)
             answers.update(zip(some, said, strict=True))
         return answers

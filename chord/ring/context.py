@@ -147,7 +147,7 @@ class NodeContext:
     def skew_ms(self) -> int:
         """The largest recent difference to a neighbour's wall clock, in ms."""
         since = trio.current_time() - SKEW_ROUNDS * self.timing.stabilize_s
-        return max((abs(skew) for skew, heard in self._skews.values() if heard > since), default=0)
+        return max((abs(skew) for skew, received in self._skews.values() if received > since), default=0)
 
     def far_clock(self) -> str:
         """Return the address of the neighbour with the largest recent clock difference.
@@ -155,8 +155,8 @@ class NodeContext:
         If no neighbour's clock is known, return this node's own address.
         """
         since = trio.current_time() - SKEW_ROUNDS * self.timing.stabilize_s
-        heard = {address: abs(skew) for address, (skew, at) in self._skews.items() if at > since}
-        return max(heard, key=heard.__getitem__, default=self.address)
+        received = {address: abs(skew) for address, (skew, at) in self._skews.items() if at > since}
+        return max(received, key=received.__getitem__, default=self.address)
 
     def is_serving(self) -> bool:
         """Return whether this node has served a client recently."""

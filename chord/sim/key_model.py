@@ -256,8 +256,8 @@ class KeyModel:
         op.is_ok, op.acked = True, self._tick()
         self.contexts[client] = context
         mints = [mint for mint in op.dots.values() if mint.host == host] or list(op.dots.values())
-        told = _without(versions.decode_context(context), op.dots) if op.kind == "put" else op.given
-        every = [told if mint.covers is None else mint.covers for mint in mints]
+        reported = _without(versions.decode_context(context), op.dots) if op.kind == "put" else op.given
+        every = [reported if mint.covers is None else mint.covers for mint in mints]
         op.covers = {who: min(one.get(who, 0) for one in every) for who in every[0]} if every else {}
         self._raise_gone(op.covers)
         self._prune()

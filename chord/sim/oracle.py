@@ -257,8 +257,8 @@ class Oracle:
         self.losses.acknowledged(story.key)
         hosts = self.losses.hosts(story, op)
         if len(hosts | op.dropped) + op.vanished < stored.w:
-            told = f"{node.name} acknowledged {story.key!r} on {stored.w} nodes"
-            self.complain(f"{told}, and it is durable on {len(hosts)}")
+            reported = f"{node.name} acknowledged {story.key!r} on {stored.w} nodes"
+            self.complain(f"{reported}, and it is durable on {len(hosts)}")
         elif merged is None or not op.is_in(merged):
             self.losses.lose(story, op)
         wanted = asked or op.quorum
@@ -318,13 +318,13 @@ class Oracle:
             self.complain(f"{read}, and not all of it lives that long")
         if hidden := story.hidden(reply.context, values, before.clock):
             self.complain(f"{read}, and its context covers {hidden}, which is not there")
-        told, wanted = f"{node.name} read {story.key!r} from", before.asked
+        reported, wanted = f"{node.name} read {story.key!r} from", before.asked
         if wanted is None and before.number == self.disturbances and self._is_bound(story):
             wanted = self._wanted_of(reply.owner, story, before.wanted)
         if reply.r_needed < (wanted or 1):
-            self.complain(f"{told} {reply.r_needed} nodes, and {wanted} had to answer")
+            self.complain(f"{reported} {reply.r_needed} nodes, and {wanted} had to answer")
         if reply.r < reply.r_needed:
-            self.complain(f"{told} {reply.r} nodes, and says that {reply.r_needed} had to answer")
+            self.complain(f"{reported} {reply.r} nodes, and says that {reply.r_needed} had to answer")
         if old := self._missed(story, reply, before):
             self.complain(f"{read}, which is old: {old}")
         self._counts["read stale"] += set(values) != set(self.values(story))
@@ -332,8 +332,8 @@ class Oracle:
     def _missed(self, story: KeyModel, reply: Found, before: Before) -> str:
         """Return which write a read should have known and why, in words; "" if none."""
         context, calm = versions.decode_context(reply.context), self.calm()
-        told = {line.contact.address for line in reply.replicas if line.is_counted and line.outcome in ANSWERED}
-        names = {node.name for node in self._ring.nodes if node.address in told}
+        reported = {line.contact.address for line in reply.replicas if line.is_counted and line.outcome in ANSWERED}
+        names = {node.name for node in self._ring.nodes if node.address in reported}
         is_judged = False
         for op, hosts in before.hosts.items():
             if op.is_lost or op not in story.ops:

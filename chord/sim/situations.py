@@ -80,12 +80,12 @@ def absences(lasted_s: Iterable[float], plan: Plan, how: str) -> Counter[str]:
     return found
 
 
-def of_life(plan: Plan, told: Counter[str], requests: Counter[str]) -> Counter[str]:
+def of_life(plan: Plan, reported: Counter[str], requests: Counter[str]) -> Counter[str]:
     """Return the situations of a run: those of its plan, its clients and its requests.
 
     Args:
         plan: the plan of the seed.
-        told: counts of the ledger.
+        reported: counts of the workload.
         requests: counts of late requests.
     """
     found = Counter({f"theme {plan.theme}": 1, f"N = {plan.replicas}": 1})
@@ -95,11 +95,11 @@ def of_life(plan: Plan, told: Counter[str], requests: Counter[str]) -> Counter[s
         found[f"reap log of {plan.reap_log} entries"] = 1
     found["several vnodes"] = plan.vnodes > 1
     for habit in HABITS:
-        found[f"habit {habit}"] = told[f"habit {habit}"]
-    found["keys with many writers"] = told["writes of one key at the same time"]
-    found["many writers, with a context"] = told["acknowledged beside others with a context"]
-    found["many writers, without one"] = told["acknowledged beside others without one"]
+        found[f"habit {habit}"] = reported[f"habit {habit}"]
+    found["keys with many writers"] = reported["writes of one key at the same time"]
+    found["many writers, with a context"] = reported["acknowledged beside others with a context"]
+    found["many writers, without one"] = reported["acknowledged beside others without one"]
     for judged in ("scan judged", "read judged in a calm ring"):
-        found[judged] = told[judged]
+        found[judged] = reported[judged]
     found.update({f"request {how}": times for how, times in requests.items()})
     return found

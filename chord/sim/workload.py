@@ -280,8 +280,15 @@ class Workload:
         found: list[Stored | ChordError | None] = []
         for request, outcome in zip(requests, await node.drive(node.core.request_all(requests)), strict=True):
             if isinstance(outcome, Written):
-                told = outcome.context, outcome.owner, outcome.w, outcome.w_needed, outcome.is_sloppy, outcome.replicas
-                found.append(Stored(request.key, *told))
+                reported = (
+                    outcome.context,
+                    outcome.owner,
+                    outcome.w,
+                    outcome.w_needed,
+                    outcome.is_sloppy,
+                    outcome.replicas,
+                )
+                found.append(Stored(request.key, *reported))
             else:
                 assert isinstance(outcome, ChordError)
                 found.append(outcome)
@@ -499,7 +506,6 @@ class Workload:
                     self.oracle.complain(f"{node.name} takes no write in the end, and no disk was lost")
                     return
                 await trio.sleep(REST_S)
-
 
     async def _forget_departed(self, node: Node) -> None:
         disk = getattr(self._ring, "disk", None)
