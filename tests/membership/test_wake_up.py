@@ -35,7 +35,7 @@ KEY = b"written while it was stopped"
 DOWN_OUT_S = 15.0
 WOKEN_SEEDS = (0, 3, 5, 6, 7)
 """The planted bug denies the write with most seeds. The result depends on when others notice the owner's death."""
-WOKEN_SET_SEEDS = (4, 7, 14, 38)
+WOKEN_SET_SEEDS = (10, 20, 45, 49)
 """Four of the first forty seeds with which a woken replica set denied what others had acknowledged."""
 
 

@@ -12,7 +12,10 @@ MUTANTS = (
     Mutant(
         "acknowledged before the sync",
         "a write counts as durable when its transaction begins, and a power failure takes it",
-        (Edit(SqliteStorage.commit, "await group.done.wait()", "await trio.lowlevel.checkpoint()"),),
+        (
+            Edit(SqliteStorage.commit, "await group.done.wait()", "await trio.lowlevel.checkpoint()"),
+            Edit(SqliteStorage.when_durable, "group.callbacks.append(callback)", "callback(None)"),
+        ),
         scenes.power_is_cut,
         8,
         ("ledger: acknowledged",),

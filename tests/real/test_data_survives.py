@@ -64,6 +64,9 @@ class Eager(sqlite.SqliteStorage):
     async def commit(self, batch):
         self.stage(batch)
 
+    def when_durable(self, callback):
+        callback(None)
+
     def is_durable(self, key):
         return True
 

@@ -11,6 +11,7 @@ from chord import testing
 from chord.errors import ChordError, NotOwner, WritesRefused
 from chord.events import Event
 from chord.ids import Arc, Point, between
+from chord.net.calls import Caller
 from chord.node import Node
 from chord.replication.anti_entropy import AntiEntropy
 from chord.replication.sync import SyncOutcome
@@ -173,9 +174,9 @@ async def test_no_join_and_no_leave_costs_a_copy() -> None:
         assert watch.seen
 
 
-def who_has_handed_over_is_silent(vnode: Vnode, request: GetRing, asker: str) -> RingPointers:
+def who_has_handed_over_is_silent(vnode: Vnode, request: GetRing, caller: Caller) -> RingPointers:
     """Planted: a leaver's predecessor cannot refresh its list while the leaver brings its records home."""
-    return ON_GET_RING(vnode, request, "")
+    return ON_GET_RING(vnode, request, Caller(""))
 
 
 ON_GET_RING = Vnode.on_get_ring

@@ -159,7 +159,7 @@ def pointers(vnode: KeptVnode) -> tuple[object, ...]:
 
 @virtual
 async def test_of_several_vnodes_those_that_are_not_back_keep_their_places() -> None:
-    async with cluster(seed=10, sync_delay=flash) as machines:
+    async with cluster(seed=3, sync_delay=flash) as machines:
         first = await machines.start(join=(), vnodes=3)
         await first.ready()
         for _ in range(3):
