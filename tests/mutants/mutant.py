@@ -111,7 +111,7 @@ LEDGER = (
     (r" was acknowledged, and no store has it", "ledger: lost"),
     (r" read b'.*' from \d+ nodes, and ", "ledger: quorum"),
     (r"; its disk has lost ", "ledger: lost"),
-    (r" acknowledged b'.*' (?:on \d+ nodes, and it is durable on|with W = ) ", "ledger: acknowledged"),
+    (r" acknowledged b'.*' (?:on \d+ nodes, and it is durable on|with W =) ", "ledger: acknowledged"),
     (r" drops .*, which is left on ", "ledger: dropped"),
     (r" a dot was minted twice", "ledger: dots"),
     (r" takes no write in the end", "ledger: refused"),
