@@ -1,7 +1,7 @@
 """The processes of one ring and its clients: start, pause, weigh, and kill. Linux only, for /proc.
 
-All of a ring are stopped (SIGSTOP) while another system has its turn, so that nobody's
-maintenance is paid for by another; no process outlives this one: the kernel kills them when it ends.
+All processes of a ring are stopped (SIGSTOP) while another system has its turn. So no system pays for the maintenance
+of another. The kernel kills the processes when this one ends.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 It runs in that system's environment, so it imports nothing but the standard library, the loop, and that system. Its
 first line says that it is ready; a client then answers each line with one batch. Both end when their standard input
-does, so that nobody is left behind when the runner is killed.
+does, so that no process is left behind when the runner is killed.
 """
 
 from __future__ import annotations

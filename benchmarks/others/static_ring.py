@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 READY_S = 60.0
 DEADLINE_S = 10.0
-NOBODY = Contact(Point(0), "static:1")
+NO_OWNER = Contact(Point(0), "static:1")
 SETTINGS = "all addresses are known to everybody from the beginning; values in a dictionary"
 
 
@@ -70,9 +70,9 @@ class Node:
         answer: Reply
         if isinstance(request, Put):
             self._values[request.key] = request.value or b""
-            answer = Written(b"", NOBODY)
+            answer = Written(b"", NO_OWNER)
         else:
-            answer = Values((self._values.get(request.key, b""),), b"", NOBODY)
+            answer = Values((self._values.get(request.key, b""),), b"", NO_OWNER)
         others = self.places.of(request.key)[1:]
         if vnode is not None or not others:
             return answer

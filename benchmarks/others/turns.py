@@ -100,7 +100,7 @@ class Ring:
         self._clients = {op: group.client(command) for op in ("put", "get")}
 
     def prepare(self, effort: Effort) -> None:
-        """Warm up, see what the ring uses when nobody asks anything, and pause until the first turn."""
+        """Warm up, measure what the idle ring uses, and pause until the first turn."""
         self._warm_up(effort, "first", *FIRST_WARM_UP)
         self._idle_share = self._share_of_a_core()
         self._group.pause()
@@ -206,7 +206,7 @@ def measure_side_by_side(
             if time.monotonic() > effort.until:
                 progress(f"the time is up after {number} of {effort.rounds} rounds")
                 break
-            shift = number % max(1, len(rings))  # nobody always follows the same one
+            shift = number % max(1, len(rings))  # so that no ring always follows the same ring
             for ring in [*rings[shift:], *rings[:shift]]:
                 try:
                     found = ring.turn(effort, number)

@@ -35,7 +35,7 @@ from chord.client.results import (
     to_value,
 )
 from chord.client.routing import CLIENT_ARCS_MAX
-from chord.client.session import TIMEOUT_S, ClientOperation, MakeCalls, Outcome, Timed, nobody
+from chord.client.session import TIMEOUT_S, ClientOperation, MakeCalls, Outcome, Timed, error_of_all
 from chord.config import Limits
 from chord.errors import ChordError, DeadlineExceeded, InvalidRequest, PeerUnreachable
 from chord.ids import Circle
@@ -129,7 +129,7 @@ class Ring:
             self._core.turn_from(entry)
         if all(isinstance(failure, DeadlineExceeded) for failure in failures.values()):
             raise DeadlineExceeded(f"no answer from {', '.join(entries)} within {self.timeout_s:g} s")
-        raise nobody(failures)
+        raise error_of_all(failures)
 
     def close(self) -> None:
         """Close all connections. Repeated calls do nothing."""

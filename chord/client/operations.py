@@ -27,7 +27,7 @@ from chord.client.results import (
     to_ttl_ms,
     to_value,
 )
-from chord.client.session import ClientCall, ClientOperation, MakeCalls, Outcome, nobody
+from chord.client.session import ClientCall, ClientOperation, MakeCalls, Outcome, error_of_all
 from chord.config import split_address
 from chord.errors import (
     ChordError,
@@ -442,7 +442,7 @@ class Operations(Many):
             if not only:
                 frontier = [a for a in dict.fromkeys([*frontier, *named]) if a not in found]
         if not only and not any(isinstance(outcome, Description) for outcome in found.values()):
-            raise nobody(found)
+            raise error_of_all(found)
         return found
 
 

@@ -139,7 +139,7 @@ def telling(before: ChordError | None, now: ChordError, *, is_write: bool = True
     return before if isinstance(now, SILENCE) and not isinstance(before, SILENCE) else now
 
 
-def nobody(failures: Mapping[str, Outcome]) -> ChordError:
+def error_of_all(failures: Mapping[str, Outcome]) -> ChordError:
     """Return the error to raise if none of several nodes gave a useful answer.
 
     An error reply has precedence over silences. Several silences become one `PeerUnreachable` that names them all.
@@ -255,7 +255,7 @@ class ClientSession:
                 self.learn(entry, outcome.bits, outcome.ring)
                 return
             self.turn_from(entry)
-        raise nobody(failures)
+        raise error_of_all(failures)
 
     def known_circle(self) -> ClientOperation[Circle]:
         """Return the ring's circle. Asks a node for it if no hello has shown it yet."""

@@ -26,7 +26,7 @@ PointArray: TypeAlias = NDArray[np.uint64]
 Ranks: TypeAlias = NDArray[np.intp]
 
 BITS = 64
-NOBODY = -1
+NO_OWNER = -1
 
 
 @dataclass(frozen=True)
@@ -199,14 +199,14 @@ class _Asked:
 
     def __init__(self, lookups: int) -> None:
         self.count = np.zeros(lookups, np.intp)
-        self._ranks = np.full((lookups, 8), NOBODY, np.intp)
+        self._ranks = np.full((lookups, 8), NO_OWNER, np.intp)
 
     def note(self, which: Ranks, ranks: Ranks) -> None:
         """Count a timeout for each of these look-ups that has not asked its node before."""
         new = (self._ranks[which] != ranks[:, None]).all(axis=1)
         which, ranks = which[new], ranks[new]
         if which.size and int(self.count[which].max()) == self._ranks.shape[1]:
-            self._ranks = np.pad(self._ranks, ((0, 0), (0, 8)), constant_values=NOBODY)
+            self._ranks = np.pad(self._ranks, ((0, 0), (0, 8)), constant_values=NO_OWNER)
         self._ranks[which, self.count[which]] = ranks
         self.count[which] += 1
 
@@ -245,9 +245,9 @@ def look_up_past_the_dead(
         reach[busy] = np.where(dead, step - 1, (goals[busy] - there) % nodes)
         busy = busy[reach[busy] > 0]
     on_route = asked.count.copy()
-    found = np.where(owners == starts, starts, NOBODY)
+    found = np.where(owners == starts, starts, NO_OWNER)
     for step in range(1, successors + 1):
-        busy = np.flatnonzero((found == NOBODY) & ((goals - at) % nodes < step))
+        busy = np.flatnonzero((found == NO_OWNER) & ((goals - at) % nodes < step))
         there = (at[busy] + step) % nodes
         dead = is_dead[there]
         asked.note(busy[dead], there[dead])

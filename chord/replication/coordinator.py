@@ -140,7 +140,7 @@ class Coordinator:
             if self._vnode.is_settled(target.point) and not is_strict:
                 is_sloppy = True  # versions on unreachable replicas may stay beside the new one
             else:  # replicas that are not in sync may lack an acknowledged write
-                yield from self.reads.ask_everyone(reading, target, until_found=False)
+                yield from self.reads.ask_everyone(reading, target, until_found=False)  # ends only if still the owner
         if reading.record is not None and reading.seen != self._host.reap_log.seen_of(target.key):
             raise Busy("records were reaped while the key was read", after_ms=RETRY_MS)
         return reading.record, is_sloppy

@@ -243,8 +243,8 @@ class ClientStream:
             The id of the call, for `give_up`, and the bytes to send.
 
         Raises:
-            UseBulk: the request is too large for a control stream; nothing is to be sent.
-            InvalidRequest: the request is too large for any stream; nothing is to be sent.
+            UseBulk: the request is too large for a control stream; the caller must send nothing.
+            InvalidRequest: the request is too large for any stream; the caller must send nothing.
         """
         assert self._calls is not None
         call_id, frame = self._calls.encode(vnode, request, max(0.001, budget_s), now - self._opened_at)

@@ -15,7 +15,7 @@ from chord import testing
 from chord.config import RingConstants
 from chord.ids import Point
 from chord.lab import bigring
-from chord.lab.bigring import NOBODY, BigRing, PointArray, Ranks, highest_bit, look_up_past_the_dead
+from chord.lab.bigring import NO_OWNER, BigRing, PointArray, Ranks, highest_bit, look_up_past_the_dead
 from chord.lab.papers.world import STILL
 from chord.lab.theory import finger_use, mean_path, path_constant
 from chord.sim.cluster import Cluster, cluster
@@ -229,4 +229,4 @@ def test_half_of_the_nodes_dead_and_every_look_up_ends_at_the_owner() -> None:
     assert not nobody_dies.timeouts.any()
     assert (nobody_dies.hops == ring.look_up(starts, keys, successors=20).hops).all()
     short = look_up_past_the_dead(ring, is_dead, starts, keys, successors=2)
-    assert (short.owners == NOBODY).mean() > 0.1, "with a list of two, both are often dead"
+    assert (short.owners == NO_OWNER).mean() > 0.1, "with a list of two, both are often dead"

@@ -183,7 +183,7 @@ async def _look_up(start: Node, key: int) -> tuple[int, int, int, int]:
 def _measure_model(setting: Setting) -> Cell:
     import numpy as np
 
-    from chord.lab.bigring import NOBODY, BigRing, look_up_past_the_dead
+    from chord.lab.bigring import NO_OWNER, BigRing, look_up_past_the_dead
 
     groups: list[tuple[Counts, Counts, Counts]] = []
     wrong = unanswered = 0
@@ -199,8 +199,8 @@ def _measure_model(setting: Setting) -> Cell:
         paths, timeouts, on_route = (tuple(np.bincount(values).tolist()) for values in each)
         groups.append((paths, timeouts, on_route))
         owners = living[np.searchsorted(living, ring.successor(keys)) % len(living)]
-        unanswered += int((found.owners == NOBODY).sum())
-        wrong += int(((found.owners != owners) & (found.owners != NOBODY)).sum())
+        unanswered += int((found.owners == NO_OWNER).sum())
+        wrong += int(((found.owners != owners) & (found.owners != NO_OWNER)).sum())
     all_paths, all_timeouts, all_on_route = zip(*groups, strict=True)
     return Cell(setting, all_paths, all_timeouts, all_on_route, wrong, unanswered)
 
