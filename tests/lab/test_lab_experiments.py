@@ -159,7 +159,7 @@ def test_a_broken_scheme_misses_the_bar(
 
 
 def test_vnodes_without_effect_miss_the_bars(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vnodes, "Ring", OnePoint)
+    monkeypatch.setattr(vnodes, "RingScheme", OnePoint)
     found = tables(vnodes.experiment())
     assert [found[name].passed for name in ("vnodes", "vnodes_slope", "heirs")] == [False, False, False]
 
