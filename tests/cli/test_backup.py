@@ -52,7 +52,7 @@ def test_records_survive_with_their_clocks() -> None:
     assert list(records(file)) == RECORDS
 
 
-def test_a_backup_describes_itself_and_is_lines_of_json() -> None:
+def test_backup_is_lines_of_json_with_a_header() -> None:
     first, *between, last = [json.loads(line) for line in written(*RECORDS).splitlines()]
     assert (first["format"], first["version"], first["bits"], first["ring"]) == ("chord-backup", 1, 8, "00" * 16)
     assert first["record"][0] == "key"
@@ -61,7 +61,7 @@ def test_a_backup_describes_itself_and_is_lines_of_json() -> None:
 
 
 @given(st.integers(0, len(written(*RECORDS)) - 1), st.integers(1, 255))
-def test_every_changed_byte_is_noticed(at: int, flip: int) -> None:
+def test_backup_with_a_changed_byte_is_refused(at: int, flip: int) -> None:
     content = bytearray(written(*RECORDS))
     content[at] ^= flip
     with pytest.raises(Damaged):
@@ -69,7 +69,7 @@ def test_every_changed_byte_is_noticed(at: int, flip: int) -> None:
 
 
 @given(st.integers(0, len(written(*RECORDS)) - 1))
-def test_every_cut_is_noticed(length: int) -> None:
+def test_backup_cut_at_any_byte_is_refused(length: int) -> None:
     with pytest.raises(Damaged):
         verify(io.BytesIO(written(*RECORDS)[:length]))
 
@@ -88,7 +88,7 @@ def test_every_cut_is_noticed(length: int) -> None:
         (b"\xff" * 1000, "does not begin like a backup"),
     ],
 )
-def test_what_is_no_backup_is_refused_in_words(content: bytes, words: str) -> None:
+def test_file_of_another_format_is_refused_as_a_backup(content: bytes, words: str) -> None:
     with pytest.raises(Damaged, match=words):
         verify(io.BytesIO(content))
 
@@ -96,7 +96,7 @@ def test_what_is_no_backup_is_refused_in_words(content: bytes, words: str) -> No
 # -- the commands -------------------------------------------------------------------------------------
 
 
-def test_a_backup_is_restored_record_for_record(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+def test_backup_is_restored_record_for_record(run: Run, canned: CannedRing, tmp_path: Path) -> None:
     canned.scanned.keys = [f"key{i}".encode() for i in range(300)]
     file = tmp_path / "backup"
     shape = run("backup", str(file), "--json").json("backup")
@@ -118,7 +118,7 @@ def backup_of(tmp_path: Path, *found: Record) -> str:
     return str(tmp_path / "backup")
 
 
-def test_restore_counts_what_was_deleted_since(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+def test_restore_counts_keys_deleted_since_the_backup(run: Run, canned: CannedRing, tmp_path: Path) -> None:
     file = backup_of(tmp_path, *RECORDS)
     canned.dead = {b"\xff\x00": 2}
     ended = run("restore", file)
@@ -129,7 +129,7 @@ def test_restore_counts_what_was_deleted_since(run: Run, canned: CannedRing, tmp
     assert (shape["dead"], shape["brought_back"], shape["quarantined"]) == (2, 0, 0)
 
 
-def test_restore_with_bring_back_says_what_came_back(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+def test_restore_with_bring_back_counts_the_revived_keys(run: Run, canned: CannedRing, tmp_path: Path) -> None:
     file = backup_of(tmp_path, *RECORDS)
     canned.dead = {b"\xff\x00": 2}
     ended = run("restore", file, "--bring-back")
@@ -142,7 +142,7 @@ def test_restore_with_bring_back_says_what_came_back(run: Run, canned: CannedRin
     assert (len(set(op_ids)), all(op_ids)) == (4, True), "each merge is an operation of its own"
 
 
-def test_restore_tells_of_what_is_in_quarantine(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+def test_restore_counts_the_values_in_quarantine(run: Run, canned: CannedRing, tmp_path: Path) -> None:
     file = backup_of(tmp_path, Record(b"k", (), b"", RECORDS[0].clock))
     ended = run("restore", file)
     assert "2 values of these keys in quarantine: see chord quarantine list" in ended.err
@@ -150,7 +150,7 @@ def test_restore_tells_of_what_is_in_quarantine(run: Run, canned: CannedRing, tm
     assert run("restore", file, "--json").json("restore")["quarantined"] == 2
 
 
-def test_backups_go_through_pipes(run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backup_and_restore_work_through_pipes(run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:
     canned.scanned.keys = [b"a", b"b"]
     ended = run("backup", "-")
     assert (ended.code, len(ended.out.splitlines())) == (0, 4)
@@ -167,7 +167,7 @@ def test_backups_go_through_pipes(run: Run, canned: CannedRing, monkeypatch: pyt
         os.close(reading)
 
 
-def test_a_nodes_own_keys_only(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+def test_backup_of_one_node_has_only_its_own_keys(run: Run, canned: CannedRing, tmp_path: Path) -> None:
     canned.scanned.keys = [f"key{i}".encode() for i in range(60)]
     file = tmp_path / "backup"
     count = run("backup", str(file), "--node-only", "--node", canned.addresses[80], "--json").json("backup")["records"]
@@ -177,7 +177,9 @@ def test_a_nodes_own_keys_only(run: Run, canned: CannedRing, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("content", [written(*RECORDS)[:-1], written(*RECORDS)[:-200], b"nonsense", b""])
-def test_a_damaged_file_changes_nothing(run: Run, canned: CannedRing, tmp_path: Path, content: bytes) -> None:
+def test_restore_of_a_damaged_file_changes_nothing(
+    run: Run, canned: CannedRing, tmp_path: Path, content: bytes
+) -> None:
     (tmp_path / "backup").write_bytes(content)
     ended = run("restore", str(tmp_path / "backup"))
     assert (ended.code, canned.merged) == (2, [])
@@ -207,7 +209,7 @@ def test_backup_into_a_link_replaces_its_target(run: Run, canned: CannedRing, tm
 
 
 @pytest.mark.usefixtures("impatient")
-def test_an_interrupted_backup_leaves_the_old_one(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+def test_interrupted_backup_leaves_the_previous_one(run: Run, canned: CannedRing, tmp_path: Path) -> None:
     file = tmp_path / "backup"
     file.write_bytes(b"the old one")
     canned.scanned.keys = [f"key{i}".encode() for i in range(60)]
@@ -223,7 +225,7 @@ def test_an_interrupted_backup_leaves_the_old_one(run: Run, canned: CannedRing, 
     assert run("backup", str(tmp_path / "no" / "such")).code == 2
 
 
-def test_what_could_not_be_read_is_said(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+def test_backup_names_the_keys_that_could_not_be_read(run: Run, canned: CannedRing, tmp_path: Path) -> None:
     (tmp_path / "backup").write_bytes(written(*RECORDS, is_complete=False))
     ended = run("restore", str(tmp_path / "backup"))
     assert ended.code == 0
@@ -232,7 +234,7 @@ def test_what_could_not_be_read_is_said(run: Run, canned: CannedRing, tmp_path: 
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_restore_says_what_failed_and_may_be_done_again(
+def test_restore_names_failed_keys_and_can_be_repeated(
     run: Run, canned: CannedRing, tmp_path: Path, ports: Ports
 ) -> None:
     def refuse(point: int, heard: Heard) -> ChordError | None:
@@ -249,9 +251,7 @@ def test_a_restore_says_what_failed_and_may_be_done_again(
     assert run("restore", str(tmp_path / "backup"), "--node", ports.address()).code == 4
 
 
-def test_where_silent_nodes_may_hold_more_a_backup_is_incomplete_and_a_scan_says_so(
-    run: Run, canned: CannedRing, tmp_path: Path
-) -> None:
+def test_backup_and_scan_are_incomplete_with_nodes_unreachable(run: Run, canned: CannedRing, tmp_path: Path) -> None:
     """All that can be read is read first."""
     canned.scanned.keys = [f"key{i}".encode() for i in range(60)]
     canned.change = lambda point, node: msgspec.structs.replace(node, replicas=3)
@@ -274,13 +274,13 @@ def test_where_silent_nodes_may_hold_more_a_backup_is_incomplete_and_a_scan_says
 
 
 @pytest.mark.parametrize("file", ["", ".", "/", "..", "HERE"])
-def test_a_directory_is_no_file_to_write(run: Run, tmp_path: Path, file: str) -> None:
+def test_backup_into_a_directory_is_refused(run: Run, tmp_path: Path, file: str) -> None:
     ended = run("backup", str(tmp_path) if file == "HERE" else file)
     assert ended.code == 2
     assert "(it names no file)" in ended.err
 
 
-def test_what_is_nested_too_deep_is_no_backup(run: Run, tmp_path: Path) -> None:
+def test_backup_with_deeply_nested_json_is_refused(run: Run, tmp_path: Path) -> None:
     for text in ('{"format": "chord-backup", "x": ' + "[" * 100_000, "[" * 100_000):
         (tmp_path / "deep").write_text(text + "\n")
         ended = run("restore", str(tmp_path / "deep"))

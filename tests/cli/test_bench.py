@@ -64,7 +64,7 @@ def test_bench_measures_everything_and_leaves_nothing(run: Run, canned: CannedRi
     assert all(row["round_trips"] is None for row in shape["rows"] if row["at_once"] == 32)
 
 
-def test_bench_prints_a_table_and_reads_with_the_quorum_it_was_told(run: Run, canned: CannedRing) -> None:
+def test_bench_prints_a_table_and_reads_with_the_given_quorum(run: Run, canned: CannedRing) -> None:
     asked: set[tuple[type, int]] = set()
 
     def override(point: int, heard: Heard) -> None:
@@ -84,7 +84,7 @@ def test_bench_prints_a_table_and_reads_with_the_quorum_it_was_told(run: Run, ca
     assert asked == {(Get, 1), (Get, 3), (Put, 1)}
 
 
-def test_bounds_that_are_met_and_missed(run: Run, canned: CannedRing) -> None:
+def test_bounds_are_met_or_missed(run: Run, canned: CannedRing) -> None:
     canned.override = slow(Ping)
     ended = run("bench", "--ops", "5", "--json", "--strict")
     assert (ended.code, ended.json("bench")["verdict"]) == (0, "PASS")
@@ -105,7 +105,7 @@ def test_puts_on_disks_have_no_bound(run: Run, canned: CannedRing) -> None:
     assert {row["verdict"] for row in shape["rows"] if row["op"].startswith("put")} == {None}
 
 
-def test_errors_are_counted_and_fail_the_verdict(run: Run, canned: CannedRing) -> None:
+def test_errors_are_counted_and_the_verdict_is_fail(run: Run, canned: CannedRing) -> None:
     failures = [OwnerDown("down")] * 3
 
     def override(point: int, heard: Heard) -> Answer | ChordError | None:
@@ -120,7 +120,7 @@ def test_errors_are_counted_and_fail_the_verdict(run: Run, canned: CannedRing) -
     assert sum(row["error_codes"].get("owner_down", 0) for row in rows) == 3
 
 
-def test_what_always_fails_is_given_up(run: Run, canned: CannedRing) -> None:
+def test_operation_that_always_fails_is_given_up(run: Run, canned: CannedRing) -> None:
     canned.override = lambda point, heard: OwnerDown("down") if isinstance(heard.request, Lookup) else None
     ended = run("bench", "--ops", "1000", "--keys", "32")
     assert ended.code == 0
@@ -141,7 +141,7 @@ def test_what_always_fails_is_given_up(run: Run, canned: CannedRing) -> None:
         (["--w", "17"], "1<=x<=16"),
     ],
 )
-def test_wrong_wishes_are_refused_before_anything_is_stored(
+def test_invalid_argument_is_refused_before_anything_is_stored(
     run: Run, canned: CannedRing, arguments: list[str], words: str
 ) -> None:
     ended = run("bench", *arguments)
@@ -150,7 +150,7 @@ def test_wrong_wishes_are_refused_before_anything_is_stored(
     assert not any(isinstance(heard.request, Put | PutMany) for node in canned.nodes.values() for heard in node.heard)
 
 
-def test_a_ring_that_stores_nothing_is_an_error(run: Run, canned: CannedRing) -> None:
+def test_ring_that_refuses_every_put_is_an_error(run: Run, canned: CannedRing) -> None:
     canned.override = lambda point, heard: OwnerDown("down") if isinstance(heard.request, Put) else None
     ended = run("bench", "--json")
     assert ended.code == 6
@@ -170,7 +170,7 @@ def test_keys_that_cannot_be_deleted_are_named(run: Run, canned: CannedRing) -> 
     assert [key.endswith(b"/7") for key in canned.values] == [True]
 
 
-def test_a_write_that_came_through_after_it_was_deleted_is_deleted_again(run: Run, canned: CannedRing) -> None:
+def test_write_that_lands_after_its_delete_is_deleted_again(run: Run, canned: CannedRing) -> None:
     late: list[bytes] = []
 
     def override(point: int, heard: Heard) -> Answer | ChordError | None:
@@ -186,7 +186,7 @@ def test_a_write_that_came_through_after_it_was_deleted_is_deleted_again(run: Ru
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_who_is_interrupted_cleans_up_and_says_so(canned: CannedRing, sent: signal.Signals) -> None:
+def test_interrupted_bench_deletes_its_keys_and_reports_it(canned: CannedRing, sent: signal.Signals) -> None:
     with interruptible():
         command = [*CHORD, "bench", "--preset", "m", "--keys", "64", "--json"]
         process = subprocess.Popen(
@@ -203,7 +203,7 @@ def test_who_is_interrupted_cleans_up_and_says_so(canned: CannedRing, sent: sign
     assert "interrupted; deleting the test keys" in err
 
 
-def test_on_real_nodes_nothing_is_left_and_no_two_writers_meet() -> None:
+def test_bench_on_real_nodes_leaves_nothing_and_has_no_conflicts() -> None:
     async def main() -> list[Any]:
         async with (
             chord.open_node(preset="local") as first,
@@ -221,7 +221,7 @@ def test_on_real_nodes_nothing_is_left_and_no_two_writers_meet() -> None:
     assert turns == list(range(1, TURNS * LINES + 1))
 
 
-def test_percentiles_are_of_what_was_done() -> None:
+def test_percentiles_are_of_the_measured_operations() -> None:
     measured = Measured(BenchOperation("get", 1, 1))
     assert measured.percentile_ms(0.5) is None
     assert measured.per_s == 0
@@ -232,7 +232,7 @@ def test_percentiles_are_of_what_was_done() -> None:
     assert [measured.percentile_ms(share) for share in (0.33, 0.34, 0.5, 0.67)] == [1, 2, 2, 3]
 
 
-def test_what_is_measured_twice_is_measured_once() -> None:
+def test_operation_in_two_plans_is_measured_once() -> None:
     names = [(op.name, op.quorum) for op in operations(BenchPlan(32, 1, None, 1, 1, 1))]
     assert names.count(("get", 1)) == 2, "one at a time, and many at once"
     assert len(operations(BenchPlan(32, 1, None, 1, 2, 2))) == LINES
@@ -247,17 +247,20 @@ PLANTED: dict[str, tuple[str, object, Callable[[Run, CannedRing], None]]] = {
         "chord.cli.bench_run.Bench._clean_up", leave_it, test_bench_measures_everything_and_leaves_nothing,
     ),
     "it does not look whether its keys are gone": (
-        "chord.cli.bench_run.SWEEPS_MAX", 1, test_a_write_that_came_through_after_it_was_deleted_is_deleted_again,
+        "chord.cli.bench_run.SWEEPS_MAX", 1, test_write_that_lands_after_its_delete_is_deleted_again,
     ),
-    "bounds are forgotten": ("chord.cli.bench_run.ROUND_TRIPS_MAX", {}, test_bounds_that_are_met_and_missed),
+    "bounds are forgotten": ("chord.cli.bench_run.ROUND_TRIPS_MAX", {}, test_bounds_are_met_or_missed),
     "a percentile too low": (
-        "chord.cli.bench_run.math.ceil", math.floor, lambda run, canned: test_percentiles_are_of_what_was_done(),
+        "chord.cli.bench_run.math.ceil", math.floor,
+        lambda run, canned: test_percentiles_are_of_the_measured_operations(),
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_bug_is_caught(name: str, run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_bug_in_bench_is_caught(
+    name: str, run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place, bug, test = PLANTED[name]
     monkeypatch.setattr(place, bug)
     with pytest.raises((AssertionError, SystemExit)):

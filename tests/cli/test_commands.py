@@ -32,18 +32,18 @@ from tests.support.schemas import check_shape
 # -- records ------------------------------------------------------------------------------------------
 
 
-def test_put_is_silent_and_get_prints_exactly_the_value(run: Run, canned: CannedRing) -> None:
+def test_put_prints_nothing_and_get_exactly_the_value(run: Run, canned: CannedRing) -> None:
     assert (run("put", "user:42", "Ada").code, canned.values) == (0, {b"user:42": (b"Ada",)})
     assert run("get", "user:42").out == "Ada", "in a pipe, not a byte more"
 
 
-def test_put_json(run: Run) -> None:
+def test_put_as_json_has_its_schema(run: Run) -> None:
     shape = run("put", "k", "v", "--json").json("put")
     assert shape["owner"]["node"] == "n2"
     assert base64.b64decode(shape["context"]) == b"context"
 
 
-def test_put_tells_of_values_beside_it(run: Run, canned: CannedRing) -> None:
+def test_put_reports_siblings_of_its_value(run: Run, canned: CannedRing) -> None:
     assert run("put", "k", "v").err == ""
     canned.beside = 2
     ended = run("put", "k", "w", "--blind")
@@ -55,7 +55,7 @@ def test_put_tells_of_values_beside_it(run: Run, canned: CannedRing) -> None:
 CLOCKS = "Clocks differ by 61 s: puts with a time to live fail for keys of n1, n2"
 
 
-def test_status_tells_of_clocks(run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_warns_if_clocks_differ(run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHORD_OUTPUT", "table")
     for skew_ms, told in ((5_000, ""), (6_000, "Clocks differ by 6 s"), (61_000, CLOCKS)):
         canned.change = lambda point, node, ms=skew_ms: (  # type: ignore[misc]
@@ -70,7 +70,7 @@ def test_status_tells_of_clocks(run: Run, canned: CannedRing, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(("ahead_ms", "said"), [(7_200_000, "7200 s ahead"), (-61_000, "61 s behind")])
-def test_status_names_the_clock_that_is_wrong(run: Run, canned: CannedRing, ahead_ms: int, said: str) -> None:
+def test_status_names_the_wrong_clock(run: Run, canned: CannedRing, ahead_ms: int, said: str) -> None:
     canned.change = lambda point, node: msgspec.structs.replace(
         node, clock_skew_ms=abs(ahead_ms), wall_ms=10**12 + (ahead_ms if point == 42 else point)
     )
@@ -85,7 +85,7 @@ def test_put_reads_stdin(run: Run, canned: CannedRing, monkeypatch: pytest.Monke
     assert canned.values == {b"k": (b"\x00\xffbytes",)}
 
 
-def test_put_gives_a_context_back(run: Run, canned: CannedRing) -> None:
+def test_put_sends_the_given_context(run: Run, canned: CannedRing) -> None:
     run("put", "k", "v", "--context", base64.b64encode(b"seen").decode())
     (put,) = canned.nodes[10].requests(Put)
     assert put.context == b"seen"  # type: ignore[attr-defined]
@@ -94,7 +94,7 @@ def test_put_gives_a_context_back(run: Run, canned: CannedRing) -> None:
     assert "error: invalid context: expected base64. Take it from" in bad.err
 
 
-def test_get_json(run: Run, canned: CannedRing) -> None:
+def test_get_as_json_has_its_schema(run: Run, canned: CannedRing) -> None:
     canned.values[b"k"] = (b"\xff", "é".encode())
     ended = run("get", "k", "--json")
     shape = ended.json("get")
@@ -110,7 +110,7 @@ def test_get_prints_all_concurrent_values(run: Run, canned: CannedRing) -> None:
     assert "2 concurrent values" in ended.err
 
 
-def test_get_of_nothing(run: Run) -> None:
+def test_get_of_an_absent_key_is_exit_3(run: Run) -> None:
     ended = run("get", "nothing")
     assert (ended.code, ended.out) == (3, "")
     assert ended.err == "error: no value is stored under 'nothing'. List the stored keys: chord scan\n"
@@ -120,20 +120,20 @@ def test_get_of_nothing(run: Run) -> None:
     ended.failure("not_found")
 
 
-def test_get_into_a_file(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+def test_get_writes_the_value_into_a_file(run: Run, canned: CannedRing, tmp_path: Path) -> None:
     canned.values[b"k"] = (b"\x00\xff",)
     assert run("get", "k", "-o", str(tmp_path / "value")).out == ""
     assert (tmp_path / "value").read_bytes() == b"\x00\xff"
     assert run("get", "k", "-o", str(tmp_path / "no" / "such")).code == 2
 
 
-def test_del(run: Run, canned: CannedRing) -> None:
+def test_del_removes_the_key(run: Run, canned: CannedRing) -> None:
     canned.values[b"k"] = (b"v",)
     assert run("del", "k", "--json").json("put")["key"] == "k"
     assert canned.values == {}
 
 
-def test_keys_that_are_not_text_go_round(run: Run, canned: CannedRing) -> None:
+def test_key_that_is_not_text_survives_the_round_trip(run: Run, canned: CannedRing) -> None:
     key = os.fsdecode(b"\xff\xfe")
     run("put", key, "v")
     assert canned.values == {b"\xff\xfe": (b"v",)}
@@ -149,7 +149,7 @@ word
 """
 
 
-def test_load_reads_three_kinds_of_lines(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+def test_load_reads_words_tabs_and_json(run: Run, canned: CannedRing, tmp_path: Path) -> None:
     (tmp_path / "lines").write_bytes(LINES)
     ended = run("load", str(tmp_path / "lines"))
     assert ended.out.startswith("stored 5 of 5 in ")
@@ -163,7 +163,7 @@ def test_load_reads_stdin_and_reports_json(run: Run, monkeypatch: pytest.MonkeyP
     assert run("load", "-", "--json").json("load")["stored"] == 5
 
 
-def test_load_says_what_failed_and_stores_the_rest(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+def test_load_names_failed_keys_and_stores_the_rest(run: Run, canned: CannedRing, tmp_path: Path) -> None:
     def down(point: int, heard: Heard) -> ChordError | None:
         is_b = isinstance(heard.request, Put) and heard.request.key == b"b"
         return OwnerDown("the only copy is gone") if is_b else None
@@ -190,13 +190,13 @@ def test_load_refuses_a_bad_line_before_storing_anything(
     assert "line 2" in ended.err
 
 
-def test_load_of_a_missing_file(run: Run) -> None:
+def test_load_of_a_missing_file_is_exit_2(run: Run) -> None:
     ended = run("load", "/no/such/file")
     assert ended.code == 2
     assert "cannot open /no/such/file (no such file or directory)" in ended.err
 
 
-def test_scan_is_read_back_by_load(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+def test_scan_output_is_input_for_load(run: Run, canned: CannedRing, tmp_path: Path) -> None:
     keys = [b"plain", b"{brace", b"tab\tkey", b"\xff"]
     canned.scanned.keys = keys
     ended = run("scan")
@@ -241,7 +241,7 @@ def test_lookup_json_is_the_worked_example(run: Run, canned: CannedRing) -> None
     assert asked.vnode == 80, "an id names the vnode that is asked"
 
 
-def test_lookup_of_a_key(run: Run, canned: CannedRing) -> None:
+def test_lookup_of_a_key_names_its_id(run: Run, canned: CannedRing) -> None:
     shape = run("lookup", "user:42", "--from", "n2", "--mode", "recursive", "--json").json("lookup")
     assert (shape["key"], shape["mode"]) == ("user:42", "recursive")
     assert int(shape["id"]) == Circle(8).hash(b"user:42")
@@ -249,14 +249,14 @@ def test_lookup_of_a_key(run: Run, canned: CannedRing) -> None:
     assert asked.mode == "recursive"  # type: ignore[attr-defined]
 
 
-def test_lookup_from_everywhere(run: Run) -> None:
+def test_lookup_from_every_node_prints_a_line_for_each(run: Run) -> None:
     ended = run("lookup", "--key-id", "190", "--all-from")
     assert ended.out.splitlines()[0] == "from\thops\tpath\ttimeouts\tt"
     assert len(ended.out.splitlines()) == 8
     assert len(run("lookup", "k", "--all-from", "--json").json("lookups")["lookups"]) == 7
 
 
-def test_lookup_goes_on_where_one_node_cannot(run: Run, canned: CannedRing) -> None:
+def test_lookup_from_every_node_survives_a_node_that_fails(run: Run, canned: CannedRing) -> None:
     def failing(point: int, heard: Heard) -> ChordError | None:
         return RemoteFailure("broken") if point == 42 and isinstance(heard.request, Lookup) else None
 
@@ -277,19 +277,19 @@ def test_lookup_goes_on_where_one_node_cannot(run: Run, canned: CannedRing) -> N
         ("k", "--mode", "x"),
     ],
 )
-def test_wrong_lookups_are_usage_errors(run: Run, args: tuple[str, ...]) -> None:
+def test_invalid_lookup_is_a_usage_error(run: Run, args: tuple[str, ...]) -> None:
     ended = run("lookup", *args)
     assert ended.code == 2
     assert ended.err.startswith("error: ")
 
 
-def test_an_unknown_node_is_answered_with_the_known(run: Run) -> None:
+def test_unknown_node_gets_a_list_of_known_ones(run: Run) -> None:
     ended = run("fingers", "nobody")
     assert "no node of the ring is called 'nobody'. The nodes are: n0, n1, n2" in ended.err
     assert "Name an unreachable node by its HOST:PORT" in ended.err
 
 
-def test_a_silent_node_is_to_be_forgotten_and_not_to_be_started_elsewhere(run: Run, canned: CannedRing) -> None:
+def test_leave_of_an_unreachable_node_hints_at_forget(run: Run, canned: CannedRing) -> None:
     canned.nodes[160].die()
     ended = run("leave", canned.addresses[160])
     assert ended.code == 4
@@ -297,13 +297,13 @@ def test_a_silent_node_is_to_be_forgotten_and_not_to_be_started_elsewhere(run: R
     assert "Start one" not in ended.err
 
 
-def test_a_hint_names_the_command_that_was_run(run: Run) -> None:
+def test_hint_names_the_command_that_was_run(run: Run) -> None:
     ended = run("put", "k", "v", "--ttl", "1e12")
     assert ended.code == 2
     assert "at most 315360000 seconds, not 1000000000000.0. See: chord put --help" in ended.err
 
 
-def test_lookup_svg(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+def test_lookup_as_svg_draws_the_ring(run: Run, canned: CannedRing, tmp_path: Path) -> None:
     canned.trace_is_dead = True
     run("lookup", "--key-id", "190", "--svg", str(tmp_path / "path.svg"))
     drawing = ElementTree.parse(tmp_path / "path.svg")
@@ -316,7 +316,7 @@ def test_lookup_svg(run: Run, canned: CannedRing, tmp_path: Path) -> None:
 # -- the ring -----------------------------------------------------------------------------------------
 
 
-def test_status(run: Run) -> None:
+def test_status_shows_the_ring_and_its_nodes(run: Run) -> None:
     shape = run("status", "--json").json("status")
     assert [node["node"] for node in shape["nodes"]] == [f"n{i}" for i in range(7)]
     assert sum(node["owned"] for node in shape["nodes"]) == pytest.approx(1)
@@ -329,7 +329,7 @@ def test_status(run: Run) -> None:
     assert len(lines) == 8
 
 
-def test_status_names_who_does_not_answer(run: Run, canned: CannedRing) -> None:
+def test_status_names_unreachable_nodes(run: Run, canned: CannedRing) -> None:
     canned.nodes[160].die()
     ended = run("status")
     assert (ended.code, len(ended.out.splitlines())) == (0, 7)
@@ -340,7 +340,7 @@ def test_status_names_who_does_not_answer(run: Run, canned: CannedRing) -> None:
     assert f"{canned.addresses[160]}: has left\n" in run("status").err
 
 
-def test_members(run: Run, canned: CannedRing) -> None:
+def test_members_lists_every_node(run: Run, canned: CannedRing) -> None:
     canned.nodes[160].die()
     shape = run("members", "--json").json("members")
     states = {member["address"]: member["state"] for member in shape["members"]}
@@ -349,7 +349,7 @@ def test_members(run: Run, canned: CannedRing) -> None:
     assert len(run("members").out.splitlines()) == 8
 
 
-def test_ring(run: Run, tmp_path: Path) -> None:
+def test_ring_lists_every_vnode(run: Run, tmp_path: Path) -> None:
     shape = run("ring", "--json").json("ring")
     assert [vnode["id"] for vnode in shape["vnodes"]] == [str(p) for p in WORKED_IDS]
     assert shape["vnodes"][0]["successors"] == [str(p) for p in WORKED_IDS[1:]]
@@ -391,7 +391,7 @@ def test_check_of_an_ideal_ring(run: Run) -> None:
     }
 
 
-def test_check_names_who_is_silent_and_what_lacks_copies(run: Run, canned: CannedRing) -> None:
+def test_check_names_unreachable_nodes_and_missing_copies(run: Run, canned: CannedRing) -> None:
     """The ring of those who answer may be Ideal, and the store not what it should be."""
     gone, points = canned.addresses[160], [point for point in canned.addresses if point != 160]
     parted: list[PeerInfo] = []
@@ -418,7 +418,7 @@ def test_check_names_who_is_silent_and_what_lacks_copies(run: Run, canned: Canne
     assert run("check", "--json").json("check")["silent"] == []
 
 
-def test_check_tells_waiting_from_violation(run: Run, canned: CannedRing) -> None:
+def test_check_separates_waiting_from_violation(run: Run, canned: CannedRing) -> None:
     def late(point: int, node: Description) -> Description:
         vnode = node.vnodes[0]
         if point == 80:
@@ -449,7 +449,7 @@ def test_check_of_a_split_ring(run: Run, canned: CannedRing) -> None:
     assert "violation  AtMostOneRing  n0 (10) and 2 others are a ring of their own, apart from n3 (120)'s" in ended.out
 
 
-def test_check_sees_a_gap_in_ownership(run: Run, canned: CannedRing) -> None:
+def test_check_reports_a_gap_in_ownership(run: Run, canned: CannedRing) -> None:
     def without(point: int, node: Description) -> Description:
         vnode = msgspec.structs.replace(node.vnodes[0], arcs=())
         return msgspec.structs.replace(node, vnodes=(vnode,)) if point == 80 else node
@@ -458,7 +458,7 @@ def test_check_sees_a_gap_in_ownership(run: Run, canned: CannedRing) -> None:
     assert "waiting  OwnedOnce  no vnode answers for 2b to 50" in run("check").out
 
 
-def test_check_reads_again_what_changed(run: Run, canned: CannedRing) -> None:
+def test_check_reads_changed_nodes_again(run: Run, canned: CannedRing) -> None:
     asked = {"n": 0}
 
     def settling(point: int, node: Description) -> Description:
@@ -473,7 +473,7 @@ def test_check_reads_again_what_changed(run: Run, canned: CannedRing) -> None:
     assert asked["n"] == 3, "two passes, and once more what differed"
 
 
-def test_check_waits(run: Run, canned: CannedRing) -> None:
+def test_check_waits_for_an_ideal_ring(run: Run, canned: CannedRing) -> None:
     asked = {"n": 0}
 
     def slow(point: int, node: Description) -> Description:
@@ -511,7 +511,7 @@ def test_leave_waits_until_the_node_is_gone(run: Run, canned: CannedRing) -> Non
     assert (shape["node"], shape["address"]) == ("n2", canned.addresses[80])
 
 
-def test_a_node_that_ended_without_a_goodbye_has_not_left(run: Run, canned: CannedRing) -> None:
+def test_leave_fails_if_the_node_ends_without_goodbye(run: Run, canned: CannedRing) -> None:
     goes(canned, says_goodbye=False)
     ended = run("leave", "n2")
     assert (ended.code, ended.out) == (5, "")
@@ -519,7 +519,7 @@ def test_a_node_that_ended_without_a_goodbye_has_not_left(run: Run, canned: Cann
 
 
 @pytest.mark.parametrize("is_alone", [True, False])
-def test_the_last_node_leaves_only_by_force(run: Run, canned: CannedRing, is_alone: bool) -> None:
+def test_leave_of_the_last_node_needs_force(run: Run, canned: CannedRing, is_alone: bool) -> None:
     """Alone in its ring it takes its keys along; and with the others merely silent it cannot leave at all."""
     for point in WORKED_IDS:
         if point != 80:
@@ -540,7 +540,7 @@ def test_the_last_node_leaves_only_by_force(run: Run, canned: CannedRing, is_alo
     assert (ended.code, "has left" in ended.out) == ((0, True) if is_alone else (5, False))
 
 
-def test_a_leave_that_takes_too_long_says_so(run: Run, canned: CannedRing, clock: Skipping) -> None:
+def test_leave_reports_its_timeout(run: Run, canned: CannedRing, clock: Skipping) -> None:
     def leaves(point: int, heard: Heard) -> None:
         if isinstance(heard.request, Leave):
             clock.skip(2 * HANG_S)
@@ -563,7 +563,7 @@ def test_kill_sends_the_signal(run: Run, canned: CannedRing) -> None:
 
 
 @pytest.mark.parametrize("pid", [0, 1])
-def test_kill_believes_no_impossible_process(run: Run, canned: CannedRing, pid: int) -> None:
+def test_kill_refuses_an_impossible_process_id(run: Run, canned: CannedRing, pid: int) -> None:
     canned.change = lambda point, node: msgspec.structs.replace(node, pid=pid)
     ended = run("kill", "n3")
     assert ended.code == 2
@@ -582,7 +582,7 @@ def test_kill_refuses_unknown_signals(run: Run) -> None:
     assert run("kill", "n3", "--signal", "BANG").code == 2
 
 
-def test_version(run: Run) -> None:
+def test_version_names_package_and_protocol(run: Run) -> None:
     assert run("version").out.startswith("chord 0.")
     assert run("version", "--json").json("version")["protocol"] == 1
 
@@ -590,7 +590,7 @@ def test_version(run: Run) -> None:
 # -- how everything fails -------------------------------------------------------------------------------
 
 
-def test_nobody_there(run: Run, monkeypatch: pytest.MonkeyPatch, ports: Ports) -> None:
+def test_unreachable_entry_node_is_exit_4(run: Run, monkeypatch: pytest.MonkeyPatch, ports: Ports) -> None:
     address = ports.address()
     ended = run("get", "k", "--node", address)
     assert ended.code == 4
@@ -603,7 +603,7 @@ def test_nobody_there(run: Run, monkeypatch: pytest.MonkeyPatch, ports: Ports) -
 
 
 @pytest.mark.parametrize("says", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x00" * 64, b""])
-def test_a_port_of_something_else(run: Run, says: bytes, clock: Skipping) -> None:
+def test_port_of_another_program_is_exit_4(run: Run, says: bytes, clock: Skipping) -> None:
     """It is reached and is no node: not a bug of any."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -636,13 +636,13 @@ def test_a_port_of_something_else(run: Run, says: bytes, clock: Skipping) -> Non
      (InvalidRequest("bad"), 2)],
 )
 @pytest.mark.usefixtures("impatient")
-def test_exit_codes(run: Run, canned: CannedRing, error: ChordError, code: int) -> None:
+def test_error_has_its_exit_code(run: Run, canned: CannedRing, error: ChordError, code: int) -> None:
     canned.override = lambda point, heard: error if isinstance(heard.request, Get) else None
     assert run("get", "k").code == code
 
 
 @pytest.mark.usefixtures("clock")
-def test_a_timeout_is_exit_5(run: Run, canned: CannedRing) -> None:
+def test_timeout_is_exit_5(run: Run, canned: CannedRing) -> None:
     canned.override = lambda point, heard: "say nothing" if isinstance(heard.request, Get) else None
     ended = run("get", "k", "--timeout", str(PATIENCE_S), "--json")
     assert ended.code == 5
@@ -673,12 +673,12 @@ def test_usage_errors_exit_2_and_point_to_help(run: Run, args: tuple[str, ...]) 
     assert ended.err.startswith("error: ")
 
 
-def test_usage_errors_in_json(run: Run) -> None:
+def test_usage_error_as_json_has_its_schema(run: Run) -> None:
     assert run("get", "--json").code == 2
     run("get", "--json").failure("usage")
 
 
-def test_a_bug_is_one_line_and_exit_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unexpected_exception_is_one_line_and_exit_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chord.cli.control.PROTOCOL_VERSION", property())
     monkeypatch.setattr("chord.cli.control.platform", None)
     ended = run("version")
@@ -687,7 +687,7 @@ def test_a_bug_is_one_line_and_exit_1(run: Run, monkeypatch: pytest.MonkeyPatch)
     assert "Traceback" not in ended.err
 
 
-def test_an_interrupt_is_exit_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_is_exit_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 
@@ -695,7 +695,7 @@ def test_an_interrupt_is_exit_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
     assert run("version").code == 130
 
 
-def test_help_of_every_command(run: Run) -> None:
+def test_every_command_has_help(run: Run) -> None:
     top = run("--help").out
     for name in cli.COMMANDS:
         assert f"\n  {name} " in top
@@ -709,7 +709,7 @@ def test_help_does_not_import_trio(command: str) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(canned: CannedRing) -> None:
+def test_scan_into_a_closed_pipe_is_no_error(canned: CannedRing) -> None:
     canned.scanned.keys = [f"key{i}".encode() for i in range(500)]
     canned.scanned.page = 100
     command = f"{sys.executable} -m chord scan --node {canned.entry} | head -n 1"

@@ -42,7 +42,7 @@ def traced(canned: CannedRing) -> CannedRing:
 # -- contexts and siblings ----------------------------------------------------------------------------
 
 
-def test_put_says_what_it_replaces(run: Run, canned: CannedRing) -> None:
+def test_put_sends_the_context_or_none(run: Run, canned: CannedRing) -> None:
     run("put", "k", "v")
     assert the_put(canned).context is None, "what a read quorum holds"
     canned.nodes[10].heard.clear()
@@ -52,7 +52,7 @@ def test_put_says_what_it_replaces(run: Run, canned: CannedRing) -> None:
     assert run("put", "k", "v", "--blind", "--context", "AA==").code == 2
 
 
-def test_a_context_goes_through_a_file(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+def test_context_goes_through_a_file(run: Run, canned: CannedRing, tmp_path: Path) -> None:
     canned.values[b"k"] = (b"a", b"b")
     context = tmp_path / "context"
     assert run("get", "k", "--all", "--context", str(context)).code == 0
@@ -72,14 +72,14 @@ def test_a_context_goes_through_a_file(run: Run, canned: CannedRing, tmp_path: P
     assert run("put", "k", "v", "--context", f"@{context}").code == 2
 
 
-def test_a_read_that_finds_nothing_leaves_no_older_context(run: Run, tmp_path: Path) -> None:
+def test_read_of_an_absent_key_empties_the_context_file(run: Run, tmp_path: Path) -> None:
     context = tmp_path / "context"
     context.write_text("b2xkZXI=")
     assert run("get", "nothing", "--context", str(context)).code == 3
     assert context.read_text() == ""
 
 
-def test_siblings_are_a_conflict_unless_asked_for(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+def test_siblings_are_exit_7_unless_all_are_wanted(run: Run, canned: CannedRing, tmp_path: Path) -> None:
     canned.values[b"k"] = (b"one", b"two")
     ended = run("get", "k")
     assert (ended.code, ended.out) == (7, "one\ntwo\n")
@@ -92,7 +92,7 @@ def test_siblings_are_a_conflict_unless_asked_for(run: Run, canned: CannedRing, 
     assert run("get", "k", "--all", "-o", str(tmp_path / "out")).code == 2
 
 
-def test_the_last_writer_is_a_choice(run: Run, canned: CannedRing) -> None:
+def test_last_writer_option_returns_one_value(run: Run, canned: CannedRing) -> None:
     canned.values[b"k"] = (b"one", b"two")
     ended = run("get", "k", "--last-writer")
     assert (ended.code, ended.out) == (0, "two")
@@ -102,7 +102,7 @@ def test_the_last_writer_is_a_choice(run: Run, canned: CannedRing) -> None:
 # -- quorums and traces -------------------------------------------------------------------------------
 
 
-def test_quorums_strictness_and_lifetimes_are_passed_on(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+def test_quorum_strict_and_ttl_options_are_sent(run: Run, canned: CannedRing, tmp_path: Path) -> None:
     run("put", "k", "v", "--w", "3", "--strict", "--ttl", "1.5")
     put = the_put(canned)
     assert (put.w, put.is_strict, put.ttl_ms) == (3, True, 1500)
@@ -116,7 +116,7 @@ def test_quorums_strictness_and_lifetimes_are_passed_on(run: Run, canned: Canned
         assert run("put", "k", "v", *wrong).code == 2
 
 
-def test_put_json_says_how_the_quorum_was_met(run: Run, traced: CannedRing) -> None:
+def test_put_as_json_shows_how_the_quorum_was_met(run: Run, traced: CannedRing) -> None:
     shape = run("put", "k", "v", "--json").json("put")
     assert (shape["w"], shape["w_needed"], shape["sloppy"], shape["trace"]) == (2, 2, True, None)
     trace = run("put", "k", "v", "--json", "--trace").json("put")["trace"]
@@ -128,14 +128,14 @@ def test_put_json_says_how_the_quorum_was_met(run: Run, traced: CannedRing) -> N
     assert trace["coordinator"]["node"] == "n2"
 
 
-def test_a_put_that_is_traced_prints_it(run: Run, traced: CannedRing) -> None:
+def test_put_with_trace_prints_every_replica(run: Run, traced: CannedRing) -> None:
     lines = run("put", "k", "v", "--trace").out.splitlines()
     assert lines[0].split("\t") == ["replica", "address", "id", "outcome", "counts", "version", "rtt"]
     assert [line.split("\t")[3:5] for line in lines[1:]] == [["ok", "W"], ["stale", "W"], ["timeout", ""]]
     assert run("del", "k", "--trace").out.splitlines()[0] == lines[0]
 
 
-def test_a_get_that_is_traced_leaves_stdout_to_the_value(run: Run, traced: CannedRing) -> None:
+def test_get_with_trace_leaves_stdout_to_the_value(run: Run, traced: CannedRing) -> None:
     traced.values[b"k"] = (b"v",)
     ended = run("get", "k", "--trace")
     assert ended.out == "v"
@@ -144,7 +144,9 @@ def test_a_get_that_is_traced_leaves_stdout_to_the_value(run: Run, traced: Canne
     assert len(run("get", "k", "--trace", "--json").json("get")["trace"]["replicas"]) == 3
 
 
-def test_a_trace_at_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replica_trace_on_a_terminal_is_a_table(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CHORD_OUTPUT", "table")
     lines = (
         ReplicaLine(contact(80), "ok", True, None, bytes(range(16))),
@@ -175,7 +177,9 @@ def test_too_few_replicas_are_exit_6(run: Run, canned: CannedRing, error: ChordE
 # -- load and scan ------------------------------------------------------------------------------------
 
 
-def test_load_stores_a_pipe_as_it_comes(run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_from_a_pipe_stores_lines_before_a_bad_one(
+    run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A pipe can be read once; what came before a bad line is stored, and it says so."""
     lines = b"".join(b"key%d\tv\n" % i for i in range(1030)) + b"{bad\n"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines)))
@@ -186,7 +190,7 @@ def test_load_stores_a_pipe_as_it_comes(run: Run, canned: CannedRing, monkeypatc
 
 
 @pytest.mark.parametrize("line", ['{"key":' * 100_000, '{"key": "k", "value": "v", "value_b64": "AA=="}'])
-def test_load_refuses_a_file_with_a_strange_line(run: Run, canned: CannedRing, tmp_path: Path, line: str) -> None:
+def test_load_refuses_a_file_with_an_invalid_line(run: Run, canned: CannedRing, tmp_path: Path, line: str) -> None:
     (tmp_path / "lines").write_text(f"word\n{line}\n")
     ended = run("load", str(tmp_path / "lines"))
     assert (ended.code, canned.values) == (2, {})
@@ -195,7 +199,7 @@ def test_load_refuses_a_file_with_a_strange_line(run: Run, canned: CannedRing, t
 
 
 @pytest.mark.usefixtures("impatient")
-def test_load_with_writes_that_may_be_stored_says_how_many(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+def test_load_counts_writes_that_may_be_stored(run: Run, canned: CannedRing, tmp_path: Path) -> None:
     failing = {b"2": WritesRefused("no room"), b"3": QuorumFailed("1 of 2"), b"4": WritesRefused("no room")}
     canned.override = lambda point, heard: failing.get(getattr(heard.request, "key", b""))
     (tmp_path / "lines").write_text("".join(f"{i}\n" for i in range(10)))
@@ -206,7 +210,7 @@ def test_load_with_writes_that_may_be_stored_says_how_many(run: Run, canned: Can
 
 
 @pytest.mark.usefixtures("impatient")
-def test_load_gives_up_where_nobody_stores_anything(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+def test_load_gives_up_if_every_put_fails(run: Run, canned: CannedRing, tmp_path: Path) -> None:
     canned.override = lambda point, heard: QuorumFailed("1 of 2") if isinstance(heard.request, Put) else None
     (tmp_path / "lines").write_text("".join(f"{i}\n" for i in range(1000)))
     ended = run("load", str(tmp_path / "lines"))
@@ -216,7 +220,7 @@ def test_load_gives_up_where_nobody_stores_anything(run: Run, canned: CannedRing
     assert run("load", str(tmp_path / "lines"), "--json").json("load")["complete"] is False
 
 
-def test_a_dead_node_is_no_loss_to_a_scan_where_there_are_replicas(run: Run, canned: CannedRing, ports: Ports) -> None:
+def test_scan_with_replicas_survives_a_dead_node(run: Run, canned: CannedRing, ports: Ports) -> None:
     def taken(point: int, node: Description) -> Description:
         arc = OwnedArc(Point(60), Point(70), 2, "taken_over", Contact(Point(70), ports.address()))
         vnode: VnodeInfo = msgspec.structs.replace(node.vnodes[0], arcs=(*node.vnodes[0].arcs, arc))
@@ -229,7 +233,7 @@ def test_a_dead_node_is_no_loss_to_a_scan_where_there_are_replicas(run: Run, can
 # -- which node is meant ------------------------------------------------------------------------------
 
 
-def test_a_name_that_several_have_means_none_of_them() -> None:
+def test_name_of_several_nodes_is_ambiguous() -> None:
     nodes = [msgspec.structs.replace(node, name="b") for node in described()[:2]] + [*described()[2:]]
     with pytest.raises(Failure, match="2 nodes of the ring are called 'b'") as raised:
         choose("b", nodes)
@@ -239,7 +243,7 @@ def test_a_name_that_several_have_means_none_of_them() -> None:
     assert choose(named.name, [*nodes[:2], named]).node is named, "whoever has no other name"
 
 
-def test_a_shortened_id_can_be_pasted() -> None:
+def test_shortened_id_is_accepted_as_a_node() -> None:
     nodes = [
         msgspec.structs.replace(node, bits=160, vnodes=(msgspec.structs.replace(
             node.vnodes[0], contact=msgspec.structs.replace(node.vnodes[0].contact, id=Point(point << 80 | 0xC21D))

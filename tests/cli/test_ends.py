@@ -36,7 +36,7 @@ LONG = (("lab", "vnodes"), ("sim", "paper", "churn", "--scale", "full"))
 @pytest.mark.parametrize("command", LONG, ids=lambda words: words[0])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 @pytest.mark.parametrize("is_group", [False, True])
-def test_a_run_that_is_ended_ends_in_order(
+def test_terminated_run_leaves_no_process_and_no_partial_file(
     tmp_path: Path, command: tuple[str, ...], number: int, code: int, is_group: bool
 ) -> None:
     words = [*CHORD, *command, "--jobs", "2", "--out", "out"]
@@ -77,7 +77,7 @@ def ignores_ctrl_c(pid: int) -> bool:
     return bool(int(ignored.split()[1], 16) & 1 << (signal.SIGINT - 1))
 
 
-def test_sigterm_ends_a_block_once_and_is_as_it_was_afterwards() -> None:
+def test_sigterm_ends_a_block_once_and_restores_its_handler() -> None:
     before = signal.getsignal(signal.SIGTERM)
 
     def end_twice() -> None:
@@ -102,7 +102,7 @@ def test_sigterm_ends_a_block_once_and_is_as_it_was_afterwards() -> None:
     assert ran == [True], "no other thread can have signals"
 
 
-def test_a_file_is_there_whole_or_as_it_was(tmp_path: Path) -> None:
+def test_file_is_replaced_whole_or_left_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
 
     def write_half(error: type[BaseException]) -> None:
@@ -123,7 +123,7 @@ def test_a_file_is_there_whole_or_as_it_was(tmp_path: Path) -> None:
     assert path.read_text() == "new"
 
 
-def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_error_names_the_file_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "table.csv").mkdir()
     for path in (tmp_path / "table.csv", tmp_path / "nowhere" / "table.csv"):
         with pytest.raises(OSError, match=r"table\.csv") as caught:
@@ -151,9 +151,7 @@ main()
 
 
 @pytest.mark.parametrize(("name", "code", "word"), [("SIGTERM", 143, "terminated"), ("SIGINT", 130, "interrupted")])
-def test_up_with_a_signal_in_a_destructor_ends_before_it_is_ready(
-    name: str, code: int, word: str, ports: Ports
-) -> None:
+def test_up_with_a_signal_in_a_destructor_ends_before_ready(name: str, code: int, word: str, ports: Ports) -> None:
     script = AT_A_BAD_MOMENT.format(name=name, port=ports.row(2))
     ended = subprocess.run(
         [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=False, timeout=HANG_S
@@ -219,8 +217,12 @@ class Ending:
         (True, signal.SIGTERM, 0, "terminated; the peers are stopped; their records were in memory and are gone"),
     ],
 )
-def test_up_says_how_it_ended_also_where_a_script_ignores_sigint(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_ready: bool, number: int, code: int,
+def test_up_reports_its_end_even_if_a_script_ignores_sigint(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    is_ready: bool,
+    number: int,
+    code: int,
     said: str,
 ) -> None:
     assert Ending(monkeypatch, is_ready=is_ready, number=number).code == code
@@ -233,7 +235,7 @@ def test_up_says_that_records_are_kept(monkeypatch: pytest.MonkeyPatch, capsys: 
 
 
 @pytest.mark.parametrize("command", ["load", "restore"])
-def test_who_writes_many_keys_says_how_many_are_stored(
+def test_interrupted_load_or_restore_counts_the_stored_keys(
     run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
 ) -> None:
     source, name = tmp_path / "source", "put_many"
@@ -260,7 +262,7 @@ def test_who_writes_many_keys_says_how_many_are_stored(
     assert (ended.code, ended.json(command)["complete"]) == (130, False)
 
 
-def test_an_interrupted_bench_gives_no_verdict(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_bench_gives_no_verdict(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fill(self: Bench, ring: object, timeout_s: float) -> None:
         self.interrupt()
 
@@ -278,7 +280,7 @@ def test_an_interrupted_bench_gives_no_verdict(run: Run, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_node_that_is_ended_before_it_is_ready_does_not_say_that_all_is_well(
+def test_node_ended_before_it_is_ready_reports_no_success(
     number: int, code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serve, "PATIENCE_S", 0.05)
@@ -295,7 +297,7 @@ def test_a_node_that_is_ended_before_it_is_ready_does_not_say_that_all_is_well(
     assert "n1 stops, and was not in the ring yet" in capsys.readouterr().err
 
 
-def test_up_that_is_interrupted_at_once_says_so(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_up_interrupted_before_any_peer_reports_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> int:
         raise KeyboardInterrupt
 
@@ -304,7 +306,7 @@ def test_up_that_is_interrupted_at_once_says_so(run: Run, monkeypatch: pytest.Mo
     assert (ended.code, ended.err.strip()) == (130, "interrupted before any peer was started")
 
 
-def test_the_command_up_takes_sigint_before_it_loads_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_up_handles_sigint_before_it_loads_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     from chord import cli
 
     before = signal.getsignal(signal.SIGINT)
@@ -350,7 +352,9 @@ def ended_with(descriptor: int, stream: str, *words: str) -> subprocess.Complete
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
 @pytest.mark.parametrize(("name", "why"), [("full", "no space left on device"), ("pipe", "broken pipe")])
 @pytest.mark.parametrize("words", [("node", "--listen"), ("up", "-n", "1", "--base-port")])
-def test_service_that_cannot_write_its_line_says_so(ports: Ports, name: str, why: str, words: tuple[str, ...]) -> None:
+def test_service_that_cannot_write_its_line_is_exit_2(
+    ports: Ports, name: str, why: str, words: tuple[str, ...]
+) -> None:
     place = ports.address() if words[0] == "node" else str(ports.one())
     ended = ended_with(written_to(name), "stdout", *words, place, "--preset", "local")
     said = f"error: cannot write the output ({why}). Keep the reader of stdout open, or redirect stdout to /dev/null\n"
@@ -360,7 +364,7 @@ def test_service_that_cannot_write_its_line_says_so(ports: Ports, name: str, why
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
 @pytest.mark.parametrize("name", ["full", "pipe"])
 @pytest.mark.parametrize(("words", "code"), [(("gett",), 2), (("get", "k", "--json", "--node", NOBODY), 4)])
-def test_failure_that_cannot_be_told_keeps_its_exit_code(name: str, words: tuple[str, ...], code: int) -> None:
+def test_failure_with_a_closed_stderr_keeps_its_exit_code(name: str, words: tuple[str, ...], code: int) -> None:
     assert ended_with(written_to(name), "stderr", *words).returncode == code
 
 

@@ -74,24 +74,24 @@ from tests.support.real_rings import HANG_S
         ),
     ],
 )
-def test_misuse_is_exit_2_with_a_way_out(run: Run, args: tuple[str, ...], said: str) -> None:
+def test_misuse_is_exit_2_with_a_next_step(run: Run, args: tuple[str, ...], said: str) -> None:
     ended = run(*args)
     assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
     assert said in ended.err
 
 
-def test_an_option_close_to_another_is_not_taken_for_a_value(run: Run) -> None:
+def test_misspelt_option_is_not_taken_for_a_value(run: Run) -> None:
     ended = run("put", "k", "v", "--blin")
     assert "--blin" in ended.err
     assert "write -- before it" not in ended.err
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "[::1]", "a-b.example", "bücher.example", "my_host"])
-def test_hosts_that_may_be_are_taken(host: str) -> None:
+def test_valid_host_is_accepted(host: str) -> None:
     assert config.split_address(f"{host}:9000")[1] == 9000
 
 
-def test_an_unknown_host_is_not_asked_to_be_started(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_host_gets_no_hint_to_start_a_node(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def resolve(*_: object, **__: object) -> Any:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -100,7 +100,7 @@ def test_an_unknown_host_is_not_asked_to_be_started(run: Run, monkeypatch: pytes
     assert (ended.code, "Check the name" in ended.err, "Start one" in ended.err) == (4, True, False)
 
 
-def test_a_deadline_too_short_to_tell_anything_is_exit_5(run: Run) -> None:
+def test_deadline_shorter_than_the_handshake_is_exit_5(run: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         ended = run("get", "k", "--node", address, "--timeout", "0.001")
@@ -110,12 +110,12 @@ def test_a_deadline_too_short_to_tell_anything_is_exit_5(run: Run) -> None:
     assert (ended.code, "connection refused" in ended.err) == (4, True), "a refusal is an answer"
 
 
-def test_a_full_disk_needs_room_and_no_restart() -> None:
+def test_full_disk_gets_a_hint_for_room_and_not_for_a_restart() -> None:
     failure = explain(WritesRefused("n1 127.0.0.1:9001 takes no writes: the disk is full"), "127.0.0.1:9000")
     assert (failure.exit_code, "Make room" in failure.hint, "start it again" in failure.hint) == (6, True, False)
 
 
-def test_up_join_names_the_node_that_does_not_answer() -> None:
+def test_up_join_names_an_unreachable_node() -> None:
     address = NOBODY
     with pytest.raises(Failure) as caught:
         up._existing(address)
@@ -130,7 +130,7 @@ def test_up_join_with_another_constant_names_both_values(run: Run, canned: Canne
     assert (ended.code, said in ended.err) == (2, True), ended.err
 
 
-def test_up_join_takes_constants_that_are_not_named() -> None:
+def test_up_join_adopts_the_constants_of_the_ring() -> None:
     ring = described()[0]
     flags = {"bits": ring.bits, "successors": None, "replicas": None}
     taken = {"bits": ring.bits, "successors": ring.successors, "replicas": ring.replicas, "cluster": ring.cluster}
@@ -149,11 +149,11 @@ def test_up_join_takes_constants_that_are_not_named() -> None:
         (socket.gaierror(socket.EAI_NONAME, "x"), "No host has this name."),
     ],
 )
-def test_an_address_that_cannot_be_listened_on(error: OSError, hint: str) -> None:
+def test_listen_error_has_a_hint_for_its_cause(error: OSError, hint: str) -> None:
     assert serve._hint_to_listen(NodeConfig(listen="127.0.0.1:1"), error).startswith(hint)
 
 
-def test_up_on_a_reserved_port_says_what_node_says(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_up_on_a_reserved_port_prints_the_error_of_node(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
@@ -163,7 +163,7 @@ def test_up_on_a_reserved_port_says_what_node_says(run: Run, monkeypatch: pytest
     assert (ended.code, said in ended.err) == (2, True), ended.err
 
 
-async def test_an_address_in_use_is_named() -> None:
+async def test_listen_error_names_the_address_in_use() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
         with pytest.raises(OSError, match=f"cannot listen on {address}: ") as caught:
@@ -172,7 +172,7 @@ async def test_an_address_in_use_is_named() -> None:
     assert caught.value.errno == errno.EADDRINUSE
 
 
-async def test_a_wrong_advertised_address_is_blamed_and_not_the_contact() -> None:
+async def test_wrong_advertised_address_is_named_as_the_cause() -> None:
     wrong, contact = NOBODY, "127.0.0.1:1"
     joining = NodeConfig(listen="127.0.0.1:0", advertise=wrong, join=(contact,))
     why = await serve._why_not_ready(joining, {})
@@ -182,7 +182,7 @@ async def test_a_wrong_advertised_address_is_blamed_and_not_the_contact() -> Non
     assert why == "127.0.0.1:1: connection refused; 127.0.0.1:2: no answer yet"
 
 
-async def test_a_node_that_joins_says_again_and_again_why_it_is_not_ready(
+async def test_joining_node_repeats_why_it_is_not_ready(
     autojump_clock: trio.testing.MockClock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Joining:
@@ -202,7 +202,7 @@ async def test_a_node_that_joins_says_again_and_again_why_it_is_not_ready(
 # -- configuration ----------------------------------------------------------------------------------------------
 
 
-def test_a_mistake_in_a_file_is_said_to_be_there_with_the_nearest_key(tmp_path: Path) -> None:
+def test_mistake_in_a_file_names_the_file_and_the_nearest_key(tmp_path: Path) -> None:
     file = tmp_path / "node.toml"
 
     def said(text: str, **flags: Any) -> str:
@@ -220,7 +220,7 @@ def test_a_mistake_in_a_file_is_said_to_be_there_with_the_nearest_key(tmp_path: 
     assert said('name = "ada"', vnodes=0).startswith("vnodes must be"), "a flag is not the file's mistake"
 
 
-def test_a_negative_epoch_is_damage() -> None:
+def test_negative_epoch_in_node_json_is_damage() -> None:
     kept = {
         "version": 1, "bits": 8, "ring": None, "address": "a:1", "known": [],
         "vnodes": [{"id": "1", "owned_from": None, "epoch": -3, "predecessor": None, "successors": []}],
@@ -259,7 +259,7 @@ def test_load_of_a_line_with_a_space_and_no_tab_is_refused(run: Run, canned: Can
     assert canned.values[b"a b"] == (b"c d",)
 
 
-def test_port_that_another_program_holds_gets_no_hint_to_start_a_node_there(run: Run) -> None:
+def test_port_of_another_program_gets_no_hint_to_start_a_node(run: Run) -> None:
     def hang_up(server: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while True:
@@ -276,7 +276,7 @@ def test_port_that_another_program_holds_gets_no_hint_to_start_a_node_there(run:
     assert "Start one" not in ended.err
 
 
-def test_program_that_takes_the_connection_and_says_nothing_counts_as_another_program() -> None:
+def test_program_without_a_handshake_counts_as_another_program() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         link = Link(address, "control", Limits())
@@ -295,13 +295,13 @@ def test_program_that_takes_the_connection_and_says_nothing_counts_as_another_pr
         (("up", "-n", "2", "--bits", "8", "--ids", "1,1"), "1 appears twice; each peer needs a point of its own"),
     ],
 )
-def test_what_no_node_can_have_is_named(run: Run, args: tuple[str, ...], said: str) -> None:
+def test_invalid_port_or_id_is_named(run: Run, args: tuple[str, ...], said: str) -> None:
     ended = run(*args)
     assert (ended.code, said in ended.err) == (2, True), ended.err
 
 
 @pytest.mark.parametrize("args", [("status",), ("leave", "@")])
-def test_node_that_has_no_descriptor_left_says_so_itself(run: Run, args: tuple[str, ...]) -> None:
+def test_node_without_descriptors_names_the_cause_itself(run: Run, args: tuple[str, ...]) -> None:
     """It is there: no hint may say to start one, or to forget it."""
     with socket.create_server(("127.0.0.1", 0)) as scarce:
         address = f"127.0.0.1:{scarce.getsockname()[1]}"
@@ -320,7 +320,9 @@ def test_node_that_has_no_descriptor_left_says_so_itself(run: Run, args: tuple[s
     assert (ended.code, "no descriptor is left. Give that node the missing" in ended.err) == (4, True), ended.err
 
 
-def test_counts_have_the_right_number(run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_have_the_right_grammatical_number(
+    run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert [counted(n, "key") for n in (0, 1, 2)] == ["0 keys", "1 key", "2 keys"]
     monkeypatch.setenv("CHORD_OUTPUT", "table")
     assert "0 keys" in run("scan").err
@@ -328,7 +330,7 @@ def test_counts_have_the_right_number(run: Run, canned: CannedRing, monkeypatch:
     assert "1 record on the way to the right nodes" in run("status").out
 
 
-def test_ring_of_one_node_takes_no_failure(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ring_of_one_node_is_said_to_tolerate_no_failure(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def answer(heard: Heard) -> Description:
         return described((42,), addresses={42: lone.address})[0]
 
@@ -344,7 +346,7 @@ def test_siblings_with_a_file_leave_stdout_empty(run: Run, canned: CannedRing, t
     assert (ended.code, ended.out) == (7, "")
 
 
-def test_a_nameless_node_is_not_named_twice(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_without_a_name_is_printed_by_its_address_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def serve_(config: NodeConfig, on_ready: Callable[[Any, str], None]) -> int:
         host = SimpleNamespace(vnodes={})
         on_ready(SimpleNamespace(config=config, name="a:1", address="a:1", host=host), "joined the ring")
@@ -354,7 +356,7 @@ def test_a_nameless_node_is_not_named_twice(run: Run, monkeypatch: pytest.Monkey
     assert run("node").out == "ready: a:1, joined the ring, id \n"
 
 
-async def test_a_node_that_answers_where_it_says_is_reached_and_no_other_is_taken_for_it(
+async def test_reachability_check_tells_a_node_from_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(serve, "REACH_S", HANG_S)
@@ -369,7 +371,7 @@ async def test_a_node_that_answers_where_it_says_is_reached_and_no_other_is_take
         assert await serve._unreachable(other.address) == "n0 answers there"
 
 
-def test_a_node_that_was_told_to_join_itself_says_so(
+def test_node_with_its_own_address_as_contact_reports_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def main() -> None:

@@ -32,7 +32,7 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], rows: list[Operation
     return code, *capsys.readouterr()
 
 
-def test_a_good_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_linearizable_history_is_exit_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path, capsys, GOOD) == (
         0,
         "checker\tkeys\toperations\tok\tviolation\tpartial\tundecided\n"
@@ -43,7 +43,7 @@ def test_a_good_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     )
 
 
-def test_the_example_of_the_reference_is_what_is_printed(
+def test_example_of_the_reference_page_is_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines, shown = re.findall(r"^```text\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
@@ -55,7 +55,7 @@ def test_the_example_of_the_reference_is_what_is_printed(
     assert "--model acknowledged" in err
 
 
-def test_the_weaker_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_weaker_model_accepts_a_stale_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(tmp_path, capsys, STALE, "--model", "acknowledged")
     assert code == 0
     assert out.splitlines()[1:] == ["acknowledged\t1\t3\t1\t0\t0\t0", "OK  acknowledged, each key on its own"]
@@ -74,8 +74,12 @@ def test_the_weaker_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         (UNCLEAR, ("--max-steps", "3"), 5, "undecided"),
     ],
 )
-def test_json(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], rows: list[Operation], args: tuple[str, ...], code: int,
+def test_report_as_json_has_its_schema(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    rows: list[Operation],
+    args: tuple[str, ...],
+    code: int,
     verdict: str,
 ) -> None:
     ended, out, _ = run(tmp_path, capsys, rows, "--json", *args)
@@ -86,25 +90,25 @@ def test_json(
     assert report["undecided"] == (["k"] if verdict == "undecided" else [])
 
 
-def test_what_is_undecided_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_undecided_key_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(tmp_path, capsys, UNCLEAR, "--max-steps", "3")
     assert code == 5
     assert out.splitlines()[-1] == 'undecided  key "k": the search gave up; give it more --max-steps'
 
 
-def test_it_starts_without_trio() -> None:
+def test_check_history_does_not_load_trio() -> None:
     """It talks to no ring, and should start at once."""
     program = "import sys, chord.cli.history; sys.exit('trio' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, timeout=HANG_S, check=False).returncode == 0
 
 
-def test_stdin(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_history_is_read_from_stdin(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     given = io.BytesIO(encode(GOOD[0]) + b"\n\n" + encode(GOOD[1]))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(given))
     assert cli.run(["check-history", "-"]) == 0
 
 
-def test_many_violations_are_cut_short_for_people_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_violations_are_cut_short_in_text_and_whole_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [op("get", 0, 1, "x", key=key) for key in range(15)]
     _, out, err = run(tmp_path, capsys, rows)
     assert out.count("violation  ") == 20
@@ -122,7 +126,7 @@ def test_many_violations_are_cut_short_for_people_only(tmp_path: Path, capsys: p
         (None, "file", "no such file"),
     ],
 )
-def test_what_is_no_history_exits_2(
+def test_invalid_history_is_exit_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: bytes | None, code: str, message: str
 ) -> None:
     file = tmp_path / "h"

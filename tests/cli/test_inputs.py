@@ -38,7 +38,7 @@ def endless_stdin(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(source))
 
 
-def test_an_endless_value_on_stdin_is_refused(run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_value_on_stdin_is_refused(run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:
     endless_stdin(monkeypatch, VALUE_BYTES_MAX)
     ended = run("put", "big", "-")
     assert (ended.code, ended.err.count("\n")) == (2, 1)
@@ -47,7 +47,7 @@ def test_an_endless_value_on_stdin_is_refused(run: Run, canned: CannedRing, monk
 
 
 @pytest.mark.parametrize("size", [VALUE_BYTES_MAX, VALUE_BYTES_MAX + 1])
-def test_a_value_on_stdin_is_taken_up_to_its_limit(
+def test_value_on_stdin_is_read_up_to_its_limit(
     run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(bytes(size))))
@@ -55,27 +55,25 @@ def test_a_value_on_stdin_is_taken_up_to_its_limit(
     assert len(canned.values) == (size == VALUE_BYTES_MAX)
 
 
-def test_a_context_file_that_never_ends_is_refused(run: Run, canned: CannedRing) -> None:
+def test_endless_context_file_is_refused(run: Run, canned: CannedRing) -> None:
     ended = run("put", "k", "v", "--context", "@/dev/zero")
     assert (ended.code, "the context in /dev/zero is too long" in ended.err) == (2, True)
     assert CONTEXT_TEXT_BYTES_MAX * 3 // 4 > inputs.CONTEXT_BYTES_MAX, "every context fits"
 
 
-def test_a_line_that_never_ends_is_refused(
-    run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_endless_line_is_refused(run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk, "LINE_BYTES_MAX", 1000)
     endless_stdin(monkeypatch, 1000)
     ended = run("load", "-")
     assert (ended.code, "line 1 of stdin is too long" in ended.err) == (2, True)
 
 
-def test_the_longest_line_of_load_holds_the_largest_record() -> None:
+def test_line_limit_of_load_allows_the_largest_record() -> None:
     line = b'{"key": "' + b"\\u0001" * KEY_BYTES_MAX + b'", "value": "' + b"\\u0001" * VALUE_BYTES_MAX + b'"}'
     assert len(line) <= LINE_BYTES_MAX
 
 
-def test_limits_hold_at_their_edges() -> None:
+def test_input_of_exactly_the_limit_is_read() -> None:
     assert read_limited(io.BytesIO(b"12345"), 5, "it") == b"12345"
     with pytest.raises(Failure, match="it is too long"):
         read_limited(io.BytesIO(b"123456"), 5, "it")
@@ -85,7 +83,7 @@ def test_limits_hold_at_their_edges() -> None:
             list(lines_limited(io.BytesIO(b"1\n123456" + end), 5, "f"))
 
 
-def test_a_configuration_that_never_ends_is_refused(run: Run) -> None:
+def test_endless_configuration_is_refused(run: Run) -> None:
     ended = run("node", "--config", "/dev/zero")
     assert (ended.code, "/dev/zero is too long" in ended.err) == (2, True)
     assert CONFIG_BYTES_MAX < 1 << 30

@@ -54,7 +54,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return run
 
 
-def test_comparing_prints_tables_and_writes_files(lab: Lab) -> None:
+def test_compare_prints_tables_and_writes_files(lab: Lab) -> None:
     ended = lab("compare", "--schemes", "mod,jump", "--keys", "500000", "--nodes", "4", "--then", "6", *QUICK)
     assert ended.code == 0, ended.err
     lines = ended.out.splitlines()
@@ -72,7 +72,7 @@ def test_comparing_prints_tables_and_writes_files(lab: Lab) -> None:
     assert Path("out/lab/report-compare.md").read_text().count("![") == 3
 
 
-def test_columns_have_names_of_their_own_wherever_they_stand(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_have_unique_names_in_every_output(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     wishes = ("--schemes", "mod,jump", "--keys", "50000", *QUICK)
     piped = lab("compare", *wishes).out.splitlines()
     heads = next(line for line in piped if line.startswith("scheme\tgrows")).split("\t")
@@ -90,7 +90,7 @@ def test_columns_have_names_of_their_own_wherever_they_stand(lab: Lab, monkeypat
     assert len(shown) > len(piped)
 
 
-def test_one_s_own_keys_skew_and_all(lab: Lab) -> None:
+def test_compare_takes_skewed_keys_from_a_file(lab: Lab) -> None:
     Path("keys.txt").write_bytes(b"hot\n" * 900 + b"\n".join(b"user:%d" % n for n in range(99)) + b"\n\xff\xfe\n")
     ended = lab("compare", "--keys", "keys.txt", "--schemes", "rendezvous", "--nodes", "5", "--json", *QUICK)
     assert ended.code == 0, ended.err
@@ -104,7 +104,7 @@ def test_one_s_own_keys_skew_and_all(lab: Lab) -> None:
     assert "Of the 1,000 keys 101 are different; one is 90.0% of all." in evenness["notes"]
 
 
-def test_weights_are_taken_by_schemes_that_have_them(lab: Lab) -> None:
+def test_weights_apply_to_schemes_that_support_them(lab: Lab) -> None:
     wishes = ("--schemes", "rendezvous-weighted,mod", "--nodes", "3", "--weights", "1,1,2")
     ended = lab("compare", "--keys", "500000", *wishes, *QUICK)
     assert ended.code == 0, ended.err
@@ -112,13 +112,13 @@ def test_weights_are_taken_by_schemes_that_have_them(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("schemes", ["mod-factor,extendible,static", "static", "jump"])
-def test_schemes_that_grow_otherwise_or_not_at_all(lab: Lab, schemes: str) -> None:
+def test_compare_takes_schemes_that_cannot_grow_by_one(lab: Lab, schemes: str) -> None:
     ended = lab("compare", "--keys", "50000", "--schemes", schemes, "--nodes", "4", *QUICK)
     assert ended.code == 0, ended.err
     assert Path("out/lab/stability.svg").exists()
 
 
-def test_the_page_says_how_to_measure_the_same_again(lab: Lab) -> None:
+def test_report_has_the_command_that_repeats_it(lab: Lab) -> None:
     Path("my keys.txt").write_bytes(b"\n".join(b"user:%d" % n for n in range(500)))
     weights = "1234567.5,2000000"
     wishes = ("--keys", "my keys.txt", "--schemes", "rendezvous-weighted,ring-100", "--nodes", "2")
@@ -131,7 +131,7 @@ def test_the_page_says_how_to_measure_the_same_again(lab: Lab) -> None:
     assert words[words.index("--weights") + 1] == "1234567.5,2000000.0"
 
 
-def test_weights_are_proportions_however_they_are_spelt(lab: Lab) -> None:
+def test_weights_in_any_spelling_are_proportions(lab: Lab) -> None:
     """Of a ring, too, whose points are so many for each unit of weight."""
 
     def measured(weights: str) -> Any:
@@ -144,7 +144,7 @@ def test_weights_are_proportions_however_they_are_spelt(lab: Lab) -> None:
     assert measured("1,1,2") != measured("1,2,1")
 
 
-def test_a_folder_in_a_file_s_place_is_told(lab: Lab) -> None:
+def test_folder_in_place_of_a_report_file_is_named(lab: Lab) -> None:
     Path("there/movement.csv").mkdir(parents=True)
     ended = lab("movement", "--out", "there", *QUICK)
     assert ended.code == 2
@@ -159,7 +159,7 @@ class Leaky(Jump):
         return np.where(hashes % np.uint64(20) == 0, hashes % np.uint64(len(self._nodes)), found).astype(np.intp)
 
 
-def test_a_bar_that_is_missed_is_exit_8(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missed_bar_is_exit_8(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SCHEMES, "jump", Leaky)
     from chord.sim import pool
 
@@ -179,7 +179,7 @@ def test_a_bar_that_is_missed_is_exit_8(lab: Lab, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("command", ["jump", "strategies", "movement"])
-def test_each_command_runs(lab: Lab, command: str) -> None:
+def test_experiment_command_writes_its_report(lab: Lab, command: str) -> None:
     ended = lab(command, "--json", "--seed", "3", "--out", "here", *QUICK)
     assert ended.code == 0, ended.err
     found = json.loads(ended.out)
@@ -191,7 +191,7 @@ def test_each_command_runs(lab: Lab, command: str) -> None:
 
 
 @pytest.mark.thorough
-def test_rings_and_vnodes_take_their_size(lab: Lab) -> None:
+def test_ring_and_vnodes_commands_take_a_size(lab: Lab) -> None:
     found = json.loads(lab("ring", "--nodes", "100", "--json", *QUICK).out)
     check_shape("lab", found)
     names = [experiment["name"] for experiment in found["experiments"]]
@@ -224,7 +224,7 @@ def test_rings_and_vnodes_take_their_size(lab: Lab) -> None:
         (("folklore",), "No such command 'folklore'", "chord lab --help"),
     ],
 )
-def test_wrong_wishes_are_told(lab: Lab, args: tuple[str, ...], message: str, hint: str) -> None:
+def test_invalid_argument_is_exit_2_with_a_hint(lab: Lab, args: tuple[str, ...], message: str, hint: str) -> None:
     Path("empty.txt").write_bytes(b"\n\n")
     ended = lab(*args)
     assert (ended.code, ended.out) == (2, "")
@@ -236,9 +236,7 @@ def test_wrong_wishes_are_told(lab: Lab, args: tuple[str, ...], message: str, hi
 
 
 @pytest.mark.parametrize("name", ["numpy", "matplotlib", "xxhash"])
-def test_without_the_extra_one_line_says_how_to_install_it(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_lab_without_its_extra_says_how_to_install_it(lab: Lab, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     right = importlib.util.find_spec
     monkeypatch.setattr("chord.cli.lab.find_spec", lambda wanted: None if wanted == name else right(wanted))
     ended = lab("jump")
@@ -248,7 +246,7 @@ def test_without_the_extra_one_line_says_how_to_install_it(
 
 
 @pytest.mark.parametrize("args", [["--help"], ["lab", "--help"], ["lab", "compare", "--help"], ["version"]])
-def test_help_does_not_pay_for_the_lab(args: list[str]) -> None:
+def test_help_does_not_load_numpy_or_the_lab(args: list[str]) -> None:
     program = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r}); from chord import cli; code = cli.run({args!r}); "
         "sys.exit(code or ('numpy' in sys.modules) or ('chord.lab' in sys.modules))"
@@ -256,7 +254,7 @@ def test_help_does_not_pay_for_the_lab(args: list[str]) -> None:
     subprocess.run([sys.executable, "-c", program], timeout=HANG_S, check=True, capture_output=True)
 
 
-def test_every_command_says_what_it_is_for() -> None:
+def test_every_lab_command_has_a_help_text() -> None:
     for command in lab_command.commands.values():
         assert command.help
         assert command.short_help

@@ -42,7 +42,7 @@ def telling(*transfers: TransferInfo) -> list[Description]:
     return [msgspec.structs.replace(node, transfers=transfers) if i == 2 else node for i, node in enumerate(nodes)]
 
 
-def test_transfers(run: Run, canned: CannedRing) -> None:
+def test_transfers_are_listed_with_progress_and_rate(run: Run, canned: CannedRing) -> None:
     canned.change = lambda point, node: (
         msgspec.structs.replace(node, transfers=(transfer(50, 200), transfer(7, None))) if point == 80 else node
     )
@@ -56,13 +56,13 @@ def test_transfers(run: Run, canned: CannedRing) -> None:
     assert lines[2][4:] == ["7 of ?", "-", "4/s, 2.0 KiB/s", "-"]
 
 
-def test_no_transfers(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transfers_of_an_idle_ring_are_empty(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("transfers", "--json").json("transfers") == {"transfers": []}
     monkeypatch.setenv("CHORD_OUTPUT", "table")
     assert run("transfers").out.splitlines()[-1] == "there are no transfers"
 
 
-def test_a_watched_rate_is_that_since_the_last_look() -> None:
+def test_watched_rate_is_measured_since_the_last_poll() -> None:
     watcher = Watcher()
     (first,) = watcher.look(telling(transfer(100, 300, 10_000, 1000)), 50.0)
     assert (first.keys_per_s, first.left_s) == (10.0, 20.0)
@@ -77,7 +77,7 @@ def test_a_watched_rate_is_that_since_the_last_look() -> None:
     assert watcher.look(telling(), 56.0) == []
 
 
-def test_watching_looks_again(run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watch_polls_until_it_is_interrupted(run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = []
 
     def nap(seconds: float) -> None:
@@ -90,7 +90,7 @@ def test_watching_looks_again(run: Run, canned: CannedRing, monkeypatch: pytest.
     assert (ended.code, len(ended.out.splitlines())) == (130, 3)
 
 
-def test_sizes_and_times_for_people() -> None:
+def test_sizes_and_times_are_rounded_for_people() -> None:
     assert [byte_size(n) for n in (0, 999, 1000, 2048, 123_456, 5 << 30, 3 << 50)] == [
         "0 B", "999 B", "1.0 KiB", "2.0 KiB", "121 KiB", "5.0 GiB", "3072.0 TiB",
     ]
@@ -114,7 +114,7 @@ def plan_of(after: dict[int, str], replicas: int = 1, keys: int = 100) -> dict[s
 RING = {node.vnodes[0].contact.id: node.address for node in described()}
 
 
-def test_a_join_takes_half_an_arc() -> None:
+def test_plan_of_a_join_splits_one_arc() -> None:
     """From 42 to 80 there are 38 points; a node at 61 takes 19 of them."""
     found = plan_of({**RING, 61: "127.0.0.1:9009"})
     assert found["9"] == (19 / 256, 0, 50, 50, 0)
@@ -122,7 +122,7 @@ def test_a_join_takes_half_an_arc() -> None:
     assert found["3"] == (40 / 256, 100, 100, 0, 0)
 
 
-def test_a_join_with_replicas_pushes_copies_along() -> None:
+def test_plan_of_a_join_with_replicas_moves_the_copies() -> None:
     """With N = 3 the joiner keeps its own arc and the two before it; three nodes behind it drop one stretch each."""
     found = plan_of({**RING, 61: "127.0.0.1:9009"}, replicas=3)
     assert found["9"] == (19 / 256, 0, 250, 250, 0)
@@ -131,7 +131,7 @@ def test_a_join_with_replicas_pushes_copies_along() -> None:
     assert sum(f[1] for f in found.values()) == pytest.approx(sum(f[2] for f in found.values())) == pytest.approx(2100)
 
 
-def test_a_leave_gives_everything_to_the_next() -> None:
+def test_plan_of_a_leave_gives_everything_to_the_successor() -> None:
     found = plan_of({p: a for p, a in RING.items() if p != 80})
     assert found["2"] == (0, 100, 0, 0, 100)
     assert found["3"] == (78 / 256, 100, 200, 100, 0)
@@ -140,7 +140,7 @@ def test_a_leave_gives_everything_to_the_next() -> None:
 @given(
     st.sets(st.integers(0, 255), min_size=1, max_size=9), st.integers(0, 4), st.integers(1, 4)
 )
-def test_who_keeps_what_is_as_defined(points: set[int], vnodes: int, replicas: int) -> None:
+def test_plan_places_replicas_by_the_definition(points: set[int], vnodes: int, replicas: int) -> None:
     nodes = {p: f"n{i % (vnodes + 1)}" for i, p in enumerate(sorted(points))}
     ring = PlanPoints(CIRCLE, nodes, replicas)
     for point in range(0, 256, 5):
@@ -150,7 +150,7 @@ def test_who_keeps_what_is_as_defined(points: set[int], vnodes: int, replicas: i
     assert sum(ring.arc_share(p) for p in nodes) == pytest.approx(1)
 
 
-def test_plan_commands(run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_join_and_leave_print_their_moves(run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:
     shape = run("plan", "join", "127.0.0.1:1", "--id", "61", "--json").json("plan")
     assert shape["plan"] == "127.0.0.1:1 joins"
     joiner = shape["nodes"][-1]
@@ -169,7 +169,7 @@ def test_plan_commands(run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyP
 # -- forget -------------------------------------------------------------------------------------------
 
 
-def test_forget_tells_everybody(run: Run, canned: CannedRing) -> None:
+def test_forget_reaches_every_node(run: Run, canned: CannedRing) -> None:
     canned.nodes[160].die()
     shape = run("forget", canned.addresses[160], "--json").json("forget")
     assert (len(shape["told"]), shape["failed"]) == (6, [])
@@ -177,7 +177,7 @@ def test_forget_tells_everybody(run: Run, canned: CannedRing) -> None:
     assert run("forget", "0xa0").out == f"{canned.addresses[160]} is forgotten by 6 of 6 nodes\n", "by its id, too"
 
 
-def test_forget_knows_who_is_only_in_a_replica_set(run: Run, canned: CannedRing, ports: Ports) -> None:
+def test_forget_finds_a_node_that_is_only_in_a_replica_set(run: Run, canned: CannedRing, ports: Ports) -> None:
     """A node long down stands in no list any more, but its neighbours still wait for it."""
     gone = Contact(Point(99), ports.address())
 
@@ -191,14 +191,14 @@ def test_forget_knows_who_is_only_in_a_replica_set(run: Run, canned: CannedRing,
     assert run("forget", "99", "--json").json("forget")["address"] == gone.address
 
 
-def test_forget_is_for_those_who_do_not_answer(run: Run, canned: CannedRing) -> None:
+def test_forget_refuses_a_node_that_answers(run: Run, canned: CannedRing) -> None:
     for word in ("n4", canned.addresses[160], "160"):
         ended = run("forget", word)
         assert (ended.code, "a node answers there" in ended.err) == (2, True)
     assert not canned.nodes[80].requests(Forget)
 
 
-def test_forget_says_who_was_not_told(run: Run, canned: CannedRing) -> None:
+def test_forget_names_nodes_that_did_not_confirm(run: Run, canned: CannedRing) -> None:
     def deaf(point: int, heard: Heard) -> Answer:
         return RemoteFailure("broken") if point == 80 and isinstance(heard.request, Forget) else None
 
@@ -212,7 +212,7 @@ def test_forget_says_who_was_not_told(run: Run, canned: CannedRing) -> None:
 # -- status -------------------------------------------------------------------------------------------
 
 
-def test_status_counts_what_is_not_as_it_should_be(
+def test_status_counts_hints_missing_copies_and_siblings(
     run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CHORD_OUTPUT", "table")
@@ -240,7 +240,7 @@ def shell(command: str, canned: CannedRing) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-", "2>&-"])
-def test_closed_streams_are_no_bug(canned: CannedRing, closed: str) -> None:
+def test_closed_stream_is_an_error_only_if_output_is_lost(canned: CannedRing, closed: str) -> None:
     """What had to be printed and was not is a failure; nothing printed goes into a connection."""
     for command in ("status", "version --json"):
         ended = shell(f"chord {command} {closed}", canned)
@@ -253,14 +253,14 @@ def test_closed_streams_are_no_bug(canned: CannedRing, closed: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["put k -", "load -", "restore -", "check-history -"])
-def test_a_closed_stdin_is_not_an_empty_one(canned: CannedRing, command: str) -> None:
+def test_closed_stdin_is_not_an_empty_value(canned: CannedRing, command: str) -> None:
     canned.values = {b"k": (b"v",)}
     ended = shell(f"chord {command} <&-", canned)
     assert (ended.returncode, canned.values) == (2, {b"k": (b"v",)})
     assert "stdin is closed" in ended.stderr or "bad file descriptor" in ended.stderr
 
 
-def test_a_node_whose_streams_are_closed_lives(ports: Ports) -> None:
+def test_node_with_closed_streams_runs(ports: Ports) -> None:
     """It has nobody to tell, and that is no reason to end."""
     chord, address = " ".join(CHORD), ports.address()
     node = f"{chord} node --preset local --listen {address} <&- >&- 2>&-"
@@ -270,19 +270,19 @@ def test_a_node_whose_streams_are_closed_lives(ports: Ports) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
-def test_a_full_disk_is_said_in_words(canned: CannedRing) -> None:
+def test_output_to_a_full_disk_is_an_error_with_a_hint(canned: CannedRing) -> None:
     ended = shell("chord status > /dev/full", canned)
     assert ended.returncode == 2
     assert ended.stderr == "error: cannot write the output (no space left on device). Write to a disk with room\n"
 
 
-def test_bare_chord_is_help(run: Run) -> None:
+def test_command_without_arguments_prints_help(run: Run) -> None:
     ended = run()
     assert (ended.code, ended.err) == (0, "")
     assert ended.out == run("--help").out
 
 
-def test_version_as_an_option(run: Run) -> None:
+def test_version_option_prints_the_version(run: Run) -> None:
     assert run("--version").out == run("version").out.partition(" (")[0] + "\n"
 
 

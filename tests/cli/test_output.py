@@ -36,7 +36,7 @@ def at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("at_a_terminal")
-def test_the_trace_is_the_product(capsys: pytest.CaptureFixture[str]) -> None:
+def test_trace_table_shows_every_hop(capsys: pytest.CaptureFixture[str]) -> None:
     print_trace(Out(), CIRCLE, worked_trace(), NAMES, "id 190", Size(7, True, 8))
     assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
         "lookup id 190   id 190 (74.2 %)   from n2 127.0.0.1:9002   7 nodes, iterative",
@@ -52,7 +52,7 @@ def test_the_trace_is_the_product(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("at_a_terminal")
-def test_a_dead_hop_is_a_line_of_its_own_with_the_reason_and_the_detour_under_it(
+def test_trace_shows_a_dead_hop_with_reason_and_detour(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     print_trace(Out(), CIRCLE, worked_trace(dead=True), NAMES, "id 190", Size(7, True, 8))
@@ -66,14 +66,14 @@ def test_a_dead_hop_is_a_line_of_its_own_with_the_reason_and_the_detour_under_it
     assert lines[-1].endswith("1 timeout")
 
 
-def test_a_trace_in_a_pipe_has_tabs_and_no_bars(capsys: pytest.CaptureFixture[str]) -> None:
+def test_trace_in_a_pipe_has_tabs_and_no_bars(capsys: pytest.CaptureFixture[str]) -> None:
     print_trace(Out(), CIRCLE, worked_trace(dead=True), NAMES, "id 190", Size(7, True, 8))
     lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == ["hop", "node", "address", "id", "at", "reached by", "still to go", "outcome", "rtt", "t"]
     assert [line[7] for line in lines[1:]] == ["ok", "no answer in 500 ms; suspect", "ok", "owner"]
 
 
-def test_ways_to_be_reached() -> None:
+def test_trace_names_the_source_of_each_hop() -> None:
     hops = tuple(
         HopTrace(contact(p), via, 0.1, 0.2, 0.3, outcome)
         for p, via, outcome in [
@@ -92,14 +92,14 @@ def test_ways_to_be_reached() -> None:
     assert wide[1][5] == "finger 5 (+2^-155)"
 
 
-def test_the_expected_length_is_told_where_it_means_something() -> None:
+def test_expected_length_is_printed_only_if_it_applies() -> None:
     assert "expected here ½·log2 16 − ½·log2 8 + 1 = 1.5" in summary(worked_trace(), Size(16, True, 8))
     assert "expected" not in summary(worked_trace(), Size(9, True, 8)), "a small ring holds full membership"
     walk = msgspec.structs.replace(worked_trace(), mode="successor")
     assert "expected" not in summary(walk, Size(1000, False, 8))
 
 
-def test_only_rings_that_answer_in_an_instant_are_counted() -> None:
+def test_ring_is_counted_only_if_it_is_small() -> None:
     assert is_worth_counting(worked_trace())
     assert not is_worth_counting(msgspec.structs.replace(worked_trace(), nodes_estimate=100_000))
 
@@ -107,19 +107,19 @@ def test_only_rings_that_answer_in_an_instant_are_counted() -> None:
 @pytest.mark.parametrize(
     ("share", "text"), [(0.0, ""), (1.0, "█" * 20), (0.5, "█" * 10), (0.45, "█" * 9), (0.006, "▏"), (2.0, "█" * 20)]
 )
-def test_bars(share: float, text: str) -> None:
+def test_bar_has_eighths_of_a_character(share: float, text: str) -> None:
     assert bar(share) == text
     assert percent(0.559) == "55.9 %"
 
 
-def test_short_ids() -> None:
+def test_id_is_shortened_to_its_ends() -> None:
     assert short_id(Circle(8), 190) == "190"
     assert short_id(Circle(160), 0x8F3A << 144 | 0xC21D) == "8f3a…c21d"
     assert short_id(Circle(160), 5) == "0000…0005", "ids keep their leading zeros"
     assert short_id(Circle(20), 0xABCDE) == "abcde"
 
 
-def test_tables_do_not_interpret_what_they_print(
+def test_table_prints_markup_and_emoji_names_as_they_are(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for style in ("table", "tsv"):
@@ -133,9 +133,7 @@ def test_tables_do_not_interpret_what_they_print(
     assert capsys.readouterr().out == "a\ntab and line\n", "a cell is a cell"
 
 
-def test_an_unknown_way_to_print_is_refused(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unknown_output_style_is_refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHORD_OUTPUT", "yaml")
     assert run(["version"]) == USAGE
     assert 'invalid CHORD_OUTPUT "yaml"' in capsys.readouterr().err
@@ -143,7 +141,7 @@ def test_an_unknown_way_to_print_is_refused(
     assert run(["version"]) == OK
 
 
-def test_progress_is_for_terminals_and_makes_way_for_notes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_shown_on_terminals_only_and_keeps_notes(capsys: pytest.CaptureFixture[str]) -> None:
     for is_live in (False, True):
         out = Out()
         out.is_live = is_live
@@ -165,11 +163,11 @@ def test_progress_is_for_terminals_and_makes_way_for_notes(capsys: pytest.Captur
     [(10.0, 0, 4, ""), (10.0, 1, 4, "about 30 s left"), (90.0, 3, 4, "about 30 s left"), (10.0, 4, 4, ""),
      (600.0, 1, 2, "about 10 min 0 s left"), (10.0, 1, None, "")],
 )  # fmt: skip
-def test_time_left(elapsed_s: float, done: int, total: int | None, text: str) -> None:
+def test_time_left_is_extrapolated(elapsed_s: float, done: int, total: int | None, text: str) -> None:
     assert time_left(elapsed_s, done, total) == text
 
 
-def test_progress_says_what_is_done_and_how_long_it_takes(
+def test_progress_shows_the_amount_done_and_the_time_left(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
@@ -201,20 +199,20 @@ def test_progress_says_what_is_done_and_how_long_it_takes(
 
 @pytest.mark.slow
 @given(st.lists(st.from_regex(r"[a-z]{0,2}[0-9]{0,3}", fullmatch=True), max_size=8))
-def test_natural_order_is_an_order(words: list[str]) -> None:
+def test_natural_order_is_total(words: list[str]) -> None:
     ordered = sorted(words, key=natural)
     for a, b in pairwise(ordered):
         assert natural(a) <= natural(b)
         assert (natural(a) == natural(b)) == (LEADING_ZEROS.sub("", a) == LEADING_ZEROS.sub("", b))
 
 
-def test_natural_order_counts() -> None:
+def test_natural_order_compares_numbers_by_value() -> None:
     assert sorted(["n10", "n2", "n1", "m3", "n", "127.0.0.1:9010", "127.0.0.1:9009"], key=natural) == [
         "127.0.0.1:9009", "127.0.0.1:9010", "m3", "n", "n1", "n2", "n10",
     ]
 
 
-def test_a_node_is_named_in_order_of_precedence() -> None:
+def test_node_argument_matches_in_order_of_precedence() -> None:
     nodes = described()
     nodes[3] = msgspec.structs.replace(nodes[3], name="80")  # a name that looks like another node's id
     assert choose("80", nodes).node.address == "127.0.0.1:9003"
@@ -225,13 +223,13 @@ def test_a_node_is_named_in_order_of_precedence() -> None:
         choose("231", nodes)
 
 
-def test_numbers() -> None:
+def test_number_is_decimal_or_hexadecimal() -> None:
     assert (to_number("12"), to_number("0xff"), to_number("0XFF"), to_number("x"), to_number("1.5")) == (
         12, 255, 255, None, None,
     )
 
 
-def test_json_shapes_of_the_worked_example() -> None:
+def test_json_of_the_worked_example_matches_its_schemas() -> None:
     shape = lookup_json(CIRCLE, worked_trace(dead=True), NAMES, b"\xff")
     check_shape("lookup", shape)
     assert [hop["outcome"] for hop in shape["hops"]] == ["ok", "no answer in 500 ms; suspect", "ok"]
@@ -242,7 +240,7 @@ def test_json_shapes_of_the_worked_example() -> None:
     assert key_json("é".encode()) == {"key": "é"}
 
 
-def test_ids_survive_json_in_full() -> None:
+def test_id_of_160_bits_survives_json() -> None:
     """JavaScript's numbers have 53 bits; ids have 160."""
     circle = Circle(160)
     vnode = vnode_json(circle, msgspec.structs.replace(contact(10), id=Point((1 << 160) - 1)), {})
@@ -251,7 +249,7 @@ def test_ids_survive_json_in_full() -> None:
     assert len(vnode["id_hex"]) == 40
 
 
-def test_every_error_has_words_and_an_exit_code() -> None:
+def test_every_error_has_a_message_and_an_exit_code() -> None:
     for kind in BY_CODE.values():
         failure = explain(kind("what happened"), "127.0.0.1:9000")
         assert failure.message == "what happened"
@@ -259,7 +257,7 @@ def test_every_error_has_words_and_an_exit_code() -> None:
         assert failure.hint or not failure.exit_code, f"{kind.__name__} leaves the user alone"
 
 
-def test_a_crowded_ring_is_drawn_without_labels() -> None:
+def test_drawing_of_a_crowded_ring_has_no_labels() -> None:
     many = [msgspec.structs.replace(contact(10), id=Point(i)) for i in range(200)]
     drawing = draw_ring(CIRCLE, many, {})
     assert drawing.count('class="vnode"') == 200
@@ -267,7 +265,7 @@ def test_a_crowded_ring_is_drawn_without_labels() -> None:
 
 
 @pytest.mark.parametrize("form", ["table", "tsv"])
-def test_names_of_others_do_not_steer_the_terminal(
+def test_foreign_names_are_escaped_on_a_terminal(
     form: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A name, an address, a key may hold what clears a screen or writes elsewhere on it; data in a pipe is as it is."""
@@ -287,7 +285,7 @@ def test_names_of_others_do_not_steer_the_terminal(
     assert "\x1b" not in told
 
 
-def test_json_says_the_same_without_what_steers_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_escapes_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     value = {"name": "a\x1b[2J\x9b31m\u202e\x7f", "wörter": "größer 🙂", "big": "\U000e0001"}
     Out(as_json=True).json(value)
     printed = capsys.readouterr().out

@@ -34,7 +34,7 @@ def streams(monkeypatch: pytest.MonkeyPatch, encoding: str) -> tuple[io.BytesIO,
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 @pytest.mark.parametrize("shape", ["table", "tsv"])
 @pytest.mark.parametrize("args", COMMANDS, ids=" ".join)
-def test_commands_print_where_characters_lack(
+def test_commands_print_on_terminals_without_unicode(
     canned: CannedRing, monkeypatch: pytest.MonkeyPatch, encoding: str, shape: str, args: tuple[str, ...]
 ) -> None:
     monkeypatch.setenv("CHORD_NODE", canned.entry)
@@ -47,7 +47,7 @@ def test_commands_print_where_characters_lack(
     assert b"\\u" not in out.getvalue() + err.getvalue()
 
 
-def test_the_trace_in_ascii(canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trace_in_ascii_stays_aligned(canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:
     canned.trace_is_dead = True
     monkeypatch.setenv("CHORD_NODE", canned.entry)
     monkeypatch.setenv("CHORD_OUTPUT", "table")
@@ -60,7 +60,7 @@ def test_the_trace_in_ascii(canned: CannedRing, monkeypatch: pytest.MonkeyPatch)
     assert len({row.index("127.0.0.1:") for row in rows}) == 1, "columns stay aligned"
 
 
-def test_json_is_whole_in_ascii(canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_in_ascii_loses_nothing(canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:
     canned.values["é".encode()] = ("…".encode(),)
     monkeypatch.setenv("CHORD_NODE", canned.entry)
     out, _ = streams(monkeypatch, "ascii")
@@ -74,7 +74,7 @@ def test_json_is_whole_in_ascii(canned: CannedRing, monkeypatch: pytest.MonkeyPa
     "args", [("status",), ("members",), ("ring",), ("fingers", "n1"), ("lookup", "--key-id", "190", "--trace")],
     ids=" ".join,
 )  # fmt: skip
-def test_a_pipe_gets_no_ellipsis(run: Run, canned: CannedRing, args: tuple[str, ...]) -> None:
+def test_pipe_gets_no_ellipsis(run: Run, canned: CannedRing, args: tuple[str, ...]) -> None:
     def widen(point: int, node: Description) -> Description:
         return msgspec.structs.replace(node, bits=160)
 
@@ -92,7 +92,7 @@ def test_ids_are_whole_in_a_pipe_and_short_for_people(monkeypatch: pytest.Monkey
         assert is_meant(word, 160, point), "however a terminal writes it"
 
 
-def test_what_an_encoding_lacks_is_replaced() -> None:
+def test_character_that_an_encoding_lacks_is_replaced() -> None:
     out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     assert plain.cell("8f3a…", out) == "8f3a~"
     assert plain.cell("é", out) == "é", "a key is not changed here; the stream escapes it"

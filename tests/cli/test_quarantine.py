@@ -68,7 +68,7 @@ def test_list_of_a_key_shows_its_values(run: Run, canned: CannedRing) -> None:
     ]
 
 
-def test_list_of_a_key_marks_values_whose_time_is_over(run: Run, canned: CannedRing) -> None:
+def test_list_of_a_key_marks_expired_values(run: Run, canned: CannedRing) -> None:
     hide(canned, hidden(b"k", b"v", expires_ms=1))
     assert run("quarantine", "list", "k").out.splitlines()[1].startswith("v (expired)\t")
 
@@ -106,7 +106,7 @@ def test_list_of_a_key_without_quarantine_is_exit_3(run: Run) -> None:
     run("quarantine", "list", "nobody", "--json").failure("not_found")
 
 
-def test_list_where_nodes_are_down_that_may_hold_more_is_exit_6(run: Run, canned: CannedRing) -> None:
+def test_list_with_unreachable_replicas_is_exit_6(run: Run, canned: CannedRing) -> None:
     hide(canned, hidden(b"user:42", b"Ada"))
 
     def override(point: int, heard: Heard) -> ScanPage | None:
@@ -125,7 +125,7 @@ def test_list_where_nodes_are_down_that_may_hold_more_is_exit_6(run: Run, canned
 # -- drop and merge --------------------------------------------------------------------------------------------
 
 
-def test_drop_says_how_many_values_and_on_how_many_nodes(run: Run, canned: CannedRing) -> None:
+def test_drop_counts_values_and_nodes(run: Run, canned: CannedRing) -> None:
     hide(canned, hidden(b"user:42", b"Ada", b"Bob"))
     assert run("quarantine", "drop", "user:42").out == "dropped 2 values of 'user:42', on 2 nodes\n"
     assert canned.values == {}
@@ -142,7 +142,7 @@ def test_merge_brings_values_back(run: Run, canned: CannedRing) -> None:
     assert asked == 2
 
 
-def test_merge_without_room_for_all_is_exit_7_and_says_how_to_go_on(run: Run, canned: CannedRing) -> None:
+def test_merge_without_room_for_all_is_exit_7_with_a_next_step(run: Run, canned: CannedRing) -> None:
     hide(canned, hidden(b"user:42", b"Ada", b"Bob", b"Eve"))
     canned.room = 2
     ended = run("quarantine", "merge", "user:42")
@@ -171,7 +171,7 @@ def test_decision_under_a_context_names_only_what_was_listed(
     ("context", "words"),
     [("", "empty"), ("!!", "invalid context"), ("AAAA", "invalid context"), ("@/nonexistent", "cannot")],
 )
-def test_context_that_is_none_is_exit_2(run: Run, context: str, words: str) -> None:
+def test_invalid_context_is_exit_2(run: Run, context: str, words: str) -> None:
     ended = run("quarantine", "drop", "k", "--context", context)
     assert "blind" not in ended.err, "that is a way out of another command"
     assert (ended.code, words in ended.err) == (2, True), ended.err
@@ -199,7 +199,7 @@ def test_decision_that_fails_has_the_exit_code_of_a_put(
 # -- what other commands say -----------------------------------------------------------------------------------
 
 
-def test_get_and_put_tell_of_hidden_values(run: Run, canned: CannedRing) -> None:
+def test_get_and_put_report_hidden_values(run: Run, canned: CannedRing) -> None:
     hide(canned, hidden(b"k", b"Ada", b"Bob"))
     ended = run("get", "k")
     assert (ended.code, "2 values of the key are in quarantine, and hidden" in ended.err) == (3, True)
@@ -213,7 +213,7 @@ def test_get_and_put_tell_of_hidden_values(run: Run, canned: CannedRing) -> None
     assert run("get", "k").err == ""
 
 
-def test_group_without_a_command_says_what_is_missing(run: Run) -> None:
+def test_group_without_a_command_is_exit_2(run: Run) -> None:
     ended = run("quarantine")
     assert (ended.code, ended.err) == (2, "error: Missing command. See: chord quarantine --help\n")
 

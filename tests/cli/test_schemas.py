@@ -28,7 +28,7 @@ SHAPE_OF_COMMAND = {
 }
 
 
-def test_every_command_has_a_shape() -> None:
+def test_every_command_with_json_has_a_schema() -> None:
     from chord.cli import COMMANDS
     from chord.cli.lab import lab_command
     from chord.cli.plan import plan_command
@@ -42,7 +42,7 @@ def test_every_command_has_a_shape() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(all_schemas()))
-def test_schemas_are_sound(name: str) -> None:
+def test_schema_is_valid_and_closed(name: str) -> None:
     schema = all_schemas()[name]
     Draft202012Validator.check_schema(schema)
     assert schema["title"]
@@ -52,7 +52,7 @@ def test_schemas_are_sound(name: str) -> None:
         assert part["additionalProperties"] is not True, "a typo in a shape must not pass"
 
 
-def test_a_schema_can_fail() -> None:
+def test_schema_rejects_planted_faults() -> None:
     good = lookup_json(Circle(8), worked_trace(), names_of(described()), None)
     check = validator("lookup")
     check.validate(good)
@@ -71,7 +71,7 @@ def test_a_schema_can_fail() -> None:
             check.validate(bad)
 
 
-def test_the_event_log_has_a_shape_for_every_event() -> None:
+def test_event_log_has_a_schema_for_every_event() -> None:
     kinds = {kind.__name__: kind for kind in subclasses(Event) if not kind.__subclasses__()}
     shapes = {shape["properties"]["event"]["const"]: shape for shape in all_schemas()["sim-event"]["oneOf"]}
     assert shapes.keys() == {*kinds, "Died"}

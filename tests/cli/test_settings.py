@@ -33,13 +33,13 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configuration_has_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     config = node_config({}, None, {})
     assert (config.listen, config.preset, config.ring.bits, config.vnodes) == ("127.0.0.1:0", "lan", 160, 1)
 
 
-def test_precedence(file: Path) -> None:
+def test_flag_precedes_variable_file_and_default(file: Path) -> None:
     from_file = node_config({}, file, {})
     assert (from_file.name, from_file.ring.cluster, from_file.vnodes) == ("from the file", "file", 2)
     assert (from_file.timing.stabilize_s, from_file.timing.finger_s) == (15.0, 7.0), "the preset, then its own lines"
@@ -51,13 +51,13 @@ def test_precedence(file: Path) -> None:
     assert (from_flag.name, from_flag.ring.cluster, from_flag.join) == ("from a flag", "flag", ("c:3",))
 
 
-def test_a_chord_toml_at_hand_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chord_toml_in_the_directory_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "chord.toml").write_text('name = "here"\n')
     assert node_config({}, None, {}).name == "here"
 
 
-def test_ids_may_be_as_wide_as_the_circle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_id_may_be_as_wide_as_the_circle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     wide = (1 << 160) - 1
     assert node_config({"id": wide}, None, {}).id == wide
@@ -79,7 +79,7 @@ def test_ids_may_be_as_wide_as_the_circle(tmp_path: Path, monkeypatch: pytest.Mo
         ('listen = "nowhere"', "HOST:PORT"),
     ],
 )
-def test_what_is_wrong_is_refused_with_its_name(file: Path, text: str, words: str) -> None:
+def test_invalid_file_is_refused_with_the_key(file: Path, text: str, words: str) -> None:
     file.write_text(text)
     with pytest.raises(Failure, match=words) as caught:
         node_config({}, file, {})
@@ -87,13 +87,13 @@ def test_what_is_wrong_is_refused_with_its_name(file: Path, text: str, words: st
 
 
 @pytest.mark.parametrize("environ", [{"CHORD_VNODES": "many"}, {"CHORD_ID": "0xZ"}, {"CHORD_PRESET": "moon"}])
-def test_wrong_variables_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, Any]) -> None:
+def test_invalid_variable_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, Any]) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(Failure) as caught:
         node_config({}, None, environ)
     assert caught.value.exit_code == 2
 
 
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+def test_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Failure, match="cannot open"):
         node_config({}, tmp_path / "none.toml", {})

@@ -92,7 +92,7 @@ async def nobody_waits(stabilizer: Stabilizer) -> None:
 # -- run ------------------------------------------------------------------------------------------
 
 
-def test_a_run_says_what_was_drawn_and_what_was_taken(sim: Sim) -> None:
+def test_run_prints_the_drawn_faults_and_the_paths_taken(sim: Sim) -> None:
     size = ("--nodes", "6", "--successors", "2")
     wishes = ("run", "--seeds", "0-2", "--jobs", "1", "--theme", "mixed", *size, "--until", "1")
     ended = sim(*wishes, "--counts")
@@ -116,7 +116,7 @@ def test_a_run_says_what_was_drawn_and_what_was_taken(sim: Sim) -> None:
     assert re.fullmatch(r"\d+ % of the runs had an absence longer than every period", summary[-1])
 
 
-def test_one_long_life_tells_how_far_it_has_come(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_run_of_one_seed_reports_progress(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chord.cli.sim.WRITES_TOLD", 20)
     calm = ("--nodes", "6", "--successors", "2", "--faults", "none", "--membership", "0", "--steps", "0")
     ended = sim("run", "--seeds", "0", *calm, "--writes", "300", "--clients", "8", "--client-pause", "0.1")
@@ -127,7 +127,7 @@ def test_one_long_life_tells_how_far_it_has_come(sim: Sim, monkeypatch: pytest.M
     assert all(after - before >= 20 for before, after in itertools.pairwise([0, *writes]))
 
 
-def test_a_run_as_json_and_in_two_processes_is_the_same(sim: Sim) -> None:
+def test_run_in_two_processes_prints_the_same_json(sim: Sim) -> None:
     ended = sim("run", "--seeds", "0-2", *SMALL, "--jobs", "1", "--json")
     assert (ended.code, ended.err) == (0, "")
     found = json.loads(ended.out)
@@ -138,7 +138,7 @@ def test_a_run_as_json_and_in_two_processes_is_the_same(sim: Sim) -> None:
     assert sim("run", "--seeds", "0-2", *SMALL, "--jobs", "2", "--json") == ended
 
 
-def test_one_seed_can_be_named(sim: Sim) -> None:
+def test_run_takes_one_seed(sim: Sim) -> None:
     assert list(json.loads(sim("run", "--seeds", "5", *SMALL, "--json").out)["digests"]) == ["5"]
 
 
@@ -151,7 +151,7 @@ def test_one_seed_can_be_named(sim: Sim) -> None:
     ],
     ids=["correctness", "liveness", "crash"],
 )
-def test_a_failure_has_its_exit_code_and_is_replayed_by_the_last_line(
+def test_failing_run_prints_the_command_that_replays_it(
     sim: Sim, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, bug: Any, kind: str, code: int, sign: str
 ) -> None:
     monkeypatch.setattr(run_module, "HEALED_WITHIN_S", 10.0)
@@ -179,7 +179,7 @@ def test_a_failure_has_its_exit_code_and_is_replayed_by_the_last_line(
     assert "ignored" not in ended.err + again.err, "no task is left where it stood"
 
 
-def test_a_seed_in_which_time_stands_still_is_given_up(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seed_without_progress_of_virtual_time_is_given_up(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(swarm, "STILL_S_MAX", 0.2)
     with mock.patch.object(Stabilizer, "stabilize", nobody_waits):
         ended = sim("run", "--seeds", "0", *SMALL)
@@ -188,7 +188,7 @@ def test_a_seed_in_which_time_stands_still_is_given_up(sim: Sim, monkeypatch: py
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
-def test_many_seeds_must_take_every_path(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_of_many_seeds_must_take_every_path(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(swarm, "SEEDS_FOR_ALL", 3)
     monkeypatch.setattr(swarm, "run_one", lambda plan, on_progress: RunReport(plan.seed))
     ended = sim("run", "--seeds", "0-2", "--jobs", "1")
@@ -200,7 +200,7 @@ def test_many_seeds_must_take_every_path(sim: Sim, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.thorough
-def test_shares_of_writes_can_be_demanded_of_one_life(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shares_of_writes_are_checked_on_request(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
     wishes = ("--seeds", "1", *SMALL[:-2], "--clients", "4", "--client-pause", "0.01", "--until", "5")
     assert sim("run", *wishes).code == 0
     ended = sim("run", *wishes, "--shares")
@@ -211,7 +211,7 @@ def test_shares_of_writes_can_be_demanded_of_one_life(sim: Sim, monkeypatch: pyt
     assert sim("run", *wishes, "--shares").code == 0
 
 
-def test_many_failures_are_named_and_some_are_shown(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_seeds_are_all_named_and_a_few_shown(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(plan: Plan, on_progress: object) -> swarm.Broken:
         return swarm.Broken(plan, "crash" if plan.seed else "liveness", f"seed {plan.seed}: planted\nand more")
 
@@ -242,16 +242,14 @@ def test_many_failures_are_named_and_some_are_shown(sim: Sim, monkeypatch: pytes
         ((), "Missing command", "--help"),
     ],
 )
-def test_wrong_usage_is_exit_2_and_says_what_to_do(
-    sim: Sim, args: tuple[str, ...], what: str, way_out: str
-) -> None:
+def test_invalid_argument_is_exit_2_with_a_next_step(sim: Sim, args: tuple[str, ...], what: str, way_out: str) -> None:
     ended = sim(*args)
     assert (ended.code, ended.out) == (2, "")
     assert what in ended.err
     assert way_out in ended.err
 
 
-def test_errors_as_json(sim: Sim) -> None:
+def test_error_as_json_has_its_schema(sim: Sim) -> None:
     error = json.loads(sim("run", "--faults", "gremlins", "--json").err)
     check_shape("error", error)
     assert error["error"]["code"] == "config"
@@ -264,7 +262,7 @@ FAULTY = ("--faults", "crash,restart", "--nodes", "7", "--successors", "2", "--f
 COLUMNS = {"time": 9, "node": 6, "event": 24, "predecessor": 11, "list": 27, "share": 8, "keys": 5}
 
 
-def test_a_replay_prints_lines_of_one_layout_and_writes_all_events(sim: Sim, tmp_path: Path) -> None:
+def test_replay_prints_aligned_lines_and_logs_all_events(sim: Sim, tmp_path: Path) -> None:
     ended = sim("replay", SEED, *FAULTY, "--log", str(tmp_path / "new" / "log"))
     assert ended.code == 0
     heading, *lines = ended.out.splitlines()
@@ -290,7 +288,7 @@ def test_a_replay_prints_lines_of_one_layout_and_writes_all_events(sim: Sim, tmp
     assert f"events: {tmp_path / 'new' / 'log'}\n" in ended.err
 
 
-def test_a_replay_is_the_run_once_more(sim: Sim) -> None:
+def test_replay_repeats_the_run(sim: Sim) -> None:
     digest = json.loads(sim("run", "--seeds", SEED, *FAULTY, "--json").out)["digests"][SEED]
     first, again = sim("replay", SEED, *FAULTY), sim("replay", SEED, *FAULTY)
     assert f"\ndigest {digest}\n" in first.err
@@ -298,13 +296,13 @@ def test_a_replay_is_the_run_once_more(sim: Sim) -> None:
     assert Path(f"out/sim/seed-{SEED}.jsonl").exists()
 
 
-def test_a_replay_as_json_is_the_event_log(sim: Sim) -> None:
+def test_replay_as_json_is_the_event_log(sim: Sim) -> None:
     ended = sim("replay", "1", *SMALL, "--json", "--log", "log")
     assert ended.code == 0
     assert ended.out == Path("log").read_text()
 
 
-def test_the_history_of_a_ring_without_faults_is_acceptable(sim: Sim, capsys: pytest.CaptureFixture[str]) -> None:
+def test_history_of_a_ring_without_faults_is_acceptable(sim: Sim, capsys: pytest.CaptureFixture[str]) -> None:
     ended = sim("replay", "3", "--faults", "none", "--until", "12", "--history", "history")
     assert ended.code == 0
     assert "; history: history\n" in ended.err
@@ -328,7 +326,7 @@ def test_the_history_of_a_ring_without_faults_is_acceptable(sim: Sim, capsys: py
         ("--history", "/dev/full", "no space left on device"),
     ],
 )
-def test_files_that_cannot_be_written(sim: Sim, option: str, path: str, why: str) -> None:
+def test_file_that_cannot_be_written_is_exit_2(sim: Sim, option: str, path: str, why: str) -> None:
     Path("taken").write_text("")
     ended = sim("replay", "0", *SMALL, option, path)
     assert ended.code == 2
@@ -338,7 +336,7 @@ def test_files_that_cannot_be_written(sim: Sim, option: str, path: str, why: str
 # -- processes ------------------------------------------------------------------------------------
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+def test_replay_into_a_closed_pipe_completes_the_log(tmp_path: Path) -> None:
     command = f"{shlex.join([*CHORD, 'sim', 'replay', SEED, *FAULTY, '--log', 'log'])} | head -n 2"
     ended = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False, cwd=tmp_path,
@@ -352,7 +350,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
-def test_an_interrupted_run_leaves_nobody_behind(tmp_path: Path, number: int, code: int) -> None:
+def test_interrupted_run_leaves_no_process(tmp_path: Path, number: int, code: int) -> None:
     """And it shows how far it is, as its errors go to a terminal."""
     ours, theirs = pty.openpty()
     command = [*CHORD, "sim", "run", "--seeds", "0-9999", *SMALL, "--jobs", "2"]
@@ -403,7 +401,7 @@ def is_alive(pid: int) -> bool:
     return False
 
 
-def test_an_interrupt_in_the_middle_of_a_life_is_exit_130(sim: Sim) -> None:
+def test_interrupted_replay_is_exit_130(sim: Sim) -> None:
     answer = Vnode.on_get_ring
 
     def interrupted(vnode: Vnode, request: GetRing, asker: str) -> RingPointers:
@@ -423,7 +421,7 @@ def test_help_does_not_load_the_simulator(command: str) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, env=environment())
 
 
-def test_help_names_what_there_is() -> None:
+def test_help_names_every_fault_and_experiment() -> None:
     listed = re.search(r"Faults: ([\w,\s]+)\.", FAULTS_HELP)
     assert listed is not None
     assert re.split(r",\s+", listed[1]) == list(FAULTS)
@@ -444,7 +442,7 @@ TINY = [
 ]
 
 
-def test_papers_are_measured_and_written(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paper_command_writes_its_report(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(EXPERIMENTS, "path_length", replace(EXPERIMENTS["path_length"], plan=lambda scale, seed: TINY))
     ended = sim("paper", "path_length", "path_length", "--scale", "quick", "--out", "papers", "--jobs", "1", "--json")
     found = json.loads(ended.out)
@@ -458,9 +456,7 @@ def test_papers_are_measured_and_written(sim: Sim, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(("passed", "code"), [(True, 0), (None, 0), (False, 8)])
-def test_a_bar_that_is_missed_is_exit_8(
-    sim: Sim, monkeypatch: pytest.MonkeyPatch, passed: bool | None, code: int
-) -> None:
+def test_missed_bar_is_exit_8(sim: Sim, monkeypatch: pytest.MonkeyPatch, passed: bool | None, code: int) -> None:
     rows = (Row(("a", 1.26, None), passed), Row(("b", float("inf"), 2), None if passed is None else True))
     table = Table("t", "T", (Column("what"), Column("measured", ".1f"), Column("published")), rows, "b", ("a note",))
     fake = replace(EXPERIMENTS["path_length"], plan=lambda scale, seed: [], tables=lambda result: [table])
@@ -479,7 +475,7 @@ def test_a_bar_that_is_missed_is_exit_8(
     assert found["experiments"][0]["tables"][0]["rows"][1]["values"] == ["b", None, 2], "JSON has no infinity"
 
 
-def test_where_reports_go_is_looked_at_first(sim: Sim) -> None:
+def test_output_folder_is_checked_before_the_measurement(sim: Sim) -> None:
     Path("taken").write_text("")
     ended = sim("paper", "--out", "taken/papers")
     assert (ended.code, ended.out) == (2, "")

@@ -59,19 +59,19 @@ def ring() -> Running:
         yield found
 
 
-def test_the_ready_line(ring: Running) -> None:
+def test_ready_line_has_its_schema(ring: Running) -> None:
     check_shape("up", ring.ready)
     assert [node["name"] for node in ring.nodes] == ["n0", "n1", "n2", "n3"]
     assert all(is_alive(node["pid"]) for node in ring.nodes)
 
 
-def test_the_ring_is_ideal_when_the_line_is_printed(ring: Running) -> None:
+def test_ring_is_ideal_after_the_ready_line(ring: Running) -> None:
     ended = ring("check", "--json")
     assert ended.code == 0
     check_shape("check", ended.json)
 
 
-def test_ids_are_hashes_of_addresses(ring: Running) -> None:
+def test_vnode_ids_are_hashes_of_addresses(ring: Running) -> None:
     vnodes = ring("ring", "--json").json["vnodes"]
     check_shape("ring", ring("ring", "--json").json)
     for vnode in vnodes:
@@ -95,11 +95,11 @@ def test_ids_are_hashes_of_addresses(ring: Running) -> None:
         (("del", "k"), "put"),
     ],
 )
-def test_json_of_a_real_ring_has_its_published_shape(ring: Running, args: tuple[str, ...], shape: str) -> None:
+def test_json_of_a_real_ring_has_its_schema(ring: Running, args: tuple[str, ...], shape: str) -> None:
     check_shape(shape, ring(*args, "--json").json)
 
 
-def test_a_one_shot_command_loads_neither_trio_nor_rich(ring: Running) -> None:
+def test_one_shot_command_loads_neither_trio_nor_rich(ring: Running) -> None:
     code = (
         "import sys; from chord.cli import run; code = run(['get', 'missing']); "
         "sys.exit(code != 3 or 'trio' in sys.modules or 'rich' in sys.modules)"
@@ -108,18 +108,18 @@ def test_a_one_shot_command_loads_neither_trio_nor_rich(ring: Running) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
-def test_the_processes_of_a_ring_go_by_the_names_of_its_nodes(ring: Running) -> None:
+def test_process_of_a_node_has_its_name(ring: Running) -> None:
     names = [Path(f"/proc/{node['pid']}/comm").read_text().strip() for node in ring.nodes]
     assert names == [f"chord {node['name']}" for node in ring.nodes]
 
 
-def test_every_node_answers_as_an_entry(ring: Running) -> None:
+def test_every_node_serves_as_entry_node(ring: Running) -> None:
     assert ring("put", "from", "anywhere").code == 0
     for node in ring.nodes:
         assert chord_command("get", "from", entry=node["address"]).out == "anywhere"
 
 
-def test_the_second_entry_stands_in(ring: Running, clock: Skipping) -> None:
+def test_second_entry_node_is_used_if_the_first_hangs(ring: Running, clock: Skipping) -> None:
     assert ring("put", "from", "anywhere").code == 0
     with socket.create_server(("127.0.0.1", 0)) as silent:
 
@@ -141,14 +141,14 @@ def test_the_second_entry_stands_in(ring: Running, clock: Skipping) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_a_parent_leaves_nobody_behind_however_it_ends(how: signal.Signals) -> None:
+def test_ended_parent_leaves_no_child(how: signal.Signals) -> None:
     with ring_of(3) as family:
         code = family.stop(how)
         assert code == {signal.SIGKILL: -9, signal.SIGINT: 130, signal.SIGTERM: 0}[how]
         eventually(lambda: not any(is_alive(node["pid"]) for node in family.nodes))
 
 
-def test_ctrl_c_reaches_the_whole_group_and_is_still_orderly(ports: Ports) -> None:
+def test_ctrl_c_to_the_whole_group_ends_in_order(ports: Ports) -> None:
     """At a terminal, Ctrl-C is sent to parent and children at once."""
     port = ports.row(3)
     with subprocess.Popen(
@@ -163,7 +163,7 @@ def test_ctrl_c_reaches_the_whole_group_and_is_still_orderly(ports: Ports) -> No
         assert (process.returncode, errors) == (130, said)
 
 
-def test_a_dead_child_is_reported_and_not_restarted() -> None:
+def test_dead_child_is_reported_and_not_restarted() -> None:
     with ring_of(3) as family:
         assert family("leave", "n2").code == 0
         os.kill(family.nodes[1]["pid"], signal.SIGKILL)
@@ -180,7 +180,7 @@ def test_a_dead_child_is_reported_and_not_restarted() -> None:
         family.stop()
 
 
-def test_when_all_are_gone_the_parent_ends() -> None:
+def test_parent_ends_after_its_last_child() -> None:
     with ring_of(2) as family:
         for node in family.nodes:
             os.kill(node["pid"], signal.SIGKILL)
@@ -203,7 +203,7 @@ def test_check_watches_until_ctrl_c() -> None:
 
 
 @pytest.mark.slow
-def test_join_enlarges_a_ring() -> None:
+def test_up_join_enlarges_a_ring() -> None:
     with ring_of(2) as first, ring_of(2, "--join", first.entry) as second:
         assert [node["name"] for node in second.nodes] == ["n2", "n3"], "no name is given twice"
         assert len(first("ring", "--json").json["vnodes"]) == 4
@@ -211,7 +211,7 @@ def test_join_enlarges_a_ring() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)])
-def test_who_enlarged_a_ring_leaves_it_and_takes_nothing_along(how: signal.Signals, tmp_path: Path) -> None:
+def test_peers_of_up_join_leave_without_losing_records(how: signal.Signals, tmp_path: Path) -> None:
     """Else what more than two of the newcomers held together would be gone with their memory."""
     (tmp_path / "keys").write_text("".join(f"key-{number}\tvalue\n" for number in range(300)))
     with ring_of(3) as first:
@@ -225,7 +225,7 @@ def test_who_enlarged_a_ring_leaves_it_and_takes_nothing_along(how: signal.Signa
         assert sorted(member["state"] for member in members if member["state"] != "left") == ["ready"] * 3
 
 
-def test_a_ring_with_data_comes_back_as_itself(tmp_path: Path, ports: Ports) -> None:
+def test_ring_with_data_restarts_with_its_ids(tmp_path: Path, ports: Ports) -> None:
     arguments = ("up", "-n", "3", "--base-port", str(ports.row(3)), "--data", str(tmp_path))
     with running(*arguments) as before:
         ring_id = before("status", "--json").json["ring"]
@@ -237,7 +237,7 @@ def test_a_ring_with_data_comes_back_as_itself(tmp_path: Path, ports: Ports) -> 
 
 
 @pytest.mark.slow
-def test_the_worked_example_as_one_family(ports: Ports) -> None:
+def test_worked_example_runs_as_processes(ports: Ports) -> None:
     with running(
         "up", "--bits", "8", "--ids", "10,42,80,120,160,200,230", "--base-port", str(ports.row(7))
     ) as family:
@@ -250,7 +250,7 @@ def test_the_worked_example_as_one_family(ports: Ports) -> None:
 
 
 @pytest.mark.slow
-def test_sixteen_peers_are_proven_and_it_is_said_how_long_it_took() -> None:
+def test_sixteen_peers_are_ready_and_checked_in_time() -> None:
     with ring_of(16) as family:
         assert 0 < family.ready["seconds"] < up.PATIENCE_S
         assert family("check").code == 0
@@ -259,7 +259,7 @@ def test_sixteen_peers_are_proven_and_it_is_said_how_long_it_took() -> None:
 # -- which ports ------------------------------------------------------------------------------------------
 
 
-def test_a_busy_default_range_moves_on_and_says_so(
+def test_busy_default_ports_are_skipped_with_a_note(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as stranger:
@@ -274,7 +274,7 @@ def test_a_busy_default_range_moves_on_and_says_so(
             up._choose_ports(Out(), 3, port, is_joining=False)
 
 
-def test_up_refuses_to_stand_on_a_running_ring(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_up_refuses_the_ports_of_a_running_ring(monkeypatch: pytest.MonkeyPatch) -> None:
     with contextlib.closing(FakeNode(lambda heard: described()[0])) as node:
         port = int(node.address.rpartition(":")[2])
         monkeypatch.setattr(up, "BASE_PORT", port)
@@ -297,7 +297,7 @@ def test_up_refuses_to_stand_on_a_running_ring(monkeypatch: pytest.MonkeyPatch) 
         (("-n", "2", "--vnodes", "2", "--ids", "1,2"), "one vnode"),
     ],
 )
-def test_what_cannot_start_says_why(args: tuple[str, ...], words: str, ports: Ports) -> None:
+def test_up_that_cannot_start_names_the_reason(args: tuple[str, ...], words: str, ports: Ports) -> None:
     words_given = [ports.address() if word == "DEAD" else word for word in args]
     ended = chord_command("up", "--base-port", str(ports.row(3)), *words_given)
     assert ended.code in (2, 4)
@@ -313,7 +313,7 @@ def test_what_cannot_start_says_why(args: tuple[str, ...], words: str, ports: Po
         ({"version": 7}, "has format 7; expected 1"),
     ],
 )
-def test_up_with_constants_of_another_ring_names_the_directory_and_creates_none(
+def test_up_with_constants_unlike_its_data_names_the_directory(
     kept: dict[str, Any], words: str, tmp_path: Path, ports: Ports
 ) -> None:
     port = ports.row(3)
@@ -330,7 +330,7 @@ def test_up_with_constants_of_another_ring_names_the_directory_and_creates_none(
     assert (tmp_path / "n0" / "node.json").read_bytes() == content
 
 
-def test_a_toml_file_at_hand_is_not_for_a_family(tmp_path: Path, ports: Ports) -> None:
+def test_up_ignores_a_chord_toml_in_its_directory(tmp_path: Path, ports: Ports) -> None:
     """It configures one node; eight of them cannot all listen where it says."""
     (tmp_path / "chord.toml").write_text('listen = "127.0.0.1:1"\njoin = ["127.0.0.1:2"]\n')
     context = click.Context(up.up_command)
@@ -349,7 +349,7 @@ def test_a_toml_file_at_hand_is_not_for_a_family(tmp_path: Path, ports: Ports) -
 # -- one node -----------------------------------------------------------------------------------------------
 
 
-def test_the_ready_line_of_a_node() -> None:
+def test_ready_line_of_a_node_has_its_schema() -> None:
     with running("node", "--preset", "local", "--name", "ada") as node:
         check_shape("node", node.ready)
         assert (node.ready["name"], node.ready["pid"]) == ("ada", node.process.pid)
@@ -357,7 +357,7 @@ def test_the_ready_line_of_a_node() -> None:
         assert node.stop() == 0
 
 
-def test_a_node_reads_its_variables_and_its_file(tmp_path: Path) -> None:
+def test_node_reads_its_variables_and_its_file(tmp_path: Path) -> None:
     (tmp_path / "node.toml").write_text('preset = "local"\n[ring]\nbits = 16\ncluster = "toy"\n')
     environ = {**environment(), "CHORD_NAME": "grace", "CHORD_CONFIG": str(tmp_path / "node.toml")}
     command = [*CHORD, "node", "--id", "0x1234"]
@@ -370,7 +370,7 @@ def test_a_node_reads_its_variables_and_its_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_node_says_how_it_became_a_member_and_keeps_its_files_to_itself(tmp_path: Path, ports: Ports) -> None:
+def test_node_names_its_way_of_joining_and_its_files_are_private(tmp_path: Path, ports: Ports) -> None:
     def first_line(*args: str) -> str:
         command = [*CHORD, "node", "--preset", "local", "--name", "grace", *args]
         with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) as process:
@@ -389,7 +389,7 @@ def test_a_node_says_how_it_became_a_member_and_keeps_its_files_to_itself(tmp_pa
     assert (tmp_path / "grace").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_node_without_a_place_for_its_data(tmp_path: Path) -> None:
+def test_node_with_an_unusable_data_directory_is_exit_2(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     ended = chord_command("node", "--data", str(tmp_path / "file" / "d"))
     assert ended.code == 2
