@@ -141,7 +141,7 @@ async def test_tasks_share_one_connection() -> None:
 
 
 @on_asyncio
-async def test_tasks_wait_for_the_same_dial_and_its_cancellation_spares_the_others() -> None:
+async def test_dial_of_several_tasks_survives_one_cancellation() -> None:
     with fake_node(Store()) as node, fake_node(Store()) as other:
         async with chord.open_asyncio_client(node.address, timeout_s=HANG_S) as ring:
             tasks = [asyncio.create_task(ring.describe(other.address)) for _ in range(5)]
@@ -154,7 +154,7 @@ async def test_tasks_wait_for_the_same_dial_and_its_cancellation_spares_the_othe
 
 
 @on_asyncio
-async def test_failed_dial_gives_each_task_an_error_of_its_own(ports: Ports) -> None:
+async def test_failed_dial_gives_each_task_its_own_error(ports: Ports) -> None:
     dead = ports.address()
     with fake_node(Store()) as node:
         async with chord.open_asyncio_client(node.address, timeout_s=HANG_S) as ring:
@@ -172,7 +172,7 @@ async def test_unknown_host_is_unreachable() -> None:
 
 
 @on_asyncio
-async def test_program_that_is_no_node_is_named() -> None:
+async def test_entry_that_is_no_node_is_named() -> None:
     with fake_node(Store(b"\xff" * 64)) as node, socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         limits = Limits(handshake_s=SOON_S)
@@ -193,7 +193,7 @@ async def test_lost_connection_is_replaced() -> None:
 
 
 @on_asyncio
-async def test_goodbye_moves_new_calls_to_a_new_connection_and_ends_the_old_one() -> None:
+async def test_goodbye_moves_new_calls_to_a_new_connection() -> None:
     with fake_node(Store(GO_AWAY)) as node:
         async with chord.open_asyncio_client(node.address, timeout_s=HANG_S) as ring:
             (old,) = ring._connections._open
@@ -209,7 +209,7 @@ async def test_goodbye_moves_new_calls_to_a_new_connection_and_ends_the_old_one(
 
 
 @on_asyncio
-async def test_connections_without_calls_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_connections_are_closed_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asyncio_client, "LINKS_MAX", 2)
     with fake_node(Store()) as a, fake_node(Store()) as b, fake_node(Store()) as c:
         async with chord.open_asyncio_client(a.address, timeout_s=HANG_S) as ring:
@@ -220,7 +220,7 @@ async def test_connections_without_calls_make_room_for_others(monkeypatch: pytes
 
 
 @on_asyncio
-async def test_node_that_takes_nothing_holds_calls_back_until_their_deadline() -> None:
+async def test_node_that_reads_nothing_holds_calls_to_their_deadline() -> None:
     release = threading.Event()
 
     def answer(heard: Heard) -> Answer:
@@ -246,7 +246,7 @@ async def test_node_that_takes_nothing_holds_calls_back_until_their_deadline() -
 
 
 @on_asyncio
-async def test_client_in_another_event_loop_names_the_way_out() -> None:
+async def test_client_in_another_event_loop_is_an_error_with_advice() -> None:
     with fake_node(Store()) as node:
         async with chord.open_asyncio_client(node.address, timeout_s=HANG_S) as ring:
             with pytest.raises(InvalidRequest, match=r"another event loop; open one in each loop"):
@@ -266,7 +266,7 @@ async def test_client_after_its_block_is_closed() -> None:
 
 
 @on_asyncio
-async def test_operation_under_way_when_the_block_ends_is_an_error() -> None:
+async def test_operation_in_flight_at_the_end_of_the_block_fails() -> None:
     store = Slow()
     with fake_node(store) as node:
         async with chord.open_asyncio_client(node.address, timeout_s=HANG_S) as ring:
@@ -279,7 +279,7 @@ async def test_operation_under_way_when_the_block_ends_is_an_error() -> None:
 
 
 @on_asyncio
-async def test_exception_of_the_block_is_raised_as_it_is() -> None:
+async def test_exception_of_the_block_is_raised_unchanged() -> None:
     with fake_node(Store()) as node, pytest.raises(ZeroDivisionError):
         async with chord.open_asyncio_client(node.address, timeout_s=HANG_S):
             raise ZeroDivisionError

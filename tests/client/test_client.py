@@ -92,7 +92,7 @@ def dials(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return dialled
 
 
-async def test_put_get_delete(open_ring: Open) -> None:
+async def test_put_get_and_delete_one_key(open_ring: Open) -> None:
     with fake_node(Store()) as node:
         async with open_ring(node.address) as ring:
             stored = await ring.put("user:42", "Ada")
@@ -107,14 +107,14 @@ async def test_put_get_delete(open_ring: Open) -> None:
     assert all(heard.vnode is None for heard in node.heard), "requests go to the node, which finds the owner"
 
 
-async def test_a_deleted_key_is_not_found(open_ring: Open) -> None:
+async def test_deleted_key_is_not_found(open_ring: Open) -> None:
     with fake_node(Store(Values((), b"context", OWNER))) as node:
         async with open_ring(node.address) as ring:
             with pytest.raises(NotFound, match="gone"):
                 await ring.get("gone")
 
 
-async def test_concurrent_values_are_all_handed_over(open_ring: Open) -> None:
+async def test_concurrent_values_are_all_returned(open_ring: Open) -> None:
     with fake_node(Store(Values((b"a", b"b"), b"context", OWNER))) as node:
         async with open_ring(node.address) as ring:
             found = await ring.get("k")
@@ -123,7 +123,7 @@ async def test_concurrent_values_are_all_handed_over(open_ring: Open) -> None:
                 _ = found.value
 
 
-async def test_a_blind_put_covers_nothing(open_ring: Open) -> None:
+async def test_blind_put_replaces_nothing(open_ring: Open) -> None:
     with fake_node(Store()) as node:
         async with open_ring(node.address) as ring:
             await ring.put("k", b"v", blind=True)
@@ -148,12 +148,12 @@ async def test_bounds_are_checked_before_anything_is_sent(open_ring: Open, key: 
     assert not node.requests(Put)
 
 
-def test_bounds_themselves_are_allowed() -> None:
+def test_key_and_value_of_maximum_size_are_allowed() -> None:
     assert len(to_key("k" * 1024)) == 1024
     assert len(to_value(b"v" * (1 << 20))) == 1 << 20
 
 
-async def test_large_values_take_the_bulk_stream(open_ring: Open) -> None:
+async def test_large_value_takes_the_bulk_stream(open_ring: Open) -> None:
     with fake_node(Store()) as node:
         async with open_ring(node.address) as ring:
             await ring.put("small", b"v" * 1000)
@@ -161,7 +161,7 @@ async def test_large_values_take_the_bulk_stream(open_ring: Open) -> None:
     assert [h.stream for h in node.heard if isinstance(h.request, Put)] == ["control", "bulk"]
 
 
-async def test_use_bulk_is_repeated_there(open_ring: Open) -> None:
+async def test_use_bulk_repeats_the_call_on_the_bulk_stream(open_ring: Open) -> None:
     with fake_node(Store(UseBulk(), Values((b"v" * 50_000,), b"", OWNER))) as node:
         async with open_ring(node.address) as ring:
             assert len((await ring.get("k")).value) == 50_000
@@ -171,14 +171,14 @@ async def test_use_bulk_is_repeated_there(open_ring: Open) -> None:
 # -- retries and failover ---------------------------------------------------------------------------
 
 
-async def test_busy_is_asked_again(open_ring: Open) -> None:
+async def test_busy_is_retried(open_ring: Open) -> None:
     with fake_node(Store(Busy(after_ms=1), Busy(after_ms=1))) as node:
         async with open_ring(node.address) as ring:
             await ring.put("k", b"v")
     assert len(node.requests(Put)) == 3
 
 
-async def test_a_put_keeps_its_operation_id_when_the_answer_is_lost(open_ring: Open) -> None:
+async def test_put_keeps_its_operation_id_after_a_lost_reply(open_ring: Open) -> None:
     with fake_node(Store(HANG_UP)) as node:
         async with open_ring(node.address) as ring:
             await ring.put("k", b"v")
@@ -195,7 +195,7 @@ def an_hour(monkeypatch: pytest.MonkeyPatch) -> int:
     return 3_600_000
 
 
-async def test_busy_for_ever_says_so_at_the_deadline(open_ring: Open, an_hour: int) -> None:
+async def test_busy_until_the_deadline_is_raised(open_ring: Open, an_hour: int) -> None:
     with fake_node(Store(*[Busy(after_ms=1)] * 4, Busy(after_ms=an_hour))) as node:
         async with open_ring(node.address) as ring:
             with pytest.raises(Busy):
@@ -203,7 +203,7 @@ async def test_busy_for_ever_says_so_at_the_deadline(open_ring: Open, an_hour: i
     assert len(node.requests(Put)) == 5
 
 
-async def test_silence_ends_at_the_deadline_and_is_indefinite(open_ring: Open, clock: Skipping) -> None:
+async def test_silent_node_is_an_indefinite_error_at_the_deadline(open_ring: Open, clock: Skipping) -> None:
     with fake_node(Store(*[SILENCE] * 9)) as node:
         async with open_ring(node.address, timeout_s=PATIENCE_S) as ring:
             began = clock.monotonic()
@@ -213,7 +213,7 @@ async def test_silence_ends_at_the_deadline_and_is_indefinite(open_ring: Open, c
     assert len(node.requests(Put)) == 1
 
 
-async def test_silence_of_half_the_time_is_waited_for(open_ring: Open, clock: Skipping) -> None:
+async def test_reply_after_half_the_deadline_is_accepted(open_ring: Open, clock: Skipping) -> None:
     """It is the deadline that ends a call, and not what a silent node does to the clock of these tests."""
     def answer(heard: Heard) -> Answer:
         clock.skip(PATIENCE_S / 2)
@@ -224,7 +224,7 @@ async def test_silence_of_half_the_time_is_waited_for(open_ring: Open, clock: Sk
             await ring.put("k", b"v")
 
 
-async def test_doubt_outlives_later_definite_errors(open_ring: Open, an_hour: int) -> None:
+async def test_indefinite_error_outlives_later_definite_ones(open_ring: Open, an_hour: int) -> None:
     """Once an attempt may have had its effect, "busy" afterwards must not say that nothing happened."""
     with fake_node(Store(HANG_UP, *[Busy(after_ms=1)] * 4, Busy(after_ms=an_hour))) as node:
         async with open_ring(node.address) as ring:
@@ -233,7 +233,7 @@ async def test_doubt_outlives_later_definite_errors(open_ring: Open, an_hour: in
 
 
 @pytest.mark.parametrize("error", [OwnerDown("gone"), VersionConflict("many"), NotFound("none")])
-async def test_what_asking_again_does_not_change_is_raised_at_once(open_ring: Open, error: ChordError) -> None:
+async def test_permanent_error_is_raised_at_once(open_ring: Open, error: ChordError) -> None:
     with fake_node(Store(error)) as node:
         async with open_ring(node.address) as ring:
             with pytest.raises(type(error), match=error.message):
@@ -241,7 +241,7 @@ async def test_what_asking_again_does_not_change_is_raised_at_once(open_ring: Op
     assert len(node.requests(Get)) == 1
 
 
-async def test_a_bug_over_there_is_not_asked_for_ever(open_ring: Open) -> None:
+async def test_remote_failure_is_retried_a_limited_number_of_times(open_ring: Open) -> None:
     with fake_node(Store(*[RemoteFailure("bug")] * 9)) as node:
         async with open_ring(node.address) as ring:
             with pytest.raises(RemoteFailure, match="bug"):
@@ -249,14 +249,14 @@ async def test_a_bug_over_there_is_not_asked_for_ever(open_ring: Open) -> None:
     assert len(node.requests(Get)) == 3
 
 
-async def test_the_second_entry_stands_in_for_a_refused_one(open_ring: Open, ports: Ports) -> None:
+async def test_second_entry_node_is_used_if_the_first_refuses(open_ring: Open, ports: Ports) -> None:
     with fake_node(Store()) as node:
         async with open_ring(ports.address(), node.address) as ring:
             assert ring.entry == node.address
             await ring.put("k", b"v")
 
 
-async def test_the_second_entry_stands_in_for_one_that_dies(open_ring: Open) -> None:
+async def test_second_entry_node_is_used_if_the_first_dies(open_ring: Open) -> None:
     with fake_node(Store()) as first, fake_node(Store()) as second:
         async with open_ring(first.address, second.address) as ring:
             await ring.put("k", b"1")
@@ -266,7 +266,7 @@ async def test_the_second_entry_stands_in_for_one_that_dies(open_ring: Open) -> 
             assert ring.entry == second.address
 
 
-async def test_nobody_there(open_ring: Open, ports: Ports, dials: list[str]) -> None:
+async def test_unreachable_entry_nodes_are_all_named(open_ring: Open, ports: Ports, dials: list[str]) -> None:
     both = [ports.address(), ports.address()]
     with pytest.raises(PeerUnreachable, match=r"refused.*; .*refused"):
         async with open_ring(*both):
@@ -274,34 +274,34 @@ async def test_nobody_there(open_ring: Open, ports: Ports, dials: list[str]) -> 
     assert dials == both, "refused connections are not worth waiting for"
 
 
-async def test_an_address_must_be_one(open_ring: Open) -> None:
+async def test_invalid_entry_address_is_refused(open_ring: Open) -> None:
     for addresses in ((), ("nonsense",)):
         with pytest.raises(ChordError):
             async with open_ring(*addresses):
                 pass
 
 
-async def test_entries_of_two_rings_are_refused(open_ring: Open) -> None:
+async def test_entry_nodes_of_two_rings_are_refused(open_ring: Open) -> None:
     with fake_node(Store()) as one, fake_node(Store(), ring=b"S" * 16) as other:
         async with open_ring(one.address, other.address) as ring:
             with pytest.raises(OtherRing):
                 await ring.describe(other.address)
 
 
-async def test_a_refusal_reaches_the_caller(open_ring: Open) -> None:
+async def test_handshake_refusal_reaches_the_caller(open_ring: Open) -> None:
     with fake_node(Store(), refusal=OtherRing("not for you")) as node:
         opening = open_ring(node.address)
         with pytest.raises(OtherRing, match="not for you"):
             await opening.__aenter__()
 
 
-async def test_another_version_is_refused(open_ring: Open) -> None:
+async def test_other_protocol_version_is_refused(open_ring: Open) -> None:
     with fake_node(Store(), versions=(7, 9)) as node, pytest.raises(OtherRing):
         async with open_ring(node.address):
             pass
 
 
-async def test_an_answer_that_is_none(open_ring: Open) -> None:
+async def test_reply_of_the_wrong_type_is_malformed(open_ring: Open) -> None:
     with fake_node(Store(Done())) as node:
         async with open_ring(node.address) as ring:
             with pytest.raises(MalformedMessage):
@@ -309,7 +309,7 @@ async def test_an_answer_that_is_none(open_ring: Open) -> None:
 
 
 @pytest.mark.slow
-async def test_nonsense_on_the_stream_loses_the_connection_not_the_client(open_ring: Open) -> None:
+async def test_malformed_bytes_close_the_connection_and_not_the_client(open_ring: Open) -> None:
     with fake_node(Store(b"\xff" * 64)) as node:
         async with open_ring(node.address) as ring:
             with pytest.raises(NotFound):
@@ -318,7 +318,7 @@ async def test_nonsense_on_the_stream_loses_the_connection_not_the_client(open_r
             assert (await ring.get("k")).value == b"v"
 
 
-async def test_a_goodbye_is_respected(open_ring: Open, clock: Skipping) -> None:
+async def test_goodbye_ends_the_use_of_its_connection(open_ring: Open, clock: Skipping) -> None:
     with fake_node(Store(GO_AWAY)) as node:
         async with open_ring(node.address, timeout_s=PATIENCE_S) as ring:
             with pytest.raises((DeadlineExceeded, PeerLost)):
@@ -327,7 +327,7 @@ async def test_a_goodbye_is_respected(open_ring: Open, clock: Skipping) -> None:
     assert len({h.connection for h in node.heard if isinstance(h.request, Put)}) == 2
 
 
-async def test_a_late_answer_is_nobodys(open_ring: Open, clock: Skipping) -> None:
+async def test_late_reply_is_dropped(open_ring: Open, clock: Skipping) -> None:
     """An answer that comes after its call was given up must not be taken for the next call's."""
     late: list[bytes] = []
 
@@ -352,7 +352,7 @@ async def test_a_late_answer_is_nobodys(open_ring: Open, clock: Skipping) -> Non
 # -- many keys ----------------------------------------------------------------------------------------
 
 
-async def test_put_many_stores_all_and_retries_what_is_busy(open_ring: Open) -> None:
+async def test_put_many_stores_all_and_retries_busy_items(open_ring: Open) -> None:
     store = Store(*[Busy(after_ms=1)] * 7)
     told: list[int] = []
     with fake_node(store) as node:
@@ -363,7 +363,7 @@ async def test_put_many_stores_all_and_retries_what_is_busy(open_ring: Open) -> 
     assert told == [64, 128, 150]
 
 
-async def test_put_many_says_which_keys_failed(open_ring: Open) -> None:
+async def test_put_many_names_failed_keys(open_ring: Open) -> None:
     def answer(heard: Heard) -> Answer:
         if isinstance(heard.request, Describe):
             return described()[0]
@@ -376,7 +376,7 @@ async def test_put_many_says_which_keys_failed(open_ring: Open) -> None:
     assert [(key, type(error)) for key, error in failures] == [("k3", OwnerDown)]
 
 
-async def test_get_many_finds_all_and_says_what_is_not_there(open_ring: Open) -> None:
+async def test_get_many_finds_all_and_names_absent_keys(open_ring: Open) -> None:
     store = Store(*[Busy(after_ms=1)] * 7)
     store.values = {b"k%d" % i: b"v%d" % i for i in range(150)}
     keys: list[str | bytes] = [f"k{i}" for i in range(150)] + [b"none", "k3"]
@@ -390,7 +390,7 @@ async def test_get_many_finds_all_and_says_what_is_not_there(open_ring: Open) ->
     assert len(node.requests(GetMany)) == 4, "64, what was busy of it, 64, 23"
 
 
-async def test_each_item_is_tried_until_it_has_its_answer_and_keeps_its_operation_id(open_ring: Open) -> None:
+async def test_batch_item_is_retried_with_its_operation_id(open_ring: Open) -> None:
     script: dict[bytes, list[Answer]] = {
         b"a": [QuorumFailed("1 of 2")], b"b": [Busy(after_ms=1)], b"d": [QuorumFailed("1 of 2"), OwnerDown("gone")],
     }  # fmt: skip
@@ -413,7 +413,7 @@ async def test_each_item_is_tried_until_it_has_its_answer_and_keeps_its_operatio
     assert len({put.op_id for put in puts}) == 4
 
 
-async def test_a_node_that_does_not_know_batches_is_asked_one_by_one_and_not_again(open_ring: Open) -> None:
+async def test_node_without_batches_gets_single_requests(open_ring: Open) -> None:
     store = Store()
     with fake_node(store, is_old=True) as node:
         async with open_ring(node.address) as ring:
@@ -424,7 +424,7 @@ async def test_a_node_that_does_not_know_batches_is_asked_one_by_one_and_not_aga
     assert (len(node.requests(Put)), len(node.requests(Get))) == (200, 200)
 
 
-async def test_a_batch_that_is_refused_for_one_item_is_taken_apart(open_ring: Open) -> None:
+async def test_batch_refused_for_one_item_is_split(open_ring: Open) -> None:
     """The next batch is one again: the node does know them."""
 
     def answer(heard: Heard) -> Answer:
@@ -444,7 +444,7 @@ async def test_a_batch_that_is_refused_for_one_item_is_taken_apart(open_ring: Op
 
 
 @pytest.mark.slow
-async def test_answers_that_are_too_many_bytes_come_in_as_many_frames_as_they_need(open_ring: Open) -> None:
+async def test_replies_beyond_one_frame_are_fetched_in_parts(open_ring: Open) -> None:
     store = Store()
     store.values = {b"k%d" % i: bytes([i]) * 100_000 for i in range(40)}
     with fake_node(store) as node:
@@ -456,7 +456,7 @@ async def test_answers_that_are_too_many_bytes_come_in_as_many_frames_as_they_ne
     assert max(asked[1:]) == 2, "as many as had room, and not all of them again and again"
 
 
-async def test_a_silent_node_is_turned_from_with_all_that_it_was_asked(open_ring: Open) -> None:
+async def test_batch_to_a_silent_node_moves_to_the_next_entry(open_ring: Open) -> None:
     store = Store()
     with fake_node(Store(*[HANG_UP] * 9)) as silent, fake_node(store) as node:
         async with open_ring(silent.address, node.address) as ring:
@@ -467,9 +467,7 @@ async def test_a_silent_node_is_turned_from_with_all_that_it_was_asked(open_ring
 
 
 @pytest.mark.slow
-async def test_a_ring_too_slow_for_all_at_once_is_asked_for_fewer(
-    open_ring: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_batch_shrinks_if_the_ring_is_too_slow(open_ring: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else all of it would be asked for again and again, and nothing ever be done in time."""
     store = Store()
 
@@ -497,7 +495,7 @@ async def test_put_many_to_a_silent_node_fails_in_time(open_ring: Open, clock: S
 
 
 @given(st.lists(st.tuples(st.binary(max_size=5), st.binary(max_size=40)), max_size=40), st.integers(1, 9))
-def test_batches_keep_order_and_bounds(pairs: list[tuple[bytes, bytes]], length: int) -> None:
+def test_batches_keep_order_and_limits(pairs: list[tuple[bytes, bytes]], length: int) -> None:
     cut = list(batches(pairs, length, 60, pair_bytes, pair_key))
     assert [pair for batch in cut for pair in batch] == pairs
     assert all(1 <= len(batch) <= length for batch in cut)
@@ -534,7 +532,7 @@ class ScannedRing:
 
 
 @pytest.mark.parametrize("owners", [[10, 42, 80, 120, 160, 200, 230], [0, 255], [255], [0], [128], [254, 255, 0, 1]])
-async def test_a_scan_finds_every_key_once_and_in_order(open_ring: Open, owners: list[int]) -> None:
+async def test_scan_finds_every_key_once_and_in_order(open_ring: Open, owners: list[int]) -> None:
     keys = [f"key{i}".encode() for i in range(60)]
     ring_ = ScannedRing(owners, keys)
     with fake_node(ring_) as node:
@@ -546,7 +544,7 @@ async def test_a_scan_finds_every_key_once_and_in_order(open_ring: Open, owners:
     assert points == sorted(points)
 
 
-async def test_a_scan_survives_owners_coming_and_going(open_ring: Open) -> None:
+async def test_scan_survives_joins_and_leaves(open_ring: Open) -> None:
     keys = [f"key{i}".encode() for i in range(60)]
     ring_ = ScannedRing([10, 120, 230], keys)
     seen = []
@@ -559,7 +557,7 @@ async def test_a_scan_survives_owners_coming_and_going(open_ring: Open) -> None:
     assert sorted(seen) == sorted(keys)
 
 
-async def test_a_scan_leaves_deleted_keys_out(open_ring: Open) -> None:
+async def test_scan_omits_deleted_keys(open_ring: Open) -> None:
     tombstone = Record(b"gone", (ActorClock(b"A" * 16, 1, (Version(None, b"O" * 16, 0),)),))
     answers = Store(ScanPage((tombstone,), Point(255), None))
     with fake_node(answers) as node:
@@ -600,9 +598,7 @@ async def test_lookup_arguments_are_checked(open_ring: Open) -> None:
                     await ring.lookup(**arguments)
 
 
-async def test_a_silent_node_named_by_the_caller_is_not_asked_again(
-    open_ring: Open, ports: Ports, dials: list[str]
-) -> None:
+async def test_unreachable_node_of_an_argument_is_dialled_once(open_ring: Open, ports: Ports, dials: list[str]) -> None:
     with fake_node(_trace) as node:
         async with open_ring(node.address) as ring:
             dead = ports.address()
@@ -636,7 +632,7 @@ async def test_members_follows_every_name_and_reports_the_dead(open_ring: Open, 
             node.close()
 
 
-async def test_members_keeps_strangers_out(open_ring: Open, ports: Ports) -> None:
+async def test_members_omits_nodes_of_other_rings(open_ring: Open, ports: Ports) -> None:
     nodes = described(addresses={point: ports.address() for point in WORKED_IDS})
     with fake_node(lambda heard: nodes[0]) as node:
         async with open_ring(node.address) as ring:
@@ -646,7 +642,7 @@ async def test_members_keeps_strangers_out(open_ring: Open, ports: Ports) -> Non
     assert described()[0].ring == RING_ID
 
 
-async def test_leave_is_told_to_that_very_node(open_ring: Open) -> None:
+async def test_leave_is_sent_to_the_leaving_node(open_ring: Open) -> None:
     with fake_node(_trace) as entry, fake_node(lambda heard: Done()) as leaver:
         async with open_ring(entry.address) as ring:
             await ring.leave(leaver.address)
@@ -654,7 +650,7 @@ async def test_leave_is_told_to_that_very_node(open_ring: Open) -> None:
     assert not entry.requests(Leave)
 
 
-def test_the_blocking_client_needs_no_trio() -> None:
+def test_blocking_client_does_not_load_trio() -> None:
     import subprocess
     import sys
 
@@ -662,7 +658,7 @@ def test_the_blocking_client_needs_no_trio() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_keys_and_values_are_text_or_bytes_and_nothing_else() -> None:
+def test_keys_and_values_must_be_text_or_bytes() -> None:
     """bytes(5) is five zeros, and a put of None would be a deletion."""
     for wrong in (5, True, None, [65, 66], 1.5):
         with pytest.raises(InvalidRequest, match="text or bytes"):
@@ -678,7 +674,7 @@ def test_keys_and_values_are_text_or_bytes_and_nothing_else() -> None:
 LINE = ReplicaLine(OWNER, "stale", False, 0.4, b"digest")
 
 
-async def test_how_a_quorum_was_met_is_told(open_ring: Open) -> None:
+async def test_result_shows_how_its_quorum_was_met(open_ring: Open) -> None:
     answers = Store(Written(b"c", OWNER, 3, 2, True, (LINE,)), Values((b"v",), b"c", OWNER, 2, 2, (LINE,), (7,)))
     with fake_node(answers) as node:
         async with open_ring(node.address) as ring:
@@ -698,7 +694,7 @@ async def test_how_a_quorum_was_met_is_told(open_ring: Open) -> None:
     [({"w": 0}, "w is a number"), ({"w": 17}, "w is a number"), ({"w": True}, "w is a number"), ({"ttl_s": 0}, "live"),
      ({"ttl_s": float("nan")}, "live"), ({"ttl_s": float("inf")}, "live")],
 )
-async def test_quorums_and_lifetimes_have_bounds(open_ring: Open, options: dict[str, Any], words: str) -> None:
+async def test_quorums_and_ttl_have_bounds(open_ring: Open, options: dict[str, Any], words: str) -> None:
     with fake_node(Store()) as node:
         async with open_ring(node.address) as ring:
             with pytest.raises(InvalidRequest, match=words):
@@ -708,7 +704,7 @@ async def test_quorums_and_lifetimes_have_bounds(open_ring: Open, options: dict[
     assert not node.requests(Put)
 
 
-async def test_a_resolver_makes_one_value_and_keeps_the_context(open_ring: Open) -> None:
+async def test_resolver_makes_one_value_and_keeps_the_context(open_ring: Open) -> None:
     siblings = Values((b"b", b"a", b"c"), b"context", OWNER, written_ms=(5, 9, 9))
     with fake_node(Store(siblings, siblings, Values((b"only",), b"c", OWNER))) as node:
         async with open_ring(node.address) as ring:
@@ -719,14 +715,14 @@ async def test_a_resolver_makes_one_value_and_keeps_the_context(open_ring: Open)
             assert (await ring.get("k", resolve=chord.last_writer_wins)).value == b"only"
 
 
-async def test_the_last_writer_is_not_guessed(open_ring: Open) -> None:
+async def test_last_writer_wins_needs_write_times(open_ring: Open) -> None:
     with fake_node(Store(Values((b"a", b"b"), b"context", OWNER))) as node:
         async with open_ring(node.address) as ring:
             with pytest.raises(InvalidRequest, match="does not report when"):
                 await ring.get("k", resolve=chord.last_writer_wins)
 
 
-async def test_a_failed_quorum_is_asked_again_until_it_is_met(open_ring: Open) -> None:
+async def test_failed_quorum_is_retried_until_it_is_met(open_ring: Open) -> None:
     with fake_node(Store(QuorumFailed("1 of 2"), QuorumFailed("1 of 2"))) as node:
         async with open_ring(node.address) as ring:
             await ring.put("k", b"v")
@@ -734,14 +730,14 @@ async def test_a_failed_quorum_is_asked_again_until_it_is_met(open_ring: Open) -
     assert len(node.requests(Put)) == 3
 
 
-async def test_a_failed_quorum_says_more_than_silence_after_it(open_ring: Open, clock: Skipping) -> None:
+async def test_failed_quorum_is_raised_despite_later_silence(open_ring: Open, clock: Skipping) -> None:
     with fake_node(Store(QuorumFailed("1 of 2"), *[SILENCE] * 9)) as node:
         async with open_ring(node.address, timeout_s=PATIENCE_S) as ring:
             with pytest.raises(QuorumFailed, match="1 of 2"):
                 await ring.put("k", b"v")
 
 
-async def test_a_refused_read_says_more_than_silence_after_it(open_ring: Open, clock: Skipping) -> None:
+async def test_refused_read_is_raised_despite_later_silence(open_ring: Open, clock: Skipping) -> None:
     """To a write the same may be told only where nothing can have happened since."""
     for is_write, told in ((False, TooFewReplicas), (True, DeadlineExceeded)):
         with fake_node(Store(TooFewReplicas("there are 2 nodes, not 3"), *[SILENCE] * 9)) as node:
@@ -750,7 +746,7 @@ async def test_a_refused_read_says_more_than_silence_after_it(open_ring: Open, c
                     await (ring.put("k", b"v") if is_write else ring.get("k", r=3))
 
 
-async def test_a_write_that_may_have_happened_is_never_said_not_to_have(open_ring: Open) -> None:
+async def test_indefinite_write_outlives_a_later_refusal(open_ring: Open) -> None:
     """The first attempt reached one replica; the next coordinator refuses for good, and knows nothing of that."""
     with fake_node(Store(QuorumFailed("1 of 2"), OwnerDown("gone"))) as node:
         async with open_ring(node.address) as ring:
@@ -766,7 +762,7 @@ async def test_a_write_that_may_have_happened_is_never_said_not_to_have(open_rin
                 await ring.get("k")
 
 
-async def test_of_one_key_twice_the_later_wins(open_ring: Open) -> None:
+async def test_put_many_with_a_key_twice_keeps_the_later_value(open_ring: Open) -> None:
     with fake_node(Store()) as node:
         async with open_ring(node.address) as ring:
             await ring.put_many([("a", b"1"), ("b", b"1"), ("a", b"2")])
@@ -779,7 +775,7 @@ def record(key: bytes, *versions: Version) -> Record:
     return Record(key, (ActorClock(b"A" * 16, max(1, len(versions)), versions),))
 
 
-async def test_a_scan_leaves_out_what_has_expired_by_the_answering_clock(open_ring: Open) -> None:
+async def test_scan_omits_values_expired_by_the_clock_of_the_node(open_ring: Open) -> None:
     def version(value: bytes, until: int, op: bytes) -> Version:
         return Version(value, op * 16, 0, until)
 
@@ -795,14 +791,14 @@ async def test_a_scan_leaves_out_what_has_expired_by_the_answering_clock(open_ri
     assert found == {b"live": (b"v",), b"half": (b"new",), b"twice": (b"same",)}
 
 
-async def test_records_come_whole(open_ring: Open) -> None:
+async def test_records_include_tombstones(open_ring: Open) -> None:
     tombstone = record(b"gone", Version(None, b"O" * 16, 3))
     with fake_node(Store(ScanPage((tombstone,), Point(255), None))) as node:
         async with open_ring(node.address) as ring:
             assert [found async for found in ring.records()] == [tombstone]
 
 
-async def test_the_records_of_one_node_are_asked_of_its_vnodes(open_ring: Open) -> None:
+async def test_records_of_one_node_are_read_from_its_vnodes(open_ring: Open) -> None:
     keys = [f"key{i}".encode() for i in range(60)]
     circle, ring_ = Circle(8), ScannedRing([10, 42, 80, 120, 160, 200, 230], keys)
 
@@ -817,7 +813,7 @@ async def test_the_records_of_one_node_are_asked_of_its_vnodes(open_ring: Open) 
     assert {heard.vnode for heard in node.heard if isinstance(heard.request, Scan)} == {80}
 
 
-async def test_merging_sends_the_record_as_it_is_and_large_ones_in_bulk(open_ring: Open) -> None:
+async def test_merge_sends_large_records_on_the_bulk_stream(open_ring: Open) -> None:
     small = record(b"k", Version(b"v", b"O" * 16, 1))
     large = record(b"large", *(Version(b"v" * 20_000, bytes([i]) * 16, 1) for i in range(20)))
     with fake_node(Store(*[Written(b"", OWNER)] * 3)) as node:
@@ -829,7 +825,7 @@ async def test_merging_sends_the_record_as_it_is_and_large_ones_in_bulk(open_rin
     assert sorted(stream for request, stream in merges[1:]) == ["bulk", "control"]
 
 
-async def test_forgetting_is_told_to_everybody_but_not_of_the_living(open_ring: Open, ports: Ports) -> None:
+async def test_forget_reaches_every_node_and_refuses_a_living_one(open_ring: Open, ports: Ports) -> None:
     nodes: dict[int, FakeNode] = {}
     dead, ids = ports.address(), (10, 80, 160)
 
@@ -883,9 +879,7 @@ async def test_forgetting_is_told_to_everybody_but_not_of_the_living(open_ring: 
         ("get", ["\ud800"], r"cannot encode the key"),
     ],
 )
-async def test_arguments_that_are_none_are_told_in_words(
-    open_ring: Open, name: str, arguments: list[Any], said: str
-) -> None:
+async def test_invalid_argument_is_named(open_ring: Open, name: str, arguments: list[Any], said: str) -> None:
     with fake_node(Store()) as node:
         async with open_ring(node.address) as ring:
             with pytest.raises(InvalidRequest, match=said):
@@ -895,7 +889,7 @@ async def test_arguments_that_are_none_are_told_in_words(
 
 
 @pytest.mark.parametrize("context", ["junk", 7, b"x" * 8193])
-async def test_a_context_that_is_none_is_told_in_words(open_ring: Open, context: Any) -> None:
+async def test_invalid_context_is_refused(open_ring: Open, context: Any) -> None:
     with fake_node(Store()) as node:
         async with open_ring(node.address) as ring:
             with pytest.raises(InvalidRequest, match="context"):
@@ -907,14 +901,14 @@ async def test_a_context_that_is_none_is_told_in_words(open_ring: Open, context:
 
 
 @pytest.mark.parametrize("name", ["leave", "describe", "forget"])
-async def test_a_name_is_no_address(open_ring: Open, name: str) -> None:
+async def test_node_name_is_not_an_address(open_ring: Open, name: str) -> None:
     with fake_node(Store()) as node:
         async with open_ring(node.address) as ring:
             with pytest.raises(ConfigError, match="'n2': expected HOST:PORT"):
                 await getattr(ring, name)("n2")
 
 
-def test_a_ring_is_closed_after_its_block() -> None:
+def test_blocking_client_is_closed_after_its_block() -> None:
     with fake_node(Store()) as node:
         with chord.connect(node.address) as ring:
             ring.put("k", "v")
@@ -926,7 +920,7 @@ def test_a_ring_is_closed_after_its_block() -> None:
         assert len(node.heard) == heard
 
 
-async def test_a_client_is_closed_after_its_block() -> None:
+async def test_client_is_closed_after_its_block() -> None:
     with fake_node(Store()) as node:
         async with chord.open_client(node.address) as client:
             await client.put("k", "v")
@@ -934,7 +928,7 @@ async def test_a_client_is_closed_after_its_block() -> None:
             await client.get("k")
 
 
-def test_a_deadline_too_short_to_tell_anything_is_no_silence() -> None:
+def test_deadline_shorter_than_the_handshake_is_not_unreachable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(DeadlineExceeded, match=r"within 0\.01 s"):
@@ -943,7 +937,7 @@ def test_a_deadline_too_short_to_tell_anything_is_no_silence() -> None:
             chord.connect(address, timeout_s=HELLO_S)
 
 
-def test_client_with_a_short_deadline_finds_no_new_node_silent() -> None:
+def test_short_deadline_does_not_mark_a_new_node_unreachable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, fake_node(Store()) as node:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with chord.connect(node.address) as ring:

@@ -41,7 +41,7 @@ async def test_get_with_a_default_resolves_values_and_not_the_default(open_ring:
 
 
 @pytest.mark.parametrize("open_ring", ["trio", "asyncio"], indirect=True)
-async def test_contains_tells_stored_from_absent_keys(open_ring: Open) -> None:
+async def test_contains_is_true_for_stored_keys_only(open_ring: Open) -> None:
     with fake_node(Store()) as node:
         async with open_ring(node.address) as ring:
             await ring.put("k", "v")
@@ -50,7 +50,7 @@ async def test_contains_tells_stored_from_absent_keys(open_ring: Open) -> None:
     assert [get.r for get in node.requests(Get) if isinstance(get, Get)] == [2, 0]
 
 
-def test_key_in_a_blocking_ring_tells_stored_from_absent_keys() -> None:
+def test_in_operator_is_true_for_stored_keys_only() -> None:
     store = Store(Values((b"a", b"b"), b"", OWNER), OwnerDown("gone"))
     with fake_node(store) as node, chord.connect(node.address) as ring:
         assert "concurrent" in ring
@@ -63,7 +63,7 @@ def test_key_in_a_blocking_ring_tells_stored_from_absent_keys() -> None:
 
 
 @virtual
-async def test_node_has_a_default_and_membership() -> None:
+async def test_node_get_takes_a_default_and_contains_works() -> None:
     async with chord.testing.ring(3, seed=1) as ring:
         node = ring[0]
         await node.put("k", "v")

@@ -29,7 +29,7 @@ steps = st.lists(
 
 
 @given(steps)
-def test_deadlines_are_those_of_a_plain_dict(done: list[tuple[str, int, int]]) -> None:
+def test_deadlines_equal_a_plain_dict(done: list[tuple[str, int, int]]) -> None:
     deadlines, plain = Deadlines[int](), dict[int, int]()
     for step, what, when in done:
         if step == "set":
@@ -47,7 +47,7 @@ def test_deadlines_are_those_of_a_plain_dict(done: list[tuple[str, int, int]]) -
         assert len(deadlines._lines) <= 2 * len(plain) + STALE_MAX + 11
 
 
-def test_deadlines_that_are_called_off_leave_no_lines_behind() -> None:
+def test_cancelled_deadlines_leave_no_entries() -> None:
     deadlines = Deadlines[int]()
     deadlines.set(-1, 1.0)
     for number in range(10_000):
@@ -83,7 +83,7 @@ def test_timers_at_4096_are_not_quadratic() -> None:
     assert Counting.compared < 40 * 4096
 
 
-def test_planted_timers_that_look_at_all_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_quadratic_timers_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     class Plain(Deadlines[Any]):
         def __init__(self) -> None:
             self.plain: dict[Any, float] = {}
@@ -103,7 +103,7 @@ def test_planted_timers_that_look_at_all_are_caught(monkeypatch: pytest.MonkeyPa
 
 
 @virtual
-async def test_calls_at_4096_that_time_out_each_do_so_at_their_time() -> None:
+async def test_each_of_4096_calls_times_out_at_its_time() -> None:
     many = limits(calls_per_connection_max=5000, calls_max=5000, clients_share=1.0, idle_s=1e6)
     network = MemoryNetwork()
     a, b = (Peer(network.transport(host), f"{host}:1", limits=many) for host in "ab")
@@ -129,7 +129,7 @@ async def test_calls_at_4096_that_time_out_each_do_so_at_their_time() -> None:
 
 
 @virtual
-async def test_connection_that_is_cut_while_calls_time_out_tells_each_once() -> None:
+async def test_connection_lost_during_timeouts_ends_each_call_once() -> None:
     network = MemoryNetwork()
     a, b = (Peer(network.transport(host), f"{host}:1") for host in "ab")
     told: list[Any] = []

@@ -82,7 +82,7 @@ def failing(error: ChordError) -> Answerer:
     return lambda call: error
 
 
-def test_the_second_request_goes_straight_to_who_answered_the_first() -> None:
+def test_second_request_goes_directly_to_the_owner() -> None:
     world = World()
     world.get()
     world.get()
@@ -92,14 +92,14 @@ def test_the_second_request_goes_straight_to_who_answered_the_first() -> None:
     assert world.limits == [None, ATTEMPT_S, ATTEMPT_S, ATTEMPT_S], "it may be silent, and another way is known"
 
 
-def test_who_remembers_nothing_asks_its_entry_node() -> None:
+def test_client_without_an_owner_cache_asks_its_entry_node() -> None:
     world = World(arcs_max=0)
     world.get()
     world.get()
     assert world.asked == [ENTRY, ENTRY]
 
 
-def test_an_answer_that_says_whose_the_key_is_now_corrects_the_guess() -> None:
+def test_reply_with_another_owner_corrects_the_owner_cache() -> None:
     world = World()
     world.get()
     world.of[KEY] = owner(NEWER)
@@ -113,7 +113,7 @@ def test_an_answer_that_says_whose_the_key_is_now_corrects_the_guess() -> None:
     [PeerUnreachable("refused"), PeerLost("gone"), Busy("an arc is changing hands"), OtherRing("another ring by now")],
     ids=lambda error: type(error).__name__,
 )
-def test_what_goes_wrong_on_the_short_cut_is_asked_of_the_entry_node_at_once(error: ChordError) -> None:
+def test_failed_direct_request_is_repeated_at_the_entry_node(error: ChordError) -> None:
     world = World()
     world.get()
     world.answers[STRAIGHT] = failing(error)
@@ -124,7 +124,7 @@ def test_what_goes_wrong_on_the_short_cut_is_asked_of_the_entry_node_at_once(err
 
 
 @pytest.mark.parametrize("error", [NotFound(), OwnerDown("its copies are down")], ids=lambda error: error.word)
-def test_an_answer_is_an_answer_wherever_it_comes_from(error: ChordError) -> None:
+def test_definite_error_of_the_owner_is_not_repeated(error: ChordError) -> None:
     world = World()
     world.get()
     world.answers[STRAIGHT] = failing(error)
@@ -133,7 +133,7 @@ def test_an_answer_is_an_answer_wherever_it_comes_from(error: ChordError) -> Non
     assert world.asked == [ENTRY, STRAIGHT]
 
 
-def test_a_write_lost_on_the_short_cut_is_made_again_as_the_same_one() -> None:
+def test_write_lost_at_the_owner_is_retried_with_its_id() -> None:
     world = World()
     world.get()
     world.answers[STRAIGHT] = failing(PeerLost("gone"))
@@ -143,7 +143,7 @@ def test_a_write_lost_on_the_short_cut_is_made_again_as_the_same_one() -> None:
     assert (first.op_id, first.is_retry, second.op_id, second.is_retry) == (second.op_id, False, first.op_id, True)
 
 
-def test_an_address_that_a_client_does_not_reach_is_left_alone_longer_each_time() -> None:
+def test_unreachable_address_is_avoided_longer_each_time() -> None:
     """Nodes may know each other by addresses that mean nothing elsewhere."""
     world = World()
     world.answers[STRAIGHT] = failing(PeerUnreachable("no route"))
@@ -158,7 +158,7 @@ def test_an_address_that_a_client_does_not_reach_is_left_alone_longer_each_time(
     assert gaps[:4] == [2, LEFT_ALONE_FIRST, 2 * LEFT_ALONE_FIRST, 4 * LEFT_ALONE_FIRST]
 
 
-def test_many_writes_each_take_their_own_way() -> None:
+def test_put_many_sends_each_key_to_its_owner() -> None:
     world = World()
     keys = [b"a", b"b", b"c"]
     world.of = {b"a": owner("a:1", b"a"), b"b": owner("b:1", b"b")}
@@ -171,7 +171,7 @@ def test_many_writes_each_take_their_own_way() -> None:
     assert world.core.entry == ENTRY, "the entry node has not been silent"
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_owner_cache_is_bounded() -> None:
     short_cuts = OwnerRouting(4)
     for number in range(20):
         key = b"%d" % number
@@ -185,7 +185,7 @@ def test_what_is_remembered_is_bounded() -> None:
     assert known == [16, 17, 18, 19]
 
 
-def test_who_has_answered_takes_the_place_of_the_one_entry_when_that_is_silent() -> None:
+def test_known_owner_replaces_an_unreachable_entry_node() -> None:
     world = World()
     world.get()
     world.answers[ENTRY] = failing(PeerLost("killed"))
@@ -197,7 +197,7 @@ def test_who_has_answered_takes_the_place_of_the_one_entry_when_that_is_silent()
     assert not any(limit is None for limit in world.limits[1:])
 
 
-def test_entries_are_learnt_up_to_a_limit() -> None:
+def test_entry_nodes_are_learnt_up_to_a_limit() -> None:
     world = World()
     for number in range(2 * ENTRIES_MAX):
         key = b"%d" % number

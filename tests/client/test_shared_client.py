@@ -181,7 +181,7 @@ def test_interrupted_call_closes_its_connection(monkeypatch: pytest.MonkeyPatch)
         assert node.connections == 2
 
 
-def test_short_turns_of_eight_threads_overlap() -> None:
+def test_short_calls_of_eight_threads_overlap() -> None:
     """Eight threads that wait for a node wait at the same time."""
     together = threading.Barrier(THREADS)
 
