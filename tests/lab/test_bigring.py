@@ -48,7 +48,7 @@ def widened(point: int) -> Point:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("nodes", "successors"), [(1, 1), (2, 1), (3, 4), (50, 1), (200, 8), (1000, 1), (1000, 20)])
-def test_paths_are_those_of_real_nodes_look_up_by_look_up(nodes: int, successors: int) -> None:
+def test_paths_equal_those_of_real_nodes(nodes: int, successors: int) -> None:
     rng = np.random.default_rng([nodes, successors])
     ring = BigRing.draw(nodes, rng)
     starts, keys = ring.draw_lookups(300, rng)
@@ -66,7 +66,7 @@ def test_paths_are_those_of_real_nodes_look_up_by_look_up(nodes: int, successors
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("nodes", "share"), [(60, 0.2), (300, 0.5)])
-def test_detours_around_the_dead_are_those_of_real_nodes(nodes: int, share: float) -> None:
+def test_detours_around_dead_nodes_equal_those_of_real_nodes(nodes: int, share: float) -> None:
     rng = np.random.default_rng(nodes)
     ring = BigRing.draw(nodes, rng)
     is_dead = rng.random(nodes) < share
@@ -132,7 +132,7 @@ points = st.integers(0, SIZE - 1) | st.integers(0, 127).map(lambda n: n << 57)
     digit_bits=st.sampled_from([1, 2, 4]),
     successors=st.integers(1, 4),
 )
-def test_paths_are_those_of_the_pseudocode(ids: set[int], keys: list[int], digit_bits: int, successors: int) -> None:
+def test_paths_equal_those_of_the_pseudocode(ids: set[int], keys: list[int], digit_bits: int, successors: int) -> None:
     ring = BigRing(np.array(sorted(ids), np.uint64))
     for rank, node in enumerate(sorted(ids)):
         starts = np.full(len(keys), rank)
@@ -140,7 +140,7 @@ def test_paths_are_those_of_the_pseudocode(ids: set[int], keys: list[int], digit
         assert found.tolist() == [dumb_path(sorted(ids), node, key, 1 << digit_bits, successors) for key in keys]
 
 
-def test_the_worked_example_of_the_texts() -> None:
+def test_worked_example_has_the_published_path() -> None:
     """Nodes 10 42 80 120 160 200 230 on a circle of 256: lookup(190) from 80 goes to 160, whose successor is 200."""
     scaled = [node << 56 for node in (10, 42, 80, 120, 160, 200, 230)]
     ring = BigRing(np.array(scaled, np.uint64))
@@ -154,7 +154,7 @@ def test_the_worked_example_of_the_texts() -> None:
     assert ring.walk(start, key).tolist() == [2]
 
 
-def test_walks_and_entries() -> None:
+def test_walks_and_finger_counts_have_expected_means() -> None:
     rng = np.random.default_rng(1)
     ring = BigRing.draw(500, rng)
     starts, keys = ring.draw_lookups(2000, rng)
@@ -164,14 +164,14 @@ def test_walks_and_entries() -> None:
     assert ring.shares().sum() == pytest.approx(1)
 
 
-def test_a_ring_is_refused_that_is_none() -> None:
+def test_ring_without_distinct_points_is_refused() -> None:
     for ids in ([], [7, 7]):
         with pytest.raises(ValueError, match="at a point of its own"):
             BigRing(np.array(ids, np.uint64))
 
 
 @given(points | st.integers(0, 64).map(lambda i: (1 << i) - 1) | st.integers(0, 63).map(lambda i: 1 << i))
-def test_the_highest_bit_is_exact_where_floats_are_not(value: int) -> None:
+def test_highest_bit_is_exact_beyond_float_precision(value: int) -> None:
     assert highest_bit(np.array([value], np.uint64)).tolist() == [max(value.bit_length() - 1, 0)]
 
 
@@ -194,11 +194,11 @@ def is_as_derived(nodes: int, digit_bits: int = 1) -> bool:
 
 
 @pytest.mark.parametrize(("nodes", "digit_bits"), [(1 << 12, 1), (1 << 14, 1), (1 << 12, 2), (1 << 12, 4)])
-def test_the_mean_path_is_the_derived_one(nodes: int, digit_bits: int) -> None:
+def test_mean_path_equals_the_derived_one(nodes: int, digit_bits: int) -> None:
     assert is_as_derived(nodes, digit_bits)
 
 
-def test_the_check_on_the_mean_sees_a_planted_bug() -> None:
+def test_planted_bug_in_the_mean_path_is_caught() -> None:
     def the_next_finger_is_forgotten(ring: BigRing, here: Ranks, goal: Ranks, digit_bits: int) -> tuple[Ranks, Ranks]:
         level = highest_bit(ring.ids[goal] - ring.ids[here])
         level = np.where(level == 61, 60, level)
@@ -208,14 +208,14 @@ def test_the_check_on_the_mean_sees_a_planted_bug() -> None:
         assert not is_as_derived(1 << 12)
 
 
-def test_the_constant_is_what_the_papers_leave_out() -> None:
+def test_path_constant_has_the_computed_value() -> None:
     assert path_constant() == pytest.approx(-0.138, abs=0.0005)
     use = finger_use()
     assert use[10] == pytest.approx(0.5, abs=0.001)
     assert all(use[unit] < use[unit + 1] for unit in range(-20, 12))
 
 
-def test_half_of_the_nodes_dead_and_every_look_up_ends_at_the_owner() -> None:
+def test_lookups_with_half_of_the_nodes_dead_find_the_owner() -> None:
     rng = np.random.default_rng(4)
     ring = BigRing.draw(5000, rng)
     is_dead = rng.random(5000) < 0.5

@@ -24,7 +24,7 @@ MANY = hashing.random_hashes(np.random.Generator(np.random.PCG64(11)), 2000)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEMES)
-def test_several_nodes_come_and_go_all_or_none(name: str) -> None:
+def test_change_of_several_nodes_is_atomic(name: str) -> None:
     """The planted mistake: a list in which only the last name is impossible."""
     placement = SCHEMES[name](NAMES)
     before, alone = snapshot(placement, MANY[:500]), [placement.locate(point) for point in MANY[:20].tolist()]
@@ -44,7 +44,7 @@ def test_several_nodes_come_and_go_all_or_none(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", those_that(lambda scheme: scheme.growth == "one"))
-def test_who_grows_at_once_is_who_grew_one_by_one(name: str) -> None:
+def test_growth_at_once_equals_growth_one_by_one(name: str) -> None:
     newcomers = [f"new-{number}" for number in range(21)]
     weights = {NAMES[3]: 2.0} if name in WEIGHTED else None
     at_once, slowly = (SCHEMES[name](NAMES, weights=weights, **room(name, 40)) for _ in range(2))
@@ -62,7 +62,7 @@ def test_who_grows_at_once_is_who_grew_one_by_one(name: str) -> None:
     assert snapshot(at_once, MANY) == snapshot(slowly, MANY)
 
 
-def test_a_point_that_is_taken_lets_nobody_in() -> None:
+def test_newcomer_with_a_taken_point_is_refused() -> None:
     taken = int(RingScheme(["a"]).points_of("a")[0])
     placement = RingScheme(["a", "b"], points={"x": [taken]})
     before = snapshot(placement, MANY)
@@ -74,7 +74,7 @@ def test_a_point_that_is_taken_lets_nobody_in() -> None:
     assert len(set(snapshot(placement, MANY).owners)) == 4
 
 
-def test_a_directory_has_one_configuration_for_all_who_come_at_once() -> None:
+def test_directory_has_one_configuration_for_one_growth() -> None:
     placement = Directory(["a", "b"])
     placement.grow(["c", "d"])
     assert placement.version == 1
@@ -82,7 +82,7 @@ def test_a_directory_has_one_configuration_for_all_who_come_at_once() -> None:
     assert set(placement.query()) == {"a", "b", "c", "d"}
 
 
-def test_jump_and_the_full_take_back_what_they_began() -> None:
+def test_refused_change_is_rolled_back() -> None:
     jump, full = Jump(["a", "b", "c", "d"]), SCHEMES["anchor"](["a", "b"], capacity=3)
     with pytest.raises(UnsupportedChange, match="the last can go"):
         jump.shrink(["d", "a"])
@@ -91,7 +91,7 @@ def test_jump_and_the_full_take_back_what_they_began() -> None:
     assert (jump.nodes, full.nodes) == (("a", "b", "c", "d"), ("a", "b"))
 
 
-def test_whom_a_trie_evicts_may_be_named_too() -> None:
+def test_trie_removes_an_evicted_node_by_name() -> None:
     placement = BitTrie(["a", "b", "c", "d"])
     placement.add("e")
     gone = next(node for node in placement.nodes if placement.evicted_by(node))
@@ -103,7 +103,7 @@ def test_whom_a_trie_evicts_may_be_named_too() -> None:
 
 @pytest.mark.parametrize("name", SCHEMES)
 @pytest.mark.parametrize("count", [0, -1])
-def test_no_copies_are_refused(name: str, count: int) -> None:
+def test_replica_count_below_one_is_refused(name: str, count: int) -> None:
     placement = SCHEMES[name](NAMES)
     with pytest.raises(ValueError, match="one copy"):
         placement.replicas(b"key", count)
@@ -112,7 +112,7 @@ def test_no_copies_are_refused(name: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("name", WEIGHTED)
-def test_weights_that_are_too_far_apart_are_refused(name: str) -> None:
+def test_weights_too_far_apart_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=r"1,000 times the least"):
         SCHEMES[name](["a", "b"], weights={"a": 1e308})
     placement = SCHEMES[name](["a", "b"])
@@ -122,12 +122,12 @@ def test_weights_that_are_too_far_apart_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["ring-100", "chord", "ring-tree"])
-def test_a_ring_does_not_begin_with_more_points_than_memory_has(name: str) -> None:
+def test_weights_that_need_too_many_points_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="divide them by their mean"):
         SCHEMES[name](["a", "b"], weights={"a": 5e7, "b": 1e8})
 
 
-def test_maglev_that_grows_at_once_is_maglev_that_grew_one_by_one() -> None:
+def test_maglev_growth_at_once_equals_growth_one_by_one() -> None:
     at_once, slowly = Maglev(NAMES, slots=1009), Maglev(NAMES, slots=1009)
     at_once.grow(["x", "y", "z"])
     for node in ("x", "y", "z"):

@@ -32,7 +32,7 @@ def same(one: Placement, other: Placement, copies: int = 3) -> None:
 @given(
     nodes=st.integers(1, 12), vnodes=st.integers(1, 5), heavy=st.sampled_from([0.2, 1.0, 3.0]), copies=st.integers(1, 5)
 )
-def test_it_is_the_ring_with_vnodes_under_sha1(nodes: int, vnodes: int, heavy: float, copies: int) -> None:
+def test_chord_ring_equals_the_sha1_ring_with_vnodes(nodes: int, vnodes: int, heavy: float, copies: int) -> None:
     weights = {ADDRESSES[0]: heavy}
     mine = ChordRing(ADDRESSES[:nodes], weights=weights, vnodes=vnodes)
     ring = RingScheme(ADDRESSES[:nodes], weights=weights, vnodes=vnodes, hasher=SHA1)
@@ -46,17 +46,17 @@ def test_it_is_the_ring_with_vnodes_under_sha1(nodes: int, vnodes: int, heavy: f
     same(mine, ring, copies)
 
 
-def test_the_row_of_the_table_has_a_hundred_vnodes() -> None:
+def test_chord_ring_of_the_table_has_a_hundred_vnodes() -> None:
     same(SCHEMES["chord"](ADDRESSES), RingScheme(ADDRESSES, vnodes=100, hasher=SHA1))
 
 
 @pytest.mark.parametrize("wrong", [{"hasher": XXH3, "vnodes": 3}, {"hasher": SHA1, "vnodes": 2}])
-def test_a_ring_under_another_hash_or_with_other_vnodes_is_not_the_same(wrong: dict[str, object]) -> None:
+def test_ring_with_another_hash_or_vnodes_differs(wrong: dict[str, object]) -> None:
     with pytest.raises(AssertionError):
         same(ChordRing(ADDRESSES, vnodes=3), RingScheme(ADDRESSES, **wrong))  # type: ignore[arg-type]
 
 
-def test_the_ring_of_160_bits_agrees() -> None:
+def test_ring_of_160_bits_agrees() -> None:
     mine = ChordRing(ADDRESSES, vnodes=4, weights={ADDRESSES[2]: 2.0})
     reference = ring_of_160_bits(4)(ADDRESSES, {ADDRESSES[2]: 2.0})
     for key in KEYS:
@@ -64,7 +64,7 @@ def test_the_ring_of_160_bits_agrees() -> None:
         assert mine.place(key) == reference.owner_of_key(key)  # type: ignore[attr-defined]
 
 
-def test_two_vnodes_cannot_have_one_id() -> None:
+def test_vnode_with_a_taken_id_is_refused() -> None:
     ring = ChordRing(["a:1"], vnodes=2)
     with pytest.raises(ValueError, match="same id"):
         ring.add("a:1#1")  # whose address is what the other's second vnode is hashed from
@@ -75,7 +75,7 @@ def test_two_vnodes_cannot_have_one_id() -> None:
     assert ring.nodes == ("a:1",)
 
 
-def test_real_nodes_place_keys_and_copies_where_the_lab_does() -> None:
+def test_real_nodes_place_keys_and_copies_as_the_lab() -> None:
     """Five nodes with three vnodes each that joined and stabilised: owners and replica sets, key for key."""
 
     async def main() -> None:

@@ -52,7 +52,7 @@ def headline_of(draw: Any, result: Any) -> str:
     ("groups", "sigmas", "table"),
     [(40, 4.0, 4.48), (16, 4.0, 5.43), (40, 3.0, 3.20), (8, 3.0, 4.53), (10**6, 3.0, 3.0)],
 )
-def test_errors_of_few_groups_are_students(groups: int, sigmas: float, table: float) -> None:
+def test_errors_of_few_groups_follow_student(groups: int, sigmas: float, table: float) -> None:
     """Against Student's distribution, summed up here."""
     freedom, t = groups - 1, errors_allowed(groups, sigmas)
     assert t == pytest.approx(table, rel=0.02)
@@ -63,7 +63,7 @@ def test_errors_of_few_groups_are_students(groups: int, sigmas: float, table: fl
         assert norm * density.sum() * 0.001 == pytest.approx(math.erfc(sigmas / math.sqrt(2)) / 2, rel=0.15)
 
 
-def test_sigmas_of_a_chi_square() -> None:
+def test_sigmas_of_a_chi_square_match_the_table() -> None:
     assert sigmas_of_chi_square(20.0, 20) == pytest.approx(0.105, abs=0.01)
     assert sigmas_of_chi_square(45.31, 20) == pytest.approx(3.0, abs=0.1)  # the table's p = 0.001 is 3.09
 
@@ -82,7 +82,7 @@ def failed(share: float, timeouts: float, on_route: float, path: float, wrong: i
     return failures.LookupOutcome(setting, 40, *means, wrong, 0, 100_000)
 
 
-def test_timeouts_have_a_bar_that_is_sharp() -> None:
+def test_timeouts_have_a_sharp_bar() -> None:
     assert failures.is_met(failed(0.5, 6.05, 5.03, 5.02), "standard")
     for wrong in (
         failed(0.5, 6.60, 5.03, 5.02),  # 29 % above the published
@@ -94,7 +94,7 @@ def test_timeouts_have_a_bar_that_is_sharp() -> None:
         assert not failures.is_met(wrong, "standard")
 
 
-def test_bars_of_the_real_node_are_strict_at_full_scale_only() -> None:
+def test_bar_of_the_real_node_is_strict_only_at_full_scale() -> None:
     setting = failures.Setting(0.1, 0, 1000, 500, 1)
     near = failures.LookupOutcome(
         setting, 4, Summary(4.28, 0.03, 0, 7), Summary(0.6, 0.01, 0, 2), Summary(0.5, 0.01, 0, 2), 0, 0, 2000
@@ -106,20 +106,20 @@ def test_bars_of_the_real_node_are_strict_at_full_scale_only() -> None:
 
 
 @pytest.mark.parametrize("seed", range(1, 16))
-def test_no_seed_misses_the_failures_by_chance(seed: int) -> None:
+def test_failures_pass_for_every_seed(seed: int) -> None:
     experiment = failures.experiment(1000)
     (table,) = experiment.tables(experiment.run("quick", seed))
     assert table.passed, [table.texts(row) for row in table.rows if not row.passed]
 
 
 @pytest.mark.parametrize("seed", [2, 3, 4])
-def test_no_seed_misses_paths_and_vnodes_by_chance(seed: int) -> None:
+def test_paths_and_vnodes_pass_for_every_seed(seed: int) -> None:
     for experiment in (path_length.experiment(4096), of_vnodes.experiment(30)):
         for table in experiment.tables(experiment.run("quick", seed)):
             assert table.passed is not False, [table.texts(row) for row in table.rows if row.passed is False]
 
 
-def test_the_headline_counts_the_lookups_among_half_of_the_nodes() -> None:
+def test_headline_counts_lookups_with_half_of_the_nodes_dead() -> None:
     experiment = failures.experiment(2000)
     result = experiment.run("quick", 1)
     assert "all 5,000 lookups find the owner" in headline_of(failures.draw, result)
@@ -149,7 +149,7 @@ def test_bounded_loads_that_move_too_much_miss_the_theorem(monkeypatch: pytest.M
     assert [row.passed for row in found.rows][-3:] == [False] * 3
 
 
-def test_strategies_one_and_two_are_alike_at_equal_tokens() -> None:
+def test_strategies_one_and_two_agree_at_equal_tokens() -> None:
     experiment = strategies.EXPERIMENT
     (table,) = experiment.tables(experiment.run("quick", 1))[:1]
     seconds = [row.values for row in table.rows if row.values[0] == 2]
@@ -158,7 +158,7 @@ def test_strategies_one_and_two_are_alike_at_equal_tokens() -> None:
         assert row[5] == pytest.approx(row[-1], abs=0.05)
 
 
-def test_what_places_by_another_store_has_no_time_for_it() -> None:
+def test_ring_on_a_tree_has_no_times_for_many_keys() -> None:
     experiment = speed.experiment(("ring", "ring-tree"))
     (table,) = experiment.tables(experiment.run("quick", 1))
     by_name = {row.values[0]: row.values for row in table.rows}
@@ -189,7 +189,7 @@ def golubtsov_s_table(errors: dict[str, float]) -> Table:
     return experiment.tables(Result("standard", 1, tuple(cells)))[0]
 
 
-def test_each_std_has_three_standard_errors_and_not_one_step_more() -> None:
+def test_golubtsov_deviation_may_be_three_standard_errors_off() -> None:
     table = golubtsov_s_table({"mod": -2.99, "jump": 3.01, "fibonacci": 2.99, "rendezvous": -3.35, "ring": 50.0})
     assert [row.values[0] for row in table.rows] == ["mod", "jump", "fibonacci", "ring", "rendezvous"]
     assert [row.passed for row in table.rows] == [True, False, True, None, False]
@@ -203,7 +203,7 @@ def test_each_std_has_three_standard_errors_and_not_one_step_more() -> None:
     assert "Beyond" not in " ".join(inside.notes)
 
 
-def test_chance_takes_golubtsovs_table_past_its_bar_as_computed() -> None:
+def test_golubtsov_bar_is_missed_by_chance_as_computed() -> None:
     """Against keys that are dealt by dice, a hundred thousand tables of 21 nodes."""
     dealt = np.random.default_rng(1).multinomial(golubtsov.KEYS, [1 / 21] * 21, size=100_000).std(axis=1)
     off = (dealt / golubtsov.binomial_std(golubtsov.KEYS, golubtsov.THEN) - 1) * math.sqrt(40)
@@ -214,7 +214,7 @@ def test_chance_takes_golubtsovs_table_past_its_bar_as_computed() -> None:
 # -- the comparison -------------------------------------------------------------------------------------
 
 
-def test_the_line_of_chance_is_drawn_where_it_holds() -> None:
+def test_line_of_chance_is_drawn_only_if_it_holds() -> None:
     made = compare.experiment(made_keys(50_000, 1), ("mod", "extendible"), 20, 21)
     text = headline_of(compare.draw_evenness, made.run("quick", 1))
     assert "2 of 2 schemes are as even as chance allows" in text, "16 nodes are held against 16"
@@ -222,7 +222,7 @@ def test_the_line_of_chance_is_drawn_where_it_holds() -> None:
     assert "chance" not in headline_of(compare.draw_evenness, weighted.run("quick", 1))
 
 
-def test_chance_knows_which_keys_are_asked_for_often() -> None:
+def test_chance_accounts_for_repeated_keys() -> None:
     """Against keys that are dealt by dice: also where one of them is half of all."""
     counts = np.array([500] + [1] * 500)
     skewed = given_keys("mine", b"hot\n" * 500 + b"\n".join(b"%d" % n for n in range(500)))
@@ -235,7 +235,7 @@ def test_chance_knows_which_keys_are_asked_for_often() -> None:
     assert "2 of 2 schemes are as even as chance allows" in text
 
 
-def test_who_asks_every_node_gets_a_sample_of_the_keys_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_scheme_gets_a_sample_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     schemes = ("mod", "rendezvous", "jump-naive", "rendezvous-tree")
 
     def totals(keys: Keys) -> dict[str, int]:
@@ -264,7 +264,7 @@ def test_who_asks_every_node_gets_a_sample_of_the_keys_and_that_is_said(monkeypa
     assert max(widest) == pytest.approx(0.5, abs=0.03), "of a sample shares are those of the sample"
 
 
-def test_a_sample_is_as_skewed_as_all_of_it() -> None:
+def test_sample_is_as_skewed_as_all_keys() -> None:
     keys = given_keys("mine", b"hot\n" * 6000 + b"\n".join(b"%d" % n for n in range(4000)))
     few = sampled(keys, 1000)
     assert (few.total, len(few.list())) == (1000, 1000)
@@ -275,7 +275,7 @@ def test_a_sample_is_as_skewed_as_all_of_it() -> None:
 
 
 @pytest.mark.parametrize(("keys", "is_told"), [(3, True), (399, True), (400, False)])
-def test_few_keys_are_told_and_not_rounded_away(keys: int, is_told: bool) -> None:
+def test_few_keys_are_noted_and_not_rounded(keys: int, is_told: bool) -> None:
     given = given_keys("mine", b"\n".join(b"%d" % number for number in range(keys)))
     experiment = compare.experiment(given, ("jump",), 4, 5)
     (evenness, *_) = experiment.tables(experiment.run("standard", 1))
@@ -284,26 +284,26 @@ def test_few_keys_are_told_and_not_rounded_away(keys: int, is_told: bool) -> Non
 
 
 @pytest.mark.parametrize(("nodes", "is_told"), [(409, False), (410, True)])
-def test_too_few_sections_are_told(nodes: int, is_told: bool) -> None:
+def test_too_few_sections_are_noted(nodes: int, is_told: bool) -> None:
     experiment = compare.experiment(made_keys(1000, 1), ("jump", "sections", "directory"), nodes, nodes + 1)
     notes = " ".join(experiment.tables(experiment.run("standard", 1))[0].notes)
     assert ("410 nodes share 4,096 sections, too few to be even: sections, directory." in notes) == is_told
 
 
-def test_there_are_no_half_nodes_on_an_axis() -> None:
+def test_axis_of_nodes_has_whole_ticks() -> None:
     experiment, figure = movement.EXPERIMENT, Figure()
     movement.draw(experiment.run("quick", 1), figure)
     assert all(tick == int(tick) for tick in figure.axes[0].get_xticks())
 
 
-def test_who_is_not_drawn_is_named() -> None:
+def test_schemes_that_are_not_drawn_are_named() -> None:
     experiment = compare.experiment(made_keys(50_000, 1), ("mod", "static", "mod-factor"), 4, 5)
     figure = Figure()
     compare.draw_stability(experiment.run("quick", 1), figure)
     assert "static, mod-factor" in figure.axes[0].get_xlabel()
 
 
-def test_three_copies_are_asked_of_three_nodes_only() -> None:
+def test_three_copies_are_compared_from_three_nodes() -> None:
     for nodes, is_there in ((1, False), (2, False), (3, True)):
         experiment = compare.experiment(made_keys(50_000, 1), ("mod", "sections"), nodes, nodes + 1)
         assert all((cell.met is not None) == is_there for cell in experiment.run("quick", 1).cells)
@@ -315,7 +315,7 @@ class Mine(Mod):
     scheme = "mine"
 
 
-def test_a_scheme_of_one_s_own_travels_to_the_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_custom_scheme_reaches_the_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SCHEMES, "mine", Mine)
     experiments = [compare.experiment(made_keys(50_000, 1), ("mine", "mod"), 4, 5), movement.EXPERIMENT]
     with processes(1) as pool:
@@ -325,7 +325,7 @@ def test_a_scheme_of_one_s_own_travels_to_the_workers(tmp_path: Path, monkeypatc
     assert "mine" in [row.values[0] for row in moved.tables[0].rows]
 
 
-def test_the_example_s_newcomers_take_their_part_evenly_and_it_travels() -> None:
+def test_example_scheme_grows_evenly_and_can_be_pickled() -> None:
     slots = runpy.run_path(str(ROOT / "examples" / "custom_scheme.py"))["RedisSlots"]
     placement = slots([f"n{number}" for number in range(4)])
     for number in range(4, 16):
@@ -338,7 +338,7 @@ def test_the_example_s_newcomers_take_their_part_evenly_and_it_travels() -> None
 
 
 @pytest.mark.parametrize(("few", "many"), [(20, 21), (20, 40), (20, 60), (20, 50)])
-def test_what_the_remainder_moves(few: int, many: int) -> None:
+def test_remainder_moves_the_stated_share(few: int, many: int) -> None:
     """The report's statement about Golubtsov's formula."""
     hashes = Mod(["a"]).hash_keys(number_keys(100_000))
     small, large = (Mod([str(n) for n in range(count)]).place_many(hashes) for count in (few, many))

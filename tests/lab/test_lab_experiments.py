@@ -71,7 +71,7 @@ def values(table: Table, heading: str) -> dict[Any, Any]:
      path_length.experiment(4096), routes.experiment(4096), failures.experiment(4096), load_balance.experiment(4096)],
     ids=lambda experiment: experiment.name,
 )  # fmt: skip
-def test_small_experiments_meet_their_bars(experiment: Experiment[Any, Any]) -> None:
+def test_experiment_at_small_size_meets_its_bars(experiment: Experiment[Any, Any]) -> None:
     for table in tables(experiment).values():
         assert table.passed is not False, [table.texts(row) for row in table.rows if row.passed is False]
         assert len(set(table.headings)) == len(table.columns), "a column has a name of its own"
@@ -150,7 +150,7 @@ class Boundless(BoundedRing):
         (hot_sections.EXPERIMENT, "sections", Backwards, "hot_sections"),
     ],
 )
-def test_a_broken_scheme_misses_the_bar(
+def test_broken_scheme_misses_the_bar(
     monkeypatch: pytest.MonkeyPatch, experiment: Experiment[Any, Any], scheme: str, bug: Callable[..., Any], table: str
 ) -> None:
     assert tables(experiment)[table].passed is not False
@@ -164,7 +164,7 @@ def test_vnodes_without_effect_miss_the_bars(monkeypatch: pytest.MonkeyPatch) ->
     assert [found[name].passed for name in ("vnodes", "vnodes_slope", "heirs")] == [False, False, False]
 
 
-def test_tokens_that_are_placed_evenly_would_not_be_dynamos_strategy_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evenly_placed_tokens_miss_the_bar_of_strategy_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def even(nodes: int, tokens: int, rng: np.random.Generator) -> strategies.Partitions:
         return strategies.by_shared_parts(nodes, nodes * tokens * 10, rng)
 
@@ -172,7 +172,7 @@ def test_tokens_that_are_placed_evenly_would_not_be_dynamos_strategy_one(monkeyp
     assert tables(strategies.EXPERIMENT)["strategies"].passed is False
 
 
-def test_a_ring_without_its_long_fingers_misses_the_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ring_without_its_long_fingers_misses_the_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     right = BigRing.closest_finger
 
     def short(ring: BigRing, here: Any, goal: Any, digit_bits: int = 1) -> Any:
@@ -186,7 +186,7 @@ def test_a_ring_without_its_long_fingers_misses_the_bars(monkeypatch: pytest.Mon
     assert tables(failures.experiment(4096))["failures"].passed is False
 
 
-def test_dead_owners_are_told_from_living_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lookup_that_accepts_a_dead_owner_misses_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     right = bigring.look_up_past_the_dead
 
     def hasty(ring: BigRing, is_dead: Any, starts: Any, keys: Any, *, successors: int) -> bigring.Detours:
@@ -220,7 +220,7 @@ def cell(ring: str, kept: list[float], stds: list[float]) -> golubtsov.Cell:
     return golubtsov.Cell(golubtsov.Setting(ring, 0, len(kept), golubtsov.KEYS, 1), tuple(kept), tuple(stds))
 
 
-def test_a_printed_figure_outside_of_the_draws_is_seen() -> None:
+def test_published_figure_outside_of_the_draws_misses_the_bar() -> None:
     said = golubtsov.SAID["ring-100"]
     around = [said.kept + 0.001 * step for step in range(-5, 6)]
     spread = [said.std + 100 * step for step in range(-5, 6)]
@@ -233,7 +233,7 @@ def test_a_printed_figure_outside_of_the_draws_is_seen() -> None:
         assert [row.passed for row in table.rows] == verdicts
 
 
-def test_moving_hot_sections_helps_until_one_key_is_hotter_than_a_node() -> None:
+def test_moving_hot_sections_helps_until_one_key_is_too_hot() -> None:
     found = {row.values[:2]: dict(zip(table.headings, row.values, strict=True)) for table in
              tables(hot_sections.EXPERIMENT).values() for row in table.rows}  # fmt: skip
     mild, wild = found[0.8, 4096], found[1.2, 4096]
@@ -252,7 +252,7 @@ def test_moving_hot_sections_helps_until_one_key_is_hotter_than_a_node() -> None
 # -- on somebody's own keys ---------------------------------------------------------------------------
 
 
-def test_keys_that_stand_twice_count_twice() -> None:
+def test_repeated_keys_count_each_time() -> None:
     keys = given_keys("mine.txt", b"hot\n" * 600 + b"\n".join(b"cold-%d" % n for n in range(400)) + b"\n\n")
     assert keys.total == 1000
     found = tables(compare.experiment(keys, ("rendezvous", "ring-bounded"), 4, 5))
@@ -261,13 +261,13 @@ def test_keys_that_stand_twice_count_twice() -> None:
     assert "golubtsov" not in found
 
 
-def test_many_nodes_may_come_at_once() -> None:
+def test_several_nodes_can_join_at_once() -> None:
     found = tables(compare.experiment(made_keys(50 * 2000, 1), ("anchor", "dx", "jump", "ring-100"), 4, 15))
     assert values(found["stability"], "grows") == dict.fromkeys(("anchor", "dx", "jump", "ring-100"), "4 → 15")
     assert found["stability"].passed
 
 
-def test_who_has_no_room_for_all_takes_some() -> None:
+def test_scheme_without_room_for_all_takes_some() -> None:
     placement = SCHEMES["anchor"](["a", "b", "c", "d"], capacity=6)
     move = grow(placement, made_keys(2000, 1).hashes(XXH3), 10, 1)
     assert move is not None
@@ -276,7 +276,7 @@ def test_who_has_no_room_for_all_takes_some() -> None:
     assert grow(placement, made_keys(2000, 1).hashes(XXH3), 10, 1) is None
 
 
-def test_a_text_without_keys_is_refused() -> None:
+def test_file_without_keys_is_refused() -> None:
     with pytest.raises(ValueError, match=r"mine\.txt has no keys"):
         given_keys("mine.txt", b"\n\n")
 
@@ -290,7 +290,7 @@ def test_made_keys_suit_the_scheme() -> None:
     assert (fitting("extendible", 20), fitting("jump", 20)) == (16, 20)
 
 
-def test_weights_are_what_loads_are_held_against() -> None:
+def test_loads_are_compared_with_weights() -> None:
     found = tables(compare.experiment(made_keys(50 * 20_000, 1), ("rendezvous-weighted", "mod"), 4, 5, (1, 1, 2, 4)))
     deviations = values(found["evenness"], "std / mean")
     assert deviations["rendezvous-weighted"] < 0.05
@@ -317,7 +317,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_the_same_seed_gives_the_same_files_in_any_executor(tmp_path: Path) -> None:
+def test_same_seed_gives_the_same_files_in_any_executor(tmp_path: Path) -> None:
     run_all(small(), "quick", 1, tmp_path / "here")
     with ThreadPoolExecutor(3) as pool:
         run_all(small(), "quick", 1, tmp_path / "threads", pool)
@@ -344,7 +344,7 @@ class Remembering(ThreadPoolExecutor):
         return super().submit(fn, *args, **kwargs)
 
 
-def test_what_takes_times_runs_alone_and_last(tmp_path: Path) -> None:
+def test_timed_experiments_run_alone_and_last(tmp_path: Path) -> None:
     seen: list[str] = []
     with Remembering() as pool:
         experiments = [speed.experiment(("mod", "ring")), movement.EXPERIMENT]
@@ -356,7 +356,7 @@ def test_what_takes_times_runs_alone_and_last(tmp_path: Path) -> None:
     assert reports[0].passed is None, "at small size no time is held against a bar"
 
 
-def test_the_page_says_what_was_found_and_how(tmp_path: Path) -> None:
+def test_page_has_findings_tables_and_conditions(tmp_path: Path) -> None:
     reports = run_all(small(), "quick", 5, tmp_path)
     page = write_page(reports, 5, "lab all --seed 5", tmp_path).read_text()
     assert page.startswith("# Sharding schemes side by side\n\n`chord lab all --seed 5`, seed 5. ")
@@ -373,19 +373,19 @@ def test_the_page_says_what_was_found_and_how(tmp_path: Path) -> None:
     assert [float(row[2]) for row in rows[1:]] == [row["values"][2] for row in measured["tables"][0]["rows"]]
 
 
-def test_a_bar_that_is_missed_is_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missed_bar_is_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SCHEMES, "mod", HonestMod)
     reports = run_all([movement.EXPERIMENT], "quick", 1, tmp_path)
     assert "**A bar is missed: What growing costs.**" in write_page(reports, 1, "lab movement", tmp_path).read_text()
 
 
-def test_all_experiments_and_tables_and_pictures_have_names_of_their_own() -> None:
+def test_experiments_tables_and_pictures_have_unique_names() -> None:
     experiments = of_all()
     assert len({experiment.name for experiment in experiments}) == len(experiments) == 13
     pictures = [name for experiment in experiments for name in experiment.pictures]
     assert len(set(pictures)) == len(pictures)
 
 
-def test_keys_are_values() -> None:
+def test_keys_with_equal_fields_are_equal() -> None:
     assert Keys("10", 10, 1) == made_keys(10, 1)
     assert Rendezvous(["a"]).place(b"x") == "a"

@@ -50,7 +50,7 @@ def dumb_shares(found: Partitions, nodes: int, copies: int) -> list[float]:
 
 
 @given(nodes=st.integers(1, 6), tokens=st.integers(1, 5), copies=st.integers(1, 7), seed=st.integers(0, 99))
-def test_what_nodes_store_is_what_a_walk_finds(nodes: int, tokens: int, copies: int, seed: int) -> None:
+def test_stored_shares_equal_those_of_a_walk(nodes: int, tokens: int, copies: int, seed: int) -> None:
     dice = np.random.default_rng(seed)
     for found in (
         by_token(nodes, tokens, dice),
@@ -64,7 +64,7 @@ def test_what_nodes_store_is_what_a_walk_finds(nodes: int, tokens: int, copies: 
         assert stored.sum() == pytest.approx(min(copies, nodes))
 
 
-def test_partitions_that_are_shared_out_are_even_to_one() -> None:
+def test_shared_partitions_differ_by_at_most_one() -> None:
     found = by_shared_parts(7, 30, rng())
     assert sorted(np.bincount(found.walk).tolist()) == [4, 4, 4, 4, 4, 5, 5]
     assert efficiency(shares(by_shared_parts(5, 40, rng()), 5, 1)) == pytest.approx(1)
@@ -72,7 +72,7 @@ def test_partitions_that_are_shared_out_are_even_to_one() -> None:
         by_shared_parts(5, 4, rng())
 
 
-def test_an_equal_partition_belongs_to_the_first_token_at_or_after_its_end() -> None:
+def test_equal_partition_belongs_to_the_next_token_clockwise() -> None:
     found = by_equal_parts(4, 3, 50, rng())
     tokens = np.sort(rng().random(12))
     for part, first in enumerate(found.first.tolist()):
@@ -81,13 +81,13 @@ def test_an_equal_partition_belongs_to_the_first_token_at_or_after_its_end() -> 
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
-def test_the_strategies_are_compared_at_the_same_size(budget: int) -> None:
+def test_strategies_are_compared_at_equal_metadata(budget: int) -> None:
     for strategy in (1, 2, 3):
         size = metadata_bytes(strategy, NODES, *laid_out(strategy, NODES, budget))  # type: ignore[arg-type]
         assert 0.8 * budget <= size <= budget
 
 
-def test_efficiency_is_the_mean_over_the_most() -> None:
+def test_efficiency_is_the_mean_over_the_maximum() -> None:
     assert efficiency(np.array([1.0, 1.0, 4.0])) == 0.5
 
 
@@ -95,7 +95,7 @@ def test_efficiency_is_the_mean_over_the_most() -> None:
 
 
 @pytest.mark.parametrize(("nodes", "vnodes"), [(5, 1), (10, 4), (100, 20)])
-def test_the_deviation_of_shares_is_that_of_random_points(nodes: int, vnodes: int) -> None:
+def test_share_deviation_equals_that_of_random_points(nodes: int, vnodes: int) -> None:
     dice = rng()
     squares = []
     for _ in range(400):
@@ -107,7 +107,7 @@ def test_the_deviation_of_shares_is_that_of_random_points(nodes: int, vnodes: in
     assert abs(mean - 1 / vnodes) > 4 * error or nodes == 100, "for few nodes it is not 1 / v"
 
 
-def test_small_laws() -> None:
+def test_laws_have_their_published_values() -> None:
     assert share_deviation(1000, 100) == pytest.approx(0.1, rel=0.01)
     assert share_deviation(1000, 1000) == pytest.approx(0.0316, rel=0.01)
     assert key_deviation(21, 1_000_000) * 1_000_000 / 21 == pytest.approx(213, abs=0.5)
@@ -120,7 +120,7 @@ def test_small_laws() -> None:
 
 
 @pytest.mark.parametrize(("buckets", "dice"), [(1, 4), (3, 4), (5, 8), (6, 5)])
-def test_the_shares_of_jump_are_those_of_its_dice(buckets: int, dice: int) -> None:
+def test_shares_of_jump_equal_those_of_its_random_steps(buckets: int, dice: int) -> None:
     """With dice of a few sides every throw can be tried."""
     ends = [0.0] * buckets
 
@@ -140,7 +140,7 @@ def test_the_shares_of_jump_are_those_of_its_dice(buckets: int, dice: int) -> No
 # -- statistics ---------------------------------------------------------------------------------------
 
 
-def test_a_power_is_fitted_with_its_error() -> None:
+def test_power_law_fit_has_the_right_error() -> None:
     dice = rng()
     x = [1, 2, 5, 10, 20, 50, 100]
     exact = fit_power(x, [3 * v**-0.5 for v in x])
@@ -154,7 +154,7 @@ def test_a_power_is_fitted_with_its_error() -> None:
 
 
 @pytest.mark.parametrize("buckets", [10, 100, 1000])
-def test_chi_square_tells_chance_from_a_planted_skew(buckets: int) -> None:
+def test_chi_square_finds_a_planted_skew(buckets: int) -> None:
     dice = rng()
     expected = np.full(buckets, 1000.0)
     fair = [chi_square(dice.multinomial(1000 * buckets, np.full(buckets, 1 / buckets)), expected).p for _ in range(200)]
@@ -166,7 +166,7 @@ def test_chi_square_tells_chance_from_a_planted_skew(buckets: int) -> None:
     assert chi_square(counts, 10 * expected).p < 1e-6
 
 
-def test_spreads_and_ranges() -> None:
+def test_spread_and_central_range_have_known_values() -> None:
     found = spread(np.array([10, 20, 30]))
     assert (found.mean, found.most) == (20, 1.5)
     assert found.std == pytest.approx(math.sqrt(200 / 3))
@@ -176,7 +176,7 @@ def test_spreads_and_ranges() -> None:
     assert central(list(range(1001)), 0.99) == pytest.approx((5, 995))
 
 
-def test_who_moved_where() -> None:
+def test_moved_keys_are_counted_with_those_of_old_nodes() -> None:
     before = np.array([0, 0, 1, 1, 2, 2])
     grown = np.array([0, 3, 1, 0, 2, 3])  # two to the newcomer, one from 1 to 0
     assert moved(before, grown, np.arange(3)) == (0.5, 1)

@@ -40,7 +40,7 @@ def named(count: int) -> list[str]:
 # -- the static map -----------------------------------------------------------------------------------------
 
 
-def test_thirteen_servers_share_the_alphabet_in_pairs() -> None:
+def test_static_map_of_thirteen_pairs_the_letters() -> None:
     assert equal_starts(13) == [letter.encode() for letter in "cegikmoqsuwy"]
     assert [StaticMap(named(13)).place(name.encode()) for name in ("Adams", "brown", "Clark", "Zhou")] == [
         "n0", "n0", "n1", "n12",
@@ -51,7 +51,7 @@ def test_thirteen_servers_share_the_alphabet_in_pairs() -> None:
     count=st.integers(1, 60),
     keys=st.lists(st.text("abcXYZmnop0~", max_size=7).map(str.encode), min_size=1, max_size=20),
 )
-def test_a_key_is_in_the_last_range_that_starts_before_it(count: int, keys: list[bytes]) -> None:
+def test_static_map_uses_the_last_range_at_or_before_a_key(count: int, keys: list[bytes]) -> None:
     starts = [b"", *equal_starts(count)]
     assert len(set(starts)) == count
     placement = StaticMap(named(count))
@@ -61,7 +61,7 @@ def test_a_key_is_in_the_last_range_that_starts_before_it(count: int, keys: list
         assert placement.replicas(key, 2) == tuple(f"n{(number + step) % count}" for step in range(min(2, count)))
 
 
-def test_ranges_of_ones_own() -> None:
+def test_static_map_takes_custom_ranges() -> None:
     placement = StaticMap(["low", "high"], starts=[b"user:5"])
     assert placement.place(b"user:499") == "low"
     assert placement.place(b"user:5") == "high"
@@ -73,7 +73,7 @@ def test_ranges_of_ones_own() -> None:
 
 
 @pytest.mark.slow
-def test_first_letters_of_surnames_load_one_server_ten_times_as_much_as_another() -> None:
+def test_surnames_load_the_static_map_unevenly() -> None:
     placement = StaticMap(named(13))
     keys = hashing.surname_keys(np.random.Generator(np.random.PCG64(1)), 50_000)
     loads = Counter(placement.place(key) for key in keys)
@@ -85,12 +85,12 @@ def test_first_letters_of_surnames_load_one_server_ten_times_as_much_as_another(
 # -- the remainder ------------------------------------------------------------------------------------------
 
 
-def test_the_first_texts_fifteen() -> None:
+def test_remainder_of_fifteen_is_kokorins_example() -> None:
     assert Mod(named(2)).locate(15) == 1
     assert Mod(named(3)).locate(15) == 0
 
 
-def test_the_third_texts_foo_and_baz_move_from_three_nodes_to_four() -> None:
+def test_remainder_moves_foo_and_baz_as_in_the_article() -> None:
     """The pictures' hashes are not printed; 8 and 11 are the least that do what the text says."""
     placement, keys = Mod(named(3)), np.array([8, 1, 11], dtype=np.uint64)  # foo, bar, baz
     assert placement.place_many(keys).tolist() == [2, 1, 2]
@@ -99,7 +99,7 @@ def test_the_third_texts_foo_and_baz_move_from_three_nodes_to_four() -> None:
 
 
 @pytest.mark.parametrize("factor", [2, 3, 5])
-def test_growing_by_a_factor_sends_keys_to_the_newcomers_of_their_node_only(factor: int) -> None:
+def test_growth_by_a_factor_moves_keys_to_paired_newcomers(factor: int) -> None:
     placement, newcomers = ModFactor(named(4)), [f"m{number}" for number in range(4 * (factor - 1))]
     before = placement.place_many(MANY)
     placement.grow(newcomers)
@@ -110,7 +110,7 @@ def test_growing_by_a_factor_sends_keys_to_the_newcomers_of_their_node_only(fact
     assert np.array_equal(placement.place_many(MANY), before)
 
 
-def test_only_whole_factors() -> None:
+def test_growth_by_a_fraction_is_refused() -> None:
     placement = ModFactor(named(4))
     for newcomers in (["a"], ["a", "b", "c"], list("abcde")):
         with pytest.raises(UnsupportedChange, match="whole factor"):
@@ -131,7 +131,7 @@ def test_only_whole_factors() -> None:
 
 
 @given(doublings=st.lists(st.booleans(), max_size=6), depth=st.integers(0, 3), seed=st.integers(0, 2**32))
-def test_extendible_hashing_is_its_reference(doublings: list[bool], depth: int, seed: int) -> None:
+def test_extendible_hashing_equals_its_reference(doublings: list[bool], depth: int, seed: int) -> None:
     placement, reference = Extendible(named(2**depth)), Doubling(named(2**depth), {})
     hashes = hashing.random_hashes(np.random.Generator(np.random.PCG64(seed)), 30)
     for turn, is_growth in enumerate([*doublings, True]):
@@ -152,7 +152,7 @@ def test_extendible_hashing_is_its_reference(doublings: list[bool], depth: int, 
         )
 
 
-def test_extendible_hashing_doubles_and_halves_and_does_nothing_else() -> None:
+def test_extendible_hashing_only_doubles_and_halves() -> None:
     with pytest.raises(ValueError, match="1, 2, 4, 8"):
         Extendible(named(3))
     placement = Extendible(named(4))
@@ -171,7 +171,7 @@ def test_extendible_hashing_doubles_and_halves_and_does_nothing_else() -> None:
         one.shrink(["a"])
 
 
-def test_one_half_full_pair_for_each_split() -> None:
+def test_trie_split_halves_one_leaf() -> None:
     trie = BitTrie(["a"])
     for node, shares in (("b", [8, 8]), ("c", [4, 8, 4]), ("d", [4, 4, 4, 4])):
         trie.add(node)
@@ -182,7 +182,7 @@ def test_one_half_full_pair_for_each_split() -> None:
     assert 16 * trie.shares()[trie.nodes.index("c")] == 16 * trie.shares()[trie.nodes.index("e")] == 2  # type: ignore[index]
 
 
-def test_both_ways_to_leave_a_trie() -> None:
+def test_trie_leaf_leaves_to_its_sibling_or_evicts() -> None:
     trie = BitTrie(["a", "b"])  # 0: a, 1: b
     trie.split("b", "c")  # 10: b, 11: c
     trie.split("c", "d")  # 110: c, 111: d
@@ -197,7 +197,7 @@ def test_both_ways_to_leave_a_trie() -> None:
     assert trie.nodes == ("c",)
 
 
-def test_a_leaf_of_all_bits_cannot_be_split() -> None:
+def test_trie_leaf_of_all_bits_cannot_be_split() -> None:
     trie = BitTrie(["a"])
     for number in range(64):
         trie.split("a", f"n{number}")
@@ -211,7 +211,7 @@ def test_a_leaf_of_all_bits_cannot_be_split() -> None:
 
 
 @pytest.mark.parametrize("count", [3, 20, 100])
-def test_every_node_has_its_due_of_sections_to_the_nearest_one(count: int) -> None:
+def test_every_node_has_its_share_of_sections_within_one(count: int) -> None:
     placement = Sections(named(count))
     for turn in range(3):
         due, have = 4096 / len(placement.nodes), Counter(placement.owners())
@@ -220,7 +220,7 @@ def test_every_node_has_its_due_of_sections_to_the_nearest_one(count: int) -> No
         placement.remove(placement.nodes[1])
 
 
-def test_with_too_few_sections_a_node_gets_none() -> None:
+def test_sections_fewer_than_nodes_leave_a_node_empty() -> None:
     placement = Sections(named(4), sections=4)
     placement.add("late")
     assert len(set(placement.owners())) == 4  # of five nodes
@@ -248,7 +248,7 @@ def test_hot_sections_move_to_cold_nodes() -> None:
     assert placement.move_hot(loads, 1.05) == []
 
 
-def test_the_hottest_section_that_helps_is_moved_first() -> None:
+def test_hottest_section_that_helps_is_moved_first() -> None:
     placement = Sections(named(2), sections=8)
     loads = np.zeros(8)
     loads[[section for section, owner in enumerate(placement.owners()) if owner == "n0"]] = [1.0, 6.0, 3.0, 2.0]
@@ -256,14 +256,14 @@ def test_the_hottest_section_that_helps_is_moved_first() -> None:
     assert (loads[only.section], only.old, only.new) == (6.0, "n0", "n1")
 
 
-def test_what_a_single_section_has_cannot_be_cooled() -> None:
+def test_load_of_a_single_section_cannot_be_moved() -> None:
     placement = Sections(named(4), sections=8)
     assert placement.move_hot(np.array([100.0, 0, 0, 0, 0, 0, 0, 0])) == []
     with pytest.raises(ValueError, match="one load"):
         placement.move_hot(np.ones(7))
 
 
-def test_the_two_levels_know_the_same_and_nobody_holds_more_than_a_part() -> None:
+def test_two_level_sections_equal_sections_in_smaller_parts() -> None:
     one, two = Sections(named(7)), TwoLevelSections(named(7))
     assert np.array_equal(one.place_many(MANY), two.place_many(MANY))
     assert two.state_bytes * 20 < one.state_bytes
@@ -272,7 +272,7 @@ def test_the_two_levels_know_the_same_and_nobody_holds_more_than_a_part() -> Non
         TwoLevelSections(named(2), sections=100, parts=7)
 
 
-def test_a_directory_numbers_its_configurations() -> None:
+def test_directory_numbers_its_configurations() -> None:
     directory = Directory(named(2), sections=16)
     first = directory.query()
     directory.add("n2")
@@ -308,7 +308,7 @@ KNOWN = [
 ]  # fmt: skip
 
 
-def test_jump_is_the_published_function() -> None:
+def test_jump_equals_the_published_function() -> None:
     """The values other implementations test themselves by: Guava's, those of Go, Python and ClickHouse."""
     hundred = Jump(named(100))
     assert hundred.place_many(np.arange(20, dtype=np.uint64)).tolist() == GUAVA_100
@@ -332,7 +332,7 @@ def bucket_from(start: int, point: int, buckets: int) -> int:
 
 
 @given(point=st.integers(0, SPAN - 1), buckets=st.integers(1, 5000))
-def test_golubtsovs_listing_that_starts_at_one_gives_the_same(point: int, buckets: int) -> None:
+def test_jump_listing_of_golubtsov_gives_the_same(point: int, buckets: int) -> None:
     found = [bucket_from(start, point, buckets) for start in (1, -1)]
     assert found == [Jump(named(buckets)).locate(point)] * 2
     assert bucket_from(1, point, 0) != bucket_from(-1, point, 0)  # of no buckets at all the two speak differently
@@ -340,9 +340,7 @@ def test_golubtsovs_listing_that_starts_at_one_gives_the_same(point: int, bucket
 
 @pytest.mark.parametrize("scheme", [Jump, NaiveJump])
 @pytest.mark.parametrize(("few", "many"), [(1, 2), (3, 10), (20, 21), (40, 64)])
-def test_a_key_has_the_same_bucket_of_m_and_of_n_with_probability_m_over_n(
-    scheme: type[Placement], few: int, many: int
-) -> None:
+def test_bucket_of_m_and_of_n_agree_with_probability_m_over_n(scheme: type[Placement], few: int, many: int) -> None:
     small, large = scheme(named(few)).place_many(MANY), scheme(named(many)).place_many(MANY)
     assert off((small == large).mean(), few / many, len(MANY)) < SIGMAS
     assert np.all((small == large) | (large >= few))
@@ -354,7 +352,7 @@ def test_a_key_has_the_same_bucket_of_m_and_of_n_with_probability_m_over_n(
 # -- Maglev, AnchorHash, DxHash -----------------------------------------------------------------------------
 
 
-def test_a_maglev_node_wants_every_slot_once() -> None:
+def test_maglev_permutation_has_every_slot_once() -> None:
     placement = Maglev(named(5), slots=1009)
     wishes = [list(placement.permutation(node)) for node in placement.nodes]
     assert all(sorted(wish) == list(range(1009)) for wish in wishes)
@@ -363,7 +361,7 @@ def test_a_maglev_node_wants_every_slot_once() -> None:
     assert len({step.pop() for step in steps}) == 5  # each by a skip of its own
 
 
-def test_maglev_nodes_have_the_same_number_of_slots_give_or_take_one() -> None:
+def test_maglev_slots_per_node_differ_by_at_most_one() -> None:
     placement = Maglev(named(21))
     slots = Counter(placement.table)
     assert max(slots.values()) - min(slots.values()) <= 1
@@ -372,7 +370,7 @@ def test_maglev_nodes_have_the_same_number_of_slots_give_or_take_one() -> None:
     assert Counter(weighted.table)["n0"] == pytest.approx(504.5, abs=1)
 
 
-def test_maglev_disturbs_few_slots_of_those_that_stay() -> None:
+def test_maglev_moves_few_slots_of_remaining_nodes() -> None:
     """Figure 12 of the paper: with a hundred slots a node a few percent of them, with more less."""
     found = []
     for slots in (2003, 65_537):
@@ -383,7 +381,7 @@ def test_maglev_disturbs_few_slots_of_those_that_stay() -> None:
     assert 0 < found[1] < found[0] < 0.05
 
 
-def test_maglev_wants_a_prime_with_room_for_all() -> None:
+def test_maglev_slots_must_be_a_large_enough_prime() -> None:
     for slots in (100, 65_536, 2, 1):
         with pytest.raises(ValueError, match="prime"):
             Maglev(named(2), slots=slots)
@@ -393,7 +391,7 @@ def test_maglev_wants_a_prime_with_room_for_all() -> None:
 
 
 @pytest.mark.parametrize("scheme", [AnchorHash, DxHash])
-def test_a_full_house_takes_nobody_in(scheme: type[AnchorHash] | type[DxHash]) -> None:
+def test_scheme_at_capacity_refuses_a_newcomer(scheme: type[AnchorHash] | type[DxHash]) -> None:
     placement = scheme(named(4), capacity=4)
     with pytest.raises(UnsupportedChange, match="all 4"):
         placement.add("fifth")
@@ -410,7 +408,7 @@ def test_a_full_house_takes_nobody_in(scheme: type[AnchorHash] | type[DxHash]) -
 
 @settings(max_examples=25)
 @given(order=st.permutations(range(6)))
-def test_dx_does_not_care_in_which_order_nodes_went(order: list[int]) -> None:
+def test_dx_ignores_the_order_of_removals(order: list[int]) -> None:
     placement, other = DxHash(named(10)), DxHash(named(10))
     for number in order[:4]:
         placement.remove(f"n{number}")
@@ -419,7 +417,7 @@ def test_dx_does_not_care_in_which_order_nodes_went(order: list[int]) -> None:
     assert np.array_equal(placement.place_many(MANY[:500]), other.place_many(MANY[:500]))
 
 
-def test_anchor_stays_even_when_most_of_its_buckets_are_gone() -> None:
+def test_anchor_stays_even_with_most_buckets_removed() -> None:
     placement = AnchorHash(named(40))
     for number in range(30):
         placement.remove(f"n{number}")

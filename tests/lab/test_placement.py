@@ -51,7 +51,7 @@ def built(name: str, nodes: int = len(NAMES)) -> Placement:
 @pytest.mark.parametrize("name", SCHEMES)
 @settings(max_examples=20)
 @given(keys=st.lists(st.binary(max_size=20), min_size=1, max_size=20))
-def test_one_key_and_many_are_placed_alike(name: str, keys: list[bytes]) -> None:
+def test_one_key_and_many_are_placed_the_same(name: str, keys: list[bytes]) -> None:
     placement = built(name)
     hashes = placement.hash_keys(keys)
     assert hashes.tolist() == [placement.hash_key(key) for key in keys]
@@ -63,7 +63,7 @@ def test_one_key_and_many_are_placed_alike(name: str, keys: list[bytes]) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEMES)
-def test_placing_is_pure(name: str) -> None:
+def test_placement_of_keys_changes_nothing(name: str) -> None:
     hashes = MANY[:1000].copy()
     first = SCHEMES[name](NAMES).place_many(hashes)
     assert np.array_equal(hashes, MANY[:1000])
@@ -73,7 +73,7 @@ def test_placing_is_pure(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_names_and_facts_are_there_for_the_table(name: str) -> None:
+def test_scheme_has_all_facts_for_the_table(name: str) -> None:
     placement = SCHEMES[name](["alone"])
     for fact in ("scheme", "title", "source", "lookup_cost", "memory_cost"):
         assert getattr(placement, fact), f"{name} has no {fact}"
@@ -88,7 +88,7 @@ def test_names_and_facts_are_there_for_the_table(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEMES)
-def test_copies_of_many_keys_are_those_of_each(name: str) -> None:
+def test_copies_of_many_keys_equal_those_of_each(name: str) -> None:
     placement = SCHEMES[name]([f"n{number}" for number in range(64)])
     for count in (1, 2, 3, 11):
         many = placement.replicas_many(MANY[:100], count)
@@ -100,13 +100,13 @@ def test_copies_of_many_keys_are_those_of_each(name: str) -> None:
 @pytest.mark.parametrize("name", DISTINCT)
 @settings(max_examples=25)
 @given(nodes=st.integers(1, 8).map(lambda depth: 1 << depth % 4), count=st.integers(1, 9), key=st.binary(max_size=9))
-def test_copies_are_on_different_nodes_where_that_is_promised(name: str, nodes: int, count: int, key: bytes) -> None:
+def test_copies_are_on_distinct_nodes_if_promised(name: str, nodes: int, count: int, key: bytes) -> None:
     found = built(name, nodes).replicas(key, count)
     assert len(found) == len(set(found)) == min(count, nodes)
 
 
 @pytest.mark.parametrize("name", sorted(set(SCHEMES) - set(DISTINCT)))
-def test_copies_that_come_from_hashing_again_meet_as_often_as_chance_has_it(name: str) -> None:
+def test_rehashed_copies_collide_as_often_as_chance(name: str) -> None:
     placement = SCHEMES[name](NAMES)
     copies = np.sort(placement.replicas_many(MANY[:50_000], 3), axis=1)
     distinct = ((copies[:, 1:] != copies[:, :-1]).sum(axis=1) == 2).mean()
@@ -115,7 +115,7 @@ def test_copies_that_come_from_hashing_again_meet_as_often_as_chance_has_it(name
 
 @pytest.mark.parametrize("name", ["rendezvous", "rendezvous-weighted", "rendezvous-tree", "ring", "ring-100",
                                   "ring-tree", "multi-probe", "dx", "chord"])  # fmt: skip
-def test_the_next_copy_is_where_the_key_goes_when_its_node_dies(name: str) -> None:
+def test_next_copy_is_the_heir_of_a_removed_node(name: str) -> None:
     placement = SCHEMES[name](NAMES)
     keys = hashing.number_keys(60)
     heirs = {key: placement.replicas(key, 2)[1] for key in keys}
@@ -147,13 +147,13 @@ class LopsidedJump(Jump):
         return np.where((found == 7) & (hashes % np.uint64(10) == 0), 8, found)
 
 
-def test_a_planted_lopsided_scheme_fails_chi_square() -> None:
+def test_planted_lopsided_scheme_fails_chi_square() -> None:
     assert chi_square(counts(LopsidedJump(NAMES)), np.full(16, 1 / 16)) > SIGMAS
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEMES)
-def test_shares_are_what_sampling_finds(name: str) -> None:
+def test_shares_equal_those_of_a_sample(name: str) -> None:
     placement = SCHEMES[name](NAMES, weights={NAMES[3]: 3.0, NAMES[5]: 0.5} if name in WEIGHTED else None)
     shares = placement.shares()
     if shares is None:
@@ -189,14 +189,14 @@ def test_every_scheme_with_weights_is_measured_with_weights() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(SCHEMES) - set(WEIGHTED)))
-def test_a_scheme_without_weights_says_so(name: str) -> None:
+def test_scheme_without_weights_refuses_them(name: str) -> None:
     with pytest.raises(UnsupportedChange, match="no weights"):
         SCHEMES[name](NAMES, weights={NAMES[0]: 2.0})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WEIGHTED)
-def test_a_newcomer_with_a_weight_gets_its_part(name: str) -> None:
+def test_newcomer_with_a_weight_gets_its_part(name: str) -> None:
     placement = SCHEMES[name](NAMES)
     placement.add("heavy", 4.0)
     assert placement.weights["heavy"] == 4.0
@@ -210,7 +210,7 @@ def test_a_newcomer_with_a_weight_gets_its_part(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_wrong_arguments_are_refused_and_change_nothing(name: str) -> None:
+def test_invalid_argument_is_refused_and_changes_nothing(name: str) -> None:
     build = SCHEMES[name]
     with pytest.raises(ValueError, match="at least one"):
         build([])
@@ -237,7 +237,7 @@ def test_wrong_arguments_are_refused_and_change_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_what_cannot_grow_or_shrink_says_why(name: str) -> None:
+def test_unsupported_change_names_the_reason(name: str) -> None:
     placement = SCHEMES[name](NAMES)
     before = snapshot(placement, MANY[:500])
     if placement.growth != "one":
@@ -257,7 +257,7 @@ def test_what_cannot_grow_or_shrink_says_why(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", those_that(lambda scheme: not scheme.has_names))
-def test_where_numbers_decide_a_newcomer_takes_over_all_keys_of_the_old(name: str) -> None:
+def test_replacement_by_number_takes_all_keys_of_the_old_node(name: str) -> None:
     placement = SCHEMES[name](NAMES)
     before = snapshot(placement, MANY[:5000])
     placement.replace(NAMES[4], "new")
@@ -268,7 +268,7 @@ def test_where_numbers_decide_a_newcomer_takes_over_all_keys_of_the_old(name: st
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", those_that(lambda scheme: scheme.has_names))
-def test_where_names_decide_the_order_of_changes_does_not_matter(name: str) -> None:
+def test_placement_by_name_ignores_the_order_of_changes(name: str) -> None:
     placement = SCHEMES[name](NAMES)
     for node in ("x", "y"):
         placement.add(node)
@@ -279,19 +279,19 @@ def test_where_names_decide_the_order_of_changes_does_not_matter(name: str) -> N
 
 
 @pytest.mark.parametrize("name", those_that(lambda scheme: scheme.has_names))
-def test_where_names_decide_the_order_of_nodes_does_not_matter(name: str) -> None:
+def test_placement_by_name_ignores_the_order_of_nodes(name: str) -> None:
     one, other = SCHEMES[name](NAMES), SCHEMES[name]([*reversed(NAMES)])
     assert snapshot(one, MANY[:5000]) == snapshot(other, MANY[:5000])
 
 
-def test_a_tree_of_clusters_does_not_say_that_names_decide() -> None:
+def test_rendezvous_tree_depends_on_the_order_of_nodes() -> None:
     one, other = SCHEMES["rendezvous-tree"](NAMES), SCHEMES["rendezvous-tree"]([*reversed(NAMES)])
     assert not one.has_names
     assert snapshot(one, MANY[:5000]) != snapshot(other, MANY[:5000])
 
 
 @pytest.mark.parametrize("name", WEIGHTED)
-def test_a_newcomer_in_anothers_place_has_its_weight(name: str) -> None:
+def test_replacement_keeps_the_weight(name: str) -> None:
     placement = SCHEMES[name](NAMES, weights={NAMES[4]: 3.0})
     placement.replace(NAMES[4], "new")
     expected = {**dict.fromkeys(NAMES, 1.0), "new": 3.0}
@@ -300,7 +300,7 @@ def test_a_newcomer_in_anothers_place_has_its_weight(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_a_placement_travels_to_another_process(name: str) -> None:
+def test_placement_can_be_pickled(name: str) -> None:
     placement = SCHEMES[name](NAMES)
     if placement.growth == "one":
         placement.add("new")
@@ -310,13 +310,13 @@ def test_a_placement_travels_to_another_process(name: str) -> None:
     assert [there.locate(point) for point in MANY[:20].tolist()] == [placement.locate(p) for p in MANY[:20].tolist()]
 
 
-def test_the_refusal_is_one_of_the_package_errors() -> None:
+def test_unsupported_change_is_a_definite_error() -> None:
     assert issubclass(UnsupportedChange, DefiniteError)
     assert UnsupportedChange.word == "unsupported_change"
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_memory_is_as_stated(name: str) -> None:
+def test_memory_grows_as_stated(name: str) -> None:
     small, large = (SCHEMES[name](NAMES[:count]).state_bytes for count in (4, 16))
     if SCHEMES[name](["a"]).memory_cost.startswith(("O(1)", "O(S)", "O(S", "O(M)", "O(√S)")):
         assert small == large
@@ -334,7 +334,7 @@ BYTES = {
 }  # fmt: skip
 
 
-def test_memory_of_sixteen_nodes_by_hand() -> None:
+def test_memory_of_sixteen_nodes_equals_the_manual_count() -> None:
     """Tables, points and owners, packed; of a Chord vnode its predecessor, 8 successors and log2 1600 fingers."""
     assert {name: build(NAMES).state_bytes for name, build in SCHEMES.items()} == BYTES
 
@@ -343,7 +343,7 @@ def test_memory_of_sixteen_nodes_by_hand() -> None:
 
 
 @given(number=st.integers(0, SPAN - 1), salt=st.integers(0, SPAN - 1))
-def test_mixing_one_number_and_an_array_agree(number: int, salt: int) -> None:
+def test_mix_of_one_number_and_an_array_agree(number: int, salt: int) -> None:
     array = np.array([number, 1, SPAN - 1], dtype=np.uint64)
     assert hashing.mix(array, salt)[0] == hashing.mix_one(number, salt)
     assert hashing.mix(array, np.full(3, salt, dtype=np.uint64))[0] == hashing.mix_one(number, salt)
@@ -354,13 +354,13 @@ def test_mixing_one_number_and_an_array_agree(number: int, salt: int) -> None:
     assert array.tolist() == [number, 1, SPAN - 1]
 
 
-def test_mixing_is_splitmix64() -> None:
+def test_mix_equals_splitmix64() -> None:
     """The first outputs of the published generator from seed 1234567 (Vigna's reference program)."""
     first = [hashing.mix_one(1234567, step) for step in (1, 2, 3)]
     assert first == [6457827717110365317, 3203168211198807973, 9817491932198370423]
 
 
-def test_mixing_changes_half_of_the_bits_whichever_bit_is_changed() -> None:
+def test_mix_of_one_changed_bit_changes_half_of_the_bits() -> None:
     mixed = hashing.mix(MANY[:20_000])
     for bit in range(64):
         changed = hashing.mix(MANY[:20_000] ^ np.uint64(1 << bit)) ^ mixed
@@ -368,7 +368,7 @@ def test_mixing_changes_half_of_the_bits_whichever_bit_is_changed() -> None:
         assert abs(mean - 32) < 0.25, bit  # 6 standard errors
 
 
-def test_known_hashes() -> None:
+def test_hashes_equal_their_test_vectors() -> None:
     assert hashing.XXH3.one(b"") == 0x2D06800538D394C2  # the test vector of the xxHash specification
     assert SHA1.one(b"abc") == 0xA9993E364706816A
     assert hashing.PREFIX.one(b"Abc") == hashing.PREFIX.one(b"abc") == 0x6162630000000000
@@ -397,14 +397,14 @@ def test_generators_of_keys_follow_their_seed() -> None:
 
 
 @pytest.mark.parametrize(("name", "kept"), [("mod", 4.77), ("jump", 95.24), ("fibonacci", 4.80), ("rendezvous", 95.28)])
-def test_growing_from_20_to_21_keeps_what_golubtsov_prints(name: str, kept: float) -> None:
+def test_growth_from_20_to_21_keeps_the_share_of_golubtsov(name: str, kept: float) -> None:
     placement = SCHEMES[name]([f"shard-{number}" for number in range(20)])
     before = placement.place_many(MANY)
     placement.add("shard-20")
     assert 100 * (before == placement.place_many(MANY)).mean() == pytest.approx(kept, abs=0.3)
 
 
-def test_a_multiply_shift_into_a_range_keeps_one_half_at_any_size() -> None:
+def test_fibonacci_range_keeps_one_half_at_any_size() -> None:
     for count in (2, 20, 100):
         placement = SCHEMES["fibonacci-range"]([str(number) for number in range(count)])
         before = placement.place_many(MANY)
@@ -413,13 +413,13 @@ def test_a_multiply_shift_into_a_range_keeps_one_half_at_any_size() -> None:
 
 
 @pytest.mark.parametrize("scheme", [Mod, RingScheme, Rendezvous])
-def test_a_scheme_can_hash_keys_as_it_likes(scheme: type[Placement]) -> None:
+def test_scheme_takes_another_hash(scheme: type[Placement]) -> None:
     placement = scheme(NAMES, hasher=SHA1)
     assert placement.hash_key(b"abc") == 0xA9993E364706816A
     assert {placement.place(key) for key in hashing.number_keys(500)} == set(NAMES)
 
 
-def test_nothing_else_loads_the_extra() -> None:
+def test_package_without_the_lab_does_not_load_numpy() -> None:
     code = (
         "import sys, chord, chord.cli, chord.node, chord.client.blocking; "
         "sys.exit(bool({'numpy', 'xxhash', 'matplotlib'} & set(sys.modules)))"

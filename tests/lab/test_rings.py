@@ -44,7 +44,7 @@ def shares_of(ring: RingScheme) -> list[float]:
     return [round(100 * share, 1) for share in shares.tolist()]
 
 
-def test_the_ring_of_twelve_slots() -> None:
+def test_ring_of_twelve_slots_equals_the_article() -> None:
     """Third text: keys at 1, 5 and 7; N3 arrives at 2 and takes the first, and the shares are uneven."""
     at = {"N0": [slot(0)], "N1": [slot(4)], "N2": [slot(8)], "N3": [slot(2)]}
     keys = {"a": 1, "b": 5, "c": 7}
@@ -57,7 +57,7 @@ def test_the_ring_of_twelve_slots() -> None:
     assert ring.arcs("N0") == [(slot(8), slot(0))]
 
 
-def test_three_points_a_node() -> None:
+def test_ring_with_three_points_a_node_equals_the_article() -> None:
     """Third text: 33.3, 25 and 41.6 %, which are 4, 3 and 5 of the slots; which slots, only its picture says."""
     at = {"N0": [slot(0), slot(3), slot(7)], "N1": [slot(1), slot(4), slot(8)], "N2": [slot(2), slot(6), slot(10)]}
     ring = RingScheme(["N0", "N1", "N2"], points=at)
@@ -66,7 +66,7 @@ def test_three_points_a_node() -> None:
     assert counts.tolist() == [4, 3, 5]
 
 
-def test_the_fifth_texts_ring_of_seven_nodes() -> None:
+def test_ring_of_seven_nodes_equals_the_course_notes() -> None:
     """The successor of 190 is 200; those of 80 plus the powers of two are 120, and far away 160 and 230."""
     members = (10, 42, 80, 120, 160, 200, 230)
     ring = RingScheme([str(m) for m in members], points={str(m): [m << 56] for m in members})
@@ -76,7 +76,7 @@ def test_the_fifth_texts_ring_of_seven_nodes() -> None:
     assert [int(ring.nodes[n]) for n in ring.place_many(starts)] == [120] * 6 + [160, 230]
 
 
-def test_two_points_cannot_be_one() -> None:
+def test_node_with_a_taken_point_is_refused() -> None:
     with pytest.raises(ValueError, match="the same"):
         RingScheme(["a", "b"], points={"a": [5], "b": [5]})
     ring = RingScheme(["a"], points={"a": [5], "b": [5]})
@@ -105,7 +105,7 @@ def test_two_points_cannot_be_one() -> None:
 
 
 @given(nodes=st.integers(1, 12), vnodes=st.integers(1, 4))
-def test_a_newcomer_takes_one_contiguous_arc_for_each_of_its_points(nodes: int, vnodes: int) -> None:
+def test_newcomer_takes_one_arc_for_each_of_its_points(nodes: int, vnodes: int) -> None:
     ring = RingScheme(named(nodes), vnodes=vnodes)
     before = np.array(ring.nodes, dtype=object)[ring.place_many(MANY[:2000])]
     ring.add("new")
@@ -124,7 +124,7 @@ def heirs(vnodes: int, nodes: int = 50) -> int:
     return len(set(ring.place_many(mine).tolist()))
 
 
-def test_a_dead_nodes_keys_go_to_one_heir_without_vnodes_and_to_many_with_them() -> None:
+def test_keys_of_a_dead_node_spread_with_vnodes() -> None:
     assert heirs(1) == 1
     assert 5 <= heirs(10) <= 10
     assert heirs(200) > 40
@@ -132,7 +132,7 @@ def test_a_dead_nodes_keys_go_to_one_heir_without_vnodes_and_to_many_with_them()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("vnodes", [100, 1000])
-def test_the_spread_of_loads_is_one_over_the_root_of_the_vnodes(vnodes: int) -> None:
+def test_spread_of_loads_falls_with_the_root_of_the_vnodes(vnodes: int) -> None:
     """Third text: about 10 % at 100 and 3.2 % at 1000. Exactly: the coefficient of variation of a sum of gaps."""
     found = []
     for draw in range(60):
@@ -163,7 +163,7 @@ def test_copies_are_on_the_first_distinct_nodes_clockwise(nodes: int, vnodes: in
 
 
 @given(steps=st.lists(st.tuples(st.booleans(), st.integers(0, 30)), max_size=60))
-def test_the_tree_is_a_sorted_list(steps: list[tuple[bool, int]]) -> None:
+def test_point_tree_equals_a_sorted_list(steps: list[tuple[bool, int]]) -> None:
     tree, there = PointTree(), dict[int, str]()
     for number, (is_insert, point) in enumerate(steps):
         if is_insert and point not in there:
@@ -182,7 +182,7 @@ def test_the_tree_is_a_sorted_list(steps: list[tuple[bool, int]]) -> None:
             assert (found and found.point) == min((p for p in there if p >= asked), default=None)
 
 
-def test_the_tree_stays_shallow_in_any_order() -> None:
+def test_point_tree_stays_shallow_in_any_order() -> None:
     ascending, descending = PointTree(), PointTree()
     for point in range(4096):
         ascending.insert(point, "n")
@@ -194,7 +194,7 @@ def test_the_tree_stays_shallow_in_any_order() -> None:
     assert ascending.depth() <= 3 * math.log2(2048)
 
 
-def test_both_stores_are_one_ring_through_changes() -> None:
+def test_array_and_tree_ring_agree_through_changes() -> None:
     array, tree = RingScheme(named(9), vnodes=5), TreeRing(named(9), vnodes=5)
     for change in ("n3", "n0", "n8"):
         array.remove(change)
@@ -218,7 +218,7 @@ def test_both_stores_are_one_ring_through_changes() -> None:
     keys=st.integers(0, 60),
     start=st.integers(0, 900),
 )
-def test_bounded_loads_are_the_walk_of_one_key_after_the_other(
+def test_bounded_loads_equal_a_walk_key_by_key(
     nodes: int, vnodes: int, capacity: float, heavy: float, keys: int, start: int
 ) -> None:
     weights = {"n0": heavy, **dict.fromkeys(named(nodes)[1:], 1.0)}
@@ -231,7 +231,7 @@ def test_bounded_loads_are_the_walk_of_one_key_after_the_other(
 
 
 @pytest.mark.parametrize("capacity", [1.05, 1.25, 2.0])
-def test_nobody_has_more_than_c_times_the_mean(capacity: float) -> None:
+def test_bounded_loads_never_exceed_c_times_the_mean(capacity: float) -> None:
     bounded_ring = BoundedRing(named(50), capacity=capacity)
     cap = math.ceil(capacity * len(MANY) / 50)
     loads = np.bincount(bounded_ring.place_many(MANY), minlength=50)
@@ -242,13 +242,13 @@ def test_nobody_has_more_than_c_times_the_mean(capacity: float) -> None:
     )  # the plain ring fails the check
 
 
-def test_room_below_the_mean_is_no_room() -> None:
+def test_capacity_below_the_mean_is_refused() -> None:
     for capacity in (0.99, float("nan")):
         with pytest.raises(ValueError, match="no room"):
             BoundedRing(["a"], capacity=capacity)
 
 
-def test_a_change_of_one_node_moves_the_keys_of_a_few_whatever_n_is() -> None:
+def test_bounded_loads_move_few_keys_at_any_size() -> None:
     """Mirrokni et al.: O(1 / ε²) times the least, which is one node's keys, for c = 1 + ε."""
     moved = []
     for nodes in (50, 400):
@@ -265,7 +265,7 @@ def test_a_change_of_one_node_moves_the_keys_of_a_few_whatever_n_is() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("probes", [2, 5, 21])
-def test_the_peak_of_k_probes_is_k_over_k_minus_one(probes: int) -> None:
+def test_peak_of_k_probes_is_k_over_k_minus_one(probes: int) -> None:
     """Appleton and O'Reilly: at most k / (k - 1) times the mean, and as much where a gap is long. 21 for 1.05."""
     for draw in range(5):
         shares = MultiProbe([f"{draw}/{number}" for number in range(10_000)], probes=probes).shares()
@@ -278,7 +278,7 @@ def test_the_peak_of_k_probes_is_k_over_k_minus_one(probes: int) -> None:
     assert np.allclose(one, RingScheme(named(10_000)).shares())  # type: ignore[arg-type]
 
 
-def test_shares_of_multi_probe_are_what_sampling_finds() -> None:
+def test_shares_of_multi_probe_equal_those_of_a_sample() -> None:
     placement = MultiProbe(named(8), probes=4, weights={"n2": 3.0})
     shares = placement.shares()
     assert shares is not None
@@ -294,7 +294,7 @@ def test_shares_of_multi_probe_are_what_sampling_finds() -> None:
 
 @settings(max_examples=30)
 @given(nodes=st.integers(1, 6), count=st.integers(1, 6))
-def test_copies_by_probes_are_on_the_closest_nodes_of_any_probe(nodes: int, count: int) -> None:
+def test_multi_probe_copies_are_on_the_closest_nodes(nodes: int, count: int) -> None:
     placement = MultiProbe(named(nodes), probes=3)
     of = points(named(nodes), dict.fromkeys(named(nodes), 1.0), 1)
     for point in MANY[:15].tolist():
@@ -307,7 +307,7 @@ def test_copies_by_probes_are_on_the_closest_nodes_of_any_probe(nodes: int, coun
 # -- rendezvous -------------------------------------------------------------------------------------------------
 
 
-def test_a_change_of_one_weight_moves_keys_to_or_from_that_node_only() -> None:
+def test_weight_change_moves_keys_of_that_node_only() -> None:
     placement = WeightedRendezvous(named(8))
     before = placement.place_many(MANY)
     placement.reweigh([1, 1, 2, 1, 1, 1, 1, 1])
@@ -321,7 +321,7 @@ def test_a_change_of_one_weight_moves_keys_to_or_from_that_node_only() -> None:
 
 
 @pytest.mark.parametrize(("nodes", "levels", "bids"), [(3, 0, 3), (20, 1, 9), (1024, 4, 20)])
-def test_a_skeleton_asks_a_few_at_each_level(nodes: int, levels: int, bids: int) -> None:
+def test_skeleton_has_few_bids_at_each_level(nodes: int, levels: int, bids: int) -> None:
     placement = RendezvousTree(named(nodes))
     assert (placement.levels, placement.bids) == (levels, bids)
     shares = placement.shares()
@@ -329,7 +329,7 @@ def test_a_skeleton_asks_a_few_at_each_level(nodes: int, levels: int, bids: int)
     assert np.allclose(shares, 1 / nodes)
 
 
-def test_a_skeleton_with_empty_branches_places_everything_all_the_same() -> None:
+def test_skeleton_with_empty_branches_places_every_key() -> None:
     placement = RendezvousTree(named(5), fanout=3, levels=2)
     for node in named(4):
         placement.remove(node)

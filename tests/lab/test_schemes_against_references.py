@@ -172,7 +172,7 @@ def live_by_factors(placement: Placement, reference: Reference, kind: str, which
             reference.remove(node)
 
 
-def test_histories_of_growth_by_factors_do_something() -> None:
+def test_history_of_growth_by_factors_changes_the_size() -> None:
     placement, sizes = ModFactor(named(3)), []
     reference = CASES["mod-factor"].reference(named(3), {})
     for number, (kind, which) in enumerate([("add", 0), ("add", 1), ("remove", 1), ("remove", 0), ("remove", 0)]):
@@ -198,7 +198,7 @@ class ShufflingFactor(ModFactor):
 
 
 @pytest.mark.parametrize("build", [UnpairedFactor, ShufflingFactor])
-def test_a_planted_growth_by_factors_that_deals_anew_is_found(build: Build) -> None:
+def test_planted_growth_that_deals_anew_is_caught(build: Build) -> None:
     with pytest.raises(AssertionError):
         live(build, CASES["mod-factor"].reference, 3, [Step("add", 0, 1.0), Step("remove", 0, 1.0)], 1)
 
@@ -207,11 +207,11 @@ def test_a_planted_growth_by_factors_that_deals_anew_is_found(build: Build) -> N
 @pytest.mark.parametrize("name", CASES)
 @settings(max_examples=30)
 @given(count=st.integers(1, 9), steps=STEPS, seed=st.integers(0, 2**32))
-def test_a_scheme_is_its_reference_through_any_history(name: str, count: int, steps: list[Step], seed: int) -> None:
+def test_scheme_equals_its_reference_through_any_history(name: str, count: int, steps: list[Step], seed: int) -> None:
     live(*CASES[name], count, steps, seed)
 
 
-def test_every_row_of_the_table_has_a_reference() -> None:
+def test_every_scheme_has_a_reference() -> None:
     assert list(SCHEMES) == [name for name in SCHEMES if name in CASES or name in ELSEWHERE]
     assert set(CASES) | set(ELSEWHERE) == set(SCHEMES)
 
@@ -251,13 +251,13 @@ def stray(build: Build, count: int = 16) -> dict[str, int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", those_that(lambda scheme: scheme.is_consistent))
-def test_a_consistent_scheme_moves_no_key_between_old_nodes(name: str) -> None:
+def test_consistent_scheme_moves_no_key_between_old_nodes(name: str) -> None:
     assert set(stray(SCHEMES[name]).values()) == {0}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", those_that(lambda scheme: not scheme.is_consistent))
-def test_a_scheme_that_says_it_is_not_consistent_is_not(name: str) -> None:
+def test_inconsistent_scheme_moves_keys_between_old_nodes(name: str) -> None:
     found = stray(SCHEMES[name])
     assert found.pop("replace", 0) >= 0
     assert all(found.values()), found
@@ -340,7 +340,7 @@ PLANTED: list[Build] = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("build", PLANTED, ids=lambda build: build.__name__)
-def test_a_planted_scheme_that_moves_keys_between_old_nodes_is_caught(build: Build) -> None:
+def test_planted_inconsistent_scheme_is_caught(build: Build) -> None:
     assert sum(stray(build).values()) > 0
 
 
@@ -386,7 +386,7 @@ WRONG: list[tuple[Build, str]] = [
 
 
 @pytest.mark.parametrize(("build", "name"), WRONG, ids=lambda value: value if isinstance(value, str) else None)
-def test_a_planted_mistake_is_found_by_the_reference(build: Build, name: str) -> None:
+def test_planted_mistake_is_caught_by_the_reference(build: Build, name: str) -> None:
     history = [Step("add", 2, 3.0), Step("remove", 3, 1.0), Step("remove", 1, 1.0), Step("add", 1, 2.0)]
     live(*CASES[name], 8, history, 1)
     with pytest.raises(AssertionError):

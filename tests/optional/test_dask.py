@@ -19,7 +19,7 @@ from chord.lab.papers import path_length
 pytestmark = pytest.mark.filterwarnings("default")
 
 
-def test_a_sweep_on_a_cluster_measures_the_same(tmp_path: Path) -> None:
+def test_sweep_on_a_dask_cluster_measures_the_same(tmp_path: Path) -> None:
     experiments = [*of_strategies(), path_length.experiment(64)]
     run_all(experiments, "quick", 1, tmp_path / "here")
     with (
