@@ -35,7 +35,7 @@ def total(seeds: Iterable[int]) -> dict[str, int]:
     return counts
 
 
-def test_absence_random_schedules_lose_and_resurrect_nothing() -> None:
+def test_absence_in_random_schedules_loses_and_revives_nothing() -> None:
     counts = total(range(120))
     assert counts["quarantined"]
     happened = ("acknowledged", "deletes", "reaped", "pruned", "trimmed", "caught up", "behind", "lost disks")
@@ -43,12 +43,12 @@ def test_absence_random_schedules_lose_and_resurrect_nothing() -> None:
 
 
 @pytest.mark.slow
-def test_absence_two_thousand_schedules_hold() -> None:
+def test_absence_in_two_thousand_schedules_holds() -> None:
     total(range(1000, 3000))
 
 
 @pytest.mark.thorough
-def test_absence_a_hundred_thousand_schedules_hold() -> None:
+def test_absence_in_a_hundred_thousand_schedules_holds() -> None:
     total(range(10_000, 110_000))
 
 
@@ -276,7 +276,7 @@ PLANTS: dict[Plant, int] = {
 
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
-def test_planted_bug_in_the_reap_log_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_bug_in_the_reap_log_is_caught(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     with pytest.raises(AssertionError):  # noqa: PT012
         for seed in range(PLANTS[plant], PLANTS[plant] + 6000):

@@ -68,7 +68,7 @@ def total(seeds: range) -> dict[str, int]:
     return counts
 
 
-def test_decisions_in_random_schedules_hold_and_lose_nothing_else() -> None:
+def test_decisions_in_random_schedules_hold() -> None:
     counts = total(range(160))
     assert [name for name in ("merged", "dropped from quarantine", "quarantined") if not counts.get(name)] == []
 
@@ -79,7 +79,7 @@ def test_decisions_in_two_thousand_schedules_hold() -> None:
 
 
 @pytest.mark.slow
-def test_planted_bug_decision_that_leaves_the_clock_alone_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_bug_decision_without_the_clock_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     def forgets(record: Record, context: Mapping[bytes, int]) -> Decided:
         left = tuple(each for each in record.quarantine if each.actor not in context)
         return Decided(Record(record.key, record.clock, record.superseded, left), len(record.quarantine) - len(left))
@@ -90,7 +90,7 @@ def test_planted_bug_decision_that_leaves_the_clock_alone_is_undone(monkeypatch:
 
 
 @pytest.mark.slow
-def test_planted_bug_decision_over_the_whole_actor_loses_later_values(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_bug_decision_on_the_whole_actor_loses_values(monkeypatch: pytest.MonkeyPatch) -> None:
     """It covers events that nobody has seen."""
     drop = quarantine.drop
 

@@ -28,14 +28,16 @@ def ring(*ids: int, r: int) -> dict[int, tuple[int, ...]]:
     ],
     ids=["r = 2, five vnodes", "r = 3, five vnodes", "r = 2, six vnodes"],
 )
-def test_every_reachable_state_is_right(r: int, start: tuple[int, ...], others: tuple[int, ...], states: int) -> None:
+def test_every_reachable_state_keeps_the_invariant(
+    r: int, start: tuple[int, ...], others: tuple[int, ...], states: int
+) -> None:
     """From r + 1 members, with joins, failures within the assumption and anybody offered to anybody, for ever."""
     found, wrong, way = explore(ring(*start, r=r), (*start, *others), r)
     assert not wrong, f"{wrong[0]} after {way}"
     assert found == states, "the rules reach other states than they did: look at the difference"
 
 
-def test_it_would_have_found_a_join_with_one_pointer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_join_with_one_pointer_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     original = RingState.join
 
     def join(state: RingState, predecessor: Contact, its_successors: Iterable[Contact]) -> list[Event]:
@@ -46,7 +48,7 @@ def test_it_would_have_found_a_join_with_one_pointer(monkeypatch: pytest.MonkeyP
     assert wrong, way
 
 
-def test_it_would_have_found_an_unasked_successor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_adoption_without_a_question_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stabilize as published: the new head is put before the old list, its own list is not asked for."""
     original = RingState.adopt_successor
 
