@@ -39,18 +39,18 @@ ALL = [pytest.param(one, marks=[pytest.mark.thorough] if one.seeds >= MANY_SEEDS
 
 
 @pytest.mark.parametrize("mutant", ALL, ids=name)
-def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
+def test_planted_bug_is_caught(mutant: Mutant) -> None:
     assert hunt(mutant).problem == ""
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("scenario", SEEDS, ids=name)
-def test_without_a_bug_a_scenario_is_silent_on_every_seed(scenario: Callable[[int], None]) -> None:
+def test_scenario_without_a_bug_passes_every_seed(scenario: Callable[[int], None]) -> None:
     for seed in range(SEEDS[scenario]):
         scenario(seed)
 
 
-def test_names_are_told_apart() -> None:
+def test_names_of_planted_bugs_are_unique() -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
 
 
@@ -65,13 +65,13 @@ def repeated(mutants: Sequence[Mutant]) -> list[str]:
     return said
 
 
-def test_mutants_of_one_scene_plant_different_bugs() -> None:
+def test_planted_bugs_of_one_scenario_differ() -> None:
     assert repeated(MUTANTS) == []
     again, elsewhere = HARMLESS._replace(name="again"), HARMLESS._replace(scenario=only_copies_are_away)
     assert repeated((HARMLESS, again, elsewhere)) == ["again repeats nothing"]
 
 
-def test_mutants_with_the_same_edit_say_so() -> None:
+def test_planted_bugs_with_the_same_edit_refer_to_each_other() -> None:
     """A scene made for one bug shows it fast; drawn lives show that the simulator reaches the situation."""
     told = {mutant.name: mutant.harm for mutant in MUTANTS}
     by_edits: dict[object, list[str]] = {}
@@ -81,7 +81,7 @@ def test_mutants_with_the_same_edit_say_so() -> None:
         assert sum("the same mistake as *" in told[name] for name in names) == len(names) - 1, names
 
 
-def test_the_documentation_lists_every_bug_and_who_catches_it() -> None:
+def test_documentation_lists_every_bug_and_its_checker() -> None:
     """Regenerate the table with `make mutants` and put it there."""
     section = CORRECTNESS.read_text(encoding="utf-8").partition("## Planted bugs")[2].partition("\n## ")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
@@ -93,7 +93,7 @@ def test_the_documentation_lists_every_bug_and_who_catches_it() -> None:
         assert seeds == mutant.seeds, mutant.name
 
 
-def test_the_excuses_of_the_oracle_name_bugs_that_are_planted() -> None:
+def test_documented_excuses_of_the_oracle_name_planted_bugs() -> None:
     section = CORRECTNESS.read_text(encoding="utf-8").partition("## What the oracle excuses")[2].partition("\n## ")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
     named = [bug for *_, bugs in rows[2:] for bug in re.split(", (?!after)", bugs)]
@@ -104,26 +104,26 @@ def test_the_excuses_of_the_oracle_name_bugs_that_are_planted() -> None:
 # -- the hunt itself ------------------------------------------------------------------------------
 
 
-def test_a_bug_that_nobody_notices_is_a_problem() -> None:
+def test_bug_without_a_complaint_is_a_problem() -> None:
     catch = hunt(HARMLESS)
     assert catch.checker is None
     assert catch.needed == catch.allowed == 2
     assert catch.problem == "nobody complained within 2 seeds"
 
 
-def test_a_bug_that_the_wrong_checker_notices_is_a_problem() -> None:
+def test_bug_caught_by_the_wrong_checker_is_a_problem() -> None:
     wraps = next(mutant for mutant in MUTANTS if mutant.name == "list wraps")
     assert "Progress should have" in hunt(wraps._replace(checkers=("Progress",))).problem
 
 
-def test_a_scenario_that_complains_without_the_bug_is_a_problem() -> None:
+def test_scenario_that_fails_without_the_bug_is_a_problem() -> None:
     def always(seed: int) -> None:
         raise Violated(f"seed {seed} at 1.0 s: Progress: so it is")
 
     assert "without the bug as well" in hunt(HARMLESS._replace(scenario=always)).problem
 
 
-def test_a_bug_that_stops_the_clock_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bug_that_stops_the_clock_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     def spin(seed: int) -> None:
         while True:
             pass
@@ -133,7 +133,7 @@ def test_a_bug_that_stops_the_clock_is_given_up(monkeypatch: pytest.MonkeyPatch)
     assert hunt_by_name("nothing").problem == "no end after 1 s"
 
 
-def test_a_complaint_says_what_when_and_after_what() -> None:
+def test_complaint_has_its_time_and_the_events_before() -> None:
     wraps = next(mutant for mutant in MUTANTS if mutant.name == "list wraps")
     pattern = r"seed 0 at 0\.\d+ s: NoDuplicates: n\d:1 .* lists a vnode twice\nafter\n *0\."
     with wraps.planted(), pytest.raises(Violated, match=pattern):
@@ -153,14 +153,14 @@ def test_a_complaint_says_what_when_and_after_what() -> None:
         ("TypeError: what is this", "none: TypeError: what is this"),
     ],
 )
-def test_a_complaint_names_its_checker(complaint: str, checker: str) -> None:
+def test_complaint_names_its_checker(complaint: str, checker: str) -> None:
     assert checker_of(complaint) == checker
 
 
 # -- edits ----------------------------------------------------------------------------------------
 
 
-def test_an_edit_is_there_for_the_length_of_the_block() -> None:
+def test_edit_lasts_for_its_block() -> None:
     before = RingState.join
     one = next(mutant for mutant in MUTANTS if mutant.name == "join takes one pointer")
     with one.planted():
@@ -168,14 +168,14 @@ def test_an_edit_is_there_for_the_length_of_the_block() -> None:
     assert RingState.join is before
 
 
-def test_an_edit_of_a_property_is_a_property() -> None:
+def test_edit_of_a_property_is_a_property() -> None:
     lease = next(mutant for mutant in MUTANTS if mutant.name == "lease never runs out")
     with lease.planted():
         assert isinstance(vars(lease.edits[0].owner)["inbound"], property)
 
 
 @pytest.mark.parametrize(("words", "times"), [("no such words", 0), ("wrong.append", 3)])
-def test_an_edit_whose_words_are_gone_says_so(words: str, times: int) -> None:
+def test_stale_edit_is_an_error(words: str, times: int) -> None:
     stale = HARMLESS._replace(edits=(Edit(RingState.check, words, ""),))
     with pytest.raises(Stale, match=f"chord.ring.pointers.RingState.check holds {times} times, not once: '{words}'"):
         stale.planted().__enter__()
@@ -184,7 +184,7 @@ def test_an_edit_whose_words_are_gone_says_so(words: str, times: int) -> None:
 # -- the command ----------------------------------------------------------------------------------
 
 
-def test_the_command_prints_a_table_and_fails_where_one_got_away(
+def test_command_prints_a_table_and_fails_on_an_uncaught_bug(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     caught = Catch("a bug", "harm", "Progress", 2, 4, 0.51)
@@ -205,7 +205,7 @@ def test_the_command_prints_a_table_and_fails_where_one_got_away(
     assert json.loads(capsys.readouterr().out)[0]["checker"] == "Progress"
 
 
-def test_the_command_hunts_on_all_cores(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_hunts_on_all_cores(capsys: pytest.CaptureFixture[str]) -> None:
     assert run.main(["list wraps", "join takes one pointer"]) == 0
     out, err = capsys.readouterr()
     assert [line.split("  ")[0] for line in out.splitlines()[2:]] == ["join takes one pointer", "list wraps"]
