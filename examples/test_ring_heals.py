@@ -26,9 +26,9 @@ async def kill_one_of_eight() -> float:
         return healed_in
 
 
-def test_a_ring_heals() -> None:
+def test_ring_heals_after_a_crash() -> None:
     assert chord.testing.run(kill_one_of_eight, seed=7) < 10
 
 
-def test_the_same_seed_gives_the_same_run() -> None:
+def test_same_seed_gives_the_same_run() -> None:
     assert chord.testing.run(kill_one_of_eight, seed=7) == chord.testing.run(kill_one_of_eight, seed=7)

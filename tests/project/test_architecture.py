@@ -437,12 +437,12 @@ CHECKS = list(dict.fromkeys(check for check, _, _ in PLANTED))
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_the_house_is_in_order(check: Check) -> None:
+def test_source_passes_every_check(check: Check) -> None:
     assert check(chord_modules()) == []
 
 
 @pytest.mark.parametrize(("check", "name", "source"), PLANTED)
-def test_a_planted_fault_is_found(check: Check, name: str, source: str) -> None:
+def test_planted_fault_is_caught(check: Check, name: str, source: str) -> None:
     others = [module for module in chord_modules() if module.name != name]
     found = check([*others, Module(name, source, ast.parse(source))])
     assert any(name in line for line in found), found
@@ -453,13 +453,13 @@ def test_every_check_is_in_use() -> None:
     assert defined == {check.__name__ for check in CHECKS}
 
 
-def test_the_lists_name_only_what_exists() -> None:
+def test_lists_name_only_existing_modules() -> None:
     names = {module.name for module in chord_modules()}
     assert set(LAYER) | {f"chord.{name}" for name in WITHOUT_TRIO} | set(LAZY) <= names
     assert {seam.removesuffix(".*") for seam in SEAMS} | set(CATCH_ALL) <= names
 
 
-def test_the_root_holds_nine_modules_and_the_packages() -> None:
+def test_root_has_nine_modules_and_the_packages() -> None:
     root = {path.name for path in (ROOT / "chord").iterdir() if path.name != "__pycache__"}
     packages = {path.parent.name for path in (ROOT / "chord").glob("*/__init__.py")}
     names = ("__init__", "__main__", "errors", "ids", "events", "config", "finger", "stabilize", "rpc")

@@ -64,7 +64,7 @@ async def batch(client: Any, op: str, keys: list[str] = KEYS, **how: Any) -> Bat
 # -- the loop -----------------------------------------------------------------------------------------
 
 
-async def test_a_good_system_shows_no_error() -> None:
+async def test_correct_system_has_no_errors() -> None:
     client = Memory()
     for op in ("put", "get"):
         found = await batch(client, op)
@@ -74,7 +74,7 @@ async def test_a_good_system_shows_no_error() -> None:
         assert 0 < max(found.latencies_s) <= found.took_s
 
 
-def test_the_same_on_asyncio() -> None:
+def test_correct_asyncio_system_has_no_errors() -> None:
     class OnFiles(Memory):
         async def pause(self) -> None:
             await asyncio.sleep(0)
@@ -89,14 +89,14 @@ def test_the_same_on_asyncio() -> None:
     asyncio.run(main())
 
 
-async def test_so_many_are_in_flight() -> None:
+async def test_concurrency_is_the_number_in_flight() -> None:
     for concurrency in (1, 7, 30):
         client = Memory()
         await batch(client, "put", concurrency=concurrency)
         assert client.most_in_flight == concurrency
 
 
-async def test_planted_a_system_that_acknowledges_and_loses_shows_errors() -> None:
+async def test_planted_lost_write_is_an_error() -> None:
     class Loses(Memory):
         def keep(self, key: str, value: bytes) -> None:
             if int(key.rpartition("-")[2]) % 3:
@@ -109,7 +109,7 @@ async def test_planted_a_system_that_acknowledges_and_loses_shows_errors() -> No
     assert found.why == ["LookupError: nothing is there"] * ERRORS_KEPT_MAX
 
 
-async def test_planted_a_value_of_another_key_is_an_error() -> None:
+async def test_planted_value_of_another_key_is_an_error() -> None:
     class Confuses(Memory):
         def keep(self, key: str, value: bytes) -> None:
             super().keep(key, value_of("key-0"))
@@ -120,7 +120,7 @@ async def test_planted_a_value_of_another_key_is_an_error() -> None:
     assert (found.errors, found.done, found.why[0]) == (29, ["key-0"], "LookupError: another value is there")
 
 
-async def test_what_a_system_raises_is_an_error_and_is_timed() -> None:
+async def test_exception_of_a_system_is_counted_and_timed() -> None:
     class Refuses(Memory):
         def keep(self, key: str, value: bytes) -> None:
             raise RuntimeError("no " * 1000)
@@ -132,7 +132,7 @@ async def test_what_a_system_raises_is_an_error_and_is_timed() -> None:
 
 
 @pytest.mark.parametrize("engine", ["trio", "asyncio"])
-def test_a_system_that_hangs_cannot_hang_the_run(engine: str) -> None:
+def test_hanging_system_does_not_hang_the_run(engine: str) -> None:
     class Hangs:
         async def put(self, key: str, value: bytes) -> None:
             if engine == "trio":
@@ -155,11 +155,11 @@ def test_a_system_that_hangs_cannot_hang_the_run(engine: str) -> None:
     assert found.why[0].startswith("TimeoutError")
 
 
-async def test_no_operation_begins_when_the_time_is_up() -> None:
+async def test_operations_do_not_begin_after_the_deadline() -> None:
     assert len((await batch(Memory(), "put", seconds=0.0)).latencies_s) == 4, "one for each that was in flight"
 
 
-def test_each_key_has_a_value_of_its_own() -> None:
+def test_each_key_has_its_own_value() -> None:
     values = {value_of(f"key-{i}") for i in range(1000)}
     assert len(values) == 1000
     assert {len(value) for value in values} == {VALUE_BYTES}
@@ -170,12 +170,12 @@ def test_each_key_has_a_value_of_its_own() -> None:
     [(1, 0.5, 1), (1, 0.999, 1), (2, 0.5, 1), (3, 0.5, 2), (100, 0.99, 99), (101, 0.99, 100), (1000, 0.999, 999),
      (1001, 0.999, 1000), (10, 0.999, 10), (10, 1.0, 10), (10, 0.0001, 1), (10, 0.3, 3)],
 )  # fmt: skip
-def test_percentiles_at_the_edges(count: int, share: float, rank: int) -> None:
+def test_percentile_at_the_edges_is_in_the_sample(count: int, share: float, rank: int) -> None:
     assert percentile([float(i) for i in range(1, count + 1)], share) == rank
 
 
 @pytest.mark.parametrize(("values", "share"), [([], 0.5), ([1.0], 0.0), ([1.0], 1.01)])
-def test_percentiles_of_nothing(values: list[float], share: float) -> None:
+def test_percentile_of_no_values_is_an_error(values: list[float], share: float) -> None:
     with pytest.raises(ValueError):
         percentile(values, share)
 
@@ -200,7 +200,7 @@ def rows(*measured: Measured) -> list[table.Row]:
     return table.rows_of(measured, SYSTEMS, dict.fromkeys(NAMES, "1.2.3"))
 
 
-def test_rows_are_medians_of_rounds_and_percentiles_of_all_operations() -> None:
+def test_row_has_the_median_of_rounds_and_pooled_percentiles() -> None:
     rounds = [
         one(
             ops_per_s=rate, cpu_us_per_op=rate / 2, rss_mb_per_node=rate / 10, errors=1, hops=rate / 100,
@@ -240,7 +240,7 @@ def verdicts_of(ours: dict[str, Any], theirs: dict[str, Any], peer: str = "kadem
 FAST = {"ops_per_s": 500.0, "latencies_s": (0.0005,) * 3, "cpu_us_per_op": 10.0}
 
 
-def test_all_bars_met() -> None:
+def test_fast_system_meets_every_bar() -> None:
     assert set().union(*verdicts_of(FAST, {}).values()) == {"PASS"}
     assert set().union(*verdicts_of({**FAST, "ops_per_s": 300.0}, {}, "opendht").values()) == {"PASS"}
     assert set().union(*verdicts_of({**FAST, "ops_per_s": 100.1}, {}, "libp2p").values()) == {"PASS"}
@@ -266,7 +266,7 @@ def test_each_bar_can_be_missed(ours: dict[str, Any], peer: str, missed: set[str
     assert {verdict for name, verdicts in found.items() if name not in missed for verdict in verdicts} == {"PASS"}
 
 
-def test_success_is_a_share_and_no_more_failures_are_enough() -> None:
+def test_success_is_compared_as_a_share() -> None:
     three, six = (0.0001,) * 3, (0.0001,) * 6
     assert verdicts_of({**FAST, "errors": 2, "latencies_s": six}, {"errors": 1})["success at 1"] == {"PASS"}
     assert verdicts_of({**FAST, "errors": 1, "latencies_s": three}, {"errors": 1, "latencies_s": six})[
@@ -274,7 +274,7 @@ def test_success_is_a_share_and_no_more_failures_are_enough() -> None:
     ] == {"FAIL"}
 
 
-def test_memory_is_held_against_python_only_and_references_have_no_bars() -> None:
+def test_memory_is_compared_only_with_python_systems() -> None:
     measured = [*all_points(OURS), *all_points("opendht"), *all_points("redis"), *all_points("etcd")]
     bars = table.bars_of(Outcome(measured), rows(*measured), SYSTEMS, (8, 16), OURS)
     assert {bar.peer for bar in bars} == {"kademlia", "libp2p", "opendht"}
@@ -283,7 +283,7 @@ def test_memory_is_held_against_python_only_and_references_have_no_bars() -> Non
 
 
 @pytest.mark.slow
-def test_the_report_names_what_is_missed_and_what_was_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_names_missed_bars_and_omitted_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "OUT", tmp_path)
     measured = [*all_points(OURS, ops_per_s=50.0), *all_points("kademlia")]
     outcome = Outcome(measured, {("libp2p", 0): "cannot be installed here: no"}, dict.fromkeys(NAMES, "1"))
@@ -306,14 +306,14 @@ def test_the_report_names_what_is_missed_and_what_was_left_out(tmp_path: Path, m
 
 
 @pytest.mark.slow
-def test_nothing_measured_is_a_report_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_without_measurements_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "OUT", tmp_path)
     bars = table.bars_of(Outcome(), [], SYSTEMS, (8,), OURS)
     assert {bar.verdict for bar in bars} == {"NOT MEASURED"}
     assert "0 met, 0 missed" in command.write(Outcome(), SYSTEMS, [], bars, "command")
 
 
-def test_the_picture_says_what_was_found() -> None:
+def test_picture_states_its_finding() -> None:
     from benchmarks.others.plot import finding, span
 
     assert [span(ratios) for ratios in ([1.234], [0.5, 3.0, 2.0], [9.96, 270.4])] == ["1.2", "0.5–3", "10–270"]
@@ -326,7 +326,7 @@ def test_the_picture_says_what_was_found() -> None:
 # -- the references' protocols ------------------------------------------------------------------------
 
 
-def test_etcd_s_messages() -> None:
+def test_etcd_client_speaks_its_protocol() -> None:
     from benchmarks.others.etcd import Channels, bytes_field, fields, varint
 
     assert varint(300) == b"\xac\x02"
@@ -347,7 +347,7 @@ def test_etcd_s_messages() -> None:
     assert trio.run(client.get, "other") is None
 
 
-def test_redis_s_protocol() -> None:
+def test_redis_client_speaks_its_protocol() -> None:
     from benchmarks.others.redis import Connections
 
     async def main() -> None:

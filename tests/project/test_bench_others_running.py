@@ -68,7 +68,7 @@ def measured_side_by_side(tmp_path: Path, *systems: System, **effort: Any) -> tu
     return outcome, said
 
 
-def test_turns_of_systems_good_and_bad(tmp_path: Path) -> None:
+def test_correct_and_faulty_systems_are_measured_in_turn(tmp_path: Path) -> None:
     systems = [fake(fault, fault) for fault in ("none", "loses", "confuses", "refuses", "ends", "silent")]
     outcome, said = measured_side_by_side(tmp_path, *systems)
     by_key: dict[tuple[str, int, str, int], list[Measured]] = {}
@@ -92,13 +92,13 @@ def test_turns_of_systems_good_and_bad(tmp_path: Path) -> None:
     assert any("failed: OSError: no" in line for line in said)
 
 
-def test_turns_are_interleaved_and_everybody_is_first_once(tmp_path: Path) -> None:
+def test_turns_are_interleaved_and_each_system_is_first_once(tmp_path: Path) -> None:
     outcome, _ = measured_side_by_side(tmp_path, fake("a", "none"), fake("b", "none"), rounds=2, ops=1)
     order = list(dict.fromkeys((i // 4, m.key[0]) for i, m in enumerate(outcome.measured)))
     assert [name for _, name in order] == ["a", "b", "b", "a"]
 
 
-def test_a_turn_begins_when_the_ring_is_calm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turn_begins_when_the_ring_is_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So calm as it was before it was paused, with a margin; a ring that never is has its turn all the same."""
     shares: list[float] = []
     monkeypatch.setattr(turns.Ring, "_share_of_a_core", lambda ring: shares.pop(0))
@@ -110,20 +110,20 @@ def test_a_turn_begins_when_the_ring_is_calm(tmp_path: Path, monkeypatch: pytest
         assert len(outcome.measured) == 4
 
 
-def test_nothing_begins_when_the_time_is_up(tmp_path: Path) -> None:
+def test_system_is_left_out_after_the_deadline(tmp_path: Path) -> None:
     outcome, _ = measured_side_by_side(tmp_path, fake("a", "none"), until=time.monotonic())
     assert outcome.measured == []
     assert outcome.left_out == {("a", 2): "the time was up before it started"}
 
 
-def test_a_ring_that_does_not_fit_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ring_that_does_not_fit_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "FREE_BYTES_MIN", processes.available_bytes() * 2)
     outcome, _ = measured_side_by_side(tmp_path, fake("a", "none"))
     assert outcome.measured == []
     assert "does not fit" in outcome.left_out["a", 2]
 
 
-def test_a_system_that_is_left_out_is_gone_at_once(tmp_path: Path) -> None:
+def test_system_that_is_left_out_ends_at_once(tmp_path: Path) -> None:
     with Group("g", tmp_path) as group:
         pid = group.node(sleeper()).pid
         group.end()
@@ -145,7 +145,7 @@ def is_alive(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-def test_a_group_ends_with_its_block_paused_or_not(tmp_path: Path) -> None:
+def test_group_ends_with_its_block_paused_or_not(tmp_path: Path) -> None:
     for is_paused in (False, True):
         pids: list[int] = []
 
@@ -162,7 +162,7 @@ def test_a_group_ends_with_its_block_paused_or_not(tmp_path: Path) -> None:
         assert not any(is_alive(pid) for pid in pids)
 
 
-def test_a_group_ends_when_the_runner_is_killed(tmp_path: Path) -> None:
+def test_group_ends_when_the_runner_is_killed(tmp_path: Path) -> None:
     program = (
         "import sys, time; from pathlib import Path; from benchmarks.others.processes import Group\n"
         f"with Group('g', Path({str(tmp_path)!r})) as group:\n"
@@ -182,7 +182,7 @@ def test_a_group_ends_when_the_runner_is_killed(tmp_path: Path) -> None:
     pytest.fail("a node outlived the runner")
 
 
-def test_a_process_that_ends_says_why(tmp_path: Path) -> None:
+def test_process_that_ends_reports_its_reason(tmp_path: Path) -> None:
     with Group("g", tmp_path) as group:
         process = group.node([sys.executable, "-c", "import sys; sys.exit('the reason')"])
         with pytest.raises(SystemFailed, match="ended with 1: the reason"):
@@ -191,7 +191,7 @@ def test_a_process_that_ends_says_why(tmp_path: Path) -> None:
             group.resume()
 
 
-def test_cpu_and_memory_are_the_process_s() -> None:
+def test_cpu_and_memory_are_those_of_the_process() -> None:
     before = processes.cpu_s_of(os.getpid())
     while time.process_time() < before + 0.1:
         sum(range(1000))
@@ -205,7 +205,7 @@ def test_cpu_and_memory_are_the_process_s() -> None:
 # -- installing and asking ----------------------------------------------------------------------------
 
 
-def test_what_cannot_be_installed_is_skipped_with_the_reason(tmp_path: Path) -> None:
+def test_system_that_cannot_be_installed_is_skipped(tmp_path: Path) -> None:
     def refuse(system: System, base: Path) -> Home:
         if system.name == "etcd":
             raise install.CannotInstall("apt-get: no such thing")
@@ -218,14 +218,14 @@ def test_what_cannot_be_installed_is_skipped_with_the_reason(tmp_path: Path) -> 
     assert any("etcd: SKIPPED" in line for line in said)
 
 
-def test_a_command_that_fails_or_is_missing_is_a_reason() -> None:
+def test_failed_or_missing_command_is_the_reason() -> None:
     with pytest.raises(install.CannotInstall, match="exit 1: the reason"):
         install.run([sys.executable, "-c", "import sys; sys.exit('the reason')"])
     with pytest.raises(install.CannotInstall, match="no-such-program"):
         install.run(["no-such-program"])
 
 
-def test_an_environment_is_made_once(tmp_path: Path) -> None:
+def test_environment_is_made_once(tmp_path: Path) -> None:
     """What is there with these very packages is used as it is; other versions make it anew."""
     system = next(system for system in SYSTEMS if system.name == "opendht")
     venv = tmp_path / "opendht" / "venv"
@@ -245,7 +245,7 @@ def test_every_package_has_an_exact_version() -> None:
     [(["--systems", "chord,voldemort"], "voldemort"), (["--nodes", "2"], "at least 3"), (["--nodes", "x"], "numbers"),
      (["--ops", "0"], "above 0"), (["--rounds", "-1"], "above 0"), (["--seconds", "0"], "above 0")],
 )  # fmt: skip
-def test_wrong_arguments_are_said(
+def test_invalid_argument_is_refused(
     flags: list[str], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["others", *flags])
@@ -255,13 +255,13 @@ def test_wrong_arguments_are_said(
     assert words in capsys.readouterr().err
 
 
-def test_references_stand_beside_the_smallest_rings() -> None:
+def test_references_run_beside_the_smallest_rings() -> None:
     plan = command.plan_of(SYSTEMS, (8, 64))
     assert [{(s.name, n) for s, n in group if s.sizes} for group in plan] == [{("redis", 1), ("etcd", 3)}, set()]
     assert [{n for s, n in group if not s.sizes} for group in plan] == [{8}, {64}]
 
 
-def test_the_ring_benchmark_varies_one_thing_at_a_time() -> None:
+def test_ring_benchmark_varies_one_parameter_at_a_time() -> None:
     from benchmarks import ring
 
     plan = ring.plan_of(list(ring.PARTS))
@@ -274,7 +274,7 @@ def test_the_ring_benchmark_varies_one_thing_at_a_time() -> None:
     assert ring.plan_of(["values"])[1][0].value_bytes == 1000
 
 
-def test_the_page_says_what_was_done_to_each_system() -> None:
+def test_page_names_the_setup_of_each_system() -> None:
     page = " ".join((ROOT / "docs" / "how-to" / "benchmarks.md").read_text().split())
     for system in SYSTEMS:
         assert system.acknowledged_by in page, system.name

@@ -29,13 +29,13 @@ ROOT = Path(__file__).parents[2]
         (bar("x", 1, at_most=0), "FAIL"),
     ],
 )
-def test_a_bar_is_met_up_to_its_edge(row: dict[str, object], verdict: str) -> None:
+def test_bar_is_met_up_to_its_edge(row: dict[str, object], verdict: str) -> None:
     assert row["verdict"] == verdict
     assert missed([{"op": "x"}, row]) == (verdict == "FAIL")
     assert verdict_line(row).startswith(verdict)
 
 
-def test_room_is_how_many_times_better_than_the_bar() -> None:
+def test_room_is_the_factor_to_the_bar() -> None:
     assert room(bar("x", 1.0, at_most=4.0)) == 4.0
     assert room(bar("x", 8.0, at_least=4.0)) == 2.0
     assert room(bar("x", 0, at_most=0)) == ROOM_MAX
@@ -43,25 +43,25 @@ def test_room_is_how_many_times_better_than_the_bar() -> None:
     assert room(bar("x", 0.0, at_most=3.0)) == ROOM_MAX
 
 
-def test_percentiles_are_in_milliseconds_and_never_beyond_the_last() -> None:
+def test_percentile_is_in_milliseconds_and_in_the_sample() -> None:
     assert percentile([0.001 * n for n in range(1, 101)], 0.5) == 51.0
     assert percentile([0.002], 0.999) == 2.0
     assert percentile([0.002, 0.004], 1.0) == 4.0
 
 
-def test_a_report_has_every_bar_and_every_figure() -> None:
+def test_report_has_every_bar_and_every_figure() -> None:
     rows = [{"benchmark": "rpc", "op": "ping", "p50_ms": 0.1}, {"benchmark": "rpc", **bar("fast", 3.0, at_most=2.0)}]
     text = report(rows, "a machine")
     assert "| FAIL | 3 | ≤ 2 | rpc: fast |" in text
     assert "op ping  p50_ms 0.1" in text
 
 
-def test_every_benchmark_of_this_directory_is_run_by_make_bench() -> None:
+def test_every_benchmark_is_run_by_make_bench() -> None:
     helpers = {"__init__", "__main__", "bars", "rings", "foreground", "side_by_side"}
     assert {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - helpers == set(QUICK)
 
 
-def test_a_benchmark_that_breaks_down_is_a_bar_that_is_missed(tmp_path: Path) -> None:
+def test_benchmark_that_fails_misses_a_bar(tmp_path: Path) -> None:
     (row,) = run("of_nothing", tmp_path, is_quick=False)
     assert (row["benchmark"], row["bar"], row["verdict"]) == ("of_nothing", ENDED, "FAIL")
 
@@ -70,7 +70,7 @@ def test_a_benchmark_that_breaks_down_is_a_bar_that_is_missed(tmp_path: Path) ->
 @pytest.mark.parametrize(
     "name", ["exchange", "rpc", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("growth", "process"))]
 )
-def test_a_short_run_comes_to_its_end(name: str, tmp_path: Path) -> None:
+def test_short_run_of_a_benchmark_completes(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks", "--quick", "--only", name, "--out", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode in (0, 1), done.stderr
@@ -81,7 +81,7 @@ def test_a_short_run_comes_to_its_end(name: str, tmp_path: Path) -> None:
     assert (tmp_path / "growth.svg").exists() == (name == "growth")
 
 
-def test_a_real_ring_is_held_against_the_perfect_one_with_as_many_copies() -> None:
+def test_real_ring_is_compared_with_a_static_one_of_equal_copies() -> None:
     def row(system: str, op: str, many: int, rate: float) -> Row:
         return Row(system, 8, op, many, rate, 1.0, 1.0, 1.0, 0, None, 1.0, 1.0, "", "")
 
@@ -96,7 +96,7 @@ def test_a_real_ring_is_held_against_the_perfect_one_with_as_many_copies() -> No
 
 
 @pytest.mark.parametrize("words", [("--nodes", "2"), ("--seconds", "-1"), ("--rounds", "0"), ("--nodes", "0")])
-def test_senseless_sizes_of_rings_side_by_side_are_refused(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch,
+def test_invalid_sizes_of_rings_are_refused(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch,
                                                            capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
     monkeypatch.setattr("sys.argv", ["static", *words])
     with pytest.raises(SystemExit, match="2"):

@@ -13,7 +13,7 @@ from chord.config import PRESETS, Limits, NodeConfig, Preset, RingConstants, Tim
 from chord.errors import ConfigError
 
 
-def test_rings_that_differ_in_any_constant_have_different_fingerprints() -> None:
+def test_fingerprint_differs_with_every_constant() -> None:
     base = RingConstants()
     others = [RingConstants(bits=8), RingConstants(successors=16), RingConstants(cluster="other")]
     assert len({each.fingerprint for each in (base, *others)}) == 4
@@ -22,7 +22,7 @@ def test_rings_that_differ_in_any_constant_have_different_fingerprints() -> None
     assert int(base.fingerprint, 16) >= 0
 
 
-def test_the_protocol_version_is_part_of_the_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_protocol_version_is_part_of_the_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
     before = RingConstants().fingerprint
     monkeypatch.setattr(config, "PROTOCOL_VERSION", config.PROTOCOL_VERSION + 1)
     assert RingConstants().fingerprint != before
@@ -58,12 +58,12 @@ def test_constants_out_of_bounds_are_refused(wrong: dict[str, Any]) -> None:
         {"replicas": 16, "successors": 15},
     ],
 )
-def test_constants_at_their_bounds_are_taken(right: dict[str, Any]) -> None:
+def test_constants_at_their_bounds_are_accepted(right: dict[str, Any]) -> None:
     constants = RingConstants(**right)
     assert constants.circle.bits == constants.bits
 
 
-def test_presets_are_those_of_the_protocol() -> None:
+def test_presets_have_the_specified_times() -> None:
     local, lan, wan = PRESETS["local"], PRESETS["lan"], PRESETS["wan"]
     assert (local.stabilize_s, local.finger_s, local.self_lookup_rounds) == (0.25, 0.25, 4)
     assert (lan.stabilize_s, lan.finger_s, lan.self_lookup_rounds) == (1.0, 1.0, 4)
@@ -96,7 +96,7 @@ def test_times_must_be_positive_numbers(name: str, value: float) -> None:
         {"self_lookup_rounds": 0},
     ],
 )
-def test_timings_that_contradict_each_other_are_refused(wrong: dict[str, Any]) -> None:
+def test_contradictory_timings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         Timing(**wrong)
 
@@ -127,7 +127,7 @@ def test_reap_log_limits_may_be_zero_and_are_in_order() -> None:
         {"record_bytes_max": 2 << 20},
     ],
 )
-def test_limits_that_contradict_each_other_or_the_messages_are_refused(wrong: dict[str, Any]) -> None:
+def test_contradictory_limits_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         Limits(**wrong)
 
@@ -148,12 +148,12 @@ def test_limits_that_contradict_each_other_or_the_messages_are_refused(wrong: di
         ({"name": "x" * 65}, "name"),
     ],
 )
-def test_nodes_that_cannot_start_are_refused(wrong: dict[str, Any], said: str) -> None:
+def test_node_config_that_cannot_start_is_refused(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         NodeConfig(**wrong)
 
 
-def test_a_toy_node_stands_where_it_is_put() -> None:
+def test_node_of_a_toy_ring_takes_its_id() -> None:
     assert NodeConfig(id=255, ring=RingConstants(bits=8)).id == 255
 
 
@@ -180,7 +180,7 @@ def test_other_strings_are_no_addresses(address: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["a..b", ".a", "x" * 64, "ü..x", "ü" * 70, ".", "a.."])
-def test_names_that_no_host_can_have_are_no_addresses(host: str) -> None:
+def test_invalid_host_name_is_no_address(host: str) -> None:
     """A resolver would raise a `UnicodeError`, which passed for a bug."""
     with pytest.raises(ConfigError, match="with a valid host name"):
         split_address(f"{host}:1")
@@ -189,18 +189,18 @@ def test_names_that_no_host_can_have_are_no_addresses(host: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "x" * 65, "a\nb", "a\x1b[2J"])
-def test_a_name_is_for_people_to_read(name: str) -> None:
+def test_name_must_be_printable(name: str) -> None:
     with pytest.raises(ConfigError, match="1 to 64 printable characters"):
         NodeConfig(name=name)
 
 
-def test_a_list_in_place_of_addresses_is_told_so() -> None:
+def test_list_in_place_of_an_address_is_refused() -> None:
     with pytest.raises(ConfigError, match="expected a string, HOST:PORT"):
         split_address(["host:1"])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("struct", [RingConstants, Timing, Limits, NodeConfig])
-def test_each_field_is_described_in_its_place(struct: type[msgspec.Struct]) -> None:
+def test_field_descriptions_have_the_order_of_the_fields(struct: type[msgspec.Struct]) -> None:
     """The reference page is made of these lines."""
     lines = inspect.cleandoc(struct.__doc__ or "").partition("Attributes:\n")[2].partition("\n\n")[0].splitlines()
     described = [name for line in lines if line[4] != " " for name in line.partition(":")[0].strip().split(", ")]
@@ -210,7 +210,7 @@ def test_each_field_is_described_in_its_place(struct: type[msgspec.Struct]) -> N
 # -- from a file ----------------------------------------------------------------------------------------
 
 
-def test_a_mapping_starts_from_its_preset_and_changes_what_it_names() -> None:
+def test_mapping_overrides_the_values_of_its_preset() -> None:
     made = from_mapping(
         {"listen": "127.0.0.1:9000", "preset": "wan", "timing": {"dead_misses": 7}, "ring": {"bits": 8}}
     )
@@ -241,13 +241,13 @@ def test_a_mapping_starts_from_its_preset_and_changes_what_it_names() -> None:
         ({"join": "127.0.0.1:9000"}, "join"),
     ],
 )
-def test_unknown_keys_wrong_types_and_contradictions_name_the_culprit(wrong: dict[str, Any], said: str) -> None:
+def test_invalid_mapping_names_its_key(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         from_mapping(wrong)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_preset_brings_its_timing(preset: Preset) -> None:
+def test_preset_sets_the_timing(preset: Preset) -> None:
     assert NodeConfig(preset=preset).timing == PRESETS[preset]
     for own in (Timing(stabilize_s=7), *PRESETS.values()):
         assert NodeConfig(preset=preset, timing=own).timing == own
@@ -255,13 +255,13 @@ def test_a_preset_brings_its_timing(preset: Preset) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])
-def test_an_address_that_stands_for_all_is_none_that_others_can_reach(host: str) -> None:
+def test_wildcard_address_needs_an_advertised_one(host: str) -> None:
     for fields in ({"listen": f"{host}:9000"}, {"advertise": f"{host}:9000"}, {"join": (f"{host}:9000",)}):
         with pytest.raises(ConfigError, match="other nodes can reach"):
             NodeConfig(**fields)  # type: ignore[arg-type]
     assert NodeConfig(listen=f"{host}:9000", advertise="10.0.0.1:9000").listen == f"{host}:9000"
 
 
-def test_config_with_an_empty_name_of_the_data_directory_is_refused() -> None:
+def test_empty_data_directory_is_refused() -> None:
     with pytest.raises(ConfigError, match="data_dir is empty"):
         NodeConfig(data_dir="")

@@ -41,12 +41,12 @@ def test_demo_with_help_prints_its_usage_and_runs_no_demo() -> None:
     assert "[1/9]" not in said
 
 
-def test_embedded_node() -> None:
+def test_embedded_node_example_runs() -> None:
     assert run("examples/embedded_node.py") == "welcome Ada, visit 1\nwelcome Ada, visit 2\n"
 
 
 @pytest.mark.slow
-def test_blocking_session() -> None:
+def test_blocking_session_example_runs() -> None:
     with ring_of(3) as ring:
         lines = run("examples/blocking_session.py", ring.entry).splitlines()
     assert lines[0] == "user:42 is Ada"
@@ -56,7 +56,7 @@ def test_blocking_session() -> None:
     assert lines[4:] == ["1000 words stored, 0 failures", "user:42 is gone, for sure"]
 
 
-def test_asyncio_session() -> None:
+def test_asyncio_session_example_runs() -> None:
     with ring_of(3) as ring:
         lines = run("examples/asyncio_session.py", ring.entry).splitlines()
     assert lines == [
@@ -64,7 +64,7 @@ def test_asyncio_session() -> None:
     ]  # fmt: skip
 
 
-def test_shopping_cart() -> None:
+def test_shopping_cart_example_runs() -> None:
     with ring_of(3) as ring:
         lines = run("examples/shopping_cart.py", ring.entry).splitlines()
     assert lines == [
@@ -75,7 +75,7 @@ def test_shopping_cart() -> None:
 
 
 @pytest.mark.slow
-def test_session_store() -> None:
+def test_session_store_example_runs() -> None:
     with ring_of(3) as ring:
         lines = run("examples/session_store.py", ring.entry, "0.3").splitlines()
     assert lines[:2] == ["first visit: {'user': 'ada', 'visits': 1}", "second visit: {'user': 'ada', 'visits': 2}"]
@@ -83,7 +83,7 @@ def test_session_store() -> None:
 
 
 @pytest.mark.slow
-def test_custom_scheme() -> None:
+def test_custom_scheme_example_runs() -> None:
     first, *lines = run("examples/custom_scheme.py").splitlines()
     assert first == "foo is in slot 12182"  # as CLUSTER KEYSLOT says
     found = {line.split()[0]: line for line in lines}
@@ -95,5 +95,5 @@ def test_custom_scheme() -> None:
 
 
 @pytest.mark.slow
-def test_ring_heals() -> None:
+def test_ring_heals_example_runs() -> None:
     assert "2 passed" in run("-m", "pytest", "-q", "examples/test_ring_heals.py")

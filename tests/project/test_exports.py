@@ -18,7 +18,7 @@ from chord.client.api import AsyncRing
 
 
 @pytest.mark.parametrize("name", chord.__all__)
-def test_every_public_name_is_there_and_documented(name: str) -> None:
+def test_public_name_exists_and_is_documented(name: str) -> None:
     value = getattr(chord, name)
     is_alias = get_origin(value) is not None  # `tools/api_reference.py` demands the text behind its definition
     if name != "__version__" and not is_alias:
@@ -32,7 +32,7 @@ def test_star_import_gives_exactly_the_public_names() -> None:
     assert set(space) - {"__builtins__"} == set(chord.__all__)
 
 
-def test_names_that_are_not_there_say_so() -> None:
+def test_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = chord.nonsense  # type: ignore[attr-defined]
 
@@ -45,7 +45,7 @@ def test_names_that_are_not_there_say_so() -> None:
         ("chord.Description", "trio"), ("chord.Limits", "trio"),
     ],
 )  # fmt: skip
-def test_nothing_pays_for_what_it_does_not_use(use: str, spared: str) -> None:
+def test_import_loads_only_what_it_uses(use: str, spared: str) -> None:
     code = f"import sys, chord; {use}; sys.exit({spared!r} in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -71,7 +71,7 @@ def test_asynchronous_clients_have_the_same_methods() -> None:
     assert public(chord.Client) <= public(chord.AsyncioClient)
 
 
-def test_both_forms_of_an_operation_are_described_in_the_same_words() -> None:
+def test_docstrings_of_blocking_and_async_clients_agree() -> None:
     shared = [name for name in vars(AsyncRing) if not name.startswith("_") and hasattr(chord.Ring, name)]
     for name in shared:
         assert inspect.getdoc(getattr(chord.Ring, name)) == inspect.getdoc(getattr(AsyncRing, name)), name
@@ -141,11 +141,11 @@ def test_export_is_the_object_of_its_module() -> None:
         assert getattr(chord, name) is getattr(importlib.import_module(home), name)
 
 
-def test_the_package_is_typed() -> None:
+def test_package_is_typed() -> None:
     assert (files("chord") / "py.typed").is_file()
 
 
-def test_every_module_says_what_it_is() -> None:
+def test_public_module_has_a_docstring() -> None:
     parts = ("blocking", "sockets", "operations", "results", "asyncio_client")
     for name in ("cli", "client", *(f"client.{part}" for part in parts), "testing", "__main__"):
         assert importlib.import_module(f"chord.{name}").__doc__

@@ -25,16 +25,14 @@ def walk(start: int, end: int) -> list[int]:
 
 @pytest.mark.parametrize("low", POINTS)
 @pytest.mark.parametrize("high", POINTS)
-def test_between_is_the_open_arc_and_everything_but_x_from_x_to_x(low: int, high: int) -> None:
+def test_between_is_the_open_arc_and_from_x_to_x_all_but_x(low: int, high: int) -> None:
     inside = set(walk(low, high)) - {high}
     assert {p for p in POINTS if between(low, p, high)} == inside
 
 
 @pytest.mark.parametrize("start", POINTS)
 @pytest.mark.parametrize("end", POINTS)
-def test_an_arc_holds_its_end_and_not_its_start_and_the_empty_looking_one_is_the_whole_circle(
-    start: int, end: int
-) -> None:
+def test_arc_includes_its_end_and_from_x_to_x_is_everything(start: int, end: int) -> None:
     arc = Arc(Point(start), Point(end))
     assert {p for p in POINTS if p in arc} == set(walk(start, end))
     assert arc.is_whole == (len(walk(start, end)) == SMALL.size)
@@ -48,7 +46,7 @@ def test_spans_are_the_arc_in_clockwise_order(start: int, end: int) -> None:
     assert points == walk(start, end)
 
 
-def test_something_else_than_a_point_is_in_no_arc() -> None:
+def test_other_object_than_a_point_is_in_no_arc() -> None:
     assert "3" not in Arc(Point(1), Point(5))
 
 
@@ -60,7 +58,7 @@ def test_distance_is_the_number_of_steps_clockwise(start: int, end: int) -> None
 
 
 @pytest.mark.parametrize("bits", [3, 7, 8, 9, 64, 160])
-def test_an_id_is_the_first_bits_of_sha1(bits: int) -> None:
+def test_id_is_the_first_bits_of_sha1(bits: int) -> None:
     circle = Circle(bits)
     binary = "".join(f"{byte:08b}" for byte in hashlib.sha1(b"user:42").digest())
     assert circle.hash(b"user:42") == int(binary[:bits], 2)
@@ -76,7 +74,7 @@ def test_ids_keep_their_leading_zeros() -> None:
     assert circle.hex(circle.hash(key)) == hashlib.sha1(key).hexdigest()
 
 
-def test_vnode_ids_are_the_hash_of_the_address_and_of_the_address_with_a_number() -> None:
+def test_vnode_ids_are_hashes_of_the_address_with_a_number() -> None:
     circle = Circle(BITS_MAX)
     assert vnode_id(circle, "127.0.0.1:9000", 0) == int(hashlib.sha1(b"127.0.0.1:9000").hexdigest(), 16)
     assert vnode_id(circle, "127.0.0.1:9000", 2) == int(hashlib.sha1(b"127.0.0.1:9000#2").hexdigest(), 16)

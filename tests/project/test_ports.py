@@ -27,7 +27,7 @@ def bind(port: int, *, reuse: bool) -> socket.socket:
     return taken
 
 
-def test_held_port_refuses_dials_and_is_given_to_nobody() -> None:
+def test_held_port_refuses_dials_and_is_not_reused() -> None:
     with Ports() as ports:
         port = ports.one()
         assert is_refused(port)
@@ -40,7 +40,7 @@ def test_held_port_refuses_dials_and_is_given_to_nobody() -> None:
     bind(port, reuse=False).close()  # let go of with the block
 
 
-def test_held_port_is_held_once(ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_held_port_is_held_by_one_test(ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
     first = ports.row(4)
     with Ports() as others:  # both begin to look at the same place
         other = others.row(4)
@@ -49,7 +49,7 @@ def test_held_port_is_held_once(ports: Ports, monkeypatch: pytest.MonkeyPatch) -
     assert 20_000 <= ports.row(150) < 31_851
 
 
-def test_held_port_may_be_listened_at_again_and_again(ports: Ports) -> None:
+def test_held_port_can_be_listened_at_repeatedly(ports: Ports) -> None:
     port = ports.one()
     for _ in range(3):
         with socket.create_server((HOST, port)) as server, socket.create_connection((HOST, port)):

@@ -84,7 +84,7 @@ def _simulates(found: list[tuple[str, str]]) -> bool:
 
 
 @pytest.mark.parametrize("block", sessions())
-def test_command_blocks(block: str, tmp_path: Path, ports: Ports) -> None:
+def test_command_block_runs(block: str, tmp_path: Path, ports: Ports) -> None:
     """Run a session in a shell. Only the ports are others: 9000 may be in use where tests run."""
     assert all(line.startswith("$ ") for line in block.splitlines())
     port = ports.row(10)
@@ -121,7 +121,7 @@ def ring() -> Iterator[Running]:
 
 
 @pytest.mark.parametrize("block", blocks("python"))
-def test_python_blocks(block: str, ring: Running) -> None:
+def test_python_block_runs(block: str, ring: Running) -> None:
     block = block.replace("127.0.0.1:9000", ring.entry)
     space = {"chord": chord, "trio": trio}
     if not block.startswith("async with"):
@@ -135,7 +135,7 @@ def test_python_blocks(block: str, ring: Running) -> None:
 
 
 @pytest.mark.parametrize("block", blocks("toml"))
-def test_configuration_blocks(block: str, tmp_path: Path) -> None:
+def test_configuration_block_is_read(block: str, tmp_path: Path) -> None:
     (tmp_path / "chord.toml").write_text(block)
     node_config({}, tmp_path / "chord.toml", {})
 
@@ -214,7 +214,7 @@ def shell_lines() -> list[object]:
 
 
 @pytest.mark.parametrize("args", shell_lines())
-def test_commands_that_are_shown_are_there(args: list[str]) -> None:
+def test_command_of_a_block_exists(args: list[str]) -> None:
     if args[0] == "chord":
         parse(args[1:])
     elif args[0].endswith("python") and args[1] == "-m" and args[2].startswith("benchmarks"):
@@ -226,13 +226,13 @@ def test_commands_that_are_shown_are_there(args: list[str]) -> None:
         assert target == "pytest" or (ROOT / target).exists() or (ROOT / f"{target}.py").exists(), args
 
 
-def test_blocks_for_the_shell_hold_commands_of_this_project() -> None:
+def test_shell_blocks_have_commands_of_this_project() -> None:
     blocks_ = [block for page in PAGES for kind, block in BLOCK.findall(page.read_text()) if kind == "sh"]
     assert {args[0] for block in blocks_ for args in commands(block)} <= set(SHELL)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_commands_within_a_text_are_there(page: Path) -> None:
+def test_command_within_a_text_exists(page: Path) -> None:
     for line in INLINE.findall(BLOCK.sub("", page.read_text()).replace("\n", " ")):
         if re.search(r"(^|[;|] *)chord ", line):
             for args in commands(line.replace("…", "")):
@@ -246,20 +246,20 @@ def test_commands_within_a_text_are_there(page: Path) -> None:
     ["chord up --peers 8", "chord dance", "chord lab compare --kyes FILE", "chord --verbose status", "chord sim walk 3",
      "seq 10 | chord load - --in-fligth 3 > out"],
 )
-def test_a_planted_command_that_is_not_there_is_found(line: str, is_sketch: bool) -> None:
+def test_planted_unknown_command_is_caught(line: str, is_sketch: bool) -> None:
     (args,) = (args[1:] for args in commands(line) if args[0] == "chord")
     with pytest.raises(click.UsageError):
         parse(args, is_sketch=is_sketch)
 
 
 @pytest.mark.parametrize("line", ["chord up -n 0", "chord get", "chord sim paper churn --scale fast"])
-def test_a_planted_value_that_is_none_is_found_but_in_a_sentence(line: str) -> None:
+def test_planted_invalid_value_is_caught_outside_sentences(line: str) -> None:
     with pytest.raises(click.BadParameter):
         parse(line.split()[1:])
     parse(line.split()[1:], is_sketch=True)
 
 
-def test_the_page_on_correctness_counts_right() -> None:
+def test_correctness_page_has_the_right_counts() -> None:
     text = (ROOT / "docs" / "explanation" / "correctness.md").read_text()
     assert f"one of {len(NEVER_ZERO)} transitions" in text
     table = text.partition("| fault | |\n|---|---|\n")[2].partition("\n\n")[0]
@@ -268,10 +268,10 @@ def test_the_page_on_correctness_counts_right() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_targets(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         assert target.startswith("https://") or (page.parent / target).exists(), target
 
 
-def test_the_readme_is_short() -> None:
+def test_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= README_LINES_MAX

@@ -33,7 +33,7 @@ from tests.support.rings import get, in_order, only, owner, patiently, put, virt
 
 
 @pytest.mark.parametrize("name", HISTORIES)
-def test_the_published_protocol_breaks_what_was_claimed_of_it(name: str) -> None:
+def test_published_protocol_violates_its_claimed_invariants(name: str) -> None:
     """None of the seven properties of PODC 2002 is an invariant of the protocol as published."""
     holds = original.PROPERTIES[name]
     state: dict[int, Entry] = original.ideal((0, 20, 40), 2)
@@ -46,7 +46,7 @@ def test_the_published_protocol_breaks_what_was_claimed_of_it(name: str) -> None
 
 
 @pytest.mark.parametrize("name", HISTORIES)
-def test_our_rules_stay_in_the_invariant_where_the_published_ones_leave_it(name: str) -> None:
+def test_corrected_protocol_keeps_the_invariant(name: str) -> None:
     """The same joins, failures and rounds, by the transitions of `RingState`: nothing breaks, and the ring heals."""
 
     def broken(state: dict[int, Entry]) -> set[str]:
@@ -68,7 +68,7 @@ def test_our_rules_stay_in_the_invariant_where_the_published_ones_leave_it(name:
 # -- Zave 2017, Fig. 3 --------------------------------------------------------------------------------
 
 
-def test_everything_may_hold_and_the_ring_be_lost_all_the_same() -> None:
+def test_ring_without_enough_principals_can_split() -> None:
     """Why the invariant counts principals: without enough of them one lawful step splits a ring that looks well."""
     state = {
         0: Entry(30, (10, 20)),
@@ -100,7 +100,7 @@ def keys_between(ring: MemoryRing, low: int, high: int, count: int) -> list[byte
 
 
 @virtual
-async def test_two_owners_of_one_arc_become_one_and_lose_nothing() -> None:
+async def test_two_owners_of_one_arc_become_one_without_losses() -> None:
     """D joins between A and B, B dies before C hears of D, C takes over: both own (A, D], until D has joined."""
     frozen: list[Node] = []
 
@@ -137,7 +137,7 @@ async def test_two_owners_of_one_arc_become_one_and_lose_nothing() -> None:
 
 
 @virtual
-async def test_a_newcomer_known_to_the_dead_alone_is_not_skipped() -> None:
+async def test_newcomer_known_only_to_a_dead_vnode_is_not_skipped() -> None:
     """D joins between B and C, B dies, A adopts C and does not know of D: C does, and D is never denied."""
     watch = Watch("anomaly", 4)
     joined = trio.Event()
@@ -163,7 +163,7 @@ async def test_a_newcomer_known_to_the_dead_alone_is_not_skipped() -> None:
 
 
 @virtual
-async def test_from_a_vnode_to_itself_is_the_whole_circle() -> None:
+async def test_arc_from_a_vnode_to_itself_is_the_whole_circle() -> None:
     """[n, n) is everything, not nothing: a lone vnode answers for every point, its own included."""
     assert all(between(x, y, x) == (x != y) for x in range(8) for y in range(8))
     async with testing.ring(1, bits=3, ids=[5], seed=3) as ring:
@@ -175,7 +175,7 @@ async def test_from_a_vnode_to_itself_is_the_whole_circle() -> None:
 
 
 @virtual
-async def test_neighbours_on_a_full_circle() -> None:
+async def test_full_circle_has_arcs_of_one_point() -> None:
     """Ids side by side: every arc is a single point, and none is everything or nothing."""
     async with testing.ring(8, bits=3, ids=list(range(8)), successors=3, seed=4) as ring:
         for node in ring.nodes:
@@ -186,7 +186,7 @@ async def test_neighbours_on_a_full_circle() -> None:
 
 @pytest.mark.slow
 @virtual
-async def test_the_closest_preceding_vnode_is_never_oneself() -> None:
+async def test_closest_preceding_vnode_is_never_the_vnode_itself() -> None:
     """Whatever the key, a hop offers others, strictly between itself and the key; so no lookup can go in a circle."""
     async with testing.ring(7, bits=8, ids=[10, 42, 80, 120, 160, 200, 230], successors=3, seed=5) as ring:
         await trio.sleep(10)
@@ -204,7 +204,7 @@ async def test_the_closest_preceding_vnode_is_never_oneself() -> None:
 
 
 @virtual
-async def test_of_two_joiners_with_one_id_one_gets_in() -> None:
+async def test_two_joiners_with_one_id_become_one_member() -> None:
     """Two nodes with one id at the same moment: one is a member in the end, the other is told why it is none."""
     async with testing.ring(3, bits=8, ids=(10, 120, 200), seed=6) as ring:
         twins = [await ring.start(id=80) for _ in range(2)]
@@ -227,7 +227,7 @@ async def test_of_two_joiners_with_one_id_one_gets_in() -> None:
 
 
 @virtual
-async def test_an_id_is_free_again_when_its_node_is_dead() -> None:
+async def test_id_of_a_dead_node_is_free_again() -> None:
     """A dead node's id is no twin: who comes with it later gets in."""
     async with testing.ring(4, bits=8, ids=(10, 80, 120, 200), seed=7) as ring:
         await ring.kill(by_id(ring, 80))
@@ -243,7 +243,7 @@ async def test_an_id_is_free_again_when_its_node_is_dead() -> None:
 
 @pytest.mark.slow
 @virtual
-async def test_five_thousand_lookups_a_second_do_not_keep_a_ring_from_healing() -> None:
+async def test_ring_heals_under_five_thousand_lookups_a_second() -> None:
     """Lookup answers are hints that nobody adopts unasked, so they are not "observed": no step is ever put off."""
     async with testing.ring(16, seed=8) as ring:
         stop = trio.Event()
@@ -280,7 +280,7 @@ async def test_five_thousand_lookups_a_second_do_not_keep_a_ring_from_healing() 
 
 
 @virtual
-async def test_a_switch_that_comes_too_late_makes_no_second_owner() -> None:
+async def test_late_switch_makes_no_second_owner() -> None:
     """The joiner was silent so long that the giver took it for dead and went on: the late Switch must not count."""
     frozen: list[Node] = []
 
@@ -314,7 +314,7 @@ async def test_a_switch_that_comes_too_late_makes_no_second_owner() -> None:
 
 
 @virtual
-async def test_a_restarted_node_does_not_wait_for_the_dead_behind_it() -> None:
+async def test_restarted_node_does_not_wait_for_a_dead_successor() -> None:
     """Down for a moment, and its successor dies meanwhile: nobody replaces that one before it is back in its place."""
     async with testing.ring(8, seed=10) as ring:
         node, behind = in_order(ring)[2:4]
@@ -327,7 +327,7 @@ async def test_a_restarted_node_does_not_wait_for_the_dead_behind_it() -> None:
 
 
 @pytest.mark.parametrize("n", [3, 8])
-def test_neighbours_restarted_together_do_not_wait_for_each_other(n: int) -> None:
+def test_adjacent_restarted_nodes_do_not_wait_for_each_other(n: int) -> None:
     """Two in a row restart in a ring that runs on: neither is a member the other could ask."""
 
     async def main() -> None:
@@ -345,7 +345,7 @@ def test_neighbours_restarted_together_do_not_wait_for_each_other(n: int) -> Non
 
 
 @virtual
-async def test_a_head_that_counts_as_dead_is_asked_before_it_is_dropped() -> None:
+async def test_head_that_counts_as_dead_is_asked_before_it_is_dropped() -> None:
     """It was dead and is back, or silent for a moment: whoever comes first behind a dead head keeps its place."""
     forgotten: list[int] = []
 
@@ -366,7 +366,7 @@ async def test_a_head_that_counts_as_dead_is_asked_before_it_is_dropped() -> Non
 
 
 @virtual
-async def test_a_leaver_leaves_its_list_to_whoever_listed_nobody_else() -> None:
+async def test_leaver_gives_its_list_to_a_predecessor_without_others() -> None:
     """With r = 2 a list is down to one entry when its head has died; if that one leaves, its list is what is left."""
     lonely: list[float] = []
 
@@ -389,7 +389,7 @@ async def test_a_leaver_leaves_its_list_to_whoever_listed_nobody_else() -> None:
     assert lonely == []
 
 
-def test_an_empty_store_is_a_store() -> None:
+def test_empty_store_counts_as_a_store() -> None:
     """It has a length, none, and so it is false; a node that took it for missing would forget everything at its end."""
     empty = MemoryStorage(Circle(160), bytes(8))
     assert not empty
@@ -397,7 +397,7 @@ def test_an_empty_store_is_a_store() -> None:
 
 
 @virtual
-async def test_what_a_dead_neighbour_had_is_missing_to_one_that_was_down_with_it() -> None:
+async def test_arc_of_a_dead_neighbour_is_marked_after_a_joint_absence() -> None:
     """C is back before anybody noticed, and B before it is dead: C owns what it owned, and takes over the rest."""
     gained: list[tuple[str, Arc]] = []
 
@@ -423,7 +423,7 @@ async def test_what_a_dead_neighbour_had_is_missing_to_one_that_was_down_with_it
 
 
 @virtual
-async def test_a_joiner_that_nobody_knows_gives_up_what_the_next_has_taken_over() -> None:
+async def test_unknown_joiner_gives_up_an_arc_that_was_taken_over() -> None:
     """The giver dies right after the Switch, the joiner was silent, and the next owns it all and has written there."""
     happened: list[str] = []
     frozen: list[Node] = []
@@ -457,7 +457,7 @@ async def test_a_joiner_that_nobody_knows_gives_up_what_the_next_has_taken_over(
 
 
 @virtual
-async def test_a_joiner_that_only_the_dead_knew_is_asked_before_its_arc_is_taken_over() -> None:
+async def test_joiner_known_to_a_dead_vnode_is_asked_before_takeover() -> None:
     """J has its arc from C and does not find its place yet. C dies; D has heard of J behind C, and J is alive."""
     happened: list[tuple[int, str, Arc]] = []
 
@@ -494,7 +494,7 @@ async def test_a_joiner_that_only_the_dead_knew_is_asked_before_its_arc_is_taken
 
 @pytest.mark.slow
 @virtual
-async def test_contacts_that_fell_silent_do_not_hold_up_a_joiner() -> None:
+async def test_unreachable_contacts_do_not_delay_a_joiner() -> None:
     """What it is waiting for may be an arc that is its own already, and that others are about to take over."""
     async with testing.ring(8, seed=17) as ring:
         silent, living = list(ring.nodes)[:2], ring[2]
@@ -508,7 +508,7 @@ async def test_contacts_that_fell_silent_do_not_hold_up_a_joiner() -> None:
 
 
 @virtual
-async def test_a_switch_may_come_while_a_restarted_node_finds_out_whether_to_own_its_arc_again() -> None:
+async def test_late_switch_counts_while_a_restarted_node_looks_up() -> None:
     """It asked for the arc, heard nothing in time, and looks again: meanwhile what it asked for has arrived."""
     async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=18) as ring:
         node, before = by_id(ring, C), only(by_id(ring, B)).me
@@ -525,7 +525,7 @@ async def test_a_switch_may_come_while_a_restarted_node_finds_out_whether_to_own
 
 
 @virtual
-async def test_a_predecessor_that_nobody_can_reach_is_given_up() -> None:
+async def test_predecessor_without_an_address_is_given_up() -> None:
     """One that had no address at all stayed for ever: the error was not silence, and so a sign of life."""
     async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=19) as ring:
         node, before = by_id(ring, C), only(by_id(ring, B)).me
