@@ -18,7 +18,7 @@ OURS = [system for system in SYSTEMS if system.client == "chord_ring"]
 
 
 @pytest.mark.parametrize("system", OURS, ids=lambda system: system.name)
-def test_a_ring_of_three(system: System, tmp_path: Path) -> None:
+def test_ring_of_three_is_measured(system: System, tmp_path: Path) -> None:
     outcome = Outcome()
     effort = Effort(ops=40, seconds=60.0, rounds=1, deadline_s=60.0, until=time.monotonic() + 1e6)
     homes = {system.name: here(chord.__version__)}

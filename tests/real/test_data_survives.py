@@ -99,7 +99,7 @@ def tell(**facts: Any) -> None:
 
 
 @pytest.mark.slow
-def test_sixteen_peers_killed_one_after_the_other_then_all_at_once_then_one_stopped(tmp_path: Path) -> None:
+def test_data_survives_kills_in_turn_all_at_once_and_a_stop(tmp_path: Path) -> None:
     rng = random.Random(1)
     with Peers() as peers:
         cluster = Cluster(peers, tmp_path, 16, timing=TIMING)
@@ -110,7 +110,7 @@ def test_sixteen_peers_killed_one_after_the_other_then_all_at_once_then_one_stop
 
 
 @pytest.mark.slow
-def test_disks_wiped_failing_hung_and_full(tmp_path: Path) -> None:
+def test_data_survives_wiped_failing_hung_and_full_disks(tmp_path: Path) -> None:
     rng = random.Random(2)
     with Peers() as peers:
         cluster = Cluster(peers, tmp_path, 6, timing=HASTY)
@@ -124,7 +124,7 @@ def test_disks_wiped_failing_hung_and_full(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_planted_no_watchdog_a_hung_disk_is_not_noticed(tmp_path: Path) -> None:
+def test_planted_missing_watchdog_leaves_a_hung_disk(tmp_path: Path) -> None:
     with Peers() as peers:
         cluster = Cluster(peers, tmp_path, 4, timing={"disk_stall_s": NEVER_S, "disk_stop_s": NEVER_S})
         load = Load(cluster.addresses, clients=2, keys=50, seed=5)
@@ -133,14 +133,14 @@ def test_planted_no_watchdog_a_hung_disk_is_not_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_all_disks_are_full_for_longer_than_the_grace_period(tmp_path: Path) -> None:
+def test_data_survives_full_disks_beyond_the_grace_period(tmp_path: Path) -> None:
     with Peers() as peers:
         scene_all_disks_full(peers, tmp_path / "full", tell)
 
 
 @pytest.mark.slow
 @WRONG_CLOCKS
-def test_clocks_are_wrong_and_set_right(tmp_path: Path) -> None:
+def test_data_survives_wrong_clocks_and_their_correction(tmp_path: Path) -> None:
     with Peers() as peers:
         cluster = Cluster(peers, tmp_path, 5, timing=HASTY)
         load = Load(cluster.addresses, clients=4, keys=KEYS, seed=6)
@@ -149,7 +149,7 @@ def test_clocks_are_wrong_and_set_right(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @WRONG_CLOCKS
-def test_deletes_outlast_absence_and_a_power_cut_of_three_days(tmp_path: Path) -> None:
+def test_deletes_survive_absence_and_a_power_cut_of_three_days(tmp_path: Path) -> None:
     rng = random.Random(7)
     with Peers() as peers:
         cluster = Cluster(peers, tmp_path, 5, timing=HASTY)
@@ -160,9 +160,7 @@ def test_deletes_outlast_absence_and_a_power_cut_of_three_days(tmp_path: Path) -
 
 @pytest.mark.slow
 @WRONG_CLOCKS
-def test_planted_reap_logs_are_not_compared_and_deletes_come_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_planted_unsynced_reap_logs_revive_deleted_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def then_forget(cluster: Cluster, keys: set[bytes], away: int) -> None:
         until_reaped(cluster, keys, away)
         (tmp_path / "forgetful").touch()
@@ -177,7 +175,7 @@ def test_planted_reap_logs_are_not_compared_and_deletes_come_back(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_owner", [True, False], ids=["of its own", "of another"])
-def test_a_put_that_a_stopped_node_wakes_up_with_is_not_done_a_second_time(tmp_path: Path, is_owner: bool) -> None:
+def test_put_in_a_stopped_node_is_not_repeated_after_it_wakes(tmp_path: Path, is_owner: bool) -> None:
     """The client has long turned to another node, which did it; since then the value was deleted."""
     with Peers() as peers:
         cluster = Cluster(peers, tmp_path, 5)
@@ -199,7 +197,7 @@ def test_a_put_that_a_stopped_node_wakes_up_with_is_not_done_a_second_time(tmp_p
 
 
 @pytest.mark.slow
-def test_records_that_were_never_on_a_disk_are_missed(tmp_path: Path) -> None:
+def test_planted_memory_only_acknowledgements_are_caught(tmp_path: Path) -> None:
     """Peers that acknowledge what they have in memory only: the scene of all at once must notice."""
     with Peers() as peers:
         cluster = Cluster(peers, tmp_path, 4, program=TOLD_EARLY)
@@ -211,7 +209,7 @@ def test_records_that_were_never_on_a_disk_are_missed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_copy_that_is_missing_or_older_is_noticed(tmp_path: Path) -> None:
+def test_planted_missing_or_older_copy_is_caught(tmp_path: Path) -> None:
     with Peers() as peers:
         cluster = Cluster(peers, tmp_path, 4)
         load = Load(cluster.addresses, clients=2, keys=50, seed=4)
@@ -249,7 +247,7 @@ class Story:
         return [line.rpartition(" is ")[2] for line in self.ledger.judge("k", frozenset(present))]
 
 
-def test_what_was_acknowledged_must_be_there_unless_it_was_covered() -> None:
+def test_judge_expects_acknowledged_values_unless_replaced() -> None:
     story = Story()
     story.put(b"1")
     assert story.wrong(b"1") == []
@@ -263,7 +261,7 @@ def test_what_was_acknowledged_must_be_there_unless_it_was_covered() -> None:
     assert story.wrong(b"2", b"3") == [], "a coordinator may have missed it: then they stand side by side"
 
 
-def test_what_was_deleted_must_be_gone_and_what_was_beside_it_not() -> None:
+def test_judge_expects_deleted_values_gone_and_siblings_present() -> None:
     story = Story()
     story.put(b"1")
     story.put(b"2")
@@ -273,7 +271,7 @@ def test_what_was_deleted_must_be_gone_and_what_was_beside_it_not() -> None:
     assert story.wrong() == ["lost"]
 
 
-def test_what_was_replaced_while_it_was_still_being_tried_may_take_effect_again() -> None:
+def test_judge_allows_a_retry_of_a_replaced_write() -> None:
     story = Story()
     tried = story.ledger.begin("k", "blind", b"1", frozenset())
     story.put(b"2", {b"1"})
@@ -283,7 +281,7 @@ def test_what_was_replaced_while_it_was_still_being_tried_may_take_effect_again(
     assert story.wrong(b"1", b"3") == ["back"]
 
 
-def test_what_failed_is_nowhere_and_what_is_unknown_is_either() -> None:
+def test_judge_allows_indefinite_writes_and_no_failed_ones() -> None:
     story = Story()
     story.put(b"1", error=OwnerDown("no"))
     assert story.wrong() == []
@@ -295,7 +293,7 @@ def test_what_failed_is_nowhere_and_what_is_unknown_is_either() -> None:
     assert "never written" in next(iter(story.ledger.judge("k", frozenset([b"4", b"2"]))))
 
 
-def test_a_denial_is_false_while_nothing_may_have_deleted_what_is_there() -> None:
+def test_judge_allows_absence_only_after_a_possible_delete() -> None:
     story = Story()
     ledger = story.ledger
     ledger.read("k", (), ledger.now())

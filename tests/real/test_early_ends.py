@@ -33,7 +33,7 @@ def end_when_it_listens(peer: Peer, address: str, after_s: float) -> int:
     return peer.ended()
 
 
-def test_a_peer_that_ends_while_it_starts_is_back_in_its_ring_the_next_time(tmp_path: Path) -> None:
+def test_peer_that_ends_while_it_starts_rejoins_next_time(tmp_path: Path) -> None:
     with Peers() as peers:
         ring = peers.ring_on_disks(3, tmp_path)
         with library.connect(ring[0].address, timeout_s=HANG_S) as client:
@@ -58,7 +58,7 @@ def test_a_peer_that_ends_while_it_starts_is_back_in_its_ring_the_next_time(tmp_
         assert json.loads((tmp_path / "1" / "node.json").read_text())["ring"] == kept["ring"]
 
 
-def test_a_peer_whose_directory_is_removed_says_so_and_stops(tmp_path: Path) -> None:
+def test_peer_with_a_removed_directory_reports_it_and_stops(tmp_path: Path) -> None:
     """At the next change of what it keeps of its ring: here somebody joins."""
     with Peers() as peers:
         peer = peers.start("--data", str(tmp_path / "gone"), "--name", "gone").ready()
@@ -70,7 +70,7 @@ def test_a_peer_whose_directory_is_removed_says_so_and_stops(tmp_path: Path) -> 
         assert "ERROR in" not in said
 
 
-def test_a_peer_says_whether_its_ring_is_new(tmp_path: Path) -> None:
+def test_peer_reports_a_new_ring_of_its_own(tmp_path: Path) -> None:
     """A directory that has left, started without --join, is a ring of its own: that must not look like a return."""
     with Peers() as peers:
         first = peers.start("--name", "first").ready()

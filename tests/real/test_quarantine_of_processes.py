@@ -55,7 +55,7 @@ def returned(peers: Peers, directory: Path) -> tuple[Peer, Peer]:
     return entry, back
 
 
-def test_quarantined_value_of_a_returned_process_is_listed_and_merged(tmp_path: Path) -> None:
+def test_quarantined_value_of_a_process_is_listed_and_merged(tmp_path: Path) -> None:
     with Peers() as peers:
         entry, back = returned(peers, tmp_path)
         (value,) = chord_json("quarantine", "list", node=back.address)["values"]
@@ -73,7 +73,7 @@ def test_quarantined_value_of_a_returned_process_is_listed_and_merged(tmp_path: 
         assert "brought back 1 value that no other node vouches for" in back.errors()
 
 
-def test_dropped_quarantine_stays_dropped_when_its_process_returns(tmp_path: Path) -> None:
+def test_dropped_quarantine_stays_dropped_after_a_restart(tmp_path: Path) -> None:
     with Peers() as peers:
         entry, back = returned(peers, tmp_path)
         back.kill()

@@ -38,7 +38,7 @@ def restart(peers: Peers, peer: Peer, directory: Path, *arguments: str) -> Peer:
     return peers.start("--data", str(directory), *arguments, listen=peer.address).ready()
 
 
-def test_a_node_killed_in_the_middle_of_writes_has_them_all(tmp_path: Path) -> None:
+def test_node_killed_during_writes_keeps_every_record(tmp_path: Path) -> None:
     with Peers() as peers:
         peer = peers.start("--data", str(tmp_path / "d")).ready()
         expected: dict[str, bytes] = {}
@@ -59,7 +59,7 @@ def test_a_node_killed_in_the_middle_of_writes_has_them_all(tmp_path: Path) -> N
         assert incarnation(tmp_path / "d") == named
 
 
-def test_a_ring_killed_at_once_and_restarted_has_them_all(tmp_path: Path) -> None:
+def test_ring_killed_at_once_keeps_every_record(tmp_path: Path) -> None:
     with Peers() as peers:
         ring = peers.ring_on_disks(4, tmp_path)
         entry = ring[0].address
@@ -86,7 +86,7 @@ def test_node_that_left_starts_empty(tmp_path: Path) -> None:
         assert incarnation(tmp_path / "d") == named
 
 
-def test_records_without_an_identity_are_refused_and_an_identity_without_records_is_kept(tmp_path: Path) -> None:
+def test_records_need_an_identity_and_an_identity_no_records(tmp_path: Path) -> None:
     directory = tmp_path / "d"
     with Peers() as peers:
         peer = peers.start("--data", str(directory)).ready()
@@ -123,7 +123,7 @@ def check(node: str, expected: dict[str, bytes], deleted: list[str]) -> None:
                 ring.get(key)
 
 
-def test_node_away_while_tombstones_are_reaped_keeps_its_store_and_undoes_nothing(tmp_path: Path) -> None:
+def test_node_away_while_tombstones_are_reaped_revives_nothing(tmp_path: Path) -> None:
     """It misses writes and deletes, and the tombstones are gone before it is back. Then all are away, and return."""
     config = tmp_path / "chord.toml"
     config.write_text("[timing]\ngrace_s = 2\nanti_entropy_s = 1\n")
@@ -168,7 +168,7 @@ def test_node_away_while_tombstones_are_reaped_keeps_its_store_and_undoes_nothin
         assert list(tmp_path.glob("*/*.aside")) == []
 
 
-def test_a_node_whose_disk_fails_stops_with_a_clear_sentence(tmp_path: Path) -> None:
+def test_node_with_a_failing_disk_stops_with_a_clear_error(tmp_path: Path) -> None:
     """A limit on the size of files is the failure that everybody can have."""
     with Peers() as peers:
         peer = peers.start("--data", str(tmp_path / "d")).ready()

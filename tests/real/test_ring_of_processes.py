@@ -28,7 +28,7 @@ def sha1(text: str | bytes) -> int:
     return int.from_bytes(hashlib.sha1(text.encode() if isinstance(text, str) else text).digest(), "big")
 
 
-def test_the_worked_example() -> None:
+def test_worked_example_runs_as_processes() -> None:
     with Peers() as peers:
         first = peers.start("--bits", "8", "--id", "10").ready()
         for point in WORKED_EXAMPLE[1:]:
@@ -47,7 +47,7 @@ def test_the_worked_example() -> None:
 
 
 @pytest.mark.thorough
-def test_sixteen_peers_ten_thousand_keys_every_owner_computed_independently(tmp_path: Path) -> None:
+def test_sixteen_peers_own_ten_thousand_keys_as_computed(tmp_path: Path) -> None:
     with Peers() as peers:
         ring = peers.ring(16)
         members = chord_json("ring", node=ring[0].address)["vnodes"]
@@ -74,7 +74,7 @@ def test_sixteen_peers_ten_thousand_keys_every_owner_computed_independently(tmp_
         assert sum(paths) / len(paths) <= 0.5 * 4 + 0.3
 
 
-def test_readers_and_writers_while_four_join_and_three_leave() -> None:
+def test_clients_lose_nothing_while_four_join_and_three_leave() -> None:
     with Peers() as peers:
         ring = peers.ring(8)
         stop = threading.Event()
@@ -128,7 +128,7 @@ def test_readers_and_writers_while_four_join_and_three_leave() -> None:
         assert all(node.misplaced == 0 for node in nodes)
 
 
-def test_kill_9_of_one_of_sixteen() -> None:
+def test_ring_of_sixteen_survives_a_kill() -> None:
     with Peers() as peers:
         ring = peers.ring(16)
         points = {sha1(peer.address): peer for peer in ring}
@@ -151,7 +151,7 @@ def test_kill_9_of_one_of_sixteen() -> None:
                 assert store.get(key).value == key.encode()
 
 
-def test_a_stopped_peer_keeps_its_place_and_its_id(tmp_path: Path) -> None:
+def test_stopped_peer_keeps_its_id_and_its_place(tmp_path: Path) -> None:
     """SIGTERM with a data directory: stop. The others route around; the restarted peer takes its place again."""
     with Peers() as peers:
         ring = peers.ring(3)
@@ -167,7 +167,7 @@ def test_a_stopped_peer_keeps_its_place_and_its_id(tmp_path: Path) -> None:
         assert "another node is running on" in second.errors()
 
 
-def test_a_peer_killed_and_restarted_at_once_and_all_of_them_at_once(tmp_path: Path) -> None:
+def test_killed_peers_restart_one_alone_and_all_at_once(tmp_path: Path) -> None:
     with Peers() as peers:
         ring = peers.ring_on_disks(5, tmp_path)
         ring[2].kill()
@@ -182,7 +182,7 @@ def test_a_peer_killed_and_restarted_at_once_and_all_of_them_at_once(tmp_path: P
         assert len(chord_json("ring", node=again[0].address)["vnodes"]) == 5
 
 
-def test_a_peer_frozen_for_a_while_comes_back() -> None:
+def test_frozen_peer_returns_to_its_ring() -> None:
     with Peers() as peers:
         ring = peers.ring(6)
         ring[3].kill(signal.SIGSTOP)
@@ -193,7 +193,7 @@ def test_a_peer_frozen_for_a_while_comes_back() -> None:
         ideal(ring[0].address)
 
 
-def test_who_may_not_start_says_why_and_exits_2() -> None:
+def test_peer_that_may_not_start_is_exit_2_with_the_reason() -> None:
     with Peers() as peers:
         first = peers.start("--bits", "16", "--id", "100", "--cluster", "one").ready()
         cases = {
@@ -212,7 +212,7 @@ def test_who_may_not_start_says_why_and_exits_2() -> None:
         chord("check", node=first.address)
 
 
-def test_nobody_at_the_join_address_is_said_and_waited_for() -> None:
+def test_peer_waits_for_an_unreachable_contact() -> None:
     with Ports() as ports, Peers() as peers:
         waiting = peers.start("--join", ports.address())
         assert waiting.process.stderr is not None
@@ -223,7 +223,7 @@ def test_nobody_at_the_join_address_is_said_and_waited_for() -> None:
         assert waiting.ended() == 128 + signal.SIGTERM, "it was not in the ring yet"
 
 
-def test_another_program_at_the_join_address_is_named() -> None:
+def test_peer_names_a_contact_that_is_another_program() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other, Peers() as peers:
 
         def answer() -> None:
