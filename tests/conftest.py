@@ -39,7 +39,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Real processes, and whole swarms, one after the other: they have the machine's cores for themselves."""
     for item in items:
-        if "/real/" in item.nodeid or "::test_the_swarm[" in item.nodeid:
+        if "/real/" in item.nodeid or "::test_swarm_holds_and_takes_every_path[" in item.nodeid:
             item.add_marker(pytest.mark.xdist_group("cores"))
 
 

@@ -80,16 +80,14 @@ def batched(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         *(pytest.param(seed, "messages", marks=pytest.mark.thorough) for seed in range(2, 9)),
     ],
 )
-def test_a_life_in_batches(batched: Counter[str], seed: int, fidelity: Fidelity) -> None:
+def test_run_with_batches_holds(batched: Counter[str], seed: int, fidelity: Fidelity) -> None:
     plan = draw(seed, nodes=8, successors=3, fidelity=fidelity, faults=tuple(FAULTS), membership=8, steps=900)
     report = Run(plan).run()
     assert report.counts["client put ok"] > 3
     assert min(batched["PutMany"], batched["GetMany"]) > 20
 
 
-def test_an_item_that_is_acknowledged_and_failed_is_noticed(
-    batched: Counter[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_item_that_is_acknowledged_is_caught(batched: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The others of its batch were stored."""
 
     def told_another(self: batches._Part, place: int, outcome: Any) -> None:
@@ -104,4 +102,4 @@ def test_an_item_that_is_acknowledged_and_failed_is_noticed(
     monkeypatch.setattr(batches._Part, "end", told_another)
     monkeypatch.setattr(batches.Batches, "_begin_here", remember)
     with pytest.raises(RunFailure):
-        test_a_life_in_batches(batched, 3, "messages")
+        test_run_with_batches_holds(batched, 3, "messages")

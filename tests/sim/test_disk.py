@@ -53,7 +53,7 @@ async def refused(commit: Callable[[], Awaitable[object]]) -> None:
 
 
 @virtual
-async def test_a_commit_takes_one_sync_and_survives_a_crash() -> None:
+async def test_commit_takes_one_sync_and_survives_a_crash() -> None:
     disk = slow()
     store = await opened(disk)
     began = trio.current_time()
@@ -69,7 +69,7 @@ async def test_a_commit_takes_one_sync_and_survives_a_crash() -> None:
 
 
 @virtual
-async def test_a_transaction_cut_by_a_crash_is_whole_or_absent() -> None:
+async def test_transaction_cut_by_a_crash_is_whole_or_absent() -> None:
     found: dict[tuple[bytes, ...], int] = {}
     for seed in range(60):
         disk = slow(seed)
@@ -86,7 +86,7 @@ async def test_a_transaction_cut_by_a_crash_is_whole_or_absent() -> None:
 
 
 @virtual
-async def test_a_transaction_cut_by_a_kill_may_be_taken_by_a_power_cut_before_the_next_opening() -> None:
+async def test_transaction_cut_by_a_kill_may_be_lost_in_a_power_cut() -> None:
     lost = 0
     for seed in range(60):
         disk = slow(seed)
@@ -101,7 +101,7 @@ async def test_a_transaction_cut_by_a_kill_may_be_taken_by_a_power_cut_before_th
 
 
 @virtual
-async def test_what_an_opening_has_read_no_power_cut_takes() -> None:
+async def test_records_read_by_an_opening_survive_a_power_cut() -> None:
     for seed in range(60):
         disk = slow(seed)
         store = await opened(disk)
@@ -118,7 +118,7 @@ async def test_what_an_opening_has_read_no_power_cut_takes() -> None:
 
 
 @virtual
-async def test_a_dead_process_writes_nothing_and_its_commits_end() -> None:
+async def test_dead_process_writes_nothing_and_its_commits_end() -> None:
     disk = slow()
     old = await opened(disk)
     await old.commit(Batch([record(b"a")]))
@@ -133,7 +133,7 @@ async def test_a_dead_process_writes_nothing_and_its_commits_end() -> None:
 
 
 @virtual
-async def test_a_store_keeps_its_name_and_never_repeats_an_epoch() -> None:
+async def test_store_keeps_its_incarnation_and_repeats_no_epoch() -> None:
     disk, seen = slow(), []
     for _ in range(4):
         store = await opened(disk)
@@ -148,7 +148,7 @@ async def test_a_store_keeps_its_name_and_never_repeats_an_epoch() -> None:
 
 
 @virtual
-async def test_a_full_disk_refuses_after_the_change_was_visible_and_takes_back_what_builds_on_it() -> None:
+async def test_full_disk_rolls_back_the_change_and_later_ones() -> None:
     disk = slow()
     store = await opened(disk)
     await store.commit(Batch([record(b"a")]))
@@ -171,7 +171,7 @@ async def test_a_full_disk_refuses_after_the_change_was_visible_and_takes_back_w
 
 
 @virtual
-async def test_a_full_disk_has_no_room_for_a_new_store_or_identity() -> None:
+async def test_full_disk_has_no_room_for_a_new_store_or_identity() -> None:
     disk = slow()
     disk.fill()
     with pytest.raises(ConfigError, match="database or disk is full"):
@@ -179,7 +179,7 @@ async def test_a_full_disk_has_no_room_for_a_new_store_or_identity() -> None:
 
 
 @virtual
-async def test_a_disk_filled_with_some_room_takes_writes_until_it_is_gone() -> None:
+async def test_nearly_full_disk_takes_writes_until_it_is_full() -> None:
     disk = slow()
     store = await opened(disk)
     disk.fill(1000)
@@ -188,7 +188,7 @@ async def test_a_disk_filled_with_some_room_takes_writes_until_it_is_gone() -> N
 
 
 @virtual
-async def test_a_hung_disk_ends_no_sync_until_it_is_resumed() -> None:
+async def test_hung_disk_ends_no_sync_until_it_resumes() -> None:
     disk = slow()
     store = await opened(disk)
     disk.hang()
@@ -203,7 +203,7 @@ async def test_a_hung_disk_ends_no_sync_until_it_is_resumed() -> None:
 
 
 @virtual
-async def test_a_process_killed_on_a_hung_disk_closes() -> None:
+async def test_process_killed_on_a_hung_disk_closes() -> None:
     disk = slow()
     store = await opened(disk)
     disk.hang()
@@ -215,7 +215,7 @@ async def test_a_process_killed_on_a_hung_disk_closes() -> None:
 
 
 @virtual
-async def test_an_opening_is_refused_while_a_transaction_is_under_way() -> None:
+async def test_opening_during_a_transaction_is_refused() -> None:
     """SQLite says that the database is locked: what the opening counts must be all there is."""
     disk = slow()
     store = await opened(disk)
@@ -232,7 +232,7 @@ async def test_an_opening_is_refused_while_a_transaction_is_under_way() -> None:
 
 
 @virtual
-async def test_a_closed_store_on_a_hung_disk_begins_no_transaction() -> None:
+async def test_closed_store_on_a_hung_disk_begins_no_transaction() -> None:
     disk = slow()
     store = await opened(disk)
     disk.hang()
@@ -246,7 +246,7 @@ async def test_a_closed_store_on_a_hung_disk_begins_no_transaction() -> None:
 
 
 @virtual
-async def test_a_slow_disk_takes_longer_for_each_sync() -> None:
+async def test_slow_disk_takes_longer_for_each_sync() -> None:
     disk = slow()
     store = await opened(disk)
     disk.slow(30)
@@ -259,7 +259,7 @@ async def test_a_slow_disk_takes_longer_for_each_sync() -> None:
 
 
 @virtual
-async def test_a_failing_disk_fails_until_it_is_mended() -> None:
+async def test_failing_disk_fails_until_it_is_repaired() -> None:
     disk = slow()
     store = await opened(disk)
     await store.commit(Batch([record(b"a")]))
@@ -276,7 +276,7 @@ async def test_a_failing_disk_fails_until_it_is_mended() -> None:
 
 
 @virtual
-async def test_a_flip_of_any_column_loses_that_record_and_no_other() -> None:
+async def test_bit_flip_in_any_column_loses_only_that_record() -> None:
     for size in (10, 5000):
         for seed in range(120):
             disk = slow(seed)
@@ -292,7 +292,7 @@ async def test_a_flip_of_any_column_loses_that_record_and_no_other() -> None:
 
 
 @virtual
-async def test_a_damaged_record_and_a_damaged_header_are_noticed() -> None:
+async def test_damaged_record_and_damaged_header_are_detected() -> None:
     disk = slow()
     store = await opened(disk)
     await store.commit(Batch([record(b"a"), record(b"b")]))
@@ -312,7 +312,7 @@ async def test_a_damaged_record_and_a_damaged_header_are_noticed() -> None:
 
 
 @virtual
-async def test_a_clone_holds_the_same_and_goes_its_own_way() -> None:
+async def test_clone_has_the_same_records_and_is_independent() -> None:
     disk = slow()
     store = await opened(disk)
     await store.commit(Batch([record(b"a")], notes={b"n": b"1"}))
@@ -324,7 +324,7 @@ async def test_a_clone_holds_the_same_and_goes_its_own_way() -> None:
 
 
 @virtual
-async def test_a_wiped_disk_holds_nothing() -> None:
+async def test_wiped_disk_holds_nothing() -> None:
     disk = slow()
     store = await opened(disk)
     await store.commit(Batch([record(b"a")]))
@@ -347,7 +347,7 @@ async def test_records_of_another_ring_are_refused() -> None:
 
 
 @virtual
-async def test_an_identity_is_refused_or_hangs_and_records_are_written() -> None:
+async def test_identity_is_refused_or_hangs_while_records_are_written() -> None:
     disk = slow()
     store, mount = await opened(disk), disk.mount()
     disk.refuse_identity()

@@ -155,7 +155,7 @@ async def found(node: Node, key: bytes) -> tuple[bytes, ...]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("limits", [Limits(), Limits(reap_log_entries=0, reap_log_entries_max=0)])
-def test_node_back_after_days_brings_nothing_back_and_loses_nothing(limits: Limits) -> None:
+def test_node_back_after_days_revives_and_loses_nothing(limits: Limits) -> None:
     @virtual
     async def main() -> None:
         for number, fate in enumerate(await back_after_days(limits)):
@@ -165,7 +165,7 @@ def test_node_back_after_days_brings_nothing_back_and_loses_nothing(limits: Limi
 
 
 @pytest.mark.slow
-def test_planted_bug_lost_reap_logs_bring_deleted_values_back() -> None:
+def test_planted_bug_lost_reap_logs_revive_deleted_values() -> None:
     @virtual
     async def main() -> None:
         fates = await back_after_days(Limits(), is_planted=True)
@@ -175,7 +175,7 @@ def test_planted_bug_lost_reap_logs_bring_deleted_values_back() -> None:
 
 
 @virtual
-async def test_node_of_a_ring_of_one_whose_records_are_gone_says_that_no_node_has_copies() -> None:
+async def test_lone_node_without_its_records_reports_no_other_copy() -> None:
     begun: list[str] = []
     async with cluster(seed=5, sync_delay=flash, observe=told(begun)) as machines:
         node = await machines.start(join=())
@@ -189,7 +189,7 @@ async def test_node_of_a_ring_of_one_whose_records_are_gone_says_that_no_node_ha
 
 
 @virtual
-async def test_a_node_whose_records_are_gone_keeps_its_id_and_says_so() -> None:
+async def test_node_without_its_records_keeps_its_id_and_reports_it() -> None:
     begun: list[str] = []
     async with cluster(seed=5, sync_delay=flash, observe=told(begun)) as machines:
         world = World(machines, begun)
@@ -247,7 +247,7 @@ async def started_with(machines: Cluster, join: Sequence[Node] = (), **changes: 
 
 
 @pytest.mark.parametrize(("before", "now", "is_refused"), [(1, 3, True), (3, 2, True), (3, 3, False), (3, 1, False)])
-def test_another_number_of_vnodes_than_the_stored_ones_is_refused(before: int, now: int, is_refused: bool) -> None:
+def test_other_number_of_vnodes_than_stored_is_refused(before: int, now: int, is_refused: bool) -> None:
     """One is what a node has that was not told; then the stored ones count."""
 
     @virtual
@@ -265,7 +265,7 @@ def test_another_number_of_vnodes_than_the_stored_ones_is_refused(before: int, n
         main()
 
 
-def test_vnodes_of_a_toy_ring_that_meet_are_as_many_as_they_were() -> None:
+def test_colliding_vnodes_of_a_toy_ring_restart_in_equal_number() -> None:
     @virtual
     async def main() -> None:
         async with cluster(seed=7, sync_delay=flash, ring=RingConstants(bits=3)) as machines:
@@ -286,7 +286,7 @@ def test_vnodes_of_a_toy_ring_that_meet_are_as_many_as_they_were() -> None:
         ({"cluster": "other"}, "a ring with cluster = chord, not other"),
     ],
 )
-def test_other_constants_of_the_ring_than_the_stored_ones_are_refused(now: dict[str, Any], words: str) -> None:
+def test_other_ring_constants_than_stored_are_refused(now: dict[str, Any], words: str) -> None:
     """Where all nodes are started with them, nobody in the ring could object."""
 
     @virtual
@@ -301,7 +301,7 @@ def test_other_constants_of_the_ring_than_the_stored_ones_are_refused(now: dict[
 
 
 @virtual
-async def test_who_was_refused_by_its_first_ring_may_come_again() -> None:
+async def test_node_refused_by_its_first_ring_may_join_later() -> None:
     """It has written down who it is before it asked."""
     async with cluster(seed=7, sync_delay=flash) as machines:
         first = await machines.start(join=())
@@ -314,13 +314,13 @@ async def test_who_was_refused_by_its_first_ring_may_come_again() -> None:
         await (await machines.start(join=[first], name="n1")).ready()
 
 
-async def test_a_file_that_does_not_name_the_constants_is_one_of_an_earlier_version() -> None:
+async def test_node_json_without_ring_constants_is_accepted() -> None:
     kept = Kept(version=1, bits=160, ring="00" * 16, address="n:1", vnodes=(), known=())
     restart._check_ring(kept, RingConstants(replicas=2, cluster="any"), "the data directory")
 
 
 @pytest.mark.parametrize("slow", ["n0", "n3"])
-def test_whoever_is_told_to_join_another_ring_than_its_own_is_refused(slow: str) -> None:
+def test_node_that_joins_another_ring_than_its_own_is_refused(slow: str) -> None:
     """Whichever answers first."""
 
     @virtual
@@ -342,7 +342,7 @@ def test_whoever_is_told_to_join_another_ring_than_its_own_is_refused(slow: str)
 
 
 @virtual
-async def test_who_is_told_to_join_is_back_as_soon_as_those_it_was_told_of_have_answered_or_are_silent() -> None:
+async def test_rejoin_with_a_contact_ends_before_resume_s() -> None:
     async with cluster(seed=9, sync_delay=flash) as machines:
         await World(machines, []).found()
         gone = machines[2]

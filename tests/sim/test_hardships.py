@@ -71,7 +71,7 @@ async def test_stopped_node_does_not_answer_and_keeps_its_state() -> None:
 
 
 @virtual
-async def test_killed_node_ends_although_it_is_stopped() -> None:
+async def test_stopped_node_ends_when_it_is_killed() -> None:
     async with cluster(network=MessageNetwork(1), sync_delay=lambda rng: 0.001) as ring:
         await three(ring)
         node = ring.nodes[1]
@@ -84,7 +84,7 @@ async def test_killed_node_ends_although_it_is_stopped() -> None:
 # -- requests -------------------------------------------------------------------------------------
 
 
-def test_lateness_draws_the_shares_it_is_given() -> None:
+def test_lateness_draws_the_given_shares() -> None:
     lateness = Lateness(random.Random(1), late=0.2, twice=0.1)
     drawn = [lateness.draw() for _ in range(2000)]
     assert 300 < sum(first > 0 for first, _ in drawn) < 500
@@ -120,7 +120,7 @@ async def test_request_read_after_its_deadline_is_not_begun() -> None:
 
 
 @virtual
-async def test_clock_drifts_and_is_set() -> None:
+async def test_clock_drifts_and_can_be_set() -> None:
     async with cluster(network=MessageNetwork(1)) as ring:
         began = ring.wall_now_ms("n0")
         ring.drifts["n0"] = 0.1
@@ -131,7 +131,7 @@ async def test_clock_drifts_and_is_set() -> None:
 
 
 @virtual
-async def test_node_goes_on_while_its_identity_is_refused() -> None:
+async def test_node_runs_while_its_identity_file_is_refused() -> None:
     async with cluster(network=MessageNetwork(1), sync_delay=lambda rng: 0.001) as ring:
         await three(ring)
         node = ring.nodes[0]
@@ -153,7 +153,7 @@ async def test_ring_refuses_a_copied_directory() -> None:
 
 
 @virtual
-async def test_node_comes_back_at_another_address_with_its_records() -> None:
+async def test_node_returns_at_another_address_with_its_records() -> None:
     async with cluster(network=MessageNetwork(1), sync_delay=lambda rng: 0.001) as ring:
         await three(ring)
         await ring.nodes[0].put(b"k", b"v")
@@ -174,7 +174,7 @@ DRAWN = [theme for theme in THEMES if theme != "mixed"]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("theme", DRAWN)
-def test_life_with_a_theme_holds(theme: str) -> None:
+def test_run_with_a_theme_holds(theme: str) -> None:
     report = Run(draw(4, theme=theme)).run()
     assert report.counts[f"situation theme {theme}"] == 1
     assert report.counts["client put ok"] > 100

@@ -45,7 +45,7 @@ from tests.support.rings import only, virtual
         pytest.param(2, "messages", marks=pytest.mark.thorough),
     ],
 )
-def test_a_short_life_with_everything_on(seed: int, fidelity: Fidelity) -> None:
+def test_short_run_with_every_fault_holds(seed: int, fidelity: Fidelity) -> None:
     plan = draw(seed, nodes=8, successors=2, fidelity=fidelity, faults=tuple(FAULTS), membership=12, steps=1500)
     report = Run(plan).run()
     assert report.seed == seed
@@ -60,7 +60,7 @@ def test_a_short_life_with_everything_on(seed: int, fidelity: Fidelity) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reads", [0.1, 0.8])
-def test_clients_read_as_often_as_is_wished(reads: float) -> None:
+def test_clients_read_with_the_given_share(reads: float) -> None:
     few = draw(3, nodes=6, successors=2, faults=(), fidelity="messages", clients=8, client_pause_s=0.05, shared=0.0)
     plan = msgspec.structs.replace(few, until_s=8.0)
     told: list[Counter[str]] = []
@@ -74,7 +74,7 @@ def test_clients_read_as_often_as_is_wished(reads: float) -> None:
 
 
 @pytest.mark.slow
-def test_who_listens_hears_everything_from_the_first_moment_and_changes_nothing() -> None:
+def test_listener_gets_every_event_and_changes_nothing() -> None:
     plan = draw(8, nodes=6, successors=2, faults=("crash",), fidelity="messages", until_s=3.0)  # nothing is broken off
     told: list[Event] = []
     history: list[bytes] = []
@@ -87,7 +87,7 @@ def test_who_listens_hears_everything_from_the_first_moment_and_changes_nothing(
     assert report.virtual_s > 3.0
 
 
-def test_a_life_that_does_not_come_to_its_end_is_a_failure_of_liveness(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_without_end_is_a_failure_of_liveness(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Plan, "virtual_s_max", 3.0)
     plan = draw(5, nodes=6, successors=2, faults=(), fidelity="messages", membership=10**6)
     with pytest.raises(RunFailure, match="seed 5: it took too long") as caught:
@@ -131,14 +131,14 @@ def ledger_test(test: Callable[[Told], Awaitable[None]]) -> Callable[[], None]:
 
 
 @ledger_test
-async def test_what_was_written_is_read(told: Told) -> None:
+async def test_oracle_accepts_reads_of_the_written_values(told: Told) -> None:
     await told.ledger.settle()
     assert told.ledger.counts["get ok"] == KEYS * 5
     assert told.complaints == []
 
 
 @ledger_test
-async def test_a_record_that_is_gone_everywhere_is_a_denial(told: Told) -> None:
+async def test_oracle_reports_a_record_that_is_gone_everywhere(told: Told) -> None:
     for node in told.holders(b"old-5"):
         await node.host.storage.commit(Batch([], removals=[b"old-5"]))
     await told.ledger.settle()
@@ -148,7 +148,7 @@ async def test_a_record_that_is_gone_everywhere_is_a_denial(told: Told) -> None:
 
 
 @ledger_test
-async def test_who_drops_what_too_few_have_is_told_of(told: Told) -> None:
+async def test_oracle_reports_a_drop_with_too_few_copies_left(told: Told) -> None:
     first, second, _ = told.holders(b"old-5")
     record = first.host.storage.get(b"old-5")
     assert record is not None
@@ -161,7 +161,7 @@ async def test_who_drops_what_too_few_have_is_told_of(told: Told) -> None:
 
 
 @ledger_test
-async def test_a_value_that_nobody_wrote_is_a_misreading_whatever_has_happened(told: Told) -> None:
+async def test_oracle_reports_a_value_that_no_client_wrote(told: Told) -> None:
     await told.ring[0].put(b"old-5", b"somebody/77")
     told.ledger.is_lenient = True
     await told.ledger.read(told.ring[1], b"old-5")
@@ -171,7 +171,7 @@ async def test_a_value_that_nobody_wrote_is_a_misreading_whatever_has_happened(t
 
 
 @ledger_test
-async def test_what_was_replaced_may_not_be_there_again_in_the_end(told: Told) -> None:
+async def test_oracle_reports_a_replaced_value_that_returns(told: Told) -> None:
     old = told.owner(b"old-5").host.storage.get(b"old-5")
     assert old is not None
     await told.ledger.write(told.ring[0], b"old-5", "client", "put", is_delete=True)
@@ -183,7 +183,7 @@ async def test_what_was_replaced_may_not_be_there_again_in_the_end(told: Told) -
 
 
 @ledger_test
-async def test_an_acknowledgement_by_too_few_is_told_of(told: Told) -> None:
+async def test_oracle_reports_an_acknowledgement_by_too_few(told: Told) -> None:
     story = told.ledger.stories[b"old-5"]
     for node in told.holders(b"old-5")[1:]:
         await node.host.storage.commit(Batch([], removals=[b"old-5"]))
@@ -195,7 +195,7 @@ async def test_an_acknowledgement_by_too_few_is_told_of(told: Told) -> None:
 
 
 @ledger_test
-async def test_a_dot_of_two_values_is_told_of(told: Told) -> None:
+async def test_oracle_reports_a_dot_with_two_values(told: Told) -> None:
     record = told.owner(b"old-5").host.storage.get(b"old-5")
     assert record is not None
     (entry,) = record.clock
@@ -216,7 +216,7 @@ def _with_another_value(record: Record) -> Record:
 
 @pytest.mark.parametrize("by", ["n0", "n1"])
 @pytest.mark.parametrize("is_told", [False, True])
-def test_dot_minted_again_is_wrong_only_if_others_rely_on_it(is_told: bool, by: str) -> None:
+def test_oracle_reports_a_reused_dot_only_if_others_rely_on_it(is_told: bool, by: str) -> None:
     """A crash takes back what a store has minted and not made durable. Then either store may answer a second try."""
     first = Record(b"old-5", (ActorClock(bytes(16), 1, (Version(b"old-5/1", b"1" * 16, 0),)),))
     story = KeyModel(b"old-5", 0)
@@ -236,7 +236,7 @@ def test_dot_minted_again_is_wrong_only_if_others_rely_on_it(is_told: bool, by: 
 
 
 @ledger_test
-async def test_dot_that_is_not_durable_is_not_held_against_its_store(told: Told) -> None:
+async def test_oracle_excuses_a_reused_dot_that_is_not_durable(told: Told) -> None:
     """The copies are looked at when a write is acknowledged; one store has minted what is on no disk."""
     story = told.ledger.stories[b"old-5"]
     copies = list(told.ledger.truth.copies(b"old-5"))
@@ -252,7 +252,7 @@ async def test_dot_that_is_not_durable_is_not_held_against_its_store(told: Told)
 
 
 @ledger_test
-async def test_read_of_a_calm_ring_rests_on_a_quorum_whatever_its_owner_sees(told: Told) -> None:
+async def test_oracle_demands_a_read_quorum_in_a_calm_ring(told: Told) -> None:
     """An owner that sees one replica of three excuses its own small R, but only if the ring has changed."""
     whole, oracle, story = Vnode.replica_set, told.ledger.oracle, told.ledger.stories[b"old-5"]
 
@@ -271,7 +271,7 @@ async def test_read_of_a_calm_ring_rests_on_a_quorum_whatever_its_owner_sees(tol
 
 
 @ledger_test
-async def test_what_dies_with_its_last_holder_is_lost(told: Told) -> None:
+async def test_oracle_counts_a_value_lost_with_its_last_holder(told: Told) -> None:
     for node in told.holders(b"old-5"):
         told.ledger.losses.bury(node)
     assert told.ledger.lost > 0
@@ -320,7 +320,7 @@ def watching(test: Callable[[Watch, Shown], None]) -> Callable[[], None]:
 
 
 @watching
-def test_a_list_that_is_wrong_is_complained_of_with_what_happened_before(watch: Watch, shown: Shown) -> None:
+def test_watch_reports_a_wrong_list_with_the_events_before(watch: Watch, shown: Shown) -> None:
     stopped: list[bool] = []
     watch.on_broken = lambda: stopped.append(True)
     watch(StepDone(Point(10), "stabilize"))
@@ -336,7 +336,7 @@ def test_a_list_that_is_wrong_is_complained_of_with_what_happened_before(watch: 
 
 
 @watching
-def test_only_what_changed_is_checked_again(watch: Watch, shown: Shown) -> None:
+def test_watch_checks_only_changed_vnodes_again(watch: Watch, shown: Shown) -> None:
     for _ in range(5):
         watch.check()
     assert watch.checks == 1
@@ -346,14 +346,14 @@ def test_only_what_changed_is_checked_again(watch: Watch, shown: Shown) -> None:
 
 
 @watching
-def test_nobody_is_forgotten_by_a_step(watch: Watch, shown: Shown) -> None:
+def test_watch_reports_a_step_that_skips_a_living_vnode(watch: Watch, shown: Shown) -> None:
     shown.set(10, successors=(30, 40))
     watch.check()
     assert "PrincipalsPersist: n20:1 is alive and a list skips it now" in str(watch.broken)
 
 
 @watching
-def test_beyond_the_failure_assumption_lists_are_in_order_all_the_same(watch: Watch, shown: Shown) -> None:
+def test_watch_checks_order_beyond_the_failure_assumption(watch: Watch, shown: Shown) -> None:
     watch.go_outside()
     shown.set(10, successors=(30, 40), predecessor=None)
     watch.check()
@@ -364,7 +364,7 @@ def test_beyond_the_failure_assumption_lists_are_in_order_all_the_same(watch: Wa
 
 
 @watching
-def test_in_a_calm_ring_the_rank_error_never_grows(watch: Watch, shown: Shown) -> None:
+def test_watch_reports_a_growing_rank_error_in_a_calm_ring(watch: Watch, shown: Shown) -> None:
     watch.calm_down()
     shown.set(10, predecessor=70)
     watch.check()
@@ -372,7 +372,7 @@ def test_in_a_calm_ring_the_rank_error_never_grows(watch: Watch, shown: Shown) -
 
 
 @virtual
-async def test_a_large_ring_is_checked_now_and_then() -> None:
+async def test_watch_checks_a_large_ring_at_intervals() -> None:
     shown, watch = Shown(ideal(range(EVERY_STEP_MAX + 10))), Watch("here", 2)
     with watch.over(cast(MemoryRing, shown)):
         for rounds in range(100):
@@ -381,7 +381,7 @@ async def test_a_large_ring_is_checked_now_and_then() -> None:
     assert watch.checks == 10
 
 
-def test_events_are_told_apart_by_what_matters() -> None:
+def test_event_names_include_the_distinguishing_field() -> None:
     here = Contact(Point(1), "n1:1")
     assert name_of(PeerChanged("n1:1", "dead", "no answer")) == "PeerChanged dead"
     assert name_of(TransferEnded(Point(1), Arc(Point(1), Point(2)), here, 3, "moved")) == "TransferEnded moved"

@@ -47,7 +47,7 @@ def losses_of(ring: MemoryRing, story: KeyModel, complain: Callable[[str], None]
     return Losses(ring, ring[0].host.constants, {KEY: story}, Counter(), complain)
 
 
-def test_record_is_buried_if_dropped_tombstones_knew_all_of_it() -> None:
+def test_record_is_dead_if_dropped_tombstones_covered_it() -> None:
     async def main() -> None:
         async with testing.ring(3, seed=1) as ring:
             story, _, record = written(ring)
@@ -62,7 +62,7 @@ def test_record_is_buried_if_dropped_tombstones_knew_all_of_it() -> None:
     testing.run(main)
 
 
-def test_disk_that_loses_a_record_counts_as_dropped_during_a_read() -> None:
+def test_record_lost_by_a_disk_counts_as_dropped_in_a_read() -> None:
     async def main() -> None:
         async with testing.ring(3, seed=1) as ring:
             story, _, record = written(ring)
@@ -74,7 +74,7 @@ def test_disk_that_loses_a_record_counts_as_dropped_during_a_read() -> None:
 
 
 @pytest.mark.parametrize("is_leaving", [False, True])
-def test_a_copy_counts_as_dropped_only_if_its_node_leaves(is_leaving: bool) -> None:
+def test_copy_counts_as_dropped_only_if_its_node_leaves(is_leaving: bool) -> None:
     async def main() -> None:
         async with testing.ring(3, seed=1) as ring:
             story, put, record = written(ring, is_ok=False)
@@ -89,7 +89,7 @@ def test_a_copy_counts_as_dropped_only_if_its_node_leaves(is_leaving: bool) -> N
 
 
 @pytest.mark.parametrize(("disks", "complaints"), [(1, 1), (2, 0)])
-def test_a_write_is_lost_only_with_as_many_disks_as_it_was_on(disks: int, complaints: int) -> None:
+def test_write_counts_as_lost_only_with_every_disk_that_had_it(disks: int, complaints: int) -> None:
     """The second copy of the first case disappears without a disk: nothing excuses that."""
 
     async def main() -> None:
@@ -110,7 +110,7 @@ def test_a_write_is_lost_only_with_as_many_disks_as_it_was_on(disks: int, compla
     testing.run(main)
 
 
-def test_lost_disks_no_longer_count_once_all_members_have_the_write() -> None:
+def test_lost_disks_count_until_all_members_have_the_write() -> None:
     async def main() -> None:
         async with testing.ring(4, seed=1) as ring:
             story, put, record = written(ring)
@@ -126,7 +126,7 @@ def test_lost_disks_no_longer_count_once_all_members_have_the_write() -> None:
 
 
 @pytest.mark.parametrize("is_wiped", [False, True])
-def test_only_copy_of_a_dead_node_may_be_denied_only_if_its_disk_is_lost(is_wiped: bool) -> None:
+def test_only_copy_may_be_denied_only_if_its_disk_is_lost(is_wiped: bool) -> None:
     """Another node is back: that excuses nothing."""
 
     async def main() -> None:
@@ -155,7 +155,7 @@ def test_only_copy_of_a_dead_node_may_be_denied_only_if_its_disk_is_lost(is_wipe
 
 
 @pytest.mark.parametrize("is_same", [False, True])
-def test_lost_only_copy_may_be_denied_only_once_its_own_machine_is_back(is_same: bool) -> None:
+def test_lost_only_copy_may_be_denied_after_its_machine_returns(is_same: bool) -> None:
     async def main() -> None:
         async with testing.ring(3, seed=1, replicas=1) as ring:
             complaints: list[str] = []
@@ -207,7 +207,7 @@ def test_healed_partition_excuses_only_values_of_the_other_part(what: str, monke
 
 
 @pytest.mark.parametrize("what", ["apart", "same part", "reached"])
-def test_partition_excuses_only_values_that_the_reader_cannot_reach(what: str) -> None:
+def test_partition_excuses_only_values_beyond_the_reader(what: str) -> None:
     async def main() -> None:
         async with testing.ring(4, seed=1, replicas=2) as ring:
             complaints: list[str] = []
@@ -229,7 +229,7 @@ def test_partition_excuses_only_values_that_the_reader_cannot_reach(what: str) -
 
 
 @pytest.mark.parametrize("is_held", [False, True])
-def test_scan_may_miss_only_what_the_owner_stores_afterwards(is_held: bool) -> None:
+def test_scan_may_miss_only_later_writes_of_the_owner(is_held: bool) -> None:
     async def main() -> None:
         async with testing.ring(3, seed=1) as ring:
             complaints: list[str] = []
@@ -250,7 +250,7 @@ def test_scan_may_miss_only_what_the_owner_stores_afterwards(is_held: bool) -> N
 
 
 @pytest.mark.parametrize("is_held", [False, True])
-def test_scan_may_show_what_was_replaced_only_if_the_owner_lacks_the_new(is_held: bool) -> None:
+def test_scan_may_show_old_values_only_if_the_owner_has_no_new(is_held: bool) -> None:
     """Two nodes that have just woken up may both coordinate: what one of them stores reaches the other as a hint."""
 
     async def main() -> None:
@@ -277,7 +277,7 @@ def test_scan_may_show_what_was_replaced_only_if_the_owner_lacks_the_new(is_held
 
 
 @pytest.mark.parametrize("is_elsewhere", [False, True])
-def test_a_delete_nobody_answered_may_be_reaped_with_what_it_replaced(is_elsewhere: bool) -> None:
+def test_unanswered_delete_may_be_reaped_with_what_it_replaced(is_elsewhere: bool) -> None:
     """Its client never heard of it: what it has deleted counts as deleted, or where a copy lives, goes on living."""
 
     async def main() -> None:
@@ -310,9 +310,7 @@ def test_a_delete_nobody_answered_may_be_reaped_with_what_it_replaced(is_elsewhe
 @pytest.mark.parametrize(
     ("is_reaped", "is_in_log", "complaints"), [(True, True, 0), (True, False, 1), (False, True, 1)]
 )
-def test_old_copy_may_go_without_proof_only_if_reaped_and_in_the_log(
-    is_reaped: bool, is_in_log: bool, complaints: int
-) -> None:
+def test_old_copy_may_be_dropped_only_if_reaped_and_logged(is_reaped: bool, is_in_log: bool, complaints: int) -> None:
     """A store that missed the delete learns from the reap log that the value is dead, and drops it.
 
     Without the tombstone that another store dropped before, the log names what nobody deleted. Without the entry, the
@@ -343,9 +341,7 @@ def test_old_copy_may_go_without_proof_only_if_reaped_and_in_the_log(
 
 @pytest.mark.parametrize("leaves", [(), (1,)])
 @pytest.mark.parametrize("dies", [(), (0,), (0, 1)])
-def test_a_put_must_replace_what_a_node_in_its_place_has_and_no_other(
-    dies: tuple[int, ...], leaves: tuple[int, ...]
-) -> None:
+def test_put_must_replace_the_versions_of_ready_nodes_only(dies: tuple[int, ...], leaves: tuple[int, ...]) -> None:
     async def main() -> None:
         async with testing.ring(4, seed=1) as ring:
             story, put, value = written(ring)
@@ -362,7 +358,7 @@ def test_a_put_must_replace_what_a_node_in_its_place_has_and_no_other(
     testing.run(main)
 
 
-def test_a_life_does_not_end_while_an_owner_waits_for_all_who_could_answer() -> None:
+def test_run_waits_for_owners_that_await_every_replica() -> None:
     async def main() -> None:
         async with testing.ring(6, seed=2) as ring:
             ring[0].host.storage.apply(Batch(puts=(Record(KEY, ()),)))
@@ -377,7 +373,7 @@ def test_a_life_does_not_end_while_an_owner_waits_for_all_who_could_answer() -> 
 
 
 @pytest.mark.parametrize(("now", "is_left"), [(9.0, True), (10.0, False)])
-def test_put_need_not_replace_what_has_expired(now: float, is_left: bool) -> None:
+def test_put_need_not_replace_expired_values(now: float, is_left: bool) -> None:
     async def main() -> None:
         async with testing.ring(3, seed=1) as ring:
             story, old, record = written(ring)
@@ -408,7 +404,7 @@ def test_quarantine_without_a_trimmed_log_is_a_fault(is_trimming: bool, complain
 
 
 @pytest.mark.parametrize(("shown", "is_hidden"), [(1, True), (2, False)])
-def test_value_in_quarantine_is_hidden_while_fewer_than_a_quorum_show_it(shown: int, is_hidden: bool) -> None:
+def test_quarantined_value_is_hidden_unless_a_quorum_shows_it(shown: int, is_hidden: bool) -> None:
     async def main() -> None:
         async with testing.ring(3, seed=1) as ring:
             story, put, record = written(ring)
@@ -441,7 +437,7 @@ def test_version_that_no_store_minted_is_a_fault(is_own: bool, complaints: int) 
 
 
 @pytest.mark.parametrize(("known", "dots"), [(2, 1), (0, 0)])
-def test_crash_takes_back_no_dot_that_another_store_knows_by_a_later_one(known: int, dots: int) -> None:
+def test_crash_takes_back_no_dot_with_a_later_one_elsewhere(known: int, dots: int) -> None:
     async def main() -> None:
         async with testing.ring(3, seed=1) as ring:
             story, put, record = written(ring, is_ok=False)
@@ -452,7 +448,7 @@ def test_crash_takes_back_no_dot_that_another_store_knows_by_a_later_one(known: 
     testing.run(main)
 
 
-def test_copy_under_way_keeps_what_its_version_replaced_when_the_store_that_minted_it_crashes() -> None:
+def test_copy_in_flight_keeps_its_history_after_a_crash() -> None:
     async def main() -> None:
         async with testing.ring(3, seed=1) as ring:
             story, put, record = written(ring, is_ok=False)

@@ -19,7 +19,7 @@ from tests.support.rings import get, only, put
 
 
 @pytest.mark.slow
-def test_a_ring_lives_joins_leaves_and_heals() -> None:
+def test_ring_on_messages_survives_joins_leaves_and_crashes() -> None:
     async def main() -> None:
         async with testing.ring(24, seed=1, network=MessageNetwork(1)) as ring:
             for number in range(40):
@@ -37,7 +37,7 @@ def test_a_ring_lives_joins_leaves_and_heals() -> None:
     testing.run(main)
 
 
-def test_what_a_caller_hears_of_faults() -> None:
+def test_caller_gets_the_error_of_each_fault() -> None:
     async def main() -> None:
         network = MessageNetwork(2)
         async with testing.ring(3, seed=2, network=network) as ring:
@@ -69,7 +69,7 @@ def test_what_a_caller_hears_of_faults() -> None:
     testing.run(main)
 
 
-def test_a_call_in_work_breaks_when_its_host_crashes() -> None:
+def test_call_in_progress_is_lost_when_its_host_crashes() -> None:
     async def main() -> None:
         network = MessageNetwork(3)
         caller, target = network.calls("a"), network.calls("b")
@@ -95,7 +95,7 @@ def test_a_call_in_work_breaks_when_its_host_crashes() -> None:
 
 
 @pytest.mark.slow
-def test_the_same_seed_is_the_same_history() -> None:
+def test_same_seed_gives_the_same_history() -> None:
     def history(seed: int) -> list[str]:
         seen: list[str] = []
 
@@ -114,7 +114,7 @@ def test_the_same_seed_is_the_same_history() -> None:
     assert history(4) != history(5)
 
 
-def test_a_node_keeps_no_nurseries_but_those_it_lives_in() -> None:
+def test_node_keeps_three_nurseries_alive() -> None:
     """Who keeps a task status keeps the nursery that `Nursery.start` made for the while: a tenth of a node."""
 
     async def nurseries(nodes: int) -> int:

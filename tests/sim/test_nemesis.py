@@ -67,7 +67,7 @@ async def names(machines: Cluster, within_s: float = 5.0) -> set[str]:
 
 
 @nemesis_test
-async def test_what_the_dead_said_last_counts_as_copied(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
+async def test_list_of_a_vnode_that_dies_counts_as_copied(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
     """Its asker has a longer list of its own; the answer replaces it, and must not name only those that die now."""
     await machines.place(NODES)
     asker, head, new, dead, *_ = in_order(machines)
@@ -85,7 +85,7 @@ async def test_what_the_dead_said_last_counts_as_copied(nemesis: Nemesis, machin
 
 
 @nemesis_test
-async def test_verdicts_of_the_dead_do_not_count(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
+async def test_verdict_about_a_dead_node_does_not_count(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
     """A client that goes on asking a dead node gets no answer: that is nobody's judgment."""
     await machines.place(NODES)
     dead, living, *_ = in_order(machines)
@@ -101,7 +101,9 @@ async def test_verdicts_of_the_dead_do_not_count(nemesis: Nemesis, machines: Clu
 
 
 @pytest.mark.parametrize(("episode", "is_partition"), [("_partition", True), ("_freeze", False), ("_one_way", False)])
-def test_only_a_partition_is_a_split(episode: str, is_partition: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partition_counts_as_a_split_and_a_freeze_does_not(
+    episode: str, is_partition: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a frozen node or a blocked link keeps from a reader may not be denied, however long that lasts."""
     split: list[bool] = []
 
@@ -118,7 +120,7 @@ def test_only_a_partition_is_a_split(episode: str, is_partition: bool, monkeypat
 
 
 @nemesis_test
-async def test_no_blackout_before_there_is_a_ring(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
+async def test_blackout_needs_a_ring_that_has_joined(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
     """Who has not joined does not come back: the founder would be alone for good."""
     founder = await machines.start(join=())
     await founder.ready()
@@ -129,7 +131,7 @@ async def test_no_blackout_before_there_is_a_ring(nemesis: Nemesis, machines: Cl
 
 
 @nemesis_test
-async def test_a_founder_is_never_taken_for_its_former_self(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
+async def test_founder_that_counts_as_dead_is_a_false_alarm(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
     """It has none: whoever takes it for dead is wrong, however young it is."""
     founder = await machines.start(join=())
     nemesis.on_event(PeerChanged(founder.address, "dead", f"{founder.address}: no answer"))
@@ -138,7 +140,7 @@ async def test_a_founder_is_never_taken_for_its_former_self(nemesis: Nemesis, ma
 
 
 @nemesis_test
-async def test_two_who_join_side_by_side_take_nobodys_id(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
+async def test_adjacent_joiners_take_no_id_of_a_member(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
     """They may be drawn between two who have: with a frozen one of these, its id would be another's when it goes on."""
     ids = [*range(0, 8), 1 << 100, 1 << 159]
     await machines.place(NODES, ids=ids)
@@ -152,14 +154,14 @@ async def test_two_who_join_side_by_side_take_nobodys_id(nemesis: Nemesis, machi
 
 
 @nemesis_test
-async def test_who_crashes_is_gone(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
+async def test_crashed_node_is_removed(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
     await machines.place(NODES)
     await nemesis.deaths.end(machines[3], "crash")
     assert "n3" not in await names(machines)
 
 
 @with_plan(RETURNING)
-async def test_who_crashes_returns_on_its_disk(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
+async def test_crashed_node_returns_with_its_disk(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
     await machines.place(NODES)
     node = machines[3]
     await node.put("k", "v", w=1)
@@ -173,9 +175,7 @@ async def test_who_crashes_returns_on_its_disk(nemesis: Nemesis, machines: Clust
 
 
 @with_plan(RETURNING)
-async def test_after_a_blackout_all_return_but_who_was_of_no_ring(
-    nemesis: Nemesis, machines: Cluster, watch: Watch
-) -> None:
+async def test_blackout_ends_with_the_return_of_all_members(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
     await machines.place(NODES)
     machines[1].begin_leave()
     joiner = await machines.start(join=[machines[5]])
@@ -187,7 +187,7 @@ async def test_after_a_blackout_all_return_but_who_was_of_no_ring(
 
 @pytest.mark.slow
 @with_plan(RETURNING)
-async def test_a_leave_in_vain_is_not_the_end(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
+async def test_leave_that_fails_is_followed_by_a_return(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
     await machines.place(NODES)
     leaver = machines[2]
     watch.on_event = nemesis.on_event
@@ -200,7 +200,9 @@ async def test_a_leave_in_vain_is_not_the_end(nemesis: Nemesis, machines: Cluste
 
 
 @with_plan(RETURNING)
-async def test_what_is_over_is_over(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
+async def test_node_that_stops_in_the_second_phase_stays_down(
+    nemesis: Nemesis, machines: Cluster, watch: Watch
+) -> None:
     """In the second phase of a life whoever is down stays down."""
     await machines.place(NODES)
     nemesis.stop()
@@ -234,7 +236,7 @@ async def test_node_that_ends_at_its_start_stays_dead(nemesis: Nemesis, machines
 
 
 @with_plan(RETURNING)
-async def test_write_under_way_when_its_node_stops_counts_as_made(
+async def test_write_in_flight_when_its_node_stops_counts_as_made(
     nemesis: Nemesis, machines: Cluster, watch: Watch
 ) -> None:
     """The disk is read when the node has ended, not when it says that it stops: until then it may go on writing."""
@@ -256,7 +258,7 @@ async def test_write_under_way_when_its_node_stops_counts_as_made(
 
 
 @pytest.mark.parametrize("does_return", [False, True])
-def test_machine_that_left_joins_again_at_its_address_in_some_lives(does_return: bool) -> None:
+def test_machine_that_left_may_join_again_at_its_address(does_return: bool) -> None:
     @with_plan(PLAN)
     async def main(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
         await machines.place(NODES)

@@ -31,7 +31,7 @@ async def put_durably(node: Node, request: Put) -> None:
 
 
 @virtual
-async def test_a_put_that_is_tried_again_is_not_acknowledged_before_the_first_try_is_durable() -> None:
+async def test_retried_put_waits_for_the_first_try_to_be_durable() -> None:
     async with cluster(sync_delay=lambda rng: 1.0) as machines:
         node = await machines.start(join=())
         await node.ready()
@@ -54,7 +54,7 @@ async def test_a_put_that_is_tried_again_is_not_acknowledged_before_the_first_tr
 
 
 @virtual
-async def test_a_page_that_is_sent_again_is_not_acknowledged_before_it_is_durable() -> None:
+async def test_resent_page_is_acknowledged_only_once_durable() -> None:
     async with cluster(sync_delay=lambda rng: 1.0) as machines:
         node = await machines.start(join=())
         await node.ready()
@@ -78,7 +78,7 @@ async def test_a_page_that_is_sent_again_is_not_acknowledged_before_it_is_durabl
 
 @pytest.mark.slow
 @virtual
-async def test_a_write_that_waits_for_the_disk_while_its_arc_moves_is_not_lost() -> None:
+async def test_write_that_waits_for_a_disk_survives_an_arc_move() -> None:
     async with cluster(seed=3, sync_delay=lambda rng: 0.2) as machines:
         nodes = [await machines.start(join=())]
         await nodes[0].ready()
@@ -105,7 +105,7 @@ async def test_a_write_that_waits_for_the_disk_while_its_arc_moves_is_not_lost()
 
 
 @virtual
-async def test_a_full_disk_refuses_puts_in_words_and_reads_go_on() -> None:
+async def test_full_disk_refuses_puts_and_serves_reads() -> None:
     async with cluster(sync_delay=lambda rng: 0.001) as machines:
         node = await machines.start(join=())
         await node.ready()
@@ -121,7 +121,7 @@ async def test_a_full_disk_refuses_puts_in_words_and_reads_go_on() -> None:
 
 
 @virtual
-async def test_a_giver_whose_disk_is_full_gives_and_lives_on() -> None:
+async def test_node_with_a_full_disk_hands_an_arc_over_and_runs() -> None:
     async with cluster(seed=1, sync_delay=lambda rng: 0.001) as machines:
         first = await machines.start(join=())
         await first.ready()
@@ -139,7 +139,7 @@ async def test_a_giver_whose_disk_is_full_gives_and_lives_on() -> None:
 
 
 @virtual
-async def test_a_node_whose_disk_fails_to_sync_ends_as_in_a_crash() -> None:
+async def test_node_ends_as_in_a_crash_if_a_sync_fails() -> None:
     async with cluster(seed=1, sync_delay=lambda rng: 0.001) as machines:
         first = await machines.start(join=())
         await first.ready()
@@ -152,7 +152,7 @@ async def test_a_node_whose_disk_fails_to_sync_ends_as_in_a_crash() -> None:
 
 @pytest.mark.slow
 @virtual
-async def test_when_the_power_fails_everywhere_every_acknowledged_write_is_there_afterwards() -> None:
+async def test_acknowledged_writes_survive_a_power_cut_of_all_nodes() -> None:
     async with cluster(seed=2, sync_delay=flash) as machines:
         first = await machines.start(join=())
         await first.ready()
@@ -188,7 +188,7 @@ async def test_when_the_power_fails_everywhere_every_acknowledged_write_is_there
 
 
 @virtual
-async def test_a_hung_transaction_ends_with_the_process_that_began_it() -> None:
+async def test_hung_transaction_ends_with_its_process() -> None:
     """Otherwise it would be written below the next process, which has counted the records by then."""
     async with cluster(sync_delay=flash) as machines:
         node = await machines.start(join=())

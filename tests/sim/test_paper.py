@@ -31,7 +31,7 @@ LAN = PRESETS["lan"]
 # -- path length --------------------------------------------------------------------------------------
 
 
-def test_fingers_alone_take_half_of_the_logarithm() -> None:
+def test_path_with_fingers_alone_is_half_of_log_n() -> None:
     cell = path_length.measure(path_length.Setting(64, 1, rings=8, lookups=400, seed=1))
     due = path_length.formula(64, 1)
     assert sum(map(sum, cell.groups)) == 400
@@ -40,7 +40,7 @@ def test_fingers_alone_take_half_of_the_logarithm() -> None:
     assert len(cell.shares) - 1 <= math.log2(64) + 3, "with high probability no path is longer than log N"
 
 
-def test_a_list_saves_the_last_hops() -> None:
+def test_successor_list_saves_the_last_hops() -> None:
     alone, listed = (path_length.measure(path_length.Setting(128, r, 4, 300, seed=2)).summary for r in (1, 8))
     assert alone.mean - listed.mean > 0.3
 
@@ -48,7 +48,7 @@ def test_a_list_saves_the_last_hops() -> None:
 # -- load balance -------------------------------------------------------------------------------------
 
 
-def test_gaps_are_exponential_and_vnodes_even_them_out() -> None:
+def test_gaps_are_exponential_and_vnodes_level_them() -> None:
     one, twenty = (
         load_balance.measure(load_balance.Setting(vnodes, 1000, 100_000, False, seed=1)) for vnodes in (1, 20)
     )
@@ -59,7 +59,7 @@ def test_gaps_are_exponential_and_vnodes_even_them_out() -> None:
     assert one.histogram[0] > one.histogram[20] > one.histogram[60]
 
 
-def test_real_nodes_own_what_the_hash_gives_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_real_nodes_own_the_points_of_their_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     setting = load_balance.Setting(1, 40, 4_000, True, seed=1)
     assert load_balance.measure(setting).disagreements == 0
 
@@ -73,13 +73,13 @@ def test_real_nodes_own_what_the_hash_gives_them(monkeypatch: pytest.MonkeyPatch
 # -- simultaneous failures ----------------------------------------------------------------------------
 
 
-def test_without_failures_nothing_times_out() -> None:
+def test_ring_without_failures_has_no_timeouts() -> None:
     cell = failures.measure(failures.Setting(0.0, 0, nodes=128, lookups=100, seed=1))
     assert cell.timeouts == cell.on_route == ((100,),)
     assert cell.wrong == cell.unanswered == 0
 
 
-def test_half_of_the_nodes_dead_cost_one_timeout_a_hop() -> None:
+def test_half_of_the_nodes_dead_costs_one_timeout_per_hop() -> None:
     """Of the nodes met, a share p is dead: m p timeouts and m (1 - p) hops, the owner met as well."""
     cells = [failures.measure(failures.Setting(0.5, ring, nodes=128, lookups=100, seed=1)) for ring in range(4)]
     (found,) = failures.outcomes(cells)
@@ -98,7 +98,7 @@ def skipping(self: Vnode, request: FindNext) -> NextHops:
 FIND_NEXT, CONFIRM = Vnode.on_find_next, Vnode.on_confirm
 
 
-def test_a_wrong_owner_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_wrong_owner_misses_the_bar_of_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Vnode, "on_find_next", skipping)
     cell = failures.measure(failures.Setting(0.1, 0, nodes=64, lookups=40, seed=1))
     assert cell.wrong > 30
@@ -106,7 +106,7 @@ def test_a_wrong_owner_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert table.passed is False
 
 
-def test_a_lookup_steps_over_as_many_dead_as_the_list_holds() -> None:
+def test_lookup_passes_as_many_dead_as_a_list_holds() -> None:
     """Nineteen dead in a row: more than one answer used to name."""
 
     async def main() -> None:
@@ -129,7 +129,7 @@ def test_a_lookup_steps_over_as_many_dead_as_the_list_holds() -> None:
 BUSY = churn.Setting(2.0, nodes=50, lookups=150, lookups_per_s=2.0, warm_up_s=60.0, seed=3)
 
 
-def test_joins_and_leaves_mislead_nobody() -> None:
+def test_lookups_during_joins_and_leaves_are_right() -> None:
     cell = churn.measure(BUSY)
     assert cell.joins >= 5
     assert cell.leaves >= 5
@@ -143,7 +143,7 @@ def claiming(self: Vnode, request: Confirm) -> Confirmed:
     return CONFIRM(self, Confirm(self.id))
 
 
-def test_a_node_that_claims_what_is_not_its_own_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_wrong_owner_misses_the_bar_of_churn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Vnode, "on_find_next", skipping)
     monkeypatch.setattr(Vnode, "on_confirm", claiming)
     cell = churn.measure(BUSY)
@@ -156,7 +156,7 @@ def test_a_node_that_claims_what_is_not_its_own_is_seen(monkeypatch: pytest.Monk
 # -- sessions -----------------------------------------------------------------------------------------
 
 
-def test_crashes_cost_answers_but_never_bring_wrong_ones() -> None:
+def test_crashes_cost_answers_and_cause_no_wrong_ones() -> None:
     cell = sessions.measure(sessions.Setting("lan", 1.4, nodes=32, seconds=40.0, lookups=300, seed=1))
     assert cell.deaths >= 5
     assert cell.wrong == 0
@@ -164,7 +164,7 @@ def test_crashes_cost_answers_but_never_bring_wrong_ones() -> None:
     assert cell.lookups >= 290
 
 
-def test_bytes_are_those_of_real_frames() -> None:
+def test_estimated_bytes_equal_those_of_real_frames() -> None:
     """The same quiet ring twice: weighed at message level, and counted on the streams."""
 
     async def main(network: MessageNetwork | MemoryNetwork) -> float:
@@ -189,7 +189,7 @@ def test_bytes_are_those_of_real_frames() -> None:
 NO_SELF_LOOKUP = msgspec.structs.replace(LAN, self_lookup_rounds=1_000_000)
 
 
-def test_a_loop_untangles_and_only_by_self_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loopy_ring_heals_only_by_self_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
     healed = healing.measure(healing.Setting("loop", 9, LAN, "lan", seed=1))
     assert healed.rounds is not None
     assert 1 < healed.rounds <= 10
@@ -197,7 +197,7 @@ def test_a_loop_untangles_and_only_by_self_lookup(monkeypatch: pytest.MonkeyPatc
     assert healing.measure(healing.Setting("loop", 9, NO_SELF_LOOKUP, "none", seed=1)).rounds is None
 
 
-def test_two_rings_become_one_and_keep_what_both_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_split_ring_merges_and_keeps_the_writes_of_both(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = healing.measure(healing.Setting("split", 6, LAN, "lan", seed=1))
     assert cell.rounds is not None
     assert cell.rounds <= 30
@@ -209,7 +209,7 @@ def test_two_rings_become_one_and_keep_what_both_wrote(monkeypatch: pytest.Monke
     assert parted.lost > 0, "on two rings some of it is out of reach: the check can tell"
 
 
-def test_those_that_fell_silent_together_are_not_asked_in_step() -> None:
+def test_passive_list_spreads_its_probes() -> None:
     """An hour after fifty fell silent at once, somebody of them is asked about every half a minute."""
     silent, rng = PassiveList(LAN, 128), random.Random(1)
     for number in range(50):
@@ -223,7 +223,7 @@ def test_those_that_fell_silent_together_are_not_asked_in_step() -> None:
 # -- the truth that answers are compared with ---------------------------------------------------------
 
 
-def test_the_rightful_owner_is_the_first_living_at_or_after_the_key() -> None:
+def test_rightful_owner_is_the_next_living_vnode() -> None:
     async def main() -> None:
         async with still_ring(16, 4, "truth") as ring:
             order = sorted(ring.nodes, key=lambda node: node.contact.id)
@@ -241,7 +241,7 @@ def test_the_rightful_owner_is_the_first_living_at_or_after_the_key() -> None:
 
 
 @pytest.mark.thorough
-def test_table_two() -> None:
+def test_table_two_of_the_paper_is_reproduced() -> None:
     """Every row within its bar, give or take two standard errors: 4 rings of 1,000, 500 lookups each, per share."""
     result = failures.experiment().run("standard", seed=1)
     (table,) = failures.tables(result)

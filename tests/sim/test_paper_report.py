@@ -62,7 +62,7 @@ def tiny() -> Paths:
 # -- cells --------------------------------------------------------------------------------------------
 
 
-def test_cells_are_the_same_wherever_they_are_measured() -> None:
+def test_cells_are_the_same_in_any_process() -> None:
     jobs = [(PATHS, setting) for setting in TINY]
     seen: list[tuple[int, int]] = []
     here = run_cells(jobs, lambda label, done, of: seen.append((done, of)), None)
@@ -76,7 +76,7 @@ def test_cells_are_the_same_wherever_they_are_measured() -> None:
     assert seen[-1] == (18, 18)
 
 
-def test_progress_is_told_while_nothing_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_reported_while_a_cell_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cell that waits until it has been said twice that it is the one that is measured."""
     monkeypatch.setattr("chord.lab.harness.experiment.TICK_S", 0.001)
     told, heard = threading.Event(), list[tuple[str, int]]()
@@ -102,7 +102,7 @@ def fail(setting: path_length.Setting) -> path_length.Cell:
     raise ZeroDivisionError(setting)
 
 
-def test_a_cell_that_fails_ends_the_run() -> None:
+def test_failing_cell_ends_the_run() -> None:
     jobs = [(replace(PATHS, measure=fail), setting) for setting in TINY]
     with pytest.raises(ZeroDivisionError):
         run_cells(jobs, lambda label, done, of: None, None)
@@ -121,7 +121,7 @@ def test_every_experiment_has_a_plan_for_every_scale(name: str) -> None:
 # -- what is written ----------------------------------------------------------------------------------
 
 
-def test_a_report_is_tables_plots_and_a_page(tiny: Paths, tmp_path: Path) -> None:
+def test_report_has_tables_plots_and_a_page(tiny: Paths, tmp_path: Path) -> None:
     first = run_all([tiny], "quick", 1, tmp_path / "first")
     again = run_all([tiny], "quick", 1, tmp_path / "again")
     (report,) = first
@@ -150,7 +150,7 @@ def test_a_report_is_tables_plots_and_a_page(tiny: Paths, tmp_path: Path) -> Non
     assert report.pictures[0].finding.startswith("A lookup among 32 nodes takes ")
 
 
-def test_without_matplotlib_the_numbers_are_written_all_the_same(
+def test_report_without_matplotlib_has_the_numbers(
     tiny: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("matplotlib", "matplotlib.figure"):
@@ -162,7 +162,7 @@ def test_without_matplotlib_the_numbers_are_written_all_the_same(
     assert "svg" not in (tmp_path / "path_length.md").read_text()
 
 
-def test_a_table_reads_well_and_knows_whether_it_passed() -> None:
+def test_table_formats_its_values_and_knows_its_verdict() -> None:
     table = Table("t", "T", (Column("a", ".1f"), Column("b"), Column("c", ".0%")), (Row((1.26, None, 0.5), True),))
     assert table.texts(table.rows[0]) == ["1.3", "–", "50%"]
     assert table.passed is True
@@ -170,7 +170,7 @@ def test_a_table_reads_well_and_knows_whether_it_passed() -> None:
     assert replace(table, rows=(Row((1.0, "x", 0.1)),)).passed is None
 
 
-def test_columns_without_a_value_are_left_out() -> None:
+def test_columns_without_values_are_omitted() -> None:
     table = Table("t", "T", (Column("a"), Column("b"), Column("c")), (Row((1, None, 0)), Row((2, None, None), True)))
     assert table.without_empty_columns().headings == ["a", "c"]
     assert table.without_empty_columns().rows == (Row((1, 0)), Row((2, None), True))
@@ -196,7 +196,7 @@ def test_real_node_and_model_are_columns_of_one_table(tiny: Paths) -> None:
     assert all(None not in (row.values[3], row.values[10]) for row in means.rows)
 
 
-def test_without_numpy_the_real_node_is_measured_alone() -> None:
+def test_experiments_without_numpy_measure_the_real_node() -> None:
     """Another process, in which NumPy cannot be imported."""
     code = (
         "import sys; sys.modules['numpy'] = None\n"
@@ -215,7 +215,7 @@ def test_without_numpy_the_real_node_is_measured_alone() -> None:
 # -- statistics ---------------------------------------------------------------------------------------
 
 
-def test_a_summary_tells_how_sure_its_mean_is() -> None:
+def test_summary_has_the_standard_error_of_its_mean() -> None:
     rng = random.Random(1)
     alone = summarize([[rng.gauss(5, 2) for _ in range(400)]])
     assert alone.mean == pytest.approx(5, abs=3 * alone.error)
@@ -232,7 +232,7 @@ def test_percentiles_are_values_of_the_sample() -> None:
     assert percentile([7], 0.99) == 7
 
 
-def test_counts_have_the_same_summary_as_the_values() -> None:
+def test_counts_and_values_have_the_same_summary() -> None:
     rng = random.Random(2)
     for groups in (1, 5):
         values = [[rng.randrange(12) for _ in range(50)] for _ in range(groups)]
@@ -248,7 +248,7 @@ def test_spread_of_loads_is_over_the_mean() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 16])
-def test_the_bound_on_a_rare_count_is_exact(count: int) -> None:
+def test_bound_on_a_rare_count_is_exact(count: int) -> None:
     bound = poisson_upper(count)
     seen = sum(math.exp(-bound) * bound**k / math.factorial(k) for k in range(count + 1))
     assert seen == pytest.approx(0.05)

@@ -14,7 +14,7 @@ from chord.sim.plan import FAULTS, THEMES, Plan, draw
 SEEDS = range(400)
 
 
-def test_a_seed_means_the_same_for_ever() -> None:
+def test_plan_of_a_seed_never_changes() -> None:
     """Seeds are written down, in regressions and in reports."""
     assert draw(3) == Plan(
         seed=3,
@@ -36,7 +36,7 @@ def test_a_seed_means_the_same_for_ever() -> None:
     )
 
 
-def test_everything_is_drawn_some_time_and_nothing_always() -> None:
+def test_every_value_is_drawn_sometimes_and_none_always() -> None:
     everyone = [draw(seed) for seed in SEEDS]
     plans = [draw(seed, theme="mixed") for seed in SEEDS]
     themed = [plan for plan in everyone if plan.theme != "mixed"]
@@ -80,7 +80,7 @@ WISHES: list[tuple[dict[str, Any], set[str]]] = [
 
 
 @pytest.mark.parametrize(("wish", "may_change"), WISHES, ids=lambda one: str(one) if isinstance(one, dict) else "")
-def test_a_wish_changes_what_it_names_and_nothing_else(wish: dict[str, Any], may_change: set[str]) -> None:
+def test_given_value_changes_only_dependent_fields(wish: dict[str, Any], may_change: set[str]) -> None:
     for seed in SEEDS[:100]:
         bare, plan = draw(seed, theme="mixed"), draw(seed, theme="mixed", **wish)
         assert {name: getattr(plan, name) for name in wish} == wish
@@ -98,12 +98,12 @@ def test_a_wish_changes_what_it_names_and_nothing_else(wish: dict[str, Any], may
         ({"successors": 4, "replicas": 6}, "invalid number of successors: 4; 6 replicas need at least 5"),
     ],
 )
-def test_wishes_that_cannot_be(wish: dict[str, Any], complaint: str) -> None:
+def test_contradictory_values_are_refused(wish: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         draw(0, **wish)
 
 
-def test_what_follows_from_a_plan() -> None:
+def test_derived_values_follow_from_the_plan() -> None:
     calm = draw(1, faults=(), nodes=10, successors=3)
     assert calm.is_atomic
     assert not draw(1, faults=("loss",)).is_atomic
@@ -115,7 +115,7 @@ def test_what_follows_from_a_plan() -> None:
     assert msgspec.structs.replace(calm, nodes=30).nodes_min == 15
 
 
-def test_a_life_may_take_longer_where_more_is_to_happen() -> None:
+def test_time_limit_grows_with_the_work() -> None:
     assert draw(1).virtual_s_max == 900.0
     assert draw(1, membership=60).virtual_s_max == 1800.0
     assert draw(1, steps=20_000).virtual_s_max == 9000.0

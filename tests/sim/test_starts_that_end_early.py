@@ -140,12 +140,12 @@ SCENES = [stops_at_once, is_refused, leaves_before_it_is_back, stops_while_nobod
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
-def test_what_a_node_knew_outlasts_a_start_that_ends_early(scene: Callable[[], Awaitable[None]]) -> None:
+def test_persisted_state_outlives_a_start_that_ends_early(scene: Callable[[], Awaitable[None]]) -> None:
     virtual(scene)()
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
-def test_planted_a_node_that_keeps_only_what_it_knows_now_is_caught(
+def test_planted_bug_node_forgets_its_persisted_state(
     scene: Callable[[], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(persisted, "_still_kept", lambda last, now, vnodes: now)
@@ -158,7 +158,7 @@ def pointers(vnode: KeptVnode) -> tuple[object, ...]:
 
 
 @virtual
-async def test_of_several_vnodes_those_that_are_not_back_keep_their_places() -> None:
+async def test_vnodes_that_are_not_back_keep_their_ids() -> None:
     async with cluster(seed=3, sync_delay=flash) as machines:
         first = await machines.start(join=(), vnodes=3)
         await first.ready()
@@ -209,7 +209,7 @@ async def test_start_that_ends_early_after_days_keeps_the_store() -> None:
 
 
 @virtual
-async def test_the_only_node_of_a_ring_goes_on_with_it_alone() -> None:
+async def test_lone_node_restarts_with_its_ring() -> None:
     async with cluster(seed=7, sync_delay=flash) as machines:
         node = await machines.start(join=(), vnodes=2)
         await node.ready()
@@ -229,7 +229,7 @@ async def test_the_only_node_of_a_ring_goes_on_with_it_alone() -> None:
 
 
 @virtual
-async def test_the_only_node_that_was_killed_between_its_vnodes_goes_on_too() -> None:
+async def test_lone_node_killed_between_its_vnodes_restarts() -> None:
     async with cluster(seed=8, sync_delay=flash) as machines:
         node = await machines.start(join=(), vnodes=2)
         await node.ready()
@@ -244,7 +244,7 @@ async def test_the_only_node_that_was_killed_between_its_vnodes_goes_on_too() ->
 
 
 @virtual
-async def test_who_was_told_to_join_never_founds_a_ring_of_its_own() -> None:
+async def test_node_with_a_contact_never_creates_a_ring() -> None:
     async with cluster(seed=9, sync_delay=flash) as machines:
         await found(machines)
         for is_killed, delay_s in ((True, 0.002), (False, 0.0), (True, 0.02), (False, 0.02)):
@@ -260,7 +260,7 @@ async def test_who_was_told_to_join_never_founds_a_ring_of_its_own() -> None:
         await every_key(node)
 
 
-def test_a_memory_of_a_ring_without_its_nodes_is_refused_in_words() -> None:
+def test_persisted_ring_without_nodes_needs_a_contact() -> None:
     """As an earlier version left it behind; with somebody to ask it is as good as any."""
 
     async def main(*, is_told: bool) -> None:

@@ -60,7 +60,7 @@ def swarm(plans: Sequence[Plan], say: Callable[[str], None]) -> SwarmOutcome:
 
 
 @pytest.mark.parametrize("plans", [few, pytest.param(many, marks=pytest.mark.thorough)])
-def test_the_swarm(
+def test_swarm_holds_and_takes_every_path(
     plans: Callable[[], list[Plan]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At least 2,000 protocol steps and 30 comings and goings in each mixed life; the table says what they took."""
@@ -90,7 +90,7 @@ LIVES_OF_FAULTS = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", LIVES_OF_FAULTS)
-def test_life_that_a_fault_of_the_node_once_ended_holds(seed: int) -> None:
+def test_seed_that_found_a_fault_holds(seed: int) -> None:
     """Denied records, a node that spun, and nodes that waited for each other for ever."""
     Run(draw(seed)).run()
 
@@ -99,7 +99,7 @@ def short(seed: int) -> Plan:
     return draw(seed, nodes=5, successors=2, faults=("crash",), fidelity="messages", until_s=0.5)
 
 
-def test_processes_find_what_one_finds() -> None:
+def test_several_processes_find_the_same_as_one() -> None:
     plans = [short(seed) for seed in range(3)]
     told: list[int] = []
     apart = run_many(plans, lambda plan, result: told.append(plan.seed), jobs=2)
@@ -108,7 +108,7 @@ def test_processes_find_what_one_finds() -> None:
     assert apart.counts["RingCreated"] == apart.seeds == 3
 
 
-def test_an_outcome_sums_up() -> None:
+def test_swarm_outcome_sums_its_runs() -> None:
     outcome = SwarmOutcome()
     first, second = draw(0, faults=("crash", "loss"), fidelity="frames"), draw(1, faults=("loss",), fidelity="messages")
     outcome.add(first, RunReport(0, steps=10, counts=Counter({"RingJoined": 2})))
@@ -133,7 +133,7 @@ def growth(lives: int) -> int:
 
 
 @pytest.mark.thorough
-def test_a_life_leaves_no_rubbish(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_leaves_no_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty thousand lives in two processes must not fill their memory: what one leaves, the next would keep."""
     assert growth(3) < 100
     monkeypatch.setattr(swarm_module, "gc", mock.Mock())
