@@ -92,12 +92,12 @@ def is_noticed(kind: type[SimulatedStorage] = SimulatedStorage) -> Callable[[lis
 
 
 @pytest.mark.parametrize("kind", [KeepsTheRefused, SettlesAtOnce])
-def test_planted_a_store_that_differs_is_noticed(kind: type[SimulatedStorage]) -> None:
+def test_planted_difference_of_the_store_is_caught(kind: type[SimulatedStorage]) -> None:
     assert is_noticed(kind)([on_the_twin(seed) for seed in range(20)])
 
 
 @pytest.mark.parametrize("write", [forgets_a_key_epoch, writes_what_it_refuses, drops_the_notes])
-def test_planted_a_disk_that_differs_is_noticed(
+def test_planted_difference_of_the_disk_is_caught(
     write: Callable[[Disk, ImageChange], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right = [on_the_twin(seed) for seed in range(20)]
