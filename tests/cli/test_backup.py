@@ -1,4 +1,4 @@
-"""Backup and restore: whole or refused, merged by version, and again without harm."""
+"""Backup and restore: a file is whole or refused; versions are merged; a restore can be repeated."""
 
 from __future__ import annotations
 

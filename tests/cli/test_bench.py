@@ -1,4 +1,4 @@
-"""bench: what it measures and says, that it fails where it should, and that it leaves nothing behind."""
+"""`chord bench`: measurements, verdicts, errors, and the removal of its keys."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _three_copies(canned: CannedRing) -> None:
 
 
 def slow(*kinds: type) -> Any:
-    """Let a canned ring take long for these requests."""
+    """Make a canned ring slow for requests of one type."""
 
     def override(point: int, heard: Heard) -> Answer | ChordError | None:
         if isinstance(heard.request, kinds) and heard.stream == "control":

@@ -1,4 +1,4 @@
-"""Every command against a canned ring: what it prints, as text, in a pipe and as JSON, and how it exits."""
+"""Every command against a canned ring: its output as text, in a pipe and as JSON, and its exit code."""
 
 from __future__ import annotations
 
@@ -392,7 +392,7 @@ def test_check_of_an_ideal_ring(run: Run) -> None:
 
 
 def test_check_names_unreachable_nodes_and_missing_copies(run: Run, canned: CannedRing) -> None:
-    """The ring of those who answer may be Ideal, and the store not what it should be."""
+    """The reachable nodes may form an Ideal ring while records lack copies."""
     gone, points = canned.addresses[160], [point for point in canned.addresses if point != 160]
     parted: list[PeerInfo] = []
 
@@ -490,7 +490,7 @@ def test_check_waits_for_an_ideal_ring(run: Run, canned: CannedRing) -> None:
 
 
 def goes(canned: CannedRing, *, says_goodbye: bool) -> None:
-    """Let n2 hang up once it was told to leave; the others have heard its goodbye, or not."""
+    """Let n2 hang up after it got the request to leave, with or without a goodbye to the other nodes."""
 
     def leaving(point: int, heard: Heard) -> Answer:
         is_told = canned.nodes[80].requests(Leave)
@@ -520,7 +520,7 @@ def test_leave_fails_if_the_node_ends_without_goodbye(run: Run, canned: CannedRi
 
 @pytest.mark.parametrize("is_alone", [True, False])
 def test_leave_of_the_last_node_needs_force(run: Run, canned: CannedRing, is_alone: bool) -> None:
-    """Alone in its ring it takes its keys along; and with the others merely silent it cannot leave at all."""
+    """The last node takes its keys along. If its peers are only unreachable, it cannot leave."""
     for point in WORKED_IDS:
         if point != 80:
             canned.nodes[point].die()
@@ -604,7 +604,7 @@ def test_unreachable_entry_node_is_exit_4(run: Run, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("says", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x00" * 64, b""])
 def test_port_of_another_program_is_exit_4(run: Run, says: bytes, clock: Skipping) -> None:
-    """It is reached and is no node: not a bug of any."""
+    """The program answers and is no node. That is an error of the user, not a bug of a node."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:

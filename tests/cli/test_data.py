@@ -30,7 +30,7 @@ def the_put(canned: CannedRing) -> Any:
 
 @pytest.fixture
 def traced(canned: CannedRing) -> CannedRing:
-    """A ring that tells of three replicas: one ok, one stale, one silent."""
+    """A ring that reports three replicas in its traces: one ok, one stale, one unreachable."""
     canned.lines = (
         ReplicaLine(Contact(Point(80), canned.addresses[80]), "ok", True, None, b"\x01" * 16),
         ReplicaLine(Contact(Point(120), canned.addresses[120]), "stale", True, 0.42, b"\x02" * 16),
@@ -180,7 +180,7 @@ def test_too_few_replicas_are_exit_6(run: Run, canned: CannedRing, error: ChordE
 def test_load_from_a_pipe_stores_lines_before_a_bad_one(
     run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pipe can be read once; what came before a bad line is stored, and it says so."""
+    """A pipe can be read once: lines before a bad one are stored, and the error says so."""
     lines = b"".join(b"key%d\tv\n" % i for i in range(1030)) + b"{bad\n"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines)))
     ended = run("load", "-")

@@ -1,4 +1,4 @@
-"""How long commands end early: by Ctrl-C or SIGTERM, alone or with their whole group, without noise or half a file."""
+"""Long commands that end early, by Ctrl-C or SIGTERM: no traceback, no partial file, no process left."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.ports import NOBODY, Ports
 from tests.support.real_rings import CHORD, HANG_S, environment, interruptible, is_alive
 
 WAIT_S = 600.0
-"""A guard against hanging, and no bar."""
+"""A guard against hanging, not a bar."""
 
 LONG = (("lab", "vnodes"), ("sim", "paper", "churn", "--scale", "full"))
 
@@ -61,7 +61,7 @@ def test_terminated_run_leaves_no_process_and_no_partial_file(
 
 
 def working(process: subprocess.Popen[bytes]) -> list[int]:
-    """Wait until two workers are at it, as they ignore SIGINT, and return all children."""
+    """Wait until two workers run, which ignore SIGINT, and return all children."""
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
         assert process.poll() is None, process.communicate()
@@ -132,7 +132,7 @@ def test_error_names_the_file_that_cannot_be_written(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["table.csv"]
 
 
-# -- up, load, bench: what is said after Ctrl-C ----------------------------------------------------------------
+# -- up, load, bench: output after Ctrl-C ----------------------------------------------------------------------
 
 
 AT_A_BAD_MOMENT = """
@@ -184,7 +184,7 @@ def test_interrupt_while_modules_load_prints_no_traceback() -> None:
 
 
 class Ending:
-    """An `up` without processes, whose ring is ready, or not, when a signal comes."""
+    """An `up` without processes that gets a signal before or after its ring is ready."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, is_ready: bool, number: int, **config: Any) -> None:
         family = up._Family
@@ -199,7 +199,7 @@ class Ending:
         monkeypatch.setattr(family, "_announce", lambda self: setattr(self, "_is_announced", True) or come())
         monkeypatch.setattr(up, "STOP_S", 0.0)
         before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell script starts what stands before an &
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell script starts a command that ends with &
         try:
             self.code = family(Out(), configs, 0.0, has_founder=False, leaves=False).run()
         finally:
@@ -332,7 +332,7 @@ def test_up_handles_sigint_before_it_loads_modules(monkeypatch: pytest.MonkeyPat
 
 
 def written_to(name: str) -> int:
-    """Return a descriptor that takes nothing: of a full disk, or of a pipe without a reader."""
+    """Return a descriptor that refuses writes: of a full disk, or of a pipe without a reader."""
     if name == "full":
         return os.open("/dev/full", os.O_WRONLY)
     reader, writer = os.pipe()

@@ -1,4 +1,4 @@
-"""Tables that are wider than the terminal are folded: no line is longer, no cell cut, every block says whose rows."""
+"""Folding of tables wider than the terminal: no long line, no cut cell, and row names in every block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors name what failed, what was expected and a next step that fits."""
+"""Errors name the failure, the expected value and a next step that fits."""
 
 from __future__ import annotations
 
@@ -302,7 +302,7 @@ def test_invalid_port_or_id_is_named(run: Run, args: tuple[str, ...], said: str)
 
 @pytest.mark.parametrize("args", [("status",), ("leave", "@")])
 def test_node_without_descriptors_names_the_cause_itself(run: Run, args: tuple[str, ...]) -> None:
-    """It is there: no hint may say to start one, or to forget it."""
+    """The node runs, so no hint may advise to start or to forget it."""
     with socket.create_server(("127.0.0.1", 0)) as scarce:
         address = f"127.0.0.1:{scarce.getsockname()[1]}"
 

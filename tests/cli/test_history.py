@@ -1,4 +1,4 @@
-"""chord check-history: what it prints, as text and as JSON, and how it exits."""
+"""`chord check-history`: its output as text and as JSON, and its exit codes."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_undecided_key_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_check_history_does_not_load_trio() -> None:
-    """It talks to no ring, and should start at once."""
+    """The command talks to no ring, and should start at once."""
     program = "import sys, chord.cli.history; sys.exit('trio' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, timeout=HANG_S, check=False).returncode == 0
 

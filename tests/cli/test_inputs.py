@@ -1,4 +1,4 @@
-"""What commands read has limits: stdin, files, lines. Each limit holds at its edge, and nothing fills the memory."""
+"""Limits of stdin, files and lines. Each limit holds at its edge, and no input fills the memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.cli import CannedRing, Run
 
 
 class Endless(io.RawIOBase):
-    """A source that never ends, as /dev/zero; it fails the test that reads more than a limit allows."""
+    """A source without end, like /dev/zero. It fails a test that reads more than a limit allows."""
 
     def __init__(self, allowed: int) -> None:
         self.left = allowed

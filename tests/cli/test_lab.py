@@ -1,4 +1,4 @@
-"""chord lab: what its commands print and write, how they exit, and what they say to wrong wishes."""
+"""`chord lab`: the output, files and exit codes of its commands, and their errors."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_report_has_the_command_that_repeats_it(lab: Lab) -> None:
 
 
 def test_weights_in_any_spelling_are_proportions(lab: Lab) -> None:
-    """Of a ring, too, whose points are so many for each unit of weight."""
+    """A ring is included: it has a number of points for each unit of weight."""
 
     def measured(weights: str) -> Any:
         wishes = ("--schemes", "ring-100,chord,rendezvous-weighted", "--nodes", "3", "--keys", "50000", "--json")
@@ -164,7 +164,7 @@ def test_missed_bar_is_exit_8(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None
     from chord.sim import pool
 
     class Here:
-        """Runs in this process, where the bug is."""
+        """An executor in this process, which has the planted bug."""
 
         def __enter__(self) -> None:
             return None

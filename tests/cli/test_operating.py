@@ -1,4 +1,4 @@
-"""What an operator types: transfers, plans, forgetting, and how commands behave when their streams do not."""
+"""Commands of an operator: transfers, plans, forget, status, and commands with closed or full streams."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def transfer(done: int, total: int | None, since_ms: int = 2000, sent: int = 409
 
 
 def telling(*transfers: TransferInfo) -> list[Description]:
-    """The ring, with n2 telling of these."""
+    """The ring, in which n2 reports these transfers."""
     nodes = described()
     return [msgspec.structs.replace(node, transfers=transfers) if i == 2 else node for i, node in enumerate(nodes)]
 
@@ -103,7 +103,7 @@ def test_sizes_and_times_are_rounded_for_people() -> None:
 
 
 def plan_of(after: dict[int, str], replicas: int = 1, keys: int = 100) -> dict[str, tuple[float, ...]]:
-    """What a plan means to each node of the worked example: owned, keys before and after, gets, drops."""
+    """Return for each node of the worked example: planned share, keys before and after, gets, drops."""
     nodes = described(keys=keys)
     return {
         c.address[-1]: (c.after.owned, c.before.keys, c.after.keys, c.gets, c.drops)
@@ -178,7 +178,7 @@ def test_forget_reaches_every_node(run: Run, canned: CannedRing) -> None:
 
 
 def test_forget_finds_a_node_that_is_only_in_a_replica_set(run: Run, canned: CannedRing, ports: Ports) -> None:
-    """A node long down stands in no list any more, but its neighbours still wait for it."""
+    """No list names a node that is down for long, but its neighbours still wait for it."""
     gone = Contact(Point(99), ports.address())
 
     def waiting(point: int, node: Description) -> Description:
@@ -241,7 +241,7 @@ def shell(command: str, canned: CannedRing) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-", "2>&-"])
 def test_closed_stream_is_an_error_only_if_output_is_lost(canned: CannedRing, closed: str) -> None:
-    """What had to be printed and was not is a failure; nothing printed goes into a connection."""
+    """Lost output is a failure, and no output goes into a connection."""
     for command in ("status", "version --json"):
         ended = shell(f"chord {command} {closed}", canned)
         assert ended.returncode == (2 if ">&-" in closed.split() else 0)
@@ -261,7 +261,7 @@ def test_closed_stdin_is_not_an_empty_value(canned: CannedRing, command: str) ->
 
 
 def test_node_with_closed_streams_runs(ports: Ports) -> None:
-    """It has nobody to tell, and that is no reason to end."""
+    """A node that cannot print is still useful."""
     chord, address = " ".join(CHORD), ports.address()
     node = f"{chord} node --preset local --listen {address} <&- >&- 2>&-"
     line = f"{node} & until {chord} put k v --node {address}; do sleep 0.1; done; kill -TERM $! && wait $!"

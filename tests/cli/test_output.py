@@ -1,4 +1,4 @@
-"""What people see: traces, tables, bars, names in order, errors."""
+"""The output for people: traces, tables, bars, the order of names, errors."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ def test_drawing_of_a_crowded_ring_has_no_labels() -> None:
 def test_foreign_names_are_escaped_on_a_terminal(
     form: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A name, an address, a key may hold what clears a screen or writes elsewhere on it; data in a pipe is as it is."""
+    """A name, an address or a key may have control characters. In a pipe they stay unchanged."""
     monkeypatch.setenv("CHORD_OUTPUT", form)
     evil = "a\x1b[2J\x9b31m\r\u202eb"
     shown = r"a\x1b[2J\x9b31m\r\u202eb"

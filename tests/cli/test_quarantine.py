@@ -1,4 +1,4 @@
-"""`chord quarantine`: what is listed, dropped and merged, and what a user is told on the way."""
+"""`chord quarantine`: lists, drops and merges, and the notes of other commands on hidden values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def store_of(point: int) -> bytes:
 
 
 def hidden(key: bytes, *values: bytes | None, store: bytes = STRANGER, expires_ms: int = 0) -> Record:
-    """Return a record with values in quarantine, one of each of as many actors."""
+    """Return a record with values in quarantine, each of its own actor."""
     clock = tuple(
         ActorClock(
             versions.actor(store, epoch), 1, (Version(value, b"%016d" % epoch, AT_MS + 1000 * epoch, expires_ms),)
@@ -196,7 +196,7 @@ def test_decision_that_fails_has_the_exit_code_of_a_put(
     assert (ended.code, error.message in ended.err) == (code, True)
 
 
-# -- what other commands say -----------------------------------------------------------------------------------
+# -- notes of other commands -----------------------------------------------------------------------------------
 
 
 def test_get_and_put_report_hidden_values(run: Run, canned: CannedRing) -> None:

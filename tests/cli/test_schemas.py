@@ -1,4 +1,4 @@
-"""The JSON schemas published with the package: sound, closed, and one for everything that prints JSON."""
+"""The JSON schemas of the package: valid, closed, and one for every command that prints JSON."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_event_log_has_a_schema_for_every_event() -> None:
 
 
 def subclasses(kind: type[Event]) -> list[type[Event]]:
-    """All kinds of an event that the package defines."""
+    """Return all subclasses of an event that the package defines."""
     direct = [one for one in kind.__subclasses__() if one.__module__ == "chord.events"]
     return [*direct, *(inner for one in direct for inner in subclasses(one))]
 

@@ -1,4 +1,4 @@
-"""Where a node's configuration comes from: flag > CHORD_* > file > default."""
+"""The sources of a node's configuration: flag > CHORD_* > file > default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""chord sim run, replay and paper: what they print and write, how they exit, and that a failure can be seen again."""
+"""`chord sim run`, `replay` and `paper`: output, files, exit codes, and the replay of a failure."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ def sim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 def lists_wrap(state: RingState, entries: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A planted bug: lists go on past their owner."""
+    """A planted bug: successor lists continue past their owner."""
     return entries[: state.r]
 
 
 async def nobody_stabilizes(stabilizer: Stabilizer) -> None:
-    """A planted bug: nobody learns of anybody who came or went."""
+    """A planted bug: no node learns of joins and leaves."""
 
 
 def no_answer(mover: Transfers, request: object) -> None:
@@ -351,7 +351,7 @@ def test_replay_into_a_closed_pipe_completes_the_log(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_interrupted_run_leaves_no_process(tmp_path: Path, number: int, code: int) -> None:
-    """And it shows how far it is, as its errors go to a terminal."""
+    """The run shows its progress, because its stderr is a terminal."""
     ours, theirs = pty.openpty()
     command = [*CHORD, "sim", "run", "--seeds", "0-9999", *SMALL, "--jobs", "2"]
     with interruptible():
@@ -378,12 +378,12 @@ def test_interrupted_run_leaves_no_process(tmp_path: Path, number: int, code: in
 
 
 def read_terminal(descriptor: int, until: bytes | None = None) -> bytes:
-    """Read what is written there until some words have come, nobody writes there any more, or it took too long."""
+    """Read a terminal until some words have appeared, its writers are gone, or the time is up."""
     seen, deadline = b"", time.monotonic() + ENDED_WITHIN_S
     while until is None or until not in seen:
         is_readable, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
         part = b""
-        with suppress(OSError):  # a terminal that nobody writes to any more
+        with suppress(OSError):  # a terminal without writers
             part = os.read(descriptor, 1000) if is_readable else b""
         if not part:
             break

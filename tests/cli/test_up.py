@@ -1,4 +1,4 @@
-"""chord up and chord node as processes: who starts, who ends with whom, and what is said about it."""
+"""`chord up` and `chord node` as processes: how they start and end, and their messages."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def eventually(condition: Callable[[], bool], within_s: float = HEALED_S) -> Non
 
 @pytest.fixture(scope="module")
 def ring() -> Running:
-    """A ring of four that tests only look at."""
+    """A ring of four that tests do not change."""
     with ring_of(4) as found:
         yield found
 
@@ -173,7 +173,7 @@ def test_dead_child_is_reported_and_not_restarted() -> None:
             f"n1 {family.nodes[1]['address']} died (signal 9); it is not restarted",
             f"n2 {family.nodes[2]['address']} has left",
         }
-        while awaited:  # until it has said both
+        while awaited:  # until both lines are there
             line = family.process.stderr.readline()
             assert line, awaited
             awaited = {words for words in awaited if words not in line}
@@ -212,7 +212,7 @@ def test_up_join_enlarges_a_ring() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)])
 def test_peers_of_up_join_leave_without_losing_records(how: signal.Signals, tmp_path: Path) -> None:
-    """Else what more than two of the newcomers held together would be gone with their memory."""
+    """Newcomers that only stopped would take records along: some are only in the memory of three of them."""
     (tmp_path / "keys").write_text("".join(f"key-{number}\tvalue\n" for number in range(300)))
     with ring_of(3) as first:
         with ring_of(4, "--join", first.entry) as second:
@@ -331,7 +331,7 @@ def test_up_with_constants_unlike_its_data_names_the_directory(
 
 
 def test_up_ignores_a_chord_toml_in_its_directory(tmp_path: Path, ports: Ports) -> None:
-    """It configures one node; eight of them cannot all listen where it says."""
+    """The file configures one node: eight nodes cannot listen at one address."""
     (tmp_path / "chord.toml").write_text('listen = "127.0.0.1:1"\njoin = ["127.0.0.1:2"]\n')
     context = click.Context(up.up_command)
     with context:
