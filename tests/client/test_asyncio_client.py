@@ -25,7 +25,7 @@ SOON_S = 0.05
 
 
 def on_asyncio(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Run a test in an event loop of its own. It fails if it leaves a task behind."""
+    """Run a test in its own event loop. A task that the test leaves behind is a failure."""
 
     @functools.wraps(test)
     def wrapper(**fixtures: object) -> None:
@@ -40,7 +40,7 @@ def on_asyncio(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
 
 class Slow(Store):
-    """A store that does not answer a request for the key `never`; `is_asked` is set when it comes."""
+    """A store that does not answer a request for the key `never`. The request sets `is_asked`."""
 
     def __init__(self) -> None:
         super().__init__()

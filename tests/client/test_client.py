@@ -189,8 +189,10 @@ async def test_put_keeps_its_operation_id_after_a_lost_reply(open_ring: Open) ->
 
 @pytest.fixture
 def an_hour(monkeypatch: pytest.MonkeyPatch) -> int:
-    """So many milliseconds a client may be told to wait: past every deadline, which is never met in the middle of an
-    attempt then. Of that one nobody knows whether it had its effect, and the error says so."""
+    """Return a pause in milliseconds that a client accepts and that ends after every deadline.
+
+    The deadline then passes between two attempts. In an attempt it would make the error indefinite.
+    """
     monkeypatch.setattr(session, "BACKOFF_MAX_S", 3600.0)
     return 3_600_000
 
@@ -214,7 +216,7 @@ async def test_silent_node_is_an_indefinite_error_at_the_deadline(open_ring: Ope
 
 
 async def test_reply_after_half_the_deadline_is_accepted(open_ring: Open, clock: Skipping) -> None:
-    """It is the deadline that ends a call, and not what a silent node does to the clock of these tests."""
+    """The deadline ends a call, not the jump of the clock that a fake node makes in these tests."""
     def answer(heard: Heard) -> Answer:
         clock.skip(PATIENCE_S / 2)
         return Store()(heard)
@@ -425,7 +427,7 @@ async def test_node_without_batches_gets_single_requests(open_ring: Open) -> Non
 
 
 async def test_batch_refused_for_one_item_is_split(open_ring: Open) -> None:
-    """The next batch is one again: the node does know them."""
+    """The next batch is sent whole, because the node supports batches."""
 
     def answer(heard: Heard) -> Answer:
         if isinstance(heard.request, Describe):
@@ -468,7 +470,7 @@ async def test_batch_to_a_silent_node_moves_to_the_next_entry(open_ring: Open) -
 
 @pytest.mark.slow
 async def test_batch_shrinks_if_the_ring_is_too_slow(open_ring: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else all of it would be asked for again and again, and nothing ever be done in time."""
+    """If the client repeated the whole batch, no attempt would end in time."""
     store = Store()
 
     def slow(heard: Heard) -> Answer:
@@ -504,7 +506,7 @@ def test_batches_keep_order_and_limits(pairs: list[tuple[bytes, bytes]], length:
 
 
 class ScannedRing:
-    """Owners with their records; answers scans as the owner of the next point does."""
+    """Owners with their records. The ring answers a scan as the owner of the next point does."""
 
     def __init__(self, owners: list[int], keys: list[bytes], page: int = 3) -> None:
         self.circle = Circle(8)
@@ -738,7 +740,7 @@ async def test_failed_quorum_is_raised_despite_later_silence(open_ring: Open, cl
 
 
 async def test_refused_read_is_raised_despite_later_silence(open_ring: Open, clock: Skipping) -> None:
-    """To a write the same may be told only where nothing can have happened since."""
+    """A write may raise the earlier refusal only if no later attempt can have had an effect."""
     for is_write, told in ((False, TooFewReplicas), (True, DeadlineExceeded)):
         with fake_node(Store(TooFewReplicas("there are 2 nodes, not 3"), *[SILENCE] * 9)) as node:
             async with open_ring(node.address, timeout_s=PATIENCE_S) as ring:
@@ -747,7 +749,7 @@ async def test_refused_read_is_raised_despite_later_silence(open_ring: Open, clo
 
 
 async def test_indefinite_write_outlives_a_later_refusal(open_ring: Open) -> None:
-    """The first attempt reached one replica; the next coordinator refuses for good, and knows nothing of that."""
+    """The first attempt reached one replica. The next coordinator does not know of it, and refuses."""
     with fake_node(Store(QuorumFailed("1 of 2"), OwnerDown("gone"))) as node:
         async with open_ring(node.address) as ring:
             with pytest.raises(QuorumFailed):
@@ -771,7 +773,7 @@ async def test_put_many_with_a_key_twice_keeps_the_later_value(open_ring: Open) 
 
 
 def record(key: bytes, *versions: Version) -> Record:
-    """A record one actor wrote so many versions of."""
+    """Return a record with versions of one actor."""
     return Record(key, (ActorClock(b"A" * 16, max(1, len(versions)), versions),))
 
 
@@ -854,7 +856,7 @@ async def test_forget_reaches_every_node_and_refuses_a_living_one(open_ring: Ope
             node.close()
 
 
-# -- arguments that are none ------------------------------------------------------------------------------------
+# -- invalid arguments ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

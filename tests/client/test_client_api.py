@@ -1,4 +1,4 @@
-"""What all clients and nodes offer on results: a default, membership, text, short reprs."""
+"""Conveniences of clients, nodes and results: a default, membership, text, short reprs."""
 
 from __future__ import annotations
 

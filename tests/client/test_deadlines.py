@@ -1,4 +1,4 @@
-"""Deadlines that are nearly all called off: the next one is found without looking at the others."""
+"""Deadlines that are mostly cancelled: the next one is found without a look at all others."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Counting(float):
 
 
 def test_timers_at_4096_are_not_quadratic() -> None:
-    """Each is due by itself; to look at all others each time would be eight million comparisons."""
+    """Each timer is due alone. A search among all others each time would take eight million comparisons."""
     timers, done = Timers(), list[int]()
     Counting.compared = 0
     for number in random.Random(1).sample(range(4096), 4096):

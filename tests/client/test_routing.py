@@ -1,4 +1,4 @@
-"""A client goes straight to who answered before; and what happens when that is wrong. Without a network."""
+"""The owner cache of a client session: direct requests, and their errors. Without a network."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def owner(address: str = STRAIGHT, key: bytes = KEY) -> Contact:
 
 
 class World:
-    """Nodes that answer what they are told to. The default: who is asked names `of` as the owner.
+    """Nodes with scripted answers. By default each node names `of` as the owner.
 
     Attributes:
-        asked: the addresses, in order.
-        limits: how long each question might take.
-        paused: how often somebody waited.
+        asked: the addresses of all requests, in order.
+        limits: the time limit of each request, in seconds.
+        paused: the number of pauses.
     """
 
     def __init__(self, arcs_max: int = 256) -> None:
@@ -144,7 +144,7 @@ def test_write_lost_at_the_owner_is_retried_with_its_id() -> None:
 
 
 def test_unreachable_address_is_avoided_longer_each_time() -> None:
-    """Nodes may know each other by addresses that mean nothing elsewhere."""
+    """Nodes may know each other by addresses that a client cannot reach."""
     world = World()
     world.answers[STRAIGHT] = failing(PeerUnreachable("no route"))
     gaps, since = [], 0

@@ -22,7 +22,7 @@ ROUNDS = 40
 
 
 def in_threads(work: Callable[[int], None], threads: int = THREADS) -> None:
-    """Run a function in several threads that begin together. Raises the first exception of any of them."""
+    """Run a function in several threads that begin together. Raise the first exception of any thread."""
     barrier = threading.Barrier(threads)
     errors: list[BaseException] = []
 
@@ -49,7 +49,7 @@ def put(ring: chord.Ring, key: str) -> None:
 
 
 def work_on(ring: chord.Ring) -> Callable[[int], None]:
-    """Return the work of a thread: it writes keys of its own, and finds what it wrote."""
+    """Return the work of a thread: it writes its own keys, and reads them back."""
 
     def work(number: int) -> None:
         for i in range(ROUNDS):
