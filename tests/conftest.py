@@ -25,19 +25,19 @@ collect_ignore = [] if HAS_DASK else ["optional/test_dask.py"]
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: real processes, and tests on a real clock, wait half of their time."""
+    """Return one worker more than there are cores: tests of real processes wait half of their time."""
     return (os.cpu_count() or 1) + 1
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say what is left out, as nothing else would."""
+    """Name the test files that are left out."""
     if not HAS_DASK:
         left_out = "left out: tests/optional/test_dask.py (Dask is not installed: pip install distributed)"
         terminalreporter.write_line(left_out)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Real processes, and whole swarms, one after the other: they have the machine's cores for themselves."""
+    """Put tests of real processes and of swarms into one group: each needs all cores of the machine."""
     for item in items:
         if "/real/" in item.nodeid or "::test_swarm_holds_and_takes_every_path[" in item.nodeid:
             item.add_marker(pytest.mark.xdist_group("cores"))
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def ports() -> Iterator[Ports]:
-    """Ports that are this test's alone."""
+    """Ports that no other test uses."""
     with Ports() as held:
         yield held
 
@@ -66,7 +66,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Skipping:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients for whom the first pause before another attempt is past the deadline."""
+    """Let the first pause of clients before a retry end after the deadline."""
     from chord.client import session
 
     monkeypatch.setattr(session, "BACKOFF_FIRST_S", 100 * HANG_S)

@@ -1,4 +1,4 @@
-"""The names of the schemes that say something of themselves. Building a few of them takes long: it is done once."""
+"""Names of schemes by their properties. Building some schemes takes long, so each is built once."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ _SPECIMENS = {name: build(["a"]) for name, build in SCHEMES.items()}
 
 
 def those_that(are: Callable[[Placement], object]) -> list[str]:
-    """Return the names of the schemes of which this holds."""
+    """Return the names of the schemes with a property."""
     return [name for name, scheme in _SPECIMENS.items() if are(scheme)]

@@ -1,4 +1,4 @@
-"""What a change moved, and where to."""
+"""The keys that a change moved, and their destinations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chord.lab.placement import Placement
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Where hashes lived at some time."""
+    """The owners of hashes at one moment."""
 
     nodes: frozenset[str]
     owners: tuple[str, ...]
@@ -28,7 +28,7 @@ def moved(before: Snapshot, after: Snapshot) -> int:
 
 
 def moved_between_old_nodes(before: Snapshot, after: Snapshot) -> int:
-    """How many went from a node that stayed to one that was there before: none, where a scheme is consistent."""
+    """Return the number of keys that moved between old nodes: 0 for a consistent scheme."""
     return sum(
         old != new and old in after.nodes and new in before.nodes
         for old, new in zip(before.owners, after.owners, strict=True)

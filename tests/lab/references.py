@@ -1,7 +1,7 @@
-"""Every scheme once more, as dumb as can be: lists walked from end to end, strings of bits, sets, one hash at a time.
+"""A naive reference of every scheme: linear searches, strings of bits, sets, one hash at a time.
 
-Written from the publications and not from `chord.lab`, of which nothing is imported: what the two have in common, they
-have because both are right. Nodes are names; a change names them.
+The references follow the publications and import nothing from `chord.lab`. An agreement of both is therefore evidence.
+Nodes are names, and a change names them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Reference:
 
 
 def by(function: Callable[[list[str], dict[str, float], int], str]) -> type[Reference]:
-    """Make a reference of a function of the nodes as they are now: the past does not matter."""
+    """Make a reference of a function of the present nodes. Past changes do not matter."""
 
     class Stateless(Reference):
         def owner(self, h: int) -> str:
@@ -173,7 +173,7 @@ class Trie(Reference):
 
 
 class Cards(Reference):
-    """Sections in a dictionary, dealt to whoever is furthest below its due."""
+    """Sections in a dictionary. The node furthest below its share gets the next section."""
 
     count = 64
 
@@ -284,7 +284,7 @@ def ring_replicas(nodes: list[str], weights: dict[str, float], vnodes: int, h: i
 
 
 def bounded(nodes: list[str], weights: dict[str, float], vnodes: int, c: float, hashes: list[int]) -> list[str]:
-    """The keys in their order, each on the first node on its way that has room."""
+    """Place keys in their order, each on the first node clockwise that has room."""
     total = sum(weights[node] for node in nodes)
     room = {node: math.ceil(c * len(hashes) * weights[node] / total) for node in nodes}
     found = []
@@ -305,7 +305,7 @@ def multi_probe(probes: int) -> type[Reference]:
 
 
 def chord(vnodes: int) -> type[Reference]:
-    """The ring of 160 bits, all of SHA-1; for keys, since 64 bits of a hash do not say where on that ring it is."""
+    """Build the ring of 160 bits. It takes keys, because 64 bits of a hash do not give a point on that ring."""
 
     class Ring160(Reference):
         def owner_of_key(self, key: bytes) -> str:
@@ -325,7 +325,7 @@ def chord(vnodes: int) -> type[Reference]:
     return Ring160
 
 
-# -- beyond the texts ---------------------------------------------------------------------------------
+# -- maglev, anchor, dx -------------------------------------------------------------------------------
 
 
 def maglev(slots: int) -> type[Reference]:
@@ -336,7 +336,7 @@ def maglev(slots: int) -> type[Reference]:
 
 
 def maglev_table(slots: int, nodes: list[str], weights: dict[str, float]) -> list[str]:
-    """The paper's pseudocode 1, and a node takes part in a round when its credit has reached one."""
+    """Fill the table by pseudocode 1 of the paper. A node takes part in a round if its credit has reached one."""
     order, heaviest = sorted(nodes), max(weights[node] for node in nodes)
     wishes = {}
     for node in nodes:
@@ -355,7 +355,7 @@ def maglev_table(slots: int, nodes: list[str], weights: dict[str, float]) -> lis
 
 
 class Anchor(Reference):
-    """AnchorHash with the whole list of those that stayed kept for every removed bucket (the paper's first form)."""
+    """AnchorHash in the paper's first form: each removed bucket keeps the list of the buckets that stayed."""
 
     def start(self) -> None:
         self.capacity = 2 * len(self.nodes)
@@ -378,7 +378,7 @@ class Anchor(Reference):
         bucket = self.removed.pop()
         before = list(self.stayed.pop(bucket))
         at = self.place.pop(bucket)
-        if at < len(before):  # who stood in for it goes back to the end of the list
+        if at < len(before):  # its replacement returns to the end of the list
             before.append(before[at])
             before[at] = bucket
         else:

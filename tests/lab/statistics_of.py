@@ -18,5 +18,5 @@ def chi_square(counts: ArrayLike, shares: ArrayLike) -> float:
 
 
 def off(share: float, expected: float, draws: int) -> float:
-    """Return how many standard errors a sampled share is from what was expected."""
+    """Return the distance of a sampled share from the expected one, in standard errors."""
     return abs(share - expected) / math.sqrt(max(expected * (1 - expected), 1e-12) / draws)

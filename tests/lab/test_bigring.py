@@ -1,4 +1,4 @@
-"""Rings too large to run: hop for hop what real nodes do, and what the texts and the papers say."""
+"""The NumPy model of large rings: it agrees hop by hop with real nodes, and with the published laws."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WIDER = 96  # bits more that a real node's circle has
 
 
 def on_real_nodes(ids: PointArray, successors: int, ask: Callable[[Cluster, dict[int, object]], object]) -> None:
-    """Have a ring of real nodes at these points, on which nothing changes, and ask it."""
+    """Look keys up in a static ring of real nodes at these points."""
 
     async def main() -> None:
         constants = RingConstants(successors=successors, replicas=1)
@@ -94,7 +94,7 @@ def test_detours_around_dead_nodes_equal_those_of_real_nodes(nodes: int, share: 
     assert max(ours.timeouts) > 3
 
 
-# -- beside a dumb ring -------------------------------------------------------------------------------
+# -- beside a naive ring ------------------------------------------------------------------------------
 
 
 def dumb_path(ids: list[int], start: int, key: int, base: int, successors: int) -> int:
@@ -141,7 +141,7 @@ def test_paths_equal_those_of_the_pseudocode(ids: set[int], keys: list[int], dig
 
 
 def test_worked_example_has_the_published_path() -> None:
-    """Nodes 10 42 80 120 160 200 230 on a circle of 256: lookup(190) from 80 goes to 160, whose successor is 200."""
+    """Nodes 10 42 80 120 160 200 230 on a circle of 256: lookup(190) from 80 goes to 160 and ends at 200."""
     scaled = [node << 56 for node in (10, 42, 80, 120, 160, 200, 230)]
     ring = BigRing(np.array(scaled, np.uint64))
     key, start = np.array([190 << 56], np.uint64), np.array([2])

@@ -1,4 +1,4 @@
-"""Changes of several nodes at once, and what is refused: copies of nothing, weights too far apart, too many points."""
+"""Changes of several nodes at once, and refused arguments: no copies, extreme weights, too many points."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MANY = hashing.random_hashes(np.random.Generator(np.random.PCG64(11)), 2000)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEMES)
 def test_change_of_several_nodes_is_atomic(name: str) -> None:
-    """The planted mistake: a list in which only the last name is impossible."""
+    """The planted mistake is a list with an impossible last name."""
     placement = SCHEMES[name](NAMES)
     before, alone = snapshot(placement, MANY[:500]), [placement.locate(point) for point in MANY[:20].tolist()]
     for change, names in (

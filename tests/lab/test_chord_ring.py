@@ -1,4 +1,4 @@
-"""The ring of this project in the lab: it is the ring with vnodes under SHA-1, and it is what real nodes do."""
+"""The ring of this project in the lab equals the ring with vnodes under SHA-1, and real nodes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_ring_of_160_bits_agrees() -> None:
 def test_vnode_with_a_taken_id_is_refused() -> None:
     ring = ChordRing(["a:1"], vnodes=2)
     with pytest.raises(ValueError, match="same id"):
-        ring.add("a:1#1")  # whose address is what the other's second vnode is hashed from
+        ring.add("a:1#1")  # its address is the text that gives the other node's second vnode
     with pytest.raises(ValueError, match="same id"):
         ChordRing(["a:1", "a:1#1"], vnodes=2)
     with pytest.raises(ValueError, match="at least one"):
@@ -76,7 +76,7 @@ def test_vnode_with_a_taken_id_is_refused() -> None:
 
 
 def test_real_nodes_place_keys_and_copies_as_the_lab() -> None:
-    """Five nodes with three vnodes each that joined and stabilised: owners and replica sets, key for key."""
+    """Five nodes of three vnodes have joined and stabilised. Compare owners and replica sets, key by key."""
 
     async def main() -> None:
         async with testing.ring(5, seed=3, vnodes=3, replicas=3) as ring:

@@ -1,4 +1,4 @@
-"""The bars of the lab's experiments: sharp enough to see what is wrong, and not so that chance misses them."""
+"""The bars of the lab's experiments: they fail on planted faults, and not by chance."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def headline_of(draw: Any, result: Any) -> str:
     [(40, 4.0, 4.48), (16, 4.0, 5.43), (40, 3.0, 3.20), (8, 3.0, 4.53), (10**6, 3.0, 3.0)],
 )
 def test_errors_of_few_groups_follow_student(groups: int, sigmas: float, table: float) -> None:
-    """Against Student's distribution, summed up here."""
+    """Compare with Student's distribution, which this test integrates."""
     freedom, t = groups - 1, errors_allowed(groups, sigmas)
     assert t == pytest.approx(table, rel=0.02)
     if groups < 100:
@@ -135,7 +135,7 @@ def test_headline_counts_lookups_with_half_of_the_nodes_dead() -> None:
 
 
 class Restless(BoundedRing):
-    """Planted: whoever comes, all keys are hashed anew."""
+    """Planted: a newcomer changes the hash of all keys."""
 
     def place_many(self, hashes: Hashes) -> Numbers:
         return super().place_many(mix(hashes, len(self._nodes)))
@@ -170,7 +170,7 @@ def test_ring_on_a_tree_has_no_times_for_many_keys() -> None:
 
 
 def golubtsov_s_table(errors: dict[str, float]) -> Table:
-    """The table where stds are so many standard errors off, and shares as they are."""
+    """Return the table with deviations that are wrong by given numbers of standard errors."""
     experiment = compare.experiment(made_keys(1000, 1), tuple(errors), golubtsov.NODES, golubtsov.THEN)
     cells = []
     for cell in experiment.run("standard", 1).cells:
@@ -204,7 +204,7 @@ def test_golubtsov_deviation_may_be_three_standard_errors_off() -> None:
 
 
 def test_golubtsov_bar_is_missed_by_chance_as_computed() -> None:
-    """Against keys that are dealt by dice, a hundred thousand tables of 21 nodes."""
+    """Compare with a hundred thousand random tables of 21 nodes."""
     dealt = np.random.default_rng(1).multinomial(golubtsov.KEYS, [1 / 21] * 21, size=100_000).std(axis=1)
     off = (dealt / golubtsov.binomial_std(golubtsov.KEYS, golubtsov.THEN) - 1) * math.sqrt(40)
     assert float((np.abs(off) > 3).mean()) == pytest.approx(golubtsov.by_chance(1), rel=0.25)
@@ -223,7 +223,7 @@ def test_line_of_chance_is_drawn_only_if_it_holds() -> None:
 
 
 def test_chance_accounts_for_repeated_keys() -> None:
-    """Against keys that are dealt by dice: also where one of them is half of all."""
+    """Compare with randomly placed keys, also if one key is half of all."""
     counts = np.array([500] + [1] * 500)
     skewed = given_keys("mine", b"hot\n" * 500 + b"\n".join(b"%d" % n for n in range(500)))
     rng = np.random.default_rng(1)
@@ -310,7 +310,7 @@ def test_three_copies_are_compared_from_three_nodes() -> None:
 
 
 class Mine(Mod):
-    """A scheme of somebody's own, which no worker knows by name."""
+    """A custom scheme, which no worker knows by name."""
 
     scheme = "mine"
 

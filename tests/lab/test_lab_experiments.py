@@ -1,4 +1,4 @@
-"""The lab's experiments at small size: they meet their bars, bugs are caught, the same seed gives the same files."""
+"""The lab's experiments at small size: bars, planted bugs, and equal files for equal seeds."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ FEW = ("mod", "jump", "fibonacci", "ring-100", "rendezvous", "mod-factor", "exte
 
 
 def tables(experiment: Experiment[Any, Any], seed: int = 1) -> dict[str, Table]:
-    """Measure here, at small size, and return the tables by name."""
+    """Run an experiment at small size, and return its tables by name."""
     return {table.name: table for table in experiment.tables(experiment.run("quick", seed))}
 
 
@@ -61,7 +61,7 @@ def values(table: Table, heading: str) -> dict[Any, Any]:
     return {row.values[0]: row.values[at] for row in table.rows}
 
 
-# -- they meet their bars, and bugs do not ------------------------------------------------------------
+# -- bars, and bugs that miss them --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_experiment_at_small_size_meets_its_bars(experiment: Experiment[Any, Any
 
 
 class LeakyJump(Jump):
-    """A planted bug: the dice of one key in twenty are thrown anew for every number of buckets."""
+    """A planted bug: one key in twenty has new random numbers for every number of buckets."""
 
     def place_many(self, hashes: Hashes) -> Numbers:
         found = super().place_many(hashes)
@@ -86,7 +86,7 @@ class LeakyJump(Jump):
 
 
 class LopsidedJump(Jump):
-    """A planted bug: one key in twenty goes to bucket 0 whatever the dice say."""
+    """A planted bug: one key in twenty always goes to bucket 0."""
 
     def place_many(self, hashes: Hashes) -> Numbers:
         return np.where(hashes % np.uint64(20) == 0, 0, super().place_many(hashes)).astype(np.intp)
@@ -106,7 +106,7 @@ class OnePoint(RingScheme):
 
 
 class TwoProbes(MultiProbe):
-    """A planted bug: nobody tells how many probes there are."""
+    """A planted bug: the number of probes is ignored."""
 
     def place_many(self, hashes: Hashes) -> Numbers:
         return MultiProbe(self.nodes, probes=2).place_many(hashes)
@@ -197,7 +197,7 @@ def test_lookup_that_accepts_a_dead_owner_misses_the_bar(monkeypatch: pytest.Mon
     assert tables(failures.experiment(4096))["failures"].passed is False
 
 
-# -- figures of the texts -----------------------------------------------------------------------------
+# -- published figures --------------------------------------------------------------------------------
 
 
 def test_golubtsovs_table_is_reproduced() -> None:
@@ -249,7 +249,7 @@ def test_moving_hot_sections_helps_until_one_key_is_too_hot() -> None:
     assert few["keys moved"] > mild["keys moved"], "larger sections take more along"
 
 
-# -- on somebody's own keys ---------------------------------------------------------------------------
+# -- keys from a file ---------------------------------------------------------------------------------
 
 
 def test_repeated_keys_count_each_time() -> None:
@@ -333,7 +333,7 @@ def test_same_seed_gives_the_same_files_in_any_executor(tmp_path: Path) -> None:
 
 
 class Remembering(ThreadPoolExecutor):
-    """An executor that knows what it was given."""
+    """An executor that records its tasks."""
 
     def __init__(self) -> None:
         super().__init__(1)

@@ -1,4 +1,4 @@
-"""Dynamo's partitions, the laws that measurements are held against, and the statistics that hold them."""
+"""Dynamo's partitions, the laws to which measurements are compared, and the statistics of the comparison."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_laws_have_their_published_values() -> None:
 
 @pytest.mark.parametrize(("buckets", "dice"), [(1, 4), (3, 4), (5, 8), (6, 5)])
 def test_shares_of_jump_equal_those_of_its_random_steps(buckets: int, dice: int) -> None:
-    """With dice of a few sides every throw can be tried."""
+    """With few possible random numbers, the test can try all of them."""
     ends = [0.0] * buckets
 
     def jump(bucket: int, probability: float) -> None:

@@ -1,4 +1,4 @@
-"""Tables, remainders, bits, sections and jumps: what the texts and the papers print of them."""
+"""Tables, remainders, bits, sections and jumps against the figures of the texts and the papers."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_remainder_of_fifteen_is_kokorins_example() -> None:
 
 
 def test_remainder_moves_foo_and_baz_as_in_the_article() -> None:
-    """The pictures' hashes are not printed; 8 and 11 are the least that do what the text says."""
+    """The anonymous article prints no hashes. 8 and 11 are the smallest that move as in its pictures."""
     placement, keys = Mod(named(3)), np.array([8, 1, 11], dtype=np.uint64)  # foo, bar, baz
     assert placement.place_many(keys).tolist() == [2, 1, 2]
     placement.add("n3")
@@ -309,7 +309,7 @@ KNOWN = [
 
 
 def test_jump_equals_the_published_function() -> None:
-    """The values other implementations test themselves by: Guava's, those of Go, Python and ClickHouse."""
+    """The values are the test vectors of Guava, and of implementations in Go, Python and ClickHouse."""
     hundred = Jump(named(100))
     assert hundred.place_many(np.arange(20, dtype=np.uint64)).tolist() == GUAVA_100
     for point, buckets, bucket in KNOWN:
@@ -319,7 +319,7 @@ def test_jump_equals_the_published_function() -> None:
 
 
 def bucket_from(start: int, point: int, buckets: int) -> int:
-    """The same algorithm, told where a key is before it has jumped: the last of all jumps that stay inside."""
+    """Run the jump algorithm from a given start, and return the last bucket below the limit."""
     dice, here = point, start
     for onward in chain([0], repeat(None)):
         if onward is None:
@@ -335,7 +335,7 @@ def bucket_from(start: int, point: int, buckets: int) -> int:
 def test_jump_listing_of_golubtsov_gives_the_same(point: int, buckets: int) -> None:
     found = [bucket_from(start, point, buckets) for start in (1, -1)]
     assert found == [Jump(named(buckets)).locate(point)] * 2
-    assert bucket_from(1, point, 0) != bucket_from(-1, point, 0)  # of no buckets at all the two speak differently
+    assert bucket_from(1, point, 0) != bucket_from(-1, point, 0)  # for zero buckets the two differ
 
 
 @pytest.mark.parametrize("scheme", [Jump, NaiveJump])
@@ -371,7 +371,7 @@ def test_maglev_slots_per_node_differ_by_at_most_one() -> None:
 
 
 def test_maglev_moves_few_slots_of_remaining_nodes() -> None:
-    """Figure 12 of the paper: with a hundred slots a node a few percent of them, with more less."""
+    """Figure 12 of the Maglev paper: with a hundred slots a node a few percent move, with more slots fewer."""
     found = []
     for slots in (2003, 65_537):
         placement = Maglev(named(20), slots=slots)

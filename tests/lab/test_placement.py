@@ -1,4 +1,4 @@
-"""What every scheme promises: one key or many, copies, weights, shares, changes that are refused."""
+"""The contract of every scheme: one key or many, copies, weights, shares, refused changes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def counts(placement: Placement, hashes: Hashes = MANY) -> Numbers:
 
 @cache
 def built(name: str, nodes: int = len(NAMES)) -> Placement:
-    """A placement that many examples look at: placing changes nothing."""
+    """Return a shared placement for many examples, which only place keys."""
     return SCHEMES[name](NAMES[:nodes])
 
 
@@ -55,7 +55,7 @@ def test_one_key_and_many_are_placed_the_same(name: str, keys: list[bytes]) -> N
     placement = built(name)
     hashes = placement.hash_keys(keys)
     assert hashes.tolist() == [placement.hash_key(key) for key in keys]
-    for key in keys:  # one at a time, because among bounded loads it matters who came before
+    for key in keys:  # one at a time: with bounded loads, earlier keys matter
         (number,) = placement.place_many(placement.hash_keys([key])).tolist()
         assert placement.place(key) == placement.nodes[number]
         assert placement.place(key) == placement.replicas(key, 1)[0]
@@ -140,7 +140,7 @@ def test_even_schemes_pass_chi_square(name: str) -> None:
 
 
 class LopsidedJump(Jump):
-    """Planted: leaves from one bucket too early."""
+    """Planted: one bucket loses keys too early."""
 
     def place_many(self, hashes: Hashes) -> Numbers:
         found = super().place_many(hashes)
@@ -335,7 +335,7 @@ BYTES = {
 
 
 def test_memory_of_sixteen_nodes_equals_the_manual_count() -> None:
-    """Tables, points and owners, packed; of a Chord vnode its predecessor, 8 successors and log2 1600 fingers."""
+    """Count packed tables, points and owners. A Chord vnode has a predecessor, 8 successors, log2 1600 fingers."""
     assert {name: build(NAMES).state_bytes for name, build in SCHEMES.items()} == BYTES
 
 

@@ -1,4 +1,4 @@
-"""Rings and their relatives: the texts' worked examples, arcs, heirs, bounded loads, probes, the search tree."""
+"""Rings and related schemes: published examples, arcs, heirs, bounded loads, probes, the search tree."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def named(count: int) -> list[str]:
 
 
 def slot(number: int) -> int:
-    """A slot of twelve as a hash: slot s is s twelfths of the circle."""
+    """Return a slot of twelve as a hash: slot s is at s twelfths of the circle."""
     return number * SPAN // 12 % SPAN
 
 
@@ -45,7 +45,7 @@ def shares_of(ring: RingScheme) -> list[float]:
 
 
 def test_ring_of_twelve_slots_equals_the_article() -> None:
-    """Third text: keys at 1, 5 and 7; N3 arrives at 2 and takes the first, and the shares are uneven."""
+    """The anonymous article: keys at 1, 5 and 7. N3 joins at 2 and takes the first key. Shares are uneven."""
     at = {"N0": [slot(0)], "N1": [slot(4)], "N2": [slot(8)], "N3": [slot(2)]}
     keys = {"a": 1, "b": 5, "c": 7}
     ring = RingScheme(["N0", "N1", "N2"], points=at)
@@ -53,12 +53,12 @@ def test_ring_of_twelve_slots_equals_the_article() -> None:
     assert shares_of(ring) == [33.3, 33.3, 33.3]
     ring.add("N3")
     assert {key: ring.nodes[ring.locate(slot(s))] for key, s in keys.items()} == {"a": "N3", "b": "N2", "c": "N2"}
-    assert shares_of(ring) == [33.3, 16.7, 33.3, 16.7]  # the text cuts off: 16.6
+    assert shares_of(ring) == [33.3, 16.7, 33.3, 16.7]  # the article truncates: 16.6
     assert ring.arcs("N0") == [(slot(8), slot(0))]
 
 
 def test_ring_with_three_points_a_node_equals_the_article() -> None:
-    """Third text: 33.3, 25 and 41.6 %, which are 4, 3 and 5 of the slots; which slots, only its picture says."""
+    """The anonymous article: 33.3, 25 and 41.6 %, or 4, 3 and 5 slots. Its picture shows the slots."""
     at = {"N0": [slot(0), slot(3), slot(7)], "N1": [slot(1), slot(4), slot(8)], "N2": [slot(2), slot(6), slot(10)]}
     ring = RingScheme(["N0", "N1", "N2"], points=at)
     assert shares_of(ring) == [33.3, 25.0, 41.7]
@@ -67,7 +67,7 @@ def test_ring_with_three_points_a_node_equals_the_article() -> None:
 
 
 def test_ring_of_seven_nodes_equals_the_course_notes() -> None:
-    """The successor of 190 is 200; those of 80 plus the powers of two are 120, and far away 160 and 230."""
+    """The course notes: the successor of 190 is 200; the fingers of 80 are 120, 160 and 230."""
     members = (10, 42, 80, 120, 160, 200, 230)
     ring = RingScheme([str(m) for m in members], points={str(m): [m << 56] for m in members})
     successors = {start: int(ring.nodes[ring.locate(start << 56)]) for start in (190, 231, 10, 11)}
@@ -93,7 +93,7 @@ def test_node_with_a_taken_point_is_refused() -> None:
     assert 6 not in tree
     shared = TreeRing(["a"], vnodes=2)
     with pytest.raises(ValueError, match="the same"):
-        shared.add("a#1")  # whose first point is where the other's second one is
+        shared.add("a#1")  # its first point equals the other's second one
     assert shared.nodes == ("a",)
     assert len(shared.tree) == 2
     for build in (RingScheme, TreeRing, BoundedRing, MultiProbe):
@@ -117,7 +117,7 @@ def test_newcomer_takes_one_arc_for_each_of_its_points(nodes: int, vnodes: int) 
 
 
 def heirs(vnodes: int, nodes: int = 50) -> int:
-    """Return on how many nodes the keys of a dead one end up."""
+    """Return the number of nodes that get the keys of a dead one."""
     ring = RingScheme(named(nodes), vnodes=vnodes)
     mine = MANY[ring.place_many(MANY) == 7]
     ring.remove("n7")
@@ -133,13 +133,13 @@ def test_keys_of_a_dead_node_spread_with_vnodes() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("vnodes", [100, 1000])
 def test_spread_of_loads_falls_with_the_root_of_the_vnodes(vnodes: int) -> None:
-    """Third text: about 10 % at 100 and 3.2 % at 1000. Exactly: the coefficient of variation of a sum of gaps."""
+    """The anonymous article: about 10 % at 100 and 3.2 % at 1000. The exact value is that of a sum of gaps."""
     found = []
     for draw in range(60):
         shares = RingScheme([f"{draw}/{number}" for number in range(20)], vnodes=vnodes).shares()
         assert shares is not None
         found.append(float((shares.std(ddof=1) * 20) ** 2))
-    expected = (1 - 1 / 20) / vnodes * 20 / 19  # the gaps add up to the circle, so that they hold one another back
+    expected = (1 - 1 / 20) / vnodes * 20 / 19  # the gaps add up to the circle, so they are correlated
     assert math.sqrt(np.mean(found)) == pytest.approx(math.sqrt(expected), rel=4.5 / math.sqrt(2 * 19 * 60))
 
 
@@ -187,7 +187,7 @@ def test_point_tree_stays_shallow_in_any_order() -> None:
     for point in range(4096):
         ascending.insert(point, "n")
         descending.insert(4095 - point, "n")
-    assert ascending.depth() == descending.depth() <= 3 * math.log2(4096)  # the shape is the points' alone
+    assert ascending.depth() == descending.depth() <= 3 * math.log2(4096)  # the shape depends on the points only
     for point in range(0, 4096, 2):
         ascending.delete(point)
     assert len(ascending) == 2048
@@ -235,7 +235,7 @@ def test_bounded_loads_never_exceed_c_times_the_mean(capacity: float) -> None:
     bounded_ring = BoundedRing(named(50), capacity=capacity)
     cap = math.ceil(capacity * len(MANY) / 50)
     loads = np.bincount(bounded_ring.place_many(MANY), minlength=50)
-    assert loads.max() == cap  # with one point a node somebody is full
+    assert loads.max() == cap  # with one point a node, some node is full
     assert loads.sum() == len(MANY)
     assert (
         np.bincount(RingScheme(named(50)).place_many(MANY), minlength=50).max() > cap
@@ -249,7 +249,7 @@ def test_capacity_below_the_mean_is_refused() -> None:
 
 
 def test_bounded_loads_move_few_keys_at_any_size() -> None:
-    """Mirrokni et al.: O(1 / ε²) times the least, which is one node's keys, for c = 1 + ε."""
+    """Mirrokni et al.: for c = 1 + ε, O(1 / ε²) times the minimum, which is the keys of one node."""
     moved = []
     for nodes in (50, 400):
         placement = BoundedRing(named(nodes), capacity=1.5)
@@ -266,7 +266,7 @@ def test_bounded_loads_move_few_keys_at_any_size() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("probes", [2, 5, 21])
 def test_peak_of_k_probes_is_k_over_k_minus_one(probes: int) -> None:
-    """Appleton and O'Reilly: at most k / (k - 1) times the mean, and as much where a gap is long. 21 for 1.05."""
+    """Appleton and O'Reilly: at most k / (k - 1) times the mean. A long gap reaches it. 21 probes give 1.05."""
     for draw in range(5):
         shares = MultiProbe([f"{draw}/{number}" for number in range(10_000)], probes=probes).shares()
         assert shares is not None

@@ -1,4 +1,4 @@
-"""Every scheme against its dumb reference, through any history of changes; and 0 keys moved between old nodes.
+"""Every scheme against its naive reference, through any history; no key moves between old nodes.
 
 Every check is also shown to fail, on a planted scheme.
 """
@@ -85,7 +85,7 @@ EDGES = [0, 1, SPAN // 2 - 1, SPAN // 2, SPAN - 1]
 
 
 class Step(NamedTuple):
-    """A change: the newcomer's name and weight, or which node goes."""
+    """A change: the name and weight of a newcomer, or the node that leaves."""
 
     kind: str
     which: int
@@ -105,7 +105,7 @@ def named(count: int) -> list[str]:
 
 
 def sample(placement: Placement, seed: int) -> Hashes:
-    """Random hashes, the ends of the range, and the points of a ring with their neighbours: where it goes wrong."""
+    """Return random hashes and the edge cases: the ends of the range, and the points of a ring with neighbours."""
     rng = np.random.Generator(np.random.PCG64(seed))
     special = list(EDGES)
     if isinstance(placement, RingScheme):
@@ -155,7 +155,7 @@ MOST = 100
 
 
 def live_by_factors(placement: Placement, reference: Reference, kind: str, which: int, number: int) -> None:
-    """Let as many nodes come, or go, as take it to a whole multiple, or a whole part, of 2 to 4; none where none do."""
+    """Grow or shrink by a whole factor of 2 to 4, if one is possible."""
     was = len(placement.nodes)
     if kind == "add":
         newcomers = [f"new-{number}-{k}" for k in range((1 + which % 3) * was)] if was <= MOST // 4 else []
@@ -222,7 +222,7 @@ MANY = np.random.Generator(np.random.PCG64(7)).integers(0, SPAN, 20_000, dtype=n
 
 
 def changes(build: Build, count: int) -> list[tuple[str, Callable[[Placement], None]]]:
-    """What a scheme with so many nodes can live through, each to be tried on its own."""
+    """Return the changes that a scheme with this number of nodes supports."""
     kind = build(["a"])
     newcomers = [f"new-{number}" for number in range(count)]
     if kind.growth in ("factor", "double"):
@@ -237,7 +237,7 @@ def changes(build: Build, count: int) -> list[tuple[str, Callable[[Placement], N
 
 
 def stray(build: Build, count: int = 16) -> dict[str, int]:
-    """Return how many of 20,000 keys each kind of change moved between nodes that were there before and after."""
+    """Return for each kind of change the number of 20,000 keys that moved between old nodes."""
     found = {}
     for name, change in changes(build, count):
         placement = build(named(count))
@@ -264,14 +264,14 @@ def test_inconsistent_scheme_moves_keys_between_old_nodes(name: str) -> None:
 
 
 class NumberedRing(RingScheme):
-    """Planted: points belong to numbers, so that a removal takes the last ones away and gives others' to the rest."""
+    """Planted: points belong to numbers, so a removal deletes the last points and reassigns the others."""
 
     def _remove(self, number: int) -> None:
         super()._remove(len(self._nodes) - 1)
 
 
 class ShiftingJump(Jump):
-    """Planted: any node may go, and those behind it move up."""
+    """Planted: any node may leave, and later nodes move up."""
 
     can_remove = True
 
@@ -297,7 +297,7 @@ class NumberedRendezvous(Rendezvous):
 
 
 class ForgetfulAnchor(AnchorHash):
-    """Planted: from a removed bucket it hashes on among those that work now, not among those that stayed then."""
+    """Planted: a removed bucket rehashes among the present buckets, not among those that stayed at its removal."""
 
     def place_many(self, hashes: Hashes) -> Numbers:
         buckets = (hashes % np.uint64(self.capacity)).astype(np.intp)
@@ -359,7 +359,7 @@ class RoundedJump(Jump):
 
 
 class TimidWeights(WeightedRendezvous):
-    """Planted: multiplies by the weight where it should divide."""
+    """Planted: multiplies by the weight instead of dividing."""
 
     def _costs(self, hashes: Hashes, numbers: int | slice) -> Any:
         return super()._costs(hashes, numbers) * np.square(self._weights[numbers])

@@ -1,7 +1,7 @@
-"""A sweep of the lab on Dask's local cluster: any executor will do, here one whose workers are other processes.
+"""A sweep of the lab on Dask's local cluster, as an example of another executor.
 
-Dask is in no extra of this package, as nothing here needs it: `pip install distributed` brings it. Where it is not
-installed, tests/conftest.py leaves this file out and the head of the test run says so.
+Dask is in no extra of this package: `pip install distributed` installs it. If it is missing, tests/conftest.py leaves
+this file out, and the test run says so.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def test_sweep_on_a_dask_cluster_measures_the_same(tmp_path: Path) -> None:
         run_all(
             experiments, "quick", 1, tmp_path / "cluster", executor, lambda label, done, of: seen.append((done, of))
         )
-    assert seen == sorted(seen)  # each second anew, though nothing was done; and several at once
+    assert seen == sorted(seen)  # repeated each second without progress, and several at once
     assert seen[-1][0] == seen[-1][1]
     for path in (tmp_path / "here").iterdir():
         assert (tmp_path / "cluster" / path.name).read_bytes() == path.read_bytes(), path.name
