@@ -1,4 +1,4 @@
-"""Lives with faults in which every client reads and writes in batches: the ledger must find nothing wrong either."""
+"""Runs with faults in which every client reads and writes in batches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from chord.wire.messages import Get, GetMany, Merge, Put, PutMany, Written
 
 pytestmark = pytest.mark.slow
 
-OTHERS = 12  # keys that go with each that the ledger knows, so that frames hold several
+OTHERS = 12  # extra keys for each key of the workload, so that frames hold several
 OTHER_KEYS = 40
 
 
@@ -56,7 +56,7 @@ def get(self: Operations, key: str | bytes, r: int | None = None, resolve: Any =
 
 @pytest.fixture
 def batched(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Let all that clients do be done in batches. Returns how many of them came to their owners."""
+    """Let clients use batches only. Return the number of batches that reached an owner, by type."""
     seen: Counter[str] = Counter()
 
     async def count(self: batches.Batches, vnode: Any, batch: Any) -> Any:
@@ -88,7 +88,7 @@ def test_run_with_batches_holds(batched: Counter[str], seed: int, fidelity: Fide
 
 
 def test_failed_item_that_is_acknowledged_is_caught(batched: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others of its batch were stored."""
+    """The other items of the batch are stored."""
 
     def told_another(self: batches._Part, place: int, outcome: Any) -> None:
         is_failed = isinstance(outcome, ChordError) and isinstance(self.items[place], Put)

@@ -1,4 +1,4 @@
-"""The twin of a node's disk: what lasts, what a crash may take, and each fault a disk has.
+"""The simulated disk of a node: durability, losses in a crash, and each fault of a disk.
 
 `tests/twin` compares the twin with real SQLite.
 """
@@ -30,7 +30,7 @@ def record(key: bytes, value: bytes = b"value") -> Record:
 
 
 def slow(seed: int = 1) -> Disk:
-    """A disk whose syncs take a second."""
+    """Return a disk with syncs of one second."""
     return Disk(random.Random(seed), sync_delay=lambda rng: 1.0)
 
 
@@ -49,7 +49,7 @@ async def refused(commit: Callable[[], Awaitable[object]]) -> None:
         await commit()
 
 
-# -- what lasts -------------------------------------------------------------------------------------------
+# -- durability -------------------------------------------------------------------------------------------
 
 
 @virtual
@@ -216,7 +216,7 @@ async def test_process_killed_on_a_hung_disk_closes() -> None:
 
 @virtual
 async def test_opening_during_a_transaction_is_refused() -> None:
-    """SQLite says that the database is locked: what the opening counts must be all there is."""
+    """SQLite says that the database is locked, because the opening must count all records."""
     disk = slow()
     store = await opened(disk)
     disk.hang()

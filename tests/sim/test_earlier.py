@@ -1,4 +1,4 @@
-"""What a node makes of what it finds of its life before: records and identity that belong together, or not."""
+"""The restart recovery of a node: records and identity that belong together, or do not."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEYS = [b"key-%d" % number for number in range(40)]
 
 
 class World:
-    """Three nodes on disks, with records; and why any of them began with an empty store."""
+    """Three nodes on disks, with records, and the reasons of nodes that began with an empty store."""
 
     def __init__(self, machines: Cluster, begun: list[str]) -> None:
         self.machines = machines
@@ -39,7 +39,7 @@ class World:
         return list(self.machines.nodes)
 
     async def again(self, *nodes: Node, after_s: float = 0.0, apart_s: float = 0.0) -> list[Node]:
-        """Kill nodes, let so much time pass on their clocks, and start them, one so long after the other."""
+        """Kill nodes, advance their clocks by `after_s`, and start them at intervals of `apart_s`."""
         for node in nodes:
             await self.machines.kill(node, is_power_lost=True)
         for node in nodes:
@@ -95,13 +95,13 @@ async def test_ring_away_for_days_keeps_its_stores() -> None:
 
 @virtual
 async def test_ring_that_returns_one_by_one_keeps_its_stores() -> None:
-    """The first resumes alone before the next one starts: it is no ring that has gone on without the others."""
+    """The first node resumes alone before the next one starts. Its ring did not run on without the others."""
     assert PRESETS["local"].resume_s < 5.0
     await away(100 * DAY_S, all_of_them=True, apart_s=5.0)
 
 
 class Fate(NamedTuple):
-    """What becomes of a value that the node holds, while it is away."""
+    """The changes of a value while the node that holds it is away."""
 
     key: bytes
     is_deleted: bool
@@ -210,7 +210,7 @@ async def test_node_without_its_records_keeps_its_id_and_reports_it() -> None:
 
 @virtual
 async def test_node_that_left_joins_again_with_its_store() -> None:
-    """It handed everything over; what it knows of reaped records is still good."""
+    """The node handed all records over. Its reap logs are still valid."""
     begun: list[str] = []
     async with cluster(seed=6, sync_delay=flash, observe=told(begun)) as machines:
         world = World(machines, begun)
@@ -228,11 +228,11 @@ async def test_node_that_left_joins_again_with_its_store() -> None:
             assert found == (key,)
 
 
-# -- what it was started with before --------------------------------------------------------------------------
+# -- the constants of the last start --------------------------------------------------------------------------
 
 
 async def started_with(machines: Cluster, join: Sequence[Node] = (), **changes: Any) -> Node:
-    """Stop n1 and start it otherwise; return it when it is ready."""
+    """Stop n1 and start it with other settings. Return it when it is ready."""
     node = next(node for node in machines.nodes if node.name == "n1")
     await node.stop()
     kept = machines.kept("n1")
@@ -248,7 +248,7 @@ async def started_with(machines: Cluster, join: Sequence[Node] = (), **changes: 
 
 @pytest.mark.parametrize(("before", "now", "is_refused"), [(1, 3, True), (3, 2, True), (3, 3, False), (3, 1, False)])
 def test_other_number_of_vnodes_than_stored_is_refused(before: int, now: int, is_refused: bool) -> None:
-    """One is what a node has that was not told; then the stored ones count."""
+    """One vnode is the default. If a start has the default, the stored number counts."""
 
     @virtual
     async def main() -> None:
@@ -287,7 +287,7 @@ def test_colliding_vnodes_of_a_toy_ring_restart_in_equal_number() -> None:
     ],
 )
 def test_other_ring_constants_than_stored_are_refused(now: dict[str, Any], words: str) -> None:
-    """Where all nodes are started with them, nobody in the ring could object."""
+    """If all nodes started with the new constants, no node of the ring could object."""
 
     @virtual
     async def main() -> None:
@@ -302,7 +302,7 @@ def test_other_ring_constants_than_stored_are_refused(now: dict[str, Any], words
 
 @virtual
 async def test_node_refused_by_its_first_ring_may_join_later() -> None:
-    """It has written down who it is before it asked."""
+    """The node wrote its identity before it sent its request."""
     async with cluster(seed=7, sync_delay=flash) as machines:
         first = await machines.start(join=())
         await first.ready()
@@ -321,7 +321,7 @@ async def test_node_json_without_ring_constants_is_accepted() -> None:
 
 @pytest.mark.parametrize("slow", ["n0", "n3"])
 def test_node_that_joins_another_ring_than_its_own_is_refused(slow: str) -> None:
-    """Whichever answers first."""
+    """The order of the answers of both rings does not matter."""
 
     @virtual
     async def main() -> None:

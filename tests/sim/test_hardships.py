@@ -1,4 +1,4 @@
-"""Stopped processes, late requests, wrong clocks, refused files and copied disks: each does what it says."""
+"""Stopped processes, late requests, wrong clocks, refused files and copied disks in the simulator."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ async def test_node_returns_at_another_address_with_its_records() -> None:
         assert (await back.get(b"k")).value == b"v"
 
 
-# -- lives ----------------------------------------------------------------------------------------
+# -- runs -----------------------------------------------------------------------------------------
 
 DRAWN = [theme for theme in THEMES if theme != "mixed"]
 

@@ -1,4 +1,4 @@
-"""A few short lives with everything on, and the two who watch them: each seen complaining of a planted fault."""
+"""Short runs with every fault, and the complaints of oracle and watch about planted faults."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from chord.verify.invariants import Member, Snapshot, exact_successors
 from chord.wire.messages import ActorClock, Contact, Record, Version
 from tests.support.rings import only, virtual
 
-# -- lives ----------------------------------------------------------------------------------------
+# -- runs -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -68,8 +68,8 @@ def test_clients_read_with_the_given_share(reads: float) -> None:
         msgspec.structs.replace(plan, reads=reads), on_progress=lambda *_: told.append(life._ledger.counts.copy())
     )
     life.run()
-    read = told[-1]["get ok"] + told[-1]["get not found"]  # before all is read once more
-    written = told[-1]["put ok"] - len(life._ledger.stories)  # what is not there is written first
+    read = told[-1]["get ok"] + told[-1]["get not found"]  # before the last read of all keys
+    written = told[-1]["put ok"] - len(life._ledger.stories)  # without the first write of each key
     assert abs(read / (read + written) - reads) < 0.1
 
 
@@ -95,24 +95,24 @@ def test_run_without_end_is_a_failure_of_liveness(monkeypatch: pytest.MonkeyPatc
     assert caught.value.kind == "liveness"
 
 
-# -- the ledger -----------------------------------------------------------------------------------
+# -- the oracle -----------------------------------------------------------------------------------
 
 KEYS = 12
 
 
 class Told:
-    """A ring of four, a ledger that has written a few keys to it, and what the ledger complains of."""
+    """A ring of four, a workload that has written a few keys, and the complaints of the oracle."""
 
     def __init__(self, ring: MemoryRing, ledger: Workload, complaints: list[str]) -> None:
         self.ring, self.ledger, self.complaints = ring, ledger, complaints
 
     def owner(self, key: bytes) -> Node:
-        """Who answers for a key."""
+        """Return the owner of a key."""
         point = self.ring[0].host.circle.hash(key)
         return next(node for node in self.ring.nodes if only(node).ownership.is_owner(point))
 
     def holders(self, key: bytes) -> list[Node]:
-        """Who has a record."""
+        """Return the nodes with a copy of a record."""
         return [node for node in self.ring.nodes if node.host.storage.get(key) is not None]
 
 
@@ -217,7 +217,7 @@ def _with_another_value(record: Record) -> Record:
 @pytest.mark.parametrize("by", ["n0", "n1"])
 @pytest.mark.parametrize("is_told", [False, True])
 def test_oracle_reports_a_reused_dot_only_if_others_rely_on_it(is_told: bool, by: str) -> None:
-    """A crash takes back what a store has minted and not made durable. Then either store may answer a second try."""
+    """A crash takes back dots that are not durable. Then either store may answer a second try."""
     first = Record(b"old-5", (ActorClock(bytes(16), 1, (Version(b"old-5/1", b"1" * 16, 0),)),))
     story = KeyModel(b"old-5", 0)
     for op_id in (b"1" * 16, b"2" * 16):
@@ -237,7 +237,7 @@ def test_oracle_reports_a_reused_dot_only_if_others_rely_on_it(is_told: bool, by
 
 @ledger_test
 async def test_oracle_excuses_a_reused_dot_that_is_not_durable(told: Told) -> None:
-    """The copies are looked at when a write is acknowledged; one store has minted what is on no disk."""
+    """The oracle looks at the copies when a write is acknowledged. One store has minted a dot that is on no disk."""
     story = told.ledger.stories[b"old-5"]
     copies = list(told.ledger.truth.copies(b"old-5"))
     stored = Stored(b"old-5", story.contexts["filler"], told.owner(b"old-5").contact, 3, 3, False, ())

@@ -1,4 +1,4 @@
-"""What the oracle excuses: lost disks as far as they explain a loss, and copies that leaving nodes drop."""
+"""The excuses of the oracle: lost disks that explain a loss, and copies that leaving nodes drop."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_copy_counts_as_dropped_only_if_its_node_leaves(is_leaving: bool) -> Non
 
 @pytest.mark.parametrize(("disks", "complaints"), [(1, 1), (2, 0)])
 def test_write_counts_as_lost_only_with_every_disk_that_had_it(disks: int, complaints: int) -> None:
-    """The second copy of the first case disappears without a disk: nothing excuses that."""
+    """In the first case the second copy disappears without a lost disk, and nothing excuses that."""
 
     async def main() -> None:
         async with testing.ring(4, seed=1) as ring:
@@ -127,7 +127,7 @@ def test_lost_disks_count_until_all_members_have_the_write() -> None:
 
 @pytest.mark.parametrize("is_wiped", [False, True])
 def test_only_copy_may_be_denied_only_if_its_disk_is_lost(is_wiped: bool) -> None:
-    """Another node is back: that excuses nothing."""
+    """The return of another node excuses nothing."""
 
     async def main() -> None:
         async with cluster(seed=1, ring=RingConstants(replicas=1), sync_delay=flash) as machines:
@@ -251,7 +251,7 @@ def test_scan_may_miss_only_later_writes_of_the_owner(is_held: bool) -> None:
 
 @pytest.mark.parametrize("is_held", [False, True])
 def test_scan_may_show_old_values_only_if_the_owner_has_no_new(is_held: bool) -> None:
-    """Two nodes that have just woken up may both coordinate: what one of them stores reaches the other as a hint."""
+    """Two nodes that have just woken up may both coordinate. A write of one reaches the other as a hint."""
 
     async def main() -> None:
         async with testing.ring(3, seed=1) as ring:
@@ -278,7 +278,7 @@ def test_scan_may_show_old_values_only_if_the_owner_has_no_new(is_held: bool) ->
 
 @pytest.mark.parametrize("is_elsewhere", [False, True])
 def test_unanswered_delete_may_be_reaped_with_what_it_replaced(is_elsewhere: bool) -> None:
-    """Its client never heard of it: what it has deleted counts as deleted, or where a copy lives, goes on living."""
+    """The client got no reply. The deleted value counts as deleted, and also as present if a copy is left."""
 
     async def main() -> None:
         async with testing.ring(3, seed=1) as ring:
@@ -313,8 +313,8 @@ def test_unanswered_delete_may_be_reaped_with_what_it_replaced(is_elsewhere: boo
 def test_old_copy_may_be_dropped_only_if_reaped_and_logged(is_reaped: bool, is_in_log: bool, complaints: int) -> None:
     """A store that missed the delete learns from the reap log that the value is dead, and drops it.
 
-    Without the tombstone that another store dropped before, the log names what nobody deleted. Without the entry, the
-    store drops what it has for another reason.
+    If no other store dropped the tombstone before, the log names a value without a delete. Without the entry, the
+    store drops its copy for another reason.
     """
 
     async def main() -> None:

@@ -115,7 +115,7 @@ def test_same_seed_gives_the_same_history() -> None:
 
 
 def test_node_keeps_three_nurseries_alive() -> None:
-    """Who keeps a task status keeps the nursery that `Nursery.start` made for the while: a tenth of a node."""
+    """A reference to a task status keeps the nursery of `Nursery.start` alive: a tenth of a node's memory."""
 
     async def nurseries(nodes: int) -> int:
         async with cluster(seed=1, network=MessageNetwork(1), ring=RingConstants(replicas=1)) as machines:

@@ -1,4 +1,4 @@
-"""The nemesis keeps to the failure assumption, and to what a schedule may contain: each time it once did not."""
+"""The nemesis keeps to the failure assumption and to its schedule: regressions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RETURNING = draw(1, nodes=NODES, successors=3, fidelity="messages", faults=("cra
 
 
 async def healed() -> None:
-    """Nothing to wait for."""
+    """Wait for nothing."""
 
 
 NemesisTest: TypeAlias = Callable[[Nemesis, Cluster, Watch], Awaitable[None]]
@@ -61,20 +61,20 @@ nemesis_test = with_plan(PLAN)
 
 
 async def names(machines: Cluster, within_s: float = 5.0) -> set[str]:
-    """Return who is there when all who come back have."""
+    """Return the names of the ready nodes, after all returning nodes are back."""
     await trio.sleep(within_s)
     return {node.name for node in machines.nodes if node.state == "ready"}
 
 
 @nemesis_test
 async def test_list_of_a_vnode_that_dies_counts_as_copied(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
-    """Its asker has a longer list of its own; the answer replaces it, and must not name only those that die now."""
+    """The vnode that asks has a longer list. The answer replaces it, and must name a vnode that survives."""
     await machines.place(NODES)
     asker, head, new, dead, *_ = in_order(machines)
     await nemesis.deaths.kill(dead, is_silent=True)
     await trio.sleep(PLAN.timing.timeout_cap_s)
     ring = only(asker).ring
-    ring.successors = (only(head).me, only(dead).me, *ring.successors[-1:])  # it has not heard of the new one yet
+    ring.successors = (only(head).me, only(dead).me, *ring.successors[-1:])  # it does not know the new vnode yet
     only(head).ring.successors = (only(new).me, only(dead).me, *ring.successors[-1:])
     assert nemesis.deaths.may_go(new)
     assert nemesis.deaths.may_go(head)
@@ -86,7 +86,7 @@ async def test_list_of_a_vnode_that_dies_counts_as_copied(nemesis: Nemesis, mach
 
 @nemesis_test
 async def test_verdict_about_a_dead_node_does_not_count(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
-    """A client that goes on asking a dead node gets no answer: that is nobody's judgment."""
+    """A client that still asks a dead node gets no answer. That is no verdict of a node."""
     await machines.place(NODES)
     dead, living, *_ = in_order(machines)
     verdicts: list[Event] = []
@@ -104,7 +104,7 @@ async def test_verdict_about_a_dead_node_does_not_count(nemesis: Nemesis, machin
 def test_partition_counts_as_a_split_and_a_freeze_does_not(
     episode: str, is_partition: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a frozen node or a blocked link keeps from a reader may not be denied, however long that lasts."""
+    """A key behind a frozen node or a blocked link may not be denied, however long the fault lasts."""
     split: list[bool] = []
 
     @nemesis_test
@@ -121,7 +121,7 @@ def test_partition_counts_as_a_split_and_a_freeze_does_not(
 
 @nemesis_test
 async def test_blackout_needs_a_ring_that_has_joined(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
-    """Who has not joined does not come back: the founder would be alone for good."""
+    """A node that has not joined does not return, so the founder would stay alone."""
     founder = await machines.start(join=())
     await founder.ready()
     joiners = [await machines.start(join=[founder]) for _ in range(NODES - 1)]
@@ -132,7 +132,7 @@ async def test_blackout_needs_a_ring_that_has_joined(nemesis: Nemesis, machines:
 
 @nemesis_test
 async def test_founder_that_counts_as_dead_is_a_false_alarm(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
-    """It has none: whoever takes it for dead is wrong, however young it is."""
+    """A founder has no former self, so every verdict that it is dead is wrong."""
     founder = await machines.start(join=())
     nemesis.on_event(PeerChanged(founder.address, "dead", f"{founder.address}: no answer"))
     assert watch.counts["action false alarm"] == 1
@@ -141,7 +141,7 @@ async def test_founder_that_counts_as_dead_is_a_false_alarm(nemesis: Nemesis, ma
 
 @nemesis_test
 async def test_adjacent_joiners_take_no_id_of_a_member(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
-    """They may be drawn between two who have: with a frozen one of these, its id would be another's when it goes on."""
+    """A joiner between two adjacent members could take the id of a frozen member, which returns later."""
     ids = [*range(0, 8), 1 << 100, 1 << 159]
     await machines.place(NODES, ids=ids)
     for _ in range(8):
@@ -150,7 +150,7 @@ async def test_adjacent_joiners_take_no_id_of_a_member(nemesis: Nemesis, machine
     assert NODES < len(points) == len(set(points))
 
 
-# -- nobody is gone for good ------------------------------------------------------------------------
+# -- returns ----------------------------------------------------------------------------------------
 
 
 @nemesis_test
@@ -203,7 +203,7 @@ async def test_leave_that_fails_is_followed_by_a_return(nemesis: Nemesis, machin
 async def test_node_that_stops_in_the_second_phase_stays_down(
     nemesis: Nemesis, machines: Cluster, watch: Watch
 ) -> None:
-    """In the second phase of a life whoever is down stays down."""
+    """In the second phase of a run, the nemesis starts no node."""
     await machines.place(NODES)
     nemesis.stop()
     nemesis.on_event(NodeStateChanged("stopped", machines[0].address))
@@ -239,7 +239,7 @@ async def test_node_that_ends_at_its_start_stays_dead(nemesis: Nemesis, machines
 async def test_write_in_flight_when_its_node_stops_counts_as_made(
     nemesis: Nemesis, machines: Cluster, watch: Watch
 ) -> None:
-    """The disk is read when the node has ended, not when it says that it stops: until then it may go on writing."""
+    """The oracle reads the disk after the end of the node, which may write until then."""
     await machines.place(NODES)
     node, ledger = machines.nodes[3], nemesis._ledger
     machines.on_stopped = ledger.losses.autopsy

@@ -1,4 +1,4 @@
-"""Real nodes on simulated disks: what changes when a commit takes time, and can fail."""
+"""Real nodes on simulated disks, on which a commit takes time and can fail."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ async def test_acknowledged_writes_survive_a_power_cut_of_all_nodes() -> None:
 
 @virtual
 async def test_hung_transaction_ends_with_its_process() -> None:
-    """Otherwise it would be written below the next process, which has counted the records by then."""
+    """If it were written later, the next process would already have counted the records."""
     async with cluster(sync_delay=flash) as machines:
         node = await machines.start(join=())
         await node.ready()

@@ -1,4 +1,4 @@
-"""The published experiments at toy size: what they count must agree with theory, and must be able to say no."""
+"""The published experiments at toy size: they agree with theory, and planted faults miss their bars."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_ring_without_failures_has_no_timeouts() -> None:
 
 
 def test_half_of_the_nodes_dead_costs_one_timeout_per_hop() -> None:
-    """Of the nodes met, a share p is dead: m p timeouts and m (1 - p) hops, the owner met as well."""
+    """Of m nodes on a path, a share p is dead: m p timeouts and m (1 - p) hops, with the owner."""
     cells = [failures.measure(failures.Setting(0.5, ring, nodes=128, lookups=100, seed=1)) for ring in range(4)]
     (found,) = failures.outcomes(cells)
     assert (found.rings, found.lookups) == (4, 400)
@@ -90,7 +90,7 @@ def test_half_of_the_nodes_dead_costs_one_timeout_per_hop() -> None:
 
 
 def skipping(self: Vnode, request: FindNext) -> NextHops:
-    """Name the owner's successor for the owner."""
+    """Name the owner's successor instead of the owner."""
     step = FIND_NEXT(self, request)
     return NextHops(True, step.candidates[1:], step.spacing) if step.final else step
 
@@ -107,7 +107,7 @@ def test_planted_wrong_owner_misses_the_bar_of_failures(monkeypatch: pytest.Monk
 
 
 def test_lookup_passes_as_many_dead_as_a_list_holds() -> None:
-    """Nineteen dead in a row: more than one answer used to name."""
+    """Nineteen nodes in a row are dead, more than one answer once named."""
 
     async def main() -> None:
         async with still_ring(60, 20, "in a row") as ring:
@@ -165,7 +165,7 @@ def test_crashes_cost_answers_and_cause_no_wrong_ones() -> None:
 
 
 def test_estimated_bytes_equal_those_of_real_frames() -> None:
-    """The same quiet ring twice: weighed at message level, and counted on the streams."""
+    """Measure one idle ring twice: estimated at message level, and counted on streams."""
 
     async def main(network: MessageNetwork | MemoryNetwork) -> float:
         async with testing.ring(8, seed=1, timing=LAN, network=network) as ring:
@@ -210,7 +210,7 @@ def test_split_ring_merges_and_keeps_the_writes_of_both(monkeypatch: pytest.Monk
 
 
 def test_passive_list_spreads_its_probes() -> None:
-    """An hour after fifty fell silent at once, somebody of them is asked about every half a minute."""
+    """An hour after fifty vnodes became unreachable together, one is probed every half a minute or so."""
     silent, rng = PassiveList(LAN, 128), random.Random(1)
     for number in range(50):
         silent.add(Contact(Point(number), f"n{number}:1"), 0.0)
@@ -220,7 +220,7 @@ def test_passive_list_spreads_its_probes() -> None:
     assert max(gaps) < 180
 
 
-# -- the truth that answers are compared with ---------------------------------------------------------
+# -- the rightful owner -------------------------------------------------------------------------------
 
 
 def test_rightful_owner_is_the_next_living_vnode() -> None:
@@ -242,7 +242,7 @@ def test_rightful_owner_is_the_next_living_vnode() -> None:
 
 @pytest.mark.thorough
 def test_table_two_of_the_paper_is_reproduced() -> None:
-    """Every row within its bar, give or take two standard errors: 4 rings of 1,000, 500 lookups each, per share."""
+    """Every row is within two standard errors of its bar: 4 rings of 1,000 nodes, 500 lookups each, per share."""
     result = failures.experiment().run("standard", seed=1)
     (table,) = failures.tables(result)
     assert table.passed, [row for row in table.rows if not row.passed]

@@ -1,4 +1,4 @@
-"""Experiments as such: how cells are run, what is written, and what the statistics mean."""
+"""The harness of experiments: the run of cells, the files of a report, and the statistics."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_cells_are_the_same_in_any_process() -> None:
 
 
 def test_progress_is_reported_while_a_cell_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cell that waits until it has been said twice that it is the one that is measured."""
+    """The cell waits until the progress has named it twice."""
     monkeypatch.setattr("chord.lab.harness.experiment.TICK_S", 0.001)
     told, heard = threading.Event(), list[tuple[str, int]]()
 
@@ -118,7 +118,7 @@ def test_every_experiment_has_a_plan_for_every_scale(name: str) -> None:
     assert EXPERIMENTS[name].name == name
 
 
-# -- what is written ----------------------------------------------------------------------------------
+# -- files --------------------------------------------------------------------------------------------
 
 
 def test_report_has_tables_plots_and_a_page(tiny: Paths, tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_real_node_and_model_are_columns_of_one_table(tiny: Paths) -> None:
 
 
 def test_experiments_without_numpy_measure_the_real_node() -> None:
-    """Another process, in which NumPy cannot be imported."""
+    """Another process cannot import NumPy."""
     code = (
         "import sys; sys.modules['numpy'] = None\n"
         "from chord.lab.papers import path_length as p, load_balance, failures\n"

@@ -1,4 +1,4 @@
-"""What a seed draws, and what a wish changes of it."""
+"""The plan that a seed draws, and the changes by given values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SEEDS = range(400)
 
 
 def test_plan_of_a_seed_never_changes() -> None:
-    """Seeds are written down, in regressions and in reports."""
+    """Regression tests and reports contain seeds."""
     assert draw(3) == Plan(
         seed=3,
         nodes=12,

@@ -1,4 +1,4 @@
-"""A node that comes back, and ends before it is a member again: it forgets nothing, and never founds another ring."""
+"""A restarted node that ends before it is a member keeps its state, and creates no ring."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def found(machines: Cluster, n: int = 4) -> None:
 
 
 async def keep(machines: Cluster, host: str, kept: Kept) -> None:
-    """Write something else into the file of a machine that is off."""
+    """Replace the identity file of a machine that is off."""
     store = DiskIdentity(machines.disk(host))
     await store.save(kept)
     store.close()
@@ -63,11 +63,11 @@ async def every_key(node: Node) -> None:
 
 
 async def after(machines: Cluster, end: Callable[[Node], Awaitable[object]], **changes: Any) -> None:
-    """Stop n1, start it so that it does not get far, and then as it should be; look at what it has kept."""
+    """Stop n1, let one start of it fail, and start it normally. Check its persisted state after each step."""
     before = next(node for node in machines.nodes if node.name == "n1")
     ring_id = before.ring_id
     await before.stop()
-    # As an earlier version wrote it: else a node with other constants is refused by its own directory, not by the ring.
+    # Without constants, as in an earlier version: the ring, not the directory, must refuse a node with other constants.
     kept = msgspec.structs.replace(stored(machines, "n1"), replicas=None)
     await keep(machines, "n1", kept)
     assert len(kept.known) == 3
@@ -261,7 +261,7 @@ async def test_node_with_a_contact_never_creates_a_ring() -> None:
 
 
 def test_persisted_ring_without_nodes_needs_a_contact() -> None:
-    """As an earlier version left it behind; with somebody to ask it is as good as any."""
+    """An earlier version left such a state behind. With a contact, the node can rejoin."""
 
     async def main(*, is_told: bool) -> None:
         async with cluster(seed=10, sync_delay=flash) as machines:

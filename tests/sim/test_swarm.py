@@ -1,4 +1,4 @@
-"""Many seeds, each a life of a ring with what it has drawn: nothing breaks, and no path was left untaken."""
+"""Runs of many seeds: every check passes, and together they take every path."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ FEW: dict[str, tuple[int, ...]] = {
     "addresses": (0, 1),
     "delivery": (1, 10, 14, 45, 55),
 }
-"""As many seeds of each theme as CI has time for: together they come into every situation that seeds draw."""
-MORE = 60  # `make soak` demands of its thousands every path
+"""Seeds of each theme, as far as CI has time. Together they reach every situation that seeds draw."""
+MORE = 60  # `make soak` demands every path of its thousands of seeds
 TOLD_EVERY = 20
 STEPS_MIN = 2000
 MEMBERSHIP_MIN = 30
@@ -45,7 +45,7 @@ def many() -> list[Plan]:
 
 
 def swarm(plans: Sequence[Plan], say: Callable[[str], None]) -> SwarmOutcome:
-    """Run lives on all cores, and say how far it is."""
+    """Run seeds on all cores, and report progress."""
     done = 0
 
     def on_result(plan: Plan, result: RunReport | Broken) -> None:
@@ -63,7 +63,7 @@ def swarm(plans: Sequence[Plan], say: Callable[[str], None]) -> SwarmOutcome:
 def test_swarm_holds_and_takes_every_path(
     plans: Callable[[], list[Plan]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At least 2,000 protocol steps and 30 comings and goings in each mixed life; the table says what they took."""
+    """Each mixed run has at least 2,000 protocol steps and 30 joins or leaves. A table lists the paths taken."""
     monkeypatch.setenv("CHORD_OUTPUT", "table")
     drawn = plans()
     with capsys.disabled():
@@ -91,7 +91,7 @@ LIVES_OF_FAULTS = (
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", LIVES_OF_FAULTS)
 def test_seed_that_found_a_fault_holds(seed: int) -> None:
-    """Denied records, a node that spun, and nodes that waited for each other for ever."""
+    """The faults were denied records, a node in a busy loop, and a deadlock of nodes."""
     Run(draw(seed)).run()
 
 
@@ -124,7 +124,7 @@ def test_swarm_outcome_sums_its_runs() -> None:
 
 
 def growth(lives: int) -> int:
-    """How many objects more there are after so many lives in one process."""
+    """Return the growth of the number of objects after runs in one process."""
     run_one(short(0))
     before = len(gc.get_objects())
     for seed in range(lives):
@@ -134,7 +134,7 @@ def growth(lives: int) -> int:
 
 @pytest.mark.thorough
 def test_run_leaves_no_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twenty thousand lives in two processes must not fill their memory: what one leaves, the next would keep."""
+    """Twenty thousand runs in two processes must not fill their memory with garbage."""
     assert growth(3) < 100
     monkeypatch.setattr(swarm_module, "gc", mock.Mock())
     assert growth(3) > 300, "it would be seen"
