@@ -1,4 +1,4 @@
-"""A ring of real processes with data directories, whose peers end and start again at their places."""
+"""A ring of real processes with data directories, in which peers end and restart in their places."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CIRCLE = Circle(160)
 
 
 class Row(NamedTuple):
-    """One copy of a record, as it is in the database of a peer."""
+    """One copy of a record in the database of a peer."""
 
     number: int
     key: bytes
@@ -30,17 +30,17 @@ class Row(NamedTuple):
 
 
 class Cluster:
-    """Peers that each have a directory and an address for life.
+    """Peers with a fixed directory and address each.
 
     Args:
-        count: how many peers.
-        program: what each of them runs, if it is not told otherwise.
-        disks: each peer's own file system; default: directories side by side.
-        timing: what differs from the preset, for all of them.
+        count: the number of peers.
+        program: the command of each peer without one of its own.
+        disks: the file system of each peer; default: directories side by side.
+        timing: the differences from the preset, for all peers.
 
     Attributes:
-        base: a directory for whatever belongs to them.
-        directories: where their databases are, as this process sees it.
+        base: the parent directory of all files.
+        directories: the directories of the databases, as this process sees them.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Cluster:
         self.base = base
         self._timing = dict(timing or {})
         self._config = self.config("chord.toml")
-        self._own_programs: list[tuple[str, ...]] = []  # by the clock of the machine
+        self._own_programs: list[tuple[str, ...]] = []  # of peers on the clock of the machine
         self._programs: list[tuple[str, ...]] = []
         self._data: list[Path] = []
         self._disks: list[SmallDisk | None] = []
@@ -91,14 +91,14 @@ class Cluster:
         return "--config", str(file)
 
     def join_on(self, disk: SmallDisk) -> None:
-        """Add a peer whose directory is a file system of its own."""
+        """Add a peer on its own file system."""
         self._add(PROGRAM, disk)
         peer = self._start(len(self.all), None, "--join", self.addresses[0]).ready()
         self.all.append(peer)
         self.addresses.append(peer.address)
 
     def clock(self, number: int, offset: str) -> WrongClock:
-        """Have a peer live by a clock of its own, from its next start on."""
+        """Give a peer its own clock, from its next start on."""
         clock = WrongClock(self.base / f"clock-{number}", offset)
         self._programs[number] = clock.program(self._own_programs[number])
         return clock
@@ -116,21 +116,21 @@ class Cluster:
         peer.ended()
 
     def kill_all(self) -> None:
-        """kill -9 of all who run at the same moment, and wait for the end."""
+        """kill -9 of all running peers at the same moment, and wait for their end."""
         for peer in self.all:
             peer.kill()
         for peer in self.all:
             peer.ended()
 
     def restart(self, number: int, *arguments: str, program: Sequence[str] = ()) -> None:
-        """Start it at its place again, without waiting for it."""
+        """Start a peer in its place again, and do not wait for it."""
         self.no_handler_failed(self.all[number])
         forget_clock(self.all[number].process.pid)
         self.all[number] = self._start(number, self.addresses[number], *arguments, program=program)
 
     @staticmethod
     def no_handler_failed(peer: Peer) -> None:
-        """Look through what a peer said in its life; only after its end."""
+        """Search the output of a peer for failed handlers, after its end."""
         said = peer.errors() if peer.process.stderr and not peer.process.stderr.closed else ""
         assert "ERROR" not in said, said
 
@@ -141,18 +141,18 @@ class Cluster:
                 assert peer.ready().address == self.addresses[number]
 
     def ended(self) -> dict[str, str]:
-        """Return the exit code of each peer that has ended, and the end of what it said, by its address."""
+        """Return the exit code and the last output of each ended peer, by its address."""
         gone = [peer for peer in self.all if peer.process.poll() is not None]
         return {peer.address: f"{peer.process.returncode}: {peer.errors()[-200:]}" for peer in gone}
 
     def describe(self) -> dict[str, Description]:
-        """What each node says of itself."""
+        """Return the description of each node."""
         with library.connect(*self.addresses, timeout_s=HANG_S) as ring:
             found = ring.members(also=self.addresses)
         return {address: node for address, node in found.items() if isinstance(node, Description)}
 
     def restless(self) -> dict[str, int]:
-        """What is still to be done, by all nodes together."""
+        """Return the pending work of all nodes together."""
         nodes = list(self.describe().values())
         work = {
             "nodes away": len(self.addresses) - len(nodes),
@@ -164,7 +164,7 @@ class Cluster:
         return {name: count for name, count in work.items() if count}
 
     def calm(self, within_s: float = HEALED_S) -> float:
-        """Wait until the ring is Ideal and nothing is left to be done; return how long that took."""
+        """Wait until the ring is Ideal without pending work. Return the duration in seconds."""
         began = time.monotonic()
         try:
             ideal(self.addresses[0], within_s)
@@ -176,7 +176,7 @@ class Cluster:
         return time.monotonic() - began
 
     def rows(self, numbers: Collection[int] | None = None) -> Iterator[Row]:
-        """Read all copies of every record from the databases themselves; of these peers, or of all."""
+        """Read all copies of every record from the databases of these peers, or of all."""
         for number, directory in enumerate(self._data):
             if numbers is None or number in numbers:
                 disk = self._disks[number]
@@ -184,19 +184,19 @@ class Cluster:
                 yield from (Row(number, *row) for row in rows)
 
     def copies(self) -> dict[bytes, list[bytes]]:
-        """The digests of all copies of every record; of a ring at rest."""
+        """Return the digests of all copies of every record. The ring must be at rest."""
         found: dict[bytes, list[bytes]] = {}
         for row in self.rows():
             found.setdefault(row.key, []).append(row.digest)
         return found
 
     def troubles(self, address: str | None = None) -> str:
-        """What keeps nodes from serving all requests, in their own words; of one of them, or of all."""
+        """Return the troubles that one node, or all nodes, report."""
         nodes = self.describe()
         return "; ".join(why for name, node in nodes.items() if address in (None, name) for why in node.troubles)
 
     def reaped(self) -> int:
-        """How many tombstones the nodes that run now have reaped."""
+        """Return the number of tombstones that the running nodes have reaped."""
         return sum(dict(node.counters).get("keys_reaped", 0) for node in self.describe().values())
 
 
@@ -207,7 +207,7 @@ def read_rows(directory: Path) -> list[tuple[bytes, bytes, int]]:
 
 
 def uneven(copies: dict[bytes, list[bytes]]) -> list[str]:
-    """Say which records are not on exactly N nodes, or not the same on all."""
+    """Name the records that are not on exactly N nodes, or differ between nodes."""
     return [
         f"{key!r}: {len(digests)} copies, {len(set(digests))} different"
         for key, digests in copies.items()

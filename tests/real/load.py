@@ -1,9 +1,8 @@
-"""Clients that load a ring of real processes, and a ledger of what they were told: what may be read afterwards, and
-what must be.
+"""Clients that load a ring of real processes, and a ledger that judges their reads.
 
-Every value is written once, so a reader knows which write it sees. A write either says what it covers (the values of
-the read whose context it came with; a blind put covers nothing) or leaves that to the coordinator: then it may cover
-whatever was written before it ended.
+Every value is written once, so a read value names its write. A write covers the values that it replaces. With a
+context, these are the values of that read; a blind put covers nothing. Without either, the coordinator decides: the
+write may cover every earlier write.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ SIBLINGS_MANY = 6
 TIMEOUT_S = 15.0
 READERS = 16
 AUDIT_S = 120.0
-"""A node of a machine that is busy may take another for silent for a moment; one that is silent is not."""
+"""On a busy machine a node may take a living one for unreachable, but not for this long."""
 
 
 class Write:
-    """One put or delete. `covers` is None where the coordinator decides; times are of the ledger's clock."""
+    """One put or delete. `covers` is None if the coordinator decides. Times are of the ledger's clock."""
 
     __slots__ = ("began", "covers", "ended", "is_seen", "kind", "outcome", "value")
 
@@ -59,20 +58,25 @@ class Write:
         return other.value in self.covers
 
     def has_replaced(self, other: Write) -> bool:
-        """Whether the other may not be seen again, if this write happened. While a write is still being tried, it may
-        take effect once more."""
+        """Whether the other write may not be seen again, if this write happened.
+
+        While the other write is still being retried, it may take effect once more.
+        """
         is_known = self.covers is not None and other.value in self.covers
         return is_known and other.ended is not None and other.ended < self.began
 
     @property
     def has_happened(self) -> bool:
-        """Whether there is proof."""
+        """Whether the write certainly took effect."""
         return self.outcome == "ok" or self.is_seen
 
 
 def may_be_gone(write: Write, writes: list[Write], present: Iterable[bytes | None], at: int | None = None) -> bool:
-    """Whether a value may rightly be absent while only these are present: it was covered by one that is, or by a
-    delete, or by one that may be gone itself. With `at`, only by what had begun by then."""
+    """Whether a value may rightly be absent while only these values are present.
+
+    Its write must be covered by a present value, a delete, or a write that may itself be gone. With `at`, only writes
+    that had begun by then count.
+    """
     shown = frozenset(present)
     open_, seen = [write], {write.began}
     while open_:
@@ -88,7 +92,7 @@ def may_be_gone(write: Write, writes: list[Write], present: Iterable[bytes | Non
 
 
 class Ledger:
-    """All writes, key by key, and what was wrong with what was read."""
+    """All writes of each key, and the wrong results of reads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -99,20 +103,20 @@ class Ledger:
         self.slowest: list[tuple[float, str]] = []
 
     def now(self) -> int:
-        """The next moment of the ledger's clock."""
+        """Return the next moment of the ledger's clock."""
         with self._lock:
             self._clock += 1
             return self._clock
 
     def begin(self, key: str, kind: Kind, value: bytes | None, covers: frozenset[bytes] | None) -> Write:
-        """A write is about to be sent."""
+        """Record a write before it is sent."""
         write = Write(kind, value, covers, self.now())
         with self._lock:
             self.writes.setdefault(key, []).append(write)
         return write
 
     def end(self, write: Write, error: ChordError | None) -> None:
-        """The write was acknowledged, or was not."""
+        """Record the acknowledgement or the error of a write."""
         write.ended = self.now()
         write.outcome = "ok" if error is None else "failed" if isinstance(error, DefiniteError) else "unknown"
         with self._lock:
@@ -123,7 +127,7 @@ class Ledger:
                 self.counts["writes refused"] += isinstance(error, WritesRefused)
 
     def read(self, key: str, values: Iterable[bytes], began: int) -> None:
-        """A reader was shown these values; none: it was told that there is nothing."""
+        """Record the values of a read. Without values, the key was denied."""
         ended, shown = self.now(), frozenset(values)
         with self._lock:
             writes = list(self.writes.get(key, ()))
@@ -140,7 +144,7 @@ class Ledger:
                 self.false_denials.append(key)
 
     def unanswered(self, key: str, error: ChordError, began: int) -> None:
-        """A reader got an error; counted apart is what was owed: the key had an acknowledged value all the while."""
+        """Record the error of a read. Errors count separately if the key had an acknowledged value throughout."""
         ended = self.now()
         with self._lock:
             writes = list(self.writes.get(key, ()))
@@ -151,11 +155,11 @@ class Ledger:
 
     @property
     def acknowledged(self) -> int:
-        """How many writes were acknowledged."""
+        """Return the number of acknowledged writes."""
         return self.counts["ok"]
 
     def judge(self, key: str, present: frozenset[bytes]) -> Iterator[str]:
-        """Say what is wrong with the values of a key, as they are at the end."""
+        """Yield the faults of the values of a key at the end."""
         writes = self.writes[key]
         by_value = {write.value: write for write in writes if write.value is not None}
         for value in present:
@@ -171,7 +175,7 @@ class Ledger:
 
 
 class Load:
-    """Clients, each in a thread, until told to stop."""
+    """Clients in threads."""
 
     def __init__(self, addresses: list[str], *, clients: int, keys: int, seed: int, pause_s: float = 0.0) -> None:
         self.ledger = Ledger()
@@ -186,7 +190,7 @@ class Load:
 
     @contextmanager
     def running(self) -> Iterator[Ledger]:
-        """Load the ring for the length of the block; once more goes on with the same ledger."""
+        """Load the ring during the block. A second block continues with the same ledger."""
         self._stop.clear()
         self._runs += 1
         numbers = range(self._clients)
@@ -257,7 +261,7 @@ class Load:
 
 
 def delete_all(ledger: Ledger, nodes: list[str], keys: Iterable[str]) -> list[str]:
-    """Delete keys, each with the context of a read; return those whose delete was not acknowledged."""
+    """Delete keys, each with the context of a read. Return the keys without an acknowledged delete."""
     refused = []
     with library.connect(*nodes, timeout_s=TIMEOUT_S) as ring:
         for key in keys:
@@ -283,7 +287,7 @@ def delete_all(ledger: Ledger, nodes: list[str], keys: Iterable[str]) -> list[st
 
 
 def put_all(ledger: Ledger, nodes: list[str], keys: Iterable[str]) -> list[str]:
-    """Put a value under each of these keys; return those whose put was not acknowledged."""
+    """Put a value under each of these keys. Return the keys without an acknowledged put."""
     refused = []
     with library.connect(*nodes, timeout_s=TIMEOUT_S) as ring:
         for key in keys:
@@ -299,14 +303,14 @@ def put_all(ledger: Ledger, nodes: list[str], keys: Iterable[str]) -> list[str]:
 
 
 Answer: TypeAlias = frozenset[bytes] | ChordError
-"""The values of a key, or why they cannot be told."""
+"""The values of a key, or the error of the read."""
 
 
 def read_all(nodes: list[str], keys: Iterable[str], patience_s: float) -> dict[str, Answer]:
-    """Read keys through all nodes: for each its values, or why there is no answer.
+    """Read keys through all nodes. Return the values or the error of each key.
 
     Args:
-        patience_s: what fails is asked again for so long.
+        patience_s: how long a failed read is retried.
     """
     found: dict[str, Answer] = {}
     waiting = iter(list(keys))
@@ -337,7 +341,7 @@ def read_all(nodes: list[str], keys: Iterable[str], patience_s: float) -> dict[s
 
 
 def audit(ledger: Ledger, nodes: list[str]) -> list[str]:
-    """Read every key of the ledger and say what is wrong."""
+    """Read every key of the ledger, and return the faults."""
     wrong = [f"{key}: said to be not there" for key in ledger.false_denials]
     for key, present in read_all(nodes, ledger.writes, AUDIT_S).items():
         if isinstance(present, ChordError):

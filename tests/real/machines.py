@@ -1,4 +1,4 @@
-"""What a test does to the machine of a peer: a disk of its own with little room, and a wall clock that is wrong."""
+"""Faults of a peer's machine: a small disk, and a wrong wall clock."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ HOLD = 'mount -t tmpfs -o size={size} chord "$0" && echo mounted && exec cat'
 
 
 class SmallDisk:
-    """A file system in memory, in a mount namespace of its own, which any user may make.
+    """A file system in memory, in its own mount namespace, which any user may make.
 
-    It lasts until the end of the block, however often the peer on it ends.
+    It lasts until the end of the block, also if the peer on it ends.
 
     Args:
-        directory: where the peer finds it; made if need be.
+        directory: the mount point for the peer; created if it is missing.
         size: in bytes.
 
     Attributes:
-        directory: likewise.
-        program: to be put before a command that is to see it.
+        directory: the mount point for the peer.
+        program: the prefix of a command that shall see the file system.
         seen: the same directory, as this process sees it.
 
     Raises:
-        OSError: this machine lets nobody mount.
+        OSError: this machine does not allow mounts.
     """
 
     def __init__(self, directory: Path, size: int) -> None:
@@ -64,7 +64,7 @@ class SmallDisk:
         self.close()
 
     def close(self) -> None:
-        """Let go of it; a peer that still runs keeps it."""
+        """Release the file system. A running peer keeps it."""
         self._holder.communicate()
 
     def run(self, function: Callable[[Path], T], argument: Path) -> T:
@@ -88,19 +88,19 @@ class WrongClock:
     """The wall clock of one process, under libfaketime. Its monotonic clock stays right: it measures time.
 
     Args:
-        file: where the offset is kept; the process reads it again and again.
-        offset: by how much the clock is wrong: `+3d`, `-1h`.
+        file: the file with the offset, which the process reads repeatedly.
+        offset: the error of the clock: `+3d`, `-1h`.
     """
 
     LIBRARY_S = 1
-    """After so long the process looks at its file again."""
+    """The seconds after which the process reads its file again."""
 
     def __init__(self, file: Path, offset: str = RIGHT) -> None:
         self._file = file
         self.set(offset)
 
     def set(self, offset: str) -> None:
-        """Let the clock step, also of a process that runs."""
+        """Let the clock step, also in a running process."""
         beside = self._file.with_suffix(".new")
         beside.write_text(f"{offset}\n")
         os.replace(beside, self._file)
@@ -118,7 +118,7 @@ class WrongClock:
 
 
 def faketime() -> str:
-    """Return what `faketime` has a process load; "" if it is not installed."""
+    """Return the library that `faketime` preloads, or "" if it is not installed."""
     try:
         command = ("faketime", "-f", RIGHT, "printenv", "LD_PRELOAD")
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
@@ -127,6 +127,6 @@ def faketime() -> str:
 
 
 def forget_clock(pid: int) -> None:
-    """Remove what libfaketime leaves behind of a process that was killed."""
+    """Remove the shared memory that libfaketime leaves behind after a killed process."""
     for name in (f"faketime_shm_{pid}", f"sem.faketime_sem_{pid}"):
         Path("/dev/shm", name).unlink(missing_ok=True)

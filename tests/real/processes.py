@@ -1,4 +1,4 @@
-"""Real `chord node` processes on loopback for tests: started on port 0, never left behind."""
+"""Real `chord node` processes on loopback for tests. Each ends with its block."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.real.machines import forget_clock
 from tests.support.ports import Ports
 
 ROOT = Path(__file__).resolve().parents[2]
-HANG_S = 600.0  # as in tests/support/real_rings.py; benchmarks use this file, and need nothing else of the tests
+HANG_S = 600.0  # as in tests/support/real_rings.py, which benchmarks do not need
 HEALED_S = 120.0  # a ring that is not whole by then has a bug; healing takes seconds
 PROGRAM = (sys.executable, "-m", "chord")
 ENVIRONMENT = {
@@ -40,7 +40,7 @@ class Peer:
         self.address = self.origin = ""
 
     def ready(self) -> Peer:
-        """Wait until it is a member."""
+        """Wait until the process is a member."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
@@ -61,13 +61,13 @@ class Peer:
         return self.process.wait(within_s)
 
     def errors(self) -> str:
-        """Return what it said on stderr; only after its end."""
+        """Return the output on stderr, after the end of the process."""
         assert self.process.stderr is not None
         return self.process.stderr.read()
 
 
 class Peers:
-    """Any number of them, each at a port that is held for it; the end of the block ends them all."""
+    """Processes, each at a port that is held for it. The end of the block ends them all."""
 
     def __init__(self) -> None:
         self._all: list[Peer] = []
@@ -86,7 +86,7 @@ class Peers:
         self._ports.close()
 
     def start(self, *arguments: str, listen: str | None = None, program: Sequence[str] = PROGRAM) -> Peer:
-        """Start one, at an address it had before or at a new one, without waiting for it."""
+        """Start a process at an earlier or a new address, and do not wait for it."""
         peer = Peer(*arguments, listen=listen or self._ports.address(), program=program)
         self._all.append(peer)
         return peer
@@ -109,7 +109,7 @@ class Peers:
         return ring
 
     def killed_at_once(self, ring: Sequence[Peer], directory: Path) -> list[Peer]:
-        """Kill all of a ring on disks, and start all of them again where they were, without waiting for them."""
+        """Kill all peers of a ring on disks and restart them in their places. Do not wait for them."""
         for peer in ring:
             peer.kill()
         for peer in ring:
@@ -130,7 +130,7 @@ def chord(*arguments: str, node: str | None = None, expect: int | None = 0, stdi
 
 
 def chord_json(*arguments: str, node: str | None = None) -> Any:
-    """Run a command with --json and return what it says."""
+    """Run a command with --json and return its output."""
     return json.loads(chord(*arguments, "--json", node=node))
 
 
@@ -152,7 +152,7 @@ def eventually(look: Callable[[], T], within_s: float = HEALED_S) -> T:
 
 @contextmanager
 def stopped(peer: Peer) -> Iterator[None]:
-    """SIGSTOP for the length of the block."""
+    """Stop a process with SIGSTOP during the block."""
     peer.kill(signal.SIGSTOP)
     try:
         yield

@@ -1,13 +1,13 @@
-"""A ring of real processes under load whose peers are killed and stopped, whose disks fail and whose clocks are wrong.
+"""A ring of real processes under load, with kills, stops, failing disks and wrong clocks.
 
     python -m tests.real.soak [--kills 300] [--writes 100000] [--peers 16] [--scenes NAME,...] [--directory DIR]
 
-Every scene begins with a ring at rest and ends with one. Then each key is read and compared with the ledger of its
-writes: nothing acknowledged is lost, and nothing deleted is back. Each database is compared with the others: every
-record lies on exactly N nodes, and all copies are the same. Tombstones are reaped all the while.
+Every scene begins and ends with a ring at rest. Then the test compares each key with the ledger of its writes: nothing
+acknowledged is lost, and nothing deleted is back. It also compares the databases: every record is on exactly N nodes,
+and all copies are the same. Tombstones are reaped meanwhile.
 
-Each scene prints a line of JSON. Clocks are shifted by `faketime`, and disks are small by a mount in a namespace of
-their own; where a machine has neither, the scene's line says that it was skipped.
+Each scene prints a line of JSON. `faketime` shifts clocks, and mounts in namespaces provide small disks. If a machine
+lacks them, the line of the scene says that it was skipped.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ DELETED = 100
 TWO_DAYS_SLOW, THREE_DAYS_LATER = "-2d", "+3d"
 STEPS = ("-2d", "-1h", "+90s", "+1h", "+2d")
 AFTER_THREE_DAYS = (*[THREE_DAYS_LATER] * 4, RIGHT, "+30d")
-"""Most clocks are right after the power cut. One has stood still meanwhile, one is far ahead."""
+"""Offsets after the power cut: most clocks are right, one has stood still, and one is far ahead."""
 
 FAILING = (sys.executable, "-c", """
 import errno, sys, time
@@ -75,16 +75,16 @@ sys.exit(main())
 """)  # fmt: skip
 
 NOT_ANSWERING = "has not answered for"
-"""What a node says of a disk that hangs, also when it stops because of that."""
+"""The words of a node about a hung disk, also when it stops for that reason."""
 STOOD_IN = 5
 PATIENT_S = 10_000.0
-"""A disk may hang for so long, on a machine however slow, before its peer stops."""
+"""The seconds that a disk may hang before its peer stops, on any slow machine."""
 
 Tell = Callable[..., None]
 
 
 def verify(cluster: Cluster, ledger: Ledger, tell: Tell, title: str) -> None:
-    """Let the ring come to rest, and hold everything against the ledger and the copies against each other."""
+    """Wait for a ring at rest. Compare all keys with the ledger, and all copies with each other."""
     calm_s = cluster.calm()
     wrong = audit(ledger, cluster.addresses)
     copies, odd = compared(cluster)
@@ -97,7 +97,7 @@ def verify(cluster: Cluster, ledger: Ledger, tell: Tell, title: str) -> None:
 
 
 def compared(cluster: Cluster) -> tuple[dict[bytes, list[bytes]], list[str]]:
-    """Return all copies, and what is uneven. A ring at rest goes on reaping, on one replica after the other."""
+    """Return all copies, and the uneven records. A ring at rest still reaps, on one replica after the other."""
     until = time.monotonic() + HEALED_S
     while (odd := uneven(copies := cluster.copies())) and time.monotonic() < until:
         time.sleep(0.5)
@@ -111,7 +111,7 @@ def counted(ledger: Ledger) -> dict[str, Any]:
 
 
 def kill_one_after_the_other(cluster: Cluster, kills: int, rng: random.Random) -> None:
-    """kill -9 of one peer every two seconds; it is started again a little later, now and then much later."""
+    """kill -9 of one peer every two seconds. The peer restarts soon, or sometimes much later."""
     back: list[tuple[float, int]] = []
     begun = time.monotonic()
     for killed in range(kills):
@@ -183,19 +183,19 @@ def scene_wiped(cluster: Cluster, load: Load, rng: random.Random, tell: Tell, *,
 
 
 def require_readable(nodes: list[str], keys: Iterable[str], why: str) -> None:
-    """Read keys; each must be answered in the end."""
+    """Read keys until each has an answer."""
     answers = read_all(nodes, keys, HEALED_S).values()
     errors = [answer for answer in answers if isinstance(answer, ChordError)]
     assert not errors, f"{why}, and yet: {errors[:3]}"
 
 
 def others_than(cluster: Cluster, number: int) -> list[str]:
-    """The addresses of all peers but one."""
+    """Return the addresses of all peers but one."""
     return [address for place, address in enumerate(cluster.addresses) if place != number]
 
 
 def until_none_is_left(write: Callable[[list[str]], list[str]], keys: list[str]) -> None:
-    """Write keys again and again, those that were not acknowledged."""
+    """Repeat writes until each key is acknowledged."""
     left = keys
 
     def are_all_done() -> bool:
@@ -210,7 +210,7 @@ def until_none_is_left(write: Callable[[list[str]], list[str]], keys: list[str])
 
 
 def on_a_disk_that_may_fail(cluster: Cluster, rng: random.Random, *arguments: str) -> int:
-    """Start a peer again on a disk that fails or hangs on demand; return which."""
+    """Restart a peer on a disk that fails or hangs on demand. Return the peer."""
     number = rng.randrange(1, len(cluster.all))
     cluster.kill(number)
     cluster.restart(number, *arguments, program=FAILING)
@@ -251,7 +251,7 @@ def stood_in_for(cluster: Cluster, ledger: Ledger, number: int, run: str) -> Non
 def scene_hung_disk(
     cluster: Cluster, load: Load, rng: random.Random, tell: Tell, *, within_s: float = HEALED_S
 ) -> None:
-    """A peer's disk hangs under load: the peer says so and pauses, and goes on when the disk answers."""
+    """A peer's disk hangs under load: the peer reports it and pauses until the disk answers."""
     number = on_a_disk_that_may_fail(cluster, rng, *cluster.config("patient.toml", disk_stop_s=PATIENT_S))
     hang = cluster.directories[number] / "hang"
     address = cluster.addresses[number]
@@ -286,7 +286,7 @@ def scene_disk_hung_for_good(cluster: Cluster, load: Load, rng: random.Random, t
 
 
 def scene_full_disk(cluster: Cluster, load: Load, tell: Tell) -> None:
-    """A peer whose disk is full refuses writes and answers reads; with room again, it catches up."""
+    """A peer with a full disk refuses writes and answers reads. With room again, it catches up."""
     try:
         disk = SmallDisk(cluster.base / "small", SMALL_DISK_BYTES)
     except OSError:
@@ -328,7 +328,7 @@ def scene_all_disks_full(peers: Peers, base: Path, tell: Tell, *, peers_count: i
                 disk.fill()
             refused = ledger.counts["writes refused"]
             eventually(lambda: ledger.counts["writes refused"] > refused + 5)
-            with stopped(cluster.all[-1]):  # its neighbours want to write down that it is silent
+            with stopped(cluster.all[-1]):  # its neighbours want to persist that it is unreachable
                 eventually(lambda: IDENTITY_FILE in cluster.troubles())
             time.sleep(2 * FULL_GRACE_S)
         require_readable(cluster.addresses, ledger.writes, "full disks are no reason not to read")
@@ -346,7 +346,7 @@ def scene_all_disks_full(peers: Peers, base: Path, tell: Tell, *, peers_count: i
 
 
 def restart_one_after_the_other(cluster: Cluster, offset: str) -> list[WrongClock]:
-    """Restart each peer with a clock that is wrong by an offset, when the one before is a member again."""
+    """Restart each peer with a clock offset, after the previous peer is a member again."""
     clocks = []
     for number in range(len(cluster.all)):
         cluster.kill(number)
@@ -395,13 +395,13 @@ def delete_behind(cluster: Cluster, ledger: Ledger, number: int, run: str) -> se
 
 
 def until_reaped(cluster: Cluster, keys: set[bytes], away: int) -> None:
-    """Wait until no peer but the one that is away has anything of these keys."""
+    """Wait until only the absent peer has records of these keys."""
     living = [number for number in range(len(cluster.all)) if number != away]
     eventually(lambda: not any(row.key in keys for row in cluster.rows(living)))
 
 
 def scene_forgotten(cluster: Cluster, load: Load, rng: random.Random, tell: Tell) -> None:
-    """A peer is forgotten, and down until what it holds was deleted and reaped; it is back with an old clock."""
+    """A peer is forgotten, and down until its keys are deleted and reaped. It returns with an old clock."""
     if not faketime():
         tell(scene="forgotten", skipped=NO_FAKETIME)
         return

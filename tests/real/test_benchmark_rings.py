@@ -1,4 +1,4 @@
-"""The comparison measures real rings of ours: processes, clients, and what each says of itself."""
+"""The comparison with other systems measures real rings of chord: processes and clients."""
 
 from __future__ import annotations
 

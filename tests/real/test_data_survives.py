@@ -1,6 +1,8 @@
-"""Real processes with data directories, under load, while one thing after the other happens to them: nothing that was
-acknowledged is lost, nothing that was deleted is back, and nothing that is there is said not to be. `soak.py` has the
-scenes and plays them at length; here they are short. Each check is shown to fail."""
+"""Real processes with data directories survive kills, disk faults and wrong clocks under load.
+
+No acknowledged value is lost or denied, and no deleted value is back. `soak.py` has the scenes and plays them at
+length; here they are short. Planted faults show that each check can fail.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ KEYS = 1000
 HASTY = {**TIMING, "grace_s": 4.0, "anti_entropy_s": 2.0, "disk_stop_s": 8.0}
 NEVER_S = 10_000.0
 UNSEEN_S = 10.0
-"""For so long a test waits for what cannot come."""
+"""The seconds that a test waits for an event that must not happen."""
 WRONG_CLOCKS = pytest.mark.skipif(not faketime(), reason=NO_FAKETIME)
 TOLD_EARLY = (sys.executable, "-c", """
 import sys, time
@@ -176,7 +178,7 @@ def test_planted_unsynced_reap_logs_revive_deleted_values(tmp_path: Path, monkey
 @pytest.mark.slow
 @pytest.mark.parametrize("is_owner", [True, False], ids=["of its own", "of another"])
 def test_put_in_a_stopped_node_is_not_repeated_after_it_wakes(tmp_path: Path, is_owner: bool) -> None:
-    """The client has long turned to another node, which did it; since then the value was deleted."""
+    """The client has retried at another node, which stored the value. Later the value was deleted."""
     with Peers() as peers:
         cluster = Cluster(peers, tmp_path, 5)
         keys = [key for key in (f"key-{i}" for i in range(200)) if cluster.is_owner(1, key) == is_owner][:3]
@@ -198,7 +200,7 @@ def test_put_in_a_stopped_node_is_not_repeated_after_it_wakes(tmp_path: Path, is
 
 @pytest.mark.slow
 def test_planted_memory_only_acknowledgements_are_caught(tmp_path: Path) -> None:
-    """Peers that acknowledge what they have in memory only: the scene of all at once must notice."""
+    """The planted peers acknowledge writes that are only in memory. The kill of all at once must show it."""
     with Peers() as peers:
         cluster = Cluster(peers, tmp_path, 4, program=TOLD_EARLY)
         load = Load(cluster.addresses, clients=2, keys=50, seed=3)
@@ -236,7 +238,7 @@ class Story:
         self.ledger = Ledger()
 
     def put(self, value: bytes, covers: set[bytes] | None = None, *, error: Any = None, read: bool = False) -> None:
-        """A put; with `read`, what it covers is left to the coordinator."""
+        """Record a put. With `read`, the coordinator decides which values it covers."""
         write = self.ledger.begin("k", "blind", value, None if read else frozenset(covers or ()))
         self.ledger.end(write, error)
 

@@ -1,4 +1,4 @@
-"""Real processes with data directories that end while they are still starting: afterwards they are where they were."""
+"""Real processes with data directories that end while they start keep their places in the ring."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEYS = [f"key-{number}" for number in range(20)]
 
 
 def end_when_it_listens(peer: Peer, address: str, after_s: float) -> int:
-    """SIGTERM so long after the port has opened; return the exit code."""
+    """Send SIGTERM a given time after the port has opened. Return the exit code."""
     host, _, port = address.rpartition(":")
     while peer.process.poll() is None:
         try:
@@ -59,11 +59,11 @@ def test_peer_that_ends_while_it_starts_rejoins_next_time(tmp_path: Path) -> Non
 
 
 def test_peer_with_a_removed_directory_reports_it_and_stops(tmp_path: Path) -> None:
-    """At the next change of what it keeps of its ring: here somebody joins."""
+    """The peer stops at the next change of its persisted state, here a join."""
     with Peers() as peers:
         peer = peers.start("--data", str(tmp_path / "gone"), "--name", "gone").ready()
         shutil.rmtree(tmp_path / "gone")
-        peers.start("--join", peer.address)  # in vain
+        peers.start("--join", peer.address)  # the join fails
         assert peer.ended() == 1
         said = peer.errors()
         assert "the data directory of gone is gone; the node stopped" in said
@@ -71,7 +71,7 @@ def test_peer_with_a_removed_directory_reports_it_and_stops(tmp_path: Path) -> N
 
 
 def test_peer_reports_a_new_ring_of_its_own(tmp_path: Path) -> None:
-    """A directory that has left, started without --join, is a ring of its own: that must not look like a return."""
+    """A peer that left and starts without --join creates a ring. The output must not look like a return."""
     with Peers() as peers:
         first = peers.start("--name", "first").ready()
         data = ("--data", str(tmp_path), "--name", "it")

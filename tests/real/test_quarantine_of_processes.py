@@ -23,14 +23,14 @@ reap_log_entries = 1
 reap_log_entries_max = 1
 """
 KEY, OTHER = "user:42", "user:1304"
-"""They lie in one slice: the log of one entry forgets the first delete when the second is reaped."""
+"""Two keys of one slice: a log of one entry forgets the first delete when the second is reaped."""
 
 OVERWRITES = 20
-"""More than a record remembers as replaced: no operation's tag decides about the first value."""
+"""More overwrites than a record remembers, so that no operation id decides about the first value."""
 
 
 def returned(peers: Peers, directory: Path) -> tuple[Peer, Peer]:
-    """Have a node miss overwrites and a delete that the others reap and trim; return an entry node, and that node."""
+    """Let a node miss overwrites and a delete that the others reap and trim. Return an entry node and it."""
     config = directory / "chord.toml"
     config.write_text(CONFIG)
     ring = [peers.start("--config", str(config), "--data", str(directory / "0")).ready()]

@@ -1,4 +1,4 @@
-"""Real processes with data directories: what they were told lasts, whatever ends them."""
+"""Real processes with data directories keep their records, however they end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 
 def write(node: str, numbers: range) -> dict[str, bytes]:
-    """Store what is acknowledged, and return it."""
+    """Store values, and return the acknowledged ones."""
     with library.connect(node) as ring:
         for number in numbers:
             ring.put(f"key-{number}", b"%d" % number)
@@ -25,7 +25,7 @@ def write(node: str, numbers: range) -> dict[str, bytes]:
 
 
 def lost(node: str, expected: dict[str, bytes]) -> list[str]:
-    """The keys that are not what they were."""
+    """Return the keys with another value than before."""
     with library.connect(node, timeout_s=HANG_S) as ring:
         return [key for key, value in expected.items() if ring.get(key).value != value]
 
@@ -110,12 +110,12 @@ def test_records_need_an_identity_and_an_identity_no_records(tmp_path: Path) -> 
 
 
 def reaped(node: str) -> int:
-    """Return how many keys have been reaped in a ring."""
+    """Return the number of reaped keys in a ring."""
     return sum(one["counters"].get("keys_reaped", 0) for one in chord_json("status", node=node)["nodes"])
 
 
 def check(node: str, expected: dict[str, bytes], deleted: list[str]) -> None:
-    """What was written is there, and what was deleted is not."""
+    """Check that written keys are present and deleted keys are absent."""
     assert lost(node, expected) == []
     with library.connect(node, timeout_s=HANG_S) as ring:
         for key in deleted:
@@ -124,7 +124,7 @@ def check(node: str, expected: dict[str, bytes], deleted: list[str]) -> None:
 
 
 def test_node_away_while_tombstones_are_reaped_revives_nothing(tmp_path: Path) -> None:
-    """It misses writes and deletes, and the tombstones are gone before it is back. Then all are away, and return."""
+    """The node misses writes and deletes, and returns after the tombstones are reaped. Then all restart."""
     config = tmp_path / "chord.toml"
     config.write_text("[timing]\ngrace_s = 2\nanti_entropy_s = 1\n")
     with Peers() as peers:
@@ -169,7 +169,7 @@ def test_node_away_while_tombstones_are_reaped_revives_nothing(tmp_path: Path) -
 
 
 def test_node_with_a_failing_disk_stops_with_a_clear_error(tmp_path: Path) -> None:
-    """A limit on the size of files is the failure that everybody can have."""
+    """A limit on the size of files makes writes fail on every machine."""
     with Peers() as peers:
         peer = peers.start("--data", str(tmp_path / "d")).ready()
         expected = write(peer.address, range(5))

@@ -1,4 +1,4 @@
-"""Rings of real processes: the main job on real input, and what a user does to it."""
+"""Rings of real processes: real input, joins, leaves, kills, and mistakes of a user."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_sixteen_peers_own_ten_thousand_keys_as_computed(tmp_path: Path) -> None
             held = {}
             for peer in ring:
                 node = client.describe(peer.address)
-                held[int(node.vnodes[0].contact.id)] = node.vnodes[0].keys  # those it answers for
+                held[int(node.vnodes[0].contact.id)] = node.vnodes[0].keys  # the keys that it owns
             assert held == expected
             paths = []
             for number in range(400):
@@ -147,12 +147,12 @@ def test_ring_of_sixteen_survives_a_kill() -> None:
                 if owner_of(key) != sha1(victim.address):
                     assert store.get(key).value == key.encode()
             ideal(ring[0].address)
-            for key in keys:  # those of the dead, too: two others have them
+            for key in keys:  # two other nodes have the keys of a dead one
                 assert store.get(key).value == key.encode()
 
 
 def test_stopped_peer_keeps_its_id_and_its_place(tmp_path: Path) -> None:
-    """SIGTERM with a data directory: stop. The others route around; the restarted peer takes its place again."""
+    """SIGTERM stops a peer with a data directory. The others route around it until it restarts in its place."""
     with Peers() as peers:
         ring = peers.ring(3)
         kept = peers.start("--join", ring[0].address, "--data", str(tmp_path / "d")).ready()

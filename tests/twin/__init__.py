@@ -1,6 +1,6 @@
-"""The simulated database against SQLite: both go through the same random histories, and must tell the same.
+"""The simulated database against SQLite: both play the same random histories, with equal results.
 
-histories.py    what a history is, and how it is played on a store
-sides.py        the two sides: real processes on SQLite, killed with SIGKILL, and the twin on virtual time
-run.py          many histories on all cores (`python -m tests.twin 10000`)
+- histories.py: histories, and their play on a store
+- sides.py: real processes on SQLite, which SIGKILL ends, and the twin on virtual time
+- run.py: many histories on all cores (`python -m tests.twin 10000`)
 """

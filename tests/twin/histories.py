@@ -1,7 +1,7 @@
 """Random histories of a store: groups of changes, how each transaction ends, kills and openings.
 
-A life is a row of rounds. In a round one group is being written while the next gathers, so that a refusal takes back
-what builds on it. A kill or a failed sync ends a life, and the next one opens what is left.
+A life is a sequence of rounds. In a round one group is being written while the next gathers, so a refusal also rolls
+back the next group. A kill or a failed sync ends a life, and the next life opens the remaining files.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LAST = ENDS[1:]
 
 
 class Round(NamedTuple):
-    """One group and the one that gathers behind it; how the first ends, and the second, if the first is ok."""
+    """Two groups and the end of each. The second gathers while the first is written."""
 
     first: tuple[Batch, ...]
     second: tuple[Batch, ...]
@@ -46,7 +46,7 @@ Life: TypeAlias = tuple[Round, ...]
 
 
 class Control(Protocol):
-    """Holds up transactions, and says how each ends."""
+    """A switch that holds transactions back, and decides the end of each."""
 
     def end_next(self, end: End) -> None:
         """Let the transaction under way end like this; further ones wait again."""
@@ -87,7 +87,7 @@ def _record(rng: random.Random) -> Record:
 
 
 def look(store: SqliteStorage) -> str:
-    """Return everything that can be seen of a store, in one line."""
+    """Return the visible state of a store in one line."""
     records = [f"{one.key.decode()}={digest_of(one).hex()[:8]}" for one in store.scan(WHOLE)]
     durable = [digest_of(one).hex()[:8] if (one := store.durable(key)) else "-" for key in KEYS]
     minted = [(store.minted(key) or b"-").hex()[:6] for key in KEYS]
@@ -109,7 +109,7 @@ def look(store: SqliteStorage) -> str:
 
 
 async def play(store: SqliteStorage, life: Life, control: Control, tell: Callable[[str], object]) -> None:
-    """Open a store and go through a life; tell what is seen on the way. Kills do not return on a real process."""
+    """Open a store and play a life. Report each visible state. In a real process a kill does not return."""
     await store.open()
     tell(f"opened {store.next_key_epoch()} {look(store)}")
     for round_ in life:
@@ -132,7 +132,7 @@ async def play(store: SqliteStorage, life: Life, control: Control, tell: Callabl
 
 
 async def _end(store: SqliteStorage, control: Control, end: End) -> str:
-    """Let the transaction under way end, and return what its callers are told."""
+    """Let the running transaction end, and return the results of its callers."""
     while store.busy_since is None:
         await trio.lowlevel.checkpoint()
     group = store._commits.under_way

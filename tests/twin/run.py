@@ -17,7 +17,7 @@ CHUNK = 50
 
 
 class Difference(NamedTuple):
-    """Where the two sides part: the first line that differs, as each has it."""
+    """The first line that differs between the two sides."""
 
     seed: int
     line: int
@@ -29,7 +29,7 @@ class Difference(NamedTuple):
 
 
 def difference(seed: int, twin: Callable[[int], list[str]] = on_the_twin) -> Difference | None:
-    """Play one history on both sides; return where they differ."""
+    """Play one history on both sides. Return the first difference."""
     one, other = on_sqlite(seed), twin(seed)
     for line in range(max(len(one), len(other))):
         left, right = (told[line] if line < len(told) else "nothing" for told in (one, other))
@@ -44,7 +44,7 @@ def compare(seeds: Iterable[int]) -> list[Difference]:
 
 
 def main(arguments: list[str]) -> int:
-    """Compare as many histories as asked for. Returns the exit code: 1 if any differs."""
+    """Compare the requested number of histories. Return the exit code: 1 if any differs."""
     description = "Compare the simulated database with SQLite on random histories."
     parser = argparse.ArgumentParser(prog="python -m tests.twin", description=description)
     parser.add_argument("count", nargs="?", type=int, default=10_000, help="how many histories; default: %(default)s")

@@ -1,4 +1,4 @@
-"""The two sides of the comparison: SQLite in processes that are really killed, and the twin on virtual time."""
+"""The two sides of the comparison: SQLite in processes that are killed, and the twin on virtual time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 class HeldFile(StoreFile):
-    """A real database whose transactions wait until they are told how to end."""
+    """A real database with transactions that wait for `end_next`."""
 
     def __init__(self, directory: str) -> None:
         super().__init__(CIRCLE, directory, self._before)
@@ -44,7 +44,7 @@ class HeldFile(StoreFile):
         self._ends.put(end)
 
     def _before(self) -> None:
-        """Runs right before COMMIT, in the thread."""
+        """Wait for `end_next` right before COMMIT, in the thread."""
         self._end = self._ends.get()
         if self._end == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -59,14 +59,14 @@ class HeldFile(StoreFile):
     def write(
         self, rows: Mapping[RowPlace, StoredRow | None], notes: Mapping[bytes, bytes | None], key_epoch: int
     ) -> None:
-        """Write, and perhaps be killed before anybody hears of it."""
+        """Write, and end the process before the callers get a result, if the history says so."""
         super().write(rows, notes, key_epoch)
         if self._end == "killed, and written":
             os.kill(os.getpid(), signal.SIGKILL)
 
 
 def on_sqlite(seed: int) -> list[str]:
-    """Play a history on SQLite, each life in a process of its own; return what was told."""
+    """Play a history on SQLite, each life in its own process. Return the reports."""
     told: list[str] = []
     directory = tempfile.mkdtemp(prefix="chord-twin-", dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None)
     try:
@@ -106,7 +106,7 @@ def _live(directory: str, life: Life, tell: Callable[[str], object]) -> None:
 
 
 class Loaded(random.Random):
-    """Dice of which the next throw is known."""
+    """A random generator with a known next result."""
 
     is_written = False
 
@@ -115,7 +115,7 @@ class Loaded(random.Random):
 
 
 class HeldDisk:
-    """A simulated disk whose transactions wait until they are told how to end."""
+    """A simulated disk with transactions that wait for `end_next`."""
 
     def __init__(self) -> None:
         self._dice = Loaded(1)
@@ -123,13 +123,13 @@ class HeldDisk:
         self.disk = Disk(self._dice, sync_delay=lambda rng: 0.001)
 
     def begin(self, told: list[str]) -> None:
-        """Begin a life that opens its store at once, and tells what it sees."""
+        """Begin a life that opens its store at once, and add its reports to a list."""
         self._told = told
         self.disk.resume()
         self.disk.free()
 
     def tell(self, line: str) -> None:
-        """A dead process tells nothing. The first line is of an opening: from then on transactions wait."""
+        """Add a report unless the process is dead. After the first report, of an opening, transactions wait."""
         if self._told is not None:
             self._told.append(line)
         self.disk.hang()
@@ -150,7 +150,7 @@ class HeldDisk:
 
 
 def on_the_twin(seed: int, kind: type[SimulatedStorage] = SimulatedStorage) -> list[str]:
-    """Play a history on the simulated database; return what was told."""
+    """Play a history on the simulated database. Return the reports."""
     told: list[str] = []
 
     async def main() -> None:

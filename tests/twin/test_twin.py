@@ -1,5 +1,4 @@
-"""The simulated database and SQLite tell the same, and a twin that does not is noticed.
-
+"""The simulated database and SQLite have equal results, and a planted difference is caught.
 SQLite runs in a process of its own, because its lives are forks that are killed.
 """
 
@@ -55,7 +54,7 @@ def test_histories_contain_every_end_of_a_transaction() -> None:
 
 
 class KeepsTheRefused(SimulatedStorage):
-    """What was refused stays visible."""
+    """A refused change stays visible."""
 
     def _take_back(self) -> None:
         self._rows.changes.clear()
