@@ -1,5 +1,6 @@
-"""The protocol without a network: steps on lists of pointers, and what they can lead to.
+"""Models of the protocol without a network: steps on lists of pointers, and stores.
 
-original.py      the published protocol, as a model, for what it gets wrong; ours by the same steps
-every_state.py   every state that a handful of vnodes can get into by the rules of `RingState`
+- original.py: the published protocol with its faults, and ours by the same steps
+- every_state.py: every state that a few vnodes can reach by the rules of `RingState`
+- absence.py: stores that are cut off, wiped, reaped and trimmed in any order
 """

@@ -1,8 +1,8 @@
 """A model of absence: a few stores that are cut off, wiped, reaped and trimmed in any order, and a judge.
 
-The stores, their reap logs and the merges are the real ones; only the network is missing. Messages are generators that
-are advanced at random, so that they interleave and arrive late. After a schedule everything is healed, and the judge
-compares what is left with what was acknowledged.
+The stores, their reap logs and the merges are the real ones; only the network is missing. Messages are generators. The
+model advances them at random, so they interleave and arrive late. After a schedule the model heals everything, and
+the judge compares the records with the acknowledged writes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STORES = 4
 
 
 def keys_in_slices(slices: int, each: int) -> list[bytes]:
-    """Return keys that lie in as few slices."""
+    """Return keys in a few slices."""
     digests = MemoryStorage(CIRCLE, bytes(8)).digests
     found: dict[int, list[bytes]] = {}
     for number in range(1 << 20):
@@ -44,7 +44,7 @@ KEYS = keys_in_slices(2, 2)
 
 
 class Store:
-    """One store and what works on it."""
+    """One store with its reap log."""
 
     def __init__(self, incarnation: bytes, limits: Limits) -> None:
         self.storage = MemoryStorage(CIRCLE, incarnation)
@@ -59,7 +59,7 @@ class Store:
 
 
 class Write:
-    """What one write did: its dot, what it replaced, and whether it was acknowledged."""
+    """One write: its dot, the dots that it replaced, and whether it was acknowledged."""
 
     def __init__(self, key: bytes, op_id: bytes, is_delete: bool, replaced: set[bytes]) -> None:
         self.key = key
@@ -70,7 +70,7 @@ class Write:
 
 
 class Model:
-    """Stores, writes, and messages on their way.
+    """Stores, writes, and messages in flight.
 
     Attributes:
         counts: what happened, by name.
@@ -85,13 +85,13 @@ class Model:
         self.writes: dict[bytes, Write] = {}
         self.dots: dict[tuple[bytes, int], bytes] = {}
         self.under_way: list[Iterator[None]] = []
-        self.cut: set[int] = set()  # stores that hear of nothing
+        self.cut: set[int] = set()  # stores that get no message
         self.is_lost = False
         self.forced_trims = 0  # of stores that are lost
         self.counts: dict[str, int] = {}
         self.keys = self.rng.choice([KEYS, KEYS[:2], KEYS[:1]])
         self.coordinators = {key: self.rng.randrange(STORES) for key in KEYS}
-        self.strays = self.rng.choice([0.1, 0.5, 1.0])  # writes that another than the key's usual store coordinates
+        self.strays = self.rng.choice([0.1, 0.5, 1.0])  # share of writes with another coordinator than usual
         steps: list[tuple[Callable[[], None], int]] = [
             (self.write, 6), (self.advance, 24), (self.exchange, 6), (self.reap, 8), (self.prune, 3),
             (self.cut_off, 2), (self.return_, 1), (self.drop, 1), (self.lose_disk, 1), (self.late, 1),
@@ -125,7 +125,7 @@ class Model:
         return [place for place in range(STORES) if place not in self.cut]
 
     def write(self) -> None:
-        """Put or delete at any store, with the context of a read there, an old one, or none; maybe acknowledged."""
+        """Put or delete at any store with a new, an old or no context. The write may be acknowledged."""
         key = self.rng.choice(self.keys)
         place = self.rng.randrange(STORES) if self.rng.random() < self.strays else self.coordinators[key]
         store = self.stores[place]
@@ -158,7 +158,7 @@ class Model:
                     raise AssertionError(f"the dot {dot} was minted twice")
 
     def replicate(self, place: int, to: int, record: Record, seen: tuple[bytes, ...], write: Write) -> Iterator[None]:
-        """Send a write to a second store, as its coordinator does: level the logs first if they differ."""
+        """Send a write to a second store, as its coordinator does. Sync the logs first if they differ."""
         sender, receiver = self.stores[place], self.stores[to]
         for _ in range(3):
             yield
@@ -179,7 +179,7 @@ class Model:
                 return
 
     def exchange(self) -> None:
-        """Compare two stores that hear each other."""
+        """Compare two connected stores."""
         living = self._living() if self.rng.random() < 0.8 else sorted(self.cut)
         if len(living) > 1:
             one, other = self.rng.sample(living, 2)
@@ -191,7 +191,7 @@ class Model:
         yield from self.send(other, one, key)
 
     def send(self, one: Store, other: Store, key: bytes) -> Iterator[None]:
-        """Send one record as it is now; it arrives later."""
+        """Send one record in its present state. The message arrives later."""
         record = one.storage.get(key)
         if record is not None:
             seen = one.log.seen_of_each([record])
@@ -202,7 +202,7 @@ class Model:
                 self.count("behind")
 
     def level(self, one: Store, other: Store, key: bytes) -> Iterator[None]:
-        """Level two logs, as `CatchUp.level` does."""
+        """Sync two logs, as `CatchUp.level` does."""
         part = one.log.slice_of(key)
         if one.log.seen(part) != other.log.seen(part):
             yield from self.pull(one, other, part)
@@ -230,14 +230,14 @@ class Model:
                 return
 
     def advance(self) -> None:
-        """Let something that is under way go on."""
+        """Advance a message in flight."""
         if self.under_way:
             one = self.rng.choice(self.under_way)
             if next(one, self) is self:
                 self.under_way.remove(one)
 
     def late(self) -> None:
-        """Something that is under way is never heard of again."""
+        """Lose a message in flight."""
         if self.under_way:
             self.under_way.remove(self.rng.choice(self.under_way))
 
@@ -270,7 +270,7 @@ class Model:
         self.cut.clear()
 
     def drop(self) -> None:
-        """A store drops what all others hold, as one does that is no replica any more."""
+        """Drop a record that all other stores hold, as a former replica does."""
         place, key = self.rng.randrange(STORES), self.rng.choice(self.keys)
         mine = self.stores[place].storage.get(key)
         others = [store for store in self.stores if store is not self.stores[place]]
@@ -279,7 +279,7 @@ class Model:
             self.count("dropped")
 
     def lose_disk(self) -> None:
-        """One store is replaced by an empty one; once between heals, or an acknowledged write may be lost."""
+        """Replace a store by an empty one. Twice between heals could lose an acknowledged write."""
         if not self.is_lost and self.rng.random() < 0.1:
             self.is_lost = True
             place = self.rng.randrange(STORES)
@@ -308,7 +308,7 @@ class Model:
         raise AssertionError("the stores do not become equal")
 
     def judge(self) -> None:
-        """Compare what is left with what was acknowledged."""
+        """Compare the records with the acknowledged writes."""
         for key in KEYS:
             record = self.stores[0].storage.get(key)
             visible = {one.op_id for one in ([] if record is None else versions.siblings(record))}
@@ -335,7 +335,7 @@ class Model:
         return bool(self.counts.get("trimmed") or has_forced)
 
     def _replaced(self, key: bytes, counts: Callable[[Write], bool]) -> set[bytes]:
-        """Return what writes replaced, and what these had replaced."""
+        """Return the dots that writes replaced, directly or indirectly."""
         found: set[bytes] = set()
         todo = [op for write in self.writes.values() if write.key == key and counts(write) for op in write.replaced]
         while todo:
@@ -347,7 +347,7 @@ class Model:
 
     def _judge_quarantine(self, record: Record) -> None:
         part = self.stores[0].log.slice_of(record.key)
-        floors = [store.log.state(part).floors for store in self.stores]  # who has trimmed less has lower ones
+        floors = [store.log.state(part).floors for store in self.stores]  # a store that trimmed less has lower floors
         for entry in record.quarantine:
             if int.from_bytes(entry.actor[8:], "big") > max(each.get(entry.actor[:8], -1) for each in floors):
                 raise AssertionError("a value in quarantine is above every floor")

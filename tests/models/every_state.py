@@ -1,8 +1,7 @@
-"""Every state a handful of vnodes can get into by the rules of `RingState`, in any order, checked one by one.
+"""Every state that a few vnodes can reach by the rules of `RingState`, checked one by one.
 
-One step asks one question and makes one transition, atomically. What a vnode adopts may come from
-anywhere: any living member may be offered to any other at any time, so predecessors, which only
-steer who is offered to whom, need not be part of the state. Failures stay within the assumption.
+One step asks one question and makes one transition, atomically. A vnode may be offered any living member at any time.
+Predecessors only decide these offers, so they are not part of the state. Failures stay within the assumption.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ contact = cache(at)
 
 
 def snapshot(lists: Lists) -> dict[int, Member]:
-    """Return the lists as the invariants want them; predecessors play no part."""
+    """Return the lists in the form of the invariants, without predecessors."""
     return {n: Member(f"n{n}:1", None, entries) for n, entries in lists.items()}
 
 
@@ -89,7 +88,7 @@ def explore(start: Lists, ids: Iterable[int], r: int) -> tuple[int, list[Violati
     """Go through every reachable state.
 
     Returns:
-        How many there are; where one breaks an invariant, what breaks and the shortest way there.
+        The number of states. If a state breaks an invariant, also the violations and the shortest way to it.
     """
     ids = tuple(ids)
     reached: dict[Key, tuple[Key, Step] | None] = {_key(start): None}

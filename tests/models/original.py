@@ -1,8 +1,8 @@
-"""The published protocol and ours as small models of atomic steps, for what the first gets wrong.
+"""The published protocol and ours as small models of atomic steps.
 
-The published one is put together from SIGCOMM 2001, PODC 2002 and ToN 2003 the way Zave (CCR 2012)
-does it: join, stabilize, notified, reconcile, update, flush, fail. Ours drives the very `RingState`
-of the package. A history is a list of steps; steps whose condition does not hold do nothing.
+The published protocol combines SIGCOMM 2001, PODC 2002 and ToN 2003 as in Zave (CCR 2012): join, stabilize, notified,
+reconcile, update, flush, fail. Ours drives the `RingState` of the package. A history is a list of steps. A step does
+nothing if its condition does not hold.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Entry(NamedTuple):
 
 State: TypeAlias = Mapping[int, Entry]
 Step: TypeAlias = tuple[str, int, int] | tuple[str, int]
-"""(what, who) or (what, who, whom)."""
+"""The kind of a step, its vnode, and perhaps a second vnode."""
 
 
 def ideal(ids: Iterable[int], r: int, *, is_padded: bool = False) -> dict[int, Entry]:
-    """Return a ring in which every pointer is right; short lists, or padded to r entries by going round."""
+    """Return a ring with right pointers. Lists are short, or padded to r entries by going round."""
     order = sorted(ids)
     size = len(order)
     length = r if is_padded else max(1, min(r, size - 1))
@@ -47,7 +47,7 @@ def best(state: State, n: int) -> int | None:
 
 
 def may_fail(state: State, n: int) -> bool:
-    """The failure assumption: no member loses its last living successor. (Nor its only other one: itself.)"""
+    """Whether a failure leaves every member a living successor, perhaps the member itself."""
     rest = {m: entry for m, entry in state.items() if m != n}
     return bool(rest) and all(best(rest, m) is not None for m in rest)
 
@@ -74,7 +74,7 @@ def published(state: State, step: Step, r: int = 2) -> dict[int, Entry]:
     elif what == "stabilize":
         x = state[head].predecessor if head in state else None
         if x is not None and between(n, x, head):
-            after[n] = me._replace(successors=(x, *me.successors[1:]))  # without asking it, and the rest as it was
+            after[n] = me._replace(successors=(x, *me.successors[1:]))  # without a question to x
     elif what == "notify":
         if head in state:
             p = state[head].predecessor
@@ -92,7 +92,7 @@ def published(state: State, step: Step, r: int = 2) -> dict[int, Entry]:
 
 
 def published_steps(state: State, ids: Iterable[int]) -> Iterator[Step]:
-    """Yield every step of the published protocol that could be taken."""
+    """Yield every possible step of the published protocol."""
     for n in ids:
         if n not in state:
             for p in state:
@@ -107,12 +107,12 @@ def published_steps(state: State, ids: Iterable[int]) -> Iterator[Step]:
 
 
 def at(point: int) -> Contact:
-    """Return a contact at a point; every vnode is a node of its own."""
+    """Return a contact at a point. Each node has one vnode."""
     return Contact(Point(point), f"n{point}:1")
 
 
 def ring_state(n: int, entry: Entry | None, r: int) -> RingState:
-    """Return the package's own pointers of a member, or of one that has not joined."""
+    """Return the pointers of a member, or of a vnode that has not joined, as a `RingState`."""
     ring = RingState(at(n), CIRCLE, r, 2)
     if entry is not None:
         ring.successors = tuple(at(s) for s in entry.successors)
@@ -128,8 +128,8 @@ def entry_of(ring: RingState) -> Entry:
 def corrected(state: State, step: Step, r: int = 2) -> dict[int, Entry]:
     """Carry out one step of our protocol, atomically: one question and the transition that follows.
 
-    The published steps map to ours: reconcile and update are STAB_SUCC, stabilize is STAB_SUCC and STAB_PRED, notify
-    is RECTIFY at the successor, flush is nothing (a dead predecessor is replaced when somebody notifies).
+    Reconcile and update are STAB_SUCC, and stabilize is STAB_SUCC and STAB_PRED. Notify is RECTIFY at the successor.
+    Flush does nothing, because a notification replaces a dead predecessor.
     """
     after = dict(state)
     what, n = step[0], step[1]
@@ -171,7 +171,7 @@ def _rectified(state: State, n: int, p: int, r: int) -> Entry:
 
 
 def corrected_steps(state: State, ids: Iterable[int]) -> Iterator[Step]:
-    """Yield every step of our protocol that could be taken."""
+    """Yield every possible step of our protocol."""
     for n in ids:
         if n not in state:
             for p in state:
@@ -181,11 +181,11 @@ def corrected_steps(state: State, ids: Iterable[int]) -> Iterator[Step]:
                 yield what, n
 
 
-# -- the seven properties of PODC 2002, none of which is an invariant of the published protocol -----
+# -- the seven properties of PODC 2002; the published protocol breaks each of them ------------------
 
 
 def snapshot(state: State) -> dict[int, Member]:
-    """Return a state as the invariants want it."""
+    """Return a state in the form of the invariants."""
     return {n: Member(f"n{n}:1", entry.predecessor, entry.successors) for n, entry in state.items()}
 
 
@@ -204,7 +204,7 @@ def ring_members(state: State) -> set[int]:
 
 
 def ordered_appendages(state: State) -> bool:
-    """Whether within every appendage the way to the ring goes clockwise without passing over anybody on that way."""
+    """Whether each appendage leads to the ring clockwise, and skips no vnode of the appendage."""
     ring = ring_members(state)
     for n in state:
         b = best(state, n)
@@ -231,7 +231,7 @@ def ordered_merges(state: State) -> bool:
 
 
 def valid_successor_lists(state: State) -> bool:
-    """Whether whom a member's list skips is not listed by the member right before it."""
+    """Whether no member lists a vnode that the list of its best successor skips."""
     for n, entry in state.items():
         pairs = list(zip((n, *entry.successors), entry.successors, strict=False))
         for v in state:
@@ -253,9 +253,9 @@ PROPERTIES = {
 }
 
 
-# Shortest histories that break each of them, found by search: from the ideal ring of 0, 20 and 40 with lists of two, by
-# joins and by failures that leave everybody a living successor; nobody comes back. The figures of Zave 2012 show the
-# seven on histories of their own.
+# The shortest history that breaks each property, found by search. It starts from the ideal ring of 0, 20 and 40 with
+# lists of two. It has joins, and failures that leave every vnode a living successor; no vnode returns. The figures of
+# Zave 2012 have other histories.
 HISTORIES: dict[str, list[Step]] = {
     # 40 drops the dead 0 and has 20 left; 20 still names 0 as its predecessor, and 40 adopts that unasked.
     "AtLeastOneRing": [("fail", 0), ("update", 40), ("stabilize", 40)],

@@ -1,4 +1,4 @@
-"""Absence without clocks: random schedules lose nothing and bring nothing back, and planted bugs do."""
+"""Absence without clocks: random schedules lose and revive nothing, and planted bugs do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LENGTHS = (0, 1, 2, 4, 8, 1000)
 
 
 def play(seed: int) -> Model:
-    """Make one schedule; raises AssertionError if the judge finds something."""
+    """Play one schedule. Raises AssertionError if the judge finds a fault."""
     entries = LENGTHS[seed % len(LENGTHS)]
     model = Model(seed, entries, may_trim=entries < 1000)
     model.run(60 + seed % 3 * 60)
@@ -82,7 +82,7 @@ def takes_gaps(patch: pytest.MonkeyPatch) -> None:
 
 
 def counts_all_as_in_reach(patch: pytest.MonkeyPatch) -> None:
-    """A store that has missed trimmed entries takes them over as seen."""
+    """A store that lacks trimmed entries counts them as seen."""
     patch.setattr(SliceState, "reaches", lambda self, trimmed: True)
     absorb = work.absorb
 
@@ -106,7 +106,7 @@ def raises_no_floor(patch: pytest.MonkeyPatch) -> None:
 
 
 def takes_over_no_floor(patch: pytest.MonkeyPatch) -> None:
-    """A store that takes over what another has trimmed does not take its floors."""
+    """A store that takes over trimmed entries does not take over their floors."""
     adopt = work.adopt
 
     def without(self: Any, log: SliceLog) -> None:
@@ -118,17 +118,17 @@ def takes_over_no_floor(patch: pytest.MonkeyPatch) -> None:
 
 
 def drops_the_whole_record(patch: pytest.MonkeyPatch) -> None:
-    """An entry takes the whole record of its key, whatever dots it names."""
+    """An entry removes the whole record of its key, not only the dots that it names."""
     patch.setattr(versions, "bury", lambda record, dead, tags=b"": None if dead else record)
 
 
 def counts_once_for_all_makers(patch: pytest.MonkeyPatch) -> None:
-    """What was seen is one number, not one for each maker."""
+    """The seen entries are one number for all makers, instead of one for each."""
     patch.setattr(reap_log, "digest_of_seen", lambda state: sum(state.seen.values()).to_bytes(8, "big"))
 
 
 def merges_from_anywhere(patch: pytest.MonkeyPatch) -> None:
-    """A record is merged whatever its sender has seen."""
+    """A store merges a record without a check of the entries that the sender has seen."""
     patch.setattr(ReapLog, "require_level", lambda self, records, seen: None)
 
 
@@ -143,7 +143,7 @@ def lets_a_partial_cover_vouch(patch: pytest.MonkeyPatch) -> None:
 
 
 def leaves_an_empty_entry(patch: pytest.MonkeyPatch) -> None:
-    """The clock goes on knowing an actor whose values are in quarantine, as if they had been replaced."""
+    """The clock still knows the actor of quarantined values, as if they had been replaced."""
     isolate = versions.isolate
 
     def leaving(record: Record, actors: Iterable[bytes]) -> Record:
@@ -155,7 +155,7 @@ def leaves_an_empty_entry(patch: pytest.MonkeyPatch) -> None:
 
 
 def keeps_quarantine_at_one_store(patch: pytest.MonkeyPatch) -> None:
-    """What is in quarantine is told to no other store."""
+    """A store sends its quarantine to no other store."""
     require = ReapLog.require_level
     sync = versions.sync
 
@@ -168,7 +168,7 @@ def keeps_quarantine_at_one_store(patch: pytest.MonkeyPatch) -> None:
 
 
 def drops_what_is_undecided(patch: pytest.MonkeyPatch) -> None:
-    """What nothing vouches for is thrown away."""
+    """A value that no store vouches for is dropped."""
 
     def dropped(record: Record, actors: Iterable[bytes]) -> Record:
         undecided = frozenset(actors)
@@ -179,7 +179,7 @@ def drops_what_is_undecided(patch: pytest.MonkeyPatch) -> None:
 
 
 def shows_quarantine(patch: pytest.MonkeyPatch) -> None:
-    """A reader sees what is in quarantine."""
+    """A reader sees quarantined values."""
     siblings = versions.siblings
 
     def all_of_them(record: Record) -> list[Any]:
@@ -218,7 +218,7 @@ def asks_about_one_key(patch: pytest.MonkeyPatch) -> None:
 
 
 def reaps_without_an_entry(patch: pytest.MonkeyPatch) -> None:
-    """A tombstone goes, and the log says nothing of it."""
+    """A tombstone is reaped without an entry in the log."""
     bury = ReapLog.bury
 
     def silent(self: ReapLog, graves: Iterable[Grave]) -> Batch:
@@ -229,7 +229,7 @@ def reaps_without_an_entry(patch: pytest.MonkeyPatch) -> None:
 
 
 def prunes_without_an_entry(patch: pytest.MonkeyPatch) -> None:
-    """Actors are forgotten, and the log says nothing of them."""
+    """Actors are pruned without an entry in the log."""
     bury = ReapLog.bury
 
     def silent(self: ReapLog, graves: Iterable[Grave]) -> Batch:
@@ -242,7 +242,7 @@ def prunes_without_an_entry(patch: pytest.MonkeyPatch) -> None:
 
 
 def acknowledges_what_is_refused(patch: pytest.MonkeyPatch) -> None:
-    """A copy that the receiver could not decide about counts for the quorum."""
+    """A copy in quarantine at the receiver counts for the quorum."""
     replicate = Model.replicate
 
     def counted(self: Model, place: int, to: int, record: Record, seen: Any, write: Any) -> Any:
@@ -272,7 +272,7 @@ PLANTS: dict[Plant, int] = {
     prunes_without_an_entry: 140,
     acknowledges_what_is_refused: 10,
 }
-"""Planted bugs, and a seed at which the search for a schedule that shows each begins: it spares looking at the rest."""
+"""Planted bugs, each with the seed at which the search begins, which saves time."""
 
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)

@@ -1,4 +1,4 @@
-"""Operators decide about quarantine at any time in the model of absence: no decision is undone, no other value lost."""
+"""Decisions about quarantine in the model of absence: none is undone, and no other value is lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from chord.wire.messages import DecideQuarantine, Record
 from .absence import STORES, Model, Write
 
 LENGTHS = (0, 1, 2, 4)
-"""Entries that a log keeps: few, so that much is in quarantine."""
+"""Entries that a log keeps: few, so that many values are in quarantine."""
 
 HEALS = 5
 
@@ -28,7 +28,7 @@ class Deciding(Model):
         self.weights.append(12)
 
     def decide(self) -> None:
-        """Drop or merge the oldest quarantined version of an actor, at any store; maybe acknowledged."""
+        """Drop or merge the oldest quarantined version of an actor at any store. It may be acknowledged."""
         place, key = self.rng.randrange(STORES), self.rng.choice(self.keys)
         store = self.stores[place]
         held = store.storage.get(key)
@@ -55,7 +55,7 @@ class Deciding(Model):
 
 def play(seed: int) -> dict[str, int]:
     model = Deciding(seed, LENGTHS[seed % len(LENGTHS)])
-    for _ in range(HEALS):  # after each of them all stores hold what is in quarantine
+    for _ in range(HEALS):  # after each heal all stores have the same quarantine
         model.run(60)
     return model.counts
 
@@ -91,7 +91,7 @@ def test_planted_bug_decision_without_the_clock_is_undone(monkeypatch: pytest.Mo
 
 @pytest.mark.slow
 def test_planted_bug_decision_on_the_whole_actor_loses_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It covers events that nobody has seen."""
+    """The planted decision covers events that no store has seen."""
     drop = quarantine.drop
 
     def covers_more(record: Record, context: Mapping[bytes, int]) -> Decided:

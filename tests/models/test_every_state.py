@@ -1,4 +1,4 @@
-"""No order of steps whatsoever leads out of the invariant: shown for a few vnodes by going through all states."""
+"""No order of steps breaks the invariant: a search through all states of a few vnodes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ring(*ids: int, r: int) -> dict[int, tuple[int, ...]]:
 def test_every_reachable_state_keeps_the_invariant(
     r: int, start: tuple[int, ...], others: tuple[int, ...], states: int
 ) -> None:
-    """From r + 1 members, with joins, failures within the assumption and anybody offered to anybody, for ever."""
+    """Start with r + 1 members. Joins, failures within the assumption and offers of any vnode follow without end."""
     found, wrong, way = explore(ring(*start, r=r), (*start, *others), r)
     assert not wrong, f"{wrong[0]} after {way}"
     assert found == states, "the rules reach other states than they did: look at the difference"
@@ -49,7 +49,7 @@ def test_planted_join_with_one_pointer_is_caught(monkeypatch: pytest.MonkeyPatch
 
 
 def test_planted_adoption_without_a_question_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stabilize as published: the new head is put before the old list, its own list is not asked for."""
+    """Stabilize as published: the new head precedes the old list, and is not asked for its own list."""
     original = RingState.adopt_successor
 
     def adopt(state: RingState, new: Contact, its_successors: Iterable[Contact]) -> list[Event]:
