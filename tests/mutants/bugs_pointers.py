@@ -1,4 +1,4 @@
-"""Mistakes with pointers, the way a hurried reader of the papers might make them."""
+"""Mistakes with pointers that a reader of the papers could make."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chord.stabilize import Stabilizer
 from . import scenes_pointers as scenes
 from .mutant import Edit, Mutant
 
-# The list's own assertion would see it first; here the checks from outside must.
+# Without this assertion of the list, the checks from outside must catch the bug.
 UNASSERTED = Edit(RingState._check, "assert not wrong", "assert True")
 
 MUTANTS = (

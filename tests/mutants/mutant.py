@@ -1,7 +1,7 @@
-"""What a planted bug is: a few words of the package's own source replaced by wrong ones.
+"""A planted bug: an edit that replaces a few words of the package's source.
 
-A bug written as an edit is read at a glance, and it cannot go stale unseen: where the source has
-changed so that the words are gone, the edit says so instead of planting nothing.
+An edit is short to read, and it cannot go stale unseen. If the source no longer has the words, the edit raises an
+error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from unittest import mock
 
 
 class Stale(Exception):
-    """The source is no longer what the edit was written for."""
+    """The source no longer has the words of an edit exactly once."""
 
 
 class Edit:
@@ -25,8 +25,8 @@ class Edit:
 
     Args:
         function: a method, or a property.
-        old: what stands there once, within one line or over several, indented as if the function stood at the margin.
-        new: what is to stand there.
+        old: the text to replace, of one line or several, indented as if the function stood at the margin.
+        new: the replacement.
     """
 
     def __init__(self, function: Callable[..., Any] | property, old: str, new: str) -> None:
@@ -38,27 +38,27 @@ class Edit:
 
     @property
     def place(self) -> str:
-        """Which function of which module."""
+        """Return the module and the name of the function."""
         return f"{self._function.__module__}.{self._function.__qualname__}"
 
     @property
     def replacement(self) -> tuple[str, str, str]:
-        """The place, the words that go, and the words that come."""
+        """Return the place, the old text and the new text."""
         return self.place, self._old, self._new
 
     @property
     def owner(self) -> Any:
-        """The class or module that holds the function."""
+        """Return the class or module of the function."""
         found: Any = sys.modules[self._function.__module__]
         for part in self._function.__qualname__.split(".")[:-1]:
             found = getattr(found, part)
         return found
 
     def plant(self, stack: ExitStack) -> None:
-        """Have the edited function in place of the function, for the life of the stack.
+        """Replace the function by the edited one until the stack closes.
 
         Raises:
-            Stale: the words to replace are not there, or there several times.
+            Stale: the text to replace is missing, or occurs several times.
         """
         count = self._source.count(self._old)
         if count != 1:
@@ -75,12 +75,12 @@ class Mutant(NamedTuple):
     """One bug.
 
     Attributes:
-        name: what is wrong.
-        harm: what comes of it.
-        edits: put it in.
-        scenario: where it shows; a function of a seed that raises when it saw something.
-        seeds: within so many it is caught.
-        checkers: who may catch it, so that it is caught for the right reason; see `checker_of`.
+        name: the mistake.
+        harm: its consequence.
+        edits: the edits that plant it.
+        scenario: a function of a seed that raises an error if a check fails.
+        seeds: the maximum number of seeds until the bug is caught.
+        checkers: the checkers that may catch it, as names of `checker_of`.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Mutant(NamedTuple):
 
     @contextmanager
     def planted(self) -> Iterator[None]:
-        """Have the bug for the length of the block."""
+        """Plant the bug during the block."""
         with ExitStack() as stack:
             for edit in self.edits:
                 edit.plant(stack)
@@ -122,7 +122,7 @@ LIVENESS = (r"not Ideal after", r"^TooSlowError", r"it took too long")
 
 
 def checker_of(complaint: str) -> str:
-    """Return which checker a complaint comes from: an invariant by its name, the ledger, the copies, or liveness."""
+    """Return the checker of a complaint: the name of an invariant, the ledger, the copies, or liveness."""
     first = complaint.partition("\n")[0]
     found = re.search(r"(?:^| at [\d.]+ s: )([A-Z][A-Za-z]+): ", first)
     if found is not None and not found[1].endswith("Error"):

@@ -1,4 +1,4 @@
-"""A small world: an Ideal ring of real nodes, the checks that watch it, clients that remember, and dice."""
+"""The small ring of a scenario: an Ideal ring of real nodes, checks, clients, and random numbers."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ VIRTUAL_S_MAX = 120.0
 CONVERGED_WITHIN_S = 20.0
 LEVEL_WITHIN_S = 40.0
 
-# A silent contact is asked for news soon.
+# Nodes probe an unreachable contact soon.
 FORGIVING = msgspec.structs.replace(PRESETS["local"], reprobe_first_s=2.0)
 
 
 class World:
-    """What a scenario plays with.
+    """The ring, the clients and the random numbers of a scenario.
 
     Attributes:
-        ring: nodes that stand in an Ideal ring when the scenario begins.
-        ledger: what clients were told.
-        rng: the scenario's own dice.
+        ring: the nodes, which form an Ideal ring at the beginning.
+        ledger: the clients and the results of their operations.
+        rng: the random generator of the scenario.
     """
 
     def __init__(self, ring: Cluster, watch: Watch, seed: int) -> None:
@@ -57,10 +57,10 @@ class World:
         watch.on_event = self._disturb
 
     def hire(self, *habits: str) -> Workload:
-        """Return clients with habits (see `chord.sim.habits`), and have the ring tell them what stores do."""
+        """Return clients with habits (see `chord.sim.habits`), and connect the oracle to the stores."""
         self.ledger = Workload(self.ring, self.rng, self.watch.complain, habits=habits)
         losses = self.ledger.losses
-        self.ledger.oracle.disturb()  # from now on it is told
+        self.ledger.oracle.disturb()  # from now on it gets every event
         self.ring.on_put, self.ring.on_drop, self.ring.on_left = losses.saw, losses.dropped, self.ledger.oracle.left
         return self.ledger
 
@@ -70,11 +70,11 @@ class World:
 
     @property
     def nodes(self) -> list[Node]:
-        """The members in ring order."""
+        """Return the members in ring order."""
         return sorted((n for n in self.ring.nodes if n.state == "ready"), key=lambda node: vnode_of(node).id)
 
     def row(self, count: int) -> list[Node]:
-        """Return so many members that stand side by side, drawn."""
+        """Draw adjacent members."""
         nodes = self.nodes
         at = self.rng.randrange(len(nodes))
         return [nodes[(at + step) % len(nodes)] for step in range(count)]
@@ -88,7 +88,7 @@ class World:
         return next(node for node in self.ring.nodes if vnode in node.host.vnodes)
 
     async def kill(self, node: Node, *, is_silent: bool = False) -> None:
-        """Let a node die. What it alone kept in memory is lost, what was durable is on its disk."""
+        """Let a node die. Its memory is lost, and its disk stays."""
         self.ledger.losses.bury(node)
         self.watch.somebody_died()
         await self.ring.kill(node, is_silent=is_silent)
@@ -100,7 +100,7 @@ class World:
         self.ledger.losses.autopsy(node)
 
     async def restart(self, node: Node) -> Node:
-        """Start a node that is dead again, with what its machine has kept."""
+        """Restart a dead node on the disk of its machine."""
         self.watch.excused.update(node.host.vnodes)
         back = await self.ring.start(join=(), name=node.config.name)
         self.ledger.losses.bring_back(back)
@@ -111,13 +111,13 @@ class World:
         await self.ring.converged(CONVERGED_WITHIN_S)
 
     async def at_home(self) -> None:
-        """Wait until no record lies with a node that does not answer for it."""
+        """Wait until no node has misplaced records."""
         with trio.fail_after(CONVERGED_WITHIN_S):
             while any(node.misplaced.count() for node in self.ring.nodes):
                 await trio.sleep(0.1)
 
     async def level(self, replicas: int) -> None:
-        """Wait until all replicas of each record are equal, and nobody else keeps any.
+        """Wait until all replicas of each record are equal, and no other node keeps a copy.
 
         Raises:
             NotConverged: it took too long.
@@ -129,17 +129,17 @@ class World:
             await trio.sleep(0.1)
 
     def owner_of(self, key: bytes) -> Node:
-        """Return who answers for a key."""
+        """Return the owner of a key."""
         point = self.ring[0].host.circle.hash(key)
         return next(node for node in self.ring.nodes if node.host.owner_of(point) is not None)
 
     async def settle(self) -> None:
-        """Wait until the ring is Ideal and read everything once more."""
+        """Wait until the ring is Ideal, and read every key again."""
         await self.converged()
         await self.ledger.settle()
 
     async def happens(self, kind: type[E], where: Callable[[E], object] = lambda event: True) -> E:
-        """Wait for an event of a kind, and return it. One at a time."""
+        """Wait for an event of a kind, and return it. Only one task may wait."""
         found: list[E] = []
         happened = trio.Event()
 
@@ -172,15 +172,15 @@ def play(
 ) -> None:
     """Run a scene on a ring that is Ideal, checked after every step (`is_watched`).
 
-    Until somebody dies nobody may share a point with another, not even for a moment; afterwards only in the end.
+    Until the first death no two vnodes may own a point, at any moment. Afterwards the rule holds only at the end.
 
     Args:
         network: default: whole messages.
-        sync_delay: of the machines' disks; None: nodes keep everything in memory.
-        without_disk: so many of the machines have none.
+        sync_delay: the delay of the disks; None: nodes keep everything in memory.
+        without_disk: the number of machines without a disk.
 
     Raises:
-        Violated: the checks saw something.
+        Violated: a check failed.
         NotConverged, TooSlowError: the ring did not become Ideal, or something never ended.
     """
     watch = Watch(f"seed {seed}", successors)
@@ -219,10 +219,10 @@ def live(
     steps: int = 500,
     shared: float = 0.0,
 ) -> None:
-    """Run one seed's life with these faults, whole messages, in a small ring (see `chord.sim.run`).
+    """Run one seed with these faults and whole messages in a small ring (see `chord.sim.run`).
 
     Raises:
-        RunFailure: it went wrong.
+        RunFailure: the run failed.
     """
     plan = draw(
         seed,
@@ -239,7 +239,7 @@ def live(
 
 
 def themed(seed: int, theme: str, replicas: int, *, reap_log: int | None = None) -> None:
-    """Run one seed's life with a theme. A swarm draws all but the number of replicas and the reap log's length.
+    """Run one seed with a theme. A swarm draws all but the number of replicas and the reap log's length.
 
     Raises:
         RunFailure: the run went wrong.

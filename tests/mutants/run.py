@@ -1,4 +1,4 @@
-"""Hunt every planted bug on all cores, and say in a table who caught it and how soon."""
+"""Hunt every planted bug on all cores, and print a table of checkers and seeds."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ REAL_S_MAX = 120
 
 @dataclass(frozen=True)
 class Catch:
-    """How a hunt ended.
+    """The result of a hunt.
 
     Attributes:
-        bug, harm: what was planted, and what comes of it.
-        checker: who caught it; None: nobody.
-        needed: at the how many-eth seed; all of them where nobody did.
-        allowed: so many seeds were to be enough.
-        seconds: of real time.
-        problem: why this is not good enough; "" where it is.
-        complaint: what the checker said, its first line.
+        bug, harm: the name of the bug, and its consequence.
+        checker: the checker that caught it, or None.
+        needed: the number of seeds until the catch; all seeds if no checker caught it.
+        allowed: the maximum number of seeds.
+        seconds: the duration in real time.
+        problem: the reason why the result is a failure, or "".
+        complaint: the first line of the checker's complaint.
     """
 
     bug: str
@@ -66,7 +66,7 @@ class Spinning(Exception):
 
 
 def complaint_of(scenario: Callable[[int], None], seed: int) -> str | None:
-    """Run a scenario: what it complained of, None where it was silent."""
+    """Run a scenario, and return its complaint, or None."""
     try:
         scenario(seed)
     except Spinning:
@@ -81,7 +81,7 @@ def complaint_of(scenario: Callable[[int], None], seed: int) -> str | None:
 
 
 def hunt(mutant: Mutant) -> Catch:
-    """Plant a bug, and run its scenario until somebody complains. Without the bug that seed must be silent."""
+    """Plant a bug, and run its scenario until a checker complains. Without the bug that seed must pass."""
     began = time.monotonic()
     needed, complaint, problem = 0, None, ""
     for seed in range(mutant.seeds):
@@ -103,7 +103,7 @@ def hunt(mutant: Mutant) -> Catch:
 
 
 def hunt_by_name(name: str) -> Catch:
-    """Hunt one bug in a process of its own; one that makes virtual time stand still is given up."""
+    """Hunt one bug in a process of its own, and give up if virtual time stands still."""
     mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
     try:
         with _patience():
@@ -139,7 +139,7 @@ def hunt_all(mutants: Iterable[Mutant], say: Callable[[str], object] = lambda li
 
 
 def rows(catches: Sequence[Catch]) -> list[tuple[str, ...]]:
-    """Return the outcomes as cells: bug, what it breaks, checker, seeds needed of those allowed."""
+    """Return the results as cells: bug, consequence, checker, seeds needed and allowed."""
     return [(c.bug, c.harm, c.checker or "nobody", f"{c.needed} of {c.allowed}") for c in catches]
 
 
@@ -160,7 +160,7 @@ def markdown(catches: Sequence[Catch]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Hunt the bugs whose names contain any of the given words, or all. Returns the exit code: 1 where one got away."""
+    """Hunt the bugs with a given word in their names, or all. Return the exit code: 1 if any was not caught."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description="Plant every known bug, and catch it.")
     parser.add_argument("words", nargs="*", metavar="WORD", help="hunt only bugs whose name contains one of these")
     how = parser.add_mutually_exclusive_group()

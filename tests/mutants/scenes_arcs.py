@@ -1,4 +1,4 @@
-"""Small worlds in which arcs change hands, and something goes wrong meanwhile. Each is a function of a seed."""
+"""Scenarios in which arcs move and faults happen meanwhile. Each is a function of a seed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HASTY = msgspec.structs.replace(PRESETS["local"], leave_s=0.005)
 
 
 def busy(seed: int) -> None:
-    """Clients write and read without pause while two join and one leaves. Nobody dies: nothing may be lost."""
+    """Clients write and read without pause while two nodes join and one leaves. No node dies: nothing may be lost."""
 
     async def scene(world: World) -> None:
         await world.ledger.fill(300)
@@ -40,7 +40,7 @@ def busy(seed: int) -> None:
 
 
 def written_while_switching(seed: int) -> None:
-    """Clients write to the giver between the Switch and its acknowledgement, and read as soon as the joiner owns."""
+    """Clients write to the giver between the Switch and its acknowledgement, and read once the joiner owns the arc."""
 
     async def scene(world: World) -> None:
         await world.ledger.fill(100)
@@ -67,7 +67,7 @@ async def _read_often(world: World, key: bytes) -> None:
 
 
 def mourning(seed: int) -> None:
-    """A member dies with the only copy of its keys, then somebody joins in its place: nobody may deny them."""
+    """A member dies with the only copy of its keys, then a node joins in its place. No node may deny the keys."""
 
     async def scene(world: World) -> None:
         await world.ledger.fill(60)
@@ -85,7 +85,7 @@ def mourning(seed: int) -> None:
 
 
 def lost_acknowledgement(seed: int) -> None:
-    """The connection breaks right after the joiner has taken the arc: the giver asks again, and is told the same."""
+    """The connection breaks right after the joiner took the arc. The giver repeats the Switch, with the same reply."""
 
     async def scene(world: World) -> None:
         ring, watch = world.ring, world.watch
@@ -107,22 +107,22 @@ def lost_acknowledgement(seed: int) -> None:
 
 
 def joiner_dies(seed: int) -> None:
-    """The joiner dies in the middle: the giver has everything the joiner had not yet taken over, and owns it again."""
+    """The joiner dies during the transfer. The giver still has the records, and owns the arc again."""
     play(seed, lambda world: _disturbed(world, "receiver"), nodes=3, network=slow(seed))
 
 
 def giver_dies(seed: int) -> None:
-    """The giver dies in the middle: the joiner does not wait for it for ever."""
+    """The giver dies during the transfer. The joiner does not wait for it without end."""
     play(seed, lambda world: _disturbed(world, "giver"), nodes=5, network=slow(seed))
 
 
 def comings_and_goings(seed: int) -> None:
-    """A life without deaths: joins, alone and side by side, and leaves."""
+    """A run without deaths: single joins, adjacent joins, and leaves."""
     live(seed, "adjacent")
 
 
 def no_time_to_leave(seed: int) -> None:
-    """A leaver's time is up before it has handed everything over. To the others that is a crash."""
+    """The time of a leaver is up before it has handed everything over. To other nodes that is a crash."""
 
     async def scene(world: World) -> None:
         await world.ledger.fill(100)
@@ -155,7 +155,7 @@ def late_switch(seed: int) -> None:
 
 
 def giver_dies_after_the_switch(seed: int) -> None:
-    """The joiner has its arc and falls silent before anybody knows of it; the giver dies, and the next takes over."""
+    """A joiner with its arc becomes unreachable while it is unknown. The giver dies, and the next vnode takes over."""
 
     async def scene(world: World) -> None:
         await world.ledger.fill(100)
@@ -174,7 +174,7 @@ def giver_dies_after_the_switch(seed: int) -> None:
 
 @asynccontextmanager
 async def _stopped(world: World, node: Node) -> AsyncIterator[None]:
-    """Stop a node for the length of the block; clients go on meanwhile, until it is back and the ring is Ideal."""
+    """Stop a node during the block. Clients continue until the node is back and the ring is Ideal."""
     world.watch.somebody_died()
     async with trio.open_nursery() as nursery:
         clients: trio.CancelScope = await nursery.start(world.ledger.clients, 8, 0.02)
@@ -187,7 +187,7 @@ async def _stopped(world: World, node: Node) -> AsyncIterator[None]:
 
 
 def halves_meet(seed: int) -> None:
-    """Two halves are written to, each a ring by itself, and become one: everything goes to its owner."""
+    """Two halves, each a ring, get writes and merge. Every record moves to its owner."""
 
     async def scene(world: World) -> None:
         ring = world.ring
@@ -203,13 +203,13 @@ def halves_meet(seed: int) -> None:
 
 
 async def _disturbed(world: World, who: Literal["giver", "receiver"]) -> None:
-    """Somebody joins, and the giver or the receiver dies at some moment of the hand-over."""
+    """A node joins, and the giver or the receiver dies at a random moment of the transfer."""
     await world.ledger.fill(300)
     giver, receiver = await _transfer(world)
     rng = world.rng
     if who == "giver":  # before it has sent the Switch
         await trio.sleep(rng.uniform(0, 0.015))
-    elif rng.random() < 0.5:  # at any moment; else between the Switch and its acknowledgement
+    elif rng.random() < 0.5:  # otherwise: between the Switch and its acknowledgement
         await trio.sleep(rng.uniform(0, 0.08))
     else:
         while vnode_of(world.at(giver.address)).ownership.giving is None:
@@ -220,7 +220,7 @@ async def _disturbed(world: World, who: Literal["giver", "receiver"]) -> None:
 
 
 async def _transfer(world: World) -> tuple[Contact, Contact]:
-    """Let somebody join; return the giver and the receiver as soon as records begin to move."""
+    """Let a node join. Return the giver and the receiver when records begin to move."""
     await world.ring.start()
     started = await world.happens(events.TransferStarted)
     return world.ring.vnodes()[started.vnode].me, started.to

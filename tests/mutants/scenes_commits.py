@@ -1,4 +1,4 @@
-"""Lives and small worlds in which transactions are cut, refused late, and taken back."""
+"""Runs and scenarios in which transactions are cut, refused late, and rolled back."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ SYNC_S = 0.5
 
 
 def power_is_cut(seed: int) -> None:
-    """A life in which nodes are killed, and every other time lose what was not synced."""
+    """A run in which nodes are killed, and half of them lose writes without a sync."""
     live(seed, "restart", "return", "blackout", membership=60)
 
 
 def disk_is_full(seed: int) -> None:
-    """One disk takes no writes for a while: it refuses what was visible."""
+    """One disk refuses writes for a while, after they were visible."""
 
     async def scene(world: World) -> None:
         await _filled(world)
@@ -37,7 +37,7 @@ def disk_is_full(seed: int) -> None:
 
 
 def power_is_cut_before_the_sync(seed: int) -> None:
-    """All nodes lose their power while the syncs of their writes are under way."""
+    """All nodes lose their power during the syncs of their writes."""
 
     async def scene(world: World) -> None:
         await _filled(world)

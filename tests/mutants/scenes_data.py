@@ -1,4 +1,4 @@
-"""Small worlds with three replicas of each record: nodes are silent, die, come and go; what was told stays true.
+"""Scenarios with three replicas of each record: nodes are unreachable, die, join and leave.
 
 Each is a function of a seed.
 """
@@ -25,7 +25,7 @@ OBLIVIOUS = msgspec.structs.replace(HASTY, grace_s=4.0, down_out_s=2.0)
 
 
 def replicated(seed: int) -> None:
-    """Clients write and read, of a ring in which nothing happens at all."""
+    """Clients write and read in a ring without faults."""
 
     async def scene(world: World) -> None:
         await _busy(world, 6, 1.0)
@@ -36,32 +36,32 @@ def replicated(seed: int) -> None:
 
 
 def comings_and_goings(seed: int) -> None:
-    """A life with joins, leaves and crashes, every machine with a disk."""
+    """A run with joins, leaves and crashes, every machine with a disk."""
     live(seed, "adjacent", "crash", "silent", "restart", replicas=N, successors=4)
 
 
 def shared_keys(seed: int) -> None:
-    """A life in which several clients write the same keys at the same time, and read them as soon."""
+    """A run in which several clients write the same keys at once, and read them immediately."""
     live(seed, "adjacent", "restart", "hiccup", replicas=N, successors=4, shared=0.8)
 
 
 def power_cuts(seed: int) -> None:
-    """A life in which all machines lose their power, and return one after the other."""
+    """A run in which all machines lose their power, and return one after the other."""
     themed(seed, "power", N)
 
 
 def absences(seed: int) -> None:
-    """A life in which nodes are dead, cut off or stopped for long."""
+    """A run in which nodes are dead, cut off or stopped for long."""
     themed(seed, "absence", N)
 
 
 def absences_and_trims(seed: int) -> None:
-    """A life in which nodes are away for long, and must catch up because reap logs keep no entry."""
+    """A run in which nodes are away for long, and must catch up because reap logs keep no entry."""
     themed(seed, "absence", N, reap_log=0)
 
 
 def deletes_are_missed(seed: int) -> None:
-    """One of three nodes hears of no delete. Only a comparison of the records tells it, because no node stands in."""
+    """One of three nodes gets no delete. Only anti-entropy repairs it, because there is no stand-in."""
 
     async def scene(world: World) -> None:
         await world.ledger.fill(20)
@@ -83,7 +83,7 @@ def deletes_are_missed(seed: int) -> None:
 
 
 def too_few_answer(seed: int) -> None:
-    """Writes that come through to too few: what the client is told of them must be true."""
+    """Writes reach too few replicas, and the client must get a true error."""
 
     async def scene(world: World) -> None:
         network, ledger = world.ring.network, world.ledger
@@ -137,12 +137,12 @@ def bad_record(seed: int) -> None:
 
 
 def deleted_while_away(seed: int) -> None:
-    """A replica hears nothing for longer than tombstones are kept and anybody waits for it; then it hears all again."""
+    """A replica is cut off for longer than tombstones are kept and any node waits for it, and returns."""
     _away_while_reaped(seed, is_trimmed=False)
 
 
 def deleted_while_away_and_trimmed(seed: int) -> None:
-    """Likewise, and the others have dropped the log entries by then."""
+    """As `deleted_while_away`, and the other replicas have trimmed the log entries meanwhile."""
     _away_while_reaped(seed, is_trimmed=True)
 
 
@@ -204,11 +204,11 @@ def reaped_and_handed_over(seed: int) -> None:
 
 
 def owner_is_back(seed: int) -> None:
-    """An owner comes back, and its keys are written and read all the time."""
+    """An owner returns while clients write and read its keys."""
 
     async def scene(world: World) -> None:
         await world.ledger.fill(10)
-        await trio.sleep(6)  # all know all: a write needs a quorum of three from now on
+        await trio.sleep(6)  # every node knows all others: from now on a write needs a quorum of three
         owner = world.rng.choice(world.nodes)
         keys = _keys_of(world, owner, 12)
         others = [node for node in world.nodes if node is not owner]
@@ -227,13 +227,13 @@ def owner_is_back(seed: int) -> None:
 
 
 def owner_writes_what_it_missed(seed: int) -> None:
-    """Keys are written while their owner is cut off; then it is asked to write them, before anybody told it of that."""
+    """Clients write keys while their owner is cut off. Then the owner coordinates writes before it gets these."""
 
     async def scene(world: World) -> None:
         network, ledger = world.ring.network, world.ledger
         await ledger.fill(10)
         await world.level(N)
-        await trio.sleep(6)  # all know all: a write needs a quorum of three from now on
+        await trio.sleep(6)  # every node knows all others: from now on a write needs a quorum of three
         owner = world.rng.choice(world.nodes)
         keys = _keys_of(world, owner, 12)
         others = [node for node in world.nodes if node is not owner]
@@ -253,13 +253,13 @@ def owner_writes_what_it_missed(seed: int) -> None:
 
 
 def owner_missed_it(seed: int) -> None:
-    """Writes do not reach a replica, and then it answers for their keys: not found is not what it does not have."""
+    """Writes do not reach a replica, which then owns their keys. It may not deny the keys that it lacks."""
 
     async def scene(world: World) -> None:
         network = world.ring.network
         await world.ledger.fill(10)
         await world.level(N)
-        await trio.sleep(6)  # by now all are told that they hold what there is
+        await trio.sleep(6)  # by now all replicas are in sync and know it
         owner, second = world.row(2)
         keys = _keys_of(world, owner, 12)
         others = [node for node in world.nodes if node is not owner]
@@ -279,7 +279,7 @@ def owner_missed_it(seed: int) -> None:
 
 
 def one_is_left_to_leave_it_to(seed: int) -> None:
-    """A node leaves, and of those who are to hold what it held all but one are silent, with nobody to stand in."""
+    """A node leaves while all but one of the next replicas are unreachable, and there is no stand-in."""
 
     async def scene(world: World) -> None:
         await world.ledger.fill(10)
@@ -296,7 +296,7 @@ def one_is_left_to_leave_it_to(seed: int) -> None:
 
 
 def replicas_die_in_a_row(seed: int) -> None:
-    """All replicas of some keys die within a moment, machines with disks: who is left may not deny what they hold."""
+    """All replicas of some keys die at once, with their disks. No other node may deny the keys."""
 
     async def scene(world: World) -> None:
         await world.ledger.fill(10)
@@ -319,7 +319,7 @@ def replicas_die_in_a_row(seed: int) -> None:
 
 
 def one_disk_is_lost(seed: int) -> None:
-    """Replicas restart for a moment, one of them loses its disk, and nobody compares anything meanwhile."""
+    """Replicas restart one after the other, the last on an empty disk, before any anti-entropy."""
 
     async def scene(world: World) -> None:
         await world.ledger.fill(10)
@@ -338,7 +338,7 @@ def one_disk_is_lost(seed: int) -> None:
 
 
 def away_for_long(seed: int) -> None:
-    """All replicas of some keys die, machines with disks, and nobody waits for them any more: they may come back."""
+    """All replicas of some keys die, and no node waits for them any more. They may return with their disks."""
 
     async def scene(world: World) -> None:
         await world.ledger.fill(10)
@@ -347,7 +347,7 @@ def away_for_long(seed: int) -> None:
         for key in keys:
             await world.ledger.write(gone[0], key, "writer", "put")
         await world.level(N)
-        await trio.sleep(3)  # by now all know who stands before them
+        await trio.sleep(3)  # by now every node knows the nodes before it
         for node in gone:
             await world.kill(node)
         await trio.sleep(6 * OBLIVIOUS.down_out_s)
@@ -358,11 +358,11 @@ def away_for_long(seed: int) -> None:
 
 
 def only_copies_are_away(seed: int) -> None:
-    """With one copy of each record a node dies, a machine with a disk, and nobody waits for it any more."""
+    """With one copy of each record a node with a disk dies, and no node waits for it any more."""
 
     async def scene(world: World) -> None:
         await world.ledger.fill(20)
-        await trio.sleep(3)  # by now all know who stands before them
+        await trio.sleep(3)  # by now every node knows the nodes before it
         gone = world.rng.choice(world.nodes)
         keys = _keys_of(world, gone, 4)
         for key in keys:
@@ -404,7 +404,7 @@ def owners_of_only_copies_are_back(seed: int) -> None:
 
 
 def after_an_alarm(seed: int) -> None:
-    """Owners have lost records, and the ring is whole: nothing is excused, although there was an alarm."""
+    """Owners have lost records in a whole ring. A false alarm before excuses nothing."""
 
     async def scene(world: World) -> None:
         await world.ledger.fill(10)
@@ -419,12 +419,12 @@ def after_an_alarm(seed: int) -> None:
 
 
 def owner_reads_what_it_missed(seed: int) -> None:
-    """Keys are written while their owner is cut off; then it is asked for them, before anybody told it of that."""
+    """Clients write keys while their owner is cut off. Then they read from the owner before it gets the writes."""
 
     async def scene(world: World) -> None:
         network, ledger = world.ring.network, world.ledger
         await ledger.fill(10)
-        await trio.sleep(6)  # all know all: a write needs a quorum of three from now on
+        await trio.sleep(6)  # every node knows all others: from now on a write needs a quorum of three
         owner = world.rng.choice(world.nodes)
         keys = _keys_of(world, owner, 12)
         others = [node for node in world.nodes if node is not owner]
@@ -446,7 +446,7 @@ def owner_reads_what_it_missed(seed: int) -> None:
 
 
 def values_that_expire(seed: int) -> None:
-    """Clients write values that live for a moment, and read them meanwhile."""
+    """Clients write values with a short time to live, and read them meanwhile."""
 
     async def scene(world: World) -> None:
         world.hire("ttl")
@@ -456,7 +456,7 @@ def values_that_expire(seed: int) -> None:
 
 
 def two_of_three_are_dead(seed: int) -> None:
-    """Of three nodes two die, and after a while nobody waits for them; clients go on writing."""
+    """Two of three nodes die, and after a while the third waits for neither. Clients continue to write."""
 
     async def scene(world: World) -> None:
         await world.ledger.fill(10)
@@ -472,7 +472,7 @@ def two_of_three_are_dead(seed: int) -> None:
 
 
 def all_is_scanned(seed: int) -> None:
-    """Clients write, read and scan, of a ring in which nothing happens at all."""
+    """Clients write, read and scan in a ring without faults."""
 
     async def scene(world: World) -> None:
         world.hire("scan")
@@ -482,7 +482,7 @@ def all_is_scanned(seed: int) -> None:
 
 
 def _keys_of(world: World, owner: Node, count: int) -> list[bytes]:
-    """Return so many keys for which a node answers now."""
+    """Return keys that a node owns now."""
     found: list[bytes] = []
     for number in range(10000):
         key = b"new-%d" % number

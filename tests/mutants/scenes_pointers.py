@@ -1,4 +1,4 @@
-"""Small worlds in which a mistake with a pointer shows soon. Each is a function of a seed.
+"""Scenarios in which a mistake with a pointer shows soon. Each is a function of a seed.
 
 Without a bug all of them are silent on every seed the tests use: that is tested too.
 """
@@ -17,17 +17,17 @@ from chord.sim.messages import MessageNetwork
 
 from .play import FORGIVING, World, may_go, play, vnode_of
 
-# Rounds follow each other as fast as messages do, and nobody is ever taken for dead.
+# Rounds follow each other as fast as messages do, and no node ever counts as dead.
 HECTIC = msgspec.structs.replace(
     PRESETS["local"], stabilize_s=0.1, finger_s=1.0, timeout_floor_s=1.0, timeout_stranger_s=1.0
 )
 
-# Hardly anything happens unless somebody makes it happen.
+# Few rounds run without a trigger.
 UNHURRIED = msgspec.structs.replace(PRESETS["local"], stabilize_s=2.0)
 
 
 def few(seed: int) -> None:
-    """A ring of fewer than r + 1: lists hold everybody once. One joins, one leaves."""
+    """A ring of fewer than r + 1 nodes: lists name every node once. One node joins, one leaves."""
 
     async def scene(world: World) -> None:
         await (await world.ring.start()).ready()
@@ -39,7 +39,7 @@ def few(seed: int) -> None:
 
 
 def one_failure(seed: int) -> None:
-    """A newcomer's successor dies the moment it has joined: one failure in a ring that stands r - 1 at once."""
+    """The successor of a newcomer dies right after the join: one failure in a ring that tolerates r - 1."""
 
     async def scene(world: World) -> None:
         await world.ring.start()
@@ -78,7 +78,7 @@ def hurry(seed: int) -> None:
 
 
 def unheard_goodbye(seed: int) -> None:
-    """One leaves, and the goodbye to its predecessor is lost; rounds later the next one dies: never two at once."""
+    """A node leaves, and its goodbye to the predecessor is lost. Rounds later the next node dies."""
     network = MessageNetwork(seed)
 
     async def scene(world: World) -> None:
@@ -90,7 +90,7 @@ def unheard_goodbye(seed: int) -> None:
         network.loss = 0.0
         while vnode_of(leaver).state != "left":
             await trio.sleep(0.01)
-        await trio.sleep(5 * HECTIC.stabilize_s)  # it still answers whoever looks for what it had
+        await trio.sleep(5 * HECTIC.stabilize_s)  # it still answers lookups of its former arc
         await world.kill(behind)
         await world.converged()
 
@@ -98,12 +98,12 @@ def unheard_goodbye(seed: int) -> None:
 
 
 def hectic(seed: int) -> MessageNetwork:
-    """A network on which a round trip takes as long as a round."""
+    """A network with round trips as long as a round."""
     return MessageNetwork(seed, delay=testing.uniform(0.04, 0.079))
 
 
 def split(seed: int) -> None:
-    """Two halves that took each other for dead, each an Ideal ring, meet again. Only a self-lookup sees it."""
+    """Two halves, each an Ideal ring, count each other as dead and meet again. Only a self-lookup finds it."""
 
     async def scene(world: World) -> None:
         ring = world.ring
@@ -117,11 +117,11 @@ def split(seed: int) -> None:
 
 
 def late(seed: int) -> None:
-    """Members that missed everything for a while ask to be a predecessor again. They are not; progress only."""
+    """Members with outdated pointers ask to be a predecessor again. They must be refused, without other harm."""
 
     async def scene(world: World) -> None:
         *late, node = world.row(4)
-        for other in late:  # they still take the same old vnode for their successor
+        for other in late:  # they still have the same old successor
             vnode_of(other).ring.successors = (vnode_of(node).me, *vnode_of(node).ring.successors)[:4]
         world.watch.start_over()
         world.watch.calm_down()
@@ -131,7 +131,7 @@ def late(seed: int) -> None:
 
 
 def late_and_wrong(seed: int) -> None:
-    """One of them asks somebody who takes its own predecessor for dead, wrongly. It asks that one, and it lives."""
+    """A member asks a vnode that wrongly counts its own predecessor as dead. The vnode pings it, and it answers."""
 
     async def scene(world: World) -> None:
         late, predecessor, node = world.row(3)
@@ -152,7 +152,7 @@ def _take_for_dead(who: Node, whom: Node) -> None:
 
 
 def hearsay(seed: int) -> None:
-    """A member takes the second of its list for dead, wrongly; then the first dies. It asks, and finds it alive."""
+    """A member wrongly counts its second successor as dead, then the first dies. It asks the second, which answers."""
 
     async def scene(world: World) -> None:
         node, first, second = world.row(3)
@@ -164,9 +164,9 @@ def hearsay(seed: int) -> None:
 
 
 def last_entry_leaves(seed: int) -> None:
-    """The only entry of a member's list leaves: it has just dropped a dead head, and asked nobody yet.
+    """The only entry of a member's list leaves. The member has just dropped a dead head, and asked no vnode yet.
 
-    What the leaver leaves behind is its own list; without it the member is a ring of its own.
+    The leaver sends its own list. Without this list the member becomes a ring of its own.
     """
 
     async def scene(world: World) -> None:
@@ -175,7 +175,7 @@ def last_entry_leaves(seed: int) -> None:
 
         def on_event(event: Event) -> None:
             if isinstance(event, events.ArcLost) and event.vnode == gone:
-                watch.go_outside()  # to the proof a leaver is dead as soon as it no longer answers
+                watch.go_outside()  # in the proof a leaver that no longer answers is dead
                 here.successors = here.successors[:1]
             elif isinstance(event, events.HeadForgotten) and event.vnode == here.me.id:
                 watch.come_back()

@@ -1,4 +1,4 @@
-"""Small worlds of machines with disks: nodes die, come back, and what was durable must be there and told of truly.
+"""Scenarios of machines with disks: nodes die and return, and durable records must survive.
 
 Each is a function of a seed.
 """
@@ -15,14 +15,14 @@ from .play import World, live, play, right_before, slow
 
 
 def taker_restarts(seed: int) -> None:
-    """A member dies with the only copy of its keys; who took its arc over restarts. It still knows what is missing."""
+    """A member dies with the only copy of its keys, and the new owner restarts. It still knows the mark of the arc."""
 
     async def scene(world: World) -> None:
         await world.ledger.fill(60)
         victim, taker = world.row(2)
         await world.kill(victim)
         await world.converged()
-        await trio.sleep(1)  # it has written down by now what it has taken over
+        await trio.sleep(1)  # by now it has persisted the takeover
         await world.kill(taker)
         await world.restart(taker)
         await world.settle()
@@ -31,7 +31,7 @@ def taker_restarts(seed: int) -> None:
 
 
 def predecessor_dies_meanwhile(seed: int) -> None:
-    """Two neighbours die; the second is back before anybody has noticed. What the first had is missing, not absent."""
+    """Two neighbours die, and the second returns unnoticed. Keys of the first are missing, and may not be denied."""
 
     async def scene(world: World) -> None:
         await world.ledger.fill(60)
@@ -62,7 +62,7 @@ def one_of_two_comes_back(seed: int) -> None:
 
 
 def neighbours_restart(seed: int) -> None:
-    """Two neighbours restart in a ring that runs on: neither is a member that the other could ask."""
+    """Two adjacent nodes restart in a running ring. Neither is a member that the other could ask."""
 
     async def scene(world: World) -> None:
         both = world.row(2)
@@ -76,7 +76,7 @@ def neighbours_restart(seed: int) -> None:
 
 
 def power_fails(seed: int) -> None:
-    """All machines lose power while clients write, and start again: what was acknowledged is there."""
+    """All machines lose power while clients write, and restart. Acknowledged writes survive."""
 
     async def scene(world: World) -> None:
         await world.ledger.fill(30)
@@ -97,12 +97,12 @@ def power_fails(seed: int) -> None:
 
 
 def blackouts(seed: int) -> None:
-    """A life in which now and then every machine loses power at one moment; some nodes had hardly joined."""
+    """A run in which sometimes all machines lose power at once, some right after their join."""
     live(seed, "blackout")
 
 
 def back_while_it_is_forgotten(seed: int) -> None:
-    """An arc is given away and handed back at once, while its giver brings home what it need not keep any more."""
+    """An arc is given away and handed back at once, while the giver still hands off its records."""
 
     async def scene(world: World) -> None:
         await world.ledger.fill(600)
@@ -119,15 +119,15 @@ def back_while_it_is_forgotten(seed: int) -> None:
 
 
 def given_away_and_back(seed: int) -> None:
-    """A key moves to a joiner, which dies; it is written anew where it came from; then the joiner is back with the old.
+    """A key moves to a joiner, which dies. The former owner stores the key again, and the joiner returns.
 
-    The two values must not look like one.
+    The two values must not share a dot.
     """
     play(seed, lambda world: _given_away_and_back(world, is_wiped=False), nodes=4, sync_delay=flash)
 
 
 def given_away_and_wiped(seed: int) -> None:
-    """The same, and where it came from the machine has an empty disk meanwhile."""
+    """As `given_away_and_back`, but the disk of the former owner is wiped meanwhile."""
     play(seed, lambda world: _given_away_and_back(world, is_wiped=True), nodes=4, sync_delay=flash)
 
 
@@ -153,13 +153,13 @@ async def _given_away_and_back(world: World, *, is_wiped: bool) -> None:
 
 
 async def _fill_in_order(world: World) -> None:
-    """Write the same keys one after the other, so that a store that begins anew does the same as the one before."""
+    """Write the same keys in order, so that a new store mints the same dots as the old one."""
     for number in range(24):
         await world.ledger.write(world.rng.choice(world.nodes), b"old-%d" % number, "filler", "blind")
 
 
 def acknowledgements_are_lost(seed: int) -> None:
-    """Every connection breaks while writes wait for their disks: they are done, and nobody hears of it."""
+    """Every connection breaks while writes wait for their disks. The writes succeed, and the clients get no reply."""
 
     async def scene(world: World) -> None:
         await world.ledger.fill(8)

@@ -1,4 +1,4 @@
-"""Every planted bug is caught, for the right reason and soon enough; and without a bug nobody complains."""
+"""The right checker catches every planted bug in time, and no scenario fails without a bug."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 CORRECTNESS = Path(__file__).parents[2] / "docs" / "explanation" / "correctness.md"
 
-MANY_SEEDS = 32  # with so many a hunt takes minutes
+MANY_SEEDS = 32  # a hunt with more seeds takes minutes
 
 SEEDS: dict[Callable[[int], None], int] = {}
 for _one in MUTANTS:
@@ -72,7 +72,7 @@ def test_planted_bugs_of_one_scenario_differ() -> None:
 
 
 def test_planted_bugs_with_the_same_edit_refer_to_each_other() -> None:
-    """A scene made for one bug shows it fast; drawn lives show that the simulator reaches the situation."""
+    """A scenario for one bug shows it fast. A drawn run shows that the simulator reaches the situation."""
     told = {mutant.name: mutant.harm for mutant in MUTANTS}
     by_edits: dict[object, list[str]] = {}
     for mutant in MUTANTS:
@@ -82,7 +82,7 @@ def test_planted_bugs_with_the_same_edit_refer_to_each_other() -> None:
 
 
 def test_documentation_lists_every_bug_and_its_checker() -> None:
-    """Regenerate the table with `make mutants` and put it there."""
+    """`make mutants` prints the table for the page."""
     section = CORRECTNESS.read_text(encoding="utf-8").partition("## Planted bugs")[2].partition("\n## ")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
     listed = {bug: (checker, int(seeds.partition(" of ")[2])) for bug, _, checker, seeds in rows[2:]}
