@@ -106,7 +106,7 @@ MUTANTS = (
         ("ledger: denied",),
     ),
     Mutant(
-        "take-over unasked",
+        "takeover without a question",
         "the arc of a living joiner is taken over",
         (Edit(Takeover._take_over, "if living:", "if False:"),),
         scenes.comings_and_goings,
@@ -138,7 +138,7 @@ MUTANTS = (
         ("ledger: denied", "ledger: misread", "ledger: replaced"),
     ),
     Mutant(
-        "old copy kept after a take-over",
+        "old copy kept after a takeover",
         "the giver dies, and the joiner denies keys that were written to the next owner",
         (Edit(Membership._take_pointers, "await self._renounce_if_taken_back(around.successor)", "pass"),),
         scenes.giver_dies_after_the_switch,

@@ -1,4 +1,4 @@
-"""Mistakes in group commit: acknowledgements, take-backs, and early visibility."""
+"""Mistakes in group commit: acknowledgements, rollbacks, and early visibility."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MUTANTS = (
         ("ledger: acknowledged",),
     ),
     Mutant(
-        "a take-back is lost",
+        "rollback lost",
         "a write that a full disk refused stays visible until the node restarts",
         (Edit(GroupCommit._written, "        self._take_back()\n", "        self._settle(group)\n"),),
         scenes.disk_is_full,
@@ -29,7 +29,7 @@ MUTANTS = (
         ("ledger: acknowledged", "ledger: dropped", "ledger: lost", "copies"),
     ),
     Mutant(
-        "shown before it is durable",
+        "write shown before it is durable",
         "other nodes see a write that a power failure takes back",
         (
             Edit(SqliteStorage.stage, "return not self._has_changes", "return True"),

@@ -27,7 +27,7 @@ MUTANTS = (
         ("ledger: acknowledged",),
     ),
     Mutant(
-        "sent is stored",
+        "a sent write counts as stored",
         "a write is acknowledged while it is on its way",
         (
             Edit(
@@ -57,7 +57,7 @@ MUTANTS = (
         ("ledger: replaced",),
     ),
     Mutant(
-        "one actor for all its epochs",
+        "one actor for all key epochs",
         "a node that gave a key away and coordinates it again mints its dots again",
         (Edit(Records.new_actor, "storage.next_key_epoch()", "0"),),
         scenes.bad_record,
@@ -87,7 +87,7 @@ MUTANTS = (
         ("ledger: lost", "ledger: misread", "ledger: dots", "copies"),
     ),
     Mutant(
-        "denied unasked",
+        "denied without a question",
         "the new coordinator of a key missed a write of it, and denies the key",
         (Edit(QuorumReads._get, "if not self._live(reading.record):", "if False:"),),
         scenes.owner_missed_it,
@@ -119,7 +119,7 @@ MUTANTS = (
         ("ledger: acknowledged",),
     ),
     Mutant(
-        "hint dropped before its home has it",
+        "hint dropped before the member has the record",
         "one replica has it, and the others are believed to",
         (Edit(Handoff._hand_to, "for contact in confirmed.holders:", "for contact in confirmed.holders[:1]:"),),
         scenes.comings_and_goings,
@@ -127,7 +127,7 @@ MUTANTS = (
         ("ledger: dropped", "copies"),
     ),
     Mutant(
-        "dropped on the word of too few",
+        "dropped after too few confirmations",
         "records that all replicas but one had are gone when that one is gone",
         (
             Edit(
@@ -167,7 +167,7 @@ MUTANTS = (
         ("ledger: misread",),
     ),
     Mutant(
-        "merged whatever its store has reaped",
+        "merged without a check of the reap logs",
         "a replica that was away brings back a deleted value",
         (
             Edit(ReapLog.require_level, "if not seen and not self._known():", "if True:"),

@@ -96,7 +96,7 @@ MUTANTS = (
         ("ledger: lost", "ledger: dropped"),
     ),
     Mutant(
-        "denied when the wait is over",
+        "denied after down_out_s",
         "keys are denied when all their replicas are down for longer than `down_out_s`; a scenario of these deaths",
         (Edit(AntiEntropy._is_given_up, "if any(self._host.peers.passive.contacts()):", "if False:"),),
         scenes.away_for_long,
@@ -104,7 +104,7 @@ MUTANTS = (
         ("ledger: denied",),
     ),
     Mutant(
-        "denied without the silent replicas",
+        "denied without the unreachable replicas",
         "a node denies a key that unreachable nodes may hold",
         (
             Edit(
@@ -118,8 +118,8 @@ MUTANTS = (
         ("ledger: denied",),
     ),
     Mutant(
-        "silent nodes given up in a long absence",
-        "the same mistake as *denied when the wait is over*, in drawn runs with splits: a part of a long split, "
+        "unreachable nodes given up in a long absence",
+        "the same mistake as *denied after down_out_s*, in drawn runs with splits: a part of a long split, "
         "or living nodes without the replicas, deny keys",
         (Edit(AntiEntropy._is_given_up, "if any(self._host.peers.passive.contacts()):", "if False:"),),
         scenes.absences,
@@ -127,7 +127,7 @@ MUTANTS = (
         ("ledger: denied",),
     ),
     Mutant(
-        "undecided values thrown away",
+        "undecided values dropped",
         "a value that no node vouches for is gone, instead of in quarantine",
         (Edit(versions.isolate, "_joined(record.quarantine, moved)", "record.quarantine"),),
         scenes.absences_and_trims,
@@ -170,8 +170,8 @@ MUTANTS = (
         ("ledger: denied",),
     ),
     Mutant(
-        "denied unasked, after an alarm",
-        "the same mistake as *denied unasked*, in a ring that is whole again after an alarm",
+        "denied without a question, after an alarm",
+        "the same mistake as *denied without a question*, in a ring that is whole again after an alarm",
         (Edit(QuorumReads._get, "if not self._live(reading.record):", "if False:"),),
         scenes.after_an_alarm,
         40,

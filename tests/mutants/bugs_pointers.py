@@ -80,7 +80,7 @@ MUTANTS = (
         ("OneLiveSuccessor",),
     ),
     Mutant(
-        "successor adopted unasked",
+        "successor adopted without a question",
         "the new head is put before the old list (SIGCOMM 2001)",
         (
             Edit(
@@ -94,7 +94,7 @@ MUTANTS = (
         ("PrincipalsPersist", "SufficientPrincipals", "OneLiveSuccessor"),
     ),
     Mutant(
-        "dead head dropped unasked",
+        "dead head dropped without a question",
         "a predecessor forgets a node that is back",
         (
             Edit(
@@ -117,7 +117,7 @@ MUTANTS = (
         ("Progress",),
     ),
     Mutant(
-        "old verdict believed",
+        "outdated verdict believed",
         "a node that is back is replaced and loses its arc, and no node asks it",
         (Edit(Peers.is_gone, "while True:", "if self.is_dead(contact): return True\n    while True:"),),
         scenes.late_and_wrong,
@@ -141,7 +141,7 @@ MUTANTS = (
         ("liveness",),
     ),
     Mutant(
-        "the silent are forgotten",
+        "unreachable nodes forgotten",
         "the nodes of the other half are never asked again",
         (
             Edit(Stabilizer.remember_silent, "if contact.id not in self._host.vnodes and", "if False and"),

@@ -59,7 +59,7 @@ MUTANTS = (
         ("ledger: acknowledged",),
     ),
     Mutant(
-        "empty store taken for none",
+        "empty store counts as no store",
         "a node with a new disk keeps everything in memory",
         (Edit(Node.__init__, "if storage is None:", "if not storage:"),),
         scenes.power_fails,
@@ -108,7 +108,7 @@ MUTANTS = (
         ("ledger: dots", "ledger: misread", "ledger: lost"),
     ),
     Mutant(
-        "forgotten while it comes back",
+        "arc dropped while it is handed back",
         "a giver goes on dropping an arc that is handed back to it",
         (
             Edit(Handoff._bring_part_home, "or self._host.is_receiving()", ""),
@@ -139,7 +139,7 @@ MUTANTS = (
         ("ledger: denied",),
     ),
     Mutant(
-        "resumed with the arc of the dead",
+        "resumed with the arc of a dead neighbour",
         "a node that is back denies keys that died with its neighbour",
         (
             Edit(Membership._own_again, "if start is None or", "if True or"),
@@ -165,7 +165,7 @@ MUTANTS = (
         ("liveness",),
     ),
     Mutant(
-        "a vnode without a place is waited for",
+        "wait for a vnode without a place",
         "two nodes wait for each other for ever",
         (Edit(Peers.is_gone, 'if pong.is_owner or pong.state not in ("joining", "resuming"):', "if True:"),),
         scenes.blackouts,
