@@ -1,9 +1,9 @@
-"""chord beside kademlia, py-libp2p, OpenDHT, and for reference Redis and etcd: one process per node, on loopback.
+"""Compare chord with kademlia, py-libp2p and OpenDHT, and for reference with Redis and etcd, on loopback.
 
-For each ring size all systems are started, then take turns (A B A B …) while the others are stopped. In a turn, so
-many keys of 100 bytes each are put by one client and read by another, with 1 and with 32 operations in flight. The
-table, the bars and a picture are written to out/others as Markdown, JSON lines, SVG and PNG. Exit code 1 when a bar
-is missed.
+Each node is a process. For each ring size all systems start, then take turns (A B A B …) while the others are stopped.
+In a turn one client puts keys of 100 bytes each, and another client reads them, with 1 and with 32 operations in
+flight. The runner writes the table, the bars and a picture to out/others as Markdown, JSON lines, SVG and PNG. The exit
+code is 1 if a bar is missed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OUT = ROOT / "out" / "others"
 
 
 def arguments() -> argparse.Namespace:
-    """What was asked for."""
+    """Return the arguments of the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.others", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -69,7 +69,7 @@ def arguments() -> argparse.Namespace:
 
 
 def plan_of(systems: Sequence[System], sizes: Sequence[int]) -> list[list[tuple[System, int]]]:
-    """By ring size, what runs side by side; systems of a fixed size stand beside the smallest rings."""
+    """Return the systems that run side by side, by ring size. Systems of a fixed size join the smallest rings."""
     plan = []
     for place, nodes in enumerate(sizes):
         fixed = [(system, size) for system in systems for size in system.sizes] if place == 0 else []
@@ -109,7 +109,7 @@ def main() -> int:
     if not sys.platform.startswith("linux"):
         sys.stderr.write("benchmarks.others: needs Linux: it reads CPU time and memory from /proc\n")
         return 2
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the same way out as Ctrl-C: everything is killed
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as after Ctrl-C, everything is killed
     systems = [system for system in SYSTEMS if system.name in asked.systems]
     began = time.monotonic()
     progress = printer(began)

@@ -64,7 +64,7 @@ def start_on_disk(group: Group, home: Home, nodes: int) -> list[str]:
 
 
 def hops(entries: Sequence[str]) -> int:
-    """Calls so far by nodes that were asked for what is not theirs and passed it on."""
+    """Return the calls so far of nodes that passed a request for another owner's key on."""
     import chord
     from chord.wire.messages import Description
 
@@ -74,7 +74,7 @@ def hops(entries: Sequence[str]) -> int:
 
 
 def _start(group: Group, home: Home, nodes: int, *, copies: int, is_on_disk: bool) -> list[str]:
-    """The first founds the ring and the others join it all at once; return some to enter by when it is ideal."""
+    """Start the first node, and let the others join at once. Return entry nodes when the ring is Ideal."""
     addresses: list[str] = []
 
     def begin(number: int) -> Any:
@@ -91,7 +91,7 @@ def _start(group: Group, home: Home, nodes: int, *, copies: int, is_on_disk: boo
 
 
 def run(role: Any, arguments: list[str]) -> None:
-    """On Trio."""
+    """Run on Trio."""
     import trio
 
     trio.run(role, arguments)

@@ -38,7 +38,7 @@ def bytes_field(number: int, content: bytes) -> bytes:
 
 
 def fields(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the fields of bytes of a message; numbers are passed over."""
+    """Yield the fields of bytes of a message, without the numbers."""
     at = 0
 
     def number() -> int:
@@ -63,14 +63,14 @@ def fields(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 class Channels:
-    """Operations over one channel for each server; the key says which."""
+    """Operations over one channel for each server. The key decides the server."""
 
     def __init__(self, channels: list[Any]) -> None:
         self._puts = [channel.unary_unary("/etcdserverpb.KV/Put") for channel in channels]
         self._ranges = [channel.unary_unary("/etcdserverpb.KV/Range") for channel in channels]
 
     async def put(self, key: str, value: bytes) -> None:
-        """Put a key; an error is raised as such."""
+        """Put a key, and raise an error reply."""
         name = key.encode()
         request = bytes_field(KEY_FIELD, name) + bytes_field(PUT_VALUE_FIELD, value)
         await self._puts[sum(name) % len(self._puts)](request)
@@ -91,7 +91,7 @@ async def client(entries: list[str]) -> None:
 
 
 def start(group: Group, home: Home, nodes: int) -> list[str]:
-    """Start the servers on ports that are free; they must know each other's beforehand."""
+    """Start the servers on free ports. Each server must know all ports at its start."""
     from benchmarks.others.processes import free_port, until_it_listens
 
     assert home.root is not None

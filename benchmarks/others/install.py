@@ -1,6 +1,6 @@
-"""Each system in an environment of its own under out/others: pip in a venv, Debian packages unpacked beside it.
+"""Install each system into its own environment under out/others: pip in a venv, unpacked Debian packages.
 
-Nothing is installed into the project's environment or the operating system. What was installed stays for the next run.
+The project's environment and the operating system stay as they are. The next run uses the same environments.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ INSTALL_S = 600.0
 
 
 class CannotInstall(Exception):
-    """A system cannot be had here; the message says why."""
+    """A system cannot be installed here. The message has the reason."""
 
 
 def install(system: System, base: Path) -> Home:
-    """Return where a system is, after installing it where it was not.
+    """Install a system if it is missing, and return its place.
 
     Args:
-        base: a directory for all systems; made.
+        base: a directory for all systems; created if it is missing.
 
     Raises:
         CannotInstall: neither pip nor apt brings it.
@@ -48,14 +48,14 @@ def install(system: System, base: Path) -> Home:
 
 
 def _environment(venv: Path, packages: tuple[str, ...]) -> Path:
-    """Make a venv with these packages, unless it is there with these very ones."""
+    """Make a venv with these packages, unless one with the same packages exists."""
     python, stamp = venv / "bin" / "python", venv / "installed"
     wanted = "\n".join(packages)
     if stamp.exists() and stamp.read_text() == wanted:
         return python
     try:
         pip = _project_tool().create(str(venv), str(python))
-    except SystemExit:  # it has said why
+    except SystemExit:  # the tool has printed the reason
         raise CannotInstall("no environment with pip can be made") from None
     run([*pip, "install", "--quiet", "--disable-pip-version-check", *packages])
     stamp.write_text(wanted)
@@ -63,7 +63,7 @@ def _environment(venv: Path, packages: tuple[str, ...]) -> Path:
 
 
 def _project_tool() -> Any:
-    """tools/venv.py, by its path: its name is one of the standard library's."""
+    """Load tools/venv.py by its path, because the standard library has a module of its name."""
     spec = importlib.util.spec_from_file_location("chord_tools_venv", ROOT / "tools" / "venv.py")
     assert spec is not None
     assert spec.loader is not None
@@ -73,7 +73,7 @@ def _project_tool() -> Any:
 
 
 def _unpack(directory: Path, root: Path, packages: tuple[str, ...]) -> str:
-    """Fetch Debian packages with what they depend on and is not installed; return the first one's version."""
+    """Fetch Debian packages with their missing dependencies. Return the version of the first one."""
     stamp = root / "unpacked"
     if not stamp.exists():
         archives = directory / "archives"
@@ -90,10 +90,10 @@ def _unpack(directory: Path, root: Path, packages: tuple[str, ...]) -> str:
 
 
 def run(command: list[str]) -> str:
-    """Run a command quietly and return what it says.
+    """Run a command quietly, and return its output.
 
     Raises:
-        CannotInstall: it fails, is not there, or takes too long.
+        CannotInstall: the command fails, is missing, or takes too long.
     """
     try:
         done = subprocess.run(

@@ -32,7 +32,7 @@ SETTINGS = (
 
 
 class KeepsNothing:
-    """The store of a member that only asks: without it, part of all gets would be look-ups in its own memory."""
+    """The store of a client member. With a real store, some gets would read its own memory."""
 
     def __setitem__(self, key: bytes, value: Any) -> None:
         pass
@@ -59,7 +59,7 @@ class Member:
         self._server = server
 
     async def put(self, key: str, value: bytes) -> None:
-        """Set a key; the library says False when no node has taken it."""
+        """Set a key. The library returns False if no node has stored it."""
         if not await self._server.set(key, value):
             raise RuntimeError("no node has stored it")
 
@@ -97,7 +97,7 @@ async def client(entries: list[str]) -> None:
 
 
 def start(group: Group, home: Home, nodes: int) -> list[str]:
-    """Start the nodes, each joining through the ones before it; return a few to enter by."""
+    """Start the nodes. Each joins through earlier ones. Return a few entry nodes."""
     addresses: list[str] = []
     for _ in range(nodes):
         process = group.node(home.program("kademlia", "node", *addresses[:3]))

@@ -46,19 +46,19 @@ class Member:
 
 
 class AnyValue:
-    """Every value is valid, and the first is as good as the others: each key is written once."""
+    """A validator that accepts every value and selects the first, because each key is written once."""
 
     def validate(self, key: str, value: bytes) -> None:
-        """Nothing is refused."""
+        """Accept every value."""
 
     def select(self, key: str, values: list[bytes]) -> int:
-        """Return which is the best."""
+        """Return the index of the best value."""
         return 0
 
 
 @asynccontextmanager
 async def joined(entries: list[str], mode: str) -> AsyncIterator[tuple[Any, Any]]:
-    """A host and its DHT, connected to the others."""
+    """Run a host with its DHT, connected to the other nodes."""
     from libp2p import new_host
     from libp2p.crypto.secp256k1 import create_new_key_pair
     from libp2p.kad_dht.kad_dht import DHTMode, KadDHT
@@ -96,7 +96,7 @@ async def client(entries: list[str]) -> None:
 
 
 def start(group: Group, home: Home, nodes: int) -> list[str]:
-    """Start the nodes, a few at a time, as each takes a second to load; return some to enter by."""
+    """Start the nodes, a few at a time, because each takes a second to load. Return entry nodes."""
     addresses: list[str] = []
     while len(addresses) < nodes:
         count = 1 if not addresses else min(AT_ONCE, nodes - len(addresses))
@@ -106,7 +106,7 @@ def start(group: Group, home: Home, nodes: int) -> list[str]:
 
 
 def run(role: Any, arguments: list[str]) -> None:
-    """On Trio."""
+    """Run on Trio."""
     import trio
 
     trio.run(role, arguments)

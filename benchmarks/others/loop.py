@@ -1,9 +1,8 @@
-"""The one client loop that measures every system. Standard library only: it also runs where chord is not installed.
+"""The client loop that measures every system. It needs the standard library only.
 
-A batch is so many operations of one kind with so many in flight, until all are done or the time is up. Each has a
-deadline, so that a system that hangs cannot hang the run. Each is timed, the failed ones too: who waits five seconds
-for an error has waited five seconds. A put counts when it is acknowledged; a get counts only when it brings the very
-value that was put.
+A batch has operations of one kind, with a number of them in flight, until all are done or the time is up. Each
+operation has a deadline, so a system that hangs cannot hang the run. The loop times failed operations too, because
+their callers wait as well. A put counts when it is acknowledged. A get counts only if it returns the value of the put.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ ERROR_CHARS_MAX = 200
 
 
 class Client(Protocol):
-    """A system as the loop sees it. Whatever either method raises is a failed operation."""
+    """A client of a system. Each exception of a method is a failed operation."""
 
     async def put(self, key: str, value: bytes) -> None:
         """Return when the system has acknowledged the write."""
 
     async def get(self, key: str) -> bytes | None:
-        """Return the value, or None when the system says that there is none."""
+        """Return the value, or None if the system has no value."""
 
 
 class Engine(Protocol):
-    """What the loop needs of an asynchronous framework."""
+    """The functions of an asynchronous framework that the loop needs."""
 
     async def together(self, workers: Sequence[Callable[[], Awaitable[None]]]) -> None:
-        """Run all of them at the same time; return when all are done."""
+        """Run all functions at the same time, and return when all are done."""
 
     async def within(self, seconds: float, call: Callable[[], Awaitable[Any]]) -> Any:
         """Await a call. Raises TimeoutError when it takes longer."""
@@ -77,16 +76,16 @@ class OnTrio:
 
 @dataclass
 class Batch:
-    """What came of a batch.
+    """The result of a batch.
 
     Attributes:
         op: "put" or "get".
-        took_s: from the first operation's start to the last one's end.
-        latencies_s: of every operation, failed ones included, in the order in which they ended.
-        done: the keys whose operation succeeded.
-        errors: how many failed.
+        took_s: the time from the first start to the last end.
+        latencies_s: the latency of every operation, also of failed ones, in the order of their ends.
+        done: the keys of the successful operations.
+        errors: the number of failed operations.
         why: the first few reasons.
-        wrong: of the errors, gets that brought another value, or none, for a key whose put was acknowledged.
+        wrong: the gets among the errors that returned no value or another one, although the put was acknowledged.
     """
 
     op: str
@@ -98,12 +97,12 @@ class Batch:
     wrong: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        """As an object that JSON can hold."""
+        """Return an object for JSON."""
         return asdict(self)
 
 
 def value_of(key: str, value_bytes: int = VALUE_BYTES) -> bytes:
-    """The value of that length that belongs under a key, and under no other."""
+    """Return the unique value of a key."""
     return hashlib.shake_128(key.encode()).digest(value_bytes)
 
 
@@ -118,13 +117,13 @@ async def run_batch(
     deadline_s: float,
     value_bytes: int = VALUE_BYTES,
 ) -> Batch:
-    """Put or get each of these keys once, in this order, with so many operations in flight.
+    """Put or get each of these keys once, in this order.
 
     Args:
         op: "put" or "get".
-        seconds: no operation begins later; those in flight are awaited.
-        deadline_s: each operation's own.
-        value_bytes: how long the values are.
+        seconds: the time after which no operation begins. The loop awaits operations in flight.
+        deadline_s: the time limit of one operation.
+        value_bytes: the length of the values.
     """
     batch = Batch(op)
     todo = iter([(key, value_of(key, value_bytes)) for key in keys])
@@ -146,7 +145,7 @@ async def run_batch(
             before = time.perf_counter()
             try:
                 await operation(key, value)
-            except Exception as error:  # whatever another system's library raises, it has failed
+            except Exception as error:  # every exception of a library is a failed operation
                 batch.errors += 1
                 if len(batch.why) < ERRORS_KEPT_MAX:
                     batch.why.append(f"{type(error).__name__}: {error}"[:ERROR_CHARS_MAX])
@@ -163,13 +162,14 @@ async def run_batch(
 
 
 def percentile(ranked: Sequence[float], share: float) -> float:
-    """Return the smallest of these, sorted upwards, that is no smaller than such a share of them (nearest rank).
+    """Return a percentile by the nearest rank.
 
     Args:
-        share: above 0, at most 1; 0.5 is the median.
+        ranked: the values in ascending order.
+        share: the share of values up to the result, above 0, at most 1; 0.5 is the median.
 
     Raises:
-        ValueError: there are none, or the share is out of range.
+        ValueError: there are no values, or the share is out of range.
     """
     if not ranked:
         raise ValueError("no percentile of nothing")

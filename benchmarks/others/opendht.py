@@ -77,7 +77,7 @@ async def client(entries: list[str]) -> None:
 
 
 def start(group: Group, home: Home, nodes: int) -> list[str]:
-    """Start the nodes; return a few to enter by."""
+    """Start the nodes, and return a few entry nodes."""
     addresses: list[str] = []
     for _ in range(nodes):
         process = group.node(home.program("opendht", "node", *addresses[:3]))

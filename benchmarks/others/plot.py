@@ -23,7 +23,7 @@ REFERENCES: Final = {"redis": ":", "etcd": "-."}
 
 
 def finding(rows: Sequence[Row], ours: str, peers: Sequence[str]) -> str:
-    """Say in one sentence what the rates show: the range of our rate over each peer's."""
+    """Return the finding in one sentence: the ratios of our rate to the rate of each peer."""
     parts = []
     for peer in peers:
         ratios = {}
@@ -39,7 +39,7 @@ def finding(rows: Sequence[Row], ours: str, peers: Sequence[str]) -> str:
 
 
 def span(ratios: Sequence[float]) -> str:
-    """The least and the most, two digits each; one of them where they are the same."""
+    """Return the range of some numbers with two digits each, or one number if both ends are equal."""
     ends = (f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.2g}" for ratio in (min(ratios), max(ratios)))
     return "–".join(dict.fromkeys(ends))
 
@@ -56,7 +56,7 @@ def draw(figure: Figure, rows: Sequence[Row], ours: str, peers: Sequence[str]) -
     handles, labels = panels[0][0].get_legend_handles_labels()
     for axes in panels.flat:
         legend = axes.get_legend()
-        if legend is not None:  # one for all
+        if legend is not None:  # one legend for all panels
             legend.remove()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
     headline(figure, finding(rows, ours, peers))

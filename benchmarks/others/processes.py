@@ -26,14 +26,14 @@ READY_S = 60.0
 ONCE_S = 120.0
 POLL_S = 0.05
 FREE_BYTES_MIN = 1 << 30
-"""So much memory stays free: a machine that swaps measures its disk."""
+"""The memory that stays free, in bytes. A machine that swaps would measure its disk."""
 
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class SystemFailed(Exception):
-    """A system did not start, does not answer any more, or ended; it is out of this comparison."""
+    """A system did not start, stopped answering, or ended. The comparison leaves it out."""
 
 
 class Process:
@@ -47,14 +47,14 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Return the process id."""
         return self.popen.pid
 
     def read(self, within_s: float) -> Any:
-        """Return the next line it says.
+        """Return the next line of the process.
 
         Raises:
-            SystemFailed: it ended, or says nothing for so long.
+            SystemFailed: the process ended, or printed no line in time.
         """
         assert self.popen.stdout is not None
         deadline = time.monotonic() + within_s
@@ -90,8 +90,8 @@ class Group:
     """The processes of one ring. The end of the `with` block kills them all.
 
     Args:
-        name: for messages and log files.
-        directory: where the ring may write; made.
+        name: the name in messages and log files.
+        directory: the directory for files of the ring; created if it is missing.
     """
 
     def __init__(self, name: str, directory: Path) -> None:
@@ -108,7 +108,7 @@ class Group:
         self.end()
 
     def end(self) -> None:
-        """Kill all of them, and wait until they are gone."""
+        """Kill all processes, and wait for their ends."""
         everyone = [*self.nodes, *self.clients]
         self.nodes, self.clients = [], []
         for process in everyone:
@@ -124,7 +124,7 @@ class Group:
         """Start a node, without waiting for it.
 
         Raises:
-            SystemFailed: there is no room for one more.
+            SystemFailed: there is no memory for another node.
         """
         free = available_bytes()
         if free < FREE_BYTES_MIN:
@@ -139,10 +139,10 @@ class Group:
         return process
 
     def once(self, command: Sequence[str]) -> str:
-        """Run a command that ends; return what it says.
+        """Run a command to its end, and return its output.
 
         Raises:
-            SystemFailed: it did not end well.
+            SystemFailed: the command failed.
         """
         try:
             done = subprocess.run(
@@ -156,14 +156,14 @@ class Group:
         return done.stdout
 
     def pause(self) -> None:
-        """Stop all of them where they are."""
+        """Stop all processes."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let all of them go on.
+        """Let all processes continue.
 
         Raises:
-            SystemFailed: one of them has ended.
+            SystemFailed: a process has ended.
         """
         self._signal(signal.SIGCONT)
         for process in (*self.nodes, *self.clients):
@@ -171,11 +171,11 @@ class Group:
                 raise SystemFailed(f"{process.name} ended with {process.popen.returncode}")
 
     def cpu_s(self) -> float:
-        """CPU seconds, user and system, of nodes and clients so far."""
+        """Return the CPU seconds, user and system, of nodes and clients so far."""
         return sum(cpu_s_of(process.pid) for process in (*self.nodes, *self.clients))
 
     def rss_mb_per_node(self) -> float:
-        """Resident memory of a node, the mean over all, in MB (10^6 bytes)."""
+        """Return the mean resident memory of a node, in MB (10^6 bytes)."""
         return sum(rss_bytes_of(process.pid) for process in self.nodes) / len(self.nodes) / 1e6
 
     def _start(
@@ -203,10 +203,10 @@ class Group:
 
 
 def cpu_s_of(pid: int) -> float:
-    """CPU seconds of a process, all its threads, user and system.
+    """Return the CPU seconds of a process with all threads, user and system.
 
     Raises:
-        SystemFailed: it has ended.
+        SystemFailed: the process has ended.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
@@ -217,10 +217,10 @@ def cpu_s_of(pid: int) -> float:
 
 
 def rss_bytes_of(pid: int) -> int:
-    """Resident memory of a process.
+    """Return the resident memory of a process.
 
     Raises:
-        SystemFailed: it has ended.
+        SystemFailed: the process has ended.
     """
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
@@ -230,13 +230,13 @@ def rss_bytes_of(pid: int) -> int:
 
 
 def available_bytes() -> int:
-    """Memory that can still be had without swapping."""
+    """Return the memory that is available without swapping."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
 
 
 def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
-    """Return a port of loopback that was free a moment ago, for programs that cannot choose one themselves."""
+    """Return a port of loopback that was just free, for programs that cannot choose a port."""
     with socket.socket(socket.AF_INET, kind) as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -244,10 +244,10 @@ def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
 
 
 def until_it_listens(process: Process, port: int, within_s: float = READY_S) -> None:
-    """Wait until a program takes connections on a port of loopback.
+    """Wait until a program accepts connections on a port of loopback.
 
     Raises:
-        SystemFailed: it ended, or does not listen in time.
+        SystemFailed: the program ended, or does not listen in time.
     """
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
@@ -264,5 +264,5 @@ def _environment(more: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def _die_with_parent() -> None:
-    """In the child, before the program: have the kernel kill it when the runner ends, however that happens."""
+    """In the child, before the program starts: let the kernel kill it when the runner ends for any reason."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

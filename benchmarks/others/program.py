@@ -26,7 +26,7 @@ def say(**what: Any) -> None:
 
 
 async def answer(engine: Engine, client: Client, line: bytes) -> None:
-    """Run the batch that a line asks for and write what came of it."""
+    """Run the batch of a line, and write its result."""
     asked = json.loads(line)
     batch = await run_batch(
         engine,
@@ -65,7 +65,7 @@ async def serve_on_trio(client: Client) -> None:
 
 
 async def until_input_ends(**ready: Any) -> None:
-    """For a node on asyncio: say so much to the runner, and return when it is gone."""
+    """Send the ready line of a node on asyncio, and return when the runner is gone."""
     reader = await _standard_input()
     say(ready=True, **ready)
     while await reader.readline():

@@ -36,7 +36,7 @@ class Connections:
         return await self._call(b"GET", key.encode())
 
     async def _call(self, *words: bytes) -> bytes | None:
-        """One request and its answer; a connection is used again only when the answer was read whole."""
+        """Send a request and return its reply. A connection is reused only after a whole reply."""
         reader, writer = self._idle.pop() if self._idle else await asyncio.open_connection(*self._at)
         try:
             writer.write(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words))
@@ -64,7 +64,7 @@ async def client(entries: list[str]) -> None:
 
 
 def start(group: Group, home: Home, nodes: int) -> list[str]:
-    """Start the server on a port that is free; it cannot choose one itself."""
+    """Start the server on a free port, because it cannot choose one."""
     from benchmarks.others.processes import free_port, until_it_listens
 
     assert home.root is not None

@@ -1,12 +1,12 @@
-"""A perfect ring on this stack: it never changes, every client knows it, and nothing can go wrong.
+"""A static ring on this stack, as a lower bound: it never changes, and every client knows it.
 
     python -m benchmarks.others.static_ring node COPIES
     python -m benchmarks.others.static_ring client HOST:PORT… COPIES
 
-The transport, the RPC and the messages are chord's, the rest is what cannot be left out: who owns a key is looked up in
-a sorted list, a value is an entry of a dictionary. With three copies a put is acknowledged when one other node has it
-too, and a get asks one other for its copy. No versions, no maintenance, no limits, no failures: what a ring of real
-nodes falls behind this by is what all that costs.
+The transport, the RPC and the messages are those of chord. A sorted list gives the owner of a key, and a dictionary
+holds the values. With three copies a put is acknowledged when one other node has stored it, and a get asks one other
+node for its copy. The ring has no versions, maintenance, limits or failures. The distance of a ring of real nodes
+to this ring is the cost of them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SETTINGS = "all addresses are known to everybody from the beginning; values in a
 
 
 class Places:
-    """Who holds a key: the owner first."""
+    """The nodes of each key, the owner first."""
 
     def __init__(self, addresses: list[str], copies: int) -> None:
         self.circle = Circle(160)
@@ -56,7 +56,7 @@ class Places:
 
 
 class Node:
-    """One node. It owns a key when it is asked without a vnode, and has a copy when it is asked with one."""
+    """One node. A request without a vnode is for its own key, a request with one for a copy."""
 
     def __init__(self, rpc: Rpc) -> None:
         self._rpc = rpc
@@ -64,7 +64,7 @@ class Node:
         self.places: Places | None = None
 
     def handle(self, vnode: Point | None, request: Request, caller: Caller) -> Answer:
-        """Read or write here, and if this is the owner's part, at another node."""
+        """Read or write here, and as the owner also at another node."""
         assert self.places is not None
         assert isinstance(request, (Get, Put))
         answer: Reply
@@ -139,9 +139,9 @@ def _rpc(role: str, address: list[str]) -> Rpc:
 
 
 async def node(arguments: list[str]) -> None:
-    """Run a node: it says its address, and is told those of all."""
+    """Run a node. It prints its address, and reads the addresses of all nodes."""
     (copies,) = arguments
-    address = [""]  # known when it listens, and not asked for before
+    address = [""]  # known when the node listens, and not needed before
     rpc = _rpc("node", address)
     one = Node(rpc)
     rpc.serve(one.handle)
@@ -170,7 +170,7 @@ async def client(arguments: list[str]) -> None:
 
 
 def start(group: Group, home: Home, nodes: int, *, copies: int) -> list[str]:
-    """Start the nodes and tell all of them of all; return the addresses of all."""
+    """Start the nodes, and send all addresses to each. Return the addresses."""
     started = [group.node(home.program("static_ring", "node", str(copies))) for _ in range(nodes)]
     addresses = [process.read(READY_S)["address"] for process in started]
     for process in started:

@@ -1,4 +1,4 @@
-"""What the runner must know of a system. Each file of a system has one or more of these and the programs they start."""
+"""The description of a system for the runner. The file of a system has descriptions and their programs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from benchmarks.others.processes import Group
 
 @dataclass(frozen=True)
 class Home:
-    """Where a system is installed.
+    """The place of an installed system.
 
     Attributes:
         python: the interpreter of its environment.
-        root: what its Debian packages unpacked to, or None.
-        version: of what was installed.
+        root: the directory of its unpacked Debian packages, or None.
+        version: the installed version.
     """
 
     python: str
@@ -26,7 +26,7 @@ class Home:
     version: str
 
     def program(self, module: str, *arguments: str) -> list[str]:
-        """The command that runs a module of this package in that environment."""
+        """Return the command that runs a module of this package in that environment."""
         return [self.python, "-m", f"benchmarks.others.{module}", *arguments]
 
 
@@ -35,19 +35,19 @@ class System:
     """A system that can be measured.
 
     Attributes:
-        name: as in the results.
-        acknowledged_by: what it means when a put is acknowledged, in words.
-        settings: what was set, and why.
-        start: starts so many nodes and returns what its clients want to be told, once the ring is whole.
-        client: the module whose `client` role is the client.
-        pip: what pip installs, with exact versions; the first one's version is the system's.
-        debian: packages that are unpacked, not installed; the first one's version is the system's.
-        sizes: so many nodes and no others; empty: as many as are asked for.
-        is_bar: the bars of the comparison are about it.
-        is_python: the bar on memory is about it.
-        client_arguments: what its clients are told besides.
-        value_bytes: how long the values are.
-        hops: from what `start` returned, the calls so far that nodes made to find an owner; None: not known.
+        name: the name in the results.
+        acknowledged_by: the meaning of an acknowledged put, in words.
+        settings: the settings, with reasons.
+        start: a function that starts the nodes, waits for the ring, and returns the entries for its clients.
+        client: the module with the `client` role.
+        pip: the packages for pip, with exact versions; the first version is the system's.
+        debian: the packages that are unpacked, not installed; the first version is the system's.
+        sizes: the only numbers of nodes; empty: any number.
+        is_bar: whether the bars of the comparison apply to it.
+        is_python: whether the bar on memory applies to it.
+        client_arguments: further arguments of its clients.
+        value_bytes: the length of the values.
+        hops: a function of the entries; it returns the calls of nodes to find owners so far. None: unknown.
     """
 
     name: str
@@ -66,5 +66,5 @@ class System:
 
 
 def here(version: str) -> Home:
-    """The home of what needs no other environment than this one."""
+    """Return the place of a system that needs no other environment."""
     return Home(sys.executable, None, version)

@@ -1,4 +1,4 @@
-"""What the comparison says: a row for each system, size, operation and number in flight; bars; Markdown."""
+"""Rows of the comparison for each system, size, operation and number in flight; bars; Markdown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUANTITIES = ("rate", "p50", "p99", "p99.9", "success", "CPU")
 
 @dataclass(frozen=True)
 class Row:
-    """What one system did; the fields are those of the JSON lines.
+    """The figures of one system. The fields are those of the JSON lines.
 
     Rates, CPU and memory are medians over the rounds; percentiles are over all operations of all rounds, failed ones
     included; errors are summed. `hops_mean`: calls on the way to the owner, by operation; null where unknown.
@@ -61,7 +61,7 @@ class Bar:
 
 
 def rows_of(measured: Iterable[Measured], systems: Sequence[System], versions: dict[str, str]) -> list[Row]:
-    """Put the rounds together, in the order of sizes, systems, operations and numbers in flight."""
+    """Combine the rounds, in the order of sizes, systems, operations and numbers in flight."""
     by_key: dict[tuple[str, int, str, int], list[Measured]] = {}
     for one in measured:
         by_key.setdefault(one.key, []).append(one)
@@ -95,13 +95,13 @@ def rows_of(measured: Iterable[Measured], systems: Sequence[System], versions: d
 
 
 def failed_share(measured: Iterable[Measured], key: tuple[str, int, str, int]) -> float:
-    """How large a share of all operations failed."""
+    """Return the share of failed operations."""
     rounds = [one for one in measured if one.key == key]
     return sum(one.errors for one in rounds) / max(1, sum(len(one.latencies_s) for one in rounds))
 
 
 def better(ours: Row, theirs: Row) -> dict[str, float]:
-    """By quantity, how many times better chord is: above 1 is ahead. Success is not among them."""
+    """Return for each quantity except success how many times better chord is."""
     return {
         "rate": ours.ops_per_s / max(theirs.ops_per_s, 1e-9),
         "p50": theirs.p50_ms / max(ours.p50_ms, 1e-9),
@@ -114,7 +114,7 @@ def better(ours: Row, theirs: Row) -> dict[str, float]:
 def bars_of(
     outcome: Outcome, rows: Sequence[Row], systems: Sequence[System], sizes: Sequence[int], ours: str
 ) -> list[Bar]:
-    """Hold our rows against those of every system that the bars are about."""
+    """Compare our rows with those of every system to which the bars apply."""
     found = {(row.system, row.nodes, row.op, row.concurrency): row for row in rows}
     points = [(nodes, op, many) for nodes in sizes for op in ("put", "get") for many in (1, MANY)]
     bars = []
@@ -139,12 +139,12 @@ def bars_of(
 
 
 def _difference(outcome: Outcome, other: tuple[str, int, str, int], mine: tuple[str, int, str, int]) -> float:
-    """How much larger a share of the other's operations failed."""
+    """Return the difference between the failed share of the other system and ours."""
     return failed_share(outcome.measured, other) - failed_share(outcome.measured, mine)
 
 
 def _memory(found: dict[tuple[str, int, str, int], Row], peer: str, nodes: int, ours: str) -> Bar:
-    """After all rounds' gets with many in flight, when most has been stored."""
+    """Compare memory after the gets of all rounds with many in flight, when most records are stored."""
     mine, other = found.get((ours, nodes, "get", MANY)), found.get((peer, nodes, "get", MANY))
     ratio = other.rss_mb_per_node / mine.rss_mb_per_node if mine and other else None
     return _bar(peer, nodes, "any", MANY, "memory", ratio, AHEAD_MIN)
@@ -154,7 +154,7 @@ def _bar(
     peer: str, nodes: int, op: str, many: int, quantity: str, value: float | None, at_least: float,
     *, is_more: bool = False,
 ) -> Bar:
-    """`is_more`: the same is not enough, as for a rate or a time that is to be ahead."""
+    """Return a bar. With `is_more`, an equal value misses it, as for a rate or a time."""
     text = f"{quantity} of {op}, {many} in flight, {nodes} nodes, against {peer}"
     is_met = value is not None and (value > at_least if is_more else value >= at_least)
     verdict = "NOT MEASURED" if value is None else "PASS" if is_met else "FAIL"
@@ -165,12 +165,12 @@ def _bar(
 
 
 def json_lines(things: Iterable[Row | Bar]) -> str:
-    """One JSON object per line."""
+    """Return one JSON object per line."""
     return "".join(json.dumps(asdict(thing)) + "\n" for thing in things)
 
 
 def rounds_lines(measured: Iterable[Measured]) -> str:
-    """One JSON object for each batch of each round, in the order in which they were measured; no medians."""
+    """Return one JSON object for each batch of each round, in the order of measurement, without medians."""
     return "".join(
         json.dumps(
             dict(zip(("system", "nodes", "op", "concurrency"), one.key, strict=True))
@@ -183,12 +183,12 @@ def rounds_lines(measured: Iterable[Measured]) -> str:
 
 
 def number(value: float) -> str:
-    """Three significant digits, or all of those before the point."""
+    """Format a number with three significant digits, or with all digits before the point."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def markdown_table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A table whose columns line up in plain text too."""
+    """Return a Markdown table with aligned columns."""
     table = [list(head), *(list(line) for line in lines)]
     widths = [max(len(line[i]) for line in table) for i in range(len(head))]
     padded = [[cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in table]
@@ -197,7 +197,7 @@ def markdown_table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def measurements(rows: Sequence[Row], ours: str) -> str:
-    """All rows, with our rate over theirs."""
+    """Return all rows, with the ratio of our rate to theirs."""
     rate = {(row.nodes, row.op, row.concurrency): row.ops_per_s for row in rows if row.system == ours}
 
     def ratio(row: Row) -> str:
@@ -219,7 +219,7 @@ def measurements(rows: Sequence[Row], ours: str) -> str:
 
 
 def verdicts(bars: Sequence[Bar]) -> str:
-    """A line for each peer, size, operation and number in flight: how many times better chord is, what is missed."""
+    """Return a line with ratios and missed bars for each peer, size, operation and number in flight."""
     points = list(dict.fromkeys((bar.peer, bar.nodes, bar.op, bar.concurrency) for bar in bars))
     lines = []
     for point in points:
@@ -232,7 +232,7 @@ def verdicts(bars: Sequence[Bar]) -> str:
 
 
 def _cell(bar: Bar | None) -> str:
-    """The ratio, and in case the bar it missed."""
+    """Return the ratio, and the bar if it is missed."""
     if bar is None or bar.value is None:
         return ""
     if bar.quantity == "success":
@@ -244,7 +244,7 @@ def _cell(bar: Bar | None) -> str:
 
 
 def left_out(outcome: Outcome) -> list[str]:
-    """A sentence for each system that has no figures."""
+    """Return a sentence for each system without figures."""
     return [
         f"{name}{f' with {nodes} nodes' if nodes else ''}: {why}" for (name, nodes), why in outcome.left_out.items()
     ]

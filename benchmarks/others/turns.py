@@ -1,8 +1,8 @@
-"""Who measures when: rings side by side, each paused while another has its turn, every one as often as the others.
+"""The turns of rings side by side: each is paused while another has its turn, and all have equally many.
 
-A turn is a wait until the ring is calm, a short warm-up, then for each number of operations in flight a batch of puts
-by one client and a batch of gets of the acknowledged keys by another client. Each key is read once, by a process that
-did not write it: systems that keep what passes through them would otherwise answer from their own memory.
+A turn is a wait until the ring is idle, and a short warm-up. Then, for each number of operations in flight, one client
+puts a batch of keys, and another client gets the acknowledged ones. Each key is read once, by a process that did not
+write it. Otherwise some systems would answer from a cache.
 """
 
 from __future__ import annotations
@@ -21,31 +21,34 @@ from benchmarks.others.system import Home, System
 
 CONCURRENCIES = (1, 32)
 FIRST_WARM_UP, WARM_UP = (300, 5.0), (64, 0.5)
-"""Operations of each kind, and seconds at most, before a ring's first turn and before each."""
+"""The operations of each kind, and the maximum seconds, before the first turn of a ring and before each turn."""
 
 WARM_UP_CONCURRENCY = 4
 
 SETTLE_WINDOW_S, SETTLE_S_MAX = 0.5, 10.0
 SETTLED_TIMES, SETTLED_MORE = 1.5, 0.1
-"""After a pause a ring catches up with what its timers missed. It has settled when it uses no more than so many times
-the share of a core it used when idle at first, and so much more; the wait has an end."""
+"""A factor and a summand for the share of a core that a ring may use before its turn.
+
+After a pause a ring catches up with missed timers. It is idle again if it uses no more than its first idle share times
+the factor plus the summand. The wait has a limit.
+"""
 
 GRACE_S = 30.0
-"""So much longer than a batch may take does the runner wait for its outcome."""
+"""The seconds that the runner waits for the result of a batch beyond its time limit."""
 
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured.
+    """The extent of the measurement.
 
     Attributes:
-        ops: operations of a batch, at most.
-        seconds: no operation of a batch begins later.
-        rounds: how often each ring has its turn.
-        deadline_s: of one operation.
-        until: no ring starts and no round begins after this moment of `time.monotonic`.
+        ops: the maximum number of operations of a batch.
+        seconds: the time after which no operation of a batch begins.
+        rounds: the number of turns of each ring.
+        deadline_s: the time limit of one operation.
+        until: the moment of `time.monotonic` after which no ring starts and no round begins.
     """
 
     ops: int
@@ -61,10 +64,10 @@ class Measured:
 
     Attributes:
         key: system, nodes, operation, operations in flight.
-        ops_per_s: successful ones.
-        latencies_s: of all.
-        errors: failed ones.
-        cpu_us_per_op: of all nodes and clients of the ring, by successful operation.
+        ops_per_s: the rate of successful operations.
+        latencies_s: the latencies of all operations.
+        errors: the number of failed operations.
+        cpu_us_per_op: the CPU time of all nodes and clients, per successful operation.
         hops: calls on the way to the owner, by operation; None: not known.
     """
 
@@ -80,7 +83,7 @@ class Measured:
 
 @dataclass
 class Outcome:
-    """Everything that was measured, and what was not."""
+    """All measurements, and the systems that were left out."""
 
     measured: list[Measured] = field(default_factory=list)
     left_out: dict[tuple[str, int], str] = field(default_factory=dict)
@@ -88,7 +91,7 @@ class Outcome:
 
 
 class Ring:
-    """One system's ring of one size, with a client that writes and one that reads."""
+    """The ring of one system and size, with a client for writes and a client for reads."""
 
     def __init__(self, system: System, home: Home, nodes: int, group: Group) -> None:
         self.system = system
@@ -100,30 +103,30 @@ class Ring:
         self._clients = {op: group.client(command) for op in ("put", "get")}
 
     def prepare(self, effort: Effort) -> None:
-        """Warm up, measure what the idle ring uses, and pause until the first turn."""
+        """Warm up, measure the CPU use of the idle ring, and pause until the first turn."""
         self._warm_up(effort, "first", *FIRST_WARM_UP)
         self._idle_share = self._share_of_a_core()
         self._group.pause()
 
     def end(self) -> None:
-        """Kill the processes; there will be no other turn."""
+        """Kill the processes after the last turn."""
         self._group.end()
 
     def _settle(self) -> None:
-        """Wait until a ring that was paused is as calm as it was at first."""
+        """Wait until a paused ring is idle again."""
         enough = SETTLED_TIMES * self._idle_share + SETTLED_MORE
         for _ in range(round(SETTLE_S_MAX / SETTLE_WINDOW_S)):
             if self._share_of_a_core() <= enough:
                 return
 
     def _share_of_a_core(self) -> float:
-        """CPU time used in a little while, by that while."""
+        """Return the CPU time of a short period, divided by the period."""
         began, cpu = time.monotonic(), self._group.cpu_s()
         time.sleep(SETTLE_WINDOW_S)
         return (self._group.cpu_s() - cpu) / (time.monotonic() - began)
 
     def _warm_up(self, effort: Effort, name: str, ops: int, seconds: float) -> None:
-        """Puts and gets that do not count."""
+        """Put and get without measurement."""
         keys: list[str] = [f"warm-{name}-{i}" for i in range(min(ops, effort.ops))]
         for op in ("put", "get"):
             keys = self._batch(op, keys, WARM_UP_CONCURRENCY, seconds, effort.deadline_s)["done"]
@@ -143,7 +146,7 @@ class Ring:
         return found
 
     def _measure(self, op: str, keys: Sequence[str], concurrency: int, effort: Effort) -> tuple[Measured, list[str]]:
-        """One batch; also returns the keys that succeeded."""
+        """Measure one batch. Return the result and the successful keys."""
         hops, cpu = self._hops(), self._group.cpu_s()
         batch = self._batch(op, keys, concurrency, effort.seconds, effort.deadline_s)
         cpu, done = self._group.cpu_s() - cpu, batch["done"]
@@ -180,12 +183,12 @@ def measure_side_by_side(
     plan: Sequence[tuple[System, int]], homes: dict[str, Home], base: Path, effort: Effort, outcome: Outcome,
     progress: Progress,
 ) -> None:
-    """Start these rings, give each its turns, and kill them; a system that fails is left out from then on.
+    """Start these rings, give each its turns, and kill them. A system that fails is left out afterwards.
 
     Args:
-        plan: systems and how many nodes each.
-        base: where the rings may write.
-        outcome: is added to.
+        plan: the systems, with the number of nodes of each.
+        base: the directory for files of the rings.
+        outcome: the result, to which this function adds.
     """
     with ExitStack() as stack:
         rings: list[Ring] = []
@@ -229,7 +232,7 @@ def _leave_out(outcome: Outcome, system: System, nodes: int, error: SystemFailed
 
 
 def printer(began: float) -> Progress:
-    """Progress on standard error, each line with the minutes since the beginning."""
+    """Return a function that prints progress on standard error, with the minutes since the beginning."""
 
     def show(text: str) -> None:
         sys.stderr.write(f"[{(time.monotonic() - began) / 60:4.1f} min] {text}\n")
@@ -242,7 +245,7 @@ def install_all(
     systems: Sequence[System], installer: Callable[[System, Path], Home], base: Path, outcome: Outcome,
     progress: Progress,
 ) -> dict[str, Home]:
-    """Return where each system is; those that cannot be had are left out, with the reason."""
+    """Return the place of each system. A system that cannot be installed is left out, with the reason."""
     homes = {}
     for system in systems:
         try:
