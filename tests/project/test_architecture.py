@@ -1,6 +1,6 @@
-"""The house rules, read off the source: which way imports point, where effects enter, what is documented.
+"""The rules of the source: the direction of imports, the sources of effects, the documentation.
 
-Every check is also shown to fail, on a planted snippet.
+Every check also fails on a planted snippet.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ LAYERS = (
     "lab",
     "cli",
 )
-"""The packages, and the modules of the root, from the bottom up: each imports its own layer and those above it here."""
+"""The packages and the modules of the root, from the bottom up. Each imports its own layer and lower ones."""
 LAYER = {f"chord.{name}": layer for layer, names in enumerate(LAYERS) for name in names.split()}
 
 ABOVE_ALL = ("chord", "chord.__main__")
-"""The package itself re-exports lazily what stands in the layers; anybody may ask it for its version."""
+"""The package itself re-exports names of the layers lazily. Every module may import its version."""
 
 WITHOUT_TRIO = (
     *("errors", "ids", "events", "config", "wire", "verify", "finger"),
@@ -49,16 +49,16 @@ WITHOUT_TRIO = (
     *("ring.pointers", "ring.ownership", "ring.owner_cache", "ring.preference_list", "ring.health"),
     *("net.failure_detector", "client.results", "client.bulk", "client.session", "client.operations", "client.api"),
 )
-"""Values and algorithms, which know no event loop."""
+"""The modules of values and algorithms, which import no event loop."""
 
 WITH_ASYNCIO = ("chord.client.asyncio_client",)
-"""The only modules that know asyncio."""
+"""The only modules that import asyncio."""
 
 LAZY = ("chord.sim", "chord.lab")
-"""What the command line loads inside functions only, so that no other command pays for it."""
+"""The packages that the command line loads inside functions only, so that other commands start faster."""
 
 LAB_EXTRA = {"numpy", "matplotlib", "xxhash"}
-"""What comes with `chord[lab]`: only the lab loads it with itself; others that draw, when they draw."""
+"""The packages of `chord[lab]`. The lab loads them at import, and other modules only when they draw."""
 
 SEAMS: dict[str, set[str]] = {
     "chord.net.transport": {"socket"},
@@ -122,7 +122,7 @@ def chord_modules() -> tuple[Module, ...]:
 
 @functools.cache
 def imports_of(module: Module, names: frozenset[str]) -> tuple[Import, ...]:
-    """Return what a module imports; `from chord import x` is an import of chord.x where that is a module."""
+    """Return the imports of a module. `from chord import x` is an import of chord.x if that is a module."""
 
     def walk(node: ast.AST, is_typing: bool, is_lazy: bool) -> Iterator[Import]:
         for child in ast.iter_child_nodes(node):
@@ -150,12 +150,12 @@ def is_in(name: str, package: str) -> bool:
 
 
 def layer_of(name: str) -> int | None:
-    """Return the number of a module's layer; None for one that is in none."""
+    """Return the number of a module's layer, or None for a module outside the layers."""
     return LAYER.get(".".join(name.split(".")[:2]))
 
 
 def seam_of(name: str) -> set[str]:
-    """Return which sources of effects a module may import."""
+    """Return the sources of effects that a module may import."""
     packages = [seam for seam in SEAMS if seam.endswith(".*") and is_in(name, seam[:-2])]
     return set().union(SEAMS.get(name, set()), *(SEAMS[seam] for seam in packages))
 
@@ -283,7 +283,7 @@ def check_nothing_leans_on_the_testing_kit_or_the_shells(modules: Sequence[Modul
             if top not in ("chord.testing", "chord.cli") or is_in(module.name, top):
                 continue
             if top == "chord.testing" and any(is_in(module.name, package) for package in LAZY):
-                continue  # the simulator is built on the kit, and the papers are reproduced on the simulator
+                continue  # the simulator uses the testing package, and the papers use the simulator
             if (module.name, top) == ("chord.__main__", "chord.cli") or (module.name == "chord" and found.is_typing):
                 continue
             wrong.append(f"{module.name}:{found.line} imports {found.target}")
@@ -352,7 +352,7 @@ def check_files_and_functions_stay_small(modules: Sequence[Module]) -> list[str]
 
 
 def check_only_few_places_catch_everything(modules: Sequence[Module]) -> list[str]:
-    """`except Exception` stands in few places; `except BaseException` may clean up if it raises again."""
+    """Allow `except Exception` in few places, and `except BaseException` only if it raises again."""
     wrong = []
     for module in modules:
         for node in ast.walk(module.tree):
@@ -469,6 +469,6 @@ def test_root_has_nine_modules_and_the_packages() -> None:
 
 @pytest.mark.parametrize("entry", ["chord.client.blocking", "chord.client.asyncio_client", "chord.cli"])
 def test_importing_a_client_without_trio_loads_no_trio(entry: str) -> None:
-    """The same as the check above, by experiment: `chord get` must start in about 100 ms."""
+    """Import the client in a process. `chord get` must start in about 100 ms."""
     program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import {entry}; sys.exit('trio' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], timeout=HANG_S, check=False).returncode == 0

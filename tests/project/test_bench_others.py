@@ -1,4 +1,4 @@
-"""The comparison with other systems measures what it says: its loop, its rows, and its verdicts."""
+"""The comparison with other systems: its loop, its rows, and its verdicts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KEYS = [f"key-{i}" for i in range(30)]
 
 
 class Memory:
-    """A system in a dictionary, with room for faults."""
+    """A system in a dictionary, into which subclasses plant faults."""
 
     def __init__(self) -> None:
         self.stored: dict[str, bytes] = {}
@@ -225,7 +225,7 @@ def all_points(system: str, **values: Any) -> list[Measured]:
 
 
 def verdicts_of(ours: dict[str, Any], theirs: dict[str, Any], peer: str = "kademlia") -> dict[str, set[str]]:
-    """The verdicts for each quantity, where one peer was measured."""
+    """Return the verdicts for each quantity, with one measured peer."""
     measured = [*all_points(OURS, **ours), *all_points(peer, **theirs)]
     bars = table.bars_of(Outcome(measured), rows(*measured), SYSTEMS, (8, 16), OURS)
     found: dict[str, set[str]] = {}
@@ -371,7 +371,7 @@ def test_redis_client_speaks_its_protocol() -> None:
         assert await client.get("k") is None
         with pytest.raises(RuntimeError, match="ERR no"):
             await client.get("k")
-        await ended.wait()  # a connection whose answer was an error is closed
+        await ended.wait()  # the client closes a connection after an error reply
         server.close()
 
     asyncio.run(main())

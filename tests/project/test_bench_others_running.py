@@ -1,4 +1,4 @@
-"""The comparison with other systems starts, pauses, weighs and ends processes, and installs what it compares with."""
+"""The comparison with other systems: the start, pause, measurement and end of processes, and installation."""
 
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FAKE = ROOT / "tests" / "support" / "fake_system.py"
 
 @dataclass(frozen=True)
 class FakeHome(Home):
-    """Runs the fake system."""
+    """The place of a fake system."""
 
     def program(self, module: str, *arguments: str) -> list[str]:
         return [self.python, str(FAKE), *arguments]
@@ -99,7 +99,7 @@ def test_turns_are_interleaved_and_each_system_is_first_once(tmp_path: Path) -> 
 
 
 def test_turn_begins_when_the_ring_is_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So calm as it was before it was paused, with a margin; a ring that never is has its turn all the same."""
+    """A ring is idle if it uses as little CPU as before its pause, with a margin. A busy ring gets its turn late."""
     shares: list[float] = []
     monkeypatch.setattr(turns.Ring, "_share_of_a_core", lambda ring: shares.pop(0))
     monkeypatch.setattr(turns, "SETTLE_S_MAX", 0.08)
@@ -132,7 +132,7 @@ def test_system_that_is_left_out_ends_at_once(tmp_path: Path) -> None:
 
 
 def sleeper() -> list[str]:
-    """Ends neither with its standard input nor with SIGHUP, which the orphans of a killed runner are sent."""
+    """Return a program that ignores the end of its input and SIGHUP, which orphans of a killed runner get."""
     deaf = "import signal, time; signal.signal(signal.SIGHUP, signal.SIG_IGN)"
     return [sys.executable, "-c", f"{deaf}; print('{{}}', flush=True); time.sleep(600)"]
 
@@ -226,7 +226,7 @@ def test_failed_or_missing_command_is_the_reason() -> None:
 
 
 def test_environment_is_made_once(tmp_path: Path) -> None:
-    """What is there with these very packages is used as it is; other versions make it anew."""
+    """An environment with the same packages is reused. Other versions replace it."""
     system = next(system for system in SYSTEMS if system.name == "opendht")
     venv = tmp_path / "opendht" / "venv"
     venv.mkdir(parents=True)

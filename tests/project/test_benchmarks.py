@@ -1,4 +1,4 @@
-"""The benchmarks judge rightly, and run: a short run of each that needs no disk and no quiet machine."""
+"""The verdicts of the benchmarks, and a short run of each that needs no disk and no quiet machine."""
 
 from __future__ import annotations
 

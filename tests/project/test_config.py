@@ -1,4 +1,4 @@
-"""Configuration: constants and their fingerprint, presets, and everything that is refused."""
+"""Configuration: constants and their fingerprint, presets, and refused values."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_other_strings_are_no_addresses(address: str) -> None:
 
 @pytest.mark.parametrize("host", ["a..b", ".a", "x" * 64, "ü..x", "ü" * 70, ".", "a.."])
 def test_invalid_host_name_is_no_address(host: str) -> None:
-    """A resolver would raise a `UnicodeError`, which passed for a bug."""
+    """A resolver would raise a `UnicodeError`, which users would take for a bug."""
     with pytest.raises(ConfigError, match="with a valid host name"):
         split_address(f"{host}:1")
     for near in ("x" * 63, "a.b.", "bücher.example"):

@@ -1,4 +1,4 @@
-"""The reference pages and the site: every name of the code is on its page, and every link leads somewhere."""
+"""The reference pages and the site: every name of the code is on its page, and every link has a target."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class Html(HTMLParser):
 
 
 def wrong_links(site: Path) -> list[str]:
-    """Return the links that lead nowhere, and the files that a page would load from elsewhere."""
+    """Return the links without a target, and the files that a page would load from another site."""
     pages = {path: Html(path.read_text()) for path in sorted(site.rglob("*.html")) if path.name != "404.html"}
     wrong = []
     for path, page in pages.items():

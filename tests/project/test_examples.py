@@ -1,4 +1,4 @@
-"""Every example runs, says what it promises, and is short enough to read."""
+"""Every example runs with the documented output, and is short enough to read."""
 
 from __future__ import annotations
 

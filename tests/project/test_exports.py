@@ -20,7 +20,7 @@ from chord.client.api import AsyncRing
 @pytest.mark.parametrize("name", chord.__all__)
 def test_public_name_exists_and_is_documented(name: str) -> None:
     value = getattr(chord, name)
-    is_alias = get_origin(value) is not None  # `tools/api_reference.py` demands the text behind its definition
+    is_alias = get_origin(value) is not None  # an alias has its text behind the definition
     if name != "__version__" and not is_alias:
         assert inspect.getdoc(value), f"chord.{name} has no docstring"
     assert name in dir(chord)
@@ -82,7 +82,7 @@ def test_docstrings_of_blocking_and_async_clients_agree() -> None:
 MACHINERY = {"core", "drive", "enter"}
 """Members for drivers and other packages of this project. They will become private."""
 CREATED_BY_FUNCTIONS = {"Ring", "Client", "AsyncioClient"}
-"""Classes whose constructors users do not call."""
+"""Classes with constructors that users do not call."""
 OTHERS = {
     "Any", "AsyncGenerator", "AsyncIterator", "BaseException", "Callable", "ChordError", "D", "Iterable", "Iterator",
     "Literal", "None", "Random", "Sequence", "TaskStatus", "TracebackType",

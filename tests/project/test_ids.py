@@ -13,7 +13,7 @@ POINTS = range(SMALL.size)
 
 
 def walk(start: int, end: int) -> list[int]:
-    """The points met when going clockwise from start (exclusive) until end (inclusive); once round where they meet."""
+    """Return the points clockwise from start (exclusive) to end (inclusive), or all points if both are equal."""
     met = []
     at = start
     while True:

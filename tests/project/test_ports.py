@@ -1,4 +1,4 @@
-"""A port that a test holds is nobody else's, refuses who dials it, and can be listened at."""
+"""A port that a test holds is exclusive, refuses connections, and can be listened at."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_held_port_can_be_listened_at_repeatedly(ports: Ports) -> None:
 
 
 def test_planted_port_that_is_closed_can_be_taken() -> None:
-    """What the tests did before: nothing keeps another test from the port."""
+    """If a test only closes the port, another test can take it."""
     with socket.create_server((HOST, 0)) as probe:
         port = probe.getsockname()[1]
     bind(port, reuse=False).close()

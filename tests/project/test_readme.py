@@ -1,7 +1,7 @@
-"""What the documents show is what happens: every command block and every Python block in them is executed.
+"""The documents are right: this file executes every command block and every Python block in them.
 
-Commands that take too long for that are blocks of the kind *sh*. Those, and every command within a text, are parsed:
-what they name must be there.
+Commands that take too long are blocks of the kind *sh*. This file parses them, and every command within a text: their
+commands, options and values must exist.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ README_LINES_MAX = 200
 
 
 def blocks(kind: str) -> list[object]:
-    """Every fenced block of a kind in all pages, with the place where it stands."""
+    """Return every fenced block of a kind in all pages, with its place."""
     found = []
     for page in PAGES:
         text = page.read_text()
@@ -53,10 +53,10 @@ def blocks(kind: str) -> list[object]:
 
 
 def sessions() -> list[object]:
-    """The command blocks of each page as shell sessions: one that starts a ring, and those that go on with it.
+    """Return the command blocks of each page as shell sessions.
 
-    A block of the simulator or of the lab needs no ring and begins a session too: minutes of many lives of whole rings
-    or many measurements.
+    A session begins with a block that starts a ring, and has the blocks that use the ring. A block of the simulator or
+    of the lab also begins a session, which takes minutes.
     """
     found: list[tuple[str, str]] = []
     for page in PAGES:
@@ -73,7 +73,7 @@ def sessions() -> list[object]:
 
 
 def _marks(name: str, session: str) -> list[pytest.MarkDecorator]:
-    """Sessions of a ring take seconds; those of the README are run by CI, whatever they take."""
+    """Mark long sessions as thorough. CI runs all sessions of the README."""
     is_long = session.startswith(RINGLESS) and name != FIRST
     return [pytest.mark.slow, pytest.mark.thorough] if is_long else [pytest.mark.slow]
 
@@ -85,7 +85,7 @@ def _simulates(found: list[tuple[str, str]]) -> bool:
 
 @pytest.mark.parametrize("block", sessions())
 def test_command_block_runs(block: str, tmp_path: Path, ports: Ports) -> None:
-    """Run a session in a shell. Only the ports are others: 9000 may be in use where tests run."""
+    """Run a session in a shell, with other ports: 9000 may be in use."""
     assert all(line.startswith("$ ") for line in block.splitlines())
     port = ports.row(10)
     command = tmp_path / "bin" / "chord"
@@ -96,7 +96,7 @@ def test_command_block_runs(block: str, tmp_path: Path, ports: Ports) -> None:
     for shown in (line.removeprefix("$ ") for line in block.splitlines()):
         moved = re.sub(r"127\.0\.0\.1:90(\d\d)", lambda m: f"127.0.0.1:{port + int(m[1])}", shown)
         moved = moved.replace("chord up", f"chord up --base-port {port}")
-        if moved.endswith(" &"):  # as a person would, wait for the line that says it is ready
+        if moved.endswith(" &"):  # wait for the ready line, as a person would
             log = tmp_path / f"log{len(lines)}"
             lines.append(f"{moved[:-2]} > {log} &\nfor _ in $(seq 200); do grep ready {log} && break; sleep 0.1; done")
         else:
@@ -147,7 +147,7 @@ def test_make_targets_exist() -> None:
 
 
 def test_every_kind_of_block_is_known() -> None:
-    """A block of a kind that no test looks at would be a claim without a check."""
+    """No test would check a block of an unknown kind."""
     for page in PAGES:
         text = page.read_text()
         kinds = {match[1] for match in BLOCK.finditer(text)}
@@ -173,10 +173,10 @@ def parse(args: list[str], *, is_sketch: bool = False) -> None:
     """Read a command line as `chord` does, and do nothing.
 
     Args:
-        is_sketch: it stands in a sentence: arguments may be missing, or be words that say what to put there.
+        is_sketch: the command is in a sentence: arguments may be missing, or be placeholders.
 
     Raises:
-        click.UsageError: a command or an option is not there, or its value is none.
+        click.UsageError: a command or an option does not exist, or has an invalid value.
     """
     context = click.Context(cli, info_name="chord", **cli.context_settings)
     command: click.Command = cli
@@ -203,7 +203,7 @@ def parse(args: list[str], *, is_sketch: bool = False) -> None:
 
 
 def shell_lines() -> list[object]:
-    """Every command that a block shows and no test runs, and all that are run as well."""
+    """Return every command of the blocks, also of blocks that no test runs."""
     return [
         pytest.param(args, id=f"{page.relative_to(ROOT)}: {shlex.join(args)}")
         for page in PAGES

@@ -1,7 +1,7 @@
-"""What went wrong in Chord's history, in the literature about it, and in our own swarm: each case once more.
+"""Regressions: known faults of Chord from the literature, and faults that our simulator found.
 
-The cases that belong to a subject (small rings, restarts, adjacent joiners and leavers, a lost
-acknowledgement, …) are in `test_protocol` and `test_moving_keys`.
+Cases of one subject (small rings, restarts, adjacent joiners and leavers, a lost acknowledgement, …) are among the
+tests of that subject.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from tests.models import original
 from tests.models.original import HISTORIES, Entry
 from tests.support.rings import get, in_order, only, owner, patiently, put, virtual
 
-# -- Zave 2012: seven properties were claimed as invariants, and none of them is one --------------------
+# -- Zave 2012: seven properties were claimed as invariants, and the protocol breaks each of them -------
 
 
 @pytest.mark.parametrize("name", HISTORIES)
 def test_published_protocol_violates_its_claimed_invariants(name: str) -> None:
-    """None of the seven properties of PODC 2002 is an invariant of the protocol as published."""
+    """Zave 2012: the published protocol breaks each of the seven properties of PODC 2002."""
     holds = original.PROPERTIES[name]
     state: dict[int, Entry] = original.ideal((0, 20, 40), 2)
     for step in HISTORIES[name]:
@@ -47,11 +47,11 @@ def test_published_protocol_violates_its_claimed_invariants(name: str) -> None:
 
 @pytest.mark.parametrize("name", HISTORIES)
 def test_corrected_protocol_keeps_the_invariant(name: str) -> None:
-    """The same joins, failures and rounds, by the transitions of `RingState`: nothing breaks, and the ring heals."""
+    """Our protocol goes through the same joins, failures and rounds. Every invariant holds, and the ring heals."""
 
     def broken(state: dict[int, Entry]) -> set[str]:
         found = {v.invariant for v in invariants.violations(original.snapshot(state), 2)}
-        return found - {"SufficientPrincipals"}  # who has just joined is not known to all, and not counted on yet
+        return found - {"SufficientPrincipals"}  # not all members know a new one yet
 
     state: dict[int, Entry] = original.ideal((0, 20, 40), 2)
     for step in HISTORIES[name]:
@@ -69,7 +69,7 @@ def test_corrected_protocol_keeps_the_invariant(name: str) -> None:
 
 
 def test_ring_without_enough_principals_can_split() -> None:
-    """Why the invariant counts principals: without enough of them one lawful step splits a ring that looks well."""
+    """Zave 2017, figure 3: without enough principals, one step splits a ring in which other invariants hold."""
     state = {
         0: Entry(30, (10, 20)),
         10: Entry(0, (40, 0)),  # passes over 20 and 30; 40 is dead
@@ -101,13 +101,13 @@ def keys_between(ring: MemoryRing, low: int, high: int, count: int) -> list[byte
 
 @virtual
 async def test_two_owners_of_one_arc_become_one_without_losses() -> None:
-    """D joins between A and B, B dies before C hears of D, C takes over: both own (A, D], until D has joined."""
+    """D joins between A and B. B dies before C knows D, and C takes over. Both own (A, D] until D has joined."""
     frozen: list[Node] = []
 
     def on_event(event: Event) -> None:
         if isinstance(event, events.ArcGained) and event.vnode == 20_000 and not frozen:
             frozen.append(by_id(ring, 20_000))
-            ring.network.freeze(frozen[0].name)  # its acknowledgement is not heard either
+            ring.network.freeze(frozen[0].name)  # its acknowledgement is lost, too
 
     async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=1, observe=on_event, replicas=1) as ring:
         early, late = keys_between(ring, A, 20_000, 2)
@@ -138,7 +138,7 @@ async def test_two_owners_of_one_arc_become_one_without_losses() -> None:
 
 @virtual
 async def test_newcomer_known_only_to_a_dead_vnode_is_not_skipped() -> None:
-    """D joins between B and C, B dies, A adopts C and does not know of D: C does, and D is never denied."""
+    """D joins between B and C, and B dies. A adopts C and does not know D, but C does. D is never denied."""
     watch = Watch("anomaly", 4)
     joined = trio.Event()
     watch.on_event = lambda event: joined.set() if isinstance(event, events.RingJoined) else None
@@ -164,7 +164,7 @@ async def test_newcomer_known_only_to_a_dead_vnode_is_not_skipped() -> None:
 
 @virtual
 async def test_arc_from_a_vnode_to_itself_is_the_whole_circle() -> None:
-    """[n, n) is everything, not nothing: a lone vnode answers for every point, its own included."""
+    """The arc from n to n is everything: a lone vnode owns every point, its own included."""
     assert all(between(x, y, x) == (x != y) for x in range(8) for y in range(8))
     async with testing.ring(1, bits=3, ids=[5], seed=3) as ring:
         vnode = only(ring[0])
@@ -176,7 +176,7 @@ async def test_arc_from_a_vnode_to_itself_is_the_whole_circle() -> None:
 
 @virtual
 async def test_full_circle_has_arcs_of_one_point() -> None:
-    """Ids side by side: every arc is a single point, and none is everything or nothing."""
+    """With adjacent ids, every arc is a single point."""
     async with testing.ring(8, bits=3, ids=list(range(8)), successors=3, seed=4) as ring:
         for node in ring.nodes:
             assert only(node).ownership.arc == Arc(Point((only(node).id - 1) % 8), only(node).id)
@@ -187,7 +187,7 @@ async def test_full_circle_has_arcs_of_one_point() -> None:
 @pytest.mark.slow
 @virtual
 async def test_closest_preceding_vnode_is_never_the_vnode_itself() -> None:
-    """Whatever the key, a hop offers others, strictly between itself and the key; so no lookup can go in a circle."""
+    """A hop offers only vnodes strictly between itself and the key, so no lookup can loop."""
     async with testing.ring(7, bits=8, ids=[10, 42, 80, 120, 160, 200, 230], successors=3, seed=5) as ring:
         await trio.sleep(10)
         for node in ring.nodes:
@@ -205,7 +205,7 @@ async def test_closest_preceding_vnode_is_never_the_vnode_itself() -> None:
 
 @virtual
 async def test_two_joiners_with_one_id_become_one_member() -> None:
-    """Two nodes with one id at the same moment: one is a member in the end, the other is told why it is none."""
+    """Two nodes join with one id at once. One becomes a member, and the other gets `DuplicateId`."""
     async with testing.ring(3, bits=8, ids=(10, 120, 200), seed=6) as ring:
         twins = [await ring.start(id=80) for _ in range(2)]
         outcomes: list[str] = []
@@ -228,7 +228,7 @@ async def test_two_joiners_with_one_id_become_one_member() -> None:
 
 @virtual
 async def test_id_of_a_dead_node_is_free_again() -> None:
-    """A dead node's id is no twin: who comes with it later gets in."""
+    """A node may join with the id of a dead node."""
     async with testing.ring(4, bits=8, ids=(10, 80, 120, 200), seed=7) as ring:
         await ring.kill(by_id(ring, 80))
         heir = await ring.start(id=80)
@@ -244,7 +244,7 @@ async def test_id_of_a_dead_node_is_free_again() -> None:
 @pytest.mark.slow
 @virtual
 async def test_ring_heals_under_five_thousand_lookups_a_second() -> None:
-    """Lookup answers are hints that nobody adopts unasked, so they are not "observed": no step is ever put off."""
+    """Lookup replies are hints that no vnode adopts without a question. So they abort no step."""
     async with testing.ring(16, seed=8) as ring:
         stop = trio.Event()
         done = 0
@@ -268,7 +268,7 @@ async def test_ring_heals_under_five_thousand_lookups_a_second() -> None:
             for node in in_order(ring)[4:7]:
                 await ring.kill(node)
             took = await ring.converged()
-            await trio.sleep_until(began + 4)  # those that wait for the dead owner come later
+            await trio.sleep_until(began + 4)  # lookups that wait for the dead owner come later
             rate = (done - before) / (trio.current_time() - began)
             stop.set()
         assert took < 1.5 + 10 * 0.25
@@ -276,12 +276,12 @@ async def test_ring_heals_under_five_thousand_lookups_a_second() -> None:
         assert not ring.violations()
 
 
-# -- found by our own swarm -------------------------------------------------------------------------------
+# -- found by the simulator -------------------------------------------------------------------------------
 
 
 @virtual
 async def test_late_switch_makes_no_second_owner() -> None:
-    """The joiner was silent so long that the giver took it for dead and went on: the late Switch must not count."""
+    """The giver counts an unreachable joiner as dead, and goes on. The late Switch must not count."""
     frozen: list[Node] = []
 
     def on_event(event: Event) -> None:
@@ -315,7 +315,7 @@ async def test_late_switch_makes_no_second_owner() -> None:
 
 @virtual
 async def test_restarted_node_does_not_wait_for_a_dead_successor() -> None:
-    """Down for a moment, and its successor dies meanwhile: nobody replaces that one before it is back in its place."""
+    """The successor of a node dies while the node is down. No vnode takes over before the node is back."""
     async with testing.ring(8, seed=10) as ring:
         node, behind = in_order(ring)[2:4]
         again = await ring.restart(node)
@@ -328,7 +328,7 @@ async def test_restarted_node_does_not_wait_for_a_dead_successor() -> None:
 
 @pytest.mark.parametrize("n", [3, 8])
 def test_adjacent_restarted_nodes_do_not_wait_for_each_other(n: int) -> None:
-    """Two in a row restart in a ring that runs on: neither is a member the other could ask."""
+    """Two adjacent nodes restart in a running ring. Neither is a member that the other could ask."""
 
     async def main() -> None:
         async with testing.ring(n, seed=11) as ring:
@@ -346,7 +346,7 @@ def test_adjacent_restarted_nodes_do_not_wait_for_each_other(n: int) -> None:
 
 @virtual
 async def test_head_that_counts_as_dead_is_asked_before_it_is_dropped() -> None:
-    """It was dead and is back, or silent for a moment: whoever comes first behind a dead head keeps its place."""
+    """A head that counts as dead may have returned. A question decides before the list drops it."""
     forgotten: list[int] = []
 
     def on_event(event: Event) -> None:
@@ -367,17 +367,17 @@ async def test_head_that_counts_as_dead_is_asked_before_it_is_dropped() -> None:
 
 @virtual
 async def test_leaver_gives_its_list_to_a_predecessor_without_others() -> None:
-    """With r = 2 a list is down to one entry when its head has died; if that one leaves, its list is what is left."""
+    """With r = 2 a list has one entry after its head has died. If that entry leaves, its list is the rest."""
     lonely: list[float] = []
 
     def on_event(event: Event) -> None:
         if trio.current_time() > began and only(first).ring.is_alone:
             lonely.append(trio.current_time())
         if isinstance(event, events.ArcLost) and event.vnode == B:
-            only(first).ring.successors = (only(leaver).me,)  # it has just dropped a dead one before
+            only(first).ring.successors = (only(leaver).me,)  # it has just dropped a dead head
 
     began = math.inf
-    timing = msgspec.structs.replace(PRESETS["local"], stabilize_s=5.0)  # no round of its own will save it
+    timing = msgspec.structs.replace(PRESETS["local"], stabilize_s=5.0)  # its own rounds come too late
     async with testing.ring(
         4, bits=16, ids=[A, B, C, D], successors=2, timing=timing, seed=13, observe=on_event
     ) as ring:
@@ -390,7 +390,7 @@ async def test_leaver_gives_its_list_to_a_predecessor_without_others() -> None:
 
 
 def test_empty_store_counts_as_a_store() -> None:
-    """It has a length, none, and so it is false; a node that took it for missing would forget everything at its end."""
+    """An empty store is false in Python. A node must not take it for a missing one."""
     empty = MemoryStorage(Circle(160), bytes(8))
     assert not empty
     assert Node(NodeConfig(), storage=empty).host.storage is empty
@@ -398,7 +398,7 @@ def test_empty_store_counts_as_a_store() -> None:
 
 @virtual
 async def test_arc_of_a_dead_neighbour_is_marked_after_a_joint_absence() -> None:
-    """C is back before anybody noticed, and B before it is dead: C owns what it owned, and takes over the rest."""
+    """B and C die, and C returns unnoticed. C owns its arc again, and takes over the arc of B with a mark."""
     gained: list[tuple[str, Arc]] = []
 
     def on_event(event: Event) -> None:
@@ -424,7 +424,7 @@ async def test_arc_of_a_dead_neighbour_is_marked_after_a_joint_absence() -> None
 
 @virtual
 async def test_unknown_joiner_gives_up_an_arc_that_was_taken_over() -> None:
-    """The giver dies right after the Switch, the joiner was silent, and the next owns it all and has written there."""
+    """The giver dies right after the Switch to an unreachable joiner. The next vnode takes over and gets a write."""
     happened: list[str] = []
     frozen: list[Node] = []
 
@@ -458,7 +458,7 @@ async def test_unknown_joiner_gives_up_an_arc_that_was_taken_over() -> None:
 
 @virtual
 async def test_joiner_known_to_a_dead_vnode_is_asked_before_takeover() -> None:
-    """J has its arc from C and does not find its place yet. C dies; D has heard of J behind C, and J is alive."""
+    """J has its arc from C, but no place in the ring yet. C dies. D knows J from C, and J is alive."""
     happened: list[tuple[int, str, Arc]] = []
 
     def on_event(event: Event) -> None:
@@ -495,7 +495,7 @@ async def test_joiner_known_to_a_dead_vnode_is_asked_before_takeover() -> None:
 @pytest.mark.slow
 @virtual
 async def test_unreachable_contacts_do_not_delay_a_joiner() -> None:
-    """What it is waiting for may be an arc that is its own already, and that others are about to take over."""
+    """The joiner may already own its arc, and another vnode may be about to take it over."""
     async with testing.ring(8, seed=17) as ring:
         silent, living = list(ring.nodes)[:2], ring[2]
         for node in silent:
@@ -509,7 +509,7 @@ async def test_unreachable_contacts_do_not_delay_a_joiner() -> None:
 
 @virtual
 async def test_late_switch_counts_while_a_restarted_node_looks_up() -> None:
-    """It asked for the arc, heard nothing in time, and looks again: meanwhile what it asked for has arrived."""
+    """The node asked for its arc, got no reply in time, and looks up again. Meanwhile the arc has arrived."""
     async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=18) as ring:
         node, before = by_id(ring, C), only(by_id(ring, B)).me
         own, membership = only(node).ownership, node.parts[Point(C)].membership
@@ -526,7 +526,7 @@ async def test_late_switch_counts_while_a_restarted_node_looks_up() -> None:
 
 @virtual
 async def test_predecessor_without_an_address_is_given_up() -> None:
-    """One that had no address at all stayed for ever: the error was not silence, and so a sign of life."""
+    """A predecessor without an address once stayed: the error of a call to it counted as a sign of life."""
     async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=19) as ring:
         node, before = by_id(ring, C), only(by_id(ring, B)).me
         nobody = Contact(Point(C - 1), "nonsense")
