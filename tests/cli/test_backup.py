@@ -101,14 +101,14 @@ def test_backup_is_restored_record_for_record(run: Run, canned: CannedRing, tmp_
     file = tmp_path / "backup"
     shape = run("backup", str(file), "--json").json("backup")
     assert (shape["records"], shape["bytes"], shape["complete"]) == (300, file.stat().st_size, True)
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600, "it holds everything the ring does"
-    assert os.listdir(tmp_path) == ["backup"], "nothing is left beside it"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600, "the backup has every record of the ring"
+    assert os.listdir(tmp_path) == ["backup"], "no temporary file is left"
     assert run("restore", str(file), "--dry-run").out.startswith(f"{file} is complete: 300 records of 20")
     assert canned.merged == []
     shape = run("restore", str(file), "--json").json("restore")
     assert (shape["merged"], shape["failed"]) == (300, 0)
     assert sorted(record.key for record in canned.merged) == sorted(canned.scanned.keys)
-    assert all(record.clock[0].actor == b"A" * 16 for record in canned.merged), "with its clock, as it was"
+    assert all(record.clock[0].actor == b"A" * 16 for record in canned.merged), "the clock is unchanged"
     assert run("restore", str(file), "--w", "2").out.startswith("merged 300 of 300 records in ")
     assert {m.w for m in canned.nodes[10].requests(Merge)} == {0, 2}  # type: ignore[attr-defined]
 
@@ -139,7 +139,7 @@ def test_restore_with_bring_back_counts_the_revived_keys(run: Run, canned: Canne
     ended = run("restore", file, "--bring-back")
     assert "1 value had no room beside the values of their keys" in ended.err
     op_ids = [request.op_id for node in canned.nodes.values() for request in node.requests(Merge)]  # type: ignore[attr-defined]
-    assert (len(set(op_ids)), all(op_ids)) == (4, True), "each merge is an operation of its own"
+    assert (len(set(op_ids)), all(op_ids)) == (4, True), "each merge has its own operation id"
 
 
 def test_restore_counts_the_values_in_quarantine(run: Run, canned: CannedRing, tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_bounds_are_met_or_missed(run: Run, canned: CannedRing) -> None:
     assert (ended.code, ended.json("bench")["verdict"]) == (0, "PASS")
     canned.override = slow(Get)
     ended = run("bench", "--ops", "5", "--json")
-    assert (ended.code, ended.json("bench")["verdict"]) == (0, "FAIL"), "a report, unless --strict"
+    assert (ended.code, ended.json("bench")["verdict"]) == (0, "FAIL"), "missed bounds only fail with --strict"
     missed = [row["verdict"] for row in ended.json("bench")["rows"] if row["op"] == "get" and row["at_once"] == 1]
     assert missed == ["FAIL", "FAIL"]
     assert run("bench", "--ops", "5", "--strict").code == 8
@@ -234,7 +234,7 @@ def test_percentiles_are_of_the_measured_operations() -> None:
 
 def test_operation_in_two_plans_is_measured_once() -> None:
     names = [(op.name, op.quorum) for op in operations(BenchPlan(32, 1, None, 1, 1, 1))]
-    assert names.count(("get", 1)) == 2, "one at a time, and many at once"
+    assert names.count(("get", 1)) == 2, "once with one and once with many in flight"
     assert len(operations(BenchPlan(32, 1, None, 1, 2, 2))) == LINES
 
 
@@ -246,7 +246,7 @@ PLANTED: dict[str, tuple[str, object, Callable[[Run, CannedRing], None]]] = {
     "it does not clean up": (
         "chord.cli.bench_run.Bench._clean_up", leave_it, test_bench_measures_everything_and_leaves_nothing,
     ),
-    "it does not look whether its keys are gone": (
+    "it does not check that its keys are gone": (
         "chord.cli.bench_run.SWEEPS_MAX", 1, test_write_that_lands_after_its_delete_is_deleted_again,
     ),
     "bounds are forgotten": ("chord.cli.bench_run.ROUND_TRIPS_MAX", {}, test_bounds_are_met_or_missed),

@@ -34,7 +34,7 @@ from tests.support.schemas import check_shape
 
 def test_put_prints_nothing_and_get_exactly_the_value(run: Run, canned: CannedRing) -> None:
     assert (run("put", "user:42", "Ada").code, canned.values) == (0, {b"user:42": (b"Ada",)})
-    assert run("get", "user:42").out == "Ada", "in a pipe, not a byte more"
+    assert run("get", "user:42").out == "Ada", "in a pipe without a line end"
 
 
 def test_put_as_json_has_its_schema(run: Run) -> None:
@@ -238,7 +238,7 @@ def test_lookup_json_is_the_worked_example(run: Run, canned: CannedRing) -> None
     assert (shape["owner"]["id"], shape["owner"]["id_hex"], shape["owner"]["node"]) == ("200", "c8", "n5")
     assert (shape["path_length"], shape["timeouts"]) == (1, 0)
     (asked,) = [h for h in canned.nodes[80].heard if isinstance(h.request, Lookup)]
-    assert asked.vnode == 80, "an id names the vnode that is asked"
+    assert asked.vnode == 80, "an id names the vnode that gets the request"
 
 
 def test_lookup_of_a_key_names_its_id(run: Run, canned: CannedRing) -> None:
@@ -470,7 +470,7 @@ def test_check_reads_changed_nodes_again(run: Run, canned: CannedRing) -> None:
 
     canned.change = settling
     assert run("check").code == 0
-    assert asked["n"] == 3, "two passes, and once more what differed"
+    assert asked["n"] == 3, "two passes, and one more read of changed nodes"
 
 
 def test_check_waits_for_an_ideal_ring(run: Run, canned: CannedRing) -> None:
@@ -554,7 +554,7 @@ def test_leave_reports_its_timeout(run: Run, canned: CannedRing, clock: Skipping
 def test_kill_sends_the_signal(run: Run, canned: CannedRing) -> None:
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)  # chord"]) as victim:
         canned.change = lambda point, node: msgspec.structs.replace(node, pid=victim.pid)
-        assert f"kill -CONT {victim.pid}" in run("kill", "n3", "--signal", "STOP").err, "it cannot say its pid any more"
+        assert f"kill -CONT {victim.pid}" in run("kill", "n3", "--signal", "STOP").err, "a dead node reports no pid"
         shape = run("kill", "n3", "--signal", "KILL", "--json").json("kill")
         assert (shape["pid"], shape["signal"]) == (victim.pid, 9)
         assert victim.wait(HANG_S) == -9

@@ -44,7 +44,7 @@ def traced(canned: CannedRing) -> CannedRing:
 
 def test_put_sends_the_context_or_none(run: Run, canned: CannedRing) -> None:
     run("put", "k", "v")
-    assert the_put(canned).context is None, "what a read quorum holds"
+    assert the_put(canned).context is None, "without a context, the coordinator reads a quorum"
     canned.nodes[10].heard.clear()
     run("put", "k", "w", "--blind")
     assert the_put(canned).context == b""
@@ -67,7 +67,7 @@ def test_context_goes_through_a_file(run: Run, canned: CannedRing, tmp_path: Pat
         for command in (("put", "k", "v"), ("del", "k")):
             ended = run(*command, "--context", empty)
             assert (ended.code, "the context is empty" in ended.err) == (2, True)
-    assert len(canned.nodes[10].requests(Put)) == heard, "what covers nothing replaces nothing; blind is --blind"
+    assert len(canned.nodes[10].requests(Put)) == heard, "an empty context is refused: a blind put needs --blind"
     context.write_text("é")
     assert run("put", "k", "v", "--context", f"@{context}").code == 2
 
@@ -88,7 +88,7 @@ def test_siblings_are_exit_7_unless_all_are_wanted(run: Run, canned: CannedRing,
     assert (welcome.code, welcome.out, welcome.err) == (0, "one\ntwo\n", "")
     assert run("get", "k", "--all", "--json").code == 0
     assert run("get", "k", "-o", str(tmp_path / "out")).code == 7
-    assert not (tmp_path / "out").exists(), "which of the two would it be?"
+    assert not (tmp_path / "out").exists(), "a file cannot hold two values"
     assert run("get", "k", "--all", "-o", str(tmp_path / "out")).code == 2
 
 
@@ -240,7 +240,7 @@ def test_name_of_several_nodes_is_ambiguous() -> None:
     assert raised.value.hint == f"Name one by its address: {', '.join(sorted(node.address for node in nodes[:2]))}"
     assert choose(nodes[1].address, nodes).node is nodes[1]
     named = msgspec.structs.replace(nodes[2], name=nodes[2].address)
-    assert choose(named.name, [*nodes[:2], named]).node is named, "whoever has no other name"
+    assert choose(named.name, [*nodes[:2], named]).node is named, "a unique name is accepted"
 
 
 def test_shortened_id_is_accepted_as_a_node() -> None:

@@ -55,7 +55,7 @@ def test_terminated_run_leaves_no_process_and_no_partial_file(
     assert (process.returncode, out, err.strip()) == (code, b"", b"")  # to a Ctrl-C Click answers with a new line
     deadline = time.monotonic() + WAIT_S
     while any(is_alive(worker) for worker in workers):
-        assert time.monotonic() < deadline, "they outlive who waits for them"
+        assert time.monotonic() < deadline, "the workers outlive their parent"
         time.sleep(0.05)
     assert list((tmp_path / "out").iterdir()) == []
 

@@ -38,7 +38,7 @@ def test_columns_that_identify_rows_are_in_every_block() -> None:
     headings = ["nodes", "failed", "mean path", "mean timeouts"]
     assert [block.columns for block in fold(headings, rows, 24)] == [[0, 1, 2], [0, 1, 3]]
     alike = [["1", "1", "1", "1", "9"]] * 2
-    assert [block.columns[0] for block in fold(["a", "b", "c", "d", "e"], alike, 5)] == [0] * 4, "nothing tells them"
+    assert [block.columns[0] for block in fold(["a", "b", "c", "d", "e"], alike, 5)] == [0] * 4, "all columns are equal"
 
 
 def test_column_wider_than_the_terminal_has_its_own_block() -> None:

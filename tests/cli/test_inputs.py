@@ -58,7 +58,7 @@ def test_value_on_stdin_is_read_up_to_its_limit(
 def test_endless_context_file_is_refused(run: Run, canned: CannedRing) -> None:
     ended = run("put", "k", "v", "--context", "@/dev/zero")
     assert (ended.code, "the context in /dev/zero is too long" in ended.err) == (2, True)
-    assert CONTEXT_TEXT_BYTES_MAX * 3 // 4 > inputs.CONTEXT_BYTES_MAX, "every context fits"
+    assert CONTEXT_TEXT_BYTES_MAX * 3 // 4 > inputs.CONTEXT_BYTES_MAX, "the limit allows every context"
 
 
 def test_endless_line_is_refused(run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:

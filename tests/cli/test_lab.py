@@ -187,7 +187,7 @@ def test_experiment_command_writes_its_report(lab: Lab, command: str) -> None:
     assert (found["seed"], found["scale"], found["experiments"][0]["name"]) == (3, "quick", command)
     assert all(Path(file).exists() for experiment in found["experiments"] for file in experiment["files"])
     assert Path(f"here/report-{command}.md").exists()
-    assert not Path("here/report.md").exists(), "that is the page on everything"
+    assert not Path("here/report.md").exists(), "only `lab all` writes that page"
 
 
 @pytest.mark.thorough

@@ -49,7 +49,7 @@ def test_transfers_are_listed_with_progress_and_rate(run: Run, canned: CannedRin
     first, second = run("transfers", "--json").json("transfers")["transfers"]
     assert (first["node"], first["kind"], first["peer"]["id"], first["arc"]["start"]) == ("n2", "repair", "120", "42")
     assert (first["share"], first["keys_per_s"], first["bytes_per_s"], first["eta_s"]) == (0.25, 25.0, 2048.0, 6.0)
-    assert (second["total"], second["share"], second["eta_s"]) == (None, None, None), "what nobody knows is not told"
+    assert (second["total"], second["share"], second["eta_s"]) == (None, None, None), "an unknown total has no ETA"
     lines = [line.split("\t") for line in run("transfers").out.splitlines()]
     assert lines[0] == ["node", "what", "with", "arc", "keys", "done", "rate", "left"]
     assert lines[1] == ["n2", "repair", "127.0.0.1:9003", "42 to 80", "50 of 200", "25.0 %", "25/s, 2.0 KiB/s", "6 s"]
@@ -69,9 +69,9 @@ def test_watched_rate_is_measured_since_the_last_poll() -> None:
     (second,) = watcher.look(telling(transfer(200, 300, 12_000, 5000)), 52.0)
     assert (second.keys_per_s, second.bytes_per_s, second.left_s) == (50.0, 2000.0, 2.0)
     (stuck,) = watcher.look(telling(transfer(200, 300, 13_000, 5000)), 53.0)
-    assert (stuck.keys_per_s, stuck.left_s) == (0.0, None), "at this rate, never"
+    assert (stuck.keys_per_s, stuck.left_s) == (0.0, None), "a rate of zero has no time left"
     (anew,) = watcher.look(telling(transfer(250, 300, 1000, 6000)), 54.0)
-    assert anew.keys_per_s == 250.0, "another transfer of the same arc, that began since"
+    assert anew.keys_per_s == 250.0, "a later transfer of the same arc counts anew"
     (ended,) = watcher.look(telling(transfer(300, 300, 2000, 100)), 55.0)
     assert (ended.share, ended.left_s) == (1.0, 0.0)
     assert watcher.look(telling(), 56.0) == []
@@ -174,7 +174,7 @@ def test_forget_reaches_every_node(run: Run, canned: CannedRing) -> None:
     shape = run("forget", canned.addresses[160], "--json").json("forget")
     assert (len(shape["told"]), shape["failed"]) == (6, [])
     assert canned.nodes[80].requests(Forget) == [Forget(canned.addresses[160])]
-    assert run("forget", "0xa0").out == f"{canned.addresses[160]} is forgotten by 6 of 6 nodes\n", "by its id, too"
+    assert run("forget", "0xa0").out == f"{canned.addresses[160]} is forgotten by 6 of 6 nodes\n", "by its id"
 
 
 def test_forget_finds_a_node_that_is_only_in_a_replica_set(run: Run, canned: CannedRing, ports: Ports) -> None:
@@ -216,7 +216,7 @@ def test_status_counts_hints_missing_copies_and_siblings(
     run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CHORD_OUTPUT", "table")
-    assert "hints" not in run("status").out, "what is nowhere needs no column"
+    assert "hints" not in run("status").out, "a column without values is omitted"
     canned.change = lambda point, node: msgspec.structs.replace(
         node, keys=9, hints=int(point == 80) * 2, under_replicated=3, sibling_keys=1
     )

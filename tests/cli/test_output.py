@@ -87,7 +87,7 @@ def test_trace_names_the_source_of_each_hop() -> None:
     shown = rows(CIRCLE, msgspec.structs.replace(worked_trace(), hops=hops), NAMES, with_bars=True)
     reached = [row[5] for row in shown[:-1]]
     assert reached == ["start", "finger 5 (+1/8)", "successor 3 of n3", "redirected", "cache"]
-    assert shown[2][7] == "busy", "what is not ok is said, where the bar would be"
+    assert shown[2][7] == "busy", "an outcome other than ok replaces the bar"
     wide = rows(Circle(160), msgspec.structs.replace(worked_trace(), hops=hops), NAMES, with_bars=False)
     assert wide[1][5] == "finger 5 (+2^-155)"
 
@@ -130,7 +130,7 @@ def test_table_prints_markup_and_emoji_names_as_they_are(
         assert ":boom:" in shown
         assert ("█" in shown) == (style == "table")
     Out().table([Column("a")], [["tab\tand\nline"]])
-    assert capsys.readouterr().out == "a\ntab and line\n", "a cell is a cell"
+    assert capsys.readouterr().out == "a\ntab and line\n", "control characters do not end a cell"
 
 
 def test_unknown_output_style_is_refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +183,7 @@ def test_progress_shows_the_amount_done_and_the_time_left(
         now[0] = 100.0
         if is_live:
             lines = said.split(CLEAR)
-            assert max(map(len, lines)) == 79, "what does not fit one line would stay on the screen"
+            assert max(map(len, lines)) == 79, "a longer line would stay on the screen"
             assert lines[1].startswith("measured  1/8  ██▌")
             assert "about 1 min 10 s left  compare: scheme 1" in lines[1]
         else:
@@ -254,7 +254,7 @@ def test_every_error_has_a_message_and_an_exit_code() -> None:
         failure = explain(kind("what happened"), "127.0.0.1:9000")
         assert failure.message == "what happened"
         assert failure.exit_code in range(1, 9)
-        assert failure.hint or not failure.exit_code, f"{kind.__name__} leaves the user alone"
+        assert failure.hint or not failure.exit_code, f"{kind.__name__} has no hint"
 
 
 def test_drawing_of_a_crowded_ring_has_no_labels() -> None:

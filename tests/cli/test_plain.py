@@ -89,7 +89,7 @@ def test_ids_are_whole_in_a_pipe_and_short_for_people(monkeypatch: pytest.Monkey
     monkeypatch.setenv("CHORD_OUTPUT", "table")
     assert Out().id(circle, point) == short_id(circle, point) == "8f3a…c21d"
     for word in ("8f3a…c21d", "8f3a...c21d", "8f3a~c21d"):
-        assert is_meant(word, 160, point), "however a terminal writes it"
+        assert is_meant(word, 160, point), "every form of a shortened id is accepted"
 
 
 def test_character_that_an_encoding_lacks_is_replaced() -> None:

@@ -119,7 +119,7 @@ def test_list_with_unreachable_replicas_is_exit_6(run: Run, canned: CannedRing) 
     canned.override = override
     ended = run("quarantine", "list")
     assert (ended.code, "127.0.0.1:1" in ended.err) == (6, True)
-    assert "user:42" in ended.out, "what could be read is shown"
+    assert "user:42" in ended.out, "readable values are shown"
 
 
 # -- drop and merge --------------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ def test_decision_under_a_context_names_only_what_was_listed(
 )
 def test_invalid_context_is_exit_2(run: Run, context: str, words: str) -> None:
     ended = run("quarantine", "drop", "k", "--context", context)
-    assert "blind" not in ended.err, "that is a way out of another command"
+    assert "blind" not in ended.err, "--blind is an option of another command"
     assert (ended.code, words in ended.err) == (2, True), ended.err
 
 

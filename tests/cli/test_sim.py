@@ -174,9 +174,9 @@ def test_failing_run_prints_the_command_that_replays_it(
     assert re.search(sign, first["text"])
     complaint = f"{kind}: {first['text']}\n"
     assert complaint in ended.out
-    assert complaint in again.err, "the replay fails the very same way, at the same moment, after the same events"
-    assert ended.err.splitlines()[0] == complaint.splitlines()[0], "a failure is told at once"
-    assert "ignored" not in ended.err + again.err, "no task is left where it stood"
+    assert complaint in again.err, "the replay fails in the same way, at the same moment, after the same events"
+    assert ended.err.splitlines()[0] == complaint.splitlines()[0], "a failure is reported at once"
+    assert "ignored" not in ended.err + again.err, "no task is left suspended"
 
 
 def test_seed_without_progress_of_virtual_time_is_given_up(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,8 +195,8 @@ def test_run_of_many_seeds_must_take_every_path(sim: Sim, monkeypatch: pytest.Mo
     assert ended.code == 8
     assert ended.out.splitlines()[-1] == f"never taken: {', '.join(swarm.NEVER_ZERO)}"
     assert json.loads(sim("run", "--seeds", "0-2", "--jobs", "1", "--json").out)["never_taken"] == [*swarm.NEVER_ZERO]
-    assert sim("run", "--seeds", "0-1", "--jobs", "1").code == 0, "too few to expect it"
-    assert sim("run", "--seeds", "0-2", "--jobs", "1", "--faults", "all").code == 0, "not what the seeds would draw"
+    assert sim("run", "--seeds", "0-1", "--jobs", "1").code == 0, "too few seeds for every path"
+    assert sim("run", "--seeds", "0-2", "--jobs", "1", "--faults", "all").code == 0, "the faults are not drawn"
 
 
 @pytest.mark.thorough
@@ -217,7 +217,7 @@ def test_failing_seeds_are_all_named_and_a_few_shown(sim: Sim, monkeypatch: pyte
 
     monkeypatch.setattr(swarm, "run_one", fail)
     ended = sim("run", "--seeds", "0-7", "--jobs", "1")
-    assert ended.code == 1, "a bug counts for more than a ring that is late"
+    assert ended.code == 1, "a crash decides the exit code before a late ring"
     assert ended.out.count("and more") == 5
     assert "\nand 3 more: 5, 6, 7\n" in ended.out
     assert ended.out.splitlines()[-1] == "chord sim replay 0"
@@ -280,9 +280,9 @@ def test_replay_prints_aligned_lines_and_logs_all_events(sim: Sim, tmp_path: Pat
     shown = [(line[:9].strip(), line[11:17].strip()) for line in lines]
     logged = {(f"{entry['t']:.4f}", entry["node"]) for entry in entries}
     assert logged.issuperset(shown)
-    assert (entries[0]["event"], entries[0]["node"]) == ("RingCreated", "n0"), "from the very beginning"
+    assert (entries[0]["event"], entries[0]["node"]) == ("RingCreated", "n0"), "the first event is at the start"
     dead = [entry["node"] for entry in entries if entry["event"] == "Died"]
-    assert dead, "who is killed says nothing, and is told all the same"
+    assert dead, "a killed node emits no event, and the simulator logs its death"
     assert [line[11:17].strip() for line in lines if "is dead" in line] == dead
     assert f"seed {SEED}: 7 nodes, r = 2, N = 3, messages, " in ended.err
     assert f"events: {tmp_path / 'new' / 'log'}\n" in ended.err
@@ -343,7 +343,7 @@ def test_replay_into_a_closed_pipe_completes_the_log(tmp_path: Path) -> None:
         env=environment(),
     )  # fmt: skip
     assert (ended.returncode, len(ended.stdout.splitlines())) == (0, 2)
-    assert len(ended.stderr.splitlines()) == 1, "what was drawn, and nothing else"
+    assert len(ended.stderr.splitlines()) == 1, "stderr has only the plan"
     ends = json.loads((tmp_path / "log").read_text().splitlines()[-1])
     assert ends["t"] > 2, "the log is complete"
 
@@ -373,7 +373,7 @@ def test_interrupted_run_leaves_no_process(tmp_path: Path, number: int, code: in
     assert b"Traceback" not in seen
     deadline = time.monotonic() + ENDED_WITHIN_S
     while any(is_alive(worker) for worker in workers):
-        assert time.monotonic() < deadline, "they outlive who waits for them"
+        assert time.monotonic() < deadline, "the workers outlive their parent"
         time.sleep(0.05)
 
 

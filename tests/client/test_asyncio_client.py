@@ -201,7 +201,7 @@ async def test_goodbye_moves_new_calls_to_a_new_connection() -> None:
             while not old.stream.is_draining:
                 await asyncio.sleep(0.001)
             await ring.put("k", "v")
-            assert not old.ended.done(), "one call waits for its reply there"
+            assert not old.ended.done(), "one call still waits on the old connection"
             task.cancel()
             await asyncio.wait([old.ended])
             assert old not in ring._connections._open

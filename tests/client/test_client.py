@@ -273,7 +273,7 @@ async def test_unreachable_entry_nodes_are_all_named(open_ring: Open, ports: Por
     with pytest.raises(PeerUnreachable, match=r"refused.*; .*refused"):
         async with open_ring(*both):
             pass
-    assert dials == both, "refused connections are not worth waiting for"
+    assert dials == both, "a refused connection is not retried"
 
 
 async def test_invalid_entry_address_is_refused(open_ring: Open) -> None:
@@ -389,7 +389,7 @@ async def test_get_many_finds_all_and_names_absent_keys(open_ring: Open) -> None
     assert isinstance(found.pop(b"none"), NotFound)
     assert [one.value for one in found.values()] == [b"v%d" % i for i in range(150)]
     assert {request.r for request in node.requests(Get) if isinstance(request, Get)} == {2}
-    assert len(node.requests(GetMany)) == 4, "64, what was busy of it, 64, 23"
+    assert len(node.requests(GetMany)) == 4, "64 keys, the busy ones again, 64, 23"
 
 
 async def test_batch_item_is_retried_with_its_operation_id(open_ring: Open) -> None:
@@ -407,7 +407,7 @@ async def test_batch_item_is_retried_with_its_operation_id(open_ring: Open) -> N
     with fake_node(answer) as node:
         async with open_ring(node.address) as ring:
             failures = await ring.put_many((key, b"v") for key in "abcd")
-    assert [(key, type(error)) for key, error in failures] == [("d", QuorumFailed)], "that it is gone tells nothing now"
+    assert [(key, type(error)) for key, error in failures] == [("d", QuorumFailed)], "the later owner_down is ignored"
     puts = [request for request in node.requests(Put) if isinstance(request, Put)]
     assert [(put.key, put.is_retry) for put in puts] == [
         (b"a", False), (b"b", False), (b"c", False), (b"d", False), (b"a", True), (b"b", False), (b"d", True),
@@ -422,7 +422,7 @@ async def test_node_without_batches_gets_single_requests(open_ring: Open) -> Non
             assert await ring.put_many([(f"k{i}", b"v") for i in range(200)], in_flight=200) == []
             found = await ring.get_many([f"k{i}" for i in range(200)])
     assert [one.value for one in found.values()] == [b"v"] * 200
-    assert (len(node.requests(PutMany)), len(node.requests(GetMany))) == (2, 0), "128 and 72, refused; then no more"
+    assert (len(node.requests(PutMany)), len(node.requests(GetMany))) == (2, 0), "128 and 72 keys, then none"
     assert (len(node.requests(Put)), len(node.requests(Get))) == (200, 200)
 
 
@@ -455,7 +455,7 @@ async def test_replies_beyond_one_frame_are_fetched_in_parts(open_ring: Open) ->
     assert {key: one.value for key, one in found.items()} == store.values
     asked = [len(request.gets) for request in node.requests(GetMany) if isinstance(request, GetMany)]
     assert asked[0] == 40
-    assert max(asked[1:]) == 2, "as many as had room, and not all of them again and again"
+    assert max(asked[1:]) == 2, "later requests have only as many keys as fit"
 
 
 async def test_batch_to_a_silent_node_moves_to_the_next_entry(open_ring: Open) -> None:
@@ -502,7 +502,7 @@ def test_batches_keep_order_and_limits(pairs: list[tuple[bytes, bytes]], length:
     assert [pair for batch in cut for pair in batch] == pairs
     assert all(1 <= len(batch) <= length for batch in cut)
     assert all(len(batch) == 1 or sum(len(k) + len(v) for k, v in batch) <= 60 for batch in cut)
-    assert all(len({k for k, _ in batch}) == len(batch) for batch in cut), "of one key twice, the later is to win"
+    assert all(len({k for k, _ in batch}) == len(batch) for batch in cut), "no batch has a key twice"
 
 
 class ScannedRing:
@@ -686,7 +686,7 @@ async def test_result_shows_how_its_quorum_was_met(open_ring: Open) -> None:
             assert (found.r, found.r_needed, found.replicas, found.written_ms) == (2, 2, (LINE,), (7,))
             await ring.delete("k", w=1, strict=True)
     put, delete = node.requests(Put)
-    assert (put.w, put.is_strict, put.ttl_ms) == (2, True, 1001), "rather a moment longer than promised"
+    assert (put.w, put.is_strict, put.ttl_ms) == (2, True, 1001), "the time to live is rounded up"
     assert (delete.w, delete.is_strict, delete.ttl_ms) == (1, True, 0)
     assert [get.r for get in node.requests(Get)] == [3]
 
@@ -711,7 +711,7 @@ async def test_resolver_makes_one_value_and_keeps_the_context(open_ring: Open) -
     with fake_node(Store(siblings, siblings, Values((b"only",), b"c", OWNER))) as node:
         async with open_ring(node.address) as ring:
             found = await ring.get("k", resolve=chord.last_writer_wins)
-            assert (found.value, found.siblings, found.context) == (b"c", (), b"context"), "of a draw, the largest"
+            assert (found.value, found.siblings, found.context) == (b"c", (), b"context"), "the largest of equal times"
             union = await ring.get("k", resolve=lambda found: b"+".join(sorted(found.values)))
             assert union.value == b"a+b+c"
             assert (await ring.get("k", resolve=chord.last_writer_wins)).value == b"only"

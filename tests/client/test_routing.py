@@ -89,7 +89,7 @@ def test_second_request_goes_directly_to_the_owner() -> None:
     world.run(world.core.write(world.core.to_put(KEY, b"v")))
     world.run(world.core.write(world.core.to_merge(Record(KEY, ()))))
     assert world.asked == [ENTRY, STRAIGHT, STRAIGHT, STRAIGHT]
-    assert world.limits == [None, ATTEMPT_S, ATTEMPT_S, ATTEMPT_S], "it may be silent, and another way is known"
+    assert world.limits == [None, ATTEMPT_S, ATTEMPT_S, ATTEMPT_S], "a direct request has a time limit"
 
 
 def test_client_without_an_owner_cache_asks_its_entry_node() -> None:
@@ -168,7 +168,7 @@ def test_put_many_sends_each_key_to_its_owner() -> None:
     puts = [world.core.to_put(key, b"v") for key in keys]
     assert all(isinstance(outcome, Stored) for outcome in world.run(world.core.write_all(puts)))
     assert world.asked == [ENTRY, ENTRY, "a:1", "b:1", ENTRY, ENTRY]
-    assert world.core.entry == ENTRY, "the entry node has not been silent"
+    assert world.core.entry == ENTRY, "the entry node was never unreachable"
 
 
 def test_owner_cache_is_bounded() -> None:
@@ -192,7 +192,7 @@ def test_known_owner_replaces_an_unreachable_entry_node() -> None:
     other = b"another key"
     assert world.get(other).value == b"v"
     assert world.asked == [ENTRY, ENTRY, STRAIGHT]
-    assert world.limits == [None, ATTEMPT_S, ATTEMPT_S], "nobody waits for a stopped one while another is known"
+    assert world.limits == [None, ATTEMPT_S, ATTEMPT_S], "no request waits for a stopped node while another is known"
     assert world.core.entry == STRAIGHT
     assert not any(limit is None for limit in world.limits[1:])
 

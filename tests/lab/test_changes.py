@@ -57,7 +57,7 @@ def test_growth_at_once_equals_growth_one_by_one(name: str) -> None:
     assert alone == [slowly.locate(point) for point in MANY[:50].tolist()]
     for changed in (at_once, slowly):
         changed.remove(newcomers[-1])
-    assert snapshot(at_once, MANY) == snapshot(slowly, MANY), "and goes on as one"
+    assert snapshot(at_once, MANY) == snapshot(slowly, MANY), "later changes still agree"
     at_once.grow([])
     assert snapshot(at_once, MANY) == snapshot(slowly, MANY)
 

@@ -217,7 +217,7 @@ def test_golubtsov_bar_is_missed_by_chance_as_computed() -> None:
 def test_line_of_chance_is_drawn_only_if_it_holds() -> None:
     made = compare.experiment(made_keys(50_000, 1), ("mod", "extendible"), 20, 21)
     text = headline_of(compare.draw_evenness, made.run("quick", 1))
-    assert "2 of 2 schemes are as even as chance allows" in text, "16 nodes are held against 16"
+    assert "2 of 2 schemes are as even as chance allows" in text, "16 nodes are compared with 16"
     weighted = compare.experiment(made_keys(50_000, 1), ("mod", "jump"), 4, 5, (1, 1, 1, 2))
     assert "chance" not in headline_of(compare.draw_evenness, weighted.run("quick", 1))
 
@@ -244,7 +244,7 @@ def test_slow_scheme_gets_a_sample_with_a_note(monkeypatch: pytest.MonkeyPatch) 
 
     made = made_keys(5000, 1)
     monkeypatch.setattr(compare, "STEPS_MAX", 5000 * 40)
-    assert set(totals(made).values()) == {5000}, "just as many as there may be"
+    assert set(totals(made).values()) == {5000}, "exactly the limit"
     monkeypatch.setattr(compare, "STEPS_MAX", 5000 * 40 - 1)
     assert totals(made) == {"mod": 5000, "rendezvous": 4999, "jump-naive": 4999, "rendezvous-tree": 5000}
     monkeypatch.setattr(compare, "STEPS_MAX", 1000 * 40)
@@ -261,7 +261,7 @@ def test_slow_scheme_gets_a_sample_with_a_note(monkeypatch: pytest.MonkeyPatch) 
     compare.draw_stability(result, figure)
     assert {label.get_text() for label in figure.axes[0].get_yticklabels()} >= {"mod", "rendezvous (1,000 keys)"}
     widest = [patch.get_x() + patch.get_width() for patch in figure.axes[0].patches]
-    assert max(widest) == pytest.approx(0.5, abs=0.03), "of a sample shares are those of the sample"
+    assert max(widest) == pytest.approx(0.5, abs=0.03), "shares are those of the sample"
 
 
 def test_sample_is_as_skewed_as_all_keys() -> None:

@@ -74,7 +74,7 @@ def values(table: Table, heading: str) -> dict[Any, Any]:
 def test_experiment_at_small_size_meets_its_bars(experiment: Experiment[Any, Any]) -> None:
     for table in tables(experiment).values():
         assert table.passed is not False, [table.texts(row) for row in table.rows if row.passed is False]
-        assert len(set(table.headings)) == len(table.columns), "a column has a name of its own"
+        assert len(set(table.headings)) == len(table.columns), "columns have unique names"
 
 
 class LeakyJump(Jump):
@@ -239,14 +239,14 @@ def test_moving_hot_sections_helps_until_one_key_is_too_hot() -> None:
     mild, wild = found[0.8, 4096], found[1.2, 4096]
     assert mild["before"] > 1.5
     assert mild["after"] <= 1.055
-    assert mild["after"] - 0.01 <= mild["on other requests"] < 1.15, "what was learnt holds on the next day"
+    assert mild["after"] - 0.01 <= mild["on other requests"] < 1.15, "moves learnt on one day help on the next"
     assert 0 < mild["keys moved"] < 0.05
-    assert wild["after"] == pytest.approx(wild["hottest section"]), "it is alone, and no better"
+    assert wild["after"] == pytest.approx(wild["hottest section"]), "the hot key is alone on its node"
     assert wild["before"] > wild["after"] > 3
-    assert found[0.0, 4096]["after"] <= found[0.0, 4096]["before"] < 1.15, "all keys alike, all nodes alike"
+    assert found[0.0, 4096]["after"] <= found[0.0, 4096]["before"] < 1.15, "equal keys load all nodes equally"
     few = found[0.8, 256]
     assert few["sections moved"] < mild["sections moved"]
-    assert few["keys moved"] > mild["keys moved"], "larger sections take more along"
+    assert few["keys moved"] > mild["keys moved"], "larger sections move more keys"
 
 
 # -- keys from a file ---------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ def test_made_keys_suit_the_scheme() -> None:
     keys = made_keys(1000, 3)
     assert len(np.unique(keys.hashes(XXH3))) == 1000
     initials = {bytes([int(number) >> 56]) for number in keys.hashes(PREFIX)}
-    assert len(initials) > 15, "surnames for a scheme that goes by the first letters"
+    assert len(initials) > 15, "a scheme by first letters gets surnames"
     assert made_keys(1000, 4).list() != keys.list()
     assert (fitting("extendible", 20), fitting("jump", 20)) == (16, 20)
 
@@ -294,7 +294,7 @@ def test_loads_are_compared_with_weights() -> None:
     found = tables(compare.experiment(made_keys(50 * 20_000, 1), ("rendezvous-weighted", "mod"), 4, 5, (1, 1, 2, 4)))
     deviations = values(found["evenness"], "std / mean")
     assert deviations["rendezvous-weighted"] < 0.05
-    assert deviations["mod"] > 0.4, "without weights it is held against what was asked for, and does not win"
+    assert deviations["mod"] > 0.4, "a scheme without weights is compared with the weights, and loses"
     notes = " ".join(found["evenness"].notes)
     assert "Without support for weights, but compared with them: mod" in notes
 
@@ -353,7 +353,7 @@ def test_timed_experiments_run_alone_and_last(tmp_path: Path) -> None:
     assert list(dict.fromkeys(label.partition(":")[0] for label in seen)) == ["movement", "speed"]
     timed = {label for label in seen if label.startswith("speed")}
     assert timed == {"speed: (hashing alone)", "speed: mod", "speed: ring"}
-    assert reports[0].passed is None, "at small size no time is held against a bar"
+    assert reports[0].passed is None, "at small size no time has a bar"
 
 
 def test_page_has_findings_tables_and_conditions(tmp_path: Path) -> None:

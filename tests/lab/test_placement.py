@@ -181,7 +181,7 @@ def test_keys_are_in_proportion_to_weights(name: str) -> None:
     tolerance = EXACT[name]
     assert np.all(np.abs(shares - due) <= tolerance * due + (2 / 4096 if tolerance == 0.002 else 0))
     with pytest.raises(AssertionError):
-        assert np.all(np.abs(SCHEMES[name](NAMES).shares() - due) <= 0.35 * due), "without weights, planted"  # type: ignore
+        assert np.all(np.abs(SCHEMES[name](NAMES).shares() - due) <= 0.35 * due), "planted: without weights"  # type: ignore
 
 
 def test_every_scheme_with_weights_is_measured_with_weights() -> None:

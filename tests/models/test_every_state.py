@@ -34,7 +34,7 @@ def test_every_reachable_state_keeps_the_invariant(
     """Start with r + 1 members. Joins, failures within the assumption and offers of any vnode follow without end."""
     found, wrong, way = explore(ring(*start, r=r), (*start, *others), r)
     assert not wrong, f"{wrong[0]} after {way}"
-    assert found == states, "the rules reach other states than they did: look at the difference"
+    assert found == states, "the number of reachable states has changed: check the difference"
 
 
 def test_planted_join_with_one_pointer_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,7 +156,7 @@ def test_hanging_system_does_not_hang_the_run(engine: str) -> None:
 
 
 async def test_operations_do_not_begin_after_the_deadline() -> None:
-    assert len((await batch(Memory(), "put", seconds=0.0)).latencies_s) == 4, "one for each that was in flight"
+    assert len((await batch(Memory(), "put", seconds=0.0)).latencies_s) == 4, "one for each operation in flight"
 
 
 def test_each_key_has_its_own_value() -> None:

@@ -81,7 +81,7 @@ def test_correct_and_faulty_systems_are_measured_in_turn(tmp_path: Path) -> None
     assert errors["none", "put"] == errors["none", "get"] == errors["loses", "put"] == [0, 0]
     assert errors["loses", "get"] == [10, 10]
     assert errors["confuses", "get"] == errors["refuses", "put"] == [30, 30]
-    assert errors["refuses", "get"] == [0, 0], "what was never acknowledged is not asked for"
+    assert errors["refuses", "get"] == [0, 0], "gets read acknowledged keys only"
     assert {m.ops_per_s for m in by_key["refuses", 2, "put", 32]} == {0.0}, "failed operations are not in the rate"
     assert all(m.rss_mb_per_node > 1 and m.cpu_us_per_op >= 0 for m in outcome.measured)
     assert {m.hops for m in outcome.measured} == {None}

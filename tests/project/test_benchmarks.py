@@ -91,8 +91,8 @@ def test_real_ring_is_compared_with_a_static_one_of_equal_copies() -> None:
     rows += [row(static.real(3).name, *point, 1401.0) for point in points[:3]]
     verdicts = [(bar["value"], bar["verdict"]) for bar in static.bars_of(rows)]
     assert verdicts[:4] == [(0.5, "PASS")] * 4
-    assert verdicts[4:] == [(0.467, "FAIL")] * 3 + [(0.0, "FAIL")], "what was not measured is not met"
-    assert all(bar["verdict"] == "FAIL" for bar in static.bars_of(rows[8:])), "nor is what stands alone"
+    assert verdicts[4:] == [(0.467, "FAIL")] * 3 + [(0.0, "FAIL")], "a bar without a measurement is missed"
+    assert all(bar["verdict"] == "FAIL" for bar in static.bars_of(rows[8:])), "a bar without a counterpart is missed"
 
 
 @pytest.mark.parametrize("words", [("--nodes", "2"), ("--seconds", "-1"), ("--rounds", "0"), ("--nodes", "0")])

@@ -152,7 +152,7 @@ def test_every_kind_of_block_is_known() -> None:
         text = page.read_text()
         kinds = {match[1] for match in BLOCK.finditer(text)}
         assert kinds <= {"console", "python", "toml", "text", "sh"}
-        assert not INDENTED.search(BLOCK.sub("", text)), f"{page}: fence it, so that it is looked at"
+        assert not INDENTED.search(BLOCK.sub("", text)), f"{page}: fence the block, so that tests read it"
 
 
 def commands(text: str) -> list[list[str]]:

@@ -77,9 +77,9 @@ def test_ring_without_enough_principals_can_split() -> None:
         30: Entry(20, (40, 20)),  # passes over 0 and 10
     }
     broken = {v.invariant for v in invariants.violations(original.snapshot(state), 2)}
-    assert broken == {"SufficientPrincipals"}, "nothing else is wrong"
+    assert broken == {"SufficientPrincipals"}, "every other invariant holds"
     ring = original.ring_state(20, state[20], 2)
-    assert ring.adopt_successor(original.at(30), [original.at(40), original.at(20)]), "a closer successor, asked first"
+    assert ring.adopt_successor(original.at(30), [original.at(40), original.at(20)]), "a closer successor"
     state[20] = original.entry_of(ring)
     assert "AtMostOneRing" in {v.invariant for v in invariants.violations(original.snapshot(state), 2)}
 
@@ -132,7 +132,7 @@ async def test_two_owners_of_one_arc_become_one_without_losses() -> None:
         assert only(taker).ownership.arc == Arc(Point(20_000), Point(C))
         await trio.sleep(3)
         assert await get(taker, early) == (b"1",)
-        assert await get(taker, late) == (b"2",), "written to the other owner, and brought home"
+        assert await get(taker, late) == (b"2",), "handed off by the other owner"
         assert owner(ring, late) is joiner
 
 
@@ -532,7 +532,7 @@ async def test_predecessor_without_an_address_is_given_up() -> None:
         nobody = Contact(Point(C - 1), "nonsense")
         await by_id(ring, A).host.peers.call(only(node).me, Notify(nobody), Notify.reply)
         await trio.sleep(0.01)
-        assert only(node).ring.predecessor == nobody, "heard"
+        assert only(node).ring.predecessor == nobody, "the notification came from an unreachable vnode"
         await ring.converged()
         assert only(node).ring.predecessor == before
         assert node.state == "ready"

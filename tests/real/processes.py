@@ -145,7 +145,7 @@ def eventually(look: Callable[[], T], within_s: float = HEALED_S) -> T:
     while True:
         answer = look()
         if answer or time.monotonic() > deadline:
-            assert answer, "it did not happen in time"
+            assert answer, "the condition did not hold in time"
             return answer
         time.sleep(0.05)
 

@@ -28,7 +28,7 @@ def test_ring_of_three_is_measured(system: System, tmp_path: Path) -> None:
     for one in outcome.measured:
         assert (one.errors, len(one.latencies_s), one.why) == (0, 40, ())
         assert one.hops is not None
-        assert one.hops < 1, "a client that knows three arcs goes straight to the owner"
+        assert one.hops < 1, "a client that knows three arcs asks the owners directly"
         assert one.rss_mb_per_node > 10
     on_disk = list((tmp_path / f"{system.name}-3").glob("*/*"))
     assert bool(on_disk) == (system.name == "chord-sqlite")

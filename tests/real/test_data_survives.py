@@ -260,7 +260,7 @@ def test_judge_expects_acknowledged_values_unless_replaced() -> None:
     assert story.wrong() == ["lost", "lost"]
     story.put(b"3", read=True)
     assert story.wrong(b"3") == []
-    assert story.wrong(b"2", b"3") == [], "a coordinator may have missed it: then they stand side by side"
+    assert story.wrong(b"2", b"3") == [], "a coordinator may have missed the value: then both are siblings"
 
 
 def test_judge_expects_deleted_values_gone_and_siblings_present() -> None:
@@ -291,7 +291,7 @@ def test_judge_allows_indefinite_writes_and_no_failed_ones() -> None:
     story.put(b"2")
     story.put(b"3", {b"2"}, error=QuorumFailed("perhaps"))
     assert story.wrong(b"2") == story.wrong(b"3") == []
-    assert story.wrong() == ["lost"], "neither the one nor the other"
+    assert story.wrong() == ["lost"], "both values may not be absent together"
     assert "never written" in next(iter(story.ledger.judge("k", frozenset([b"4", b"2"]))))
 
 
@@ -303,7 +303,7 @@ def test_judge_allows_absence_only_after_a_possible_delete() -> None:
     before = ledger.now()
     story.put(b"1")
     ledger.read("k", (), before)
-    assert not ledger.false_denials, "the write may have come later than the read"
+    assert not ledger.false_denials, "the write may have followed the read"
     ledger.read("k", (), ledger.now())
     assert ledger.false_denials == ["k"]
     story.delete({b"1"}, error=QuorumFailed("perhaps"))

@@ -217,10 +217,10 @@ def test_peer_waits_for_an_unreachable_contact() -> None:
         waiting = peers.start("--join", ports.address())
         assert waiting.process.stderr is not None
         while "goes on trying" not in (line := waiting.process.stderr.readline()):
-            assert line, "it has ended"
+            assert line, "the peer has ended"
         assert waiting.process.poll() is None
         waiting.kill(signal.SIGTERM)
-        assert waiting.ended() == 128 + signal.SIGTERM, "it was not in the ring yet"
+        assert waiting.ended() == 128 + signal.SIGTERM, "the peer was not in the ring"
 
 
 def test_peer_names_a_contact_that_is_another_program() -> None:
@@ -241,7 +241,7 @@ def test_peer_names_a_contact_that_is_another_program() -> None:
         waiting = peers.start("--join", f"127.0.0.1:{other.getsockname()[1]}")
         assert waiting.process.stderr is not None
         while "goes on trying" not in (line := waiting.process.stderr.readline()):
-            assert line, "it has ended"
+            assert line, "the peer has ended"
         waiting.kill(signal.SIGTERM)
         waiting.ended()
         other.shutdown(socket.SHUT_RDWR)

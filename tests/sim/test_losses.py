@@ -53,11 +53,11 @@ def test_record_is_dead_if_dropped_tombstones_covered_it() -> None:
             story, _, record = written(ring)
             assert not story.is_buried(record)
             story.bury(Record(KEY, (ActorClock(bytes(16), 9, ()),)))
-            assert not story.is_buried(record), "of another actor"
+            assert not story.is_buried(record), "the tombstone has another actor"
             story.bury(Record(KEY, (ActorClock(record.clock[0].actor, 1, ()),)))
             assert story.is_buried(record)
             newer = Record(KEY, (*record.clock, ActorClock(bytes(16), 10, ())))
-            assert not story.is_buried(newer), "it knows one event more"
+            assert not story.is_buried(newer), "the record knows one more event"
 
     testing.run(main)
 

@@ -79,7 +79,7 @@ async def test_list_of_a_vnode_that_dies_counts_as_copied(nemesis: Nemesis, mach
     assert nemesis.deaths.may_go(new)
     assert nemesis.deaths.may_go(head)
     await nemesis.deaths.kill(head)
-    assert not nemesis.deaths.may_go(new), "the answer of the head may be under way"
+    assert not nemesis.deaths.may_go(new), "the answer of the head may be in flight"
     await trio.sleep(PLAN.timing.timeout_cap_s + 0.1)
     assert nemesis.deaths.may_go(new)
 

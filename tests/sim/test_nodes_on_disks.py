@@ -183,7 +183,7 @@ async def test_acknowledged_writes_survive_a_power_cut_of_all_nodes() -> None:
         await machines.converged()
         for key, value in acknowledged.items():
             found = await patiently(lambda k=key: get(machines[0], k))  # type: ignore[misc]
-            assert int(found[0].split(b"-")[1]) >= int(value.split(b"-")[1]), "that one, or a later one"
+            assert int(found[0].split(b"-")[1]) >= int(value.split(b"-")[1]), "that value, or a later one"
         assert all(disk.check() == [] for disk in machines.disks.values())
 
 

@@ -135,7 +135,7 @@ def test_lookups_during_joins_and_leaves_are_right() -> None:
     assert cell.leaves >= 5
     assert cell.failures == 0
     assert len(cell.paths) + cell.abandoned == BUSY.lookups
-    assert churn.measure(BUSY) == cell, "the seed draws everything"
+    assert churn.measure(BUSY) == cell, "the seed determines the result"
 
 
 def claiming(self: Vnode, request: Confirm) -> Confirmed:
@@ -201,12 +201,12 @@ def test_split_ring_merges_and_keeps_the_writes_of_both(monkeypatch: pytest.Monk
     cell = healing.measure(healing.Setting("split", 6, LAN, "lan", seed=1))
     assert cell.rounds is not None
     assert cell.rounds <= 30
-    assert cell.acknowledged == 6 * 2 * healing.KEYS_PER_NODE * 3, "before; on one side only; on both sides"
+    assert cell.acknowledged == 6 * 2 * healing.KEYS_PER_NODE * 3, "before the split, on one side, on both sides"
     assert cell.lost == 0
     monkeypatch.setattr(healing, "GIVE_UP_ROUNDS", 60)
     parted = healing.measure(healing.Setting("split", 6, NO_SELF_LOOKUP, "none", seed=1))
     assert parted.rounds is None
-    assert parted.lost > 0, "on two rings some of it is out of reach: the check can tell"
+    assert parted.lost > 0, "on two rings some keys are out of reach, so the check can fail"
 
 
 def test_passive_list_spreads_its_probes() -> None:

@@ -114,7 +114,7 @@ def test_failing_cell_ends_the_run() -> None:
 def test_every_experiment_has_a_plan_for_every_scale(name: str) -> None:
     sizes = [len(EXPERIMENTS[name].plan(scale, 1)) for scale in get_args(Scale)]
     assert sizes[0] > 0
-    assert sizes == sorted(sizes), "more time, no fewer cells"
+    assert sizes == sorted(sizes), "a larger scale has no fewer cells"
     assert EXPERIMENTS[name].name == name
 
 
@@ -222,7 +222,7 @@ def test_summary_has_the_standard_error_of_its_mean() -> None:
     assert alone.error == pytest.approx(2 / math.sqrt(400), rel=0.15)
     shifts = [rng.gauss(0, 1) for _ in range(40)]
     groups = summarize([[5 + shift] * 10 for shift in shifts])
-    assert groups.error == pytest.approx(1 / math.sqrt(40), rel=0.3), "the groups' luck, not that of the 400 values"
+    assert groups.error == pytest.approx(1 / math.sqrt(40), rel=0.3), "the error is that of the groups"
     assert (groups.low, groups.high) == (5 + min(shifts), 5 + max(shifts))
 
 

@@ -117,7 +117,7 @@ def test_swarm_outcome_sums_its_runs() -> None:
     assert outcome.seeds == 3
     assert (outcome.drawn["loss"], outcome.drawn["crash"], outcome.drawn["memory"]) == (3, 1, 0)
     assert (outcome.drawn["over frames"], outcome.drawn["over messages"]) == (1, 2)
-    assert set(FAULTS) <= set(outcome.drawn), "those that nobody drew as well"
+    assert set(FAULTS) <= set(outcome.drawn), "faults that no seed drew are listed"
     assert outcome.counts == {"RingJoined": 5, "ListCopied": 1}
     assert outcome.zeros(("ListCopied", "RingResumed")) == ["RingResumed"]
     assert set(outcome.zeros()) == set(NEVER_ZERO) - {"RingJoined", "ListCopied"}
@@ -137,4 +137,4 @@ def test_run_leaves_no_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty thousand runs in two processes must not fill their memory with garbage."""
     assert growth(3) < 100
     monkeypatch.setattr(swarm_module, "gc", mock.Mock())
-    assert growth(3) > 300, "it would be seen"
+    assert growth(3) > 300, "without collection the growth is visible"
