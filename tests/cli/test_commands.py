@@ -57,13 +57,13 @@ CLOCKS = "Clocks differ by 61 s: puts with a time to live fail for keys of n1, n
 
 def test_status_warns_if_clocks_differ(run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHORD_OUTPUT", "table")
-    for skew_ms, told in ((5_000, ""), (6_000, "Clocks differ by 6 s"), (61_000, CLOCKS)):
+    for skew_ms, warning in ((5_000, ""), (6_000, "Clocks differ by 6 s"), (61_000, CLOCKS)):
         canned.change = lambda point, node, ms=skew_ms: (  # type: ignore[misc]
             msgspec.structs.replace(node, clock_skew_ms=ms) if point in (42, 80) else node
         )
         err = run("status").err
-        assert told in err
-        assert ("Clocks" in err) == bool(told)
+        assert warning in err
+        assert ("Clocks" in err) == bool(warning)
         assert ("time to live" in err) == (skew_ms > 60_000)
     assert run("status", "--json").json("status")["nodes"][1]["clock_skew_s"] == 61
     assert f"clocks  {CLOCKS}" in run("check").out
@@ -489,7 +489,7 @@ def test_check_waits_for_an_ideal_ring(run: Run, canned: CannedRing) -> None:
 # -- control ------------------------------------------------------------------------------------------
 
 
-def goes(canned: CannedRing, *, says_goodbye: bool) -> None:
+def let_n2_leave(canned: CannedRing, *, says_goodbye: bool) -> None:
     """Let n2 hang up after it got the request to leave, with or without a goodbye to the other nodes."""
 
     def leaving(point: int, heard: Heard) -> Answer:
@@ -506,13 +506,13 @@ def goes(canned: CannedRing, *, says_goodbye: bool) -> None:
 
 
 def test_leave_waits_until_the_node_is_gone(run: Run, canned: CannedRing) -> None:
-    goes(canned, says_goodbye=True)
+    let_n2_leave(canned, says_goodbye=True)
     shape = run("leave", "n2", "--json").json("leave")
     assert (shape["node"], shape["address"]) == ("n2", canned.addresses[80])
 
 
 def test_leave_fails_if_the_node_ends_without_goodbye(run: Run, canned: CannedRing) -> None:
-    goes(canned, says_goodbye=False)
+    let_n2_leave(canned, says_goodbye=False)
     ended = run("leave", "n2")
     assert (ended.code, ended.out) == (5, "")
     assert "n2 has ended, but could not leave: no node took its keys" in ended.err
@@ -524,7 +524,7 @@ def test_leave_of_the_last_node_needs_force(run: Run, canned: CannedRing, is_alo
     for point in WORKED_IDS:
         if point != 80:
             canned.nodes[point].die()
-    goes(canned, says_goodbye=True)
+    let_n2_leave(canned, says_goodbye=True)
 
     def alone(point: int, node: Description) -> Description:
         vnode = msgspec.structs.replace(node.vnodes[0], successors=(), predecessors=(), predecessor=None, fingers=())

@@ -36,7 +36,7 @@ def transfer(done: int, total: int | None, since_ms: int = 2000, sent: int = 409
     return TransferInfo("repair", Point(42), Point(80), peer, done, total, sent, since_ms)
 
 
-def telling(*transfers: TransferInfo) -> list[Description]:
+def ring_with_transfers(*transfers: TransferInfo) -> list[Description]:
     """The ring, in which n2 reports these transfers."""
     nodes = described()
     return [msgspec.structs.replace(node, transfers=transfers) if i == 2 else node for i, node in enumerate(nodes)]
@@ -64,17 +64,17 @@ def test_transfers_of_an_idle_ring_are_empty(run: Run, monkeypatch: pytest.Monke
 
 def test_watched_rate_is_measured_since_the_last_poll() -> None:
     watcher = Watcher()
-    (first,) = watcher.look(telling(transfer(100, 300, 10_000, 1000)), 50.0)
+    (first,) = watcher.look(ring_with_transfers(transfer(100, 300, 10_000, 1000)), 50.0)
     assert (first.keys_per_s, first.left_s) == (10.0, 20.0)
-    (second,) = watcher.look(telling(transfer(200, 300, 12_000, 5000)), 52.0)
+    (second,) = watcher.look(ring_with_transfers(transfer(200, 300, 12_000, 5000)), 52.0)
     assert (second.keys_per_s, second.bytes_per_s, second.left_s) == (50.0, 2000.0, 2.0)
-    (stuck,) = watcher.look(telling(transfer(200, 300, 13_000, 5000)), 53.0)
+    (stuck,) = watcher.look(ring_with_transfers(transfer(200, 300, 13_000, 5000)), 53.0)
     assert (stuck.keys_per_s, stuck.left_s) == (0.0, None), "a rate of zero has no time left"
-    (anew,) = watcher.look(telling(transfer(250, 300, 1000, 6000)), 54.0)
+    (anew,) = watcher.look(ring_with_transfers(transfer(250, 300, 1000, 6000)), 54.0)
     assert anew.keys_per_s == 250.0, "a later transfer of the same arc counts anew"
-    (ended,) = watcher.look(telling(transfer(300, 300, 2000, 100)), 55.0)
+    (ended,) = watcher.look(ring_with_transfers(transfer(300, 300, 2000, 100)), 55.0)
     assert (ended.share, ended.left_s) == (1.0, 0.0)
-    assert watcher.look(telling(), 56.0) == []
+    assert watcher.look(ring_with_transfers(), 56.0) == []
 
 
 def test_watch_polls_until_it_is_interrupted(run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:

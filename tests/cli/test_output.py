@@ -278,11 +278,11 @@ def test_foreign_names_are_escaped_on_a_terminal(
     out.note(evil)
     out.failure(Failure(evil, "", USAGE, "usage"))
     out.line(f"{evil}\t\n")
-    printed, told = capsys.readouterr()
+    printed, reported = capsys.readouterr()
     assert printed.count(shown) == (2 if form == "table" else 1)
-    assert told.count(shown) == 3
+    assert reported.count(shown) == 3
     assert printed.endswith(f"{shown}\t\n\n" if form == "table" else f"{evil}\t\n\n")
-    assert "\x1b" not in told
+    assert "\x1b" not in reported
 
 
 def test_json_escapes_control_characters(capsys: pytest.CaptureFixture[str]) -> None:

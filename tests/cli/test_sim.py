@@ -74,7 +74,7 @@ def lists_wrap(state: RingState, entries: tuple[Any, ...]) -> tuple[Any, ...]:
     return entries[: state.r]
 
 
-async def nobody_stabilizes(stabilizer: Stabilizer) -> None:
+async def no_stabilize(stabilizer: Stabilizer) -> None:
     """A planted bug: no node learns of joins and leaves."""
 
 
@@ -83,7 +83,7 @@ def no_answer(mover: Transfers, request: object) -> None:
     raise ZeroDivisionError("planted")
 
 
-async def nobody_waits(stabilizer: Stabilizer) -> None:
+async def endless_step(stabilizer: Stabilizer) -> None:
     """A planted bug: a step that never ends and never waits for time to pass."""
     while True:
         await trio.lowlevel.checkpoint()
@@ -121,9 +121,9 @@ def test_long_run_of_one_seed_reports_progress(sim: Sim, monkeypatch: pytest.Mon
     calm = ("--nodes", "6", "--successors", "2", "--faults", "none", "--membership", "0", "--steps", "0")
     ended = sim("run", "--seeds", "0", *calm, "--writes", "300", "--clients", "8", "--client-pause", "0.1")
     pattern = re.compile(r"(\d+) writes were acknowledged, \d+ times a node joined or left, all held")
-    told = [pattern.fullmatch(line) for line in ended.err.splitlines()]
-    writes = [int(match[1]) for match in told if match]
-    assert len(writes) == len(told) >= 2, ended.err
+    progress = [pattern.fullmatch(line) for line in ended.err.splitlines()]
+    writes = [int(match[1]) for match in progress if match]
+    assert len(writes) == len(progress) >= 2, ended.err
     assert all(after - before >= 20 for before, after in itertools.pairwise([0, *writes]))
 
 
@@ -146,7 +146,7 @@ def test_run_takes_one_seed(sim: Sim) -> None:
     ("owner", "name", "bug", "kind", "code", "sign"),
     [
         (RingState, "_copied", lists_wrap, "correctness", 8, r"NoDuplicates: n\d:1 "),
-        (Stabilizer, "stabilize", nobody_stabilizes, "liveness", 5, r"not Ideal after 10\.0 s"),
+        (Stabilizer, "stabilize", no_stabilize, "liveness", 5, r"not Ideal after 10\.0 s"),
         (Transfers, "on_join_arc", no_answer, "crash", 1, r"ZeroDivisionError: planted\nTraceback "),
     ],
     ids=["correctness", "liveness", "crash"],
@@ -181,7 +181,7 @@ def test_failing_run_prints_the_command_that_replays_it(
 
 def test_seed_without_progress_of_virtual_time_is_given_up(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(swarm, "STILL_S_MAX", 0.2)
-    with mock.patch.object(Stabilizer, "stabilize", nobody_waits):
+    with mock.patch.object(Stabilizer, "stabilize", endless_step):
         ended = sim("run", "--seeds", "0", *SMALL)
     assert ended.code == 5
     assert "liveness: seed 0: Spinning: virtual time stands still at " in ended.out

@@ -188,7 +188,7 @@ async def test_put_keeps_its_operation_id_after_a_lost_reply(open_ring: Open) ->
 
 
 @pytest.fixture
-def an_hour(monkeypatch: pytest.MonkeyPatch) -> int:
+def long_pause_ms(monkeypatch: pytest.MonkeyPatch) -> int:
     """Return a pause in milliseconds that a client accepts and that ends after every deadline.
 
     The deadline then passes between two attempts. In an attempt it would make the error indefinite.
@@ -197,8 +197,8 @@ def an_hour(monkeypatch: pytest.MonkeyPatch) -> int:
     return 3_600_000
 
 
-async def test_busy_until_the_deadline_is_raised(open_ring: Open, an_hour: int) -> None:
-    with fake_node(Store(*[Busy(after_ms=1)] * 4, Busy(after_ms=an_hour))) as node:
+async def test_busy_until_the_deadline_is_raised(open_ring: Open, long_pause_ms: int) -> None:
+    with fake_node(Store(*[Busy(after_ms=1)] * 4, Busy(after_ms=long_pause_ms))) as node:
         async with open_ring(node.address) as ring:
             with pytest.raises(Busy):
                 await ring.put("k", b"v")
@@ -226,9 +226,9 @@ async def test_reply_after_half_the_deadline_is_accepted(open_ring: Open, clock:
             await ring.put("k", b"v")
 
 
-async def test_indefinite_error_outlives_later_definite_ones(open_ring: Open, an_hour: int) -> None:
+async def test_indefinite_error_outlives_later_definite_ones(open_ring: Open, long_pause_ms: int) -> None:
     """Once an attempt may have had its effect, "busy" afterwards must not say that nothing happened."""
-    with fake_node(Store(HANG_UP, *[Busy(after_ms=1)] * 4, Busy(after_ms=an_hour))) as node:
+    with fake_node(Store(HANG_UP, *[Busy(after_ms=1)] * 4, Busy(after_ms=long_pause_ms))) as node:
         async with open_ring(node.address) as ring:
             with pytest.raises(PeerLost):
                 await ring.put("k", b"v")
@@ -356,13 +356,13 @@ async def test_late_reply_is_dropped(open_ring: Open, clock: Skipping) -> None:
 
 async def test_put_many_stores_all_and_retries_busy_items(open_ring: Open) -> None:
     store = Store(*[Busy(after_ms=1)] * 7)
-    told: list[int] = []
+    reported: list[int] = []
     with fake_node(store) as node:
         async with open_ring(node.address) as ring:
             pairs = [(f"k{i}", f"v{i}") for i in range(150)]
-            assert await ring.put_many(pairs, in_flight=64, on_progress=told.append) == []
+            assert await ring.put_many(pairs, in_flight=64, on_progress=reported.append) == []
     assert store.values == {k.encode(): v.encode() for k, v in pairs}
-    assert told == [64, 128, 150]
+    assert reported == [64, 128, 150]
 
 
 async def test_put_many_names_failed_keys(open_ring: Open) -> None:
@@ -741,10 +741,10 @@ async def test_failed_quorum_is_raised_despite_later_silence(open_ring: Open, cl
 
 async def test_refused_read_is_raised_despite_later_silence(open_ring: Open, clock: Skipping) -> None:
     """A write may raise the earlier refusal only if no later attempt can have had an effect."""
-    for is_write, told in ((False, TooFewReplicas), (True, DeadlineExceeded)):
+    for is_write, reported in ((False, TooFewReplicas), (True, DeadlineExceeded)):
         with fake_node(Store(TooFewReplicas("there are 2 nodes, not 3"), *[SILENCE] * 9)) as node:
             async with open_ring(node.address, timeout_s=PATIENCE_S) as ring:
-                with pytest.raises(told):
+                with pytest.raises(reported):
                     await (ring.put("k", b"v") if is_write else ring.get("k", r=3))
 
 

@@ -112,12 +112,12 @@ async def test_each_of_4096_calls_times_out_at_its_time() -> None:
         await a.ping(b)
         began = trio.current_time()
 
-        def told(deadline: float) -> Any:
+        def record_lateness(deadline: float) -> Any:
             return lambda answer: late.append(trio.current_time() - deadline)
 
         for number in random.Random(1).sample(range(4096), 4096):
             deadline = began + 10 + number / 1000
-            a.rpc.begin("b:1", Get(b"never"), told(deadline), deadline=deadline)
+            a.rpc.begin("b:1", Get(b"never"), record_lateness(deadline), deadline=deadline)
         await trio.sleep(20)
         assert len(late) == 4096
         assert max(late) < 0.001
@@ -132,16 +132,16 @@ async def test_each_of_4096_calls_times_out_at_its_time() -> None:
 async def test_connection_lost_during_timeouts_ends_each_call_once() -> None:
     network = MemoryNetwork()
     a, b = (Peer(network.transport(host), f"{host}:1") for host in "ab")
-    told: list[Any] = []
+    reported: list[Any] = []
     async with running(a, b):
         await a.ping(b)
         (link,) = a.rpc._shared.running
 
         def cut(answer: Any) -> None:
-            told.append(answer)
+            reported.append(answer)
             link.cut("by the first")
 
         for _ in range(5):
             a.rpc.begin("b:1", Get(b"never"), cut, deadline=trio.current_time() + 1)
         await trio.sleep(2)
-    assert [type(answer) for answer in told] == [DeadlineExceeded, *[PeerLost] * 4]
+    assert [type(answer) for answer in reported] == [DeadlineExceeded, *[PeerLost] * 4]

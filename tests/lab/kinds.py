@@ -10,6 +10,6 @@ from chord.lab.schemes import SCHEMES
 _SPECIMENS = {name: build(["a"]) for name, build in SCHEMES.items()}
 
 
-def those_that(are: Callable[[Placement], object]) -> list[str]:
+def schemes_with(are: Callable[[Placement], object]) -> list[str]:
     """Return the names of the schemes with a property."""
     return [name for name, scheme in _SPECIMENS.items() if are(scheme)]

@@ -97,7 +97,7 @@ def test_detours_around_dead_nodes_equal_those_of_real_nodes(nodes: int, share: 
 # -- beside a naive ring ------------------------------------------------------------------------------
 
 
-def dumb_path(ids: list[int], start: int, key: int, base: int, successors: int) -> int:
+def naive_path(ids: list[int], start: int, key: int, base: int, successors: int) -> int:
     """Follow the papers' pseudocode, node by node and finger by finger."""
     nodes = sorted(ids)
 
@@ -137,7 +137,7 @@ def test_paths_equal_those_of_the_pseudocode(ids: set[int], keys: list[int], dig
     for rank, node in enumerate(sorted(ids)):
         starts = np.full(len(keys), rank)
         found = ring.look_up(starts, np.array(keys, np.uint64), digit_bits=digit_bits, successors=successors).hops
-        assert found.tolist() == [dumb_path(sorted(ids), node, key, 1 << digit_bits, successors) for key in keys]
+        assert found.tolist() == [naive_path(sorted(ids), node, key, 1 << digit_bits, successors) for key in keys]
 
 
 def test_worked_example_has_the_published_path() -> None:

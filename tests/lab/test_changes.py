@@ -14,11 +14,11 @@ from chord.lab.schemes.jump import Jump
 from chord.lab.schemes.maglev import Maglev
 from chord.lab.schemes.ring import RingScheme
 from chord.lab.schemes.trie import BitTrie
-from tests.lab.kinds import those_that
+from tests.lab.kinds import schemes_with
 from tests.lab.movement import snapshot
 
 NAMES = [f"10.0.0.{number}:9000" for number in range(16)]
-WEIGHTED = those_that(lambda scheme: scheme.has_weights)
+WEIGHTED = schemes_with(lambda scheme: scheme.has_weights)
 MANY = hashing.random_hashes(np.random.Generator(np.random.PCG64(11)), 2000)
 
 
@@ -43,7 +43,7 @@ def test_change_of_several_nodes_is_atomic(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", those_that(lambda scheme: scheme.growth == "one"))
+@pytest.mark.parametrize("name", schemes_with(lambda scheme: scheme.growth == "one"))
 def test_growth_at_once_equals_growth_one_by_one(name: str) -> None:
     newcomers = [f"new-{number}" for number in range(21)]
     weights = {NAMES[3]: 2.0} if name in WEIGHTED else None

@@ -169,7 +169,7 @@ def test_ring_on_a_tree_has_no_times_for_many_keys() -> None:
 # -- Golubtsov's table ------------------------------------------------------------------------------------
 
 
-def golubtsov_s_table(errors: dict[str, float]) -> Table:
+def golubtsov_table(errors: dict[str, float]) -> Table:
     """Return the table with deviations that are wrong by given numbers of standard errors."""
     experiment = compare.experiment(made_keys(1000, 1), tuple(errors), golubtsov.NODES, golubtsov.THEN)
     cells = []
@@ -190,14 +190,14 @@ def golubtsov_s_table(errors: dict[str, float]) -> Table:
 
 
 def test_golubtsov_deviation_may_be_three_standard_errors_off() -> None:
-    table = golubtsov_s_table({"mod": -2.99, "jump": 3.01, "fibonacci": 2.99, "rendezvous": -3.35, "ring": 50.0})
+    table = golubtsov_table({"mod": -2.99, "jump": 3.01, "fibonacci": 2.99, "rendezvous": -3.35, "ring": 50.0})
     assert [row.values[0] for row in table.rows] == ["mod", "jump", "fibonacci", "ring", "rendezvous"]
     assert [row.passed for row in table.rows] == [True, False, True, None, False]
     assert [table.texts(row)[-1] for row in table.rows] == ["-2.99", "+3.01", "+2.99", "–", "-3.35"]
     notes = " ".join(table.notes)
     assert "With 4 such rows, chance alone takes one or more beyond 3 for 1.0% of all seeds, one in 10" in notes
     assert "Beyond it here: jump (+3.01), rendezvous (-3.35). That is chance if another --seed is within" in notes
-    inside = golubtsov_s_table({"mod": 0.5})
+    inside = golubtsov_table({"mod": 0.5})
     assert inside.passed
     assert "With 1 such row, chance alone" in " ".join(inside.notes)
     assert "Beyond" not in " ".join(inside.notes)

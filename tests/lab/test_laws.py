@@ -35,7 +35,7 @@ def rng() -> np.random.Generator:
 # -- partitions ---------------------------------------------------------------------------------------
 
 
-def dumb_shares(found: Partitions, nodes: int, copies: int) -> list[float]:
+def naive_shares(found: Partitions, nodes: int, copies: int) -> list[float]:
     """Walk clockwise from each partition's end until enough distinct nodes are met."""
     stored = [0.0] * nodes
     for size, first in zip(found.sizes.tolist(), found.first.tolist(), strict=True):
@@ -60,7 +60,7 @@ def test_stored_shares_equal_those_of_a_walk(nodes: int, tokens: int, copies: in
         assert found.sizes.sum() == pytest.approx(1)
         assert (found.sizes >= 0).all()
         stored = shares(found, nodes, copies)
-        assert stored.tolist() == pytest.approx(dumb_shares(found, nodes, copies))
+        assert stored.tolist() == pytest.approx(naive_shares(found, nodes, copies))
         assert stored.sum() == pytest.approx(min(copies, nodes))
 
 

@@ -22,14 +22,14 @@ from chord.lab.schemes.jump import Jump
 from chord.lab.schemes.mod import Mod
 from chord.lab.schemes.rendezvous import Rendezvous
 from chord.lab.schemes.ring import RingScheme
-from tests.lab.kinds import those_that
+from tests.lab.kinds import schemes_with
 from tests.lab.movement import snapshot
 from tests.lab.statistics_of import chi_square, off
 from tests.support.real_rings import HANG_S
 
 NAMES = [f"10.0.0.{number}:9000" for number in range(16)]
-WEIGHTED = those_that(lambda scheme: scheme.has_weights)
-DISTINCT = those_that(lambda scheme: scheme.has_distinct_replicas)
+WEIGHTED = schemes_with(lambda scheme: scheme.has_weights)
+DISTINCT = schemes_with(lambda scheme: scheme.has_distinct_replicas)
 MANY = hashing.random_hashes(np.random.Generator(np.random.PCG64(11)), 200_000)
 SIGMAS = 4.5  # of a few hundred checks under fixed seeds, none is this far off by chance
 
@@ -256,7 +256,7 @@ def test_unsupported_change_names_the_reason(name: str) -> None:
         assert set(placement.nodes) == {*NAMES, "new"} - {NAMES[3]}
 
 
-@pytest.mark.parametrize("name", those_that(lambda scheme: not scheme.has_names))
+@pytest.mark.parametrize("name", schemes_with(lambda scheme: not scheme.has_names))
 def test_replacement_by_number_takes_all_keys_of_the_old_node(name: str) -> None:
     placement = SCHEMES[name](NAMES)
     before = snapshot(placement, MANY[:5000])
@@ -267,7 +267,7 @@ def test_replacement_by_number_takes_all_keys_of_the_old_node(name: str) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", those_that(lambda scheme: scheme.has_names))
+@pytest.mark.parametrize("name", schemes_with(lambda scheme: scheme.has_names))
 def test_placement_by_name_ignores_the_order_of_changes(name: str) -> None:
     placement = SCHEMES[name](NAMES)
     for node in ("x", "y"):
@@ -278,7 +278,7 @@ def test_placement_by_name_ignores_the_order_of_changes(name: str) -> None:
     assert snapshot(placement, MANY[:5000]) == snapshot(other, MANY[:5000])
 
 
-@pytest.mark.parametrize("name", those_that(lambda scheme: scheme.has_names))
+@pytest.mark.parametrize("name", schemes_with(lambda scheme: scheme.has_names))
 def test_placement_by_name_ignores_the_order_of_nodes(name: str) -> None:
     one, other = SCHEMES[name](NAMES), SCHEMES[name]([*reversed(NAMES)])
     assert snapshot(one, MANY[:5000]) == snapshot(other, MANY[:5000])

@@ -36,7 +36,7 @@ from chord.lab.schemes.sections import Sections
 from chord.lab.schemes.sections_two_level import TwoLevelSections
 from chord.lab.schemes.trie import BitTrie
 from tests.lab import references
-from tests.lab.kinds import those_that
+from tests.lab.kinds import schemes_with
 from tests.lab.movement import moved_between_old_nodes, snapshot
 from tests.lab.references import Reference
 
@@ -250,13 +250,13 @@ def stray(build: Build, count: int = 16) -> dict[str, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", those_that(lambda scheme: scheme.is_consistent))
+@pytest.mark.parametrize("name", schemes_with(lambda scheme: scheme.is_consistent))
 def test_consistent_scheme_moves_no_key_between_old_nodes(name: str) -> None:
     assert set(stray(SCHEMES[name]).values()) == {0}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", those_that(lambda scheme: not scheme.is_consistent))
+@pytest.mark.parametrize("name", schemes_with(lambda scheme: not scheme.is_consistent))
 def test_inconsistent_scheme_moves_keys_between_old_nodes(name: str) -> None:
     found = stray(SCHEMES[name])
     assert found.pop("replace", 0) >= 0

@@ -17,7 +17,7 @@ from chord.store.sqlite import SqliteStorage
 from . import scenes_restarts as scenes
 from .mutant import Edit, Mutant
 from .scenes_commits import power_is_cut
-from .scenes_data import comings_and_goings
+from .scenes_data import joins_leaves_and_crashes
 
 _NO_SECOND_CHANCE = (  # a vnode also looks for only copies at its heirs, and learns from them which owners are silent
     Edit(Ownership.learn_only_copies, "for contact, since in silent:", "for contact, since in ():"),
@@ -54,7 +54,7 @@ MUTANTS = (
         "acknowledged before a replica's fsync",
         "a write that was acknowledged as on several disks is on one",
         (Edit(Replica.on_store_copies, "if is_durable else", "if True else"),),
-        comings_and_goings,
+        joins_leaves_and_crashes,
         4,
         ("ledger: acknowledged",),
     ),

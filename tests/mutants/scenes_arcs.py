@@ -66,7 +66,7 @@ async def _read_often(world: World, key: bytes) -> None:
         await trio.sleep(0.005)
 
 
-def mourning(seed: int) -> None:
+def only_copy_dies_before_a_join(seed: int) -> None:
     """A member dies with the only copy of its keys, then a node joins in its place. No node may deny the keys."""
 
     async def scene(world: World) -> None:
@@ -116,12 +116,12 @@ def giver_dies(seed: int) -> None:
     play(seed, lambda world: _disturbed(world, "giver"), nodes=5, network=slow(seed))
 
 
-def comings_and_goings(seed: int) -> None:
+def joins_and_leaves(seed: int) -> None:
     """A run without deaths: single joins, adjacent joins, and leaves."""
     live(seed, "adjacent")
 
 
-def no_time_to_leave(seed: int) -> None:
+def leave_exceeds_its_time(seed: int) -> None:
     """The time of a leaver is up before it has handed everything over. To other nodes that is a crash."""
 
     async def scene(world: World) -> None:
@@ -186,7 +186,7 @@ async def _stopped(world: World, node: Node) -> AsyncIterator[None]:
     await world.ledger.settle()
 
 
-def halves_meet(seed: int) -> None:
+def halves_merge(seed: int) -> None:
     """Two halves, each a ring, get writes and merge. Every record moves to its owner."""
 
     async def scene(world: World) -> None:

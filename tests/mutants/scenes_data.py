@@ -35,7 +35,7 @@ def replicated(seed: int) -> None:
     play(seed, scene, nodes=6, replicas=N, timing=HASTY, sync_delay=flash)
 
 
-def comings_and_goings(seed: int) -> None:
+def joins_leaves_and_crashes(seed: int) -> None:
     """A run with joins, leaves and crashes, every machine with a disk."""
     live(seed, "adjacent", "crash", "silent", "restart", replicas=N, successors=4)
 
@@ -252,7 +252,7 @@ def owner_writes_what_it_missed(seed: int) -> None:
     play(seed, scene, nodes=7, replicas=N, timing=SLOW, sync_delay=flash, network=MemoryNetwork(seed))
 
 
-def owner_missed_it(seed: int) -> None:
+def owner_missed_writes(seed: int) -> None:
     """Writes do not reach a replica, which then owns their keys. It may not deny the keys that it lacks."""
 
     async def scene(world: World) -> None:
@@ -278,7 +278,7 @@ def owner_missed_it(seed: int) -> None:
     play(seed, scene, nodes=7, replicas=N, timing=HASTY, sync_delay=flash, network=MemoryNetwork(seed))
 
 
-def one_is_left_to_leave_it_to(seed: int) -> None:
+def leave_with_one_reachable_replica(seed: int) -> None:
     """A node leaves while all but one of the next replicas are unreachable, and there is no stand-in."""
 
     async def scene(world: World) -> None:

@@ -26,7 +26,7 @@ HECTIC = msgspec.structs.replace(
 UNHURRIED = msgspec.structs.replace(PRESETS["local"], stabilize_s=2.0)
 
 
-def few(seed: int) -> None:
+def small_ring(seed: int) -> None:
     """A ring of fewer than r + 1 nodes: lists name every node once. One node joins, one leaves."""
 
     async def scene(world: World) -> None:
@@ -50,7 +50,7 @@ def one_failure(seed: int) -> None:
     play(seed, scene, nodes=8)
 
 
-def hurry(seed: int) -> None:
+def adjacent_joins_and_crashes(seed: int) -> None:
     """Joins side by side and crashes, in rounds as short as a round trip: every step meets another.
 
     No message takes twice as long as another, so that an answer is never older than a round trip: then
@@ -74,10 +74,10 @@ def hurry(seed: int) -> None:
                     await world.kill(node)
         await ring.converged()
 
-    play(seed, scene, nodes=6, successors=2, timing=HECTIC, network=hectic(seed))
+    play(seed, scene, nodes=6, successors=2, timing=HECTIC, network=fast_rounds(seed))
 
 
-def unheard_goodbye(seed: int) -> None:
+def lost_goodbye(seed: int) -> None:
     """A node leaves, and its goodbye to the predecessor is lost. Rounds later the next node dies."""
     network = MessageNetwork(seed)
 
@@ -97,7 +97,7 @@ def unheard_goodbye(seed: int) -> None:
     play(seed, scene, nodes=6, successors=2, timing=HECTIC, network=network)
 
 
-def hectic(seed: int) -> MessageNetwork:
+def fast_rounds(seed: int) -> MessageNetwork:
     """A network with round trips as long as a round."""
     return MessageNetwork(seed, delay=testing.uniform(0.04, 0.079))
 
@@ -130,7 +130,7 @@ def late(seed: int) -> None:
     play(seed, scene, nodes=8)
 
 
-def late_and_wrong(seed: int) -> None:
+def wrong_verdict_about_a_predecessor(seed: int) -> None:
     """A member asks a vnode that wrongly counts its own predecessor as dead. The vnode pings it, and it answers."""
 
     async def scene(world: World) -> None:
@@ -151,7 +151,7 @@ def _take_for_dead(who: Node, whom: Node) -> None:
     assert suspicion.is_dead(whom.address)
 
 
-def hearsay(seed: int) -> None:
+def wrong_verdict_about_a_successor(seed: int) -> None:
     """A member wrongly counts its second successor as dead, then the first dies. It asks the second, which answers."""
 
     async def scene(world: World) -> None:

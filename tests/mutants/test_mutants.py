@@ -16,7 +16,7 @@ from . import run
 from .mutant import Edit, Mutant, Stale, checker_of
 from .run import MUTANTS, Catch, hunt, hunt_by_name
 from .scenes_data import only_copies_are_away
-from .scenes_pointers import few
+from .scenes_pointers import small_ring
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +28,9 @@ SEEDS: dict[Callable[[int], None], int] = {}
 for _one in MUTANTS:
     SEEDS[_one.scenario] = max(SEEDS.get(_one.scenario, 0), _one.seeds)
 
-HARMLESS = Mutant("nothing", "none", (Edit(RingState.check, "return wrong", "return wrong"),), few, 2, ("Progress",))
+HARMLESS = Mutant(
+    "nothing", "none", (Edit(RingState.check, "return wrong", "return wrong"),), small_ring, 2, ("Progress",)
+)
 
 
 def name(of: Mutant | Callable[[int], None]) -> str:
@@ -73,12 +75,12 @@ def test_planted_bugs_of_one_scenario_differ() -> None:
 
 def test_planted_bugs_with_the_same_edit_refer_to_each_other() -> None:
     """A scenario for one bug shows it fast. A drawn run shows that the simulator reaches the situation."""
-    told = {mutant.name: mutant.harm for mutant in MUTANTS}
+    reported = {mutant.name: mutant.harm for mutant in MUTANTS}
     by_edits: dict[object, list[str]] = {}
     for mutant in MUTANTS:
         by_edits.setdefault(tuple(edit.replacement for edit in mutant.edits), []).append(mutant.name)
     for names in by_edits.values():
-        assert sum("the same mistake as *" in told[name] for name in names) == len(names) - 1, names
+        assert sum("the same mistake as *" in reported[name] for name in names) == len(names) - 1, names
 
 
 def test_documentation_lists_every_bug_and_its_checker() -> None:

@@ -218,9 +218,9 @@ def test_command_of_a_block_exists(args: list[str]) -> None:
     if args[0] == "chord":
         parse(args[1:])
     elif args[0].endswith("python") and args[1] == "-m" and args[2].startswith("benchmarks"):
-        told = subprocess.run([sys.executable, "-m", args[2], "--help"], cwd=ROOT, env=environment(), check=True,
-                              capture_output=True, text=True).stdout
-        assert all(re.search(rf"^  {word}\b", told, re.MULTILINE) for word in args[3:] if word.startswith("--")), told
+        shown = subprocess.run([sys.executable, "-m", args[2], "--help"], cwd=ROOT, env=environment(), check=True,
+                               capture_output=True, text=True).stdout
+        assert all(re.search(rf"^  {word}\b", shown, re.MULTILINE) for word in args[3:] if word.startswith("--")), shown
     elif args[0].endswith("python"):
         target = args[1] if args[1] != "-m" else args[2].replace(".", "/")
         assert target == "pytest" or (ROOT / target).exists() or (ROOT / f"{target}.py").exists(), args

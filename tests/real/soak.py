@@ -189,12 +189,12 @@ def require_readable(nodes: list[str], keys: Iterable[str], why: str) -> None:
     assert not errors, f"{why}, and yet: {errors[:3]}"
 
 
-def others_than(cluster: Cluster, number: int) -> list[str]:
+def all_but(cluster: Cluster, number: int) -> list[str]:
     """Return the addresses of all peers but one."""
     return [address for place, address in enumerate(cluster.addresses) if place != number]
 
 
-def until_none_is_left(write: Callable[[list[str]], list[str]], keys: list[str]) -> None:
+def until_all_are_acknowledged(write: Callable[[list[str]], list[str]], keys: list[str]) -> None:
     """Repeat writes until each key is acknowledged."""
     left = keys
 
@@ -209,7 +209,7 @@ def until_none_is_left(write: Callable[[list[str]], list[str]], keys: list[str])
 # -- disks -------------------------------------------------------------------------------------------
 
 
-def on_a_disk_that_may_fail(cluster: Cluster, rng: random.Random, *arguments: str) -> int:
+def restart_on_a_faulty_disk(cluster: Cluster, rng: random.Random, *arguments: str) -> int:
     """Restart a peer on a disk that fails or hangs on demand. Return the peer."""
     number = rng.randrange(1, len(cluster.all))
     cluster.kill(number)
@@ -221,7 +221,7 @@ def on_a_disk_that_may_fail(cluster: Cluster, rng: random.Random, *arguments: st
 
 def scene_failing_disk(cluster: Cluster, load: Load, rng: random.Random, tell: Tell) -> None:
     """The sync of a peer's disk fails under load: it stops at once with exit code 1, and nothing is lost."""
-    number = on_a_disk_that_may_fail(cluster, rng)
+    number = restart_on_a_faulty_disk(cluster, rng)
     fail = cluster.directories[number] / "fail"
     with load.running() as ledger:
         time.sleep(1)
@@ -241,9 +241,9 @@ def stood_in_for(cluster: Cluster, ledger: Ledger, number: int, run: str) -> Non
     """Write keys of one peer through the others until each is acknowledged, and read all that it owns."""
     names = (f"stand-in-{run}-{i}" for i in count())
     left = list(islice((name for name in names if cluster.is_owner(number, name)), STOOD_IN))
-    others = others_than(cluster, number)
+    others = all_but(cluster, number)
 
-    until_none_is_left(lambda keys: put_all(ledger, others, keys), left)
+    until_all_are_acknowledged(lambda keys: put_all(ledger, others, keys), left)
     owned = [key for key in list(ledger.writes) if cluster.is_owner(number, key)]
     require_readable(others, owned, "others stand in")
 
@@ -252,7 +252,7 @@ def scene_hung_disk(
     cluster: Cluster, load: Load, rng: random.Random, tell: Tell, *, within_s: float = HEALED_S
 ) -> None:
     """A peer's disk hangs under load: the peer reports it and pauses until the disk answers."""
-    number = on_a_disk_that_may_fail(cluster, rng, *cluster.config("patient.toml", disk_stop_s=PATIENT_S))
+    number = restart_on_a_faulty_disk(cluster, rng, *cluster.config("patient.toml", disk_stop_s=PATIENT_S))
     hang = cluster.directories[number] / "hang"
     address = cluster.addresses[number]
     with load.running() as ledger:
@@ -268,7 +268,7 @@ def scene_hung_disk(
 
 def scene_disk_hung_for_good(cluster: Cluster, load: Load, rng: random.Random, tell: Tell) -> None:
     """A peer's disk hangs under load until the peer stops with exit code 1; the others stand in for it."""
-    number = on_a_disk_that_may_fail(cluster, rng)
+    number = restart_on_a_faulty_disk(cluster, rng)
     hang = cluster.directories[number] / "hang"
     with load.running() as ledger:
         time.sleep(1)
@@ -382,15 +382,15 @@ def scene_wrong_clocks(
 def delete_behind(cluster: Cluster, ledger: Ledger, number: int, run: str) -> set[bytes]:
     """Kill a peer and delete keys that it holds, and that no client writes again; return these keys."""
     keys = [f"deleted-{run}-{i}" for i in range(DELETED)]
-    until_none_is_left(lambda keys: put_all(ledger, cluster.addresses, keys), keys)
+    until_all_are_acknowledged(lambda keys: put_all(ledger, cluster.addresses, keys), keys)
     cluster.calm()
     cluster.kill(number)
     held = {row.key.decode() for row in cluster.rows([number])}
     left = [key for key in keys if key in held]
     assert left
-    others = others_than(cluster, number)
+    others = all_but(cluster, number)
 
-    until_none_is_left(lambda keys: delete_all(ledger, others, keys), left)
+    until_all_are_acknowledged(lambda keys: delete_all(ledger, others, keys), left)
     return {key.encode() for key in keys if key in held}
 
 
@@ -407,7 +407,7 @@ def scene_forgotten(cluster: Cluster, load: Load, rng: random.Random, tell: Tell
         return
     number = rng.randrange(1, len(cluster.all))
     deleted = delete_behind(cluster, load.ledger, number, "forgotten")
-    with chord.connect(*others_than(cluster, number), timeout_s=HEALED_S) as ring:
+    with chord.connect(*all_but(cluster, number), timeout_s=HEALED_S) as ring:
         ring.forget(cluster.addresses[number])
     until_reaped(cluster, deleted, number)
     cluster.clock(number, "-1h")

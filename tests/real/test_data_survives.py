@@ -49,7 +49,7 @@ NEVER_S = 10_000.0
 UNSEEN_S = 10.0
 """The seconds that a test waits for an event that must not happen."""
 WRONG_CLOCKS = pytest.mark.skipif(not faketime(), reason=NO_FAKETIME)
-TOLD_EARLY = (sys.executable, "-c", """
+ACKNOWLEDGED_EARLY = (sys.executable, "-c", """
 import sys, time
 from chord.cli import main
 from chord.store import sqlite
@@ -202,7 +202,7 @@ def test_put_in_a_stopped_node_is_not_repeated_after_it_wakes(tmp_path: Path, is
 def test_planted_memory_only_acknowledgements_are_caught(tmp_path: Path) -> None:
     """The planted peers acknowledge writes that are only in memory. The kill of all at once must show it."""
     with Peers() as peers:
-        cluster = Cluster(peers, tmp_path, 4, program=TOLD_EARLY)
+        cluster = Cluster(peers, tmp_path, 4, program=ACKNOWLEDGED_EARLY)
         load = Load(cluster.addresses, clients=2, keys=50, seed=3)
         with load.running() as ledger:
             eventually(lambda: ledger.acknowledged > 50)
@@ -231,7 +231,7 @@ def test_planted_missing_or_older_copy_is_caught(tmp_path: Path) -> None:
 # -- the ledger itself -------------------------------------------------------------------------------
 
 
-class Story:
+class KeyHistory:
     """Writes to one key, in order."""
 
     def __init__(self) -> None:
@@ -250,63 +250,63 @@ class Story:
 
 
 def test_judge_expects_acknowledged_values_unless_replaced() -> None:
-    story = Story()
-    story.put(b"1")
-    assert story.wrong(b"1") == []
-    assert story.wrong() == ["lost"]
-    story.put(b"2", {b"1"})
-    assert story.wrong(b"2") == []
-    assert story.wrong(b"1", b"2") == ["back"]
-    assert story.wrong() == ["lost", "lost"]
-    story.put(b"3", read=True)
-    assert story.wrong(b"3") == []
-    assert story.wrong(b"2", b"3") == [], "a coordinator may have missed the value: then both are siblings"
+    history = KeyHistory()
+    history.put(b"1")
+    assert history.wrong(b"1") == []
+    assert history.wrong() == ["lost"]
+    history.put(b"2", {b"1"})
+    assert history.wrong(b"2") == []
+    assert history.wrong(b"1", b"2") == ["back"]
+    assert history.wrong() == ["lost", "lost"]
+    history.put(b"3", read=True)
+    assert history.wrong(b"3") == []
+    assert history.wrong(b"2", b"3") == [], "a coordinator may have missed the value: then both are siblings"
 
 
 def test_judge_expects_deleted_values_gone_and_siblings_present() -> None:
-    story = Story()
-    story.put(b"1")
-    story.put(b"2")
-    story.delete({b"1"})
-    assert story.wrong(b"2") == []
-    assert story.wrong(b"1", b"2") == ["back"]
-    assert story.wrong() == ["lost"]
+    history = KeyHistory()
+    history.put(b"1")
+    history.put(b"2")
+    history.delete({b"1"})
+    assert history.wrong(b"2") == []
+    assert history.wrong(b"1", b"2") == ["back"]
+    assert history.wrong() == ["lost"]
 
 
 def test_judge_allows_a_retry_of_a_replaced_write() -> None:
-    story = Story()
-    tried = story.ledger.begin("k", "blind", b"1", frozenset())
-    story.put(b"2", {b"1"})
-    story.ledger.end(tried, None)
-    assert story.wrong(b"2") == story.wrong(b"1", b"2") == []
-    story.put(b"3", {b"1", b"2"})
-    assert story.wrong(b"1", b"3") == ["back"]
+    history = KeyHistory()
+    tried = history.ledger.begin("k", "blind", b"1", frozenset())
+    history.put(b"2", {b"1"})
+    history.ledger.end(tried, None)
+    assert history.wrong(b"2") == history.wrong(b"1", b"2") == []
+    history.put(b"3", {b"1", b"2"})
+    assert history.wrong(b"1", b"3") == ["back"]
 
 
 def test_judge_allows_indefinite_writes_and_no_failed_ones() -> None:
-    story = Story()
-    story.put(b"1", error=OwnerDown("no"))
-    assert story.wrong() == []
-    assert story.wrong(b"1") == ["there, and its write was said to have failed"]
-    story.put(b"2")
-    story.put(b"3", {b"2"}, error=QuorumFailed("perhaps"))
-    assert story.wrong(b"2") == story.wrong(b"3") == []
-    assert story.wrong() == ["lost"], "both values may not be absent together"
-    assert "never written" in next(iter(story.ledger.judge("k", frozenset([b"4", b"2"]))))
+    history = KeyHistory()
+    history.put(b"1", error=OwnerDown("no"))
+    assert history.wrong() == []
+    assert history.wrong(b"1") == ["there, and its write was said to have failed"]
+    history.put(b"2")
+    history.put(b"3", {b"2"}, error=QuorumFailed("perhaps"))
+    assert history.wrong(b"2") == history.wrong(b"3") == []
+    assert history.wrong() == ["lost"], "both values may not be absent together"
+    assert "never written" in next(iter(history.ledger.judge("k", frozenset([b"4", b"2"]))))
 
 
 def test_judge_allows_absence_only_after_a_possible_delete() -> None:
-    story = Story()
-    ledger = story.ledger
+    history = KeyHistory()
+    ledger = history.ledger
     ledger.read("k", (), ledger.now())
     assert not ledger.false_denials
     before = ledger.now()
-    story.put(b"1")
+    history.put(b"1")
     ledger.read("k", (), before)
     assert not ledger.false_denials, "the write may have followed the read"
     ledger.read("k", (), ledger.now())
     assert ledger.false_denials == ["k"]
-    story.delete({b"1"}, error=QuorumFailed("perhaps"))
+    history.delete({b"1"}, error=QuorumFailed("perhaps"))
     ledger.read("k", (), ledger.now())
     assert ledger.false_denials == ["k"]
     write = ledger.writes["k"][0]

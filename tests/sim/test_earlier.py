@@ -54,7 +54,7 @@ class World:
         return started
 
 
-def told(begun: list[str]) -> Observer:
+def recording(begun: list[str]) -> Observer:
     def observe(event: Event) -> None:
         if isinstance(event, StoreBegun):
             begun.append(event.why)
@@ -65,7 +65,7 @@ def told(begun: list[str]) -> Observer:
 async def away(after_s: float, *, all_of_them: bool, apart_s: float = 0.0) -> None:
     """Restart nodes after a time. Their stores and ids are the old ones, and no record is lost."""
     begun: list[str] = []
-    async with cluster(seed=3, sync_delay=flash, observe=told(begun)) as machines:
+    async with cluster(seed=3, sync_delay=flash, observe=recording(begun)) as machines:
         world = World(machines, begun)
         nodes = await world.found()
         chosen = nodes if all_of_them else nodes[-1:]
@@ -177,7 +177,7 @@ def test_planted_bug_lost_reap_logs_revive_deleted_values() -> None:
 @virtual
 async def test_lone_node_without_its_records_reports_no_other_copy() -> None:
     begun: list[str] = []
-    async with cluster(seed=5, sync_delay=flash, observe=told(begun)) as machines:
+    async with cluster(seed=5, sync_delay=flash, observe=recording(begun)) as machines:
         node = await machines.start(join=())
         await node.ready()
         await put(node, KEYS[0], b"v")
@@ -191,7 +191,7 @@ async def test_lone_node_without_its_records_reports_no_other_copy() -> None:
 @virtual
 async def test_node_without_its_records_keeps_its_id_and_reports_it() -> None:
     begun: list[str] = []
-    async with cluster(seed=5, sync_delay=flash, observe=told(begun)) as machines:
+    async with cluster(seed=5, sync_delay=flash, observe=recording(begun)) as machines:
         world = World(machines, begun)
         node = (await world.found())[-1]
         name, point = node.host.storage.incarnation, only(node).id
@@ -212,7 +212,7 @@ async def test_node_without_its_records_keeps_its_id_and_reports_it() -> None:
 async def test_node_that_left_joins_again_with_its_store() -> None:
     """The node handed all records over. Its reap logs are still valid."""
     begun: list[str] = []
-    async with cluster(seed=6, sync_delay=flash, observe=told(begun)) as machines:
+    async with cluster(seed=6, sync_delay=flash, observe=recording(begun)) as machines:
         world = World(machines, begun)
         nodes = await world.found()
         name = nodes[-1].host.storage.incarnation

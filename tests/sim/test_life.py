@@ -63,23 +63,23 @@ def test_short_run_with_every_fault_holds(seed: int, fidelity: Fidelity) -> None
 def test_clients_read_with_the_given_share(reads: float) -> None:
     few = draw(3, nodes=6, successors=2, faults=(), fidelity="messages", clients=8, client_pause_s=0.05, shared=0.0)
     plan = msgspec.structs.replace(few, until_s=8.0)
-    told: list[Counter[str]] = []
+    reported: list[Counter[str]] = []
     life = Run(
-        msgspec.structs.replace(plan, reads=reads), on_progress=lambda *_: told.append(life._ledger.counts.copy())
+        msgspec.structs.replace(plan, reads=reads), on_progress=lambda *_: reported.append(life._ledger.counts.copy())
     )
     life.run()
-    read = told[-1]["get ok"] + told[-1]["get not found"]  # before the last read of all keys
-    written = told[-1]["put ok"] - len(life._ledger.stories)  # without the first write of each key
+    read = reported[-1]["get ok"] + reported[-1]["get not found"]  # before the last read of all keys
+    written = reported[-1]["put ok"] - len(life._ledger.stories)  # without the first write of each key
     assert abs(read / (read + written) - reads) < 0.1
 
 
 @pytest.mark.slow
 def test_listener_gets_every_event_and_changes_nothing() -> None:
     plan = draw(8, nodes=6, successors=2, faults=("crash",), fidelity="messages", until_s=3.0)  # nothing is broken off
-    told: list[Event] = []
+    reported: list[Event] = []
     history: list[bytes] = []
-    report = Run(plan, on_event=lambda cluster, event: told.append(event), write_history=history.append).run()
-    assert isinstance(told[0], RingCreated)
+    report = Run(plan, on_event=lambda cluster, event: reported.append(event), write_history=history.append).run()
+    assert isinstance(reported[0], RingCreated)
     assert report == Run(plan).run()
     operations = list(read(history))
     asked = ("client put ", "client get ")
@@ -100,7 +100,7 @@ def test_run_without_end_is_a_failure_of_liveness(monkeypatch: pytest.MonkeyPatc
 KEYS = 12
 
 
-class Told:
+class Judged:
     """A ring of four, a workload that has written a few keys, and the complaints of the oracle."""
 
     def __init__(self, ring: MemoryRing, ledger: Workload, complaints: list[str]) -> None:
@@ -116,7 +116,7 @@ class Told:
         return [node for node in self.ring.nodes if node.host.storage.get(key) is not None]
 
 
-def ledger_test(test: Callable[[Told], Awaitable[None]]) -> Callable[[], None]:
+def ledger_test(test: Callable[[Judged], Awaitable[None]]) -> Callable[[], None]:
     async def wrapper() -> None:
         async with testing.ring(5, seed=3, successors=4, network=MessageNetwork(3)) as ring:
             complaints: list[str] = []
@@ -124,85 +124,85 @@ def ledger_test(test: Callable[[Told], Awaitable[None]]) -> Callable[[], None]:
             await ledger.fill(KEYS)
             await trio.sleep(1)
             assert (ledger.keys, ledger.lost, ledger.counts["put ok"]) == (KEYS, 0, KEYS)
-            await test(Told(ring, ledger, complaints))
+            await test(Judged(ring, ledger, complaints))
 
     wrapper.__name__ = test.__name__
     return virtual(wrapper)
 
 
 @ledger_test
-async def test_oracle_accepts_reads_of_the_written_values(told: Told) -> None:
-    await told.ledger.settle()
-    assert told.ledger.counts["get ok"] == KEYS * 5
-    assert told.complaints == []
+async def test_oracle_accepts_reads_of_the_written_values(reported: Judged) -> None:
+    await reported.ledger.settle()
+    assert reported.ledger.counts["get ok"] == KEYS * 5
+    assert reported.complaints == []
 
 
 @ledger_test
-async def test_oracle_reports_a_record_that_is_gone_everywhere(told: Told) -> None:
-    for node in told.holders(b"old-5"):
+async def test_oracle_reports_a_record_that_is_gone_everywhere(reported: Judged) -> None:
+    for node in reported.holders(b"old-5"):
         await node.host.storage.commit(Batch([], removals=[b"old-5"]))
-    await told.ledger.settle()
-    assert any("denies b'old-5', which was acknowledged: put 1" in line for line in told.complaints)
-    assert any("b'old-5': put 1 was acknowledged, and no store has it" in line for line in told.complaints)
-    assert all("old-5" in line for line in told.complaints)
+    await reported.ledger.settle()
+    assert any("denies b'old-5', which was acknowledged: put 1" in line for line in reported.complaints)
+    assert any("b'old-5': put 1 was acknowledged, and no store has it" in line for line in reported.complaints)
+    assert all("old-5" in line for line in reported.complaints)
 
 
 @ledger_test
-async def test_oracle_reports_a_drop_with_too_few_copies_left(told: Told) -> None:
-    first, second, _ = told.holders(b"old-5")
+async def test_oracle_reports_a_drop_with_too_few_copies_left(reported: Judged) -> None:
+    first, second, _ = reported.holders(b"old-5")
     record = first.host.storage.get(b"old-5")
     assert record is not None
-    told.ledger.losses.dropped(first.name, record)
-    assert told.complaints == []
+    reported.ledger.losses.dropped(first.name, record)
+    assert reported.complaints == []
     await second.host.storage.commit(Batch([], removals=[b"old-5"]))
-    told.ledger.losses.dropped(first.name, record)
-    (complaint,) = told.complaints
+    reported.ledger.losses.dropped(first.name, record)
+    (complaint,) = reported.complaints
     assert complaint == f"{first.name} drops put 1 of b'old-5', which is left on 1 nodes"
 
 
 @ledger_test
-async def test_oracle_reports_a_value_that_no_client_wrote(told: Told) -> None:
-    await told.ring[0].put(b"old-5", b"somebody/77")
-    told.ledger.is_lenient = True
-    await told.ledger.read(told.ring[1], b"old-5")
-    complaint, hidden = told.complaints
+async def test_oracle_reports_a_value_that_no_client_wrote(reported: Judged) -> None:
+    await reported.ring[0].put(b"old-5", b"somebody/77")
+    reported.ledger.is_lenient = True
+    await reported.ledger.read(reported.ring[1], b"old-5")
+    complaint, hidden = reported.complaints
     assert "its context covers put 1, which is not there" in hidden
     assert "reads (b'somebody/77',) under b'old-5', and not all of it was ever written" in complaint
 
 
 @ledger_test
-async def test_oracle_reports_a_replaced_value_that_returns(told: Told) -> None:
-    old = told.owner(b"old-5").host.storage.get(b"old-5")
+async def test_oracle_reports_a_replaced_value_that_returns(reported: Judged) -> None:
+    old = reported.owner(b"old-5").host.storage.get(b"old-5")
     assert old is not None
-    await told.ledger.write(told.ring[0], b"old-5", "client", "put", is_delete=True)
+    await reported.ledger.write(reported.ring[0], b"old-5", "client", "put", is_delete=True)
     await trio.sleep(1)
-    for node in told.holders(b"old-5"):
+    for node in reported.holders(b"old-5"):
         await node.host.storage.commit(Batch([old]))
-    await told.ledger.settle()
-    assert any("b'old-5': delete 2 has replaced a version that is there again" in line for line in told.complaints)
+    await reported.ledger.settle()
+    assert any("b'old-5': delete 2 has replaced a version that is there again" in line for line in reported.complaints)
 
 
 @ledger_test
-async def test_oracle_reports_an_acknowledgement_by_too_few(told: Told) -> None:
-    story = told.ledger.stories[b"old-5"]
-    for node in told.holders(b"old-5")[1:]:
+async def test_oracle_reports_an_acknowledgement_by_too_few(reported: Judged) -> None:
+    story = reported.ledger.stories[b"old-5"]
+    for node in reported.holders(b"old-5")[1:]:
         await node.host.storage.commit(Batch([], removals=[b"old-5"]))
-    stored = Stored(b"old-5", story.contexts["filler"], told.owner(b"old-5").contact, 2, 2, False, ())
-    oracle = told.ledger.oracle
-    oracle.acknowledged(told.ring[0], story, story.ops[0], stored, "filler", None, oracle.write_quorum(story))
-    (complaint,) = told.complaints
+    stored = Stored(b"old-5", story.contexts["filler"], reported.owner(b"old-5").contact, 2, 2, False, ())
+    oracle = reported.ledger.oracle
+    oracle.acknowledged(reported.ring[0], story, story.ops[0], stored, "filler", None, oracle.write_quorum(story))
+    (complaint,) = reported.complaints
     assert "acknowledged b'old-5' on 2 nodes, and it is durable on 1" in complaint
 
 
 @ledger_test
-async def test_oracle_reports_a_dot_with_two_values(told: Told) -> None:
-    record = told.owner(b"old-5").host.storage.get(b"old-5")
+async def test_oracle_reports_a_dot_with_two_values(reported: Judged) -> None:
+    record = reported.owner(b"old-5").host.storage.get(b"old-5")
     assert record is not None
     (entry,) = record.clock
     other = msgspec.structs.replace(entry, versions=(Version(b"other", bytes(16), 0),))
-    told.ledger.losses.saw("n0", record, False)
-    told.ledger.losses.saw("n1", msgspec.structs.replace(record, clock=(other,)), False)
-    (complaint,) = [line for line in told.complaints if "no store minted" not in line]  # this ring does not tell
+    reported.ledger.losses.saw("n0", record, False)
+    reported.ledger.losses.saw("n1", msgspec.structs.replace(record, clock=(other,)), False)
+    (complaint,) = [line for line in reported.complaints if "no store minted" not in line]  # this ring does not tell
     assert complaint.startswith("n1 has b'old-5', and a dot was minted twice")
 
 
@@ -236,25 +236,25 @@ def test_oracle_reports_a_reused_dot_only_if_others_rely_on_it(is_told: bool, by
 
 
 @ledger_test
-async def test_oracle_excuses_a_reused_dot_that_is_not_durable(told: Told) -> None:
+async def test_oracle_excuses_a_reused_dot_that_is_not_durable(reported: Judged) -> None:
     """The oracle looks at the copies when a write is acknowledged. One store has minted a dot that is on no disk."""
-    story = told.ledger.stories[b"old-5"]
-    copies = list(told.ledger.truth.copies(b"old-5"))
-    stored = Stored(b"old-5", story.contexts["filler"], told.owner(b"old-5").contact, 3, 3, False, ())
+    story = reported.ledger.stories[b"old-5"]
+    copies = list(reported.ledger.truth.copies(b"old-5"))
+    stored = Stored(b"old-5", story.contexts["filler"], reported.owner(b"old-5").contact, 3, 3, False, ())
     fresh = copies[0]._replace(host="n9", record=_with_another_value(copies[0].record), durable=None)
-    told.ledger.truth.copies = lambda key: iter([fresh, *copies])  # type: ignore[method-assign]
-    quorum = told.ledger.oracle.write_quorum(story)
-    told.ledger.oracle.acknowledged(told.ring[0], story, story.ops[0], stored, "filler", 2, quorum)
-    assert told.complaints == []
-    told.ledger.truth.copies = lambda key: iter([fresh._replace(durable=fresh.record), *copies])  # type: ignore[method-assign]
-    told.ledger.oracle.acknowledged(told.ring[0], story, story.ops[0], stored, "filler", 2, quorum)
-    assert "a dot was minted twice" in told.complaints[0]
+    reported.ledger.truth.copies = lambda key: iter([fresh, *copies])  # type: ignore[method-assign]
+    quorum = reported.ledger.oracle.write_quorum(story)
+    reported.ledger.oracle.acknowledged(reported.ring[0], story, story.ops[0], stored, "filler", 2, quorum)
+    assert reported.complaints == []
+    reported.ledger.truth.copies = lambda key: iter([fresh._replace(durable=fresh.record), *copies])  # type: ignore[method-assign]
+    reported.ledger.oracle.acknowledged(reported.ring[0], story, story.ops[0], stored, "filler", 2, quorum)
+    assert "a dot was minted twice" in reported.complaints[0]
 
 
 @ledger_test
-async def test_oracle_demands_a_read_quorum_in_a_calm_ring(told: Told) -> None:
+async def test_oracle_demands_a_read_quorum_in_a_calm_ring(reported: Judged) -> None:
     """An owner that sees one replica of three excuses its own small R, but only if the ring has changed."""
-    whole, oracle, story = Vnode.replica_set, told.ledger.oracle, told.ledger.stories[b"old-5"]
+    whole, oracle, story = Vnode.replica_set, reported.ledger.oracle, reported.ledger.stories[b"old-5"]
 
     def of_one(vnode: Vnode, key: int) -> ReplicaSet:
         who = whole(vnode, key)
@@ -265,18 +265,18 @@ async def test_oracle_demands_a_read_quorum_in_a_calm_ring(told: Told) -> None:
         oracle.disturb()
         assert oracle.calm() is not None
         assert oracle.before(story, None).wanted == 2
-        await told.ledger.read(told.owner(b"old-5"), b"old-5")
-    (complaint,) = told.complaints
+        await reported.ledger.read(reported.owner(b"old-5"), b"old-5")
+    (complaint,) = reported.complaints
     assert "from 1 nodes, and 2 had to answer" in complaint
 
 
 @ledger_test
-async def test_oracle_counts_a_value_lost_with_its_last_holder(told: Told) -> None:
-    for node in told.holders(b"old-5"):
-        told.ledger.losses.bury(node)
-    assert told.ledger.lost > 0
-    assert told.ledger.keys + told.ledger.lost == KEYS
-    assert told.complaints == []
+async def test_oracle_counts_a_value_lost_with_its_last_holder(reported: Judged) -> None:
+    for node in reported.holders(b"old-5"):
+        reported.ledger.losses.bury(node)
+    assert reported.ledger.lost > 0
+    assert reported.ledger.keys + reported.ledger.lost == KEYS
+    assert reported.complaints == []
 
 
 # -- the watch ------------------------------------------------------------------------------------

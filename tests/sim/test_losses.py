@@ -94,9 +94,9 @@ def test_write_counts_as_lost_only_with_every_disk_that_had_it(disks: int, compl
 
     async def main() -> None:
         async with testing.ring(4, seed=1) as ring:
-            told: list[str] = []
+            reported: list[str] = []
             story, put, record = written(ring)
-            losses = losses_of(ring, story, told.append)
+            losses = losses_of(ring, story, reported.append)
             for node in list(ring.nodes)[:2]:
                 node.host.storage.apply(Batch(puts=(record,)))
             if disks == 1:
@@ -104,8 +104,8 @@ def test_write_counts_as_lost_only_with_every_disk_that_had_it(disks: int, compl
             for node in list(ring.nodes)[:disks]:
                 losses.bury(node)
             assert put.is_lost
-            assert len(told) == complaints
-            assert all("no store has it, though only 1 of its copies were lost, not 2" in text for text in told)
+            assert len(reported) == complaints
+            assert all("no store has it, though only 1 of its copies were lost, not 2" in text for text in reported)
 
     testing.run(main)
 
@@ -319,9 +319,9 @@ def test_old_copy_may_be_dropped_only_if_reaped_and_logged(is_reaped: bool, is_i
 
     async def main() -> None:
         async with testing.ring(3, seed=1) as ring:
-            told: list[str] = []
+            reported: list[str] = []
             story, _, value = written(ring)
-            losses = losses_of(ring, story, told.append)
+            losses = losses_of(ring, story, reported.append)
             delete = story.begin("put", is_delete=True)
             story.sent(delete, b"2" * 16)
             tombstone = Record(KEY, (ActorClock(value.clock[0].actor, 2, (Version(None, delete.op_id, 2),)),))
@@ -333,8 +333,8 @@ def test_old_copy_may_be_dropped_only_if_reaped_and_logged(is_reaped: bool, is_i
                 log = ring[2].host.reap_log
                 ring[2].host.storage.apply(log.bury([Grave(tombstone, versions.context_of(tombstone))]))
             losses.dropped(ring[2].name, value)
-            assert len(told) == complaints
-            assert all("drops put 1 of b'k', which is left on 1 nodes" in text for text in told)
+            assert len(reported) == complaints
+            assert all("drops put 1 of b'k', which is left on 1 nodes" in text for text in reported)
 
     testing.run(main)
 
@@ -393,12 +393,12 @@ def quarantined(record: Record) -> Record:
 def test_quarantine_without_a_trimmed_log_is_a_fault(is_trimming: bool, complaints: int) -> None:
     async def main() -> None:
         async with testing.ring(3, seed=1) as ring:
-            told: list[str] = []
+            reported: list[str] = []
             story, _, record = written(ring)
-            losses = losses_of(ring, story, told.append)
+            losses = losses_of(ring, story, reported.append)
             losses.is_trimming = is_trimming
             losses.saw(ring[1].name, quarantined(record), False)
-            assert len(told) == complaints, told
+            assert len(reported) == complaints, reported
 
     testing.run(main)
 
@@ -425,13 +425,13 @@ def test_quarantined_value_is_hidden_unless_a_quorum_shows_it(shown: int, is_hid
 def test_version_that_no_store_minted_is_a_fault(is_own: bool, complaints: int) -> None:
     async def main() -> None:
         async with testing.ring(3, seed=1) as ring:
-            told: list[str] = []
+            reported: list[str] = []
             story = KeyModel(KEY, ring[0].host.circle.hash(KEY))
             put = story.begin("put")
             story.sent(put, b"1" * 16)
             record = Record(KEY, (ActorClock(bytes(16), 1, (Version(put.value, put.op_id, 1),)),))
-            losses_of(ring, story, told.append).saw(ring[0].name, record, is_own)
-            assert len(told) == complaints, told
+            losses_of(ring, story, reported.append).saw(ring[0].name, record, is_own)
+            assert len(reported) == complaints, reported
 
     testing.run(main)
 

@@ -79,21 +79,21 @@ def test_cells_are_the_same_in_any_process() -> None:
 def test_progress_is_reported_while_a_cell_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cell waits until the progress has named it twice."""
     monkeypatch.setattr("chord.lab.harness.experiment.TICK_S", 0.001)
-    told, heard = threading.Event(), list[tuple[str, int]]()
+    reported, heard = threading.Event(), list[tuple[str, int]]()
 
     def measure(setting: path_length.Setting) -> path_length.Cell:
-        assert setting != TINY[0] or told.wait(HANG_S)
+        assert setting != TINY[0] or reported.wait(HANG_S)
         return path_length.Cell(setting, ())
 
     def listen(label: str, done: int, of: int) -> None:
         heard.append((label, done))
         if heard.count((f"path_length: {TINY[0]}", len(TINY) - 1)) == 2:
-            told.set()
+            reported.set()
 
     jobs = [(replace(PATHS, measure=measure), setting) for setting in TINY]
     with ThreadPoolExecutor(2) as pool:
         run_cells(jobs, listen, pool)
-    assert told.is_set()
+    assert reported.is_set()
     assert heard[-1][1] == len(TINY)
 
 

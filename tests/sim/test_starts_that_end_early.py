@@ -116,7 +116,7 @@ async def leaves_before_it_is_back() -> None:
         await after(machines, end)
 
 
-async def stops_while_nobody_answers() -> None:
+async def stops_without_an_answer() -> None:
     async with cluster(seed=4, sync_delay=flash) as machines:
         await found(machines)
         names = [node.name for node in machines.nodes]
@@ -136,7 +136,7 @@ async def stops_while_nobody_answers() -> None:
         await every_key(machines[1])
 
 
-SCENES = [stops_at_once, is_refused, leaves_before_it_is_back, stops_while_nobody_answers]
+SCENES = [stops_at_once, is_refused, leaves_before_it_is_back, stops_without_an_answer]
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)

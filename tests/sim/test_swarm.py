@@ -31,7 +31,7 @@ FEW: dict[str, tuple[int, ...]] = {
 }
 """Seeds of each theme, as far as CI has time. Together they reach every situation that seeds draw."""
 MORE = 60  # `make soak` demands every path of its thousands of seeds
-TOLD_EVERY = 20
+PROGRESS_EVERY = 20
 STEPS_MIN = 2000
 MEMBERSHIP_MIN = 30
 
@@ -53,7 +53,7 @@ def swarm(plans: Sequence[Plan], say: Callable[[str], None]) -> SwarmOutcome:
         done += 1
         if isinstance(result, Broken):
             say(f"{result.kind}: {result.text}")
-        if done % TOLD_EVERY == 0:
+        if done % PROGRESS_EVERY == 0:
             say(f"{done} of {len(plans)} lives")
 
     return run_many(plans, on_result)
@@ -101,10 +101,10 @@ def short(seed: int) -> Plan:
 
 def test_several_processes_find_the_same_as_one() -> None:
     plans = [short(seed) for seed in range(3)]
-    told: list[int] = []
-    apart = run_many(plans, lambda plan, result: told.append(plan.seed), jobs=2)
+    reported: list[int] = []
+    apart = run_many(plans, lambda plan, result: reported.append(plan.seed), jobs=2)
     assert apart == run_many(plans, jobs=1)
-    assert sorted(told) == [0, 1, 2]
+    assert sorted(reported) == [0, 1, 2]
     assert apart.counts["RingCreated"] == apart.seeds == 3
 
 

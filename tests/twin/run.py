@@ -32,7 +32,7 @@ def difference(seed: int, twin: Callable[[int], list[str]] = on_the_twin) -> Dif
     """Play one history on both sides. Return the first difference."""
     one, other = on_sqlite(seed), twin(seed)
     for line in range(max(len(one), len(other))):
-        left, right = (told[line] if line < len(told) else "nothing" for told in (one, other))
+        left, right = (reported[line] if line < len(reported) else "nothing" for reported in (one, other))
         if left != right:
             return Difference(seed, line, left, right)
     return None

@@ -67,14 +67,14 @@ class HeldFile(StoreFile):
 
 def on_sqlite(seed: int) -> list[str]:
     """Play a history on SQLite, each life in its own process. Return the reports."""
-    told: list[str] = []
+    reported: list[str] = []
     directory = tempfile.mkdtemp(prefix="chord-twin-", dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None)
     try:
         for life in history(seed):
-            told += _lived(directory, life)
+            reported += _lived(directory, life)
     finally:
         shutil.rmtree(directory)
-    return told
+    return reported
 
 
 def _lived(directory: str, life: Life) -> list[str]:
@@ -91,9 +91,9 @@ def _lived(directory: str, life: Life) -> list[str]:
             os._exit(0)
     os.close(into)
     with os.fdopen(out, encoding="utf-8") as lines:
-        told = lines.read().splitlines()
+        reported = lines.read().splitlines()
     os.waitpid(child, 0)
-    return told
+    return reported
 
 
 def _live(directory: str, life: Life, tell: Callable[[str], object]) -> None:
@@ -122,9 +122,9 @@ class HeldDisk:
         self._told: list[str] | None = None
         self.disk = Disk(self._dice, sync_delay=lambda rng: 0.001)
 
-    def begin(self, told: list[str]) -> None:
+    def begin(self, reported: list[str]) -> None:
         """Begin a life that opens its store at once, and add its reports to a list."""
-        self._told = told
+        self._told = reported
         self.disk.resume()
         self.disk.free()
 
@@ -151,14 +151,14 @@ class HeldDisk:
 
 def on_the_twin(seed: int, kind: type[SimulatedStorage] = SimulatedStorage) -> list[str]:
     """Play a history on the simulated database. Return the reports."""
-    told: list[str] = []
+    reported: list[str] = []
 
     async def main() -> None:
         held = HeldDisk()
         for life in history(seed):
-            held.begin(told)
+            held.begin(reported)
             await play(kind(CIRCLE, held.disk, INCARNATION), life, held, held.tell)
             held.disk.kill()
 
     run(main)
-    return told
+    return reported
