@@ -101,7 +101,7 @@ KEYS = 12
 
 
 class Judged:
-    """A ring of four, a workload that has written a few keys, and the complaints of the oracle."""
+    """A ring of five, a workload that has written a few keys, and the complaints of the oracle."""
 
     def __init__(self, ring: MemoryRing, ledger: Workload, complaints: list[str]) -> None:
         self.ring, self.ledger, self.complaints = ring, ledger, complaints
@@ -131,78 +131,78 @@ def ledger_test(test: Callable[[Judged], Awaitable[None]]) -> Callable[[], None]
 
 
 @ledger_test
-async def test_oracle_accepts_reads_of_the_written_values(reported: Judged) -> None:
-    await reported.ledger.settle()
-    assert reported.ledger.counts["get ok"] == KEYS * 5
-    assert reported.complaints == []
+async def test_oracle_accepts_reads_of_the_written_values(judged: Judged) -> None:
+    await judged.ledger.settle()
+    assert judged.ledger.counts["get ok"] == KEYS * 5
+    assert judged.complaints == []
 
 
 @ledger_test
-async def test_oracle_reports_a_record_that_is_gone_everywhere(reported: Judged) -> None:
-    for node in reported.holders(b"old-5"):
+async def test_oracle_reports_a_record_that_is_gone_everywhere(judged: Judged) -> None:
+    for node in judged.holders(b"old-5"):
         await node.host.storage.commit(Batch([], removals=[b"old-5"]))
-    await reported.ledger.settle()
-    assert any("denies b'old-5', which was acknowledged: put 1" in line for line in reported.complaints)
-    assert any("b'old-5': put 1 was acknowledged, and no store has it" in line for line in reported.complaints)
-    assert all("old-5" in line for line in reported.complaints)
+    await judged.ledger.settle()
+    assert any("denies b'old-5', which was acknowledged: put 1" in line for line in judged.complaints)
+    assert any("b'old-5': put 1 was acknowledged, and no store has it" in line for line in judged.complaints)
+    assert all("old-5" in line for line in judged.complaints)
 
 
 @ledger_test
-async def test_oracle_reports_a_drop_with_too_few_copies_left(reported: Judged) -> None:
-    first, second, _ = reported.holders(b"old-5")
+async def test_oracle_reports_a_drop_with_too_few_copies_left(judged: Judged) -> None:
+    first, second, _ = judged.holders(b"old-5")
     record = first.host.storage.get(b"old-5")
     assert record is not None
-    reported.ledger.losses.dropped(first.name, record)
-    assert reported.complaints == []
+    judged.ledger.losses.dropped(first.name, record)
+    assert judged.complaints == []
     await second.host.storage.commit(Batch([], removals=[b"old-5"]))
-    reported.ledger.losses.dropped(first.name, record)
-    (complaint,) = reported.complaints
+    judged.ledger.losses.dropped(first.name, record)
+    (complaint,) = judged.complaints
     assert complaint == f"{first.name} drops put 1 of b'old-5', which is left on 1 nodes"
 
 
 @ledger_test
-async def test_oracle_reports_a_value_that_no_client_wrote(reported: Judged) -> None:
-    await reported.ring[0].put(b"old-5", b"somebody/77")
-    reported.ledger.is_lenient = True
-    await reported.ledger.read(reported.ring[1], b"old-5")
-    complaint, hidden = reported.complaints
+async def test_oracle_reports_a_value_that_no_client_wrote(judged: Judged) -> None:
+    await judged.ring[0].put(b"old-5", b"somebody/77")
+    judged.ledger.is_lenient = True
+    await judged.ledger.read(judged.ring[1], b"old-5")
+    complaint, hidden = judged.complaints
     assert "its context covers put 1, which is not there" in hidden
     assert "reads (b'somebody/77',) under b'old-5', and not all of it was ever written" in complaint
 
 
 @ledger_test
-async def test_oracle_reports_a_replaced_value_that_returns(reported: Judged) -> None:
-    old = reported.owner(b"old-5").host.storage.get(b"old-5")
+async def test_oracle_reports_a_replaced_value_that_returns(judged: Judged) -> None:
+    old = judged.owner(b"old-5").host.storage.get(b"old-5")
     assert old is not None
-    await reported.ledger.write(reported.ring[0], b"old-5", "client", "put", is_delete=True)
+    await judged.ledger.write(judged.ring[0], b"old-5", "client", "put", is_delete=True)
     await trio.sleep(1)
-    for node in reported.holders(b"old-5"):
+    for node in judged.holders(b"old-5"):
         await node.host.storage.commit(Batch([old]))
-    await reported.ledger.settle()
-    assert any("b'old-5': delete 2 has replaced a version that is there again" in line for line in reported.complaints)
+    await judged.ledger.settle()
+    assert any("b'old-5': delete 2 has replaced a version that is there again" in line for line in judged.complaints)
 
 
 @ledger_test
-async def test_oracle_reports_an_acknowledgement_by_too_few(reported: Judged) -> None:
-    story = reported.ledger.stories[b"old-5"]
-    for node in reported.holders(b"old-5")[1:]:
+async def test_oracle_reports_an_acknowledgement_by_too_few(judged: Judged) -> None:
+    story = judged.ledger.stories[b"old-5"]
+    for node in judged.holders(b"old-5")[1:]:
         await node.host.storage.commit(Batch([], removals=[b"old-5"]))
-    stored = Stored(b"old-5", story.contexts["filler"], reported.owner(b"old-5").contact, 2, 2, False, ())
-    oracle = reported.ledger.oracle
-    oracle.acknowledged(reported.ring[0], story, story.ops[0], stored, "filler", None, oracle.write_quorum(story))
-    (complaint,) = reported.complaints
+    stored = Stored(b"old-5", story.contexts["filler"], judged.owner(b"old-5").contact, 2, 2, False, ())
+    oracle = judged.ledger.oracle
+    oracle.acknowledged(judged.ring[0], story, story.ops[0], stored, "filler", None, oracle.write_quorum(story))
+    (complaint,) = judged.complaints
     assert "acknowledged b'old-5' on 2 nodes, and it is durable on 1" in complaint
 
 
 @ledger_test
-async def test_oracle_reports_a_dot_with_two_values(reported: Judged) -> None:
-    record = reported.owner(b"old-5").host.storage.get(b"old-5")
+async def test_oracle_reports_a_dot_with_two_values(judged: Judged) -> None:
+    record = judged.owner(b"old-5").host.storage.get(b"old-5")
     assert record is not None
     (entry,) = record.clock
     other = msgspec.structs.replace(entry, versions=(Version(b"other", bytes(16), 0),))
-    reported.ledger.losses.saw("n0", record, False)
-    reported.ledger.losses.saw("n1", msgspec.structs.replace(record, clock=(other,)), False)
-    (complaint,) = [line for line in reported.complaints if "no store minted" not in line]  # this ring does not tell
+    judged.ledger.losses.saw("n0", record, False)
+    judged.ledger.losses.saw("n1", msgspec.structs.replace(record, clock=(other,)), False)
+    (complaint,) = [line for line in judged.complaints if "no store minted" not in line]  # this ring does not tell
     assert complaint.startswith("n1 has b'old-5', and a dot was minted twice")
 
 
@@ -236,25 +236,25 @@ def test_oracle_reports_a_reused_dot_only_if_others_rely_on_it(is_told: bool, by
 
 
 @ledger_test
-async def test_oracle_excuses_a_reused_dot_that_is_not_durable(reported: Judged) -> None:
+async def test_oracle_excuses_a_reused_dot_that_is_not_durable(judged: Judged) -> None:
     """The oracle looks at the copies when a write is acknowledged. One store has minted a dot that is on no disk."""
-    story = reported.ledger.stories[b"old-5"]
-    copies = list(reported.ledger.truth.copies(b"old-5"))
-    stored = Stored(b"old-5", story.contexts["filler"], reported.owner(b"old-5").contact, 3, 3, False, ())
+    story = judged.ledger.stories[b"old-5"]
+    copies = list(judged.ledger.truth.copies(b"old-5"))
+    stored = Stored(b"old-5", story.contexts["filler"], judged.owner(b"old-5").contact, 3, 3, False, ())
     fresh = copies[0]._replace(host="n9", record=_with_another_value(copies[0].record), durable=None)
-    reported.ledger.truth.copies = lambda key: iter([fresh, *copies])  # type: ignore[method-assign]
-    quorum = reported.ledger.oracle.write_quorum(story)
-    reported.ledger.oracle.acknowledged(reported.ring[0], story, story.ops[0], stored, "filler", 2, quorum)
-    assert reported.complaints == []
-    reported.ledger.truth.copies = lambda key: iter([fresh._replace(durable=fresh.record), *copies])  # type: ignore[method-assign]
-    reported.ledger.oracle.acknowledged(reported.ring[0], story, story.ops[0], stored, "filler", 2, quorum)
-    assert "a dot was minted twice" in reported.complaints[0]
+    judged.ledger.truth.copies = lambda key: iter([fresh, *copies])  # type: ignore[method-assign]
+    quorum = judged.ledger.oracle.write_quorum(story)
+    judged.ledger.oracle.acknowledged(judged.ring[0], story, story.ops[0], stored, "filler", 2, quorum)
+    assert judged.complaints == []
+    judged.ledger.truth.copies = lambda key: iter([fresh._replace(durable=fresh.record), *copies])  # type: ignore[method-assign]
+    judged.ledger.oracle.acknowledged(judged.ring[0], story, story.ops[0], stored, "filler", 2, quorum)
+    assert "a dot was minted twice" in judged.complaints[0]
 
 
 @ledger_test
-async def test_oracle_demands_a_read_quorum_in_a_calm_ring(reported: Judged) -> None:
+async def test_oracle_demands_a_read_quorum_in_a_calm_ring(judged: Judged) -> None:
     """An owner that sees one replica of three excuses its own small R, but only if the ring has changed."""
-    whole, oracle, story = Vnode.replica_set, reported.ledger.oracle, reported.ledger.stories[b"old-5"]
+    whole, oracle, story = Vnode.replica_set, judged.ledger.oracle, judged.ledger.stories[b"old-5"]
 
     def of_one(vnode: Vnode, key: int) -> ReplicaSet:
         who = whole(vnode, key)
@@ -265,18 +265,18 @@ async def test_oracle_demands_a_read_quorum_in_a_calm_ring(reported: Judged) -> 
         oracle.disturb()
         assert oracle.calm() is not None
         assert oracle.before(story, None).wanted == 2
-        await reported.ledger.read(reported.owner(b"old-5"), b"old-5")
-    (complaint,) = reported.complaints
+        await judged.ledger.read(judged.owner(b"old-5"), b"old-5")
+    (complaint,) = judged.complaints
     assert "from 1 nodes, and 2 had to answer" in complaint
 
 
 @ledger_test
-async def test_oracle_counts_a_value_lost_with_its_last_holder(reported: Judged) -> None:
-    for node in reported.holders(b"old-5"):
-        reported.ledger.losses.bury(node)
-    assert reported.ledger.lost > 0
-    assert reported.ledger.keys + reported.ledger.lost == KEYS
-    assert reported.complaints == []
+async def test_oracle_counts_a_value_lost_with_its_last_holder(judged: Judged) -> None:
+    for node in judged.holders(b"old-5"):
+        judged.ledger.losses.bury(node)
+    assert judged.ledger.lost > 0
+    assert judged.ledger.keys + judged.ledger.lost == KEYS
+    assert judged.complaints == []
 
 
 # -- the watch ------------------------------------------------------------------------------------
