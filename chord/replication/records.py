@@ -13,8 +13,9 @@ from chord.config import SKEW_REFUSED_MS
 from chord.errors import ClocksDiffer, InvalidRequest, VersionConflict, WritesRefused
 from chord.events import RecordUnmerged
 from chord.ids import Arc
+from chord.replication import restore
 from chord.ring.context import NodeContext
-from chord.store import quarantine, restore, versions
+from chord.store import quarantine, versions
 from chord.store.storage import Batch, bytes_of_values
 from chord.wire.messages import (
     ACTORS_HELD_MAX,

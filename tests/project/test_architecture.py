@@ -40,12 +40,15 @@ LAYERS = (
 """The packages and the modules of the root, from the bottom up. Each imports its own layer and lower ones."""
 LAYER = {f"chord.{name}": layer for layer, names in enumerate(LAYERS) for name in names.split()}
 
+REQUIRED_IN_ROOT = ("chord.finger", "chord.stabilize", "chord.rpc")
+"""The requirements fix the place of these modules."""
+
 ABOVE_ALL = ("chord", "chord.__main__")
 """The package itself re-exports names of the layers lazily. Every module may import its version."""
 
 WITHOUT_TRIO = (
     *("errors", "ids", "events", "config", "wire", "verify", "finger"),
-    *("store.versions", "store.dedup", "store.merkle", "store.quarantine", "store.restore"),
+    *("store.versions", "store.dedup", "store.merkle", "store.quarantine", "replication.restore"),
     *("ring.pointers", "ring.ownership", "ring.owner_cache", "ring.preference_list", "ring.health"),
     *("net.failure_detector", "client.results", "client.bulk", "client.session", "client.operations", "client.api"),
 )
@@ -87,6 +90,14 @@ CATCH_ALL = {
     "chord.sim.run": "whatever ends a simulated life is a result",
     "chord.testing.runner": "what fails while no task runs ends the run, not Trio",
 }
+
+COMPOSITION_ROOTS = {
+    "chord": "the public names",
+    "chord.node.services": "the services of a node and of its vnodes",
+    "chord.node.maintenance": "the periodic work of a node",
+    "chord.cli": "the commands",
+}
+"""Modules and packages that put parts together: each part may have no other importer."""
 
 LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
@@ -178,6 +189,26 @@ def check_imports_point_down(modules: Sequence[Module]) -> list[str]:
             target = layer_of(found.target)
             if target is not None and target > layer:
                 wrong.append(f"{module.name}:{found.line} imports {found.target}, of a layer above its own")
+    return wrong
+
+
+def check_no_module_serves_one_module_of_another_package(modules: Sequence[Module]) -> list[str]:
+    """A module with one importer is a private part of that importer's package, or a part of a composition root."""
+    names = frozenset(m.name for m in modules)
+    packages = {name.rpartition(".")[0] for name in names}
+    importers: dict[str, set[str]] = {name: set() for name in names}
+    for module in modules:
+        for found in imports_of(module, names):
+            if found.target in names:
+                importers[found.target].add(module.name)
+    wrong = []
+    for name, users in importers.items():
+        if len(users) != 1 or name in REQUIRED_IN_ROOT:
+            continue
+        (user,) = users
+        home = user if user in packages else user.rpartition(".")[0]
+        if home != name.rpartition(".")[0] and not {user, home} & set(COMPOSITION_ROOTS):
+            wrong.append(f"{name} has one importer, {user}, in another package; move it there")
     return wrong
 
 
@@ -398,6 +429,7 @@ PLANTED: list[tuple[Check, str, str]] = [
     (check_imports_point_down, "chord.client.results", "from chord.node.status import describe"),
     (check_imports_point_down, "chord.node", "def f():\n    import chord.lab.schemes.ring"),
     (check_imports_point_down, "chord.testing.rings", "def f():\n    import chord.sim.cluster"),
+    (check_no_module_serves_one_module_of_another_package, "chord.lab.novelty", "import chord.cli.backup"),
     (check_commands_load_the_simulator_and_the_lab_late, "chord.cli.sim", "from chord.sim import plan"),
     (check_commands_load_the_simulator_and_the_lab_late, "chord.cli.lab", "import chord.lab.schemes"),
     (check_no_cycles, "chord.ids", "import chord.config"),

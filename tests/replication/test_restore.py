@@ -12,8 +12,9 @@ from chord.client.results import Stored
 from chord.config import Limits
 from chord.errors import NotFound
 from chord.node import Node
+from chord.replication import restore
 from chord.replication.records import Remarks
-from chord.store import quarantine, restore, versions
+from chord.store import quarantine, versions
 from chord.store.storage import Batch
 from chord.wire.messages import ActorClock, Merge, Record, Version, Written
 from tests.models.absence import Store
