@@ -71,7 +71,8 @@ class SmallDisk:
         """Call a function of a module of this directory in a process that sees the disk, and return its result."""
         program = (*self.program, sys.executable, "-c", CALL, str(Path(__file__).parents[2]))
         call = pickle.dumps((function, argument))
-        return pickle.loads(subprocess.run(program, input=call, stdout=subprocess.PIPE, check=True).stdout)
+        result: T = pickle.loads(subprocess.run(program, input=call, stdout=subprocess.PIPE, check=True).stdout)
+        return result
 
     def fill(self) -> None:
         """Write until there is no room left."""
