@@ -159,14 +159,11 @@ class Digests:
         starts = _starts(self._circle, SLICE_LEVEL)
         return Arc(self._circle.point(starts[part] - 1), self._circle.point(starts[part + 1] - 1))
 
-    def slices_of(self, arc: Arc) -> Iterator[int]:
-        """Yield the slices that have a point in an arc, in ascending order."""
-        first_and_last = sorted((self.part_of(low, SLICE_LEVEL), self.part_of(high, SLICE_LEVEL))
-                                for low, high in self._spans(arc) if low <= high)
-        after = 0
-        for first, last in first_and_last:
-            yield from range(max(first, after), last + 1)
-            after = max(after, last + 1)
+    def slices_of(self, arc: Arc, among: Iterable[int]) -> list[int]:
+        """Return those of the given slices that have a point in an arc, in ascending order."""
+        spans = [(low, high) for low, high in self._spans(arc) if low <= high]
+        ranges = [range(self.part_of(low, SLICE_LEVEL), self.part_of(high, SLICE_LEVEL) + 1) for low, high in spans]
+        return sorted(part for part in among if any(part in each for each in ranges))
 
     def first_in(self, arc: Arc, slices: Iterable[int]) -> Point | None:
         """Return the first point of an arc that lies in any of these slices, or None."""

@@ -92,10 +92,7 @@ class ReapLog:
 
     def slices_in(self, arc: Arc) -> list[int]:
         """Return the slices of an arc that have a log here, in ascending order."""
-        known = self._known()
-        if not known:
-            return []
-        return [part for part in self._storage.digests.slices_of(arc) if part in known and self.seen(part)]
+        return [part for part in self._storage.digests.slices_of(arc, self._known()) if self.seen(part)]
 
     def slice_of(self, key: bytes) -> int:
         """Return the slice in which a key lies."""
