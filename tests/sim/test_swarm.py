@@ -82,14 +82,17 @@ def test_swarm_holds_and_takes_every_path(
 # -- the swarm itself -----------------------------------------------------------------------------
 
 
-LIVES_OF_FAULTS = (
-    *(148, 179, 50087, 50131, 50451, 50469, 50776),
-    *(51023, 51100, 51137, 51192, 51211, 51212, 51268, 51711, 51805, 51897, 51956),
+FORMER_FAULTS = (50131, 51023, 51211, 51711, 51805)
+"""A few of the seeds that once failed. Later code draws other random numbers, so each is now one more fresh seed."""
+MORE_FORMER_FAULTS = (
+    *(148, 179, 50087, 50451, 50469, 50776),
+    *(51100, 51137, 51192, 51212, 51268, 51897, 51956),
 )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", LIVES_OF_FAULTS)
+@pytest.mark.parametrize(
+    "seed", [*FORMER_FAULTS, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in MORE_FORMER_FAULTS)]
+)
 def test_seed_that_found_a_fault_holds(seed: int) -> None:
     """The faults were denied records, a node in a busy loop, and a deadlock of nodes."""
     Run(draw(seed)).run()
