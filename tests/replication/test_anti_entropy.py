@@ -1,4 +1,4 @@
-"""Copies come back by themselves: read repair, joins and leaves, nodes that are forgotten."""
+"""Read repair and anti-entropy restore copies: after lost disks, joins, leaves and forgotten nodes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def fill(ring: MemoryRing, count: int) -> list[bytes]:
 
 
 @virtual
-async def test_a_read_brings_a_stale_replica_level_and_mints_nothing() -> None:
+async def test_read_repair_updates_a_stale_replica_without_a_new_dot() -> None:
     async with settled_ring(5, 7, anti_entropy_s=10_000.0) as ring:
         await write(ring[0], KEY, b"1", w=3)
         first, second, third, *_ = clockwise(ring, KEY)
@@ -68,7 +68,7 @@ async def test_a_read_brings_a_stale_replica_level_and_mints_nothing() -> None:
 
 
 @virtual
-async def test_a_read_repair_merges_what_both_know() -> None:
+async def test_read_repair_merges_concurrent_versions() -> None:
     async with settled_ring(5, 8, anti_entropy_s=10_000.0) as ring:
         first, second, third, *_ = clockwise(ring, KEY)
         await write(ring[0], KEY, b"1", w=3)
@@ -85,7 +85,7 @@ async def test_a_read_repair_merges_what_both_know() -> None:
 
 
 @virtual
-async def test_two_replicas_that_differ_both_get_what_both_have() -> None:
+async def test_anti_entropy_merges_concurrent_versions_of_replicas() -> None:
     async with settled_ring(5, 31, anti_entropy_s=0.5) as ring:
         first, second, third, *_ = clockwise(ring, KEY)
         await write(ring[0], KEY, b"1", w=3)
@@ -100,7 +100,7 @@ async def test_two_replicas_that_differ_both_get_what_both_have() -> None:
 
 
 @pytest.mark.parametrize("r", [1, 2, 3])
-def test_a_read_asks_so_many(r: int) -> None:
+def test_read_waits_for_r_replicas(r: int) -> None:
     async def main() -> None:
         async with settled_ring(6, r) as ring:
             await write(ring[0], KEY, b"v", w=3)
@@ -113,7 +113,7 @@ def test_a_read_asks_so_many(r: int) -> None:
 
 
 @virtual
-async def test_a_slow_replica_is_hedged() -> None:
+async def test_read_with_a_slow_replica_is_hedged() -> None:
     async with settled_ring(6, 9) as ring:
         await write(ring[0], KEY, b"v", w=3)
         owner, second, third, *_ = clockwise(ring, KEY)
@@ -121,7 +121,7 @@ async def test_a_slow_replica_is_hedged() -> None:
         began = trio.current_time()
         found = await owner.host.peers.call(only(owner).me, Get(KEY), Values)
         assert found.values == (b"v",)
-        assert trio.current_time() - began < 0.2, "the third was asked besides"
+        assert trio.current_time() - began < 0.2, "the reader asked the third replica, too"
         assert third.address in {line.contact.address for line in found.replicas if line.outcome == "ok"}
 
 
@@ -129,7 +129,7 @@ async def test_a_slow_replica_is_hedged() -> None:
 
 
 class Watch:
-    """Looks after every event whether any key has fewer live copies than were promised."""
+    """Observer that fails after an event if a key has fewer live copies than promised."""
 
     def __init__(self, at_least: int) -> None:
         self.at_least = at_least
@@ -151,7 +151,7 @@ class Watch:
 
 @pytest.mark.slow
 @virtual
-async def test_no_join_and_no_leave_costs_a_copy() -> None:
+async def test_copies_never_fall_below_n_during_joins_and_leaves() -> None:
     watch = Watch(at_least=3)
     async with testing.ring(5, seed=10, observe=watch) as ring:
         watch.keys = await fill(ring, 40)
@@ -174,7 +174,7 @@ async def test_no_join_and_no_leave_costs_a_copy() -> None:
         assert watch.seen
 
 
-def who_has_handed_over_is_silent(vnode: Vnode, request: GetRing, caller: Caller) -> RingPointers:
+def no_answer_after_the_handover(vnode: Vnode, request: GetRing, caller: Caller) -> RingPointers:
     """Planted: a leaver's predecessor cannot refresh its list while the leaver brings its records home."""
     return ON_GET_RING(vnode, request, Caller(""))
 
@@ -183,7 +183,7 @@ ON_GET_RING = Vnode.on_get_ring
 
 
 def all_but_one_leave(seed: int, nodes: int = 6) -> list[str]:
-    """Let all but one leave at once; return how each of them ended. No key may be lost."""
+    """Let all nodes but one leave at once; return their final states. No key may be lost."""
     states: list[str] = []
 
     async def main() -> None:
@@ -208,12 +208,12 @@ def all_but_one_leave(seed: int, nodes: int = 6) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("seed", "nodes"), [(0, 6), (1, 6), (2, 6), (3, 6), (2, 12), (3, 14)])
-def test_all_but_one_leave_at_once_and_no_key_is_lost(seed: int, nodes: int) -> None:
+def test_leave_of_all_nodes_but_one_loses_no_key(seed: int, nodes: int) -> None:
     assert all_but_one_leave(seed, nodes) == ["left"] * (nodes - 1)
 
 
-async def asked_while_it_leaves() -> None:
-    """Ask a leaver that has given its arc away, wherever the key lies: it names who has it, and nobody else."""
+async def ask_during_leave() -> None:
+    """Ask a leaver without an arc for keys anywhere on the circle. It must name its heir for each key."""
     async with testing.ring(5, seed=11) as ring:
         leaver, other = ring[2], ring[3]
         vnode = only(leaver)
@@ -227,12 +227,12 @@ async def asked_while_it_leaves() -> None:
 
 
 @virtual
-async def test_who_has_left_all_to_another_names_it_for_every_key() -> None:
-    await asked_while_it_leaves()
+async def test_leaver_without_arc_redirects_every_key_to_its_heir() -> None:
+    await ask_during_leave()
 
 
-def test_planted_who_names_the_one_before_it_sends_keys_round_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A leaver names the one before it for what lies there, and so may that one."""
+def test_planted_redirect_to_the_predecessor_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two leavers could name each other as the owner for ever."""
     require_owner = Vnode.require_owner
 
     def to_the_predecessor(vnode: Vnode, key: int) -> OwnerVerdict:
@@ -246,19 +246,19 @@ def test_planted_who_names_the_one_before_it_sends_keys_round_for_ever(monkeypat
 
     monkeypatch.setattr(Vnode, "require_owner", to_the_predecessor)
     with pytest.raises(AssertionError):
-        testing.run(asked_while_it_leaves)
+        testing.run(ask_during_leave)
 
 
 @pytest.mark.slow
-def test_leavers_that_wait_for_each_other_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Vnode, "on_get_ring", who_has_handed_over_is_silent)
+def test_planted_leavers_that_wait_for_each_other_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Vnode, "on_get_ring", no_answer_after_the_handover)
     assert any("stopped" in all_but_one_leave(seed) for seed in range(8))
 
 
 @pytest.mark.slow
 @virtual
-async def test_every_node_is_killed_in_turn_and_comes_back_empty() -> None:
-    """One disk is lost at a time, and the copies are there again before the next."""
+async def test_nodes_that_lose_their_disks_in_turn_lose_no_key() -> None:
+    """Each disk is lost only after the copies of the previous one are restored."""
     async with testing.ring(6, seed=12) as ring:
         keys = await fill(ring, 40)
         await settled(ring)
@@ -274,7 +274,7 @@ async def test_every_node_is_killed_in_turn_and_comes_back_empty() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("position", [0, 1, 2])
-def test_a_node_is_forgotten_and_its_copies_are_replaced_at_once(position: int) -> None:
+def test_copies_of_a_forgotten_node_are_replaced_at_once(position: int) -> None:
     async def main() -> None:
         async with settled_ring(8, position) as ring:
             keys = [key_at(ring, "n4", number) for number in range(10)]
@@ -284,7 +284,7 @@ def test_a_node_is_forgotten_and_its_copies_are_replaced_at_once(position: int) 
             await ring.kill(gone)
             await ring.converged()
             await trio.sleep(5)
-            assert misplaced(ring), "they are waited for"
+            assert misplaced(ring), "the ring waits for the dead node"
             for node in ring.nodes:
                 await node.host.peers.call(node.address, Forget(gone.address), Done)
             await until_level(ring, within_s=5)
@@ -293,7 +293,7 @@ def test_a_node_is_forgotten_and_its_copies_are_replaced_at_once(position: int) 
 
 
 @virtual
-async def test_a_node_that_is_forgotten_before_it_is_missed_is_not_waited_for() -> None:
+async def test_node_forgotten_before_it_is_suspected_is_replaced() -> None:
     async with settled_ring(8, 20) as ring:
         keys = await fill(ring, 20)
         await ring.kill(ring[3])
@@ -304,13 +304,13 @@ async def test_a_node_that_is_forgotten_before_it_is_missed_is_not_waited_for() 
         assert keys
 
 
-# -- settled ----------------------------------------------------------------------------------------
+# -- in sync -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @virtual
-async def test_replicas_are_told_of_every_part_of_an_arc() -> None:
-    """Whoever took an arc over answers for several parts. A replica that hears of one does not forget the others."""
+async def test_replicas_learn_of_every_part_of_a_taken_over_arc() -> None:
+    """The owner of a taken-over arc answers for several parts. A message about one part must keep the others."""
     async with settled_ring(8, 21, anti_entropy_s=2.0) as ring:
         keys = [key_at(ring, "n4", number) for number in range(3)]
         dead, taker, second, third, *_ = clockwise(ring, keys[0])
@@ -326,8 +326,8 @@ async def test_replicas_are_told_of_every_part_of_an_arc() -> None:
 
 @pytest.mark.slow
 @virtual
-async def test_who_was_settled_in_an_arc_and_keeps_half_of_it_is_settled_in_that_half() -> None:
-    """The third replica of an arc that a joiner cuts in two holds the lower part no more, and hears of it no more."""
+async def test_replica_stays_in_sync_in_the_half_of_an_arc_it_keeps() -> None:
+    """A joiner cuts an arc in two. The arc's third replica then no longer holds the lower part."""
     async with settled_ring(6, 22, anti_entropy_s=10_000.0) as ring:
         key = key_at(ring, "n2")
         places = clockwise(ring, key)
@@ -346,7 +346,7 @@ async def test_who_was_settled_in_an_arc_and_keeps_half_of_it_is_settled_in_that
 
 
 @virtual
-async def test_a_replica_answers_whether_it_was_brought_level() -> None:
+async def test_copy_says_if_the_replica_is_in_sync() -> None:
     async with settled_ring(6, 23) as ring:
         owner, second, *_ = clockwise(ring, KEY)
         copy = await owner.host.peers.call(only(second).me, ReadCopy(KEY), Copy)
@@ -359,7 +359,7 @@ async def test_a_replica_answers_whether_it_was_brought_level() -> None:
                     break
                 except ChordError:
                     await trio.sleep(0.001)
-        assert not copy.is_settled, "empty, and new"
+        assert not copy.is_settled, "the restarted node has an empty store"
         await until(lambda: only(again).view.is_settled(owner.host.circle.hash(KEY)), within_s=5)
 
 
@@ -375,7 +375,7 @@ def repair_of(node: Node) -> AntiEntropy:
 
 
 async def has_caught_up(replica: Node, value: bytes, within_s: float) -> bool:
-    """Whether a replica comes to hold this value by itself."""
+    """Return whether a replica gets this value in time, without a read."""
     with trio.move_on_after(within_s):
         await until(lambda: versions.values(record_at(replica, KEY)) == [value], within_s=2 * within_s)
         return True
@@ -384,7 +384,7 @@ async def has_caught_up(replica: Node, value: bytes, within_s: float) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_planted", [False, True])
-def test_who_did_not_take_a_write_is_compared_at_once(is_planted: bool) -> None:
+def test_replica_that_refused_a_write_is_compared_at_once(is_planted: bool) -> None:
     async def main() -> None:
         async with testing.ring(5, seed=3, timing=RARELY) as ring:
             await settled(ring)
@@ -407,7 +407,7 @@ def test_who_did_not_take_a_write_is_compared_at_once(is_planted: bool) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_planted", [False, True])
-def test_who_stood_still_compares_with_all_who_may_have_stood_in(is_planted: bool) -> None:
+def test_owner_after_a_standstill_compares_with_its_replicas(is_planted: bool) -> None:
     async def main() -> None:
         async with testing.ring(5, seed=3, timing=RARELY) as ring:
             await settled(ring)
@@ -425,7 +425,7 @@ def test_who_stood_still_compares_with_all_who_may_have_stood_in(is_planted: boo
 
 
 @pytest.mark.parametrize("is_planted", [False, True])
-def test_comparison_during_which_the_node_stood_still_settles_nothing(
+def test_comparison_across_a_standstill_puts_no_replica_in_sync(
     is_planted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Writes of other nodes may be missing. The planted bug counts the comparison from before the standstill."""
@@ -453,7 +453,7 @@ def test_comparison_during_which_the_node_stood_still_settles_nothing(
 
 
 @virtual
-async def test_a_write_that_is_stored_here_is_sent_on_though_its_caller_gives_up() -> None:
+async def test_stored_write_is_replicated_though_its_caller_gives_up() -> None:
     async with testing.ring(5, seed=3, timing=RARELY) as ring:
         await settled(ring)
         owner, second, third, *_ = clockwise(ring, KEY)

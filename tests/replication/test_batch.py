@@ -1,4 +1,4 @@
-"""Many keys at a time through a ring: as many frames as there are owners and replicas, and each key as if alone."""
+"""Batches: one frame for each owner and each replica, and the same outcomes as single operations."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from tests.support.rings import only, owner, seeds, virtual
 
 
 @virtual
-async def test_a_batch_is_one_frame_for_each_owner_and_one_for_each_replica() -> None:
+async def test_batch_takes_one_frame_per_owner_and_replica() -> None:
     async with warm_ring(6, 1) as ring:
         with counted(ring.nodes) as frames:
             outcomes = await write_many(ring[0], *(put(ring[0], key) for key in KEYS))
@@ -70,7 +70,7 @@ async def test_a_batch_is_one_frame_for_each_owner_and_one_for_each_replica() ->
 
 
 @virtual
-async def test_an_owner_is_searched_for_once_however_many_keys_it_has() -> None:
+async def test_batch_looks_up_each_owner_once() -> None:
     async with testing.ring(6, seed=2) as ring:
         asker = ring[0]
         before = asker.host.peers.calls_made
@@ -85,10 +85,10 @@ async def test_an_owner_is_searched_for_once_however_many_keys_it_has() -> None:
 
 
 @virtual
-async def test_a_wrong_idea_of_who_owns_what_costs_one_frame_more_for_each_owner() -> None:
+async def test_batch_with_a_stale_owner_cache_takes_one_more_frame() -> None:
     async with warm_ring(6, 16) as ring:
         asker = ring[0]
-        for other in ring.nodes[1:]:  # everything after the asker is believed to be the next node's
+        for other in ring.nodes[1:]:  # the asker's cache names one node as the owner of everything behind the asker
             asker.lookups.arcs.forget(other.address)
         liar = only(ring[3])
         asker.lookups.arcs.learn(only(asker).id + 1, liar.me)
@@ -100,7 +100,7 @@ async def test_a_wrong_idea_of_who_owns_what_costs_one_frame_more_for_each_owner
 
 @pytest.mark.slow
 @virtual
-async def test_a_batch_over_many_vnodes_and_one_copy_each() -> None:
+async def test_batch_works_with_one_replica_and_with_many_vnodes() -> None:
     for replicas, vnodes in ((1, 1), (3, 4)):
         async with testing.ring(5, seed=3, replicas=replicas, vnodes=vnodes) as ring:
             assert await ring[1].put_many((key, key) for key in KEYS) == []
@@ -110,11 +110,11 @@ async def test_a_batch_over_many_vnodes_and_one_copy_each() -> None:
             }
 
 
-# -- as if each had come alone ------------------------------------------------------------------------
+# -- the same outcomes as single operations -----------------------------------------------------------
 
 
-def told(outcome: Values | Written | ChordError) -> object:
-    """What two rings are to agree on."""
+def summary(outcome: Values | Written | ChordError) -> object:
+    """Return the part of an outcome that must be equal in both rings."""
     if isinstance(outcome, Values):
         return sorted(outcome.values), outcome.r_needed
     return outcome.w_needed if isinstance(outcome, Written) else type(outcome)
@@ -129,7 +129,7 @@ async def alone(node: Node, request: Get | Put) -> Values | Written | ChordError
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(20))
-def test_a_random_history_comes_to_the_same_in_batches_and_one_by_one(seed: int) -> None:
+def test_batches_have_the_outcomes_of_single_operations(seed: int) -> None:
     async def main() -> None:
         rng = random.Random(seed)
         keys = KEYS[: rng.randrange(2, 30)]
@@ -150,11 +150,11 @@ def test_a_random_history_comes_to_the_same_in_batches_and_one_by_one(seed: int)
 
                 one = [await alone(single[entry], request) for request in writes(single, contexts[0])]
                 many = await write_many(batched[entry], *writes(batched, contexts[1]))
-                assert [told(a) for a in one] == [told(b) for b in many], step
+                assert [summary(a) for a in one] == [summary(b) for b in many], step
                 r = rng.randrange(0, 5)
                 one = [await alone(single[entry], Get(key, r)) for key in keys]
                 many = await read_many(batched[entry], *keys, r=r)
-                assert [told(a) for a in one] == [told(b) for b in many], step
+                assert [summary(a) for a in one] == [summary(b) for b in many], step
                 for found, known in ((one, contexts[0]), (many, contexts[1])):
                     known.update({k: v.context for k, v in zip(keys, found, strict=True) if isinstance(v, Values)})
 
@@ -162,7 +162,7 @@ def test_a_random_history_comes_to_the_same_in_batches_and_one_by_one(seed: int)
 
 
 @virtual
-async def test_one_bad_item_spoils_no_other() -> None:
+async def test_batch_with_a_bad_item_executes_the_others() -> None:
     async with warm_ring(5, 4) as ring:
         node = ring[0]
         many = [put(node, b"many", b"%d" % number, context=b"") for number in range(65)]
@@ -185,7 +185,7 @@ async def test_one_bad_item_spoils_no_other() -> None:
 
 
 @virtual
-async def test_a_vnode_refuses_what_is_not_its_own_and_takes_the_rest() -> None:
+async def test_batch_with_keys_of_another_owner_executes_the_rest() -> None:
     async with warm_ring(5, 5) as ring:
         one = owner(ring, KEYS[0])
         other = next(key for key in KEYS if owner(ring, key) is not one and one.name not in holding_names(ring, key))
@@ -199,7 +199,7 @@ async def test_a_vnode_refuses_what_is_not_its_own_and_takes_the_rest() -> None:
 
 
 def holding_names(ring: MemoryRing, key: bytes) -> list[str]:
-    """Who is to hold a key."""
+    """Return the names of the members of a key."""
     vnode = only(owner(ring, key))
     addresses = [place.contact.address for place in vnode.replica_set(vnode.host.circle.hash(key)).members]
     return [node.name for node in ring.nodes if node.address in addresses]
@@ -222,7 +222,7 @@ async def test_two_writes_of_one_key_in_one_batch_are_concurrent() -> None:
 
 
 @virtual
-async def test_a_batch_that_is_sent_again_is_done_once() -> None:
+async def test_batch_sent_again_is_executed_once() -> None:
     async with warm_ring(5, 7) as ring:
         items = [put(ring[0], key, context=b"") for key in KEYS]
         for node in (ring[0], ring[3], ring[0]):
@@ -247,7 +247,7 @@ async def test_records_are_merged_in_batches() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 3, 6])
-def test_nodes_that_do_not_know_batches_are_asked_one_by_one(count: int) -> None:
+def test_batch_to_nodes_without_batches_uses_single_requests(count: int) -> None:
     async def main() -> None:
         async with warm_ring(6, 9) as ring:
             for node in ring.nodes[-count:]:
@@ -267,8 +267,8 @@ def test_nodes_that_do_not_know_batches_are_asked_one_by_one(count: int) -> None
 
 
 @pytest.mark.parametrize("seed", seeds(10))
-def test_an_owner_dies_in_the_middle_of_a_batch(seed: int) -> None:
-    """What is acknowledged is there, what is not says why, and nothing is there twice."""
+def test_batch_survives_the_death_of_an_owner(seed: int) -> None:
+    """Every key has its value once, and no write fails."""
 
     async def main() -> None:
         async with warm_ring(7, seed) as ring:
@@ -293,7 +293,7 @@ def test_an_owner_dies_in_the_middle_of_a_batch(seed: int) -> None:
 
 
 @virtual
-async def test_a_record_that_lacks_its_quorum_is_not_acknowledged_and_the_others_are() -> None:
+async def test_batch_item_without_a_quorum_fails_alone() -> None:
     network = MemoryNetwork(10)
     async with warm_ring(6, 10, network=network) as ring:
         coordinator = ring[0]
@@ -314,14 +314,14 @@ async def test_a_record_that_lacks_its_quorum_is_not_acknowledged_and_the_others
 
         one.host.storage.stage = full_for_one  # type: ignore[method-assign]
         outcomes = await write_many(coordinator, *here)
-        assert isinstance(outcomes[0], IndefiniteError), "it is stored here, and on one other"
+        assert isinstance(outcomes[0], IndefiniteError), "the record is stored here and on one other node"
         assert [type(one) for one in outcomes[1:]] == [Written] * (len(here) - 1)
         assert all(one.w == 3 for one in outcomes[1:])
 
 
 @pytest.mark.parametrize("within_s", [0.2, 1.0])
-def test_what_is_not_done_in_time_does_not_keep_the_others_from_being_told(within_s: float) -> None:
-    """A replica is silent and all three are asked for: that hits its keys, and no others."""
+def test_batch_item_past_its_deadline_fails_alone(within_s: float) -> None:
+    """W is three and one replica does not answer. Only the keys of this replica may fail."""
 
     async def main() -> None:
         network = MemoryNetwork(11)
@@ -340,7 +340,7 @@ def test_what_is_not_done_in_time_does_not_keep_the_others_from_being_told(withi
 
 
 @virtual
-async def test_writes_are_seen_through_though_the_caller_gives_up() -> None:
+async def test_batch_writes_complete_though_the_caller_gives_up() -> None:
     async with warm_ring(5, 12) as ring:
         mine = [key for key in KEYS if owner(ring, key) is ring[0]]
         items = [put(ring[0], key) for key in mine]
@@ -358,7 +358,7 @@ async def test_writes_are_seen_through_though_the_caller_gives_up() -> None:
 
 
 @virtual
-async def test_a_frame_that_is_refused_for_one_record_is_taken_apart() -> None:
+async def test_store_copies_refused_for_one_record_is_split() -> None:
     async with warm_ring(5, 13) as ring:
         for node in ring.nodes:
             handler: Any = node.host.peers._handler
@@ -377,7 +377,7 @@ async def test_a_frame_that_is_refused_for_one_record_is_taken_apart() -> None:
 
 @pytest.mark.slow
 @virtual
-async def test_so_many_items_are_in_work_and_no_more() -> None:
+async def test_batch_items_beyond_calls_max_are_refused() -> None:
     async with warm_ring(4, 17) as ring:
         one = ring[1]
         limits = msgspec.structs.replace(one.host.limits, calls_max=len(KEYS))
@@ -391,16 +391,16 @@ async def test_so_many_items_are_in_work_and_no_more() -> None:
                 outcomes.append(type(error))
 
         await load([*KEYS, b"one more"])
-        assert outcomes.pop() == len(KEYS) + 1, "what is larger is let in alone, or it never would be"
+        assert outcomes.pop() == len(KEYS) + 1, "a batch above the limit runs alone; otherwise it could never run"
         for second in (1, 2):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(load, KEYS[:-1])
                 nursery.start_soon(load, KEYS[:second])
         assert sorted(outcomes[:2]) == [1, len(KEYS) - 1], "at the edge"
-        assert outcomes[2] is Overloaded, "the second of two that are too many together; which one, chance says"
+        assert outcomes[2] is Overloaded, "two batches exceed the limit together, so one of them is refused"
         assert outcomes[3] in (2, len(KEYS) - 1)
         more = [(b"more-%d" % number, b"v") for number in range(200)]
-        with trio.fail_after(20):  # who is told so comes again
+        with trio.fail_after(20):  # `put_many` retries after Overloaded
             async with trio.open_nursery() as nursery:
                 for _ in range(3):
                     nursery.start_soon(load_all, one, more)
@@ -414,7 +414,7 @@ async def load_all(node: Node, pairs: list[tuple[bytes, bytes]]) -> None:
 
 
 @virtual
-async def test_large_values_go_in_as_many_frames_as_they_need() -> None:
+async def test_batch_of_large_values_is_split_into_frames() -> None:
     async with warm_ring(4, 14) as ring:
         values = {key: bytes([number]) * (number * 9000) for number, key in enumerate(KEYS[:40])}
         values[b"large"] = b"x" * (1 << 20)
@@ -425,8 +425,8 @@ async def test_large_values_go_in_as_many_frames_as_they_need() -> None:
 
 
 @virtual
-async def test_a_reader_is_told_of_copies_that_had_no_room() -> None:
-    """The owner has nothing: every copy comes from another, and many do not fit one answer."""
+async def test_read_copies_without_room_for_a_copy_is_asked_again() -> None:
+    """The owner has no records. The copies of the other replicas do not fit into one reply."""
     async with warm_ring(4, 15) as ring:
         values = {key: b"%02d" % number * 20000 for number, key in enumerate(KEYS[:40])}
         with trio.fail_after(60):
@@ -440,7 +440,7 @@ async def test_a_reader_is_told_of_copies_that_had_no_room() -> None:
 
 
 @pytest.mark.parametrize("in_flight", [0, -1, 4097, True, 1.5])
-def test_so_many_in_flight_and_no_others(in_flight: Any) -> None:
+def test_in_flight_outside_1_to_4096_is_refused(in_flight: Any) -> None:
     async def main() -> None:
         async with testing.ring(1, seed=1) as ring:
             with pytest.raises(InvalidRequest, match="1 to 4096"):
@@ -454,27 +454,27 @@ def test_so_many_in_flight_and_no_others(in_flight: Any) -> None:
     testing.run(main, seed=1)
 
 
-def test_what_a_batch_had_no_time_for_is_in_doubt_and_nobodys_bug() -> None:
+def test_batch_item_without_an_outcome_is_indefinite() -> None:
     (late,) = _Part([Get(b"k")]).outcomes()
     assert isinstance(late, IndefiniteError)
-    assert not isinstance(late, RemoteFailure), "it would send people to look into logs, and be asked again only once"
+    assert not isinstance(late, RemoteFailure), "a client would retry a RemoteFailure only once"
 
 
 @pytest.mark.parametrize("passes", range(6))
-def test_a_batch_is_told_when_its_coordinator_ends_whenever_that_is(passes: int) -> None:
-    """Its questions may be on their way to the others, or about to be gathered: nobody waits until the time is up."""
+def test_batch_ends_when_its_coordinator_stops(passes: int) -> None:
+    """The requests to the replicas may be sent or still queued. The caller must not wait for its deadline."""
 
     async def main() -> None:
         async with testing.ring(4, seed=3) as ring:
             node = ring[0]
             keys = [key for key in (b"key-%d" % n for n in range(400)) if owner(ring, key) is node][:4]
             batch = PutMany(tuple(put(node, key, context=b"") for key in keys))
-            told = trio.Event()
+            ended = trio.Event()
 
             async def ask() -> None:
                 with suppress(ChordError):
                     await node.host.peers.call(only(node).me, batch, WroteMany)
-                told.set()
+                ended.set()
 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(ask)
@@ -482,7 +482,7 @@ def test_a_batch_is_told_when_its_coordinator_ends_whenever_that_is(passes: int)
                     await trio.lowlevel.checkpoint()
                 nursery.start_soon(node.stop)
                 with trio.fail_after(2):
-                    await told.wait()
+                    await ended.wait()
                 nursery.cancel_scope.cancel()
 
     testing.run(main, seed=1)

@@ -1,4 +1,4 @@
-"""What no client of ours would send, and what no single node would let grow: no record may come to be unreadable."""
+"""Bounds of records: each record stays readable, even after a split or a malformed request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chord.wire.messages import SIBLINGS_MAX, TTL_MS_MAX, ActorClock, Put, Recor
 from tests.support.quorum import KEY, clockwise, read, settled_ring, write
 from tests.support.rings import virtual
 
-BLIND = 40  # on either side of the partition: together too many for one reply
+BLIND = 40  # on each side of the split; together they exceed one reply
 
 
 def by(actor: bytes, count: int) -> ActorClock:
@@ -26,17 +26,17 @@ def by(actor: bytes, count: int) -> ActorClock:
 @pytest.mark.parametrize(
     ("counts", "shown"), [((40, 24), 64), ((40, 25), 40), ((1, 64), 1), ((64,), 64), ((40, 40, 20), 60)]
 )
-def test_a_reply_shows_as_many_siblings_as_it_may(counts: tuple[int, ...], shown: int) -> None:
+def test_cut_keeps_as_many_siblings_as_a_reply_may_hold(counts: tuple[int, ...], shown: int) -> None:
     record = Record(KEY, tuple(by(b"%c" % (97 + place), count) for place, count in enumerate(counts)))
     cut = versions.cut(record, 1 << 20)
     assert len(versions.siblings(cut)) == shown <= SIBLINGS_MAX
     left = versions.discard(record, versions.context_of(cut))
-    assert len(versions.siblings(left)) == sum(counts) - shown, "its context covers what it shows, and no more"
+    assert len(versions.siblings(left)) == sum(counts) - shown, "the context of a reply covers only the siblings in it"
 
 
 @pytest.mark.slow
 @virtual
-async def test_siblings_that_both_sides_of_a_partition_let_grow_can_be_read_and_settled_by_anybody() -> None:
+async def test_siblings_beyond_one_reply_after_a_split_can_be_resolved() -> None:
     async with settled_ring(6, seed=3) as ring:
         order = clockwise(ring, KEY)
         sides = ([order[0], order[3], order[5]], [order[1], order[2], order[4]])
@@ -62,11 +62,11 @@ async def test_siblings_that_both_sides_of_a_partition_let_grow_can_be_read_and_
             assert len(found.values) <= SIBLINGS_MAX
             seen.update(found.values)
             await write(order[4], KEY, b"settled", context=found.context)
-        assert len(seen - {b"settled"}) == 2 * BLIND, "every one of them was shown before it was replaced"
+        assert len(seen - {b"settled"}) == 2 * BLIND, "each sibling was read before it was replaced"
         assert found.values == (b"settled",)
 
 
-def test_no_put_may_live_longer_than_can_be_stored() -> None:
+def test_put_with_a_ttl_beyond_ttl_ms_max_is_malformed() -> None:
     codec = codec_for(Circle(160))
     put = Put(KEY, b"v", b"o" * 16, ttl_ms=TTL_MS_MAX)
     for ttl_ms, is_taken in ((TTL_MS_MAX, True), (TTL_MS_MAX + 1, False), (1 << 62, False)):

@@ -1,4 +1,4 @@
-"""Wall clocks that differ: values that live for a time are refused while they do, and no longer."""
+"""Clock skew: nodes refuse values with a time to live only while wall clocks differ."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def ahead(node: Node, by_ms: int) -> None:
 
 
 @virtual
-async def test_a_clock_that_has_left_or_was_set_right_stands_in_nobodys_way() -> None:
+async def test_clock_skew_ends_when_a_node_leaves_or_is_corrected() -> None:
     async with settled_ring(5, seed=3) as ring:
         ahead(ring[3], AHEAD_MS)
         ahead(ring[4], -AHEAD_MS)
@@ -30,7 +30,7 @@ async def test_a_clock_that_has_left_or_was_set_right_stands_in_nobodys_way() ->
             if node.host.skew_ms > SKEW_REFUSED_MS:
                 with pytest.raises(ClocksDiffer, match=f"the clocks of the coordinator, {node.address}, and "):
                     await write(node, key_at(ring, node.name), b"v", ttl_ms=1000)
-        assert sum(node.host.skew_ms >= AHEAD_MS for node in ring.nodes) >= 2, "neighbours of one, and they themselves"
+        assert sum(node.host.skew_ms >= AHEAD_MS for node in ring.nodes) >= 2, "two nodes or more see the skew"
         ahead(ring[4], 0)
         await ring[3].leave()
         await ring.converged()

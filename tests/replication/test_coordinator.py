@@ -1,4 +1,4 @@
-"""Who coordinates: the owner while it answers, else who stands next. Others hear of a write when it is durable."""
+"""The coordinator: the owner, or the next member while the owner is unreachable."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from tests.support.quorum import (
 )
 from tests.support.rings import only, patiently, replicas, virtual
 
-# -- the owner is silent ----------------------------------------------------------------------------
+# -- the owner is unreachable -----------------------------------------------------------------------
 
 DOWN_OUT_S = 20.0
 OTHER_ENDS = ("vanished", "frozen", "stopped")
 
 
 @pytest.mark.parametrize("how", ["killed", *(pytest.param(how, marks=pytest.mark.slow) for how in OTHER_ENDS)])
-def test_reads_and_writes_go_on_without_the_owner(how: str) -> None:
+def test_reads_and_writes_succeed_without_the_owner(how: str) -> None:
     async def main() -> None:
         async with settled_ring(7, how, keeps_disks=True) as ring:
             key = key_at(ring, "n3")
@@ -62,7 +62,7 @@ def test_reads_and_writes_go_on_without_the_owner(how: str) -> None:
             began = trio.current_time()
             with trio.fail_after(3):
                 assert (await read(asked, key)).values == (b"before",)
-            assert trio.current_time() - began < 2, "three misses make it dead, and the call is made once more"
+            assert trio.current_time() - began < 2, "dead after three missed calls, then one retry"
             with trio.fail_after(3):
                 written = await write(asked, key, b"meanwhile")
             assert written.owner != only(owner).me
@@ -75,7 +75,7 @@ def test_reads_and_writes_go_on_without_the_owner(how: str) -> None:
                 owner = await back(ring, "n3")
             for _ in range(50):
                 with trio.fail_after(5):
-                    assert (await read(asked, key)).values == (b"meanwhile",), "one value: the last one"
+                    assert (await read(asked, key)).values == (b"meanwhile",), "only the last value is left"
                 await trio.sleep(0.05)
             await ring.converged()
             await until_level(ring)
@@ -87,7 +87,7 @@ def test_reads_and_writes_go_on_without_the_owner(how: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["frozen", "stopped"])
 @pytest.mark.parametrize("seed", range(6))
-def test_an_owner_that_was_away_writes_no_sibling_of_what_was_written_meanwhile(how: str, seed: int) -> None:
+def test_returned_owner_creates_no_sibling_of_a_missed_write(how: str, seed: int) -> None:
     async def main() -> None:
         async with settled_ring(6, seed, keeps_disks=True) as ring:
             key = key_at(ring, "n3")
@@ -113,8 +113,8 @@ def test_an_owner_that_was_away_writes_no_sibling_of_what_was_written_meanwhile(
     testing.run(main, seed=seed)
 
 
-def test_a_late_duplicate_does_not_undo_a_later_write() -> None:
-    """The first try of a write lies in the frozen owner's ear while the second is done elsewhere, and a next one."""
+def test_late_duplicate_does_not_undo_a_later_write() -> None:
+    """A frozen owner receives a write late. Another node has executed the retry and a later write meanwhile."""
 
     async def main() -> None:
         async with settled_ring(6, 0) as ring:
@@ -136,8 +136,11 @@ def test_a_late_duplicate_does_not_undo_a_later_write() -> None:
 
 
 async def done_twice(ring: testing.MemoryRing, value: bytes | None) -> tuple[bytes, ...]:
-    """An owner is stopped when it has stored a write and before anybody hears of it. The write is made elsewhere, and
-    then replaced; only then does the owner go on. Returns what is read in the end."""
+    """Execute a write twice, replace it, and return the final values.
+
+    The owner is frozen after it has stored the write, before it sends a copy. Another coordinator executes the write
+    again, and a client replaces its value. Then the owner continues.
+    """
     key = key_at(ring, "n3")
     await write(ring[0], key, b"1")
     owner = clockwise(ring, key)[0]
@@ -159,7 +162,7 @@ async def done_twice(ring: testing.MemoryRing, value: bytes | None) -> tuple[byt
 
 @pytest.mark.slow
 @pytest.mark.parametrize("value", [b"3", None])
-def test_a_write_that_was_done_twice_is_replaced_once(value: bytes | None) -> None:
+def test_write_executed_twice_is_replaced_as_one_value(value: bytes | None) -> None:
     async def main() -> None:
         async with testing.ring(6, seed=0) as ring:
             await settled(ring)
@@ -170,7 +173,7 @@ def test_a_write_that_was_done_twice_is_replaced_once(value: bytes | None) -> No
 
 @pytest.mark.slow
 @virtual
-async def test_planted_without_its_memory_the_first_attempt_comes_back() -> None:
+async def test_planted_no_retry_deduplication_brings_a_value_back() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(versions, "_superseded", lambda *_, **__: b"")
         async with testing.ring(6, seed=0) as ring:
@@ -179,8 +182,8 @@ async def test_planted_without_its_memory_the_first_attempt_comes_back() -> None
 
 
 @virtual
-async def test_a_replica_that_was_never_brought_level_does_not_count_for_r() -> None:
-    """The owner missed a write, one of the two that have it loses its disk: the third still knows of it."""
+async def test_replica_that_was_never_in_sync_does_not_count_for_r() -> None:
+    """The owner missed a write, and one of two replicas lost it with its disk. The third replica still has it."""
     async with testing.ring(6, seed=11) as ring:
         disks = keep_disks(ring)
         await settled(ring)
@@ -208,7 +211,7 @@ async def test_a_replica_that_was_never_brought_level_does_not_count_for_r() -> 
 
 
 async def outcome_of_put(node: Node, key: bytes) -> str:
-    """Put through a node, once; return "stored", the word of the error, or "silent"."""
+    """Put through a node once; return "stored", the word of the error, or "no answer"."""
     try:
         with trio.move_on_after(2):
             await write(node, key, b"new")
@@ -218,10 +221,10 @@ async def outcome_of_put(node: Node, key: bytes) -> str:
     return "silent"
 
 
-async def put_behind_replicas_that_are_new(ring: MemoryRing) -> tuple[bytes, list[str]]:
-    """Two of three replicas have a value and are down; nodes that joined before them are asked to replace it.
+async def put_through_new_replicas(ring: MemoryRing) -> tuple[bytes, list[str]]:
+    """Let new nodes replace a value while the two replicas that have it are down.
 
-    Returns the key, and what a put through each of the nodes that joined came to.
+    Returns the key, and the outcome of a put through each new node.
     """
     disks = keep_disks(ring)
     await settled(ring)
@@ -246,10 +249,10 @@ async def put_behind_replicas_that_are_new(ring: MemoryRing) -> tuple[bytes, lis
 
 
 @virtual
-async def test_put_finds_only_new_replicas_is_refused_until_the_others_are_back() -> None:
-    """What two replicas have acknowledged is replaced, though none of those that answer first has heard of it."""
+async def test_put_to_new_replicas_is_refused_until_the_old_return() -> None:
+    """The put must replace a value that none of the first replicas to answer has."""
     async with testing.ring(7, seed=75, timing=timing(down_out_s=DOWN_OUT_S)) as ring:
-        key, outcomes = await put_behind_replicas_that_are_new(ring)
+        key, outcomes = await put_through_new_replicas(ring)
         assert outcomes
         assert "stored" not in outcomes
         with trio.fail_after(2 * DOWN_OUT_S):
@@ -259,20 +262,20 @@ async def test_put_finds_only_new_replicas_is_refused_until_the_others_are_back(
 
 
 @virtual
-async def test_planted_new_replicas_make_a_read_quorum_and_the_old_value_stays() -> None:
+async def test_planted_read_quorum_of_new_replicas_keeps_old_value() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(QuorumReads, "is_sure", lambda self, reading, who: True)
+        patch.setattr(QuorumReads, "is_sure", lambda self, reading, replica_set: True)
         async with testing.ring(7, seed=75, timing=timing(down_out_s=DOWN_OUT_S)) as ring:
-            key, outcomes = await put_behind_replicas_that_are_new(ring)
+            key, outcomes = await put_through_new_replicas(ring)
             assert "stored" in outcomes
             await until(lambda: len(versions.values(record_at(clockwise(ring, key)[0], key))) > 1)
 
 
-# -- who coordinates, and when others hear of it ----------------------------------------------------
+# -- one coordinator, and durable writes ------------------------------------------------------------
 
 
 @virtual
-async def test_nobody_coordinates_while_the_owner_answers() -> None:
+async def test_replica_refuses_to_coordinate_while_the_owner_answers() -> None:
     async with settled_ring(6, 19) as ring:
         _, *others = clockwise(ring, KEY)
         for node in others:
@@ -283,7 +286,7 @@ async def test_nobody_coordinates_while_the_owner_answers() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("vnodes", [2, 5])
-def test_copies_are_on_different_nodes_however_many_vnodes_these_have(vnodes: int) -> None:
+def test_copies_are_on_different_nodes_with_many_vnodes(vnodes: int) -> None:
     async def main() -> None:
         async with testing.ring(4, seed=vnodes, vnodes=vnodes) as ring:
             await settled(ring)
@@ -298,7 +301,7 @@ def test_copies_are_on_different_nodes_however_many_vnodes_these_have(vnodes: in
 
 
 @virtual
-async def test_nobody_hears_of_a_write_before_it_is_durable_where_it_was_made() -> None:
+async def test_write_is_sent_to_replicas_only_once_it_is_durable() -> None:
     async with testing.ring(3, seed=20, is_converged=True) as ring:
         disks: dict[str, MemoryStorage] = keep_disks(ring)
         await settled(ring)
@@ -312,19 +315,19 @@ async def test_nobody_hears_of_a_write_before_it_is_durable_where_it_was_made() 
 
         async def client() -> None:
             await write(owner, KEY, b"v", w=1)
-            assert slow.is_durable(KEY), "acknowledged, and a crash would take it back"
+            assert slow.is_durable(KEY), "a crash would undo the acknowledged write"
             done.set()
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client)
             while not done.is_set():
-                assert holding(ring, KEY) in ([], [name]) or slow.is_durable(KEY), "others know, and it may be lost"
+                assert holding(ring, KEY) in ([], [name]) or slow.is_durable(KEY), "copied before it is durable"
                 await trio.sleep(0.001)
 
 
 @virtual
-async def test_who_reads_does_not_wait_for_the_writes_of_others() -> None:
-    """What is durable is told at once; a key that is written all the time would else never be read."""
+async def test_read_does_not_wait_for_writes_of_others() -> None:
+    """A read returns the durable value at once. Otherwise a key under continuous writes could not be read."""
     async with testing.ring(3, seed=20, is_converged=True) as ring:
         disks: dict[str, MemoryStorage] = keep_disks(ring)
         await settled(ring)
@@ -354,8 +357,8 @@ async def test_who_reads_does_not_wait_for_the_writes_of_others() -> None:
 
 
 @virtual
-async def test_a_forwarded_write_that_may_have_happened_is_not_called_off_by_what_the_next_one_says() -> None:
-    """The owner stores it and is gone before it can say so. "The owner is down" alone would mean: nothing happened."""
+async def test_forwarded_write_with_a_lost_answer_is_indefinite() -> None:
+    """The owner stores the write, and stops before its answer arrives. A definite error would be wrong."""
     async with testing.ring(5, seed=18, replicas=1) as ring:
         keep_disks(ring)
         key = key_at(ring, "n3")
@@ -367,13 +370,13 @@ async def test_a_forwarded_write_that_may_have_happened_is_not_called_off_by_wha
                 await owner.stop()
                 callback(PeerLost("gone"))
 
-            def heard(answer: Reply | ChordError) -> None:
+            def lose_answer(answer: Reply | ChordError) -> None:
                 if isinstance(request, Put) and isinstance(answer, Written):
                     nursery.start_soon(stop_first)
                 else:
                     callback(answer)
 
-            original(to, request, heard, deadline=deadline)
+            original(to, request, lose_answer, deadline=deadline)
 
         asked.host.peers._calls.begin = answer_is_lost  # type: ignore[method-assign]
         async with trio.open_nursery() as nursery:
@@ -383,19 +386,19 @@ async def test_a_forwarded_write_that_may_have_happened_is_not_called_off_by_wha
 
 
 @virtual
-async def test_where_clocks_differ_too_much_nothing_is_stored_for_a_time() -> None:
+async def test_put_with_a_ttl_is_refused_while_clocks_differ() -> None:
     async with settled_ring(3, 1) as ring:
         owner, second, *_ = clockwise(ring, KEY)
         owner.host.note_clock(second.address, owner.host.wall_now_ms() + 61_000)
         with pytest.raises(ClocksDiffer, match=f"{owner.address}, and {second.address} differ by 61 s"):
             await owner.host.peers.call(only(owner).me, Put(KEY, b"v", b"1" * 16, ttl_ms=1000), Written)
         await write(owner, KEY, b"v")
-        assert (await read(second, KEY)).values == (b"v",), "what lives for ever needs no clock"
+        assert (await read(second, KEY)).values == (b"v",), "a value without a time to live needs no clock"
 
 
 @pytest.mark.parametrize("is_planted", [False, True])
-def test_who_was_stopped_before_it_stored_a_write_does_not_store_it_for_who_has_given_up(is_planted: bool) -> None:
-    """The process stands still between what it read and what it would write: time passes, and nothing runs."""
+def test_write_suspended_past_its_deadline_is_not_stored(is_planted: bool) -> None:
+    """The process is suspended between the read and the write of an operation."""
 
     async def main() -> None:
         async with settled_ring(3, 1) as ring:
@@ -419,13 +422,13 @@ def test_who_was_stopped_before_it_stored_a_write_does_not_store_it_for_who_has_
 
     with pytest.MonkeyPatch.context() as patch:
         if is_planted:
-            patch.setattr(Driver, "is_wanted", True)  # nobody looks whether the caller's deadline has passed
+            patch.setattr(Driver, "is_wanted", True)  # the bug: no step checks the caller's deadline
         testing.run(main, seed=1)
 
 
 @virtual
-async def test_a_full_disk_is_no_reason_not_to_read() -> None:
-    """What a reader finds is not durable yet, and is taken back: what was there before is the answer."""
+async def test_read_during_a_refused_write_returns_the_durable_value() -> None:
+    """The disk refuses a write that is already visible. A read must return the previous value."""
     async with settled_ring(3, 1) as ring:
         owner = clockwise(ring, KEY)[0]
         await write(owner, KEY, b"1", w=3)
@@ -461,13 +464,13 @@ async def test_a_full_disk_is_no_reason_not_to_read() -> None:
 
 
 @virtual
-async def test_write_quorum_of_a_node_that_just_joined_counts_the_node_before_it() -> None:
+async def test_write_quorum_of_a_joiner_counts_its_predecessor() -> None:
     async with testing.ring(3, seed=1, replicas=5) as ring:
         vnode = only(ring[0])
-        vnode.ring.successors = vnode.ring.successors[:1]  # as long as the list of its new head is not copied
-        who = vnode.replica_set(vnode.id)
-        assert len(who.members) == 2
-        assert vnode.nodes_known(who) == 3
-        assert vnode.write_quorum(who) == 3
+        vnode.ring.successors = vnode.ring.successors[:1]  # the vnode has not copied the list of its new head yet
+        replica_set = vnode.replica_set(vnode.id)
+        assert len(replica_set.members) == 2
+        assert vnode.nodes_known(replica_set) == 3
+        assert vnode.write_quorum(replica_set) == 3
         vnode.view.retires(vnode.ring.predecessors[0].address, trio.current_time())
-        assert vnode.write_quorum(who) == 2
+        assert vnode.write_quorum(replica_set) == 2

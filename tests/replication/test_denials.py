@@ -1,4 +1,4 @@
-"""*Not found* is an answer, never a guess: who must have been asked before a key is denied."""
+"""Denials: a node answers *not found* only after it asked all nodes that may hold the key."""
 
 from __future__ import annotations
 
@@ -46,8 +46,11 @@ async def ask_owner(ring: MemoryRing, key: bytes) -> Values:
 
 
 async def never_denied(ring: MemoryRing, key: bytes, value: bytes, for_s: float, step_s: float = 0.05) -> int:
-    """Ask every living node for a key again and again: the value, or an error, but no denial. Returns how often."""
-    told = 0
+    """Ask every living node for a key repeatedly; return the number of answers with the value.
+
+    An answer may be the value or an error, but no denial.
+    """
+    answers = 0
     ends = trio.current_time() + for_s
     while trio.current_time() < ends:
         for node in list(ring.nodes):
@@ -56,27 +59,27 @@ async def never_denied(ring: MemoryRing, key: bytes, value: bytes, for_s: float,
                     with trio.move_on_after(0.5):
                         found = await node.host.peers.call(vnode.me, Get(key), Values)
                         assert value in found.values, (node.name, trio.current_time(), found)
-                        told += 1
+                        answers += 1
                 except ChordError:
                     pass
         await trio.sleep(step_s)
-    return told
+    return answers
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "frozen"])
-@pytest.mark.parametrize(("silent", "is_denied"), [(0, True), (1, True), (2, False)])
-def test_so_many_silent_replicas_are_too_many(how: str, silent: int, is_denied: bool) -> None:
+@pytest.mark.parametrize(("unreachable", "is_denied"), [(0, True), (1, True), (2, False)])
+def test_key_is_denied_with_at_most_one_unreachable_replica(how: str, unreachable: int, is_denied: bool) -> None:
     async def main() -> None:
-        async with settled_ring(8, silent) as ring:
+        async with settled_ring(8, unreachable) as ring:
             _, *others = clockwise(ring, ABSENT)
-            gone = others[:silent]
+            gone = others[:unreachable]
             for node in gone:
                 if how == "killed":
                     await ring.kill(node)
                 else:
                     ring.network.freeze(node.name)
-            for _ in range(30):  # at once, while they fall silent, and when all have noticed
+            for _ in range(30):  # before, during and after the detection of the failures
                 if is_denied:
                     with trio.fail_after(4):
                         assert (await ask_owner(ring, ABSENT)).values == ()
@@ -85,12 +88,12 @@ def test_so_many_silent_replicas_are_too_many(how: str, silent: int, is_denied: 
                         await ask_owner(ring, ABSENT)
                 await trio.sleep(0.1)
 
-    testing.run(main, seed=f"{how}{silent}")
+    testing.run(main, seed=f"{how}{unreachable}")
 
 
 @virtual
-async def test_owner_denies_nothing_of_an_arc_in_which_others_stand() -> None:
-    """All nodes moved at the same time. Each took all others for dead, and owned the whole circle for a moment."""
+async def test_owner_denies_no_key_in_an_arc_that_contains_others() -> None:
+    """All nodes were suspended together. Each takes all others for dead and owns the whole circle for a moment."""
     async with testing.ring(4, seed=3, replicas=2) as ring:
         await settled(ring)
         await write(ring[0], KEY, b"v")
@@ -107,7 +110,7 @@ async def test_owner_denies_nothing_of_an_arc_in_which_others_stand() -> None:
 
 @pytest.mark.parametrize("apart_s", [0.0, 3.0])
 @pytest.mark.parametrize("killed", [1, 2, 3])
-def test_check_after_neighbours_died_covers_all_keys_that_cannot_be_denied(killed: int, apart_s: float) -> None:
+def test_check_after_neighbours_died_reports_undeniable_keys(killed: int, apart_s: float) -> None:
     """If neighbours die one after the other, a replica may be in sync in a part of an arc that only it knows."""
 
     async def main() -> None:
@@ -137,8 +140,8 @@ def test_check_after_neighbours_died_covers_all_keys_that_cannot_be_denied(kille
 
 @pytest.mark.slow
 @pytest.mark.parametrize("positions", [(0, 1), (0, 2), (0, 3), (2, 3), (3, 4)])
-def test_two_of_those_who_may_hold_a_key_are_silent(positions: tuple[int, int]) -> None:
-    """Whichever two of the first six: a write of theirs may be acknowledged and nobody else know of it."""
+def test_key_is_not_denied_with_two_unreachable_holders(positions: tuple[int, int]) -> None:
+    """Any two of the first six nodes may hold an acknowledged write that no other node has."""
 
     async def main() -> None:
         async with testing.ring(9, seed=sum(positions)) as ring:
@@ -160,7 +163,7 @@ def test_two_of_those_who_may_hold_a_key_are_silent(positions: tuple[int, int]) 
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 3])
-def test_small_rings_deny_what_was_never_written(nodes: int) -> None:
+def test_small_ring_denies_a_key_that_was_never_written(nodes: int) -> None:
     async def main() -> None:
         async with testing.ring(nodes, seed=nodes) as ring:
             for node in ring.nodes:
@@ -171,7 +174,7 @@ def test_small_rings_deny_what_was_never_written(nodes: int) -> None:
 
 
 @virtual
-async def test_in_a_ring_of_two_the_one_that_is_left_denies_nothing_while_it_waits() -> None:
+async def test_survivor_of_two_denies_nothing_before_down_out() -> None:
     async with settled_ring(2, 1, down_out_s=20.0) as ring:
         survivor, gone = ring.nodes
         await ring.kill(gone)
@@ -180,11 +183,11 @@ async def test_in_a_ring_of_two_the_one_that_is_left_denies_nothing_while_it_wai
                 await survivor.host.peers.call(only(survivor).me, Get(ABSENT), Values)
             await trio.sleep(0.15)
         await trio.sleep(30)
-        assert (await read(survivor, ABSENT)).values == (), "down too long: out"
+        assert (await read(survivor, ABSENT)).values == (), "the dead node has left the lists after `down_out_s`"
 
 
 @virtual
-async def test_who_is_left_and_restarts_denies_again_one_day() -> None:
+async def test_survivor_of_two_that_restarts_denies_after_down_out() -> None:
     async with settled_ring(2, 2, keeps_disks=True, down_out_s=20.0) as ring:
         await write(ring[0], b"k", b"v")
         survivor, gone = ring.nodes
@@ -204,8 +207,8 @@ async def test_who_is_left_and_restarts_denies_again_one_day() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after_s", [0.0, 0.002, 0.01, 0.05, 0.3, 1.0])
-def test_the_founder_dies_while_the_ring_grows(after_s: float) -> None:
-    """What was written at w = 1 before there was anybody else is never denied; whoever was brought level has it."""
+def test_key_is_not_denied_if_the_founder_dies_in_a_growing_ring(after_s: float) -> None:
+    """Writes with w = 1 from before the first join are never denied. A replica in sync has them."""
 
     async def main() -> None:
         async with testing.ring(1, seed="grow") as ring:
@@ -218,16 +221,16 @@ def test_the_founder_dies_while_the_ring_grows(after_s: float) -> None:
             await third.ready()
             await trio.sleep(after_s)
             await ring.kill(founder)
-            told = 0
+            answers = 0
             for number in range(20):
-                told += await never_denied(ring, b"k-%d" % number, b"v", for_s=0.5)
-            assert told or after_s < 0.3, "brought level in time, and silent all the same"
+                answers += await never_denied(ring, b"k-%d" % number, b"v", for_s=0.5)
+            assert answers or after_s < 0.3, "the replicas were in sync in time, but no node answered"
 
     testing.run(main, seed=int(1000 * after_s))
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.01, 0.1])
-def test_the_founder_dies_while_the_second_joins(after_s: float) -> None:
+def test_key_is_not_denied_if_the_founder_dies_during_a_join(after_s: float) -> None:
     async def main() -> None:
         async with testing.ring(1, seed="two") as ring:
             founder = ring[0]
@@ -245,7 +248,7 @@ def test_the_founder_dies_while_the_second_joins(after_s: float) -> None:
 
 
 async def join_between(ring: MemoryRing, before: Node, after: Node, count: int) -> list[Node]:
-    """Let so many nodes join at once between two others."""
+    """Let `count` nodes join at once between two others."""
     low, high = only(before).id, only(after).id
     gap = (high - low) % (1 << 160)
     made = [await ring.start(id=(low + gap * (i + 1) // (count + 1)) % (1 << 160), join=[before]) for i in range(count)]
@@ -257,8 +260,8 @@ async def join_between(ring: MemoryRing, before: Node, after: Node, count: int) 
 @pytest.mark.slow
 @pytest.mark.parametrize("joiners", [1, 2, 3, 6])
 @pytest.mark.parametrize("seed", range(2))
-def test_new_owners_deny_nothing_that_was_there(joiners: int, seed: int) -> None:
-    """Several join at once in front of a key's replicas, and one of these dies before they are level."""
+def test_new_owners_deny_no_existing_key(joiners: int, seed: int) -> None:
+    """Nodes join in front of a key's replicas, and a replica dies before they are in sync."""
 
     async def main() -> None:
         async with settled_ring(5, seed) as ring:
@@ -279,8 +282,8 @@ def test_new_owners_deny_nothing_that_was_there(joiners: int, seed: int) -> None
     testing.run(main, seed=f"{joiners}{seed}")
 
 
-async def nobody_is_left_who_was_level() -> None:
-    """Two replicas have a write and are silent; those who join before them have only one another to compare with."""
+async def no_replica_in_sync_is_left() -> None:
+    """Two replicas have a write and are down. New nodes join before them and compare only with each other."""
     async with testing.ring(7, seed=75) as ring:
         await settled(ring)
         order = sorted(ring.nodes, key=lambda node: only(node).id)
@@ -297,20 +300,20 @@ async def nobody_is_left_who_was_level() -> None:
 
 
 @pytest.mark.slow
-def test_who_compares_only_with_others_who_are_new_denies_nothing() -> None:
-    testing.run(nobody_is_left_who_was_level, seed=75)
+def test_joiners_in_sync_only_with_joiners_deny_nothing() -> None:
+    testing.run(no_replica_in_sync_is_left, seed=75)
 
 
-def test_planted_two_who_are_new_call_each_other_level(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_joiners_that_vouch_for_each_other_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AntiEntropy, "_may_vouch", lambda self, arc, others: True)
     monkeypatch.setattr(Vnode, "vouches_for", lambda self, arc: self.view.is_settled_in(arc))
-    monkeypatch.setattr(Vnode, "may_hold", lambda self, key, who: who.everyone)  # it refuses the denial as well
+    monkeypatch.setattr(Vnode, "may_hold", lambda self, key, replicas: replicas.everyone)  # the second check
     with pytest.raises(AssertionError, match="Values"):
-        testing.run(nobody_is_left_who_was_level, seed=75)
+        testing.run(no_replica_in_sync_is_left, seed=75)
 
 
 async def three_holders_gone() -> None:
-    """Time alone does not make what they may hold count as lost; that an operator forgets them does."""
+    """The writes of dead holders count as lost only when an operator forgets these nodes, never with time."""
     async with testing.ring(7, seed=76, timing=timing(down_out_s=15.0)) as ring:
         await settled(ring)
         gone = clockwise(ring, ABSENT)[:3]
@@ -356,12 +359,12 @@ def test_key_is_denied_soon_after_all_its_holders_are_forgotten() -> None:
 
 
 @pytest.mark.slow
-def test_key_of_silent_nodes_is_denied_only_once_they_are_forgotten() -> None:
+def test_key_is_not_denied_before_its_holders_are_forgotten() -> None:
     testing.run(three_holders_gone, seed=76)
 
 
 @pytest.mark.slow
-def test_planted_bug_silent_nodes_given_up_with_time_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_giving_up_nodes_with_time_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def is_given_up(self: AntiEntropy) -> bool:
         return trio.current_time() - self._grown_at >= self._host.timing.down_out_s
 
@@ -371,7 +374,7 @@ def test_planted_bug_silent_nodes_given_up_with_time_is_seen(monkeypatch: pytest
 
 
 @virtual
-async def test_an_owner_that_leaves_takes_no_key_with_it() -> None:
+async def test_leave_of_an_owner_denies_no_key() -> None:
     async with settled_ring(6, 3) as ring:
         keys = [key_at(ring, "n2", number) for number in range(10)]
         for key in keys:
@@ -390,41 +393,41 @@ async def test_an_owner_that_leaves_takes_no_key_with_it() -> None:
     [(3, 3), (2, 4), *(pytest.param(split, marks=pytest.mark.thorough) for split in ((4, 8), (2, 10)))],
 )
 @pytest.mark.parametrize("is_cut", [False, True])
-def test_what_was_written_in_a_split_is_not_denied_when_it_heals(split: tuple[int, int], is_cut: bool) -> None:
+def test_key_written_in_a_split_is_not_denied_after_it(split: tuple[int, int], is_cut: bool) -> None:
     testing.run(written_in_a_split, split, is_cut, 4.0, seed=repr(split))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("split", [(2, 4), (2, 5)])
 @pytest.mark.parametrize("old_s", [0.0, 0.1])
-def test_what_was_written_in_a_split_of_a_ring_that_has_just_formed_is_not_denied(
+def test_key_written_in_a_split_of_a_new_ring_is_not_denied(
     split: tuple[int, int], old_s: float
 ) -> None:
-    """A take-over must not depend on predecessor lists that grow by one hop a round."""
+    """A takeover must not depend on predecessor lists that grow by one hop a round."""
     testing.run(written_in_a_split, split, True, old_s, seed=repr(split))
 
 
 @pytest.mark.slow
-def test_planted_what_is_learnt_of_the_silent_later_changes_no_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_marks_without_later_knowledge_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def some(seeds: int) -> None:
         for seed in range(seeds):
             testing.run(written_in_a_split, (4, 8), True, 0.0, seed=seed)
 
     some(4)
     monkeypatch.setattr(Ownership, "learn_silent", lambda self, silent: None)
-    monkeypatch.setattr(Vnode, "may_hold", lambda self, key, who: who.everyone)  # it refuses the denial as well
+    monkeypatch.setattr(Vnode, "may_hold", lambda self, key, replicas: replicas.everyone)  # the second check
     with pytest.raises(AssertionError, match=r"'n\d+', .*values=\(\)"):
         some(48)
 
 
 @pytest.mark.slow
-def test_the_few_who_took_over_from_many_write_to_nobody_who_would_not_be_asked() -> None:
-    """Three may stand in behind three silent replicas. So five silent ones must be known before two stand in."""
+def test_small_side_of_a_split_writes_only_to_asked_nodes() -> None:
+    """Up to three stand-ins follow three unreachable members. Two nodes may stand in only if they know of five."""
     testing.run(written_in_a_split, (2, 16), True, 4.0, 5, 0, seed=repr((2, 16)))
 
 
 @pytest.mark.slow
-def test_planted_those_before_are_not_known_far_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_short_list_of_unreachable_nodes_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Ownership.learn_boundary
 
     def learn_four(own: Ownership, predecessor: Contact, further: Iterable[Contact], *_: object, **__: object) -> None:
@@ -466,16 +469,16 @@ async def written_in_a_split(
         assert len(acknowledged) >= acknowledged_min
 
 
-async def denied_behind_a_newcomer() -> None:
-    """The last two places of a key are cut off, and write it. Then a node joins right behind the owner."""
+async def denied_behind_a_joiner() -> None:
+    """Cut off the last two places of a key, which write it. Then a node joins right behind the owner."""
     async with testing.ring(10, seed=5, successors=8) as ring:
         await settled(ring)
         await trio.sleep(4)
         owner, *_, fifth, sixth = clockwise(ring, KEY)[:6]
         split = [fifth, sixth]
         ring.network.partition([node.name for node in split], is_cut=True)
-        newcomer = only(owner).id + 1
-        await (await ring.start(join=[owner], id=newcomer)).ready()
+        joiner = only(owner).id + 1
+        await (await ring.start(join=[owner], id=joiner)).ready()
         with trio.fail_after(20):
             while True:
                 with suppress(ChordError):
@@ -493,20 +496,20 @@ async def denied_behind_a_newcomer() -> None:
         assert (await read(owner, KEY)).values == (b"v",)
 
 
-def test_denial_in_a_split_counts_no_newcomer_as_a_place() -> None:
-    testing.run(denied_behind_a_newcomer, seed=5)
+def test_denial_in_a_split_counts_no_joiner_as_a_place() -> None:
+    testing.run(denied_behind_a_joiner, seed=5)
 
 
-def test_planted_newcomer_counts_as_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Vnode, "may_hold", lambda self, key, who: who.everyone)
+def test_planted_joiner_that_counts_as_a_place_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Vnode, "may_hold", lambda self, key, replicas: replicas.everyone)
     with pytest.raises(AssertionError, match=r"denied|Values"):
-        testing.run(denied_behind_a_newcomer, seed=5)
+        testing.run(denied_behind_a_joiner, seed=5)
 
 
 @pytest.mark.slow
 @virtual
-async def test_a_retiring_node_that_did_not_leave_after_all_is_a_replica_again() -> None:
-    """It began to leave, was killed, and is back with all it held."""
+async def test_leaver_killed_before_its_end_is_a_replica_again() -> None:
+    """The node was killed while it left, and is back with all its records."""
     async with settled_ring(6, 9, keeps_disks=True, leave_s=2.0) as ring:
         key = key_at(ring, "n2")
         await write(ring[0], key, b"v", w=3)
@@ -525,7 +528,7 @@ async def test_a_retiring_node_that_did_not_leave_after_all_is_a_replica_again()
 
 
 @virtual
-async def test_a_forgotten_node_that_is_back_is_waited_for_like_any_other() -> None:
+async def test_forgotten_node_that_returned_is_waited_for_again() -> None:
     async with settled_ring(8, 10) as ring:
         owner, second, *_ = clockwise(ring, ABSENT)
         await ring.kill(second)
@@ -542,21 +545,21 @@ async def test_a_forgotten_node_that_is_back_is_waited_for_like_any_other() -> N
 
 
 @virtual
-async def test_stop_repair_stops_it() -> None:
-    """The helper of these tests does what it says: a replica that lacks a record goes on lacking it."""
+async def test_stop_repair_leaves_a_record_missing() -> None:
+    """The helper `stop_repair` works: a replica that lacks a record continues to lack it."""
     async with testing.ring(4, seed=5, timing=timing(anti_entropy_s=0.5)) as ring:
         await write(ring[0], b"k", b"v", w=3)
         stop_repair(*ring.nodes)
         second = clockwise(ring, b"k")[1]
         second.host.storage.apply(Batch(removals=(b"k",)))
-        await read(ring[0], b"k", r=3)  # who reads repairs otherwise
+        await read(ring[0], b"k", r=3)  # without `stop_repair` the read would repair the replica
         await trio.sleep(10)
         assert second.name not in holding(ring, b"k")
 
 
 @virtual
-async def test_a_copy_that_comes_home_while_the_others_are_asked_is_not_denied() -> None:
-    """A fallback may bring the only copy there is, and let go of it on proof, between two looks of one read."""
+async def test_copy_that_arrives_during_a_read_is_not_denied() -> None:
+    """A stand-in may bring home and drop the only copy while a read is in progress."""
     async with settled_ring(3, 1) as ring:
         owner = clockwise(ring, KEY)[0]
         storage = owner.host.storage

@@ -1,4 +1,4 @@
-"""What one disk has lost and one silent node may hold is not denied, nor what an owner missed while it was away."""
+"""Denials if few copies are left: one on a lost disk or a dead node, or writes that the owner missed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def start(ring: MemoryRing, *names: str) -> None:
 
 
 async def missed(ring: MemoryRing, key: bytes, owner: Node) -> None:
-    """The owner is down; a write is stored on the two behind it, and the owner is killed before it can hear of it."""
+    """Kill the owner and store a write on the two nodes behind it."""
     await ring.kill(owner)
     await trio.sleep(3)
     with trio.fail_after(8):
@@ -46,7 +46,7 @@ async def missed(ring: MemoryRing, key: bytes, owner: Node) -> None:
 
 
 async def hint_and_lost_owner(ring: MemoryRing, disks: dict[str, MemoryStorage], key: bytes) -> None:
-    """A hint and the owner's copy are all there is of a write. The keeper is killed, the owner's disk is lost."""
+    """Only the owner's copy and a hint of a write exist. The owner's disk is lost, and the stand-in is killed."""
     owner, second, third, *_ = clockwise(ring, key)
     await ring.kill(second)
     await ring.kill(third)
@@ -63,7 +63,7 @@ async def hint_and_lost_owner(ring: MemoryRing, disks: dict[str, MemoryStorage],
 
 
 async def replica_and_lost_replica(ring: MemoryRing, disks: dict[str, MemoryStorage], key: bytes) -> None:
-    """Two have a write that the owner missed. One loses its disk, the other is killed."""
+    """Two replicas have a write that the owner missed. One loses its disk, the other is killed."""
     owner, second, *_ = clockwise(ring, key)
     await missed(ring, key, owner)
     for node in [node for node in ring.nodes if node.name in holding(ring, key)]:
@@ -73,7 +73,7 @@ async def replica_and_lost_replica(ring: MemoryRing, disks: dict[str, MemoryStor
 
 
 async def damaged_record(ring: MemoryRing, disks: dict[str, MemoryStorage], key: bytes) -> None:
-    """Two have a write. One is killed, the other finds its record damaged."""
+    """Two replicas have a write. One is killed, the other finds its record damaged."""
     owner, second, third, *_ = clockwise(ring, key)
     await ring.kill(third)
     await trio.sleep(3)
@@ -89,7 +89,7 @@ async def damaged_record(ring: MemoryRing, disks: dict[str, MemoryStorage], key:
 
 
 async def joiners_in_front(ring: MemoryRing, disks: dict[str, MemoryStorage], key: bytes) -> None:
-    """Two have a write that the owner missed; both are killed, and nodes join between the key and the owner."""
+    """Two replicas have a write that the owner missed and are killed. Nodes join between the key and the owner."""
     owner = clockwise(ring, key)[0]
     await missed(ring, key, owner)
     for node in [node for node in ring.nodes if node.name in holding(ring, key)]:
@@ -104,7 +104,7 @@ async def joiners_in_front(ring: MemoryRing, disks: dict[str, MemoryStorage], ke
 
 
 def denied(scene: Scene, seed: int) -> bool:
-    """Whether a key that was acknowledged is denied behind a scene."""
+    """Return whether a node denies the acknowledged key after a scene."""
 
     async def main() -> None:
         async with testing.ring(10, seed=seed) as ring:
@@ -129,15 +129,15 @@ SCENES = [hint_and_lost_owner, replica_and_lost_replica, damaged_record, joiners
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scene", SCENES)
-def test_what_was_acknowledged_is_not_denied(scene: Scene) -> None:
+def test_acknowledged_write_is_not_denied(scene: Scene) -> None:
     assert not denied(scene, 1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scene", SCENES)
-def test_planted_it_would_be(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A vnode that compared with any other vouches; nothing is in doubt; a damaged record is an absent one."""
-    monkeypatch.setattr(Vnode, "may_hold", lambda self, key, who: who.everyone)  # it refuses the denial as well
+def test_planted_denials_are_caught(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bugs: any comparison lets a vnode vouch; no arc is in doubt; a damaged record counts as absent."""
+    monkeypatch.setattr(Vnode, "may_hold", lambda self, key, replicas: replicas.everyone)  # the second check
     monkeypatch.setattr(AntiEntropy, "_may_vouch", lambda self, arc, others: True)
     monkeypatch.setattr(Ownership, "doubt", lambda self, arc: None)
     monkeypatch.setattr(MemoryStorage, "is_damaged", lambda self, key: False)
@@ -145,8 +145,8 @@ def test_planted_it_would_be(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @virtual
-async def test_a_scan_says_that_silent_nodes_may_hold_more() -> None:
-    """One of three may be silent: what was acknowledged is on another. Two may hold what nobody else has."""
+async def test_scan_fails_if_unreachable_nodes_may_hold_more() -> None:
+    """With one of three replicas down a scan is complete. Two may hold a write that no other node has."""
     async with testing.ring(6, seed=4) as ring:
         await settled(ring)
         stored = {b"key-%d" % number for number in range(20)}
@@ -167,10 +167,10 @@ async def test_a_scan_says_that_silent_nodes_may_hold_more() -> None:
 
 
 @virtual
-async def test_with_one_copy_the_dead_are_missed_until_they_are_forgotten() -> None:
+async def test_key_of_a_dead_lone_replica_is_denied_once_forgotten() -> None:
     timing = msgspec.structs.replace(PRESETS["local"], down_out_s=5.0)
     async with testing.ring(5, seed=1, replicas=1, timing=timing) as ring:
-        await trio.sleep(2)  # all know who stands before them
+        await trio.sleep(2)  # all nodes know their predecessor lists
         gone, *others = ring.nodes
         key = key_at(ring, gone.name)
         await others[0].put(key, b"v")
@@ -222,8 +222,8 @@ async def test_returned_owner_of_only_copies_is_asked_before_a_denial() -> None:
 
 
 @virtual
-async def test_only_copy_at_an_heir_that_died_too_is_not_denied_after_a_power_cut() -> None:
-    """The owner dies first. Its heir takes a write and dies. The owner returns without the heir, and no ring runs."""
+async def test_only_copy_at_a_dead_heir_is_not_denied() -> None:
+    """The owner dies first. Its heir takes a write and dies with the ring. All nodes but the heir return."""
     async with testing.ring(4, seed=2, replicas=1, timing=timing(down_out_s=5.0, reprobe_max_s=2.0)) as ring:
         keep_disks(ring)
         key = key_at(ring, "n2")

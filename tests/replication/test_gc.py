@@ -1,4 +1,4 @@
-"""Tombstones are reaped when they are old, and no store that was away brings back what was deleted."""
+"""Garbage collection: old tombstones are reaped, and no returning store brings back a deleted value."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TIMING = msgspec.structs.replace(
 LAST = Limits(reap_log_entries=1, reap_log_entries_max=1)
 NOTHING = Limits(reap_log_entries=0, reap_log_entries_max=0)
 MANY = 20
-"""More writes than a record remembers as replaced: then no tag of an operation decides about the first one."""
+"""More writes than a record remembers as replaced, so no tag of an operation decides about the first one."""
 
 
 def holders(ring: MemoryRing, key: bytes) -> list[str]:
@@ -69,7 +69,7 @@ async def visible(node: Node, key: bytes) -> tuple[bytes, ...]:
         return ()
 
 
-# -- what is reaped ---------------------------------------------------------------------------------
+# -- reaping ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -121,7 +121,7 @@ def test_expired_value_is_kept_while_one_clock_is_behind(is_planted: bool, monke
     """By that clock the value still lives. The planted owner trusts its own clock."""
     if is_planted:
 
-        async def believe(self: GarbageCollector, records: list[Record], who: object) -> list[Record]:
+        async def believe(self: GarbageCollector, records: list[Record], members: object) -> list[Record]:
             return records
 
         monkeypatch.setattr(GarbageCollector, "_expired_everywhere", believe)
@@ -142,7 +142,7 @@ def test_expired_value_is_kept_while_one_clock_is_behind(is_planted: bool, monke
 
 @pytest.mark.slow
 @virtual
-async def test_expired_value_is_kept_while_one_member_is_silent() -> None:
+async def test_expired_value_is_kept_while_a_member_is_unreachable() -> None:
     async with testing.ring(6, seed=2, timing=TIMING) as ring:
         await ring[0].put("k", "v", ttl_s=2)
         away = replicas(ring, b"k")[1]
@@ -170,12 +170,12 @@ def test_record_is_ripe_once_everything_in_it_ended() -> None:
     assert not is_ripe(record(gone, living), 10_000)
     assert is_ripe(record(gone, expired), 1_001)
     hidden = (ActorClock(bytes(16), 1, (living,)),)
-    assert not is_ripe(Record(b"k", (), b"", hidden), 10_000), "what is in quarantine is nobody's to reap"
+    assert not is_ripe(Record(b"k", (), b"", hidden), 10_000), "the reaper leaves values in quarantine alone"
 
 
 @virtual
 async def test_owner_of_several_parts_reaps_in_each_of_them() -> None:
-    """An owner that took over a dead node's arc looks at two parts, and forgets in neither since when it held what."""
+    """An owner with a taken-over arc looks at two parts. It must keep the times of both."""
     async with testing.ring(6, seed=9, timing=TIMING) as ring:
         keys = [b"key-%d" % number for number in range(30)]
         for key in keys:
@@ -198,14 +198,14 @@ def test_held_times_an_unchanged_record_only(monkeypatch: pytest.MonkeyPatch) ->
     assert held.since(b"a", b"2", 40.0) == 30.0
     held.next_round()
     held.next_round()
-    assert held.since(b"a", b"2", 50.0) == 50.0, "nobody asked about it for a round"
+    assert held.since(b"a", b"2", 50.0) == 50.0, "the record was not seen for a round"
     held.since(b"b", b"1", 50.0)
     assert held.since(b"c", b"1", 50.0) == 50.0
     assert held.since(b"c", b"1", 60.0) == 60.0, "there is no room for a third"
 
 
 @virtual
-async def test_are_expired_says_no_only_of_what_lives() -> None:
+async def test_are_expired_is_false_only_for_living_keys() -> None:
     async with testing.ring(1, seed=1, timing=TIMING) as ring:
         await put(ring[0], b"living", b"v")
         await put(ring[0], b"gone", None)
@@ -216,7 +216,7 @@ async def test_are_expired_says_no_only_of_what_lives() -> None:
         assert parts.reaper.on_are_expired(asked).each == (False, True, True)
 
 
-# -- who was away ---------------------------------------------------------------------------------------
+# -- nodes that were away -------------------------------------------------------------------------------
 
 SLICE_KEYS = keys_in_slices(1, 12)
 KEY, OTHER = SLICE_KEYS[:2]
@@ -238,7 +238,7 @@ async def test_reap_log_without_any_room_ends_a_delete_with_one_entry() -> None:
 
 @pytest.mark.slow
 @virtual
-async def test_tombstone_of_a_replica_that_missed_a_trimmed_entry_goes_in_the_end() -> None:
+async def test_tombstone_at_a_replica_behind_a_trim_is_reaped() -> None:
     async with testing.ring(6, seed=6, timing=TIMING, limits=NOTHING) as ring:
         await put(ring[0], KEY, b"v")
         await put(ring[1], KEY, None)
@@ -255,9 +255,9 @@ async def test_tombstone_of_a_replica_that_missed_a_trimmed_entry_goes_in_the_en
 
 
 async def away_while_reaped(ring: MemoryRing, writes: int = 0) -> str:
-    """Freeze a replica that holds a value; delete the value and let the tombstone be reaped; return who it was.
+    """Freeze a replica of a value, delete the value and wait for the reaping; return the replica's name.
 
-    Then the same happens to another key of its slice: a log of one entry keeps nothing of the first.
+    Then the same happens to another key of the slice, so a log of one entry loses the entry of the first key.
 
     Args:
         writes: made before the delete; the frozen replica misses them as well.
@@ -274,19 +274,19 @@ async def away_while_reaped(ring: MemoryRing, writes: int = 0) -> str:
         await patiently(lambda key=key: put(node, key, None))  # type: ignore[misc]
         await trio.sleep(GRACE_S + 8)
         still = [name for name in replicas(ring, key) if name != away and name in holders(ring, key)]
-        assert still == [], "the others have reaped it, and waited for nobody"
+        assert still == [], "the others must reap it without the frozen replica"
     return away
 
 
 def merges_from_anywhere(patch: pytest.MonkeyPatch) -> None:
-    """Records are merged whatever their store has seen of the reap log."""
+    """Plant a bug: stores merge records of stores with other reap logs."""
     patch.setattr(ReapLog, "digest_in", lambda self, arc: b"")
     patch.setattr(ReapLog, "require_level", lambda self, records, seen: None)
     patch.setattr(ReapLog, "durably_seen_of", lambda self, key: b"")
 
 
 def raises_no_floor(patch: pytest.MonkeyPatch) -> None:
-    """A trim forgets which actors its entries named."""
+    """Plant a bug: a trim forgets the actors of its entries."""
     trim_to = reap_log._Work.trim_to
 
     def trim(self: Any, part: int, keep: int) -> None:
@@ -297,8 +297,8 @@ def raises_no_floor(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reap_log._Work, "trim_to", trim)
 
 
-def waits_for_silent(patch: pytest.MonkeyPatch) -> None:
-    """Nothing is reaped while a node is silent, as it was once."""
+def waits_for_unreachable(patch: pytest.MonkeyPatch) -> None:
+    """Plant a bug: the reaper waits while a node is unreachable."""
     bury = GarbageCollector._bury
 
     async def wait(self: GarbageCollector, records: list[Record], crowded: Any, others: Any) -> None:
@@ -309,7 +309,7 @@ def waits_for_silent(patch: pytest.MonkeyPatch) -> None:
 
 
 class Ended(NamedTuple):
-    """What there is once a node that was away is back: what readers see, what is hidden, how often one caught up."""
+    """The state after a node's return: visible values, values in quarantine, number of slices that caught up."""
 
     seen: tuple[bytes, ...]
     hidden: list[bytes]
@@ -326,7 +326,7 @@ def back_after_reaping(limits: Limits, writes: int, before_return: Callable[[], 
             seen = await visible(ring[0], KEY)
             assert [await visible(node, KEY) for node in ring.nodes] == [seen] * 6
             held = [named(ring, name).host.storage.get(KEY) for name in replicas(ring, KEY)]
-            assert held == [held[0]] * 3, "quarantine is replicated like everything else"
+            assert held == [held[0]] * 3, "the quarantine is replicated, too"
             return Ended(seen, hidden(held[0]), ring.totals()["slices_caught_up"])
 
     return testing.run(main, seed=4)
@@ -338,7 +338,7 @@ def back_after_reaping(limits: Limits, writes: int, before_return: Callable[[], 
     [(Limits(), 0, False), (Limits(), MANY, False), (LAST, 0, False), (LAST, MANY, True)],
 )
 def test_node_cut_off_while_tombstone_is_reaped_undoes_nothing(limits: Limits, writes: int, is_hidden: bool) -> None:
-    """An entry decides about its old value, or the tag of an operation; without either the value is in quarantine."""
+    """An entry or an operation's tag decides about the old value. Without both the value is in quarantine."""
     ended = back_after_reaping(limits, writes)
     assert ended.seen == ()
     assert ended.hidden == ([b"v"] if is_hidden else [])
@@ -369,27 +369,27 @@ def test_reap_log_without_any_room_brings_nothing_back() -> None:
 
 
 @pytest.mark.slow
-def test_planted_bug_merging_without_level_logs_undoes_the_delete(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_merge_without_synced_logs_undoes_a_delete(monkeypatch: pytest.MonkeyPatch) -> None:
     assert back_after_reaping(Limits(), 0, lambda: merges_from_anywhere(monkeypatch)).seen == (b"v",)
 
 
 @pytest.mark.slow
-def test_planted_bug_trimming_without_floor_undoes_the_delete(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_trim_without_floor_undoes_a_delete(monkeypatch: pytest.MonkeyPatch) -> None:
     raises_no_floor(monkeypatch)
     assert back_after_reaping(LAST, MANY).seen == (b"v",)
 
 
 @pytest.mark.slow
-def test_planted_bug_reaping_that_waits_for_silent_nodes_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits_for_silent(monkeypatch)
-    with pytest.raises(AssertionError, match="waited for nobody"):
+def test_planted_reaping_that_waits_for_down_nodes_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits_for_unreachable(monkeypatch)
+    with pytest.raises(AssertionError, match="without the frozen replica"):
         back_after_reaping(Limits(), 0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("limits", [Limits(), NOTHING])
 def test_returned_store_catches_up_and_denies_nothing(limits: Limits) -> None:
-    """A node stops for many grace periods, with its disk: it forgets what was deleted, and holds what was written."""
+    """A node returns with its disk after many grace periods. It drops deleted keys and gets the new values."""
 
     async def main() -> None:
         async with testing.ring(6, seed=6, timing=TIMING, limits=limits) as ring:
@@ -406,7 +406,7 @@ def test_returned_store_catches_up_and_denies_nothing(limits: Limits) -> None:
             for key in keys[1::3]:
                 await patiently(lambda key=key: put(node, key, b"new"))  # type: ignore[misc]
             await trio.sleep(10 * GRACE_S)
-            assert ring.totals()["keys_reaped"] >= 10, "all but those of the node that is away"
+            assert ring.totals()["keys_reaped"] >= 10, "the keys of the stopped node may remain"
             back = await ring.start(name=away.name)
             await back.ready()
             await trio.sleep(60)
@@ -425,15 +425,15 @@ def test_returned_store_catches_up_and_denies_nothing(limits: Limits) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("is_planted", [False, True])
 def test_entry_reaches_members_that_missed_the_push(is_planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The comparison brings it; the planted one does not compare logs."""
+    """Anti-entropy brings the entry. With the planted bug it does not compare logs."""
 
-    async def unheard(self: CatchUp, partner: object, logs: object) -> None:
+    async def lose(self: CatchUp, partner: object, logs: object) -> None:
         raise Busy("lost on its way")
 
     async def nothing(self: CatchUp, partner: object, arc: object) -> None:
-        """Instead of levelling."""
+        """Sync no logs."""
 
-    monkeypatch.setattr(CatchUp, "tell", unheard)
+    monkeypatch.setattr(CatchUp, "tell", lose)
     if is_planted:
         monkeypatch.setattr(CatchUp, "level", nothing)
 
@@ -452,16 +452,16 @@ def test_entry_reaches_members_that_missed_the_push(is_planted: bool, monkeypatc
 
 
 async def give_up(self: QuorumReads, reading: Reading, contact: Contact) -> bool:
-    """Planted: a replica with another log counts as one that does not answer."""
+    """Planted: a replica with another log counts as unreachable."""
     return False
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_planted", [False, True])
-def test_read_of_reaped_key_levels_stand_ins_first(is_planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All who may hold a key are asked before it is denied; those that hold nothing of the slice have no log of it.
+def test_read_of_a_reaped_key_syncs_the_logs_of_stand_ins(is_planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader asks all possible holders before a denial. Nodes without a record of the slice have no log of it.
 
-    The planted reader takes a holder with another log for one that does not answer.
+    With the planted bug a holder with another log counts as unreachable.
     """
     if is_planted:
         monkeypatch.setattr(QuorumReads, "_level", give_up)
@@ -499,11 +499,11 @@ async def deleted(ring: MemoryRing, keys: list[bytes], node: Node) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_planted", [False, True])
-def test_trimming_waits_for_silent_nodes_up_to_the_hard_limit(
+def test_trimming_waits_for_unreachable_nodes_up_to_the_limit(
     is_planted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if is_planted:
-        monkeypatch.setattr(GarbageCollector, "_is_whole", lambda self, arc, who: True)
+        monkeypatch.setattr(GarbageCollector, "_is_whole", lambda self, arc, members: True)
 
     async def main() -> None:
         async with testing.ring(6, seed=4, timing=TIMING, limits=SHORT) as ring:
@@ -512,13 +512,13 @@ def test_trimming_waits_for_silent_nodes_up_to_the_hard_limit(
                 await put(ring[0], key, b"v")
             await trio.sleep(3)
             away = next(name for name in (n.name for n in ring.nodes) if name not in replicas(ring, keys[0]))
-            ring.network.freeze(away)  # no member: it holds nothing, but how are the others to know?
+            ring.network.freeze(away)  # not a member: it holds no record, but the others cannot know that
             asker = named(ring, replicas(ring, keys[0])[0])
             await deleted(ring, keys[:8], asker)
             if is_planted:
                 assert set(entries_at(ring).values()) == {SHORT.reap_log_entries // 2}
                 return
-            assert set(entries_at(ring).values()) == {8}, "somebody is silent, and the log still fits the hard limit"
+            assert set(entries_at(ring).values()) == {8}, "a node is unreachable, and the log still fits the hard limit"
             assert {node.host.reap_log.forced_trims for node in ring.nodes} == {0}
             await deleted(ring, keys[8:9], asker)
             assert set(entries_at(ring).values()) == {SHORT.reap_log_entries}
@@ -533,7 +533,7 @@ def test_trimming_waits_for_silent_nodes_up_to_the_hard_limit(
 
 @pytest.mark.slow
 @virtual
-async def test_trimming_goes_on_once_the_silent_node_is_forgotten() -> None:
+async def test_trimming_continues_once_a_down_node_is_forgotten() -> None:
     async with testing.ring(6, seed=4, timing=TIMING, limits=SHORT) as ring:
         keys = SLICE_KEYS
         for key in keys:
@@ -582,12 +582,12 @@ async def with_hidden_value(ring: MemoryRing) -> None:
     away = await away_while_reaped(ring, MANY)
     ring.network.unfreeze(away)
     await until(lambda: sorted(hidden_at(ring, KEY)) == sorted(replicas(ring, KEY)))
-    assert named(ring, away).host.counters["ValuesQuarantined"] == 1, "the node that was away tells of it"
+    assert named(ring, away).host.counters["ValuesQuarantined"] == 1, "the returned node reports the value"
 
 
 @pytest.mark.slow
 @virtual
-async def test_quarantined_value_is_freed_by_a_store_that_holds_it_live() -> None:
+async def test_quarantined_value_is_freed_by_a_live_copy() -> None:
     """A live value of its actor shows that the actor was not reaped."""
     async with testing.ring(6, seed=4, timing=TIMING, limits=LAST) as ring:
         await with_hidden_value(ring)
@@ -612,7 +612,7 @@ async def test_key_with_quarantined_value_can_be_written_and_deleted() -> None:
         await put(ring[2], KEY, None)
         await trio.sleep(GRACE_S + 10)
         assert [await visible(node, KEY) for node in ring.nodes] == [()] * 6
-        assert sorted(hidden_at(ring, KEY)) == sorted(replicas(ring, KEY)), "an operator decides about it"
+        assert sorted(hidden_at(ring, KEY)) == sorted(replicas(ring, KEY)), "only an operator removes it"
         held = owner(ring, KEY).host.storage.get(KEY)
         assert held is not None
         assert held.clock == (), "the tombstone beside it is reaped like any other"
@@ -621,7 +621,7 @@ async def test_key_with_quarantined_value_can_be_written_and_deleted() -> None:
 @pytest.mark.slow
 @virtual
 async def test_quarantine_outlives_its_first_holder() -> None:
-    """What one store brought is at all replicas: a lost disk does not take it."""
+    """All replicas have the quarantine of the returned store, so it survives a lost disk."""
     async with testing.ring(6, seed=4, timing=TIMING, limits=LAST) as ring:
         await with_hidden_value(ring)
         first = named(ring, replicas(ring, KEY)[1])
@@ -631,7 +631,7 @@ async def test_quarantine_outlives_its_first_holder() -> None:
         assert await visible(ring[0], KEY) == ()
 
 
-# -- a disk that takes nothing ------------------------------------------------------------------------
+# -- a full disk --------------------------------------------------------------------------------------
 
 OLD, NEW = b"old", b"new"
 
@@ -653,7 +653,7 @@ async def owner_of_one_slice(count: int) -> AsyncIterator[tuple[Cluster, Node, l
 
 
 def same_slice(keys: Iterable[bytes], node: Node, count: int) -> list[bytes]:
-    """Return the first keys that share a slice, this many of them."""
+    """Return the first `count` keys that share a slice."""
     slices: dict[int, list[bytes]] = {}
     for key in keys:
         found = slices.setdefault(node.host.reap_log.slice_of(key), [])
@@ -701,7 +701,7 @@ async def read_while_each_replica_has_reaped_another_key() -> list[tuple[bytes, 
             await node.host.storage.commit(Batch([Record(keys[3], ())]))
         await trio.sleep(10)
         for key in keys:
-            await answer_of(node, key)  # the first read may only bring the replicas' logs level
+            await answer_of(node, key)  # the first read may only sync the replicas' logs
         return [await answer_of(node, key) for key in keys]
 
 
@@ -725,17 +725,17 @@ async def answer_of(node: Node, key: bytes) -> tuple[bytes, ...] | str:
 
 
 @pytest.mark.slow
-def test_owner_with_a_full_disk_is_behind_with_its_log_and_answers() -> None:
+def test_owner_with_a_full_disk_and_an_old_log_answers() -> None:
     assert testing.run(read_with_a_full_disk, seed=1) == [(), (NEW,)]
 
 
 @pytest.mark.slow
-def test_owner_with_a_full_disk_answers_though_each_replica_has_reaped_another_key() -> None:
+def test_owner_with_a_full_disk_answers_across_different_reaps() -> None:
     assert testing.run(read_while_each_replica_has_reaped_another_key, seed=1) == [(), (), (), (OLD,)]
 
 
 @pytest.mark.slow
-def test_planted_logs_that_are_read_ahead_and_not_passed_on_leave_keys_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_logs_read_ahead_but_not_sent_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     async def keep(self: CatchUp, partner: Contact, logs: list[SliceLog]) -> None:
         return
 
@@ -744,14 +744,14 @@ def test_planted_logs_that_are_read_ahead_and_not_passed_on_leave_keys_unread(mo
 
 
 @pytest.mark.slow
-def test_planted_an_owner_with_a_full_disk_asks_no_replica_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_full_disk_without_reading_ahead_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(QuorumReads, "_read_ahead", give_up)
     answers = testing.run(read_with_a_full_disk, seed=1)
     assert answers in (["too_few_replicas", "too_few_replicas"], [(OLD,), (OLD,)]), "the latter with a stand-in"
 
 
 @pytest.mark.slow
-def test_planted_a_log_that_is_read_ahead_and_not_applied_brings_a_value_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_log_read_ahead_but_not_applied_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     read_ahead = Reading.read_ahead
 
     def as_it_was(self: Reading, log: SliceLog, record: Record | None, seen: bytes) -> list[Contact]:

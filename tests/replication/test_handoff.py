@@ -1,4 +1,4 @@
-"""What is kept for a replica that does not answer comes home, and is not dropped before."""
+"""Hinted handoff: a stand-in brings each hint home, and drops it only afterwards."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ from tests.support.rings import in_order, keys_of, only, virtual
 
 @pytest.mark.slow
 @pytest.mark.parametrize("position", [0, 1, 2])
-def test_a_hint_is_kept_until_its_home_has_it(position: int) -> None:
+def test_hint_is_kept_until_its_home_has_it(position: int) -> None:
     async def main() -> None:
         async with settled_ring(8, position, keeps_disks=True) as ring:
             places = clockwise(ring, KEY)
-            home, fallback = places[position], places[3]
+            home, stand_in = places[position], places[3]
             await home.stop()
             await trio.sleep(3)
             await write(places[5], KEY, b"v")
             await trio.sleep(5)
-            assert fallback.name in holding(ring, KEY), "nobody else keeps it for the one that is away"
+            assert stand_in.name in holding(ring, KEY), "only the stand-in keeps a hint for the stopped node"
             assert len(holding(ring, KEY)) >= 3
             home = await ring.start(name=home.name)
             dropped_at = None
             for _ in range(400):
                 if home.host.storage.get(KEY) is None:
-                    assert fallback.name in holding(ring, KEY), "dropped before its home had it"
-                if fallback.name not in holding(ring, KEY):
+                    assert stand_in.name in holding(ring, KEY), "dropped before its home had it"
+                if stand_in.name not in holding(ring, KEY):
                     dropped_at = trio.current_time()
                     break
                 await trio.sleep(0.025)
@@ -63,24 +63,24 @@ def test_a_hint_is_kept_until_its_home_has_it(position: int) -> None:
 
 
 @virtual
-async def test_a_hint_comes_home_though_nobody_compares() -> None:
+async def test_hint_comes_home_without_anti_entropy() -> None:
     async with settled_ring(8, 30, keeps_disks=True) as ring:
         places = clockwise(ring, KEY)
-        home, fallback = places[1], places[3]
+        home, stand_in = places[1], places[3]
         await ring.kill(home)
         with trio.fail_after(3):
             await write(places[5], KEY, b"v")
-        await until(lambda: fallback.name in holding(ring, KEY))
+        await until(lambda: stand_in.name in holding(ring, KEY))
         compare_nothing(*ring.nodes)
         home = await ring.start(name=home.name)
         compare_nothing(home)
-        await until(lambda: fallback.name not in holding(ring, KEY))
+        await until(lambda: stand_in.name not in holding(ring, KEY))
         assert versions.values(record_at(home, KEY)) == [b"v"]
 
 
 @pytest.mark.slow
 @virtual
-async def test_two_homes_are_down_and_both_get_their_hints() -> None:
+async def test_hints_for_two_nodes_that_are_down_come_home() -> None:
     async with settled_ring(9, 3, keeps_disks=True) as ring:
         keys = [key_at(ring, "n4", number) for number in range(10)]
         places = clockwise(ring, keys[0])
@@ -101,7 +101,7 @@ async def test_two_homes_are_down_and_both_get_their_hints() -> None:
 
 @pytest.mark.slow
 @virtual
-async def test_a_home_that_is_gone_for_good_is_replaced() -> None:
+async def test_home_that_stays_down_is_replaced() -> None:
     async with settled_ring(8, 4, down_out_s=15.0) as ring:
         places = clockwise(ring, KEY)
         await ring.kill(places[1])
@@ -114,14 +114,14 @@ async def test_a_home_that_is_gone_for_good_is_replaced() -> None:
 
 @pytest.mark.slow
 @virtual
-async def test_the_fallback_itself_dies() -> None:
+async def test_death_of_a_stand_in_loses_no_write() -> None:
     async with settled_ring(9, 5, keeps_disks=True) as ring:
         places = clockwise(ring, KEY)
-        home, fallback = places[1], places[3]
+        home, stand_in = places[1], places[3]
         await ring.kill(home)
         await write(places[0], KEY, b"v")
         await trio.sleep(1)
-        await ring.kill(fallback)
+        await ring.kill(stand_in)
         await trio.sleep(1)
         with trio.fail_after(5):
             assert (await read(places[5], KEY)).values == (b"v",)
@@ -131,93 +131,93 @@ async def test_the_fallback_itself_dies() -> None:
 
 
 @virtual
-async def test_hints_from_before_and_a_newer_value_at_home_merge_to_the_newer() -> None:
+async def test_hint_older_than_the_value_at_home_changes_nothing() -> None:
     async with settled_ring(8, 6, keeps_disks=True) as ring:
         places = clockwise(ring, KEY)
         await write(places[0], KEY, b"1")
-        home, fallback = places[1], places[3]
+        home, stand_in = places[1], places[3]
         await ring.kill(home)
         await write(places[0], KEY, b"2")
         await trio.sleep(1)
-        ring.network.freeze(fallback.name)
+        ring.network.freeze(stand_in.name)
         await back(ring, home.name)
         await until(lambda: versions.values(record_at(clockwise(ring, KEY)[1], KEY)) == [b"2"])
         with trio.fail_after(5):
             await write(places[5], KEY, b"3")
-        ring.network.unfreeze(fallback.name)
+        ring.network.unfreeze(stand_in.name)
         await ring.converged()
         await until_level(ring)
         with trio.fail_after(5):
             assert (await read(places[5], KEY)).values == (b"3",)
 
 
-# -- who knows that it is a hint --------------------------------------------------------------------
+# -- hints and own copies ---------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("position", [0, 1, 2])
 def test_hints_are_counted_while_their_home_is_away(position: int) -> None:
-    """The fallback sees nobody before it who is silent: it must be told that what it holds is another's."""
+    """The stand-in knows of no unreachable node before it. So it must ask the owners of its records."""
 
     async def main() -> None:
         async with testing.ring(8, seed=40 + position, timing=timing(anti_entropy_s=3.0)) as ring:
             keep_disks(ring)
             await settled(ring)
             places = clockwise(ring, KEY)
-            home, fallback = places[position], places[3]
+            home, stand_in = places[position], places[3]
             await ring.kill(home)
             await trio.sleep(3)
             await write(places[5], KEY, b"v")
-            await until(lambda: fallback.name in holding(ring, KEY))
+            await until(lambda: stand_in.name in holding(ring, KEY))
             await trio.sleep(5)
             counts = {node.name: node.description().hints for node in ring.nodes}
-            assert {name for name, count in counts.items() if count} == {fallback.name}, counts
-            assert counts[fallback.name] == 1
+            assert {name for name, count in counts.items() if count} == {stand_in.name}, counts
+            assert counts[stand_in.name] == 1
             assert [node.description().misplaced for node in ring.nodes] == [0] * 7
             home = await back(ring, home.name)
-            await until(lambda: fallback.name not in holding(ring, KEY))
+            await until(lambda: stand_in.name not in holding(ring, KEY))
             await trio.sleep(3)
             assert [node.description().hints for node in ring.nodes] == [0] * 8
 
     testing.run(main, seed=position)
 
 
-async def told_to_a_fallback_only() -> None:
-    """A write reaches its owner and the fallback of a silent member; the owner dies, and is never seen again."""
+async def stored_at_a_stand_in_only() -> None:
+    """Store a write on its owner and on the stand-in of a dead member. Then the owner dies for good."""
     async with testing.ring(4, seed=50, timing=timing(anti_entropy_s=3.0)) as ring:
         await settled(ring)
-        owner, silent, third, fallback = clockwise(ring, KEY)
-        await ring.kill(silent)
+        owner, dead, third, stand_in = clockwise(ring, KEY)
+        await ring.kill(dead)
         await trio.sleep(3)
         ring.network.block(owner.name, third.name)
         with trio.fail_after(3):
             await write(owner, KEY, b"v", w=2)
-        assert holding(ring, KEY) == [owner.name, fallback.name]
+        assert holding(ring, KEY) == [owner.name, stand_in.name]
         await ring.kill(owner)
         ring.network.unblock(owner.name, third.name)
         compare_nothing(*ring.nodes)
         await until(lambda: third.name in holding(ring, KEY), within_s=20.0)
 
 
-def test_what_only_a_stand_in_holds_comes_to_the_members_that_answer() -> None:
-    testing.run(told_to_a_fallback_only, seed=50)
+def test_only_copy_at_a_stand_in_comes_to_reachable_members() -> None:
+    testing.run(stored_at_a_stand_in_only, seed=50)
 
 
-def test_planted_owners_are_not_asked_whose_hints_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it would be if a node judged by its predecessors alone: it takes the hint for a copy of its own."""
+def test_planted_hint_taken_for_an_own_copy_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bug: a node judges by its predecessors alone, and takes the hint for a copy of its own."""
 
     async def nothing(self: Handoff, start: Contact) -> list[Arc]:
         return []
 
     monkeypatch.setattr(Handoff, "_not_mine", nothing)
     with pytest.raises(trio.TooSlowError):
-        testing.run(told_to_a_fallback_only, seed=50)
+        testing.run(stored_at_a_stand_in_only, seed=50)
 
 
 @pytest.mark.slow
 @virtual
-async def test_a_stretch_is_cut_where_another_was_the_owner() -> None:
-    """A taken-over arc has two sets of members: who is none in the first part may be one in the second."""
+async def test_hints_in_a_taken_over_arc_follow_its_former_owners() -> None:
+    """A taken-over arc has two sets of members. A node may be a member in only one part."""
     async with testing.ring(8, seed=60, timing=timing(anti_entropy_s=3.0)) as ring:
         keep_disks(ring)
         await settled(ring)
@@ -238,19 +238,19 @@ arcs = st.builds(Arc, points, points)
 
 
 @given(arcs, arcs)
-def test_a_part_lies_in_an_arc_when_all_of_its_points_do(part: Arc, arc: Arc) -> None:
+def test_lies_in_is_true_if_the_arc_has_all_points_of_the_part(part: Arc, arc: Arc) -> None:
     everywhere = [Point(point) for point in range(256)]
     assert lies_in(Circle(8), part, arc) == all(point in arc for point in everywhere if point in part)
 
 
 @virtual
-async def test_where_all_members_are_silent_a_hint_reaches_the_owner() -> None:
-    """It stands behind them, and is the one who is asked."""
+async def test_hint_reaches_the_owner_if_all_members_are_unreachable() -> None:
+    """The owner stands behind the unreachable members, and answers the reads."""
     async with settled_ring(10, seed=5) as ring:
         await write(ring[0], KEY, b"1", w=3)
         first, second, third, owner, fifth, sixth, keeper, *_ = clockwise(ring, KEY)
         record = record_at(first, KEY)
-        for node in (first, second, third, fifth, sixth):  # nor does anybody answer who might stand in
+        for node in (first, second, third, fifth, sixth):  # the possible stand-ins are unreachable, too
             await ring.kill(node, is_silent=True)
         await until(lambda: only(owner).ownership.is_owner(owner.host.circle.hash(KEY)))
         assert owner.host.storage.get(KEY) is None

@@ -1,4 +1,4 @@
-"""A record whose values exceed one reply: scans and backups name its key, and do not pass for complete."""
+"""Records beyond one reply: scans and backups name the key and report that they are incomplete."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VALUE = b"x" * 1000
 
 
 def written(count: int, value: bytes = VALUE, per_actor: int = 1) -> tuple[ActorClock, ...]:
-    """Return the clock of a record that so many coordinators wrote at the same time."""
+    """Return the clock of a record that `count` coordinators wrote at the same time."""
     return tuple(
         ActorClock(
             versions.actor(b"actor%03d" % number, 1),
@@ -114,7 +114,7 @@ async def test_scan_of_large_quarantine_ends_with_its_key() -> None:
 
 
 @virtual
-async def test_scan_of_one_node_reads_its_other_arcs_behind_a_large_record() -> None:
+async def test_scan_of_a_node_continues_behind_a_large_record() -> None:
     """The end of the first arc is not the end of the scan."""
     async with testing.ring(1, seed=1, limits=LIMITS, vnodes=4, replicas=1) as ring:
         node, circle = ring[0], ring[0].host.circle
@@ -244,7 +244,7 @@ def test_backup_with_several_faults_reports_each(run: Run, canned: CannedRing, t
         assert text in ended.err
 
 
-def test_scan_remembers_the_first_cut_keys_and_counts_all(run: Run, canned: CannedRing) -> None:
+def test_scan_keeps_the_first_cut_keys_and_counts_all(run: Run, canned: CannedRing) -> None:
     canned.scanned.keys = [f"key{number}".encode() for number in range(CUT_KEYS_MAX + 44)]
 
     def override(point: int, heard: Heard) -> Any:

@@ -1,4 +1,4 @@
-"""Bugs that many requests in one frame could bring, planted one by one, each caught by the test that is to."""
+"""Planted bugs of batches, each with the test that catches it."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def all_good(self: Coalescer, contact: Any, questions: Any, expect: type[Reply],
         question.callback(Done())
 
 
-def at_once(self: Coalescer, to: Any, request: Any, expect: Any, told: Any, *, deadline: float) -> None:
-    self._host.peers.begin(to, request, expect, told, deadline=deadline)
+def at_once(self: Coalescer, to: Any, request: Any, expect: Any, callback: Any, *, deadline: float) -> None:
+    self._host.peers.begin(to, request, expect, callback, deadline=deadline)
 
 
 def the_same_for_all(self: Replica, request: Any) -> CopiesRead:
@@ -63,7 +63,7 @@ def one_each(self: _Away, place: int) -> bool:
 
 
 async def never_again(self: _Away, place: int, before: ChordError | None) -> None:
-    self._part.end(place, before or Busy("nobody"))
+    self._part.end(place, before or Busy("no owner"))
 
 
 def all_there_are(items: Sequence[Any], places: Any, count_max: int = 0) -> list[list[int]]:
@@ -72,41 +72,42 @@ def all_there_are(items: Sequence[Any], places: Any, count_max: int = 0) -> list
 
 def history() -> None:
     for seed in range(3):
-        test_batches.test_a_random_history_comes_to_the_same_in_batches_and_one_by_one(seed)
+        test_batches.test_batches_have_the_outcomes_of_single_operations(seed)
 
 
 def old_nodes() -> None:
-    test_batches.test_nodes_that_do_not_know_batches_are_asked_one_by_one(3)
+    test_batches.test_batch_to_nodes_without_batches_uses_single_requests(3)
 
 
 PLANTED: dict[str, tuple[object, str, object, Callable[[], object]]] = {
-    "an owner's answers are told in another order": (batches, "unpack", turned_round, history),
+    "an owner's answers are in another order": (batches, "unpack", turned_round, history),
     "a batch is acknowledged though a record lacks its quorum": (
         Coalescer, "_failed", all_good,
-        test_batches.test_a_record_that_lacks_its_quorum_is_not_acknowledged_and_the_others_are,
+        test_batches.test_batch_item_without_a_quorum_fails_alone,
     ),
-    "every item asks for itself": (
-        Coalescer, "begin", at_once, test_batches.test_a_batch_is_one_frame_for_each_owner_and_one_for_each_replica,
+    "every item takes its own frame to a replica": (
+        Coalescer, "begin", at_once, test_batches.test_batch_takes_one_frame_per_owner_and_replica,
     ),
-    "every item is passed on by itself": (
+    "every item takes its own frame to its owner": (
         _Away, "_send_if_known", one_each,
-        test_batches.test_a_batch_is_one_frame_for_each_owner_and_one_for_each_replica,
+        test_batches.test_batch_takes_one_frame_per_owner_and_replica,
     ),
-    "a replica tells of one key what it holds of another": (
-        Replica, "on_read_copies", the_same_for_all, test_batches.test_a_reader_is_told_of_copies_that_had_no_room,
+    "a replica returns the copy of another key": (
+        Replica, "on_read_copies", the_same_for_all,
+        test_batches.test_read_copies_without_room_for_a_copy_is_asked_again,
     ),
-    "a copy without room is no copy": (
-        Replica, "on_read_copies", absent, test_batches.test_a_reader_is_told_of_copies_that_had_no_room,
+    "a copy without room counts as absent": (
+        Replica, "on_read_copies", absent, test_batches.test_read_copies_without_room_for_a_copy_is_asked_again,
     ),
-    "what was not done in time never happened": (
+    "an item past its deadline has a definite error": (
         _Part, "outcomes", nothing_happened,
-        lambda: test_batches.test_what_is_not_done_in_time_does_not_keep_the_others_from_being_told(0.2),
+        lambda: test_batches.test_batch_item_past_its_deadline_fails_alone(0.2),
     ),
-    "one bad record spoils the frame": (
-        coalesce, "TAKEN_APART", (), test_batches.test_a_frame_that_is_refused_for_one_record_is_taken_apart,
+    "one bad record fails the whole frame": (
+        coalesce, "TAKEN_APART", (), test_batches.test_store_copies_refused_for_one_record_is_split,
     ),
     "old nodes are not asked one by one": (batches, "is_refused_whole", lambda request, answer: False, old_nodes),
-    "what one owner refused nobody else is asked for": (
+    "an item that one owner refused is sent to no other": (
         _Away, "_bring", never_again, old_nodes,
     ),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Bugs a store like this has had, planted one by one: each is caught by the test that is to catch it."""
+"""Planted bugs of replication, each with the test that catches it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CAUGHT = (AssertionError, ChordError, trio.TooSlowError, pytest.fail.Exception, 
 
 def by_replica_sets_alone(check: Callable[[], object]) -> None:
     """Run a check without the rule for newcomers, which refuses some of the same denials."""
-    with mock.patch.object(Vnode, "may_hold", lambda self, key, who: who.everyone):
+    with mock.patch.object(Vnode, "may_hold", lambda self, key, replicas: replicas.everyone):
         check()
 
 
@@ -55,7 +55,7 @@ def visible_is_enough(self: Commit, driver: Driver[Any], /) -> None:
     driver.resume()
 
 
-def whatever_happened_meanwhile(self: Coordinator, *what: Any) -> Steps[Any]:
+def any_owner_after_the_read(self: Coordinator, *what: Any) -> Steps[Any]:
     self._vnode.require_coordinator = lambda key: None  # type: ignore[method-assign, assignment, return-value]
     try:
         return (yield from READ_FIRST(self, *what))
@@ -70,11 +70,11 @@ def overwrite(
     return len(new), self._host.storage.stage(Batch(puts=new))
 
 
-def whoever_is_asked(self: Vnode, key: int) -> bool:
+def every_member(self: Vnode, key: int) -> bool:
     return any(place.contact == self.me for place in self.replica_set(key).members)
 
 
-def whoever_answers_counts(self: Reading, contact: Contact, record: Record | None, *_: Any, **named: Any) -> None:
+def every_answer_counts(self: Reading, contact: Contact, record: Record | None, *_: Any, **named: Any) -> None:
     ADD(self, contact, record, True, **named)
 
 
@@ -88,69 +88,70 @@ ADD = Reading.add
 
 PLANTED: dict[str, tuple[object, str, object, Callable[[], object]]] = {
     "a hint is dropped before its home has it": (
-        ReplicaSync, "prove", proven_at_once, test_hints.test_a_hint_comes_home_though_nobody_compares,
+        ReplicaSync, "prove", proven_at_once, test_hints.test_hint_comes_home_without_anti_entropy,
     ),
     "two vnodes of one node count as two replicas": (
         PreferenceList, "walk", every_vnode,
-        lambda: test_coordinators.test_copies_are_on_different_nodes_however_many_vnodes_these_have(5),
+        lambda: test_coordinators.test_copies_are_on_different_nodes_with_many_vnodes(5),
     ),
     "two vnodes of one node count as two in the view": (
         PreferenceList, "walk", every_vnode, test_view.test_a_replica_set_is_the_beginning_of_the_walk,
     ),
-    "others hear of a write before it is durable": (
+    "a write is sent to replicas before it is durable": (
         Commit, "begin", visible_is_enough,
-        test_coordinators.test_nobody_hears_of_a_write_before_it_is_durable_where_it_was_made,
+        test_coordinators.test_write_is_sent_to_replicas_only_once_it_is_durable,
     ),
-    "a key is denied although fallbacks are silent": (
+    "a key is denied although stand-ins are unreachable": (
         ReplicaSet, "everyone", property(lambda self: self.members),
-        lambda: test_denials.test_two_of_those_who_may_hold_a_key_are_silent((3, 4)),
+        lambda: test_denials.test_key_is_not_denied_with_two_unreachable_holders((3, 4)),
     ),
-    "a key is denied although nobody else was asked": (
+    "a key is denied although no other node was asked": (
         QuorumReads, "ask_everyone", deny,
-        lambda: test_denials.test_so_many_silent_replicas_are_too_many("killed", 2, False),
+        lambda: test_denials.test_key_is_denied_with_at_most_one_unreachable_replica("killed", 2, False),
     ),
-    "a vnode that fell silent is forgotten at once": (
+    "an unreachable vnode is forgotten at once": (
         PreferenceList, "fell_silent", lambda self, contact, now: None,
         lambda: by_replica_sets_alone(
-            lambda: test_denials.test_so_many_silent_replicas_are_too_many("killed", 2, False)
+            lambda: test_denials.test_key_is_denied_with_at_most_one_unreachable_replica("killed", 2, False)
         ),
     ),
-    "the context of a write covers what its writer has not seen": (
+    "the context of a write covers unread siblings": (
         versions, "context_after", lambda record, op_id: versions.context_of(record),
-        test_replication.test_who_goes_on_from_a_write_replaces_nothing_that_was_not_read,
+        test_replication.test_context_of_a_write_covers_no_unread_sibling,
     ),
     "a reply shows more siblings than it holds": (
         versions, "cut", lambda record, bytes_max: record,
-        test_bounds_of_records.test_siblings_that_both_sides_of_a_partition_let_grow_can_be_read_and_settled_by_anybody,
+        test_bounds_of_records.test_siblings_beyond_one_reply_after_a_split_can_be_resolved,
     ),
     "a put goes on though its arc was switched meanwhile": (
-        Coordinator, "_read_first", whatever_happened_meanwhile,
-        test_moving_keys.test_a_put_that_is_begun_before_a_switch_is_not_made_after_it,
+        Coordinator, "_read_first", any_owner_after_the_read,
+        test_moving_keys.test_put_begun_before_a_switch_is_not_stored_after_it,
     ),
-    "what a clock once said counts for ever": (
-        context, "SKEW_ROUNDS", 1e9, test_clocks.test_a_clock_that_has_left_or_was_set_right_stands_in_nobodys_way,
+    "a clock skew counts for ever": (
+        context, "SKEW_ROUNDS", 1e9, test_clocks.test_clock_skew_ends_when_a_node_leaves_or_is_corrected,
     ),
     "repair overwrites": (
-        Records, "stage", overwrite, test_repair.test_two_replicas_that_differ_both_get_what_both_have,
+        Records, "stage", overwrite, test_repair.test_anti_entropy_merges_concurrent_versions_of_replicas,
     ),
     "a replica coordinates although the owner answers": (
-        Vnode, "_stands_in_for", whoever_is_asked, test_coordinators.test_nobody_coordinates_while_the_owner_answers,
+        Vnode, "_stands_in_for", every_member,
+        test_coordinators.test_replica_refuses_to_coordinate_while_the_owner_answers,
     ),
-    "one that was never brought level counts for R": (
-        Reading, "add", whoever_answers_counts,
-        test_coordinators.test_a_replica_that_was_never_brought_level_does_not_count_for_r,
+    "a replica that was never in sync counts for R": (
+        Reading, "add", every_answer_counts,
+        test_coordinators.test_replica_that_was_never_in_sync_does_not_count_for_r,
     ),
 }  # fmt: skip
 
 
 EDITED: dict[str, tuple[Edit, Callable[[], None]]] = {
-    "a read tells what no disk has yet": (
+    "a read returns a value before it is durable": (
         Edit(QuorumReads.get, "storage.durable(", "storage.get("),
-        test_coordinators.test_a_full_disk_is_no_reason_not_to_read,
+        test_coordinators.test_read_during_a_refused_write_returns_the_durable_value,
     ),
     "a key is denied without another look": (
         Edit(QuorumReads.ask_everyone, "self._host.storage.durable(reading.key)", "None"),
-        test_denials.test_a_copy_that_comes_home_while_the_others_are_asked_is_not_denied,
+        test_denials.test_copy_that_arrives_during_a_read_is_not_denied,
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Records forget old coordinators: no old copy comes back, no dot is minted twice, and records stay small."""
+"""Pruning: records forget old actors, no old copy returns, and no dot is minted twice."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ KEY = b"k"
 GRACE_S = 5.0
 TIMING = msgspec.structs.replace(PRESETS["local"], grace_s=GRACE_S, anti_entropy_s=1.0, reprobe_first_s=2.0)
 ACTORS = tuple(sorted(versions.actor(b"stranger", number) for number in range(PRUNE_FROM + 8)))
-LATELY_MS = 1 << 45  # whenever one looks
+LATELY_MS = 1 << 45  # in the future, so never older than the grace time
 OLD = Version(b"old", b"1" * 16, 1)
 
 
 def crowded(written_ms: int = LATELY_MS) -> Record:
-    """A record that all these have coordinated, of which one value is left."""
+    """Return a record of all `ACTORS` with one value left."""
     new = Version(b"new", b"2" * 16, written_ms)
-    return Record(KEY, tuple(ActorClock(who, 1, (new,) if who == ACTORS[0] else ()) for who in ACTORS))
+    return Record(KEY, tuple(ActorClock(actor, 1, (new,) if actor == ACTORS[0] else ()) for actor in ACTORS))
 
 
 def holders(ring: MemoryRing) -> list[Node]:
@@ -42,7 +42,7 @@ def holders(ring: MemoryRing) -> list[Node]:
 
 
 def lengths(ring: MemoryRing) -> set[int]:
-    """How many actors the copies remember."""
+    """Return the numbers of actors in the copies."""
     return {len(record.clock) for node in ring.nodes if (record := node.host.storage.get(KEY)) is not None}
 
 
@@ -54,7 +54,7 @@ def place(ring: MemoryRing, record: Record, **minted: dict[bytes, bytes]) -> Non
 
 @pytest.mark.slow
 @virtual
-async def test_what_has_been_empty_for_long_enough_is_forgotten_everywhere_and_no_sooner() -> None:
+async def test_actors_empty_for_the_grace_time_are_pruned_everywhere() -> None:
     async with testing.ring(6, seed=1, timing=TIMING) as ring:
         await trio.sleep(5)
         place(ring, crowded())
@@ -71,7 +71,7 @@ async def test_what_has_been_empty_for_long_enough_is_forgotten_everywhere_and_n
 
 @pytest.mark.slow
 @virtual
-async def test_what_was_replaced_by_something_old_enough_need_not_be_watched() -> None:
+async def test_actor_replaced_by_an_old_value_is_pruned_early() -> None:
     async with testing.ring(6, seed=1, timing=TIMING) as ring:
         await trio.sleep(5)
         now_ms = ring[0].host.wall_now_ms()
@@ -84,7 +84,7 @@ async def test_what_was_replaced_by_something_old_enough_need_not_be_watched() -
 
 @pytest.mark.slow
 @virtual
-async def test_a_context_from_before_still_covers_what_it_saw() -> None:
+async def test_context_from_before_the_pruning_covers_what_it_saw() -> None:
     async with testing.ring(6, seed=1, timing=TIMING) as ring:
         await trio.sleep(5)
         place(ring, crowded())
@@ -100,7 +100,7 @@ async def test_a_context_from_before_still_covers_what_it_saw() -> None:
 def test_store_that_pruned_its_own_actor_mints_under_a_new_one(
     is_planted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The owner's last dot of the key is forgotten; a client has a context that names it."""
+    """The owner's last dot of the key is pruned, and must not be minted again."""
     if is_planted:
 
         def replace(self: _Work, old: Record, new: Record | None, gone: object) -> None:
@@ -135,16 +135,16 @@ def trim_log(node: Node) -> None:
 
 
 def lose_log(node: Node) -> None:
-    """The planted bug: actors are forgotten, and no log says so."""
+    """The planted bug: actors are pruned without an entry in a reap log."""
     node.host.storage.apply(Batch(notes=dict.fromkeys(node.host.storage.notes())))
     node.host.reap_log._slices = None
 
 
 def old_copy_after_pruning(change: Callable[[Node], None]) -> tuple[tuple[bytes, ...], list[Record | None]]:
-    """A replica has an old value and is frozen while the others forget who wrote it; return what there is at last.
+    """Freeze a replica with an old value while the others prune its actor; return the final values and copies.
 
     Args:
-        change: made at each of the others before the replica is back.
+        change: is applied at each other node before the replica returns.
     """
 
     async def main() -> tuple[tuple[bytes, ...], list[Record | None]]:
@@ -158,7 +158,7 @@ def old_copy_after_pruning(change: Callable[[Node], None]) -> tuple[tuple[bytes,
             away.host.storage.apply(Batch(puts=(old,)))
             await trio.sleep(GRACE_S + 10)
             pruned = [node.host.storage.get(KEY) for node in holders(ring) if node is not away]
-            assert {len(record.clock) for record in pruned if record is not None} == {1}, "nobody is waited for"
+            assert {len(record.clock) for record in pruned if record is not None} == {1}, "pruned without it"
             for node in ring.nodes:
                 if node is not away:
                     change(node)
@@ -182,7 +182,7 @@ def test_old_copy_of_pruned_actor_does_not_return(change: Callable[[Node], None]
 
 
 @pytest.mark.slow
-def test_planted_bug_pruning_without_an_entry_brings_old_values_back() -> None:
+def test_planted_pruning_without_an_entry_is_caught() -> None:
     values, _ = old_copy_after_pruning(lose_log)
     assert sorted(values) == [b"new", b"old"]
 
@@ -190,7 +190,7 @@ def test_planted_bug_pruning_without_an_entry_brings_old_values_back() -> None:
 @pytest.mark.slow
 @virtual
 async def test_copy_from_before_the_pruning_is_refused() -> None:
-    """Its store has not seen the entry: such a copy would bring all the actors back."""
+    """The copy's store has not seen the entry, so the copy would bring all actors back."""
     async with testing.ring(6, seed=1, timing=TIMING) as ring:
         await trio.sleep(5)
         place(ring, crowded())
@@ -202,7 +202,7 @@ async def test_copy_from_before_the_pruning_is_refused() -> None:
         assert lengths(ring) == {1}
 
 
-def test_only_what_has_not_changed_meanwhile_is_forgotten() -> None:
+def test_ripe_excludes_actors_that_changed_meanwhile() -> None:
     emptied = Emptied(10.0)
     before = crowded()
     assert emptied.ripe(before, 0.0, 0) == ()
@@ -210,27 +210,27 @@ def test_only_what_has_not_changed_meanwhile_is_forgotten() -> None:
     clock = {entry.actor: entry for entry in before.clock}
     clock[ACTORS[5]] = ActorClock(ACTORS[5], 2, ())  # written through once more, and replaced
     clock[ACTORS[6]] = ActorClock(ACTORS[6], 2, (msgspec.structs.replace(OLD, written_ms=LATELY_MS),))
-    after = Record(KEY, tuple(clock[who] for who in ACTORS))
+    after = Record(KEY, tuple(clock[actor] for actor in ACTORS))
     ripe = emptied.ripe(after, 10.0, 0)
     assert set(ACTORS) - set(ripe) == {ACTORS[0], ACTORS[5], ACTORS[6]}
-    assert emptied.ripe(after, 11.0, 0) == ripe, "until it is done"
+    assert emptied.ripe(after, 11.0, 0) == ripe, "the actors stay ripe until they are pruned"
     counts = versions.context_of(after)
     left = versions.bury(after, {actor: counts[actor] for actor in ripe})
     assert left is not None
     assert {entry.actor for entry in left.clock} == {ACTORS[0], ACTORS[5], ACTORS[6]}
-    others = Record(KEY, tuple(ActorClock(who, entry.count + 5, entry.versions) for who, entry in clock.items()))
+    others = Record(KEY, tuple(ActorClock(actor, entry.count + 5, entry.versions) for actor, entry in clock.items()))
     assert emptied.ripe(others, 12.0, 0) == ()
-    assert emptied.ripe(others, 21.9, 0) == (), "and the time of others begins anew"
+    assert emptied.ripe(others, 21.9, 0) == (), "the time starts again for changed entries"
     assert len(emptied.ripe(others, 22.0, 0)) == len(ACTORS) - 2
 
 
-def test_few_entries_are_left_alone() -> None:
+def test_ripe_of_a_record_with_few_actors_is_empty() -> None:
     emptied = Emptied(10.0)
     few = Record(KEY, crowded().clock[:PRUNE_FROM])
     assert emptied.ripe(few, 0.0, 0) == emptied.ripe(few, 20.0, 0) == ()
 
 
-def test_where_there_is_no_room_for_all_some_have_their_turn_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ripe_without_room_for_all_records_takes_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prune, "WATCHED_MAX", 8)
     emptied = Emptied(10.0)
     clocks = {b"%d" % number: crowded().clock for number in range(12)}
@@ -243,7 +243,7 @@ def test_where_there_is_no_room_for_all_some_have_their_turn_first(monkeypatch: 
     assert pruned[:6] == [0, 0, 8, 8, 12, 12] or pruned[:7] == [0, 0, 8, 8, 8, 12, 12]
 
 
-def test_those_who_are_gone_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ripe_drops_absent_records_to_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prune, "WATCHED_MAX", 8)
     emptied = Emptied(10.0)
     for number in range(8):
@@ -255,7 +255,7 @@ def test_those_who_are_gone_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @virtual
 async def test_bury_of_a_record_that_changed_meanwhile_is_left_out() -> None:
-    """A write that comes between the look and the change is not reaped with what was looked at."""
+    """A write may arrive between the check of a record and its burial. It must survive."""
     async with testing.ring(3, seed=1, timing=TIMING) as ring:
         await trio.sleep(5)
         place(ring, crowded())

@@ -1,4 +1,4 @@
-"""Decisions about values in quarantine: what is dropped or merged is so on all replicas, whoever was away."""
+"""Decisions about quarantine: all replicas drop or merge the same values, also those that were away."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_merge_wins_over_every_copy_of_the_quarantine(record: Record, late: Reco
 
 @given(records(), CONTEXTS)
 def test_merge_made_twice_by_two_nodes_shows_each_value_once(record: Record, context: dict[bytes, int]) -> None:
-    """An attempt whose answer is lost is made again elsewhere."""
+    """If an answer is lost, another coordinator executes the decision again."""
     one, other = merged(record, context, MINTING[0]).record, merged(record, context, MINTING[1]).record
     ends = [converged(order) for order in permutations([one, other, record])]
     assert len({frozenset(shown(end)) for end in ends}) == 1
@@ -126,7 +126,7 @@ def test_merged_values_replaced_by_a_put_do_not_come_back(record: Record, contex
 
 @given(records(), records(), CONTEXTS)
 def test_decision_loses_nothing_that_it_does_not_name(record: Record, late: Record, context: dict[bytes, int]) -> None:
-    """A decision names events; what a store that was away wrote after them is no part of it."""
+    """A decision names events. It leaves later writes of a returned store alone."""
     named = {actor: max((n for a, n in covered(record, context) if a == actor), default=0) for actor in ACTORS}
     without = versions.sync(record, late)
     both = versions.sync(quarantine.drop(record, context).record, late)
@@ -149,7 +149,7 @@ def test_write_anew_keeps_the_time_and_the_time_to_live() -> None:
 
 
 def test_write_anew_replaces_deletes_and_no_values() -> None:
-    """Else a tombstone stands beside the value for ever, and the key counts as one with siblings."""
+    """Otherwise a tombstone would stay beside the value, and the key would have siblings for ever."""
     gone, value = Version(None, b"t" * 16, 3), Version(b"live", b"l" * 16, 3)
     held = [(2, (gone,)), (2, (gone, value)), (1, (value,))]
     clock = tuple(ActorClock(actor, *what) for actor, what in zip(ACTORS, held, strict=True))
@@ -192,7 +192,7 @@ def test_cut_quarantine_holds_whole_actors_and_one_at_least(record: Record, byte
 # -- planted bugs in the laws ------------------------------------------------------------------------------------
 
 
-def test_planted_bug_drop_without_a_clock_entry_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_drop_without_a_clock_entry_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def forgets(record: Record, context: Mapping[bytes, int]) -> Decided:
         left = tuple(each for each in record.quarantine if each.actor not in context)
         return Decided(Record(record.key, record.clock, record.superseded, left), len(record.quarantine) - len(left))
@@ -205,7 +205,7 @@ def test_planted_bug_drop_without_a_clock_entry_is_seen(monkeypatch: pytest.Monk
         )
 
 
-def test_planted_bug_merge_under_the_old_operation_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_merge_under_the_old_operation_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slice remembers the tags of replaced operations: under its old one a value could vanish again."""
 
     def as_it_was(record: Record, version: Version, minting: bytes, op_id: bytes, *, is_retry: bool) -> Record:
@@ -335,7 +335,7 @@ async def test_scan_of_quarantine_comes_in_pages() -> None:
 
 
 @virtual
-async def test_readers_are_told_how_many_values_are_hidden() -> None:
+async def test_read_counts_the_values_in_quarantine() -> None:
     async with testing.ring(4, seed=1) as ring:
         await hide(ring)
         with pytest.raises(NotFound) as caught:
@@ -404,7 +404,7 @@ async def test_decision_without_a_quorum_is_refused() -> None:
 
 @virtual
 async def test_quarantine_is_denied_only_if_none_was_missed() -> None:
-    """As of a key itself: too many silent replicas may hold what those that answer do not."""
+    """Too many unreachable replicas may hold a quarantine that the others lack."""
     async with testing.ring(5, seed=1) as ring:
         await put(ring[0], KEY, b"v")
         owner, *others = clockwise(ring, KEY)
@@ -450,7 +450,7 @@ def test_late_replica_does_not_bring_a_decided_quarantine_back(is_merge: bool, u
     testing.run(main, seed=3)
 
 
-def test_planted_bug_drop_at_one_store_only_is_brought_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_drop_at_one_store_only_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     def forgets(record: Record, context: Mapping[bytes, int]) -> Decided:
         return Decided(Record(record.key, record.clock, record.superseded, ()), quarantine.count(record))
 

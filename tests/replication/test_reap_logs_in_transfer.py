@@ -73,7 +73,7 @@ async def test_entry_made_during_a_transfer_goes_with_its_switch() -> None:
 
 
 @virtual
-async def test_leaver_that_alone_knows_of_a_reap_tells_the_replicas() -> None:
+async def test_reap_known_only_to_a_leaver_reaches_the_replicas() -> None:
     async with settled_ring(7, 2) as ring:
         *replicas, _, leaver = [*clockwise(ring, KEY)[:3], *clockwise(ring, KEY)[-2:]]
         seen = reap_alone(leaver)
@@ -83,7 +83,7 @@ async def test_leaver_that_alone_knows_of_a_reap_tells_the_replicas() -> None:
 
 
 @virtual
-async def test_successor_that_gets_the_empty_arc_of_a_leaver_gets_its_reap_log() -> None:
+async def test_heir_of_an_empty_arc_gets_the_reap_log_of_the_leaver() -> None:
     async with settled_ring(5, 3) as ring:
         owner, successor, *_ = clockwise(ring, KEY)
         stop_repair(*ring.nodes)
@@ -94,7 +94,7 @@ async def test_successor_that_gets_the_empty_arc_of_a_leaver_gets_its_reap_log()
 
 
 @virtual
-async def test_node_outside_the_replicas_that_alone_knows_of_a_reap_tells_them() -> None:
+async def test_reap_known_only_outside_the_replicas_reaches_them() -> None:
     """After a split has healed, the half that reaped may not be among the replicas any more."""
     async with settled_ring(7, 4) as ring:
         seen = reap_alone(clockwise(ring, KEY)[-1])
@@ -102,7 +102,7 @@ async def test_node_outside_the_replicas_that_alone_knows_of_a_reap_tells_them()
 
 
 @pytest.mark.parametrize("failing", ["owner", "replica"])
-def test_log_comes_home_to_the_others_if_one_owner_or_replica_fails(failing: str) -> None:
+def test_reap_log_comes_home_though_another_slice_fails(failing: str) -> None:
     """The log of another slice fails first: its owner is not found, or one replica refuses."""
 
     async def main() -> None:
@@ -137,7 +137,7 @@ def test_log_comes_home_to_the_others_if_one_owner_or_replica_fails(failing: str
 
 
 @virtual
-async def test_lone_owner_that_missed_a_reap_gets_the_log_and_drops_the_record() -> None:
+async def test_lone_replica_that_missed_a_reap_drops_the_record() -> None:
     """With N = 1 nodes compare nothing. So only the stand-in can bring the log to an owner that was stopped."""
     async with testing.ring(5, seed=6, timing=timing(), replicas=1) as ring:
         await trio.sleep(5)

@@ -1,4 +1,4 @@
-"""Quorum writes and reads: where copies are at the acknowledgement, what is refused, who stands in for whom."""
+"""Quorum reads and writes: copies at the acknowledgement, refused requests, stand-ins."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def point(ring: MemoryRing, key: bytes) -> Point:
 
 
 @virtual
-async def test_a_put_is_on_two_nodes_when_it_is_acknowledged_and_on_three_soon() -> None:
+async def test_acknowledged_put_is_on_two_nodes_and_soon_on_three() -> None:
     async with testing.ring(6, seed=1) as ring:
         for number in range(20):
             key = b"k-%d" % number
@@ -58,11 +58,11 @@ async def test_a_put_is_on_two_nodes_when_it_is_acknowledged_and_on_three_soon()
             assert held[0] == here[0], "the coordinator's own first"
             assert not written.is_sloppy
             await trio.sleep(0.01)
-            assert holding(ring, key) == here[:3], "and nowhere else"
+            assert holding(ring, key) == here[:3], "no other node has a copy"
 
 
 @pytest.mark.parametrize(("w", "at_least"), [(1, 1), (2, 2), (3, 3)])
-def test_the_writer_says_how_many(w: int, at_least: int) -> None:
+def test_put_waits_for_w_replicas(w: int, at_least: int) -> None:
     async def main() -> None:
         async with testing.ring(5, seed=w) as ring:
             written = await write(ring[0], KEY, b"v", w=w)
@@ -77,7 +77,7 @@ def test_the_writer_says_how_many(w: int, at_least: int) -> None:
 
 
 @virtual
-async def test_more_replicas_than_the_ring_keeps_or_has_are_refused_and_nothing_is_written() -> None:
+async def test_quorum_above_the_number_of_nodes_is_refused() -> None:
     async with testing.ring(2, seed=1) as ring:
         with pytest.raises(InvalidRequest):
             await write(ring[0], KEY, b"v", w=4)
@@ -86,7 +86,7 @@ async def test_more_replicas_than_the_ring_keeps_or_has_are_refused_and_nothing_
         owner = clockwise(ring, KEY)[0]
         with pytest.raises(TooFewReplicas):
             await owner.host.peers.call(only(owner).me, Put(KEY, b"v", b"o" * 16, w=3), Written)
-        for node in ring.nodes:  # whoever is asked tells what stands in the way, and not that time was up
+        for node in ring.nodes:  # each node names the reason at once, not a timeout
             for request in (Put(KEY, b"v", b"o" * 16, w=3), Get(KEY, 3)):
                 with pytest.raises(TooFewReplicas, match="there are 2 nodes, not 3"), trio.fail_after(2):
                     await node.host.peers.call(node.address, request, request.reply)
@@ -95,7 +95,7 @@ async def test_more_replicas_than_the_ring_keeps_or_has_are_refused_and_nothing_
 
 
 @virtual
-async def test_a_write_for_which_too_few_answer_leaves_nothing_anywhere() -> None:
+async def test_write_with_too_few_reachable_nodes_stores_nothing() -> None:
     async with testing.ring(3, seed=2) as ring:
         owner, *others = clockwise(ring, KEY)
         for node in others:
@@ -112,8 +112,8 @@ async def test_a_write_for_which_too_few_answer_leaves_nothing_anywhere() -> Non
 
 
 @virtual
-async def test_joiner_writes_to_no_fewer_nodes_because_others_died_before() -> None:
-    """It gets to know of the silent nodes with its arc: else it would be told that the ring has no more than two."""
+async def test_write_quorum_of_a_joiner_counts_nodes_that_died() -> None:
+    """The joiner learns of the dead nodes with its arc. Otherwise it would count only two nodes."""
     async with testing.ring(4, seed=2, replicas=5, successors=4, timing=timing(down_out_s=2.0)) as ring:
         first, *others = ring.nodes
         for node in others:
@@ -129,8 +129,8 @@ async def test_joiner_writes_to_no_fewer_nodes_because_others_died_before() -> N
 
 
 @virtual
-async def test_node_that_answers_again_is_waited_for_until_it_is_listed() -> None:
-    """In between it is neither a member nor silent, and a write would need one node less."""
+async def test_returned_node_counts_as_known_until_it_is_listed() -> None:
+    """Otherwise the node would be neither a member nor unreachable, and a write would need one node less."""
     async with testing.ring(3, seed=2) as ring:
         node, back, _ = ring.nodes
         vnode, contact = only(node), only(back).me
@@ -145,7 +145,7 @@ async def test_node_that_answers_again_is_waited_for_until_it_is_listed() -> Non
         assert list(node.host.peers.passive.contacts()) == []
 
 
-def test_put_that_the_disks_of_others_refuse_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_put_refused_by_the_disks_of_replicas_names_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Replica, request: StoreCopies) -> Done:
         raise WritesRefused("n7: no writes are taken: No space left on device")
 
@@ -162,8 +162,8 @@ def test_put_that_the_disks_of_others_refuse_says_why(monkeypatch: pytest.Monkey
 
 
 @virtual
-async def test_a_quorum_that_fails_after_the_own_dot_is_no_definite_answer() -> None:
-    """The coordinator cannot know yet that the others are gone: its own copy is durable and may be read one day."""
+async def test_put_that_fails_after_its_own_commit_is_indefinite() -> None:
+    """The coordinator's copy is durable, so a later read may return it."""
     async with settled_ring(3, 3) as ring:
         owner, *others = clockwise(ring, KEY)
         for node in others:
@@ -178,7 +178,7 @@ async def test_a_quorum_that_fails_after_the_own_dot_is_no_definite_answer() -> 
 
 
 @virtual
-async def test_strict_counts_only_replicas_and_sloppy_says_that_it_was() -> None:
+async def test_strict_write_counts_only_members_unlike_a_sloppy_one() -> None:
     async with settled_ring(7, 4) as ring:
         owner, second, third, *_ = clockwise(ring, KEY)
         for node in (second, third):
@@ -198,15 +198,15 @@ async def test_strict_counts_only_replicas_and_sloppy_says_that_it_was() -> None
 
 
 @virtual
-async def test_strict_and_all_there_is_strict() -> None:
+async def test_strict_write_with_all_members_is_not_sloppy() -> None:
     async with testing.ring(4, seed=5) as ring:
         written = await write(ring[0], KEY, b"v", is_strict=True, w=3)
         assert (written.w, written.is_sloppy) == (3, False)
 
 
 @virtual
-async def test_a_node_that_ends_never_says_nothing_happened_when_something_did() -> None:
-    """Ending, a coordinator asks nobody any more: then it must not write either, or say that it may have."""
+async def test_ending_node_that_refuses_a_write_has_not_stored_it() -> None:
+    """An ending coordinator asks no replica. So it must not write, or its error must be indefinite."""
     async with settled_ring(4, 6) as ring:
         owner = clockwise(ring, KEY)[0]
         owner.host.is_ending = True
@@ -214,14 +214,14 @@ async def test_a_node_that_ends_never_says_nothing_happened_when_something_did()
             try:
                 await owner.host.peers.call(only(owner).me, Put(KEY, b"v", b"o" * 16, context), Written)
             except NotReady:
-                assert owner.host.storage.get(KEY) is None, "a definite answer, and the write is there"
+                assert owner.host.storage.get(KEY) is None, "the error is definite, but the write is stored"
             except QuorumFailed:
                 pass
         owner.host.is_ending = False
 
 
 @virtual
-async def test_a_merge_is_spread_like_a_put() -> None:
+async def test_merge_is_replicated_like_a_put() -> None:
     async with testing.ring(5, seed=7) as ring:
         await write(ring[0], KEY, b"v")
         record = record_at(clockwise(ring, KEY)[0], KEY)
@@ -242,14 +242,14 @@ async def test_two_clients_that_alternate_leave_at_most_two_siblings() -> None:
     async with testing.ring(4, seed=12) as ring:
         contexts = [b"", b""]
         for number in range(1000):
-            before = (await read(ring[0], KEY)).context  # so that each context lacks one write: the other client's
+            before = (await read(ring[0], KEY)).context  # each context lacks the other client's last write
             await write(ring[0], KEY, b"%d" % number, context=contexts[number % 2])
             contexts[(number + 1) % 2] = before
             assert len(versions.siblings(record_at(clockwise(ring, KEY)[0], KEY))) <= 2
 
 
 @virtual
-async def test_who_goes_on_from_a_write_replaces_nothing_that_was_not_read() -> None:
+async def test_context_of_a_write_covers_no_unread_sibling() -> None:
     async with testing.ring(4, seed=12) as ring:
         await write(ring[0], KEY, b"empty")
         seen = (await read(ring[0], KEY)).context
@@ -271,7 +271,7 @@ async def test_who_goes_on_from_a_write_replaces_nothing_that_was_not_read() -> 
 
 
 @virtual
-async def test_sixty_four_blind_writes_are_kept_and_the_next_must_cover_them() -> None:
+async def test_blind_writes_beyond_64_siblings_are_refused() -> None:
     async with testing.ring(4, seed=13) as ring:
         for number in range(64):
             await write(ring[number % 4], KEY, b"%d" % number, context=b"")
@@ -284,7 +284,7 @@ async def test_sixty_four_blind_writes_are_kept_and_the_next_must_cover_them() -
 
 
 @virtual
-async def test_what_was_deleted_is_absent_and_stays_so() -> None:
+async def test_deleted_key_stays_absent() -> None:
     async with testing.ring(5, seed=14) as ring:
         await write(ring[0], KEY, b"v")
         await write(ring[1], KEY, None)
@@ -298,7 +298,7 @@ async def test_what_was_deleted_is_absent_and_stays_so() -> None:
 
 
 @virtual
-async def test_a_time_to_live_ends_by_the_coordinators_clock_and_repair_does_not_prolong_it() -> None:
+async def test_ttl_is_not_prolonged_by_repair() -> None:
     async with testing.ring(5, seed=15, timing=timing(anti_entropy_s=1.0)) as ring:
         await write(ring[0], KEY, b"short", ttl_ms=3000)
         began = trio.current_time()
@@ -316,7 +316,7 @@ async def test_a_time_to_live_ends_by_the_coordinators_clock_and_repair_does_not
 
 
 @virtual
-async def test_an_operation_that_is_tried_again_writes_once() -> None:
+async def test_retried_operation_writes_once() -> None:
     async with testing.ring(6, seed=16) as ring:
         key = key_at(ring, "n3")
         await settled(ring)
@@ -337,16 +337,16 @@ async def test_an_operation_that_is_tried_again_writes_once() -> None:
 
 
 @virtual
-async def test_an_operation_through_two_coordinators_that_know_nothing_of_each_other_is_one_value() -> None:
+async def test_operation_through_two_coordinators_is_one_value() -> None:
     async with testing.ring(6, seed=17) as ring:
         key = key_at(ring, "n3")
         await settled(ring)
         owner = clockwise(ring, key)[0]
         original = owner.host.peers._calls.begin
 
-        def copies_are_lost(to: Contact | str, request: Request, told: Callback, *, deadline: float) -> None:
+        def copies_are_lost(to: Contact | str, request: Request, callback: Callback, *, deadline: float) -> None:
             if not isinstance(request, StoreCopies):
-                original(to, request, told, deadline=deadline)
+                original(to, request, callback, deadline=deadline)
 
         owner.host.peers._calls.begin = copies_are_lost  # type: ignore[method-assign]
         put = Put(key, b"v", b"o" * 16, b"")

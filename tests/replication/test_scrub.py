@@ -1,4 +1,4 @@
-"""The scrub of a node: damage that nobody meets is found in time, and replicas repair it."""
+"""The scrub of a node: it finds damage in records that no client reads, and replicas repair it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ TIMING = msgspec.structs.replace(PRESETS["local"], anti_entropy_s=2.0)
 
 
 async def whole_again(scrub_s: float, within_s: float) -> tuple[int, list[Event], Node]:
-    """Damage records on one node while it runs; return how many are whole after a while, and what happened."""
-    told: list[Event] = []
+    """Damage records of a running node; return the number of whole ones after `within_s`, events and the node."""
+    seen: list[Event] = []
     timing = msgspec.structs.replace(TIMING, scrub_s=scrub_s)
     ring = RingConstants(replicas=3)
-    async with cluster(seed=5, ring=ring, timing=timing, sync_delay=flash, observe=told.append) as machines:
+    async with cluster(seed=5, ring=ring, timing=timing, sync_delay=flash, observe=seen.append) as machines:
         first = await grown(machines, 3)
         for key in KEYS:
             await put(first, key, LARGE)
@@ -39,7 +39,7 @@ async def whole_again(scrub_s: float, within_s: float) -> tuple[int, list[Event]
             machines.disk(node.name).damage(key)
         node.host.storage._rows._recent.clear()  # type: ignore[attr-defined]
         await trio.sleep(within_s)
-        return whole_on(machines, node), told, node
+        return whole_on(machines, node), seen, node
 
 
 def whole_on(machines: Cluster, node: Node) -> int:
@@ -49,17 +49,17 @@ def whole_on(machines: Cluster, node: Node) -> int:
 
 
 @virtual
-async def test_damage_that_nobody_meets_is_found_and_repaired_in_time() -> None:
-    whole, told, node = await whole_again(SCRUB_S, SCRUB_S + 3 * TIMING.anti_entropy_s)
+async def test_scrub_finds_and_repairs_damage_in_unread_records() -> None:
+    whole, seen, node = await whole_again(SCRUB_S, SCRUB_S + 3 * TIMING.anti_entropy_s)
     assert whole == len(KEYS)
-    damaged = [event for event in told if isinstance(event, RecordsDamaged)]
-    assert 0 < sum(event.records for event in damaged) <= 10, "the owner meets the others when it looks for tombstones"
+    damaged = [event for event in seen if isinstance(event, RecordsDamaged)]
+    assert 0 < sum(event.records for event in damaged) <= 10, "the owner reads the others when it looks for tombstones"
     assert {event.address for event in damaged} == {node.address}
     assert node.host.storage.counters["store_bad_records"] == 10
 
 
 @virtual
-async def test_get_of_a_key_whose_copies_are_all_damaged_raises_record_damaged() -> None:
+async def test_get_with_all_copies_damaged_raises_record_damaged() -> None:
     ring = RingConstants(replicas=3)
     async with cluster(seed=5, ring=ring, timing=TIMING, sync_delay=flash) as machines:
         first = await grown(machines, 4)
@@ -80,13 +80,13 @@ async def test_get_of_a_key_whose_copies_are_all_damaged_raises_record_damaged()
 
 
 @virtual
-async def test_planted_without_a_scrub_damage_stays() -> None:
+async def test_planted_no_scrub_leaves_damage() -> None:
     whole, _, _ = await whole_again(Timing().scrub_s, SCRUB_S + 3 * TIMING.anti_entropy_s)
-    assert whole < len(KEYS), "only what the reaper reads of its own arc is found"
+    assert whole < len(KEYS), "only the reaper's reads of its own arc find damage"
 
 
 @virtual
-async def test_a_scrub_takes_the_stated_time_and_notes_how_far_it_came() -> None:
+async def test_scrub_takes_the_configured_time_and_keeps_its_position() -> None:
     timing = msgspec.structs.replace(TIMING, scrub_s=100.0)
     async with cluster(seed=6, ring=RingConstants(replicas=1), timing=timing, sync_delay=flash) as machines:
         node = await machines.start(join=())
@@ -100,7 +100,7 @@ async def test_a_scrub_takes_the_stated_time_and_notes_how_far_it_came() -> None
         began, rows = trio.current_time(), storage.counters["scrub_rows"]
         await trio.sleep(50)
         assert storage.note(SCRUB_NOTE) is not None
-        assert storage.counters["scrub_rounds"] == rounds + 1, "not all at once"
+        assert storage.counters["scrub_rounds"] == rounds + 1, "a round takes its whole period"
         while storage.counters["scrub_rounds"] == rounds + 1:
             await trio.sleep(0.1)
         assert 50 < trio.current_time() - began <= 100
@@ -108,6 +108,6 @@ async def test_a_scrub_takes_the_stated_time_and_notes_how_far_it_came() -> None
 
 
 @pytest.mark.parametrize("name", ["scrub_s"])
-def test_the_period_of_a_scrub_is_positive(name: str) -> None:
+def test_scrub_period_must_be_positive(name: str) -> None:
     with pytest.raises(Exception, match=f"{name} must be a positive number of seconds, not 0"):
         Timing(**{name: 0})

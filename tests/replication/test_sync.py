@@ -1,4 +1,4 @@
-"""Two replicas are brought level: whatever they hold, wherever it breaks off, and for how few bytes."""
+"""Replica sync: any two stores, interrupted at any call, with few bytes."""
 
 from __future__ import annotations
 
@@ -51,24 +51,24 @@ Step = tuple[str, str, bytes]
 
 
 def histories() -> st.SearchStrategy[list[Step]]:
-    """What happened to either side: writes, blind writes, deletes, a copy to the other, a lost record."""
-    what = st.sampled_from(["put", "blind", "delete", "copy", "lose"])
-    return st.lists(st.tuples(st.sampled_from("ab"), what, st.sampled_from(KEYS)), max_size=40)
+    """Draw the events of both sides: writes, blind writes, deletes, copies to the other, lost records."""
+    event = st.sampled_from(["put", "blind", "delete", "copy", "lose"])
+    return st.lists(st.tuples(st.sampled_from("ab"), event, st.sampled_from(KEYS)), max_size=40)
 
 
 def happened(a: Side, b: Side, steps: Sequence[Step]) -> None:
     lost: set[tuple[Side, bytes]] = set()
-    for who, what, key in steps:
-        me, other = (a, b) if who == "a" else (b, a)
-        if what == "copy":
+    for side, event, key in steps:
+        me, other = (a, b) if side == "a" else (b, a)
+        if event == "copy":
             record = me.storage.get(key)
             if record is not None:
                 other.store(synced(other.storage.get(key), record))
-        elif what == "lose":
+        elif event == "lose":
             me.drop(key)
             lost.add((me, key))  # a node without its clock would mint under another epoch
         elif (me, key) not in lost:
-            me.put(key, None if what == "delete" else b"v", {} if what == "blind" else None)
+            me.put(key, None if event == "delete" else b"v", {} if event == "blind" else None)
 
 
 def synced(mine: Record | None, theirs: Record | None) -> Record:
@@ -80,7 +80,7 @@ def synced(mine: Record | None, theirs: Record | None) -> Record:
 
 
 def merged(a: Clocks, b: Clocks, arc: Arc, side: Side) -> Clocks:
-    """What both know together, inside the arc."""
+    """Return the merge of both stores inside the arc."""
     hash_ = side.host.circle.hash
     return {k: synced(a.get(k), b.get(k)) for k in sorted({*a, *b}) if hash_(k) in arc}
 
@@ -106,7 +106,7 @@ Limited = tuple[bool, bool]
 
 
 def limits() -> st.SearchStrategy[Limited]:
-    """Whether only few are listed at once, so that they are narrowed down like many; and whether pages are tiny."""
+    """Draw two switches: list few records at once, as for large stores; use tiny pages."""
     return st.tuples(st.booleans(), st.booleans())
 
 
@@ -123,7 +123,7 @@ def limited(by: Limited) -> Iterator[None]:
         yield
 
 
-async def level_all(a: Side, b: Side, arc: Arc) -> None:
+async def sync_all(a: Side, b: Side, arc: Arc) -> None:
     before_a, before_b = a.clocks(), b.clocks()
     expected = merged(before_a, before_b, arc, a)
     outcome = await a.exchange.with_partner(b.contact, arc)
@@ -131,7 +131,7 @@ async def level_all(a: Side, b: Side, arc: Arc) -> None:
     assert outcome.share == 1.0
     check_inside(a, expected, arc)
     check_inside(b, expected, arc)
-    assert outside(a.clocks(), arc, a) == outside(before_a, arc, a), "nothing outside the arc is touched"
+    assert outside(a.clocks(), arc, a) == outside(before_a, arc, a), "records outside the arc stay as they are"
     assert outside(b.clocks(), arc, b) == outside(before_b, arc, b)
     assert outcome.pulled == sum(before_a.get(k) != r for k, r in expected.items()), "each record once"
     assert outcome.pushed == sum(before_b.get(k) != r for k, r in expected.items())
@@ -139,17 +139,17 @@ async def level_all(a: Side, b: Side, arc: Arc) -> None:
 
 @pytest.mark.slow
 @given(by=limits(), case=cases())
-def test_any_two_stores_end_with_what_both_know_together(by: Limited, case: tuple[int, Arc, list[Step]]) -> None:
+def test_sync_of_any_two_stores_merges_both(by: Limited, case: tuple[int, Arc, list[Step]]) -> None:
     bits, arc, steps = case
     a, b, _ = pair(bits)
     happened(a, b, steps)
     with limited(by):
-        run(level_all, a, b, arc)
+        run(sync_all, a, b, arc)
 
 
 @pytest.mark.slow
 @given(by=limits(), case=cases(), is_push=st.booleans())
-def test_one_way_only_one_side_changes(by: Limited, case: tuple[int, Arc, list[Step]], is_push: bool) -> None:
+def test_one_way_sync_changes_only_one_side(by: Limited, case: tuple[int, Arc, list[Step]], is_push: bool) -> None:
     bits, arc, steps = case
     a, b, wire = pair(bits)
     happened(a, b, steps)
@@ -165,7 +165,7 @@ def test_one_way_only_one_side_changes(by: Limited, case: tuple[int, Arc, list[S
     assert outcome.is_equal == (merged(before, expected, arc, a) == merged(before, before, arc, a))
     assert not any(isinstance(call, GetCopies if is_push else StoreCopies) for call in wire.calls)
     sent = [record.key for call in wire.calls if isinstance(call, StoreCopies) for record in call.records]
-    assert len(sent) == len(set(sent)), "it is not sent again only because the other knows more"
+    assert len(sent) == len(set(sent)), "no record is sent twice, even if the partner's copy has more versions"
 
 
 async def one_way(a: Side, b: Side, arc: Arc, is_push: bool) -> SyncOutcome:
@@ -174,7 +174,7 @@ async def one_way(a: Side, b: Side, arc: Arc, is_push: bool) -> SyncOutcome:
 
 @pytest.mark.slow
 @given(by=limits(), case=cases(), fails_at=st.integers(0, 12), is_after=st.booleans())
-def test_broken_off_at_any_call_nothing_is_lost_and_the_next_time_finishes(
+def test_sync_interrupted_at_any_call_loses_nothing(
     by: Limited, case: tuple[int, Arc, list[Step]], fails_at: int, is_after: bool
 ) -> None:
     bits, arc, steps = case
@@ -190,16 +190,16 @@ def test_broken_off_at_any_call_nothing_is_lost_and_the_next_time_finishes(
     wire.before, wire.after = (wire.before, fail) if is_after else (fail, wire.after)
     try:
         with limited(by):
-            run(level_all, a, b, arc)
+            run(sync_all, a, b, arc)
     except PeerLost:
         for side, before in ((a, before_a), (b, before_b)):
             now = side.clocks()
             assert before.keys() <= now.keys()
             for key, record in now.items():
                 assert record in (before.get(key), before_a.get(key), before_b.get(key), expected[key])
-                assert key not in before or versions.sync(before[key], record) == record, "only ever more is known"
+                assert key not in before or versions.sync(before[key], record) == record, "a store may lose no version"
     wire.before, wire.after = (lambda request: None), (lambda request, reply: None)
-    run(level_all, a, b, arc)
+    run(sync_all, a, b, arc)
 
 
 # -- few bytes ---------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ def full_pair(count: int) -> tuple[Side, Side, Wire]:
     return a, b, wire
 
 
-async def test_an_equal_pair_makes_one_call() -> None:
+async def test_sync_of_equal_stores_makes_one_call() -> None:
     a, b, wire = full_pair(500)
     arc = Arc(Point(5), Point(1 << 158))
     outcome = await a.exchange.with_partner(b.contact, arc)
@@ -224,7 +224,7 @@ async def test_an_equal_pair_makes_one_call() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", ["newer here", "newer there", "only here", "only there", "concurrent", "deleted"])
-async def test_one_record_that_differs_is_found_for_little(change: str, autojump_clock: object) -> None:
+async def test_sync_finds_one_differing_record_with_few_bytes(change: str, autojump_clock: object) -> None:
     a, b, wire = full_pair(5_000)
     key = b"user:00004711"
     {
@@ -252,7 +252,7 @@ async def test_one_record_that_differs_is_found_for_little(change: str, autojump
     assert {type(call) for call in wire.calls} >= {GetSums, GetHeads}
 
 
-async def test_an_empty_replica_is_filled_page_by_page(autojump_clock: object) -> None:
+async def test_sync_fills_an_empty_replica_page_by_page(autojump_clock: object) -> None:
     a, b, wire = pair()
     for number in range(2000):
         b.put(b"user:%08d" % number, bytes(50))
@@ -263,16 +263,16 @@ async def test_an_empty_replica_is_filled_page_by_page(autojump_clock: object) -
     assert outcome.bytes == sum(wire_bytes(record) for record in a.clocks().values())
     assert shares == sorted(shares)
     assert shares[-1] == pytest.approx(1.0)
-    assert 0.2 < shares[len(shares) // 2] < 0.8, "it tells how far it is"
+    assert 0.2 < shares[len(shares) // 2] < 0.8, "the progress is reported on the way"
     assert len([call for call in wire.calls if isinstance(call, GetHeads)]) == 4
     back = await b.exchange.with_partner(a.contact, EVERYTHING)
     assert back.is_equal
 
 
-async def test_records_of_any_size_are_sent_in_frames_that_are_allowed(autojump_clock: object) -> None:
+async def test_sync_keeps_frames_within_bounds_for_any_record_size(autojump_clock: object) -> None:
     limits = Limits()
     a, b, wire = pair(limits=limits)
-    for number in range(5):  # more than there are passes
+    for number in range(5):  # more than the number of passes
         a.put(b"large-%d" % number, bytes(limits.value_bytes_max))
         b.put(b"vast-%d" % number, bytes(limits.value_bytes_max))
     for number in range(300):
@@ -282,7 +282,7 @@ async def test_records_of_any_size_are_sent_in_frames_that_are_allowed(autojump_
     assert all(len(call.records) <= PAGE_RECORDS_IDLE for call in wire.calls if isinstance(call, StoreCopies))
 
 
-async def test_a_page_answers_as_many_as_fit_it_and_the_rest_is_asked_for_again(autojump_clock: object) -> None:
+async def test_get_copies_answers_what_fits_and_is_asked_again(autojump_clock: object) -> None:
     a, b, wire = pair()
     for number in range(5):
         b.put(b"vast-%d" % number, bytes(1 << 20))
@@ -292,7 +292,7 @@ async def test_a_page_answers_as_many_as_fit_it_and_the_rest_is_asked_for_again(
     assert [len(call.keys) for call in wire.calls if isinstance(call, GetCopies)] == [5, 4, 3, 2, 1]
 
 
-async def test_long_keys_are_listed_in_small_pages(autojump_clock: object) -> None:
+async def test_get_heads_lists_long_keys_in_small_pages(autojump_clock: object) -> None:
     a, b, wire = pair()
     for number in range(300):
         b.put(b"%01024d" % number, b"x")
@@ -311,7 +311,7 @@ async def test_long_keys_are_listed_in_small_pages(autojump_clock: object) -> No
 # -- while others write --------------------------------------------------------------------------------
 
 
-async def test_records_written_meanwhile_do_no_harm_and_passes_are_bounded(autojump_clock: object) -> None:
+async def test_sync_during_writes_loses_nothing_and_ends(autojump_clock: object) -> None:
     a, b, wire = full_pair(300)
     for number in range(0, 300, 7):
         a.put(b"user:%08d" % number, b"newer")
@@ -328,14 +328,14 @@ async def test_records_written_meanwhile_do_no_harm_and_passes_are_bounded(autoj
         for side in (a, b):
             held = side.storage.get(key)
             assert held is not None
-            assert versions.sync(held, record) == held, "what was there when it began is at both"
+            assert versions.sync(held, record) == held, "both have every version from the beginning of the sync"
     assert len(wire.calls) < 100
     wire.after = lambda request, reply: None
     assert (await a.exchange.with_partner(b.contact, EVERYTHING)).is_equal
     assert a.clocks() == b.clocks()
 
 
-async def test_what_is_written_behind_the_comparison_is_found_by_the_next_pass(autojump_clock: object) -> None:
+async def test_write_behind_the_comparison_is_found_by_the_next_pass(autojump_clock: object) -> None:
     a, b, wire = full_pair(300)
     a.put(b"user:00000001", b"newer")
 
@@ -350,7 +350,7 @@ async def test_what_is_written_behind_the_comparison_is_found_by_the_next_pass(a
     assert (outcome.pulled, outcome.pushed) == (1, 1)
 
 
-async def test_a_difference_that_is_gone_when_looked_at_is_none() -> None:
+async def test_difference_that_vanishes_during_sync_moves_nothing() -> None:
     a, b, wire = full_pair(10)
     newer = b.put(b"user:00000003", b"newer")
 
@@ -363,15 +363,15 @@ async def test_a_difference_that_is_gone_when_looked_at_is_none() -> None:
     assert (outcome.is_equal, outcome.pulled, outcome.pushed) == (True, 0, 0)
 
 
-# -- what is proven ------------------------------------------------------------------------------------
+# -- proofs --------------------------------------------------------------------------------------------
 
 
 async def check_proof(a: Side, b: Side, arc: Arc) -> None:
-    """What is returned the partner holds, in that very version or a later one."""
+    """Check that the partner holds each proven version, or a later one."""
     held = {key: digest_of(r) for key, r in a.clocks().items() if a.host.circle.hash(key) in arc}
     records = {digest_of(record): record for record in a.clocks().values()}
     proven = await a.exchange.prove(b.contact, arc)
-    assert proven == held, "all of it, and nothing else"
+    assert proven == held, "the proof covers exactly the records of the arc"
     for key, digest in proven.items():
         theirs = b.storage.get(key)
         assert theirs is not None
@@ -380,7 +380,7 @@ async def check_proof(a: Side, b: Side, arc: Arc) -> None:
 
 @pytest.mark.slow
 @given(by=limits(), case=cases())
-def test_everything_held_in_an_arc_is_proven_to_be_at_the_partner(
+def test_prove_covers_all_records_of_the_arc(
     by: Limited, case: tuple[int, Arc, list[Step]]
 ) -> None:
     bits, arc, steps = case
@@ -393,7 +393,7 @@ def test_everything_held_in_an_arc_is_proven_to_be_at_the_partner(
     assert not any(isinstance(call, GetCopies) for call in wire.calls)
 
 
-async def test_a_few_records_for_another_are_sent_without_listing_what_it_holds(autojump_clock: object) -> None:
+async def test_prove_sends_few_records_without_listing_the_partner(autojump_clock: object) -> None:
     _, b, wire = full_pair(5000)
     hints = [b"hint-%d" % number for number in range(10)]
     a = wire.sides["a:1"]
@@ -409,7 +409,7 @@ async def test_a_few_records_for_another_are_sent_without_listing_what_it_holds(
     assert wire.bytes < 3000
 
 
-async def test_records_dropped_meanwhile_are_not_sent_and_not_proven(autojump_clock: object) -> None:
+async def test_prove_skips_records_that_are_dropped_meanwhile(autojump_clock: object) -> None:
     a, b, wire = pair()
     keys = [b"hint-%d" % number for number in range(4 * PAGE_RECORDS_MAX)]
     for key in keys:
@@ -430,13 +430,13 @@ async def test_records_dropped_meanwhile_are_not_sent_and_not_proven(autojump_cl
 
 
 def crowded(key: bytes, side: str) -> Record:
-    """Return a record that two stores can hold, but not what both know together."""
+    """Return a record that a store can hold, while the merge of both sides exceeds the bounds."""
     actors = [side.encode() + b"%015d" % number for number in range(ACTORS_HELD_MAX // 2 + 1)]
     return Record(key, tuple(ActorClock(actor, 1, (Version(b"v", actor, 1),)) for actor in actors))
 
 
 @pytest.mark.parametrize("is_proof", [False, True])
-async def test_one_record_that_cannot_be_merged_stops_no_other(is_proof: bool, autojump_clock: object) -> None:
+async def test_sync_with_an_unmergeable_record_syncs_the_others(is_proof: bool, autojump_clock: object) -> None:
     a, b, _ = pair()
     for number in range(2 * PAGE_RECORDS_MAX):
         a.put(b"key-%d" % number, b"x")
@@ -451,7 +451,7 @@ async def test_one_record_that_cannot_be_merged_stops_no_other(is_proof: bool, a
     assert {key for key, record in a.clocks().items() if b.clocks().get(key) != record} == {b"crowded"}
 
 
-async def test_what_is_equal_is_proven_without_listing(autojump_clock: object) -> None:
+async def test_prove_of_equal_stores_lists_nothing(autojump_clock: object) -> None:
     a, b, wire = full_pair(1000)
     proven: dict[bytes, bytes] = {}
     for stretch in list(a.storage.digests.stretches(EVERYTHING, 256, a.storage.heads)):
@@ -465,9 +465,10 @@ CHANGED = b"user:00000003"
 
 
 def changing_pair(at: type[Request], is_after: bool, is_lacking: bool) -> tuple[Side, Side]:
-    """Of 8 records the partner lacks one and has another version of one; one more changes here, in the middle.
+    """Return a pair of stores with 8 records. One record changes during the proof.
 
-    That one it has as well, or lacks.
+    The partner lacks one record and has another version of a second one. If `is_lacking`, it lacks the changing
+    record, too.
     """
     a, b, wire = full_pair(8)
     b.drop(b"user:00000001")
@@ -487,32 +488,32 @@ def changing_pair(at: type[Request], is_after: bool, is_lacking: bool) -> tuple[
 
 
 async def check_changed(a: Side, b: Side) -> None:
-    """A digest that is returned as proven is of a version that the partner holds."""
+    """Check that each proven digest belongs to a version that the partner holds."""
     proven = await a.exchange.prove(b.contact, EVERYTHING)
     for key, digest in proven.items():
         mine, theirs = a.storage.get(key), b.storage.get(key)
         assert mine is not None
         assert theirs is not None
         if digest_of(mine) == digest:
-            assert versions.sync(theirs, mine) == theirs, "it would be dropped here, and nobody else has it"
+            assert versions.sync(theirs, mine) == theirs, "this store would drop the only copy of the version"
 
 
 @pytest.mark.parametrize("is_after", [False, True])
 @pytest.mark.parametrize("at", [GetSums, GetHeads, StoreCopies])
 @pytest.mark.parametrize("is_lacking", [False, True])
 @pytest.mark.parametrize("few_max", [0, 4])
-async def test_a_record_that_changes_meanwhile_is_not_proven_as_it_is_now(
+async def test_prove_returns_no_version_that_the_partner_lacks(
     at: type[Request], is_after: bool, is_lacking: bool, few_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sync, "FEW_MAX", few_max)
     await check_changed(*changing_pair(at, is_after, is_lacking))
 
 
-# -- durable, then said ---------------------------------------------------------------------------------
+# -- durable records ------------------------------------------------------------------------------------
 
 
 class SlowStorage(MemoryStorage):
-    """Nothing is durable before a commit of nothing was waited for."""
+    """Storage with records that are durable only after an empty commit."""
 
     def __init__(self, circle: Circle, incarnation: bytes) -> None:
         super().__init__(circle, incarnation)
@@ -536,7 +537,7 @@ class SlowStorage(MemoryStorage):
 
 
 @pytest.mark.parametrize("request_type", [GetSums, GetHeads, GetCopies, StoreCopies])
-async def test_nothing_is_said_of_records_that_are_not_durable(request_type: type[Request]) -> None:
+async def test_sync_reports_only_durable_records(request_type: type[Request]) -> None:
     a, b, wire = full_pair(20)
     b.put(b"user:00000001", b"newer")
     a.put(b"user:00000002", b"newer")
@@ -565,10 +566,10 @@ async def test_nothing_is_said_of_records_that_are_not_durable(request_type: typ
 
 
 def reaped_pair(limits: Limits | None = None, writes: int = 0) -> tuple[Side, Side, Wire]:
-    """Return a pair that held a value; one side holds it still, the other has deleted and reaped it.
+    """Return a pair of stores: one holds a value, the other has deleted and reaped it.
 
     Args:
-        writes: made before the delete; the record remembers `OTHERS_MAX` operations that were replaced.
+        writes: the number of writes before the delete. The record remembers `OTHERS_MAX` replaced operations.
     """
     a, b, wire = pair(limits=limits)
     b.store(a.put(KEYS[0], b"old"))
@@ -586,10 +587,10 @@ TRIMMED = Limits(reap_log_entries=0, reap_log_entries_max=0)
     ("limits", "writes", "is_hidden"), [(None, 0, False), (None, 20, False), (TRIMMED, 0, False), (TRIMMED, 20, True)]
 )
 @pytest.mark.parametrize("asker", ["a", "b"])
-async def test_exchange_old_copy_of_reaped_record_does_not_return(
+async def test_sync_does_not_bring_back_a_reaped_record(
     limits: Limits | None, writes: int, is_hidden: bool, asker: str
 ) -> None:
-    """An entry in the log decides about it, or the tag of its operation; if neither is left, it is in quarantine."""
+    """A log entry or an operation's tag decides about the old copy. Without both it is in quarantine."""
     a, b, wire = reaped_pair(limits, writes)
     sides = (a, b) if asker == "a" else (b, a)
     assert (await sides[0].exchange.with_partner(sides[1].contact, EVERYTHING)).is_equal
@@ -602,11 +603,11 @@ async def test_exchange_old_copy_of_reaped_record_does_not_return(
     assert a.log.seen_in(EVERYTHING) == b.log.seen_in(EVERYTHING) != ()
     calls = len(wire.calls)
     assert (await sides[0].exchange.with_partner(sides[1].contact, EVERYTHING)).is_equal
-    assert [type(call) for call in wire.calls[calls:]] == [GetSums], "level logs cost nothing"
+    assert [type(call) for call in wire.calls[calls:]] == [GetSums], "equal logs take no further call"
 
 
 @pytest.mark.parametrize("asker", ["a", "b"])
-async def test_exchange_value_written_after_reaping_stays(asker: str) -> None:
+async def test_sync_keeps_a_value_written_after_reaping(asker: str) -> None:
     a, b, _ = reaped_pair()
     new = a.put(KEYS[0], b"new")
     sides = (a, b) if asker == "a" else (b, a)
@@ -618,7 +619,7 @@ async def test_exchange_value_written_after_reaping_stays(asker: str) -> None:
 
 @pytest.mark.parametrize("request_type", [GetHeads, GetCopies, StoreCopies])
 @pytest.mark.parametrize("is_there", [False, True])
-async def test_exchange_reaped_in_the_middle_levels_again(request_type: type[Request], is_there: bool) -> None:
+async def test_sync_with_a_reap_in_the_middle_syncs_the_logs_again(request_type: type[Request], is_there: bool) -> None:
     a, b, wire = full_pair(20)
     reaped, other = b"user:00000003", b"user:00000004"
     for key in (reaped, other):
@@ -640,7 +641,7 @@ async def test_exchange_reaped_in_the_middle_levels_again(request_type: type[Req
     assert a.clocks() == b.clocks()
 
 
-async def test_exchange_partner_that_reaps_all_the_time_is_given_up() -> None:
+async def test_sync_with_a_partner_that_keeps_reaping_ends() -> None:
     a, b, wire = full_pair(20)
     key = b"user:00000003"
     b.drop(key)
@@ -657,7 +658,7 @@ async def test_exchange_partner_that_reaps_all_the_time_is_given_up() -> None:
     assert sum(isinstance(call, StoreCopies) for call in wire.calls) == sync.LEVELLED_MAX + 1
 
 
-async def test_planted_bug_merging_without_level_logs_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_planted_merge_without_synced_logs_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ReapLog, "digest_in", lambda self, arc: b"")
     monkeypatch.setattr(ReapLog, "require_level", lambda self, records, seen: None)
     a, b, _ = reaped_pair()
@@ -668,17 +669,17 @@ async def test_planted_bug_merging_without_level_logs_is_seen(monkeypatch: pytes
 # -- pace ------------------------------------------------------------------------------------------------
 
 
-def test_a_bucket_allows_a_burst_and_then_its_rate() -> None:
+def test_token_bucket_allows_a_burst_and_then_its_rate() -> None:
     bucket = TokenBucket(1000)
     burst = 1000 * sync.BURST_S
     assert bucket.take(burst, 10.0) == 0
     assert bucket.take(500, 10.0) == pytest.approx(0.5)
     assert bucket.take(500, 10.5) == pytest.approx(0.5)
-    assert bucket.take(burst + 100, 99.0) == pytest.approx(0.1), "idle time is not saved up"
+    assert bucket.take(burst + 100, 99.0) == pytest.approx(0.1), "idle time allows at most one burst"
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 5)), max_size=30))
-def test_whoever_waits_as_told_never_exceeds_the_rate(takes: list[tuple[float, float]]) -> None:
+def test_token_bucket_never_exceeds_its_rate(takes: list[tuple[float, float]]) -> None:
     bucket, now, taken = TokenBucket(10), 0.0, 0.0
     for amount, idle_s in takes:
         wait_s = bucket.take(amount, now)
@@ -688,7 +689,7 @@ def test_whoever_waits_as_told_never_exceeds_the_rate(takes: list[tuple[float, f
         now += idle_s
 
 
-async def test_repair_is_paced(autojump_clock: object) -> None:
+async def test_sync_keeps_to_repair_bytes_s(autojump_clock: object) -> None:
     a, b, _ = pair(limits=Limits(repair_bytes_s=100_000))
     for number in range(1000):
         a.put(b"one-%d" % number, bytes(400))
@@ -703,7 +704,7 @@ async def test_repair_is_paced(autojump_clock: object) -> None:
 # -- partners that misbehave -------------------------------------------------------------------------------
 
 
-async def test_a_partner_that_hangs_is_given_up(autojump_clock: object) -> None:
+async def test_sync_with_a_hanging_partner_ends_at_the_deadline(autojump_clock: object) -> None:
     a, b, _ = full_pair(3)
 
     async def hang(request: object) -> Reply:
@@ -730,7 +731,7 @@ STRANGE: list[tuple[str, Reply]] = [
 
 
 @pytest.mark.parametrize(("method", "reply"), STRANGE)
-async def test_a_partner_that_answers_nonsense_is_not_believed(method: str, reply: Reply) -> None:
+async def test_sync_rejects_malformed_replies(method: str, reply: Reply) -> None:
     a, b, wire = full_pair(3)
     b.put(b"user:00000001", b"newer")
     point = wire.circle.hash(b"not of the arc")
@@ -752,24 +753,24 @@ async def test_a_partner_that_answers_nonsense_is_not_believed(method: str, repl
 
 
 async def overwrite(side: Side, records: Sequence[Record]) -> int:
-    """The bug: what comes from elsewhere is stored as it is."""
+    """The bug: records of the partner replace own records."""
     await side.storage.commit(Batch(puts=records))
     return len(records)
 
 
-def test_planted_bug_a_pull_that_overwrites_is_seen() -> None:
+def test_planted_pull_that_overwrites_is_caught() -> None:
     for is_planted in (False, True):
         a, b, _ = pair()
         happened(a, b, [("a", "put", KEYS[0]), ("a", "copy", KEYS[0]), ("a", "put", KEYS[0]), ("b", "put", KEYS[0])])
         if not is_planted:
-            run(level_all, a, b, EVERYTHING)
+            run(sync_all, a, b, EVERYTHING)
             continue
         a.exchange = ReplicaSync(a.host, lambda records, seen, a=a: overwrite(a, records), a.catch_up)  # type: ignore[misc]
         with pytest.raises(AssertionError):
-            run(level_all, a, b, EVERYTHING)
+            run(sync_all, a, b, EVERYTHING)
 
 
-async def test_planted_bug_a_proof_of_what_is_held_now_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_planted_proof_of_the_current_version_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     prove = ReplicaSync.prove
 
     async def prove_too_much(self: ReplicaSync, partner: object, arc: Arc) -> dict[bytes, bytes]:
@@ -783,12 +784,12 @@ async def test_planted_bug_a_proof_of_what_is_held_now_is_seen(monkeypatch: pyte
             await check_changed(*changing_pair(StoreCopies, True, is_lacking))
 
 
-async def test_planted_bug_a_deletion_that_the_tree_is_not_told_of_is_seen() -> None:
+async def test_planted_removal_missing_in_the_tree_is_caught() -> None:
     a, b, _ = full_pair(20)
     key, storage = b"user:00000003", b.storage
     record = storage.get(key)
     assert record is not None
     storage.apply(Batch(removals=(key,)))
-    storage.digests.change(b.host.circle.hash(key), None, digest_of(record))  # the bug: the leaf is as before
+    storage.digests.change(b.host.circle.hash(key), None, digest_of(record))  # the bug: the leaf is stale
     with pytest.raises(AssertionError):
-        await level_all(a, b, EVERYTHING)
+        await sync_all(a, b, EVERYTHING)

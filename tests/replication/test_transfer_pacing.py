@@ -1,4 +1,4 @@
-"""Work that can wait gives way: large pages, two at a time, while nobody is served; small ones and rests otherwise."""
+"""Pacing of transfers: large pages, two at a time, on an idle node; small pages and rests while it serves."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from chord.wire.messages import ActorClock, Record, Version
 from tests.support.rings import get
 
 RECORDS = 4000
-DELAY_S = 0.002  # one way, so that a page takes some time
+DELAY_S = 0.002  # one-way delay, so that a page takes some time
 
 
 class Seen(NamedTuple):
-    """Of a hand-over: the pages' lengths, how many were on their way at once at most, and how long each rested."""
+    """A handover: lengths of pages, most pages on their way at once, rests as multiples of the work."""
 
     lengths: list[int]
     at_once: int
@@ -35,7 +35,7 @@ def made(number: int) -> Record:
 
 
 def hand_over(*, is_served: bool) -> Seen:
-    """Let a node join one that holds many records, and watch how they are sent."""
+    """Let a node join a node with many records, and observe the transfer."""
     lengths: list[int] = []
     rests_s: list[float] = []
     flying = at_once = 0
@@ -79,7 +79,7 @@ def hand_over(*, is_served: bool) -> Seen:
     return Seen(lengths, at_once, rests_s)
 
 
-def test_nobody_is_served_and_pages_are_as_large_as_they_may_be_two_at_a_time() -> None:
+def test_transfer_sends_large_pages_two_at_a_time_if_idle() -> None:
     seen = hand_over(is_served=False)
     assert max(seen.lengths) == PAGE_RECORDS_IDLE
     assert seen.at_once == PAGES_AT_ONCE
@@ -87,21 +87,21 @@ def test_nobody_is_served_and_pages_are_as_large_as_they_may_be_two_at_a_time() 
 
 
 def gives_way(seen: Seen) -> bool:
-    """Whether those who are served have the node for themselves most of the time, but for the very first pages."""
+    """Return whether pages are small and rests long, apart from the very first pages."""
     is_small = max(seen.lengths[PAGES_AT_ONCE:]) <= PAGE_RECORDS_SERVING
     return is_small and sorted(seen.rests_s)[len(seen.rests_s) // 2] >= REST_FACTOR - 0.1
 
 
 @pytest.mark.slow
-def test_while_clients_are_served_pages_are_small_and_followed_by_rests() -> None:
+def test_transfer_sends_small_pages_and_rests_while_serving() -> None:
     assert gives_way(hand_over(is_served=True))
 
 
-def test_a_node_that_takes_no_notice_of_its_clients_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_transfer_that_ignores_its_clients_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NodeContext, "is_serving", lambda host: False)
     assert not gives_way(hand_over(is_served=True))
 
 
-def test_a_node_that_does_not_rest_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_transfer_without_rests_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chord.ring.context.REST_FACTOR", 0)
     assert not gives_way(hand_over(is_served=True))
