@@ -1,4 +1,4 @@
-"""Restoring: what was deleted or replaced since a backup stays so and is counted, or comes back if asked for."""
+"""Restores: values deleted or replaced since the backup are counted, or brought back on request."""
 
 from __future__ import annotations
 
@@ -46,25 +46,25 @@ def values(record: Record) -> set[bytes]:
 
 
 @given(histories(), histories())
-def test_missing_are_the_saved_values_that_the_ring_does_not_show(saved: Record, held: Record) -> None:
+def test_missing_returns_the_saved_values_that_the_ring_lacks(saved: Record, held: Record) -> None:
     merged = versions.sync(saved, held)
     assert {version.value for version in restore.missing(saved, merged, NOW_MS)} == values(saved) - values(merged)
 
 
 @given(histories(), histories())
-def test_bring_back_shows_all_saved_values_beside_those_of_the_ring(saved: Record, held: Record) -> None:
+def test_bring_back_adds_all_saved_values_to_the_record(saved: Record, held: Record) -> None:
     merged = versions.sync(saved, held)
     lost = restore.missing(saved, merged, NOW_MS)
     after, written = restore.bring_back(merged, lost, MINTING, OP_ID, fits=lambda record: True)
     assert values(after) == values(saved) | values(merged)
     assert (written, versions.check(after)) == (len(lost), [])
-    assert restore.missing(saved, after, NOW_MS) == [], "doing it again changes nothing"
+    assert restore.missing(saved, after, NOW_MS) == [], "a second call changes nothing"
     for copy in (saved, held, merged):
-        assert values(versions.sync(after, copy)) == values(after), "replicas that have not heard agree in the end"
+        assert values(versions.sync(after, copy)) == values(after), "replicas without the change converge"
 
 
 @given(histories(), histories(), st.integers(0, 3))
-def test_bring_back_writes_what_has_room(saved: Record, held: Record, room: int) -> None:
+def test_bring_back_writes_the_values_that_have_room(saved: Record, held: Record, room: int) -> None:
     merged = versions.sync(saved, held)
     lost = restore.missing(saved, merged, NOW_MS)
     size = len(values(merged)) + room
@@ -73,21 +73,21 @@ def test_bring_back_writes_what_has_room(saved: Record, held: Record, room: int)
     assert len(values(after)) == len(values(merged)) + written
 
 
-def test_missing_passes_over_tombstones_and_values_whose_time_is_over() -> None:
+def test_missing_omits_tombstones_and_expired_values() -> None:
     over, living = Version(b"over", b"2" * 16, 1, NOW_MS), Version(b"v", b"3" * 16, 1, NOW_MS + 1)
     saved = Record(KEY, (ActorClock(ACTORS[0], 3, (Version(None, b"1" * 16, 1), over, living)),))
     gone = Record(KEY, (ActorClock(ACTORS[0], 3, ()),))
     assert [version.value for version in restore.missing(saved, gone, NOW_MS)] == [b"v"]
 
 
-def test_missing_counts_a_value_that_was_written_again_as_shown() -> None:
+def test_missing_omits_a_value_that_was_written_again() -> None:
     saved = Record(KEY, (entry(ACTORS[0], 1, 1),))
     anew = ActorClock(ACTORS[1], 1, (Version(b"v", b"n" * 16, 1),))
     again = Record(KEY, (ActorClock(ACTORS[0], 1, ()), anew))
     assert restore.missing(saved, again, NOW_MS) == []
 
 
-def test_missing_counts_the_quarantine_of_a_backup_unless_it_is_in_quarantine() -> None:
+def test_missing_includes_quarantined_values_that_the_ring_lacks() -> None:
     saved = Record(KEY, (), b"", (entry(ACTORS[0], 2, 2),))
     assert restore.missing(saved, saved, NOW_MS) == []
     left = Record(KEY, (), b"", (entry(ACTORS[0], 2, 1),))
@@ -98,14 +98,14 @@ def test_missing_counts_the_quarantine_of_a_backup_unless_it_is_in_quarantine() 
 # -- at one node -------------------------------------------------------------------------------------------------
 
 
-def test_planted_bug_restore_that_counts_nothing_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_restore_that_counts_nothing_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restore, "missing", lambda saved, merged, now_ms: [])
     with pytest.raises(AssertionError):
-        test_restored_value_that_was_replaced_is_counted_or_comes_back(b"")
+        test_restored_value_that_was_replaced_counts_or_returns(b"")
 
 
 @pytest.mark.parametrize("op_id", [b"", OP_ID])
-def test_restored_value_that_was_replaced_is_counted_or_comes_back(op_id: bytes) -> None:
+def test_restored_value_that_was_replaced_counts_or_returns(op_id: bytes) -> None:
     store = Store(b"store  1", Limits())
     saved = Record(KEY, (entry(ACTORS[0], 1, 1),))
     now = versions.put(saved, KEY, None, ACTORS[1], Version(b"new", b"n" * 16, 2))
@@ -129,7 +129,7 @@ def test_restored_value_without_room_is_counted_as_dead() -> None:
 
 
 def test_restored_dots_are_minted_by_the_store() -> None:
-    """The next put of this store must not use the number again."""
+    """Otherwise the next put of this store would use the number again."""
     store = Store(b"store  1", Limits())
     saved = Record(KEY, (entry(ACTORS[0], 1, 1),))
     store.apply(Batch(puts=[versions.discard(saved, {ACTORS[0]: 1})]))
@@ -151,13 +151,13 @@ async def saved_of(node: Node) -> list[Record]:
 
 
 async def restored(node: Node, saved: list[Record], *, bring_back: bool = False) -> list[Stored]:
-    told: list[Stored] = []
-    assert await node.merge_many(saved, bring_back=bring_back, on_stored=told.append) == []
-    return told
+    stored: list[Stored] = []
+    assert await node.merge_many(saved, bring_back=bring_back, on_stored=stored.append) == []
+    return stored
 
 
 @pytest.mark.parametrize("until_reaped", [False, True])
-def test_deleted_values_stay_deleted_unless_they_are_brought_back(until_reaped: bool) -> None:
+def test_restore_keeps_deletes_unless_asked_to_bring_back(until_reaped: bool) -> None:
     async def main() -> None:
         async with testing.ring(5, seed=1, timing=REAPING) as ring:
             await put(ring[0], KEY, b"v")
@@ -167,26 +167,26 @@ def test_deleted_values_stay_deleted_unless_they_are_brought_back(until_reaped: 
             await put(ring[2], b"other", b"2")
             if until_reaped:
                 await until(lambda: not any(node.host.storage.get(KEY) for node in ring.nodes), 60)
-            told = await restored(ring[3], saved)
-            assert sorted((one.key, one.dead, one.brought_back) for one in told) == [(KEY, 1, 0), (b"other", 1, 0)]
+            stored = await restored(ring[3], saved)
+            assert sorted((one.key, one.dead, one.brought_back) for one in stored) == [(KEY, 1, 0), (b"other", 1, 0)]
             with pytest.raises(NotFound):
                 await ring[4].get(KEY)
-            told = await restored(ring[3], saved, bring_back=True)
-            assert sorted((one.key, one.dead, one.brought_back) for one in told) == [(KEY, 0, 1), (b"other", 0, 1)]
+            stored = await restored(ring[3], saved, bring_back=True)
+            assert sorted((one.key, one.dead, one.brought_back) for one in stored) == [(KEY, 0, 1), (b"other", 0, 1)]
             await trio.sleep(10)
             for node in ring.nodes:
                 assert (await node.get(KEY)).values == (b"v",)
                 assert sorted((await node.get(b"other")).values) == [b"1", b"2"]
-            told = await restored(ring[0], saved, bring_back=True)
-            assert [(one.dead, one.brought_back) for one in told] == [(0, 0)] * 2
+            stored = await restored(ring[0], saved, bring_back=True)
+            assert [(one.dead, one.brought_back) for one in stored] == [(0, 0)] * 2
             siblings = sum(node.description().sibling_keys for node in ring.nodes)
-            assert siblings == 3, "of the key that was replaced, on each replica; a delete leaves none beside its value"
+            assert siblings == 3, "the replaced key has siblings on each replica, the deleted key has none"
 
     testing.run(main, seed=1)
 
 
 @virtual
-async def test_backup_holds_the_quarantine_and_a_restore_puts_it_back() -> None:
+async def test_restore_puts_the_quarantine_of_a_backup_back() -> None:
     hidden = (entry(ACTORS[0], 1, 1),)
     async with testing.ring(4, seed=1) as ring:
         for node in clockwise(ring, KEY)[:3]:
@@ -194,19 +194,19 @@ async def test_backup_holds_the_quarantine_and_a_restore_puts_it_back() -> None:
         saved = await saved_of(ring[0])
     assert saved == [Record(KEY, (), b"", hidden)]
     async with testing.ring(4, seed=2) as ring:
-        (told,) = await restored(ring[0], saved)
-        assert (told.dead, told.quarantined) == (0, 1)
+        (stored,) = await restored(ring[0], saved)
+        assert (stored.dead, stored.quarantined) == (0, 1)
         assert len((await ring[1].get_quarantine(KEY)).values) == 1
         with pytest.raises(NotFound):
             await ring[2].get(KEY)
         await ring[3].drop_quarantine(KEY)
-        (told,) = await restored(ring[0], saved)
-        assert (told.dead, told.quarantined) == (1, 0), "a decision holds against a backup from before"
+        (stored,) = await restored(ring[0], saved)
+        assert (stored.dead, stored.quarantined) == (1, 0), "an older backup does not undo a decision"
 
 
 @virtual
-async def test_bring_back_asks_a_quorum_what_was_deleted() -> None:
-    """A coordinator that has not heard of the delete would take the value for a living one."""
+async def test_bring_back_asks_a_quorum_for_deletes() -> None:
+    """A coordinator that missed the delete would count the value as living."""
     async with testing.ring(5, seed=1) as ring:
         await put(ring[0], KEY, b"v")
         saved = await saved_of(ring[1])
@@ -217,13 +217,13 @@ async def test_bring_back_asks_a_quorum_what_was_deleted() -> None:
         for node in (second, third):
             await next(iter(node.parts.values())).records.merge([deleted], ())
         request = Merge(saved[0], 0, OP_ID)
-        told = await owner.host.peers.call(owner.address, request, Written)
-        assert (told.dead, told.decided) == (0, 1)
+        stored = await owner.host.peers.call(owner.address, request, Written)
+        assert (stored.dead, stored.decided) == (0, 1)
         assert (await ring[0].get(KEY)).values == (b"v",)
 
 
 @virtual
-async def test_bring_back_whose_answer_is_lost_is_made_again_once() -> None:
+async def test_bring_back_with_a_lost_answer_is_repeated_once() -> None:
     async with testing.ring(5, seed=1) as ring:
         await put(ring[0], KEY, b"v")
         (saved,) = await saved_of(ring[1])

@@ -1,4 +1,4 @@
-"""Damage that hides the key of a record: no node denies a key that may be it, and a replaced record is forgotten."""
+"""Damage that hides the key of a record: no node denies a possible key until a new record replaces it."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ def rows_in(path: Path) -> int:
 
 
 async def doubted(path: Path, *names: bytes) -> list[bytes]:
-    """Return which of these keys a damaged record may be of."""
+    """Return which of these keys a damaged record may have."""
     async with opened(path) as store:
         return [name for name in names if store.is_damaged(name)]
 
 
-# -- which keys it may be -----------------------------------------------------------------------------------------
+# -- possible keys ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [b"value", LARGE], ids=["small", "large"])
-async def test_record_with_a_damaged_key_may_be_any_at_its_point(tmp_path: Path, value: bytes) -> None:
+async def test_record_with_a_damaged_key_may_have_any_key_at_its_point(tmp_path: Path, value: bytes) -> None:
     await stored(tmp_path, KEY, OTHER, value=value)
     damage(tmp_path / FILE_NAME, KEY, WRONG)
     assert await doubted(tmp_path, KEY, WRONG, OTHER, ABSENT) == [KEY, WRONG]
@@ -75,14 +75,14 @@ async def test_record_with_a_damaged_key_may_be_any_at_its_point(tmp_path: Path,
 
 
 @pytest.mark.parametrize("value", [b"value", LARGE], ids=["small", "large"])
-async def test_record_with_a_damaged_point_may_be_of_its_key(tmp_path: Path, value: bytes) -> None:
+async def test_record_with_a_damaged_point_may_have_its_key(tmp_path: Path, value: bytes) -> None:
     await stored(tmp_path, KEY, OTHER, value=value)
     change(tmp_path, "point", turned(KEY, 19, 0))
     assert await doubted(tmp_path, KEY, OTHER, ABSENT) == [KEY]
 
 
 @pytest.mark.parametrize("point", [3, "text", b"short", bytes(21)], ids=["number", "text", "short", "long"])
-async def test_record_without_a_point_may_be_of_any_key(tmp_path: Path, point: Any) -> None:
+async def test_record_without_a_point_may_have_any_key(tmp_path: Path, point: Any) -> None:
     await stored(tmp_path, KEY, OTHER)
     change(tmp_path, "point", point)
     assert await doubted(tmp_path, KEY, OTHER, ABSENT) == [KEY, ABSENT]
@@ -92,7 +92,7 @@ async def test_record_without_a_point_may_be_of_any_key(tmp_path: Path, point: A
 
 
 async def test_record_out_of_order_may_hide_any_key(tmp_path: Path) -> None:
-    """SQLite searches a page by halves: a row in the wrong place sends it past other rows, which are whole."""
+    """SQLite uses binary search in a page, so a row in the wrong place hides other rows."""
     names = sorted((b"key-%d" % number for number in range(40)), key=CIRCLE.hash)
     await stored(tmp_path, *names)
     whole = names[20]
@@ -103,12 +103,12 @@ async def test_record_out_of_order_may_hide_any_key(tmp_path: Path) -> None:
         assert all(store.is_damaged(name) for name in (*missed, ABSENT))
         assert not any(store.is_damaged(name) for name in names if name not in missed)
         await store.commit(Batch([record(whole)]))
-        assert store.is_damaged(ABSENT), "the row goes on hiding the others"
+        assert store.is_damaged(ABSENT), "the row still hides the others"
     assert await doubted(tmp_path, ABSENT) == [ABSENT]
 
 
-async def test_key_that_became_a_text_is_damaged(tmp_path: Path) -> None:
-    """It reads as before, and a search for it finds nothing."""
+async def test_key_that_changed_its_type_is_damaged(tmp_path: Path) -> None:
+    """A scan still returns the key, but a search does not find it."""
     await stored(tmp_path, KEY, OTHER)
     change(tmp_path, "key", KEY.decode())
     assert await doubted(tmp_path, KEY, OTHER, ABSENT) == [KEY]
@@ -116,13 +116,13 @@ async def test_key_that_became_a_text_is_damaged(tmp_path: Path) -> None:
         assert keys(store) == [OTHER]
 
 
-# -- when it is replaced ------------------------------------------------------------------------------------------
+# -- replacement --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("column", "value"), [("key", WRONG), ("point", turned(KEY, 19, 0))], ids=["damaged key", "damaged point"]
 )
-async def test_damaged_record_goes_when_its_key_is_stored_again(tmp_path: Path, column: str, value: bytes) -> None:
+async def test_damaged_record_ends_when_its_key_is_stored_again(tmp_path: Path, column: str, value: bytes) -> None:
     await stored(tmp_path, KEY, OTHER)
     change(tmp_path, column, value)
     async with opened(tmp_path) as store:
@@ -135,7 +135,7 @@ async def test_damaged_record_goes_when_its_key_is_stored_again(tmp_path: Path, 
     assert rows_in(tmp_path) == 3
 
 
-async def test_damaged_record_is_back_when_its_replacement_is_refused(tmp_path: Path) -> None:
+async def test_damaged_record_returns_if_its_replacement_is_refused(tmp_path: Path) -> None:
     await stored(tmp_path, KEY)
     damage(tmp_path / FILE_NAME, KEY, WRONG)
     errors: list[BaseException] = [full()]
@@ -152,7 +152,7 @@ async def test_damaged_record_is_back_when_its_replacement_is_refused(tmp_path: 
         assert store.damaged(WHOLE) == []
 
 
-async def test_damage_found_after_its_replacement_counts_no_more(tmp_path: Path) -> None:
+async def test_damage_found_after_its_replacement_is_ignored(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.commit(Batch([record(KEY, LARGE), record(OTHER)]))
         change(tmp_path, "key", WRONG)
@@ -165,7 +165,7 @@ async def test_damage_found_after_its_replacement_counts_no_more(tmp_path: Path)
     assert rows_in(tmp_path) == 2
 
 
-async def test_keys_at_one_point_of_a_small_circle_are_told_apart(tmp_path: Path) -> None:
+async def test_keys_at_one_point_of_a_small_circle_are_distinguished(tmp_path: Path) -> None:
     circle = Circle(8)
     names = [b"key-%d" % number for number in range(1000)]
     one, two = [name for name in names if circle.hash(name) == circle.hash(names[0])][:2]
@@ -202,7 +202,7 @@ async def test_node_alone_denies_no_key_that_a_damaged_record_may_have(tmp_path:
 
 
 async def damaged_on(machines: Cluster, *hosts: str) -> None:
-    """Damage the key of a record on disks whose nodes are dead, and start these again."""
+    """Kill these hosts' nodes, damage the key of a record on their disks, and start them again."""
     for node in [node for node in machines if node.name in hosts]:
         await machines.kill(node)
     for host in hosts:
@@ -218,7 +218,7 @@ async def read(node: chord.Node, key: bytes) -> bytes | None:
 
 
 @virtual
-async def test_record_whose_key_is_damaged_on_one_node_comes_back() -> None:
+async def test_record_with_a_damaged_key_on_one_node_is_repaired() -> None:
     async with cluster(seed=5, ring=RingConstants(), timing=PRESETS["local"], sync_delay=flash) as machines:
         first = await grown(machines, 3)
         await put(first, KEY, b"value")
@@ -233,7 +233,7 @@ async def test_record_whose_key_is_damaged_on_one_node_comes_back() -> None:
 
 
 @virtual
-async def test_key_whose_record_is_damaged_everywhere_is_not_denied() -> None:
+async def test_key_with_damaged_records_everywhere_is_not_denied() -> None:
     async with cluster(seed=5, ring=RingConstants(), timing=PRESETS["local"], sync_delay=flash) as machines:
         await put(await grown(machines, 3), KEY, b"value")
         await trio.sleep(5)

@@ -1,4 +1,4 @@
-"""What is made durable, and by which call."""
+"""The calls that make files and directories durable."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chord.store.identity import FileIdentity
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The directories that were synced since."""
+    """The directories that were synced during the test."""
     found: list[Path] = []
     monkeypatch.setattr(fsync, "sync_directory", found.append)
     return found
@@ -33,7 +33,7 @@ def test_make_directory_of_an_old_directory_syncs_nothing(tmp_path: Path, synced
     assert synced == []
 
 
-def test_a_new_data_directory_is_durable_in_its_parent(tmp_path: Path, synced: list[Path]) -> None:
+def test_new_data_directory_is_durable_in_its_parent(tmp_path: Path, synced: list[Path]) -> None:
     FileIdentity(str(tmp_path / "data")).close()
     assert synced == [tmp_path]
 
@@ -69,7 +69,7 @@ def test_sync_of_a_file_system_without_full_sync_is_fsync(tmp_path: Path, monkey
     assert synced_by(monkeypatch, tmp_path / "file", full=True, error=error) == ["full", "fsync"]
 
 
-def test_a_failed_full_sync_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_full_sync_is_not_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OSError, match="Input/output"):
         synced_by(monkeypatch, tmp_path / "file", full=True, error=OSError(errno.EIO, "Input/output error"))
 

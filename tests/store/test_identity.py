@@ -1,4 +1,4 @@
-"""What keeps a node's identity: one suite over each form of it, and what only the file and the disk can go through."""
+"""The identity of a node: one suite for all its stores, then cases of files and simulated disks."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def changed(**fields: Any) -> Kept:
 
 
 class Place:
-    """Where an identity is kept; `open` is what a node does that starts there."""
+    """A place for an identity; a starting node calls `open`."""
 
     def __init__(self, form: str, directory: Path) -> None:
         self._directory = directory
@@ -60,19 +60,19 @@ class Place:
         self.form = form
 
     def run(self, fn: Callable[[], Any]) -> None:
-        """A file is written in a thread, which virtual time does not wait for."""
+        """Run without virtual time, which does not wait for the thread that writes the file."""
         runner: Callable[..., Any] = trio.run if self.form == "file" else run
         runner(fn)
 
     def read(self) -> bytes:
-        """What is in the file."""
+        """Return the content of the file."""
         if self.form != "disk":
             return (self._directory / "data" / FILE_NAME).read_bytes()
         assert self._disk.identity is not None
         return self._disk.identity
 
     def write(self, content: bytes) -> None:
-        """Put something else there."""
+        """Replace the content of the file."""
         if self.form == "disk":
             self._disk.identity = content
         else:
@@ -100,30 +100,30 @@ def keep(place: Place, *kept: Kept) -> None:
     store.close()
 
 
-# -- one suite for all -----------------------------------------------------------------------------------
+# -- every store -----------------------------------------------------------------------------------------
 
 
-def test_at_the_first_start_there_is_nothing(place: Place) -> None:
+def test_load_at_the_first_start_finds_nothing(place: Place) -> None:
     store = place.open()
     assert store.load() is None
     store.close()
 
 
-def test_what_was_kept_is_there_after_a_restart(place: Place) -> None:
+def test_saved_identity_is_loaded_after_a_restart(place: Place) -> None:
     keep(place, KEPT)
     store = place.open()
     assert store.load() == KEPT
     store.close()
 
 
-def test_the_last_one_counts_and_the_same_may_be_kept_again(place: Place) -> None:
+def test_last_saved_identity_is_loaded(place: Place) -> None:
     keep(place, KEPT, changed(has_left=True), changed(has_left=True), changed(address="m:1"), KEPT)
     store = place.open()
     assert store.load() == KEPT
     store.close()
 
 
-def test_saves_at_once_leave_one_of_them_whole(place: Place) -> None:
+def test_concurrent_saves_leave_one_whole_identity(place: Place) -> None:
     store = place.open()
     ones = [changed(address=f"n{number}:1") for number in range(8)]
 
@@ -137,7 +137,7 @@ def test_saves_at_once_leave_one_of_them_whole(place: Place) -> None:
     store.close()
 
 
-def test_a_cancelled_save_leaves_the_old_or_the_new(place: Place) -> None:
+def test_cancelled_save_leaves_the_old_or_the_new_identity(place: Place) -> None:
     keep(place, KEPT)
     store = place.open()
     new = changed(address="m:1")
@@ -153,10 +153,10 @@ def test_a_cancelled_save_leaves_the_old_or_the_new(place: Place) -> None:
     store.close()
 
 
-# -- what lasts ------------------------------------------------------------------------------------------
+# -- stores that last ------------------------------------------------------------------------------------
 
 
-def test_one_node_at_a_time(lasting: Place) -> None:
+def test_second_node_at_one_identity_is_refused(lasting: Place) -> None:
     first = lasting.open()
     with pytest.raises(ConfigError, match="another node is running"):
         lasting.open()
@@ -164,7 +164,7 @@ def test_one_node_at_a_time(lasting: Place) -> None:
     lasting.open().close()
 
 
-def test_what_is_damaged_is_refused_and_not_overwritten(lasting: Place) -> None:
+def test_damaged_identity_is_refused_and_not_overwritten(lasting: Place) -> None:
     keep(lasting, KEPT)
     whole = lasting.read()
     damaged = [
@@ -208,7 +208,7 @@ def test_what_is_damaged_is_refused_and_not_overwritten(lasting: Place) -> None:
         ),
     ],
 )
-def test_identity_that_makes_no_sense_is_damaged(lasting: Place, fields: dict[str, Any], why: str) -> None:
+def test_identity_with_inconsistent_fields_is_damaged(lasting: Place, fields: dict[str, Any], why: str) -> None:
     keep(lasting, changed(**fields))
     store = lasting.open()
     with pytest.raises(ConfigError, match=f"damaged \\({re.escape(why)}.*; put a copy of it back"):
@@ -216,7 +216,7 @@ def test_identity_that_makes_no_sense_is_damaged(lasting: Place, fields: dict[st
     store.close()
 
 
-def test_identity_beyond_its_limit_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_identity_beyond_its_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity, "FILE_BYTES_MAX", 1 << 20)
     store = FileIdentity(str(tmp_path))
     (tmp_path / FILE_NAME).symlink_to("/dev/zero")
@@ -227,7 +227,7 @@ def test_identity_beyond_its_limit_is_not_read_whole(tmp_path: Path, monkeypatch
     store.close()
 
 
-def test_another_format_is_refused(lasting: Place) -> None:
+def test_identity_of_another_format_is_refused(lasting: Place) -> None:
     keep(lasting, changed(version=2))
     store = lasting.open()
     with pytest.raises(ConfigError, match="format 2; expected 1"):
@@ -235,16 +235,16 @@ def test_another_format_is_refused(lasting: Place) -> None:
     store.close()
 
 
-def test_the_file_is_for_people_too(lasting: Place) -> None:
+def test_identity_file_is_indented_json(lasting: Place) -> None:
     keep(lasting, KEPT)
     assert b'\n  "address": "n:1"' in lasting.read()
 
 
-# -- what only a simulated disk goes through -------------------------------------------------------------
+# -- simulated disks -------------------------------------------------------------------------------------
 
 
 async def lost_in_crashes(seeds: int = 50) -> list[str]:
-    """Keep, cut the power at any time, look: what was acknowledged, or what was on its way, must be there whole."""
+    """Save, cut the power at any time, and return each load that is neither the old nor the new identity."""
     wrong = []
     for seed in range(seeds):
         rng = random.Random(seed)
@@ -281,12 +281,12 @@ def look(disk: Disk) -> Kept | None:
 
 
 @virtual
-async def test_what_was_kept_survives_a_crash_at_any_time() -> None:
+async def test_saved_identity_survives_a_crash_at_any_time() -> None:
     assert await lost_in_crashes() == []
 
 
-def test_planted_an_identity_saved_before_its_sync_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: the file is taken for durable once it has its name."""
+def test_planted_identity_durable_before_its_sync_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bug: the file counts as durable once it has its name."""
 
     async def replace(self: Disk, mount: Mount, content: bytes) -> None:
         self._unsynced_identity.append(self.identity)
@@ -303,7 +303,7 @@ def test_planted_an_identity_saved_before_its_sync_is_caught(monkeypatch: pytest
 
 
 @virtual
-async def test_a_save_that_failed_is_an_os_error_and_is_made_up_for_by_the_next() -> None:
+async def test_failed_save_is_an_os_error_and_the_next_one_succeeds() -> None:
     for code, is_full in ((errno.EIO, False), (errno.ENOSPC, True)):
         for seed in range(20):
             disk = Disk(random.Random(seed))
@@ -323,10 +323,10 @@ async def test_a_save_that_failed_is_an_os_error_and_is_made_up_for_by_the_next(
             assert DiskIdentity(disk).load() == new
 
 
-def test_going_back_to_the_old_after_a_failure_is_written_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a rename whose directory could not be synced the new one is there, and may not last."""
+def test_save_of_the_old_identity_after_a_failure_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the directory is not synced after a rename, the new file is visible but may not last."""
     fsync = os.fsync
-    results = iter([None, None, None, OSError(errno.EIO, "no"), None, None])  # of each save: the file, the directory
+    results = iter([None, None, None, OSError(errno.EIO, "no"), None, None])  # for each save: the file, the directory
 
     def sometimes(descriptor: int) -> None:
         if (error := next(results)) is not None:
@@ -348,7 +348,7 @@ def test_going_back_to_the_old_after_a_failure_is_written_too(tmp_path: Path, mo
 
 
 @virtual
-async def test_going_back_to_the_old_after_a_failure_is_written_to_the_disk_too() -> None:
+async def test_save_of_the_old_identity_on_disk_after_a_failure_lasts() -> None:
     disk = Disk(random.Random(1), sync_delay=lambda rng: 1.0)
     store = DiskIdentity(disk)
     await store.save(KEPT)
@@ -361,13 +361,13 @@ async def test_going_back_to_the_old_after_a_failure_is_written_to_the_disk_too(
         nursery.start_soon(fail_the_directory)
         with pytest.raises(OSError):
             await store.save(changed(address="m:1"))
-    assert store.load() == changed(address="m:1"), "renamed, and not known to last"
+    assert store.load() == changed(address="m:1"), "renamed, but maybe not durable"
     await store.save(KEPT)
     assert store.load() == KEPT
 
 
 @virtual
-async def test_a_dead_nodes_identity_writes_nothing_and_frees_nothing() -> None:
+async def test_identity_of_a_dead_node_writes_and_unlocks_nothing() -> None:
     disk = Disk(random.Random(1))
     old = DiskIdentity(disk)
     await old.save(KEPT)
@@ -381,17 +381,17 @@ async def test_a_dead_nodes_identity_writes_nothing_and_frees_nothing() -> None:
     assert new.load() == KEPT
 
 
-# -- a node whose directory is gone ----------------------------------------------------------------------
+# -- nodes that cannot save ------------------------------------------------------------------------------
 
 
 async def unsaved(code: int) -> tuple[Node, list[StepFailed], list[BaseException]]:
-    """Run a node whose file can no longer be written; return it after a while, what it told, and how it ended."""
-    told: list[StepFailed] = []
+    """Run a node with a file that fails; return the node, the reported failures and its final errors."""
+    reported: list[StepFailed] = []
     ended: list[BaseException] = []
 
     def observe(event: Event) -> None:
         if isinstance(event, StepFailed):
-            told.append(event)
+            reported.append(event)
 
     class Unwritable(MemoryIdentity):
         is_gone = False
@@ -417,26 +417,26 @@ async def unsaved(code: int) -> tuple[Node, list[StepFailed], list[BaseException
         identity.is_gone = True
         await trio.sleep(5)
         nursery.cancel_scope.cancel()
-    return node, told, ended
+    return node, reported, ended
 
 
 @virtual
-async def test_a_node_whose_directory_is_gone_says_so_and_stops() -> None:
-    node, told, ended = await unsaved(errno.ENOENT)
+async def test_node_with_a_removed_directory_reports_it_and_stops() -> None:
+    node, reported, ended = await unsaved(errno.ENOENT)
     assert node.state == "stopped"
-    assert {(event.step, event.error) for event in told} == {("save_identity", os.strerror(errno.ENOENT))}
+    assert {(event.step, event.error) for event in reported} == {("save_identity", os.strerror(errno.ENOENT))}
     assert [str(error) for error in ended] == ["the data directory of n0:1 is gone; the node stopped"]
 
 
 @virtual
-async def test_a_node_whose_disk_is_full_says_so_and_goes_on() -> None:
-    node, told, ended = await unsaved(errno.ENOSPC)
+async def test_node_with_a_full_disk_reports_it_and_continues() -> None:
+    node, reported, ended = await unsaved(errno.ENOSPC)
     assert node.state == "ready"
-    assert len(told) > 1
+    assert len(reported) > 1
     assert not ended
 
 
-def test_a_directory_that_is_gone_is_no_such_file(tmp_path: Path) -> None:
+def test_save_to_a_removed_directory_raises_file_not_found(tmp_path: Path) -> None:
     store = FileIdentity(str(tmp_path / "data"))
 
     async def main() -> None:

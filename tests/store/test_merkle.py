@@ -1,4 +1,4 @@
-"""The tree of sums: against brute force on small and large circles, and how little it reads and weighs."""
+"""The Merkle tree: against brute force on small and large circles; its reads and its memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PARTS = [FAN_OUT**level for level in range(LEVELS)]
 
 
 class Model:
-    """Records as they are, and the tree that is told of them. Every answer is checked by adding up all records."""
+    """Records with their tree; each check compares the tree with a scan of all records."""
 
     def __init__(self, circle: Circle, digests: Digests | None = None) -> None:
         self.circle = circle
@@ -62,7 +62,7 @@ class Model:
 
 
 def points(circle: Circle) -> st.SearchStrategy[Point]:
-    """Points that share slices with others, stand on their edges, or at the ends of the circle."""
+    """Draw points that share slices, or lie on the edges of slices or of the circle."""
     if circle.bits <= 8:
         return st.integers(0, circle.size - 1).map(Point)
     width = circle.size // PARTS[SLICE_LEVEL]
@@ -80,7 +80,7 @@ Step = tuple[Point, int, int | None, Arc]
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[Circle, list[Step]]:
-    """Changes, and after each of them the arc that is asked for."""
+    """Draw changes, each with an arc to check after it."""
     circle = draw(circles())
     point = points(circle)
     step = st.tuples(point, st.integers(0, 1), st.none() | st.integers(0, 2), st.builds(Arc, point, point))
@@ -96,12 +96,12 @@ def play(circle: Circle, steps: list[Step], digests: Digests | None = None) -> N
 
 @pytest.mark.slow
 @given(histories())
-def test_sums_and_counts_of_any_arc_are_what_adding_up_gives(history: tuple[Circle, list[Step]]) -> None:
+def test_sums_and_counts_of_any_arc_match_a_scan(history: tuple[Circle, list[Step]]) -> None:
     play(*history)
 
 
 @pytest.mark.parametrize("bits", [3, 8])
-def test_every_arc_and_part_of_a_small_circle(bits: int) -> None:
+def test_sums_of_every_arc_of_a_small_circle_match_a_scan(bits: int) -> None:
     circle = Circle(bits)
     model = Model(circle)
     for number in range(0, circle.size, 1 if bits == 3 else 5):
@@ -117,7 +117,7 @@ def test_every_arc_and_part_of_a_small_circle(bits: int) -> None:
 
 
 @given(circles().flatmap(lambda c: st.tuples(st.just(c), points(c), points(c), st.integers(0, SLICE_LEVEL))))
-def test_pieces_are_the_arc_cut_at_the_edges_of_the_parts(case: tuple[Circle, Point, Point, int]) -> None:
+def test_pieces_cut_the_arc_at_the_edges_of_the_parts(case: tuple[Circle, Point, Point, int]) -> None:
     circle, start, end, level = case
     if level == SLICE_LEVEL and circle.bits > 13:  # not 4096 pieces each time
         end = circle.point(start + circle.size // 40)
@@ -133,7 +133,7 @@ def test_pieces_are_the_arc_cut_at_the_edges_of_the_parts(case: tuple[Circle, Po
         assert model.digests.part_of(first, level) == model.digests.part_of(piece.arc.end, level) == piece.part
 
 
-def test_an_arc_once_round_that_ends_where_it_starts_touches_that_slice_twice() -> None:
+def test_arc_that_ends_in_its_first_slice_has_it_twice() -> None:
     circle = Circle(160)
     model = Model(circle)
     for point in range(8):
@@ -146,7 +146,7 @@ def test_an_arc_once_round_that_ends_where_it_starts_touches_that_slice_twice() 
 
 
 @given(histories())
-def test_what_is_held_are_the_pieces_that_are_not_empty(history: tuple[Circle, list[Step]]) -> None:
+def test_held_returns_the_pieces_with_records(history: tuple[Circle, list[Step]]) -> None:
     circle, steps = history
     model = Model(circle)
     for point, name, version, arc in steps:
@@ -159,7 +159,9 @@ def test_what_is_held_are_the_pieces_that_are_not_empty(history: tuple[Circle, l
 
 
 @given(histories(), st.integers(1, 6))
-def test_stretches_hold_all_records_in_order_and_few_each(history: tuple[Circle, list[Step]], records_max: int) -> None:
+def test_stretches_cover_all_records_in_order_with_few_each(
+    history: tuple[Circle, list[Step]], records_max: int
+) -> None:
     circle, steps = history
     model = Model(circle)
     for point, name, version, _ in steps:
@@ -187,7 +189,7 @@ def test_pieces_are_joined_while_they_hold_few_records() -> None:
         ((5, 8), 4),
     ]
     some = list(joined(pieces, 6, lambda piece: piece.part in (0, 2, 3, 6)))
-    assert some == [(Arc(Point(0), Point(4)), 6), (Arc(Point(6), Point(7)), 3)], "across what is not wanted too"
+    assert some == [(Arc(Point(0), Point(4)), 6), (Arc(Point(6), Point(7)), 3)], "a stretch may contain unwanted pieces"
     assert list(joined(pieces, 5, lambda piece: piece.part in (0, 2))) == [
         (Arc(Point(0), Point(1)), 2),
         (Arc(Point(2), Point(3)), 2),
@@ -197,7 +199,7 @@ def test_pieces_are_joined_while_they_hold_few_records() -> None:
 
 @pytest.mark.slow
 @given(histories())
-def test_a_tree_made_of_the_totals_of_slices_is_the_same(history: tuple[Circle, list[Step]]) -> None:
+def test_tree_built_from_the_totals_of_slices_is_equal(history: tuple[Circle, list[Step]]) -> None:
     circle, steps = history
     model = Model(circle)
     for point, name, version, _ in steps:
@@ -208,10 +210,10 @@ def test_a_tree_made_of_the_totals_of_slices_is_the_same(history: tuple[Circle, 
     assert copy._parts == model.digests._parts
 
 
-# -- what it costs --------------------------------------------------------------------------------
+# -- costs ----------------------------------------------------------------------------------------
 
 
-def test_only_slices_that_an_arc_cuts_are_read_and_only_after_they_changed() -> None:
+def test_sum_reads_only_changed_slices_that_the_arc_cuts() -> None:
     circle = Circle(160)
     width = circle.size // PARTS[SLICE_LEVEL]
     model = Model(circle)
@@ -224,16 +226,16 @@ def test_only_slices_that_an_arc_cuts_are_read_and_only_after_they_changed() -> 
     model.reads.clear()
     model.digests.sum(arc, 0, 0, model.heads)
     model.digests.count(arc, model.heads)
-    model.change(1024 * width, 0, 1)  # in the middle: of no concern
+    model.change(1024 * width, 0, 1)  # not a cut slice
     model.digests.sum(arc, 0, 0, model.heads)
-    assert model.reads == [], "what was added up once is remembered"
+    assert model.reads == [], "the sum of a cut slice is remembered"
     model.change(2048 * width + 6, 0, 1)
     model.digests.sum(arc, 0, 0, model.heads)
     assert len(model.reads) == 1
     model.check_all(arc)
 
 
-def test_what_is_remembered_is_bounded_and_the_latest_in_use_stays() -> None:
+def test_remembered_sums_are_bounded_and_evict_the_oldest() -> None:
     circle = Circle(160)
     model = Model(circle)
     for point in range(0, 4000, 2):
@@ -247,7 +249,7 @@ def test_what_is_remembered_is_bounded_and_the_latest_in_use_stays() -> None:
     assert len(model.digests._remembered) == digest.REMEMBERED_MAX
 
 
-def test_an_empty_tree_weighs_less_than_a_kilobyte_and_an_emptied_one_too() -> None:
+def test_empty_tree_takes_less_than_a_kilobyte() -> None:
     model = Model(Circle(160))
     for is_to_be in (1, None):
         for point in range(0, 1 << 160, 1 << 152):
@@ -263,11 +265,11 @@ def test_an_empty_tree_weighs_less_than_a_kilobyte_and_an_emptied_one_too() -> N
 # -- digests of clocks ------------------------------------------------------------------------------
 
 
-def test_a_digest_tells_keys_actors_counts_and_what_is_kept_apart_but_not_values() -> None:
+def test_digest_depends_on_key_and_clock_but_not_on_values() -> None:
     def record(key: bytes, *clock: tuple[bytes, int, int], value: bytes = b"x") -> Record:
         versions = [tuple(Version(value, bytes(16), 1) for _ in range(kept)) for _, _, kept in clock]
         entries = zip(clock, versions, strict=True)
-        return Record(key, tuple(ActorClock(who * 16, count, kept) for (who, count, _), kept in entries))
+        return Record(key, tuple(ActorClock(actor * 16, count, kept) for (actor, count, _), kept in entries))
 
     different = [
         record(b"k", (b"a", 1, 1)),
@@ -287,7 +289,7 @@ def test_a_digest_tells_keys_actors_counts_and_what_is_kept_apart_but_not_values
 
 
 class ForgetsToSubtract(Digests):
-    """A removed record stays in the sums."""
+    """The bug: a removed record stays in the sums."""
 
     def change(self, point: int, old: bytes | None, new: bytes | None) -> None:
         if new is not None:
@@ -295,7 +297,7 @@ class ForgetsToSubtract(Digests):
 
 
 class RemembersForEver(Digests):
-    """What was added up once of a cut slice is taken for true, whatever became of the slice."""
+    """The bug: a remembered sum of a cut slice never expires."""
 
     def _cut(self, span: tuple[int, int], whole: Total, heads: digest.ReadHeads) -> Total:
         known = self._remembered.get(span)
@@ -303,14 +305,14 @@ class RemembersForEver(Digests):
 
 
 class RemembersByCount(Digests):
-    """What was added up is believed while the slice has as many records: a replaced one goes unseen."""
+    """The bug: a remembered sum is valid while the slice's number of records is equal."""
 
     def _cut(self, span: tuple[int, int], whole: Total, heads: digest.ReadHeads) -> Total:
         return super()._cut(span, Total(whole.records, 0), heads)
 
 
 @pytest.mark.parametrize("bug", [ForgetsToSubtract, RemembersForEver, RemembersByCount])
-def test_a_planted_bug_is_seen(bug: type[Digests]) -> None:
+def test_planted_stale_sum_is_caught(bug: type[Digests]) -> None:
     arc = Arc(Point(2), Point(9))  # inside slice 0
     steps: list[Step] = [(Point(5), 0, 1, arc), (Point(5), 0, 2, arc), (Point(5), 1, 1, arc), (Point(5), 1, None, arc)]
     play(Circle(160), steps)

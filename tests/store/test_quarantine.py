@@ -1,4 +1,4 @@
-"""Records with actors in quarantine: merges agree in whatever order they come, and what is dead stays dead."""
+"""Records with actors in quarantine: merges agree in any order, and dead values stay dead."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def op_id(actor: bytes, number: int) -> bytes:
 
 
 def entry(actor: bytes, count: int, held: int) -> ActorClock:
-    """Return the entry of an actor that knows so many events, and holds the values of the latest of them."""
+    """Return the entry of an actor with `count` events and the values of the latest `held` ones."""
     return ActorClock(actor, count, tuple(Version(b"v", op_id(actor, count - place), 1) for place in range(held)))
 
 
 def entries(least: int) -> st.SearchStrategy[tuple[int, int]]:
-    """Draw how many events are known of an actor, and of how many the values are held."""
+    """Draw an actor's number of events, and the number of held values."""
     return st.integers(1, COUNT_MAX).flatmap(lambda count: st.tuples(st.just(count), st.integers(least, count)))
 
 
 @st.composite
 def records(draw: st.DrawFn, *, hides: bool = True) -> Record:
-    """Draw a record of one history: a dot names the same version wherever it is."""
+    """Draw a record of one history, in which a dot always names the same version."""
     clock, quarantine = [], []
     for actor in ACTORS:
         kind = draw(st.sampled_from(["none", "clock", "hidden", "both"] if hides else ["none", "clock"]))
@@ -48,7 +48,7 @@ def records(draw: st.DrawFn, *, hides: bool = True) -> Record:
 
 
 def core(record: Record | None) -> tuple[tuple[ActorClock, ...], tuple[ActorClock, ...]]:
-    """Return what a record holds, without what it remembers as replaced."""
+    """Return the entries of a record without its list of replaced operations."""
     return ((), ()) if record is None else (record.clock, record.quarantine)
 
 
@@ -61,7 +61,7 @@ def shown(record: Record) -> set[bytes]:
 
 
 def converged(held: Sequence[Record]) -> Record:
-    """Let stores compare, each with each, until nothing changes."""
+    """Sync every pair of stores until nothing changes."""
     stores = list(held)
     for _ in range(10):
         before = list(stores)
@@ -91,14 +91,14 @@ def test_sync_with_quarantine_is_idempotent(a: Record, b: Record) -> None:
 
 @given(st.lists(records(), min_size=3, max_size=3))
 def test_stores_with_quarantine_become_equal_in_any_order(held: list[Record]) -> None:
-    """The order may decide whether a value is still hidden; not whether there is one."""
+    """The order may decide if a value is hidden, but not if it exists."""
     ends = [converged(order) for order in permutations(held)]
     assert all(versions.check(end) == [] for end in ends)
     assert len({frozenset(shown(end) | hidden(end)) for end in ends}) == 1
 
 
 def replaced(record: Record) -> set[bytes]:
-    """Return the operations of which a record knows that they were replaced."""
+    """Return the operations in a record's list of replaced operations."""
     return {
         op_id(one.actor, number)
         for part in core(record)
@@ -108,7 +108,7 @@ def replaced(record: Record) -> set[bytes]:
 
 
 @given(records(), records())
-def test_sync_shows_what_either_showed_but_what_was_replaced(a: Record, b: Record) -> None:
+def test_sync_shows_the_values_of_both_except_replaced_ones(a: Record, b: Record) -> None:
     merged = versions.sync(a, b)
     assert shown(merged) >= (shown(a) | shown(b)) - replaced(a) - replaced(b)
     assert not shown(merged) & (replaced(a) | replaced(b))
@@ -153,8 +153,8 @@ def test_clock_decides_about_the_quarantine_of_its_actor(
     assert hidden(merged) == {op_id(ACTORS[0], number) for number in hides}
 
 
-def test_quarantined_copy_of_a_known_operation_goes() -> None:
-    """A write that was made twice needs no second copy; its first is shown, or was replaced."""
+def test_quarantined_copy_of_a_known_operation_is_dropped() -> None:
+    """A write executed twice needs no second copy, because the first is shown or was replaced."""
     twice = Version(b"v", op_id(ACTORS[0], 1), 1)
     live = Record(KEY, (ActorClock(ACTORS[1], 1, (twice,)),))
     assert versions.sync(live, Record(KEY, (), b"", (ActorClock(ACTORS[0], 1, (twice,)),))) == live
@@ -191,7 +191,7 @@ def test_isolate_hides_actors_and_loses_no_value(record: Record, actors: set[byt
     assert {one.actor for one in isolated.quarantine} == live
     assert shown(isolated) | hidden(isolated) == shown(record)
     assert versions.check(isolated) == []
-    assert versions.sync(isolated, record) == record, "a clock that knows them brings them back"
+    assert versions.sync(isolated, record) == record, "a clock with these events shows the values again"
     assert versions.isolate(isolated, live) == isolated
 
 
@@ -211,7 +211,7 @@ DEAD = st.dictionaries(st.sampled_from(ACTORS), st.integers(1, COUNT_MAX + 1))
 
 
 @given(records(), DEAD)
-def test_bury_takes_dead_dots_and_no_others(record: Record, dead: dict[bytes, int]) -> None:
+def test_bury_removes_only_dead_dots(record: Record, dead: dict[bytes, int]) -> None:
     left = versions.bury(record, dead)
     gone = {op_id(actor, number) for actor, last in dead.items() for number in range(1, last + 1)}
     held = {one.op_id for part in core(record) for each in part for one in each.versions}
@@ -223,7 +223,7 @@ def test_bury_takes_dead_dots_and_no_others(record: Record, dead: dict[bytes, in
 @given(records(hides=False), records(hides=False), DEAD)
 @example(Record(KEY, (entry(ACTORS[0], 2, 2),)), Record(KEY, (entry(ACTORS[0], 3, 1),)), {ACTORS[0]: 2})
 def test_bury_commutes_with_sync(a: Record, b: Record, dead: dict[bytes, int]) -> None:
-    """It does not matter whether a store takes a log entry or a record first."""
+    """A store may apply a log entry before or after a record."""
     merged = versions.bury(versions.sync(a, b), dead)
     one, other = versions.bury(a, dead), versions.bury(b, dead)
     apart = one if other is None else other if one is None else versions.sync(one, other)
@@ -232,7 +232,7 @@ def test_bury_commutes_with_sync(a: Record, b: Record, dead: dict[bytes, int]) -
 
 @given(records(), records(), DEAD)
 def test_bury_commutes_with_sync_of_quarantine(a: Record, b: Record, dead: dict[bytes, int]) -> None:
-    """The order may decide whether a value is still hidden; not whether there is one."""
+    """The order may decide if a value is hidden, but not if it exists."""
     merged = versions.bury(versions.sync(a, b), dead) or NOTHING
     apart = versions.sync(versions.bury(a, dead) or NOTHING, versions.bury(b, dead) or NOTHING)
     assert shown(merged) | hidden(merged) == shown(apart) | hidden(apart)
@@ -266,7 +266,7 @@ def test_bury_keeps_the_value_of_an_event_after_the_dead_ones() -> None:
 @pytest.mark.parametrize(
     ("count", "held", "said", "left"), [(3, 3, (0, 0), 3), (3, 3, (1, 0), 2), (3, 3, (3, 1), 1), (3, 1, (9, 0), 0)]
 )
-def test_narrow_takes_what_another_clock_has_replaced(
+def test_narrow_removes_values_that_another_clock_replaced(
     count: int, held: int, said: tuple[int, int], left: int
 ) -> None:
     assert versions.narrow(entry(ACTORS[0], count, held), *said) == entry(ACTORS[0], count, left)
@@ -282,7 +282,7 @@ def leaves_empty_entries(record: Record, actors: Iterable[bytes]) -> Record:
     return Record(record.key, clock, record.superseded, moved)
 
 
-def test_planted_bug_isolate_that_leaves_an_empty_entry_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_isolate_that_leaves_an_empty_entry_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "isolate", leaves_empty_entries)
     with pytest.raises(AssertionError):
         test_isolate_hides_actors_and_loses_no_value.hypothesis.inner_test(  # type: ignore[attr-defined]
@@ -290,13 +290,13 @@ def test_planted_bug_isolate_that_leaves_an_empty_entry_is_seen(monkeypatch: pyt
         )
 
 
-def test_planted_bug_bury_of_whole_records_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_bury_of_whole_records_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "bury", lambda record, dead, tags=b"": None if dead else record)
     with pytest.raises(AssertionError):
         test_bury_keeps_the_value_of_an_event_after_the_dead_ones()
 
 
-def test_planted_bug_quarantine_that_is_not_merged_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_quarantine_that_is_not_merged_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "_joined", lambda a, b: a)
     hides = Record(KEY, (), b"", (entry(ACTORS[0], 1, 1),))
     with pytest.raises(AssertionError):

@@ -1,4 +1,4 @@
-"""The reap log of one store: numbered entries in segments, what was seen and trimmed, and who decides what is old."""
+"""The reap log of one store: numbered entries in segments, seen and trimmed entries, decisions about old values."""
 
 from __future__ import annotations
 
@@ -47,10 +47,11 @@ def version(number: int, value: bytes | None = b"v") -> Version:
     return Version(value, b"operation%07d" % number, 1)
 
 
-def clock(epoch: int, count: int = 1, held: int = 1, who: bytes = STRANGER) -> ActorClock:
-    """Return the entry of an actor that knows so many events, and holds the values of the latest of them."""
+def clock(epoch: int, count: int = 1, held: int = 1, actor: bytes = STRANGER) -> ActorClock:
+    """Return the entry of an actor with `count` events and the values of the latest `held` ones."""
     numbers = [100 * epoch + count - place for place in range(held)]
-    return ActorClock(versions.actor(who, epoch), count, tuple(version(number, b"v%d" % number) for number in numbers))
+    values = tuple(version(number, b"v%d" % number) for number in numbers)
+    return ActorClock(versions.actor(actor, epoch), count, values)
 
 
 def record(*entries: ActorClock, key: bytes = KEY) -> Record:
@@ -88,7 +89,7 @@ def segments(at: Store) -> list[bytes]:
 
 
 def level(at: Store, source: Store, key: bytes = KEY) -> None:
-    """Let a store take what it has not seen of another one's log, catching up if it is out of reach."""
+    """Let a store absorb the unseen entries of another store's log, and catch up if they were trimmed."""
     log = log_of(source, at.log.state(part_of(at, key)).seen, key)
     if at.log.is_in_reach(log):
         at.apply(at.log.absorb(log))
@@ -137,7 +138,7 @@ def test_log_after_within_bytes_comes_in_pages_without_gaps() -> None:
     assert log_of(other).runs == log_of(one).runs
 
 
-def test_run_of_own_entries_leaves_out_those_of_others() -> None:
+def test_run_of_own_entries_omits_entries_of_others() -> None:
     one, other = store(), store(incarnation=b"store  2")
     reap(one, [1, 2])
     level(other, one)
@@ -154,7 +155,7 @@ def test_run_of_own_entries_leaves_out_those_of_others() -> None:
 
 
 @pytest.mark.parametrize("gone", [0, 1, 63, 64, 65, 127, 128, 129, 149, 150])
-def test_trim_takes_the_oldest_entries_and_raises_the_floor(gone: int) -> None:
+def test_trim_removes_the_oldest_entries_and_raises_the_floor(gone: int) -> None:
     one = store()
     reap(one, range(1, 151))
     one.apply(one.log.trim(part_of(one), 150 - gone))
@@ -166,7 +167,7 @@ def test_trim_takes_the_oldest_entries_and_raises_the_floor(gone: int) -> None:
     assert epochs_of(log_of(one).runs) == list(range(gone + 1, 151))
     assert len(segments(one)) == 3 - gone // SEGMENT_ENTRIES - (gone == 150)
     reap(one, [200])
-    assert epochs_of(log_of(one, {maker: 150}).runs) == [200], "the numbers go on"
+    assert epochs_of(log_of(one, {maker: 150}).runs) == [200], "the numbers continue"
     assert one.log.state(part_of(one)).seen == {maker: 151}
 
 
@@ -180,7 +181,7 @@ def test_trim_in_steps_equals_trim_at_once() -> None:
     assert dict(one.storage.notes()) == dict(other.storage.notes())
 
 
-def test_trim_takes_from_the_longest_run_first() -> None:
+def test_trim_shortens_the_longest_run_first() -> None:
     one, other = store(), store(incarnation=b"store  2")
     reap(other, range(1, 4))
     level(one, other)
@@ -233,7 +234,7 @@ def test_absorb_buries_dead_dots_and_nothing_else() -> None:
 
 
 def test_absorb_of_entry_with_later_event_keeps_the_value() -> None:
-    """The log names events up to a number; a later one was concurrent with the delete."""
+    """The log names events up to a number. A later event was concurrent with the delete."""
     one, other = store(), store(incarnation=b"store  2")
     reap(one, [5])
     other.apply(Batch(puts=[record(clock(5, count=2, held=2))]))
@@ -292,7 +293,7 @@ def test_absorb_out_of_reach_adopts_nothing() -> None:
     assert other.log.state(part_of(one)) == SliceState()
 
 
-def test_planted_bug_taking_entries_over_a_gap_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_entries_taken_over_a_gap_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def absorb(self: Any, log: SliceLog) -> None:
         state = self.slice(log.slice)
         for run in log.runs:
@@ -305,10 +306,10 @@ def test_planted_bug_taking_entries_over_a_gap_is_seen(monkeypatch: pytest.Monke
         test_absorb_out_of_order_waits_for_the_gap()
 
 
-# -- what was seen --------------------------------------------------------------------------------------------
+# -- seen entries ---------------------------------------------------------------------------------------------
 
 
-def test_seen_is_equal_in_whatever_order_entries_came() -> None:
+def test_seen_is_equal_for_any_order_of_entries() -> None:
     one, two, three, four = (store(incarnation=b"store  %d" % number) for number in range(4))
     reap(one, [1, 2])
     reap(two, [3])
@@ -328,13 +329,13 @@ def test_seen_of_as_many_entries_of_another_maker_differs() -> None:
     assert one.log.seen(part_of(one)) != two.log.seen(part_of(one))
 
 
-def test_seen_of_nothing_is_empty_and_sent_as_nothing() -> None:
+def test_seen_of_an_empty_log_is_empty() -> None:
     one = store()
     assert one.log.seen_of(KEY) == one.log.durably_seen_of(KEY) == one.log.digest_in(WHOLE) == b""
     assert one.log.seen_of_each([record(clock(1))]) == ()
     assert one.log.seen_in(WHOLE) == ()
     reap(one, [1], ELSEWHERE)
-    assert one.log.seen_of_each([record(clock(1))]) == (), "all that are asked for are empty"
+    assert one.log.seen_of_each([record(clock(1))]) == (), "the logs of all asked slices are empty"
     mixed = one.log.seen_of_each([record(clock(1)), record(clock(1), key=ELSEWHERE)])
     assert mixed == (b"", one.log.seen_of(ELSEWHERE))
     assert one.log.seen_of(ELSEWHERE) == one.log.durably_seen_of(ELSEWHERE) != b""
@@ -378,7 +379,7 @@ def test_record_from_a_store_at_another_log_is_refused() -> None:
 
 
 def damaged(at: Store, *names: bytes) -> None:
-    """Let the opening of a store find these notes damaged: they are missing."""
+    """Open a store with these notes damaged and thus missing."""
     at.apply(Batch(notes=dict.fromkeys(names)))
     at.storage.damaged_notes = names
     at.log = ReapLog(CIRCLE, at.storage, NEVER)
@@ -387,7 +388,7 @@ def damaged(at: Store, *names: bytes) -> None:
 
 
 @pytest.mark.parametrize("kind", [b"s", b"l", b"m"])
-def test_mended_slice_counts_as_unseen_under_another_maker(kind: bytes) -> None:
+def test_mended_slice_has_another_maker_and_counts_as_unseen(kind: bytes) -> None:
     one = store()
     reap(one, range(1, 100))
     reap(one, [7], ELSEWHERE)
@@ -409,7 +410,7 @@ def test_mended_slice_counts_as_unseen_under_another_maker(kind: bytes) -> None:
     assert seen == ({maker: 99, fresh: 1} if kind == b"m" else {fresh: 1})
 
 
-def test_mended_store_takes_the_log_of_another_once_more() -> None:
+def test_mended_store_absorbs_the_log_of_another_again() -> None:
     one, other = store(), store(incarnation=b"store  2")
     reap(one, range(1, 100))
     level(other, one)
@@ -419,7 +420,7 @@ def test_mended_store_takes_the_log_of_another_once_more() -> None:
     assert epochs_of(log_of(one).runs) == list(range(1, 100))
 
 
-def test_planted_bug_mended_store_that_keeps_its_maker_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_mended_store_that_keeps_its_maker_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     mended = ReapLog.mended
 
     def keeping(self: ReapLog) -> Batch:
@@ -429,10 +430,10 @@ def test_planted_bug_mended_store_that_keeps_its_maker_is_seen(monkeypatch: pyte
 
     monkeypatch.setattr(ReapLog, "mended", keeping)
     with pytest.raises(AssertionError, match="no number is used twice"):
-        test_mended_slice_counts_as_unseen_under_another_maker(b"s")
+        test_mended_slice_has_another_maker_and_counts_as_unseen(b"s")
 
 
-def test_maker_is_named_anew_for_each_incarnation() -> None:
+def test_maker_has_a_new_name_in_each_incarnation() -> None:
     makers = []
     for number in range(3):
         one = store(incarnation=b"store  %d" % number)
@@ -460,13 +461,13 @@ def test_bury_of_an_own_actor_mints_under_a_new_one(is_own: bool) -> None:
 
 # -- catching up ------------------------------------------------------------------------------------------------
 
-# What this store holds of an actor, what the other says of it, and what becomes of it: the numbers of the values in the
-# clock, and whether the entry is in quarantine.
+# Each case: events and values that this store holds of an actor, those that the other store holds, and the result.
+# The result is the numbers of the values in the clock, or None if the entry is in quarantine.
 Case = tuple[tuple[int, int], tuple[int, int], list[int] | None]
 CASES: list[Case] = [
-    ((1, 1), (0, 0), None),  # unheard of: maybe reaped
-    ((1, 1), (1, 1), [1]),  # it is held there too
-    ((1, 1), (1, 0), []),  # it was replaced there
+    ((1, 1), (0, 0), None),  # unknown there: maybe reaped
+    ((1, 1), (1, 1), [1]),  # held there, too
+    ((1, 1), (1, 0), []),  # replaced there
     ((2, 2), (1, 0), None),  # only an earlier event is known there
     ((2, 2), (1, 1), [2, 1]),  # a live value: the actor was not reaped
     ((2, 1), (3, 1), []),  # replaced by a later one of the same actor
@@ -478,11 +479,11 @@ CASES: list[Case] = [
 
 
 def caught_up(mine: tuple[int, int], theirs: tuple[int, int]) -> Store:
-    """Let a store that holds an entry catch up with one that has trimmed its log, and holds this of the actor."""
+    """Let a store with an entry catch up with a store that has trimmed its log and holds `theirs` of the actor."""
     one, other = store(), store(incarnation=b"store  2")
     reap(one, [9])
     one.apply(one.log.trim(part_of(one), 0))
-    beside = clock(20, who=b"newcomer")
+    beside = clock(20, actor=b"newcomer")
     if theirs[0]:
         one.apply(Batch(puts=[record(clock(5, *theirs), beside)]))
     other.apply(Batch(puts=[record(clock(5, *mine), beside)]))
@@ -498,10 +499,10 @@ def test_catch_up_decides_about_each_actor(
     held = caught_up(mine, theirs).storage.get(KEY)
     assert held is not None
     found = {entry.actor: entry for entry in held.clock}
-    assert found.pop(clock(20, who=b"newcomer").actor).versions, "an actor above every floor is not asked about"
+    assert found.pop(clock(20, actor=b"newcomer").actor).versions, "no claim names an actor above every floor"
     if left is None:
         assert held.quarantine == (clock(5, *mine),)
-        assert found == {}, "no empty entry stays: it would say that the value was replaced"
+        assert found == {}, "an empty entry would mean that the value was replaced"
     else:
         assert held.quarantine == ()
         assert [one.op_id for one in found[clock(5).actor].versions] == [version(500 + n).op_id for n in left]
@@ -509,7 +510,7 @@ def test_catch_up_decides_about_each_actor(
 
 @pytest.mark.parametrize("is_mixed", [False, True])
 def test_catch_up_hides_no_delete_alone(is_mixed: bool) -> None:
-    """Deletes that nothing vouches for hide no value, so an operator has nothing to decide about."""
+    """A delete that no store vouches for hides no value, so an operator need not decide about it."""
     one, other = store(), store(incarnation=b"store  2")
     reap(one, [9])
     one.apply(one.log.trim(part_of(one), 0))
@@ -522,13 +523,13 @@ def test_catch_up_hides_no_delete_alone(is_mixed: bool) -> None:
     assert held.quarantine == ((gone,) if is_mixed else ())
     emptied = (ActorClock(versions.actor(STRANGER, 3), 1, ()), ActorClock(gone.actor, 2, ()))
     assert held.clock == emptied[: 1 if is_mixed else 2]
-    assert other.storage.minted(KEY) != gone.actor, "no dot is minted under it any more"
+    assert other.storage.minted(KEY) != gone.actor, "the store mints no more dots under this actor"
     late = Record(KEY, (), b"", (ActorClock(gone.actor, 1, (version(501),)),))
     assert quarantine.count(versions.sync(held, late)) == (2 if is_mixed else 0), "the deleted value stays away"
     assert versions.values(versions.sync(held, old)) == versions.values(old)
 
 
-def test_planted_bug_partial_cover_that_vouches_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_partial_cover_that_vouches_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     vouch = ReapLog.vouch
 
     def generous(self: ReapLog, claims: Iterable[Claim]) -> tuple[Holding, ...]:
@@ -544,11 +545,11 @@ def test_planted_bug_partial_cover_that_vouches_is_seen(monkeypatch: pytest.Monk
     assert failed >= 4
 
 
-def test_claims_name_live_values_below_the_floor_that_are_not_known_yet() -> None:
+def test_claims_name_undecided_live_values_below_the_floor() -> None:
     one, other = store(), store(incarnation=b"store  2")
     reap(one, [9])
     one.apply(one.log.trim(part_of(one), 0))
-    held = record(clock(9), clock(10), clock(8, held=0), clock(7), clock(1, who=b"newcomer"))
+    held = record(clock(9), clock(10), clock(8, held=0), clock(7), clock(1, actor=b"newcomer"))
     other.apply(Batch(puts=[held, record(clock(3), key=OTHER), record(clock(4), key=ELSEWHERE)]))
     log = log_of(one)
     claims = other.log.claims(log, {})
@@ -559,7 +560,7 @@ def test_claims_name_live_values_below_the_floor_that_are_not_known_yet() -> Non
     assert len(other.log.claims(log, {claims[0]: Holding(0, 0)})) == 2
 
 
-def test_vouch_tells_events_and_values_of_what_is_held() -> None:
+def test_vouch_returns_the_held_events_and_values() -> None:
     one = store()
     one.apply(Batch(puts=[record(clock(1, 5, 2), clock(2, 3, 0))]))
     asked = [Claim(KEY, versions.actor(STRANGER, epoch)) for epoch in (1, 2, 3)]
@@ -568,14 +569,14 @@ def test_vouch_tells_events_and_values_of_what_is_held() -> None:
     )  # fmt: skip
 
 
-def test_vouch_says_nothing_of_what_is_in_quarantine() -> None:
-    """Two stores that hold one old value do not vouch for each other."""
+def test_vouch_returns_nothing_of_the_quarantine() -> None:
+    """Two stores with the same old value in quarantine do not vouch for each other."""
     one = store()
     one.apply(Batch(puts=[Record(KEY, (), b"", (clock(1),))]))
     assert one.log.vouch([Claim(KEY, clock(1).actor)]) == (Holding(0, 0),)
 
 
-def test_catch_up_applies_the_entries_that_are_left() -> None:
+def test_catch_up_applies_the_remaining_entries() -> None:
     one, other = store(), store(incarnation=b"store  2")
     reap(one, [1, 2, 3, 4])
     one.apply(one.log.trim(part_of(one), 2))
@@ -588,7 +589,7 @@ def test_catch_up_applies_the_entries_that_are_left() -> None:
     assert log_of(other).runs == log_of(one).runs
 
 
-def test_catch_up_forgets_that_it_minted_what_is_undecided() -> None:
+def test_catch_up_mints_no_more_under_an_undecided_actor() -> None:
     one, other = store(), store(incarnation=b"store  2")
     mine = versions.actor(other.storage.incarnation, other.storage.next_key_epoch())
     grave = record(ActorClock(mine, 1, (version(1, None),)))
@@ -632,7 +633,7 @@ Restored = Callable[[Store], Record]
     ("saved", "is_trimmed", "left", "dead"),
     [
         (record(clock(1)), False, None, 1),  # an entry names it
-        (record(clock(1)), True, None, 1),  # it is not above the floor, and nothing vouches for it
+        (record(clock(1)), True, None, 1),  # not above the floor, and no store vouches for it
         (record(clock(2)), False, record(clock(2)), 0),  # no entry names it
         (record(clock(2)), True, record(clock(2)), 0),  # it is above the floor
         (record(clock(1), clock(2)), False, record(clock(2)), 1),
@@ -640,7 +641,7 @@ Restored = Callable[[Store], Record]
         (record(clock(1, 2, 2)), False, record(clock(1, 2, 1)), 1),  # the second event is not dead
     ],
 )
-def test_restored_leaves_out_what_is_dead(saved: Record, is_trimmed: bool, left: Record | None, dead: int) -> None:
+def test_restored_omits_dead_values(saved: Record, is_trimmed: bool, left: Record | None, dead: int) -> None:
     one = store()
     reap(one, [1])
     if is_trimmed:
@@ -650,8 +651,8 @@ def test_restored_leaves_out_what_is_dead(saved: Record, is_trimmed: bool, left:
     assert ([found for found in batch.puts if found != left], remarks) == ([], Remarks(dead=dead))
 
 
-def test_record_of_nothing_is_not_stored() -> None:
-    """Such a record is left of a merge if all of it was reaped on its way; nothing would ever reap it."""
+def test_record_without_versions_is_not_stored() -> None:
+    """A merge leaves such a record if all its versions were reaped on the way. It would never be reaped."""
     one = store()
     assert one.records.stage([Record(KEY, ())], ()) == (0, True)
     assert one.storage.get(KEY) is None
@@ -660,7 +661,7 @@ def test_record_of_nothing_is_not_stored() -> None:
     assert one.storage.get(KEY) == record(clock(1))
 
 
-def test_restored_value_that_is_held_here_is_vouched_for() -> None:
+def test_restored_value_that_the_store_holds_is_vouched_for() -> None:
     one = store()
     reap(one, [9])
     one.apply(one.log.trim(part_of(one), 0))
@@ -671,22 +672,22 @@ def test_restored_value_that_is_held_here_is_vouched_for() -> None:
 
 @pytest.mark.parametrize("is_trimmed", [False, True])
 def test_restored_keeps_the_quarantine_of_a_backup_in_quarantine(is_trimmed: bool) -> None:
-    """What an entry names is dead there, too; of the rest nothing is known, as before the backup."""
+    """Values that an entry names are dead in the backup, too. The others stay in quarantine."""
     one = store()
     reap(one, [1])
     if is_trimmed:
         one.apply(one.log.trim(part_of(one), 0))
-    saved = Record(KEY, (clock(2),), b"", (clock(1, who=b"another."), clock(1)))
-    left = (clock(1, who=b"another."),) + ((clock(1),) if is_trimmed else ())
+    saved = Record(KEY, (clock(2),), b"", (clock(1, actor=b"another."), clock(1)))
+    left = (clock(1, actor=b"another."),) + ((clock(1),) if is_trimmed else ())
     assert one.log.restored(saved) == Record(KEY, (clock(2),), b"", left)
     assert one.log.restored(Record(KEY, (), b"", saved.quarantine)) == Record(KEY, (), b"", left)
 
 
-# -- limits of what others tell --------------------------------------------------------------------------------
+# -- false logs ------------------------------------------------------------------------------------------------
 
 
-def test_absorb_of_strange_logs_does_no_harm() -> None:
-    """What a member says is not checked against what it has; it must not make this store fail, or work for ever."""
+def test_absorb_of_false_logs_changes_nothing_and_ends() -> None:
+    """A store cannot verify the log of another member. A false log must not make it fail or loop."""
     one = store()
     reap(one, [1, 2])
     before = dict(one.storage.notes())

@@ -1,5 +1,7 @@
-"""Records in a database: what was acknowledged lasts, and what the disk does wrong is noticed. Each check is shown to
-fail on the bug it is there for."""
+"""Records in SQLite: acknowledged writes last, and errors of the disk are noticed.
+
+A planted bug for each check shows that the check can fail.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ from tests.support.real_rings import HANG_S
 ROOT = Path(__file__).parents[2]
 CIRCLE = Circle(160)
 WHOLE = Arc(Point(0), Point(0))
-LARGE = bytes(5000)  # its clock is checked when it is read, not at the opening
+LARGE = bytes(5000)  # a read checks its clock, the opening does not
 
 
 def record(key: bytes, value: bytes = b"value") -> Record:
@@ -45,7 +47,7 @@ def record(key: bytes, value: bytes = b"value") -> Record:
 
 
 class Gate:
-    """Stands before each transaction's commit: may hold it up, or let it fail."""
+    """A gate before each transaction's commit, which can hold it up or let it fail."""
 
     def __init__(self) -> None:
         self.errors: list[BaseException] = []
@@ -78,7 +80,7 @@ async def opened(
 
 @asynccontextmanager
 async def one_under_way(store: SqliteStorage, gate: Gate) -> AsyncIterator[trio.Nursery]:
-    """Have a transaction held up at a closed gate: what is committed in the block waits behind it."""
+    """Hold up a transaction at a closed gate; commits in the block wait behind it."""
     gate.close()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(store.commit, Batch([record(b"first")]))
@@ -105,13 +107,13 @@ def summed_of(*records: Record) -> bytes:
 
 
 def slices(store: SqliteStorage | MemoryStorage, circle: Circle = CIRCLE) -> list[bytes]:
-    """The sum of each slice that holds anything: two nodes compare these, not only the sum of all."""
+    """Return the sum of each slice with records, as nodes compare them."""
     parts = {store.digests.part_of(circle.hash(key), SLICE_LEVEL) for key, _ in store.heads(WHOLE)}
     return [store.digests.sum(WHOLE, SLICE_LEVEL, part, store.heads) for part in sorted(parts)]
 
 
 def assert_holds(store: SqliteStorage, *records: Record) -> None:
-    """It holds these and nothing else, whichever way one looks."""
+    """Check that a store holds exactly these records, through each way to read it."""
     model = MemoryStorage(CIRCLE, bytes(8))
     model.apply(Batch(records))
     assert list(store.scan(WHOLE)) == list(model.scan(WHOLE))
@@ -122,10 +124,10 @@ def assert_holds(store: SqliteStorage, *records: Record) -> None:
     assert all(store.get(one.key) == one for one in records)
 
 
-# -- what lasts ------------------------------------------------------------------------------------------
+# -- durability ------------------------------------------------------------------------------------------
 
 
-async def test_a_store_is_found_again_as_it_was(tmp_path: Path) -> None:
+async def test_store_is_equal_after_it_was_reopened(tmp_path: Path) -> None:
     actor = b"sixteen byte act"
     two = Record(b"two", (ActorClock(bytes(16), 2, (Version(b"1", bytes(16), 1), Version(None, bytes(16), 2))),))
     async with opened(tmp_path) as store:
@@ -137,12 +139,12 @@ async def test_a_store_is_found_again_as_it_was(tmp_path: Path) -> None:
         assert_holds(store, record(b"a"), two, record(b"large", LARGE))
         assert (store.minted(b"a"), store.minted(b"two")) == (actor, None)
         assert files(tmp_path) == [FILE_NAME, f"{FILE_NAME}-shm", f"{FILE_NAME}-wal"]
-    assert files(tmp_path) == [FILE_NAME], "the log is in the file after a good end"
+    assert files(tmp_path) == [FILE_NAME], "an orderly close merges the log into the file"
 
 
 @pytest.mark.parametrize("bits", [3, 8, 12, 13, 160])
-async def test_each_slice_is_added_up_again_at_the_opening(tmp_path: Path, bits: int) -> None:
-    """Planted: a scan that takes all rows for those of the first slice finds the sum of all, and no other."""
+async def test_opening_sums_up_each_slice(tmp_path: Path, bits: int) -> None:
+    """The planted bug counts all rows into the first slice, so only the total is right."""
     circle = Circle(bits)
     model = MemoryStorage(circle, bytes(8))
     batch = Batch([record(b"%d" % number, b"%d" % number) for number in range(200)])
@@ -157,15 +159,15 @@ async def test_each_slice_is_added_up_again_at_the_opening(tmp_path: Path, bits:
     assert len(set(slices(model, circle))) == len(slices(model, circle)) > 7
 
 
-async def test_a_small_record_is_known_to_be_damaged_from_the_opening_on(tmp_path: Path) -> None:
+async def test_opening_finds_damage_in_a_small_record(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.commit(Batch([record(b"a", b"precious"), record(b"b")]))
     damage(tmp_path / FILE_NAME, b"precious", b"Precious")
     async with opened(tmp_path) as store:
-        assert (store.bad_records, len(store), summed(store)) == (1, 1, summed_of(record(b"b"))), "nobody has read it"
+        assert (store.bad_records, len(store), summed(store)) == (1, 1, summed_of(record(b"b"))), "without a read"
 
 
-async def test_key_epochs_go_on_where_they_were(tmp_path: Path) -> None:
+async def test_key_epochs_continue_after_a_restart(tmp_path: Path) -> None:
     seen: list[int] = []
     for _ in range(3):
         async with opened(tmp_path) as store:
@@ -175,7 +177,7 @@ async def test_key_epochs_go_on_where_they_were(tmp_path: Path) -> None:
     assert seen == sorted(set(seen))
 
 
-async def test_a_new_directory_is_made_and_a_new_store_has_a_new_name(tmp_path: Path) -> None:
+async def test_new_store_makes_its_directory_and_has_a_new_name(tmp_path: Path) -> None:
     names = set()
     for part in ("a", "b"):
         async with opened(tmp_path / part / "deep") as store:
@@ -212,7 +214,7 @@ trio.run(main)
 
 
 class AcksAtOnce(SqliteStorage):
-    """Planted: a change is acknowledged when it is visible."""
+    """The bug: a change is acknowledged when it is visible."""
 
     async def commit(self, batch: Batch) -> None:
         async with trio.open_nursery() as nursery:
@@ -222,7 +224,7 @@ class AcksAtOnce(SqliteStorage):
 
 
 class CountsEpochsInMemory(SqliteStorage):
-    """Planted: a key epoch is not durable with the batch that used it."""
+    """The bug: a key epoch is not durable with the batch that used it."""
 
     async def open(self) -> None:
         await super().open()
@@ -232,8 +234,9 @@ class CountsEpochsInMemory(SqliteStorage):
 def lives_and_deaths(
     directory: Path, kind: str, lives: int = 3, pause_s: float = 0.002
 ) -> tuple[set[bytes], list[int], list[bytes]]:
-    """Write in a child that is killed on the way, several times; return keys and epochs acknowledged, and what is
-    there.
+    """Write in a child process and kill it, several times.
+
+    Returns the acknowledged keys, the acknowledged epochs, and the stored keys.
 
     Args:
         pause_s: before each transaction is committed, so that the kill comes in the middle of one.
@@ -262,7 +265,7 @@ def lives_and_deaths(
 
 
 @pytest.mark.slow
-def test_whatever_was_acknowledged_before_a_kill_is_there_and_no_epoch_is_used_twice(tmp_path: Path) -> None:
+def test_acknowledged_keys_and_epochs_survive_a_kill(tmp_path: Path) -> None:
     acknowledged, epochs, found = lives_and_deaths(tmp_path, "SqliteStorage")
     assert len(acknowledged) >= 180
     assert acknowledged <= set(found)
@@ -270,13 +273,13 @@ def test_whatever_was_acknowledged_before_a_kill_is_there_and_no_epoch_is_used_t
 
 
 @pytest.mark.slow
-def test_planted_an_acknowledgement_before_the_commit_is_caught(tmp_path: Path) -> None:
+def test_planted_acknowledgement_before_the_commit_is_caught(tmp_path: Path) -> None:
     acknowledged, _, found = lives_and_deaths(tmp_path, "AcksAtOnce", pause_s=0.2)
     assert not acknowledged <= set(found)
 
 
 @pytest.mark.slow
-def test_planted_epochs_that_are_only_counted_in_memory_are_caught(tmp_path: Path) -> None:
+def test_planted_epochs_only_in_memory_are_caught(tmp_path: Path) -> None:
     _, epochs, _ = lives_and_deaths(tmp_path, "CountsEpochsInMemory")
     assert len(set(epochs)) < len(epochs)
 
@@ -284,7 +287,7 @@ def test_planted_epochs_that_are_only_counted_in_memory_are_caught(tmp_path: Pat
 # -- one transaction for many ----------------------------------------------------------------------------
 
 
-async def test_all_that_is_committed_while_one_is_under_way_shares_the_next(tmp_path: Path) -> None:
+async def test_commits_during_a_transaction_share_the_next_one(tmp_path: Path) -> None:
     gate = Gate()
     async with opened(tmp_path, gate) as store:
         async with one_under_way(store, gate) as nursery:
@@ -297,19 +300,19 @@ async def test_all_that_is_committed_while_one_is_under_way_shares_the_next(tmp_
             assert not store.is_durable(b"7")
             assert not store.is_durable(b"first")
             assert store.is_durable(b"never there")
-            assert store.durable(b"7") is None, "and not told before"
+            assert store.durable(b"7") is None, "no read returns it before it is durable"
             gate.open()
         assert (store.transactions, store.rows_written) == (2, 101)
         await store.commit(Batch())
-        assert store.transactions == 2, "nothing is left to wait for"
+        assert store.transactions == 2, "no commit is pending"
         assert store.durable(b"7") == record(b"7")
 
 
 async def test_callers_that_take_turns_share_transactions(tmp_path: Path) -> None:
-    """Each transaction takes all that wait; who is woken by its end waits for the next, or for the one behind that."""
+    """A transaction takes all waiting commits. A caller that it wakes waits for the next one, or the second next."""
 
     class Turns(Gate):
-        """Holds up each transaction until everybody else has nothing to do."""
+        """A gate that holds up each transaction until all other tasks wait."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -338,7 +341,7 @@ async def test_callers_that_take_turns_share_transactions(tmp_path: Path) -> Non
     assert store.transactions <= 2 * 20 + 1
 
 
-async def test_cancelled_commits_are_made_nevertheless(tmp_path: Path) -> None:
+async def test_cancelled_commits_are_still_written(tmp_path: Path) -> None:
     gate = Gate()
     async with opened(tmp_path, gate) as store:
         gate.close()
@@ -352,7 +355,7 @@ async def test_cancelled_commits_are_made_nevertheless(tmp_path: Path) -> None:
         assert keys(store) == [b"a", b"b"]
 
 
-async def test_closing_waits_for_what_was_begun(tmp_path: Path) -> None:
+async def test_closing_waits_for_commits_that_began(tmp_path: Path) -> None:
     gate = Gate()
     async with trio.open_nursery() as nursery:
         async with opened(tmp_path, gate) as store:
@@ -362,17 +365,17 @@ async def test_closing_waits_for_what_was_begun(tmp_path: Path) -> None:
                 await trio.testing.wait_all_tasks_blocked(0.01)
             gate.open()
             with trio.CancelScope() as scope:
-                scope.cancel()  # a node that is cancelled closes its store too
+                scope.cancel()  # a cancelled node closes its store, too
                 await store.close()
         await store.close()
     async with opened(tmp_path) as store:
         assert keys(store) == [b"a", b"b"]
 
 
-async def test_closing_on_a_hung_disk_lets_no_transaction_follow(
+async def test_closing_on_a_hung_disk_begins_no_transaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process may have opened the file by then, and counted its records."""
+    """Another process may have opened the file meanwhile, and counted its records."""
     monkeypatch.setattr("chord.store.sqlite.CLOSE_S", 0.0)
     gate = Gate()
     store = SqliteStorage(CIRCLE, str(tmp_path), bytes(8), gate)
@@ -388,7 +391,7 @@ async def test_closing_on_a_hung_disk_lets_no_transaction_follow(
 
 
 @pytest.mark.slow
-def test_a_store_that_is_never_closed_does_not_keep_the_program_alive(tmp_path: Path) -> None:
+def test_open_store_does_not_keep_the_program_alive(tmp_path: Path) -> None:
     program = f"""
 import os, sys, time, trio
 sys.path[:0] = [{str(ROOT)!r}]
@@ -415,7 +418,7 @@ def full() -> OSError:
 
 
 async def fill_up_and_look(store: SqliteStorage, gate: Gate) -> list[str]:
-    """Refuse a transaction with others behind it, which build on it; return what is wrong afterwards."""
+    """Refuse a transaction that later ones build on; return the errors of the final state."""
     before = record(b"a", b"durable")
     await store.commit(Batch([before, record(b"c")]))
     sums = summed(store)
@@ -440,19 +443,19 @@ async def fill_up_and_look(store: SqliteStorage, gate: Gate) -> list[str]:
     assert refused == 3
     wrong = []
     if (store.get(b"a"), store.get(b"b"), store.get(b"c")) != (before, None, record(b"c")):
-        wrong.append("something of it is still visible")
+        wrong.append("a refused change is still visible")
     if (summed(store), len(store), store.value_bytes) != (sums, 2, 12):
-        wrong.append("something of it is still added up")
+        wrong.append("a refused change is still in the sums")
     if not all(map(store.is_durable, (b"a", b"b", b"c"))):
-        wrong.append("something is still on its way")
+        wrong.append("a refused change is still pending")
     assert not store.failed.is_set()
     await store.commit(Batch([record(b"d")]))
     if [store.get(key) for key in (b"a", b"b", b"c", b"d")] != [before, None, record(b"c"), record(b"d")]:
-        wrong.append("it does not go on as it was")
+        wrong.append("later commits are wrong")
     return wrong
 
 
-async def test_a_refused_transaction_has_never_happened_and_nothing_that_built_on_it(tmp_path: Path) -> None:
+async def test_refused_transaction_is_undone_with_its_successors(tmp_path: Path) -> None:
     gate = Gate()
     async with opened(tmp_path, gate) as store:
         assert await fill_up_and_look(store, gate) == []
@@ -461,14 +464,14 @@ async def test_a_refused_transaction_has_never_happened_and_nothing_that_built_o
 
 
 class ForgetsTheTotals(SqliteStorage):
-    """Planted: what was added up stays."""
+    """The bug: a refusal leaves the sums as they are."""
 
     def _take_back(self) -> None:
         self._rows.changes.clear()
 
 
 class KeepsTheFollowing(GroupCommit):
-    """Planted: only the transaction that was refused is forgotten, and what was queued behind it is written."""
+    """The bug: only the refused transaction is undone, and the queued commits are written."""
 
     def _end(self, group: Group, error: ChordError) -> None:
         following = self.following.rows
@@ -478,7 +481,7 @@ class KeepsTheFollowing(GroupCommit):
 
 
 class KeepsTheQueue(SqliteStorage):
-    """Planted: see `KeepsTheFollowing`."""
+    """The storage with `KeepsTheFollowing`."""
 
     async def open(self) -> None:
         self._commits.__class__ = KeepsTheFollowing
@@ -495,9 +498,9 @@ class KeepsTheQueue(SqliteStorage):
 
 @pytest.mark.parametrize(
     ("kind", "sign"),
-    [(ForgetsTheTotals, "something of it is still added up"), (KeepsTheQueue, "it does not go on as it was")],
+    [(ForgetsTheTotals, "a refused change is still in the sums"), (KeepsTheQueue, "later commits are wrong")],
 )
-async def test_planted_ways_to_take_back_half_of_it_are_caught(
+async def test_planted_partial_undo_of_a_refusal_is_caught(
     tmp_path: Path, kind: type[SqliteStorage], sign: str
 ) -> None:
     gate = Gate()
@@ -505,7 +508,7 @@ async def test_planted_ways_to_take_back_half_of_it_are_caught(
         assert sign in await fill_up_and_look(store, gate)
 
 
-async def test_a_quota_of_the_database_refuses_reads_go_on_and_room_is_used(tmp_path: Path) -> None:
+async def test_database_at_its_quota_refuses_writes_and_serves_reads(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.commit(Batch([record(b"a")]))
         writer = store._file._writer
@@ -551,7 +554,7 @@ trio.run(main)
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare")
-def test_a_real_disk_that_is_full_log_and_all(tmp_path: Path) -> None:
+def test_writes_to_a_full_file_system_are_refused(tmp_path: Path) -> None:
     script = 'mount -t tmpfs -o size=4m chord "$1" && head -c 1000000 /dev/zero >"$1/ballast" && exec "$2" -c "$3" "$1"'
     program = ON_A_SMALL_FILE_SYSTEM.format(root=str(ROOT))
     shell = ["sh", "-c", script, "sh", str(tmp_path), sys.executable, program]
@@ -563,10 +566,10 @@ def test_a_real_disk_that_is_full_log_and_all(tmp_path: Path) -> None:
     assert ended.stdout == "all is well\n", ended.stderr
 
 
-# -- too much on the way ---------------------------------------------------------------------------------
+# -- too many staged bytes -------------------------------------------------------------------------------
 
 
-async def test_staged_bytes_at_the_limit_pass_and_beyond_it_are_refused(tmp_path: Path) -> None:
+async def test_staged_bytes_beyond_the_limit_are_refused(tmp_path: Path) -> None:
     gate = Gate()
     store = SqliteStorage(CIRCLE, str(tmp_path), os.urandom(8), gate, staged_bytes_max=10_000)
     await store.open()
@@ -593,7 +596,7 @@ async def test_staged_bytes_at_the_limit_pass_and_beyond_it_are_refused(tmp_path
     await store.close()
 
 
-async def test_a_key_staged_again_and_again_counts_once(tmp_path: Path) -> None:
+async def test_key_staged_repeatedly_counts_once(tmp_path: Path) -> None:
     gate = Gate()
     async with opened(tmp_path, gate) as store, one_under_way(store, gate):
         sizes = []
@@ -604,7 +607,7 @@ async def test_a_key_staged_again_and_again_counts_once(tmp_path: Path) -> None:
         gate.open()
 
 
-async def test_a_single_batch_larger_than_the_limit_is_written(tmp_path: Path) -> None:
+async def test_single_batch_beyond_the_limit_is_written(tmp_path: Path) -> None:
     store = SqliteStorage(CIRCLE, str(tmp_path), os.urandom(8), staged_bytes_max=10_000)
     await store.open()
     await store.commit(Batch([record(b"a", bytes(20_000))]))
@@ -612,7 +615,7 @@ async def test_a_single_batch_larger_than_the_limit_is_written(tmp_path: Path) -
     await store.close()
 
 
-def test_staged_bytes_max_holds_two_bulk_frames_at_least() -> None:
+def test_staged_bytes_max_is_at_least_two_bulk_frames() -> None:
     least = 2 * Limits().frame_bulk_bytes_max
     assert Limits(staged_bytes_max=least).staged_bytes_max == least
     with pytest.raises(ConfigError, match=f"staged_bytes_max must be at least two bulk frames, {least} bytes"):
@@ -623,7 +626,7 @@ def test_staged_bytes_max_holds_two_bulk_frames_at_least() -> None:
 
 
 @pytest.mark.parametrize("kind", ["fsync", "write", "sqlite"])
-async def test_after_a_failed_sync_all_is_in_doubt_and_the_store_says_so(tmp_path: Path, kind: str) -> None:
+async def test_failed_sync_leaves_commits_in_doubt_and_ends_the_store(tmp_path: Path, kind: str) -> None:
     gate = Gate()
     errors: dict[str, BaseException] = {
         "fsync": OSError(errno.EIO, "Input/output error"),
@@ -656,16 +659,16 @@ async def test_after_a_failed_sync_all_is_in_doubt_and_the_store_says_so(tmp_pat
             await store.commit(Batch([record(b"c")]))
         with pytest.raises(WritesRefused, match="since the disk failed"):
             store.next_key_epoch()
-        assert store.get(b"safe") == record(b"safe"), "what is durable can be read"
+        assert store.get(b"safe") == record(b"safe"), "durable records can be read"
         assert not store.is_durable(b"a")
         with pytest.raises(RemoteFailure):
-            await store.commit(Batch())  # whoever has read it must not pass it on
+            await store.commit(Batch())  # a reader must not return the record
     async with opened(tmp_path) as store:
         assert b"safe" in keys(store)
 
 
 class FailsAtCommit:
-    """A connection whose COMMIT reports an error, with or without having happened."""
+    """A connection with a COMMIT that reports an error, whether or not it took effect."""
 
     def __init__(self, connection: sqlite3.Connection, code: int, *, is_done: bool) -> None:
         self._connection = connection
@@ -686,7 +689,7 @@ class FailsAtCommit:
 
 
 class FailsAtCheckpoint(FailsAtCommit):
-    """A connection whose checkpoint reports an error."""
+    """A connection with a checkpoint that reports an error."""
 
     def execute(self, statement: str, *args: Any) -> Any:
         if "wal_checkpoint" in statement:
@@ -695,10 +698,10 @@ class FailsAtCheckpoint(FailsAtCommit):
 
 
 @pytest.mark.parametrize(("code", "passes"), [(sqlite3.SQLITE_FULL, True), (sqlite3.SQLITE_IOERR, False)])
-async def test_opening_passes_over_a_full_disk_and_no_other_error(
+async def test_opening_ignores_only_the_error_of_a_full_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, passes: bool
 ) -> None:
-    """After another error the log may hold what nobody could sync: it must not be served."""
+    """After another error the log may have unsynced changes, which the store must not serve."""
     async with opened(tmp_path) as store:
         await store.commit(Batch([record(b"a")]))
     connect = StoreFile._connect
@@ -714,7 +717,7 @@ async def test_opening_passes_over_a_full_disk_and_no_other_error(
 
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR])
 async def test_out_of_memory_or_read_only_at_commit_is_in_doubt(tmp_path: Path, code: int) -> None:
-    """SQLite may report either when the transaction is in the log: the next opening finds it."""
+    """SQLite may report either error after the transaction is in the log. The next opening then finds it."""
     async with opened(tmp_path) as store:
         store._file._writer = FailsAtCommit(store._file._writer, code, is_done=True)
         with pytest.raises(RemoteFailure, match="not known to be durable"):
@@ -724,7 +727,7 @@ async def test_out_of_memory_or_read_only_at_commit_is_in_doubt(tmp_path: Path, 
         assert_holds(store, record(b"a"))
 
 
-async def test_a_full_disk_at_commit_is_a_refusal(tmp_path: Path) -> None:
+async def test_full_disk_at_commit_is_a_refusal(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         whole = store._file._writer
         store._file._writer = FailsAtCommit(whole, sqlite3.SQLITE_FULL, is_done=False)
@@ -767,7 +770,7 @@ trio.run(main)
 """
 
 
-def test_a_write_that_the_system_fails(tmp_path: Path) -> None:
+def test_write_beyond_the_file_size_limit_is_in_doubt(tmp_path: Path) -> None:
     program = WITH_A_LIMIT.format(root=str(ROOT))
     command = [sys.executable, "-c", program, str(tmp_path)]
     ended = subprocess.run(command, timeout=HANG_S, capture_output=True, text=True, check=False)
@@ -784,7 +787,7 @@ def damage(path: Path, old: bytes, new: bytes) -> None:
 
 
 @pytest.mark.parametrize("size", [20, 5000], ids=["small", "large"])
-async def test_a_damaged_record_is_missing_until_it_is_written_again(tmp_path: Path, size: int) -> None:
+async def test_damaged_record_is_missing_until_it_is_written_again(tmp_path: Path, size: int) -> None:
     value = (b"precious" * size)[:size]
     async with opened(tmp_path) as store:
         batch = [record(b"a", value), record(b"b")]
@@ -808,12 +811,12 @@ async def test_a_damaged_record_is_missing_until_it_is_written_again(tmp_path: P
 
 
 def hiding(key: bytes, value: bytes = b"value") -> Record:
-    """Return a record whose only value is in quarantine."""
+    """Return a record with its only value in quarantine."""
     return Record(key, (), b"", record(key, value).clock)
 
 
 @pytest.mark.parametrize("value", [b"value", LARGE], ids=["small", "large"])
-async def test_quarantine_is_found_by_the_next_opening(tmp_path: Path, value: bytes) -> None:
+async def test_quarantine_is_loaded_at_the_next_opening(tmp_path: Path, value: bytes) -> None:
     async with opened(tmp_path) as store:
         await store.commit(Batch([hiding(b"a", value), record(b"b", value)]))
         assert store.count_quarantined(WHOLE) == 1
@@ -826,7 +829,7 @@ async def test_quarantine_is_found_by_the_next_opening(tmp_path: Path, value: by
         assert list(store.quarantined(WHOLE)) == []
 
 
-async def test_refused_change_of_a_quarantine_has_never_happened(tmp_path: Path) -> None:
+async def test_refused_change_of_a_quarantine_is_undone(tmp_path: Path) -> None:
     gate = Gate()
     async with opened(tmp_path, gate) as store:
         await store.commit(Batch([hiding(b"a"), record(b"b")]))
@@ -840,7 +843,7 @@ async def test_refused_change_of_a_quarantine_has_never_happened(tmp_path: Path)
 
 
 @pytest.mark.parametrize("size", [20, 5000], ids=["small", "large"])
-async def test_damaged_quarantine_is_missing_like_any_record(tmp_path: Path, size: int) -> None:
+async def test_damaged_quarantine_is_missing(tmp_path: Path, size: int) -> None:
     value = (b"precious" * size)[:size]
     async with opened(tmp_path) as store:
         await store.commit(Batch([hiding(b"a", value)]))
@@ -853,7 +856,7 @@ async def test_damaged_quarantine_is_missing_like_any_record(tmp_path: Path, siz
         assert (store.count_quarantined(WHOLE), store.bad_records) == (0, 1)
 
 
-async def test_damage_found_by_a_scan_by_a_put_and_by_a_removal(tmp_path: Path) -> None:
+async def test_scan_put_and_removal_find_damage(tmp_path: Path) -> None:
     for look in ("scan", "put", "remove"):
         path = tmp_path / look
         async with opened(path) as store:
@@ -876,7 +879,7 @@ async def test_damage_found_by_a_scan_by_a_put_and_by_a_removal(tmp_path: Path) 
             assert store.bad_records == 0
 
 
-async def test_a_damaged_record_stays_missing_when_its_replacement_is_refused(tmp_path: Path) -> None:
+async def test_damaged_record_stays_missing_after_a_refused_put(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.commit(Batch([record(b"a", b"precious")]))
     damage(tmp_path / FILE_NAME, b"precious", b"Precious")
@@ -925,13 +928,13 @@ def set_column(path: Path, column: str, value: object) -> None:
     connection.close()
 
 
-@pytest.mark.parametrize("is_open", [True, False], ids=["while it is open", "before the opening"])
+@pytest.mark.parametrize("is_open", [True, False], ids=["open", "closed"])
 @pytest.mark.parametrize("touch", TOUCHES)
 @pytest.mark.parametrize(("column", "value"), COLUMNS)
-async def test_a_damaged_column_of_any_type_is_missing_once(
+async def test_damaged_column_of_any_type_counts_once(
     tmp_path: Path, column: str, value: object, touch: str, is_open: bool
 ) -> None:
-    """Whatever touches it first, no total drifts, and its replacement is a record like any other."""
+    """The damage counts once in all totals, whichever access finds it. A put replaces the record."""
     others = [record(b"k0", LARGE), record(b"k2", LARGE)]
     async with opened(tmp_path) as store:
         await store.commit(Batch([*others, record(b"k1", LARGE)], minted={b"k1": b"actor"}))
@@ -962,15 +965,15 @@ async def damaged_once(store: SqliteStorage, touch: str, others: list[Record]) -
 
 
 def scrub(store: SqliteStorage, bytes_max: int = 1 << 20) -> int:
-    """Scrub once round; return in how many steps."""
+    """Scrub one round; return the number of steps."""
     for step in range(1, 1000):
         if store.scrub(bytes_max)[1]:
             return step
-    raise AssertionError("it has no end")
+    raise AssertionError("the scrub does not end")
 
 
 @pytest.mark.parametrize(("column", "value"), [*COLUMNS, ("point", 3)])
-async def test_a_scrub_finds_damage_that_nobody_met(tmp_path: Path, column: str, value: object) -> None:
+async def test_scrub_finds_damage_in_unread_records(tmp_path: Path, column: str, value: object) -> None:
     others = [record(b"k0", LARGE), record(b"k2", LARGE)]
     async with opened(tmp_path) as store:
         await store.commit(Batch([*others, record(b"k1", LARGE)]))
@@ -984,16 +987,16 @@ async def test_a_scrub_finds_damage_that_nobody_met(tmp_path: Path, column: str,
         assert store.counters["scrub_rounds"] == 3
 
 
-async def test_a_scrub_reads_every_record_in_steps_of_so_many_bytes(tmp_path: Path) -> None:
+async def test_scrub_reads_every_record_in_steps_of_bytes_max(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.commit(Batch([record(b"%d" % number, bytes(1000)) for number in range(50)]))
         assert store.scrub_bytes == 50 * (1000 + SCRUB_ROW_BYTES)
         assert scrub(store, store.scrub_bytes // 10) == 11
         assert store.counters["scrub_rows"] == 50
-        assert scrub(store, 1) == 51, "one at least"
+        assert scrub(store, 1) == 51, "at least one record in each step"
 
 
-async def test_a_scrub_goes_on_behind_its_note_after_a_restart(tmp_path: Path) -> None:
+async def test_scrub_continues_behind_its_note_after_a_restart(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.commit(Batch([record(b"%d" % number) for number in range(20)]))
         for _ in range(15):
@@ -1005,7 +1008,7 @@ async def test_a_scrub_goes_on_behind_its_note_after_a_restart(tmp_path: Path) -
         assert store.scrubbed is None
 
 
-async def test_a_scrub_leaves_alone_what_is_being_changed(tmp_path: Path) -> None:
+async def test_scrub_skips_a_record_that_is_being_changed(tmp_path: Path) -> None:
     gate = Gate()
     async with opened(tmp_path, gate) as store:
         await store.commit(Batch([record(b"k1", LARGE)]))
@@ -1025,7 +1028,7 @@ def model_of(records: list[Record]) -> MemoryStorage:
     return model
 
 
-def test_every_single_bit_of_a_row_is_covered() -> None:
+def test_checksum_covers_every_bit_of_a_row() -> None:
     for minted in (None, b"sixteen byte act"):
         row = database.row_of(bytes(20), record(b"key"), minted)
         assert row.is_whole
@@ -1041,7 +1044,7 @@ def test_every_single_bit_of_a_row_is_covered() -> None:
     assert not row._replace(minted=None).is_whole
 
 
-async def test_planted_a_store_without_checksums_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_planted_store_without_checksums_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "checksum", lambda *columns: bytes(8))
     async with opened(tmp_path) as store:
         await store.commit(Batch([record(b"a", b"precious")]))
@@ -1051,8 +1054,8 @@ async def test_planted_a_store_without_checksums_is_caught(tmp_path: Path, monke
 
 
 @pytest.mark.slow
-async def test_any_flipped_bit_of_the_file_is_refused_or_loses_what_it_hit(tmp_path: Path) -> None:
-    """Never a wrong record, never an error nobody expects."""
+async def test_flipped_bit_of_the_file_is_refused_or_loses_its_record(tmp_path: Path) -> None:
+    """The store returns no wrong record and raises no unexpected error."""
     records = {b"%d" % number: record(b"%d" % number, b"x" * 40 * number) for number in range(12)}
     async with opened(tmp_path / "whole") as store:
         await store.commit(Batch(records.values()))
@@ -1077,10 +1080,10 @@ async def test_any_flipped_bit_of_the_file_is_refused_or_loses_what_it_hit(tmp_p
             outcomes["unreadable"] += 1
     assert outcomes["refused"]
     assert outcomes["missing"]
-    assert outcomes["unharmed"], "there is unused space"
+    assert outcomes["unharmed"], "some bits are in unused space"
 
 
-# -- what is refused -------------------------------------------------------------------------------------
+# -- refused files ---------------------------------------------------------------------------------------
 
 
 async def assert_refused(path: Path, words: str, circle: Circle = CIRCLE) -> None:
@@ -1090,7 +1093,7 @@ async def assert_refused(path: Path, words: str, circle: Circle = CIRCLE) -> Non
         await store.open()
     assert str(path / FILE_NAME) in caught.value.message
     assert "move it away to start with an empty store" in caught.value.message
-    assert (path / FILE_NAME).read_bytes() == content, "and left as it was"
+    assert (path / FILE_NAME).read_bytes() == content, "the file stays as it is"
 
 
 def edit(path: Path, statement: str) -> None:
@@ -1100,7 +1103,7 @@ def edit(path: Path, statement: str) -> None:
     connection.close()
 
 
-async def test_another_circle_another_format_another_program_and_no_database_at_all_are_refused(
+async def test_file_of_another_circle_format_or_program_is_refused(
     tmp_path: Path,
 ) -> None:
     for name in ("circle", "format", "program", "header"):
@@ -1119,7 +1122,7 @@ async def test_another_circle_another_format_another_program_and_no_database_at_
         await assert_refused(tmp_path / name, "damaged, or no store")
 
 
-async def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+async def test_error_of_an_unusable_directory_names_it(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ConfigError, match="Not a directory"):
         await SqliteStorage(CIRCLE, str(tmp_path / "file" / "d"), bytes(8)).open()
@@ -1128,7 +1131,7 @@ async def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         await SqliteStorage(CIRCLE, str(tmp_path / "d"), bytes(8)).open()
 
 
-async def test_a_creation_that_was_interrupted_is_begun_again(tmp_path: Path) -> None:
+async def test_interrupted_creation_starts_again(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"")
     async with opened(tmp_path) as store:
         await store.commit(Batch([record(b"a")]))
@@ -1141,8 +1144,8 @@ async def test_a_creation_that_was_interrupted_is_begun_again(tmp_path: Path) ->
         assert len(store) == 0
 
 
-async def test_what_is_whole_and_no_record_counts_as_damaged(tmp_path: Path) -> None:
-    """Nothing writes such a row; who changes what is a record, or what a put may ask for, might come to."""
+async def test_whole_row_without_a_valid_record_is_damaged(tmp_path: Path) -> None:
+    """No present code writes such a row, but a change of the rules for records might."""
     beyond = Version(b"v", bytes(16), 1, expires_ms=(1 << 62) + 1)
     async with opened(tmp_path) as store:
         await store.commit(Batch([Record(b"bad", (ActorClock(bytes(16), 1, (beyond,)),)), record(b"good")]))
@@ -1158,7 +1161,7 @@ async def test_what_is_whole_and_no_record_counts_as_damaged(tmp_path: Path) -> 
             await store.commit(Batch([Record(b"bad", (ActorClock(bytes(16), 1, (beyond,)),))]))
 
 
-async def test_another_program_that_holds_the_file_is_a_refusal_and_not_a_failure(tmp_path: Path) -> None:
+async def test_write_to_a_locked_file_is_refused(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.commit(Batch([record(b"a")]))
         store._file._writer.execute("PRAGMA busy_timeout = 1")
@@ -1175,7 +1178,7 @@ async def test_another_program_that_holds_the_file_is_a_refusal_and_not_a_failur
 # -- notes ------------------------------------------------------------------------------------------------
 
 
-async def test_a_note_is_found_again_with_the_records_of_its_batch(tmp_path: Path) -> None:
+async def test_note_is_stored_with_the_records_of_its_batch(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.commit(Batch([record(b"a")], notes={b"kept": b"1", b"gone": b"2", b"": b""}))
         await store.commit(Batch(notes={b"gone": None, b"kept": b"3"}))
@@ -1185,7 +1188,7 @@ async def test_a_note_is_found_again_with_the_records_of_its_batch(tmp_path: Pat
         assert store.damaged_notes == frozenset()
 
 
-async def test_a_note_on_its_way_is_visible_and_not_durable(tmp_path: Path) -> None:
+async def test_note_in_a_pending_commit_is_visible_but_not_durable(tmp_path: Path) -> None:
     gate = Gate()
     async with opened(tmp_path, gate) as store:
         await store.commit(Batch(notes={b"n": b"old"}))
@@ -1219,7 +1222,7 @@ async def expect_refusal(store: SqliteStorage, batch: Batch) -> None:
         await store.commit(batch)
 
 
-async def test_a_refused_batch_takes_back_its_notes(tmp_path: Path) -> None:
+async def test_refused_batch_undoes_its_notes(tmp_path: Path) -> None:
     gate = Gate()
     async with opened(tmp_path, gate) as store:
         assert await refuse_notes(store, gate) == {b"n": b"old"}
@@ -1230,13 +1233,13 @@ async def test_a_refused_batch_takes_back_its_notes(tmp_path: Path) -> None:
 
 
 class KeepsTheNotes(SqliteStorage):
-    """Planted: a refusal takes back the records only."""
+    """The bug: a refusal undoes only the records."""
 
     def _take_back(self) -> None:
         self._rows.take_back()
 
 
-async def test_planted_notes_that_survive_a_refusal_are_caught(tmp_path: Path) -> None:
+async def test_planted_notes_that_survive_a_refusal_are_found(tmp_path: Path) -> None:
     gate = Gate()
     async with opened(tmp_path, gate, KeepsTheNotes) as store:
         assert await refuse_notes(store, gate) != {b"n": b"old"}
@@ -1247,7 +1250,7 @@ def make_format_1(path: Path) -> None:
     edit(path, "PRAGMA user_version = 1")
 
 
-async def test_a_database_of_format_1_gets_the_table_with_its_first_note(tmp_path: Path) -> None:
+async def test_database_of_format_1_gets_its_notes_table_when_needed(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.commit(Batch([record(b"a")]))
     make_format_1(tmp_path)
@@ -1262,11 +1265,11 @@ async def test_a_database_of_format_1_gets_the_table_with_its_first_note(tmp_pat
     async with opened(tmp_path) as store:
         assert store.notes() == {b"n": b"1", b"m": b"2"}
         assert_holds(store, record(b"a"), record(b"b"))
-        assert store._file._one("PRAGMA user_version") == 2, "a program that does not know notes refuses the file"
+        assert store._file._one("PRAGMA user_version") == 2, "a program without notes refuses the file"
 
 
 @pytest.mark.parametrize("statement", ["name = x'6e6f'", "value = 'text'", "value = x'00'", "checksum = 7"])
-async def test_a_damaged_note_is_missing_and_named(tmp_path: Path, statement: str) -> None:
+async def test_damaged_note_is_missing_and_named(tmp_path: Path, statement: str) -> None:
     async with opened(tmp_path) as store:
         await store.commit(Batch(notes={b"n": b"1", b"other": b"2"}))
     edit(tmp_path, f"UPDATE notes SET {statement} WHERE name = x'6e'")
@@ -1275,11 +1278,11 @@ async def test_a_damaged_note_is_missing_and_named(tmp_path: Path, statement: st
         assert store.damaged_notes == {b"no" if "6e6f" in statement else b"n"}
 
 
-# -- what it is made of ----------------------------------------------------------------------------------
+# -- pragmas and rows ------------------------------------------------------------------------------------
 
 
 async def test_every_transaction_is_synced(tmp_path: Path) -> None:
-    """What the file is told to do, by the file."""
+    """The pragmas of the file ask for a sync of every transaction."""
     async with opened(tmp_path) as store:
         for connection in (store._file._writer, store._file._reader):
             asked: dict[str, Any] = {}
@@ -1290,7 +1293,7 @@ async def test_every_transaction_is_synced(tmp_path: Path) -> None:
             store._file._reader.execute("DELETE FROM records")
 
 
-async def test_a_key_written_twice_in_one_group_is_one_row(tmp_path: Path) -> None:
+async def test_key_written_twice_in_one_group_is_one_row(tmp_path: Path) -> None:
     gate = Gate()
     async with opened(tmp_path, gate) as store:
         async with one_under_way(store, gate) as nursery:

@@ -1,4 +1,4 @@
-"""What every storage promises, as one suite over each form of it: in memory, on a simulated disk, in a database."""
+"""One suite for every storage: in memory, on a simulated disk, in a database."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def on_disk(circle: Circle) -> Storage:
 
 
 def in_database(circle: Circle) -> Storage:
-    """It lies in memory: nothing here cuts the power."""
+    """Make a database, in shared memory if possible, because no test here cuts the power."""
     directory = tempfile.TemporaryDirectory(prefix="chord", dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None)
     store = SqliteStorage(circle, directory.name, b"12345678")
     OPEN.append((store, directory))
@@ -65,7 +65,7 @@ def closed() -> Iterator[None]:
 
 
 def wait_for(store: Storage, fn: Callable[..., Awaitable[Any]], *args: object) -> None:
-    """A database is written in a thread, which virtual time does not wait for."""
+    """Run without virtual time, which does not wait for the thread of a database."""
     is_real = isinstance(store, SqliteStorage) and not isinstance(store, SimulatedStorage)
     runner: Callable[..., Any] = trio.run if is_real else run
     runner(fn, *args)
@@ -90,7 +90,7 @@ def filled(make: Make, circle: Circle, keys: list[bytes] = KEYS) -> Storage:
 
 
 def clockwise(circle: Circle, keys: list[bytes], arc: Arc) -> list[bytes]:
-    """The keys of an arc, by definition: by distance from its start, then by key."""
+    """Return the keys of an arc, sorted by distance from its start, then by key."""
     inside = [key for key in keys if circle.hash(key) in arc]
     return sorted(inside, key=lambda key: (circle.distance(arc.start, circle.hash(key)) or circle.size, key))
 
@@ -100,7 +100,7 @@ def scanned(store: Storage, arc: Arc, after: bytes | None = None) -> list[bytes]
 
 
 @every_form
-def test_what_was_put_is_got_and_what_was_not_is_none(make: Make) -> None:
+def test_get_returns_the_record_or_none(make: Make) -> None:
     store = make(WIDE)
     assert store.get(b"a") is None
     assert len(store) == 0
@@ -122,7 +122,7 @@ def test_notes_are_stored_replaced_and_removed_with_records(make: Make) -> None:
 
 
 @every_form
-def test_a_put_replaces_and_a_removal_removes(make: Make) -> None:
+def test_put_replaces_and_removal_removes_a_record(make: Make) -> None:
     store = make(WIDE)
     commit(store, record(b"a", b"old"))
     commit(store, record(b"a", b"newer"), record(b"b"))
@@ -140,7 +140,7 @@ def test_one_batch_puts_and_removes(make: Make) -> None:
 
 
 @every_form
-def test_two_keys_with_one_id_do_not_disturb_each_other(make: Make) -> None:
+def test_keys_with_one_id_are_separate(make: Make) -> None:
     store = filled(make, TOY)
     assert len(store) == len(KEYS)
     one, other = next((a, b) for a in KEYS for b in KEYS if a < b and TOY.hash(a) == TOY.hash(b))
@@ -150,7 +150,7 @@ def test_two_keys_with_one_id_do_not_disturb_each_other(make: Make) -> None:
 
 
 @every_form
-def test_value_bytes_are_those_of_all_siblings_and_no_tombstone(make: Make) -> None:
+def test_value_bytes_count_all_siblings_but_no_tombstone(make: Make) -> None:
     store = make(WIDE)
     commit(store, record(b"a", b"12345", None, b"123"), record(b"b", b""))
     assert store.value_bytes == 8
@@ -162,7 +162,7 @@ def test_value_bytes_are_those_of_all_siblings_and_no_tombstone(make: Make) -> N
 
 
 @every_form
-def test_a_store_is_named_by_its_incarnation_and_never_repeats_a_key_epoch(make: Make) -> None:
+def test_store_keeps_its_incarnation_and_repeats_no_key_epoch(make: Make) -> None:
     store = make(WIDE)
     name = store.incarnation
     assert len(name) == 8
@@ -176,7 +176,7 @@ def test_a_store_is_named_by_its_incarnation_and_never_repeats_a_key_epoch(make:
 
 
 @every_form
-def test_who_minted_is_known_as_long_as_the_record_was_held(make: Make) -> None:
+def test_minted_actor_is_known_while_the_record_is_held(make: Make) -> None:
     store = make(WIDE)
     assert store.minted(b"a") is None
     wait_for(store, store.commit, Batch([record(b"a")], minted={b"a": b"actor"}))
@@ -188,8 +188,8 @@ def test_who_minted_is_known_as_long_as_the_record_was_held(make: Make) -> None:
 
 
 @every_form
-def test_a_change_is_visible_before_its_commit_first_waits(make: Make) -> None:
-    """So whoever reads, merges and commits without a pause loses nothing to others who do the same."""
+def test_change_is_visible_before_its_commit_first_waits(make: Make) -> None:
+    """So tasks that read, merge and commit without a checkpoint lose no change of each other."""
     store = make(WIDE)
 
     async def add_one() -> None:
@@ -202,7 +202,7 @@ def test_a_change_is_visible_before_its_commit_first_waits(make: Make) -> None:
         async with trio.open_nursery() as nursery:
             for _ in range(50):
                 nursery.start_soon(add_one)
-        await store.commit(Batch())  # changes nothing, and waits until all the others last
+        await store.commit(Batch())  # changes nothing, and waits until all changes are durable
         assert store.is_durable(b"a")
 
     wait_for(store, main)
@@ -214,7 +214,7 @@ def test_a_change_is_visible_before_its_commit_first_waits(make: Make) -> None:
 
 @every_form
 @pytest.mark.parametrize("circle", [TOY, WIDE], ids=["toy", "wide"])
-def test_the_whole_circle_is_scanned_from_any_start(make: Make, circle: Circle) -> None:
+def test_scan_of_the_whole_circle_works_from_any_start(make: Make, circle: Circle) -> None:
     store = filled(make, circle)
     for start in (0, 1, 5, circle.size // 2, circle.size - 1):
         whole = Arc(Point(start), Point(start))
@@ -225,7 +225,7 @@ def test_the_whole_circle_is_scanned_from_any_start(make: Make, circle: Circle) 
 @every_form
 @pytest.mark.parametrize("start", range(TOY.size))
 @pytest.mark.parametrize("end", range(TOY.size))
-def test_every_arc_of_a_toy_circle_with_every_resumption(make: Make, start: int, end: int) -> None:
+def test_scan_of_every_arc_resumes_behind_every_key(make: Make, start: int, end: int) -> None:
     store = filled(make, TOY)
     arc = Arc(Point(start), Point(end))
     expected = clockwise(TOY, KEYS, arc)
@@ -238,7 +238,9 @@ def test_every_arc_of_a_toy_circle_with_every_resumption(make: Make, start: int,
 @pytest.mark.slow
 @every_form
 @given(st.sets(st.sampled_from(KEYS)), st.integers(0, WIDE.size - 1), st.integers(0, WIDE.size - 1), st.data())
-def test_arcs_of_the_wide_circle(make: Make, keys: set[bytes], start: int, end: int, data: st.DataObject) -> None:
+def test_scan_of_arcs_of_a_wide_circle_matches_the_model(
+    make: Make, keys: set[bytes], start: int, end: int, data: st.DataObject
+) -> None:
     store = filled(make, WIDE, sorted(keys))
     arc = Arc(Point(start), Point(end))
     expected = clockwise(WIDE, sorted(keys), arc)
@@ -251,7 +253,7 @@ def test_arcs_of_the_wide_circle(make: Make, keys: set[bytes], start: int, end: 
 
 
 @every_form
-def test_arcs_that_end_or_begin_at_a_keys_own_point(make: Make) -> None:
+def test_scan_includes_the_end_of_an_arc_and_not_its_start(make: Make) -> None:
     store = filled(make, WIDE)
     for key in KEYS[:5]:
         point = WIDE.hash(key)
@@ -260,7 +262,7 @@ def test_arcs_that_end_or_begin_at_a_keys_own_point(make: Make) -> None:
 
 
 @every_form
-def test_an_empty_store_has_nothing_anywhere(make: Make) -> None:
+def test_empty_store_has_no_records_in_any_arc(make: Make) -> None:
     store = make(WIDE)
     whole = Arc(Point(7), Point(7))
     assert scanned(store, whole) == []
@@ -274,7 +276,7 @@ def test_an_empty_store_has_nothing_anywhere(make: Make) -> None:
         st.tuples(st.sampled_from(["put", "remove"]), st.sampled_from(KEYS[:8]), st.binary(max_size=9)), max_size=40
     )
 )
-def test_any_history_of_commits_agrees_with_a_dictionary(make: Make, steps: list[tuple[str, bytes, bytes]]) -> None:
+def test_commits_in_any_order_match_a_dictionary(make: Make, steps: list[tuple[str, bytes, bytes]]) -> None:
     store = make(TOY)
     model: dict[bytes, bytes] = {}
     for action, key, value in steps:
@@ -292,7 +294,7 @@ def test_any_history_of_commits_agrees_with_a_dictionary(make: Make, steps: list
     assert scanned(store, whole) == clockwise(TOY, list(model), whole)
 
 
-# -- what is added up ------------------------------------------------------------------------------------
+# -- sums ------------------------------------------------------------------------------------------------
 
 
 def summed(store: Storage, arc: Arc = WHOLE) -> bytes:
@@ -300,7 +302,7 @@ def summed(store: Storage, arc: Arc = WHOLE) -> bytes:
 
 
 @every_form
-def test_heads_are_the_keys_and_digests_of_the_records_in_their_order(make: Make) -> None:
+def test_heads_are_keys_and_digests_in_scan_order(make: Make) -> None:
     store = filled(make, TOY)
     for start in range(TOY.size):
         for end in range(TOY.size):
@@ -312,7 +314,7 @@ def test_heads_are_the_keys_and_digests_of_the_records_in_their_order(make: Make
 
 @every_form
 @pytest.mark.parametrize("circle", [TOY, WIDE], ids=["toy", "wide"])
-def test_sums_are_those_of_the_records_whatever_was_before(make: Make, circle: Circle) -> None:
+def test_sums_depend_only_on_the_present_records(make: Make, circle: Circle) -> None:
     store, other = make(circle), make(circle)
     empty = summed(store)
     commit(store, *(record(key, b"old") for key in KEYS))
@@ -340,7 +342,7 @@ def test_keys_with_siblings_are_counted(make: Make) -> None:
 
 
 def hiding(key: bytes, *counts: int, size: int = 1) -> Record:
-    """Return a record that shows one value, and has so many versions of each actor in quarantine."""
+    """Return a record with one value, and for each actor this number of versions in quarantine."""
     hidden = tuple(
         ActorClock(
             n.to_bytes(16, "big"), count, tuple(Version(b"h" * size, bytes([n, k]) * 8, 1) for k in range(count))
@@ -353,7 +355,7 @@ def hiding(key: bytes, *counts: int, size: int = 1) -> Record:
 @every_form
 @given(st.lists(st.tuples(st.sampled_from(KEYS[:8]), st.sampled_from(["hide", "show", "remove"])), max_size=30),
        st.integers(0, TOY.size - 1), st.integers(0, TOY.size - 1))
-def test_quarantine_is_indexed_as_a_scan_would_find_it(
+def test_quarantined_matches_a_scan(
     make: Make, steps: list[tuple[bytes, str]], start: int, end: int
 ) -> None:
     store, arc = make(TOY), Arc(Point(start), Point(end))
@@ -370,7 +372,7 @@ def test_quarantine_is_indexed_as_a_scan_would_find_it(
 
 
 @every_form
-def test_what_was_committed_is_durable_and_so_is_what_is_not_there(make: Make) -> None:
+def test_committed_and_absent_keys_are_durable(make: Make) -> None:
     store = make(WIDE)
     assert store.is_durable(b"a")
     commit(store, record(b"a"))
@@ -395,10 +397,10 @@ Steps = st.lists(
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [on_disk, in_database], ids=["disk", "database"])
 @given(Steps)
-def test_whatever_is_under_way_it_looks_like_a_store_in_memory(
+def test_store_with_pending_commits_matches_a_store_in_memory(
     make: Make, steps: list[tuple[str, bytes, int, bool]]
 ) -> None:
-    """Commits are begun and not waited for, so that changes of one key are in the file, on their way, and next."""
+    """The test does not wait for commits, so a key has durable, pending and queued changes at once."""
     store, model = make(TOY), MemoryStorage(TOY, b"12345678")
 
     async def main() -> None:

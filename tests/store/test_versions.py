@@ -36,21 +36,21 @@ def live(record: Record | None) -> set[bytes]:
     return set() if record is None else set(versions.values(record))
 
 
-# -- what a put means -----------------------------------------------------------------------------
+# -- puts -----------------------------------------------------------------------------------------
 
 
-def test_a_put_without_a_context_covers_whatever_is_there() -> None:
+def test_put_without_a_context_covers_all_values() -> None:
     record = written(written(None, None, 1), None, 2)
     assert live(record) == {b"v2"}
     assert versions.context_of(record) == {ME: 2}
 
 
-def test_a_blind_put_covers_nothing_and_leaves_siblings() -> None:
+def test_blind_put_covers_nothing_and_leaves_siblings() -> None:
     record = written(written(None, {}, 1), {}, 2)
     assert versions.values(record) == [b"v2", b"v1"]
 
 
-def test_a_put_with_a_context_covers_what_its_reader_saw_and_no_more() -> None:
+def test_put_with_a_context_covers_only_what_its_reader_saw() -> None:
     first = written(None, None, 1)
     seen = versions.context_of(first)
     both = written(first, {}, 2)
@@ -58,14 +58,14 @@ def test_a_put_with_a_context_covers_what_its_reader_saw_and_no_more() -> None:
     assert live(written(both, versions.context_of(both), 3)) == {b"v3"}
 
 
-def test_two_servers_keep_concurrent_writes_side_by_side() -> None:
+def test_concurrent_writes_of_two_servers_are_siblings() -> None:
     base = written(None, None, 1)
     merged = versions.sync(written(base, None, 2, ME), written(base, None, 3, OTHER))
     assert live(merged) == {b"v2", b"v3"}
     assert live(written(merged, versions.context_of(merged), 4)) == {b"v4"}
 
 
-def test_a_delete_leaves_a_tombstone_which_hides_only_what_it_covers() -> None:
+def test_tombstone_of_a_delete_hides_only_covered_values() -> None:
     record = written(None, None, 1)
     deleted = versions.put(record, KEY, None, ME, version(2, None))
     assert not versions.values(deleted)
@@ -76,7 +76,7 @@ def test_a_delete_leaves_a_tombstone_which_hides_only_what_it_covers() -> None:
     assert len(versions.siblings(revived)) == 2, "a tombstone counts as a sibling until it is covered"
 
 
-def test_siblings_of_one_operation_are_one() -> None:
+def test_copies_of_one_operation_are_one_sibling() -> None:
     base = written(None, None, 1)
     merged = versions.sync(written(base, None, 7, ME), written(base, None, 7, OTHER))
     assert versions.values(merged) == [b"v7"]
@@ -86,7 +86,7 @@ def test_siblings_of_one_operation_are_one() -> None:
     assert not versions.is_done(merged, version(9).op_id)
 
 
-# -- an operation that was done twice -------------------------------------------------------------
+# -- operations that were executed twice ----------------------------------------------------------
 
 
 def retried(number: int) -> Version:
@@ -94,24 +94,24 @@ def retried(number: int) -> Version:
 
 
 def twice(number: int = 7) -> tuple[Record, Record]:
-    """One put, stored by a coordinator that then fell silent, and by the one that was asked next."""
+    """Return the records of two coordinators that executed one put."""
     base = written(None, None, 1)
     return written(base, None, number, ME), versions.put(base, KEY, None, OTHER, retried(number))
 
 
-def test_what_replaces_one_copy_of_an_operation_replaces_the_other() -> None:
-    silent, seen = twice()
+def test_put_over_one_copy_of_an_operation_replaces_the_other() -> None:
+    first, seen = twice()
     newer = written(seen, None, 8, OTHER)
-    for merged in (versions.sync(silent, newer), versions.sync(newer, silent)):
+    for merged in (versions.sync(first, newer), versions.sync(newer, first)):
         assert versions.values(merged) == [b"v8"]
         assert versions.is_done(merged, version(7).op_id)
         assert versions.check(merged) == []
     deleted = versions.put(seen, KEY, None, OTHER, version(8, None))
-    assert not versions.values(versions.sync(deleted, silent))
+    assert not versions.values(versions.sync(deleted, first))
 
 
-def test_it_does_though_nobody_says_what_has_replaced_it() -> None:
-    """A context covers a dot of which the coordinator has no version; whoever has it notes that it is gone."""
+def test_copy_replaced_by_a_bare_context_is_not_shown() -> None:
+    """A context covers a dot that the coordinator does not have. A store with the dot must drop its version."""
     first = written(None, {}, 7, ME)
     second = versions.put(None, KEY, {}, OTHER, retried(7))
     newer = written(None, versions.context_of(second), 8, versions.actor(b"server-3", 1))
@@ -120,32 +120,32 @@ def test_it_does_though_nobody_says_what_has_replaced_it() -> None:
 
 
 def replaced_unseen() -> tuple[Record, Record]:
-    """A delete that was done twice, and a put that replaces it where only its first copy is held.
+    """Execute a delete twice, and replace it at a coordinator that has only its first copy.
 
-    The delete has replaced something itself. Returns what the put's coordinator holds, and who has the second copy.
+    The delete has replaced a value itself. Returns the coordinator's record, and the record with the second copy.
     """
     base = written(None, None, 1)
-    silent = versions.put(base, KEY, None, ME, version(7, None))
+    first = versions.put(base, KEY, None, ME, version(7, None))
     seen = versions.put(base, KEY, None, OTHER, msgspec.structs.replace(retried(7), value=None))
-    return written(silent, versions.context_of(seen), 8, ME), seen
+    return written(first, versions.context_of(seen), 8, ME), seen
 
 
-def test_what_a_put_replaces_unseen_is_replaced_by_it() -> None:
+def test_put_replaces_the_unseen_copy_of_a_delete() -> None:
     newer, seen = replaced_unseen()
-    assert {one.value for one in versions.siblings(newer)} == {None, b"v8"}, "nobody here knows that it is one delete"
+    assert {one.value for one in versions.siblings(newer)} == {None, b"v8"}, "no record shows that both deletes are one"
     for merged in (versions.sync(newer, seen), versions.sync(seen, newer)):
         assert [one.value for one in versions.siblings(merged)] == [b"v8"]
         assert versions.check(merged) == []
 
 
-def test_planted_if_nobody_claimed_it_the_delete_would_be_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_no_claims_bring_the_delete_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "_unseen", lambda *_: [])
     newer, seen = replaced_unseen()
     assert {one.value for one in versions.siblings(versions.sync(newer, seen))} == {None, b"v8"}, "planted"
 
 
-def test_two_that_have_replaced_each_other_unseen_are_both_shown() -> None:
-    """The second copy of a put replaces the one that has replaced the first without having it."""
+def test_puts_that_replaced_each_other_unseen_are_both_shown() -> None:
+    """A second put has replaced the first copy unseen. Then the second copy of the first put replaces it."""
     first = written(None, {}, 7, ME)
     other = written(None, versions.context_of(first), 8, OTHER)
     again = versions.put(other, KEY, None, OTHER, retried(7))
@@ -153,7 +153,7 @@ def test_two_that_have_replaced_each_other_unseen_are_both_shown() -> None:
     assert live(versions.sync(versions.sync(again, first), third)) == {b"v7", b"v9"}
 
 
-def test_of_what_is_replaced_unseen_the_latest_few_are_remembered() -> None:
+def test_claims_of_unseen_values_are_bounded_to_the_latest() -> None:
     for count in (CLAIMS_MAX, CLAIMS_MAX + 1):
         record = written(None, {OTHER: count}, 1)
         assert len(record.superseded) == CLAIMS_MAX * ENTRY_BYTES
@@ -165,20 +165,20 @@ def test_of_what_is_replaced_unseen_the_latest_few_are_remembered() -> None:
         assert versions.check(merged) == []
 
 
-def test_it_does_not_matter_which_of_the_two_is_replaced() -> None:
+def test_put_over_the_first_copy_replaces_the_second() -> None:
     first, second = twice()
     assert versions.values(versions.sync(written(first, None, 8), second)) == [b"v8"]
-    assert versions.is_done(written(first, None, 8), version(7).op_id), "an attempt that comes after it writes nothing"
+    assert versions.is_done(written(first, None, 8), version(7).op_id), "a later retry writes nothing"
 
 
-def test_without_that_memory_the_other_copy_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_no_deduplication_brings_the_other_copy_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "_superseded", lambda *_, **__: b"")
-    silent, seen = twice()
-    assert live(versions.sync(silent, written(seen, None, 8, OTHER))) == {b"v7", b"v8"}, "planted"
+    first, seen = twice()
+    assert live(versions.sync(first, written(seen, None, 8, OTHER))) == {b"v7", b"v8"}, "planted"
 
 
 def both_twice(*times: int) -> set[bytes]:
-    """Two puts, each done at two places, in either order, at these times; what is shown in the end."""
+    """Execute two puts at two coordinators in opposite orders, at these times; return the visible values."""
     numbers = (1, 2, 2, 1)
     made = [msgspec.structs.replace(version(n), written_ms=ms) for n, ms in zip(numbers, times, strict=True)]
     here = versions.put(versions.put(None, KEY, None, ME, made[0]), KEY, None, ME, made[1])
@@ -186,12 +186,12 @@ def both_twice(*times: int) -> set[bytes]:
     return live(versions.sync(here, there))
 
 
-def test_two_writes_that_were_done_twice_in_either_order_do_not_hide_each_other() -> None:
+def test_two_writes_executed_twice_do_not_hide_each_other() -> None:
     for times in ((1, 2, 3, 4), (3, 4, 1, 2), (1, 1, 1, 1), (9, 2, 3, 1)):
         assert both_twice(*times) == {b"v1", b"v2"}
 
 
-def test_planted_if_whatever_was_replaced_were_hidden_they_would(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_hiding_all_replaced_values_loses_both(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dedup, "is_hidden", dedup.names)
     third = versions.put(None, KEY, {}, versions.actor(b"server-3", 1), version(3))
     here = versions.put(versions.put(None, KEY, None, ME, version(1)), KEY, None, ME, version(2))
@@ -199,26 +199,26 @@ def test_planted_if_whatever_was_replaced_were_hidden_they_would(monkeypatch: py
     assert live(versions.sync(versions.sync(here, there), third)) == {b"v3"}
 
 
-def test_wrong_clocks_decide_nothing() -> None:
+def test_wrong_wall_clock_does_not_undo_a_delete() -> None:
     """The first coordinator's clock is an hour ahead."""
-    silent, seen = twice()
-    (entry,) = silent.clock
+    first, seen = twice()
+    (entry,) = first.clock
     ahead = msgspec.structs.replace(entry.versions[0], written_ms=3_600_000)
-    silent = Record(KEY, (msgspec.structs.replace(entry, versions=(ahead,)),), silent.superseded)
+    first = Record(KEY, (msgspec.structs.replace(entry, versions=(ahead,)),), first.superseded)
     deleted = versions.put(seen, KEY, None, OTHER, version(8, None))
-    assert not versions.values(versions.sync(deleted, silent))
+    assert not versions.values(versions.sync(deleted, first))
 
 
 @given(
     st.lists(st.tuples(*map(st.integers, (0, 0, 0, -1), (3, 2, 3, 2))), max_size=8),
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=8),
 )
-def test_what_is_not_shown_was_replaced_by_what_is(
+def test_every_hidden_value_was_replaced_by_a_shown_one(
     puts: list[tuple[int, int, int, int]], pulls: list[tuple[int, int]]
 ) -> None:
-    """Four operations, each done any number of times, at three replicas with clocks of their own.
+    """Execute four operations any number of times at three replicas with their own clocks.
 
-    Each without a context, or with that of a replica whose record the coordinator need not have.
+    A put has no context, or the context of any replica. The coordinator need not have that replica's record.
     """
     records: list[Record | None] = [None] * 3
     dots: dict[tuple[bytes, int], bytes] = {}
@@ -231,8 +231,8 @@ def test_what_is_not_shown_was_replaced_by_what_is(
         held = {} if old is None else versions.context_of(old)
         is_done = old is not None and versions.is_done(old, one.op_id)
         if not is_done and covered.get(actor, 0) <= held.get(actor, 0):
-            for (who, count), value in dots.items():
-                if count <= covered.get(who, 0):
+            for (writer, count), value in dots.items():
+                if count <= covered.get(writer, 0):
                     replaced_by.setdefault(value, set()).add(one.value or b"")
             records[place] = versions.put(old, KEY, context, actor, one)
             dots[actor, held.get(actor, 0) + 1] = one.value or b""
@@ -252,7 +252,7 @@ def test_what_is_not_shown_was_replaced_by_what_is(
 
 
 def overwritten(count: int, every_ms: int, *, is_retry: bool) -> list[int]:
-    """Write a key so often; return which of the writes before the last are remembered."""
+    """Write a key `count` times; return the earlier writes that the record remembers."""
     record = None
     for number in range(1, count + 1):
         one = msgspec.structs.replace(version(number), written_ms=number * every_ms, is_retry=is_retry)
@@ -262,7 +262,7 @@ def overwritten(count: int, every_ms: int, *, is_retry: bool) -> list[int]:
     return [number for number in range(1, count) if versions.is_done(record, version(number).op_id)]
 
 
-def test_of_what_was_replaced_the_latest_and_the_young_are_remembered() -> None:
+def test_deduplication_keeps_the_latest_and_the_recent_entries() -> None:
     assert overwritten(100, 1, is_retry=True) == list(range(100 - RETRIED_MAX, 100))
     assert overwritten(100, OTHERS_MS, is_retry=True) == list(range(100 - RETRIED_MAX, 100)), "however old"
     assert overwritten(100, 1, is_retry=False) == list(range(100 - OTHERS_MAX, 100))
@@ -293,12 +293,12 @@ def joins_that_depend_on_the_order(triples: int) -> int:
 
 
 @pytest.mark.slow
-def test_lists_that_are_full_are_joined_in_any_order() -> None:
+def test_join_of_full_lists_is_independent_of_the_order() -> None:
     assert joins_that_depend_on_the_order(2000) == 0
 
 
 @pytest.mark.slow
-def test_planted_if_a_name_made_every_dot_of_its_operation_superfluous_they_would_not_be(
+def test_planted_join_that_drops_dots_by_operation_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def by_operation(entries: list[bytes]) -> list[bytes]:
@@ -310,7 +310,7 @@ def test_planted_if_a_name_made_every_dot_of_its_operation_superfluous_they_woul
 
 
 def one_more_write(rng: random.Random) -> tuple[list[bytes], list[dedup.Replaced], int]:
-    """What `join` is given by a put, or by a merge of one's own record with another that may be after that put."""
+    """Return arguments of `join` as a put passes them, or a merge of a record with a possibly later one."""
     retried, every_ms = rng.choice([0.0, 0.0, 0.3]), rng.choice([1, OTHERS_MS // 6])
     replaced = []
     for _ in range(rng.randrange(12)):
@@ -325,13 +325,13 @@ def one_more_write(rng: random.Random) -> tuple[list[bytes], list[dedup.Replaced
     put = dedup.Replaced(gone, version(50).op_id)
     if rng.random() < 0.5:
         return [before], [put], newest_ms
-    told = dedup._join([before] if rng.random() < 0.9 else [], [put], newest_ms, ())
-    lists = sorted({before, told}, reverse=rng.random() < 0.5)
+    later = dedup._join([before] if rng.random() < 0.9 else [], [put], newest_ms, ())
+    lists = sorted({before, later}, reverse=rng.random() < 0.5)
     return lists, [dedup.Replaced(gone, dedup.Dot(ME, 3))], newest_ms
 
 
 def shortcuts(tries: int) -> tuple[int, int]:
-    """Return how often `join` took the short way, and how often that led elsewhere."""
+    """Return how often `join` took its shortcut, and how often its result was wrong."""
     rng, taken, wrong = random.Random(7), 0, 0
     for _ in range(tries):
         lists, replaced, newest_ms = one_more_write(rng)
@@ -341,14 +341,14 @@ def shortcuts(tries: int) -> tuple[int, int]:
     return taken, wrong
 
 
-def test_what_one_more_write_leaves_is_what_a_join_would() -> None:
+def test_shortcut_of_join_equals_the_full_join() -> None:
     taken, wrong = shortcuts(2000)
     assert wrong == 0
     assert 200 < taken < 1800
 
 
 @pytest.mark.parametrize("careless", ["order", "age", "retry"])
-def test_planted_a_careless_short_way_leads_elsewhere(careless: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_careless_shortcut_of_join_is_caught(careless: str, monkeypatch: pytest.MonkeyPatch) -> None:
     right = dedup._following
 
     def following(remembered: bytes, gone: Version, by: bytes, newest_ms: int) -> bytes | None:
@@ -365,7 +365,7 @@ def test_planted_a_careless_short_way_leads_elsewhere(careless: str, monkeypatch
     assert shortcuts(2000)[1] > 0, "planted"
 
 
-def test_a_list_that_join_did_not_make_is_noticed() -> None:
+def test_check_rejects_a_malformed_superseded_list() -> None:
     record = written(written(written(None, None, 1), None, 2), None, 3)
     assert len(record.superseded) == 2 * ENTRY_BYTES
     for wrong in (record.superseded[1:], record.superseded[ENTRY_BYTES:] + record.superseded[:ENTRY_BYTES]):
@@ -373,7 +373,7 @@ def test_a_list_that_join_did_not_make_is_noticed() -> None:
 
 
 
-def test_a_thousand_alternating_writes_by_two_clients_leave_two_siblings() -> None:
+def test_alternating_writes_of_two_clients_leave_two_siblings() -> None:
     record: Record | None = None
     contexts: list[dict[bytes, int]] = [{}, {}]
     most = 0
@@ -384,26 +384,26 @@ def test_a_thousand_alternating_writes_by_two_clients_leave_two_siblings() -> No
     assert most == 2
 
 
-def test_plain_version_vectors_would_keep_them_all() -> None:
-    """The contrast: there a value is covered only by a vector that is at least its own, whole one."""
+def test_plain_version_vectors_would_keep_all_siblings() -> None:
+    """With plain version vectors, only a vector that includes a value's whole vector covers the value."""
     values: list[tuple[int, int]] = []  # (value, counter of the one server)
     contexts = [0, 0]
     for number in range(1000):
         context = contexts[number % 2]
         values = [(value, counter) for value, counter in values if counter > context]
         values.append((number, max([context, *(counter for _, counter in values)]) + 1))
-        contexts[number % 2] = context + 1 if number else 1  # the vector of the value it wrote, no dot beside it
+        contexts[number % 2] = context + 1 if number else 1  # the vector of the written value, without a dot
     assert len(values) > 400
 
 
-def test_dots_are_minted_once_even_where_a_client_invents_a_context() -> None:
+def test_put_with_an_invented_context_is_refused() -> None:
     with pytest.raises(InvalidRequest):
         written(None, {ME: 5}, 1)
     with pytest.raises(InvalidRequest):
         written(written(None, None, 1), {ME: versions.COUNT_MAX - 1}, 2)
 
 
-def test_a_context_cannot_make_a_record_that_no_message_holds() -> None:
+def test_put_with_a_context_of_too_many_actors_is_refused() -> None:
     strangers = {versions.actor(b"stranger", number): 1 for number in range(ACTORS_MAX)}
     with pytest.raises(InvalidRequest):
         written(None, strangers, 1)
@@ -411,7 +411,7 @@ def test_a_context_cannot_make_a_record_that_no_message_holds() -> None:
     assert len(written(None, strangers, 1).clock) == ACTORS_MAX
 
 
-def test_a_record_that_too_many_have_coordinated_can_be_deleted() -> None:
+def test_record_of_too_many_actors_can_be_deleted() -> None:
     actors = [versions.actor(b"stranger", number) for number in range(ACTORS_HELD_MAX)]
     full = written(None, dict.fromkeys(actors[: ACTORS_MAX - 1], 1), 1)
     merged = versions.sync(full, written(None, dict.fromkeys(actors[ACTORS_MAX : ACTORS_MAX + 50], 1), 2))
@@ -420,17 +420,17 @@ def test_a_record_that_too_many_have_coordinated_can_be_deleted() -> None:
     with pytest.raises(InvalidRequest, match="delete it"):
         versions.put(merged, KEY, None, other, Version(b"v", bytes(16), 3))
     known = versions.put(merged, KEY, None, ME, Version(b"v", bytes(16), 3))
-    assert len(known.clock) == len(merged.clock), "one more write by one of them is none too many"
+    assert len(known.clock) == len(merged.clock), "one of these actors may write again"
     gone = versions.put(merged, KEY, None, other, Version(None, bytes(16), 3))
     assert not versions.values(gone)
     with pytest.raises(InvalidRequest, match="delete it"):
         versions.put(None, KEY, dict.fromkeys(actors, 1), other, Version(None, bytes(16), 3))
 
 
-def test_what_several_have_let_grow_merges_to_what_every_node_can_read() -> None:
+def test_merge_of_large_records_stays_readable() -> None:
     records = [
-        written(None, {versions.actor(b"holder-%d" % who, number): 1 for number in range(ACTORS_MAX - 1)}, 1)
-        for who in range(2)
+        written(None, {versions.actor(b"holder-%d" % holder, number): 1 for number in range(ACTORS_MAX - 1)}, 1)
+        for holder in range(2)
     ]
     merged = versions.sync(*records)
     assert len(merged.clock) == ACTORS_HELD_MAX - 1
@@ -447,15 +447,15 @@ def test_records_of_two_keys_never_merge() -> None:
         versions.put(record, b"another", None, ME, version(2))
 
 
-def test_actors_tell_incarnations_and_epochs_apart() -> None:
-    made = {versions.actor(who, epoch) for who in (b"server-1", b"server-2") for epoch in (0, 1, 1 << 63)}
+def test_actors_differ_by_incarnation_and_epoch() -> None:
+    made = {versions.actor(name, epoch) for name in (b"server-1", b"server-2") for epoch in (0, 1, 1 << 63)}
     assert len(made) == 6
     assert all(len(actor) == versions.ACTOR_BYTES for actor in made)
     with pytest.raises(ValueError):
         versions.actor(b"short", 1)
 
 
-def test_check_sees_planted_faults() -> None:
+def test_check_finds_planted_faults() -> None:
     good = ActorClock(ME, 1, (version(1),))
     assert versions.check(Record(KEY, (good,))) == []
     assert versions.check(Record(KEY, (ActorClock(OTHER, 1, ()), good))) != []
@@ -463,18 +463,18 @@ def test_check_sees_planted_faults() -> None:
     assert versions.check(Record(KEY, (ActorClock(ME, 0, ()),))) != []
 
 
-# -- random histories, with an oracle that remembers every cause ------------------------------------
+# -- random histories against an oracle -------------------------------------------------------------
 
 
 class Known(NamedTuple):
-    """What a replica knows, spelt out: every write that happened before, and those not overwritten."""
+    """The knowledge of a replica: all earlier writes, and those not overwritten."""
 
     seen: frozenset[int]
     live: frozenset[int]
 
 
 class Replica:
-    """One server's record of the key, beside the oracle's."""
+    """One server's record of the key, with the oracle's."""
 
     def __init__(self, name: int) -> None:
         self.incarnation = b"server-%d" % name
@@ -494,7 +494,7 @@ class Replica:
         return self.minting
 
     def drop(self) -> None:
-        """Give the arc away."""
+        """Hand the arc over."""
         self.record, self.known, self.minting = None, Known(frozenset(), frozenset()), None
 
     def put(self, number: int, context: dict[bytes, int] | None, seen: frozenset[int]) -> None:
@@ -521,7 +521,7 @@ STEPS = st.lists(
 
 
 def play(steps: list[tuple[str, int, int]]) -> list[Replica]:
-    """Three clients and three replicas; checks every read against the oracle."""
+    """Run three clients and three replicas; check every read against the oracle."""
     replicas = [Replica(number) for number in range(3)]
     contexts: list[tuple[dict[bytes, int], frozenset[int]]] = [({}, frozenset())] * 3
     for number, (action, one, other) in enumerate(steps, start=1):
@@ -549,7 +549,7 @@ def play(steps: list[tuple[str, int, int]]) -> list[Replica]:
 
 @given(STEPS)
 @example([("cover", 0, 0), ("pull", 1, 0), ("blind", 1, 0), ("get", 1, 0), ("pull", 0, 1), ("put", 0, 0)])
-def test_every_read_agrees_with_the_causal_history(steps: list[tuple[str, int, int]]) -> None:
+def test_reads_agree_with_the_causal_history(steps: list[tuple[str, int, int]]) -> None:
     play(steps)
 
 
@@ -560,12 +560,12 @@ def test_ten_thousand_random_histories_agree_with_the_oracle() -> None:
         play([(rng.choice(ACTIONS), rng.randrange(3), rng.randrange(3)) for _ in range(rng.randrange(8, 40))])
 
 
-def test_an_arc_given_away_and_back_must_not_go_on_in_its_old_epoch() -> None:
-    """What `Replica.actor` guards against: the same dot for two writes, one of which `sync` then discards."""
+def test_actor_reused_after_an_arc_came_back_would_lose_a_write() -> None:
+    """`Replica.actor` prevents this: with one dot for two writes, `sync` would discard one of them."""
     old = written(None, None, 1)  # an old copy, at another node
-    kept = written(old, None, 2)  # the arc was given away with this; then the old copy came back here
+    kept = written(old, None, 2)  # the arc was handed over with this record; then the old copy returned
     reused = written(old, None, 3, ME)
-    assert live(versions.sync(kept, reused)) != {b"v2", b"v3"}, "an acknowledged write is gone"
+    assert live(versions.sync(kept, reused)) != {b"v2", b"v3"}, "an acknowledged write is lost"
     fresh = written(old, None, 3, versions.actor(b"server-1", 2))
     assert live(versions.sync(kept, fresh)) == {b"v2", b"v3"}
 
@@ -577,7 +577,7 @@ def test_sync_is_commutative_associative_and_idempotent(steps: list[tuple[str, i
     assert versions.sync(a, b) == versions.sync(b, a)
     assert versions.sync(a, versions.sync(b, c)) == versions.sync(versions.sync(a, b), c)
     assert versions.sync(a, a) == a
-    assert versions.sync(a, versions.sync(a, b)) == versions.sync(a, b), "what is merged is known"
+    assert versions.sync(a, versions.sync(a, b)) == versions.sync(a, b), "a merge of known events changes nothing"
 
 
 @pytest.mark.slow
@@ -588,8 +588,8 @@ def test_discard_forgets_values_and_never_events(steps: list[tuple[str, int, int
     assert versions.check(discarded) == []
     assert live(discarded) <= live(a)
     union = {
-        who: max(versions.context_of(a).get(who, 0), versions.context_of(b).get(who, 0))
-        for who in {**versions.context_of(a), **versions.context_of(b)}
+        actor: max(versions.context_of(a).get(actor, 0), versions.context_of(b).get(actor, 0))
+        for actor in {**versions.context_of(a), **versions.context_of(b)}
     }
     assert versions.context_of(discarded) == union
     assert versions.values(versions.discard(a, versions.context_of(a))) == []
@@ -601,13 +601,13 @@ CONTEXTS = st.dictionaries(st.binary(min_size=16, max_size=16), st.integers(1, v
 
 
 @given(CONTEXTS)
-def test_a_context_survives_the_trip(context: dict[bytes, int]) -> None:
+def test_context_survives_encoding_and_decoding(context: dict[bytes, int]) -> None:
     encoded = versions.encode_context(context)
     assert versions.decode_context(encoded) == context
     assert versions.encode_context(versions.decode_context(encoded)) == encoded
 
 
-def test_a_context_is_compact_and_the_empty_one_is_empty() -> None:
+def test_encoded_context_is_compact() -> None:
     assert versions.encode_context({}) == b""
     assert versions.decode_context(b"") == {}
     assert versions.encode_context({ME: 100}) == ME + bytes([100])
@@ -626,7 +626,7 @@ def test_a_context_is_compact_and_the_empty_one_is_empty() -> None:
 @example(ME + b"\x01" + ME + b"\x01")
 @example(OTHER + b"\x01" + ME + b"\x01")
 @example(bytes(CONTEXT_BYTES_MAX + 1))
-def test_of_any_bytes_only_what_was_encoded_is_taken(data: bytes) -> None:
+def test_decode_context_accepts_only_canonical_bytes(data: bytes) -> None:
     try:
         context = versions.decode_context(data)
     except InvalidRequest:
