@@ -34,7 +34,7 @@ from tests.support.quorum import (
     settled_ring,
     timing,
     until,
-    until_level,
+    until_synced,
     write,
 )
 from tests.support.rings import misplaced, only, virtual
@@ -155,7 +155,7 @@ async def test_copies_never_fall_below_n_during_joins_and_leaves() -> None:
     watch = Watch(at_least=3)
     async with testing.ring(5, seed=10, observe=watch) as ring:
         watch.keys = await fill(ring, 40)
-        await until_level(ring)
+        await until_synced(ring)
         await settled(ring)
         watch.ring = ring
         founders = list(ring.nodes)
@@ -163,11 +163,11 @@ async def test_copies_never_fall_below_n_during_joins_and_leaves() -> None:
             node = await ring.start()
             await node.ready()
             await ring.converged()
-        await until_level(ring)
+        await until_synced(ring)
         for node in founders:
             await node.leave()
             await ring.converged()
-        await until_level(ring)
+        await until_synced(ring)
         assert {node.state for node in founders} == {"left"}
         for key in watch.keys:
             assert len(holding(ring, key)) == 3
@@ -267,7 +267,7 @@ async def test_nodes_that_lose_their_disks_in_turn_lose_no_key() -> None:
             await trio.sleep(0.2)
             await back(ring, name)
             await ring.converged()
-            await until_level(ring, within_s=10)
+            await until_synced(ring, within_s=10)
         for key in keys:
             assert (await read(ring[0], key)).values == (b"v",)
 
@@ -287,7 +287,7 @@ def test_copies_of_a_forgotten_node_are_replaced_at_once(position: int) -> None:
             assert misplaced(ring), "the ring waits for the dead node"
             for node in ring.nodes:
                 await node.host.peers.call(node.address, Forget(gone.address), Done)
-            await until_level(ring, within_s=5)
+            await until_synced(ring, within_s=5)
 
     testing.run(main, seed=position)
 
@@ -300,7 +300,7 @@ async def test_node_forgotten_before_it_is_suspected_is_replaced() -> None:
         for node in ring.nodes:
             await node.host.peers.call(node.address, Forget("n3:1"), Done)
         await ring.converged()
-        await until_level(ring, within_s=8)
+        await until_synced(ring, within_s=8)
         assert keys
 
 

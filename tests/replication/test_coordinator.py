@@ -34,7 +34,7 @@ from tests.support.quorum import (
     stop_repair,
     timing,
     until,
-    until_level,
+    until_synced,
     write,
 )
 from tests.support.rings import only, patiently, replicas, virtual
@@ -78,7 +78,7 @@ def test_reads_and_writes_succeed_without_the_owner(how: str) -> None:
                     assert (await read(asked, key)).values == (b"meanwhile",), "only the last value is left"
                 await trio.sleep(0.05)
             await ring.converged()
-            await until_level(ring)
+            await until_synced(ring)
             assert versions.values(record_at(owner, key)) == [b"meanwhile"]
 
     testing.run(main, seed=how)
@@ -156,7 +156,7 @@ async def done_twice(ring: testing.MemoryRing, value: bytes | None) -> tuple[byt
     ring.network.unfreeze("n3")
     await trio.sleep(5.0)
     await ring.converged()
-    await until_level(ring)
+    await until_synced(ring)
     return tuple(sorted((await read(ring[0], key)).values))
 
 

@@ -31,7 +31,7 @@ from tests.support.quorum import (
     settled_ring,
     stop_repair,
     timing,
-    until_level,
+    until_synced,
     write,
 )
 from tests.support.rings import in_order, only, virtual
@@ -384,7 +384,7 @@ async def test_leave_of_an_owner_denies_no_key() -> None:
             nursery.start_soon(leaver.leave)
             for key in keys:
                 await never_denied(ring, key, b"v", for_s=0.2, step_s=0.01)
-        await until_level(ring)
+        await until_synced(ring)
 
 
 @pytest.mark.slow

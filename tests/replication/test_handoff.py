@@ -27,7 +27,7 @@ from tests.support.quorum import (
     settled_ring,
     timing,
     until,
-    until_level,
+    until_synced,
     write,
 )
 from tests.support.rings import in_order, keys_of, only, virtual
@@ -57,7 +57,7 @@ def test_hint_is_kept_until_its_home_has_it(position: int) -> None:
                 await trio.sleep(0.025)
             assert dropped_at is not None, "brought home, and dropped"
             assert versions.values(record_at(home, KEY)) == [b"v"]
-            await until_level(ring)
+            await until_synced(ring)
 
     testing.run(main, seed=position)
 
@@ -96,7 +96,7 @@ async def test_hints_for_two_nodes_that_are_down_come_home() -> None:
         for node in places[1:3]:
             await back(ring, node.name)
         await ring.converged()
-        await until_level(ring)
+        await until_synced(ring)
 
 
 @pytest.mark.slow
@@ -109,7 +109,7 @@ async def test_home_that_stays_down_is_replaced() -> None:
         await trio.sleep(10)
         assert only(places[0]).replica_set(only(places[0]).host.circle.hash(KEY)).members[1].is_waited_for
         await trio.sleep(20)
-        await until_level(ring)
+        await until_synced(ring)
 
 
 @pytest.mark.slow
@@ -127,7 +127,7 @@ async def test_death_of_a_stand_in_loses_no_write() -> None:
             assert (await read(places[5], KEY)).values == (b"v",)
         await back(ring, home.name)
         await ring.converged()
-        await until_level(ring)
+        await until_synced(ring)
 
 
 @virtual
@@ -146,7 +146,7 @@ async def test_hint_older_than_the_value_at_home_changes_nothing() -> None:
             await write(places[5], KEY, b"3")
         ring.network.unfreeze(stand_in.name)
         await ring.converged()
-        await until_level(ring)
+        await until_synced(ring)
         with trio.fail_after(5):
             assert (await read(places[5], KEY)).values == (b"3",)
 

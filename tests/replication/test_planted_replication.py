@@ -95,7 +95,7 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], object]]] = {
         lambda: test_coordinators.test_copies_are_on_different_nodes_with_many_vnodes(5),
     ),
     "two vnodes of one node count as two in the view": (
-        PreferenceList, "walk", every_vnode, test_view.test_a_replica_set_is_the_beginning_of_the_walk,
+        PreferenceList, "walk", every_vnode, test_view.test_replica_set_is_the_beginning_of_the_walk,
     ),
     "a write is sent to replicas before it is durable": (
         Commit, "begin", visible_is_enough,

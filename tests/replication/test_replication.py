@@ -33,7 +33,7 @@ from tests.support.quorum import (
     settled_ring,
     timing,
     until,
-    until_level,
+    until_synced,
     write,
 )
 from tests.support.rings import only, virtual
@@ -173,7 +173,7 @@ async def test_put_that_fails_after_its_own_commit_is_indefinite() -> None:
         assert holding(ring, KEY) == [owner.name]
         for node in others:
             ring.network.unfreeze(node.name)
-        await until_level(ring)
+        await until_synced(ring)
         assert len(holding(ring, KEY)) == 3
 
 
@@ -359,6 +359,6 @@ async def test_operation_through_two_coordinators_is_one_value() -> None:
         ring.network.unfreeze("n3")
         owner.host.peers._calls.begin = original  # type: ignore[method-assign]
         await ring.converged()
-        await until_level(ring)
+        await until_synced(ring)
         assert len(record_at(owner, key).clock) == 2, "two dots"
         assert (await read(ring[0], key)).values == (b"v",), "and one value"

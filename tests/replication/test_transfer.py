@@ -46,10 +46,10 @@ async def all_there(ring: MemoryRing, stored: dict[bytes, bytes]) -> None:
     for number, (key, value) in enumerate(stored.items()):
         found = await patiently(lambda k=key, i=number: get(ring[i % len(ring)], k))  # type: ignore[misc]
         assert found == (value,), key
-    await until_in_sync(ring)
+    await until_synced(ring)
 
 
-async def until_in_sync(ring: MemoryRing) -> None:
+async def until_synced(ring: MemoryRing) -> None:
     """Wait until exactly the replicas of each record hold it."""
     with trio.move_on_after(30):
         while misplaced(ring):

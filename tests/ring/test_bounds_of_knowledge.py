@@ -1,4 +1,4 @@
-"""What others claim is bounded: contexts, records that cannot be merged, forgotten nodes, lines of a trace."""
+"""Bounds of claims by others: contexts, unmergeable records, forgotten nodes, lines of a trace."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from chord.wire.messages import (
     Version,
 )
 from chord.wire.messages.records import REPLICA_LINES_MAX
-from tests.support.quorum import KEY, clockwise, holding, only, read, settled_ring, until_level, write
+from tests.support.quorum import KEY, clockwise, holding, only, read, settled_ring, until_synced, write
 from tests.support.rings import virtual
 
 CIRCLE = Circle(160)
@@ -39,18 +39,18 @@ AHEAD_MAX = Limits().context_ahead_max
 
 
 def coordinated_by(key: bytes, first: int, count: int) -> Record:
-    """A record that so many nodes have coordinated."""
+    """Return a record of `count` actors. The first actor has a value."""
     clock = [ActorClock(b"%016d" % number, 1, ()) for number in range(first, first + count)]
     clock[0] = ActorClock(clock[0].actor, 1, (Version(b"of %d" % first, b"%016d" % first, 1),))
     return Record(key, tuple(clock))
 
 
-# -- one record that cannot be merged --------------------------------------------------------------------
+# -- unmergeable records ---------------------------------------------------------------------------------
 
 
 @virtual
-async def test_record_that_cannot_be_merged_does_not_keep_its_arc_from_being_level() -> None:
-    """Each side of a partition let it grow, and together they are too many."""
+async def test_arc_with_an_unmergeable_record_is_synced() -> None:
+    """Each replica has a record near the bound of actors, and their merge exceeds it."""
     async with settled_ring(3, 3) as ring:
         nodes = clockwise(ring, KEY)
         keys = [b"key-%03d" % number for number in range(150)]
@@ -64,13 +64,13 @@ async def test_record_that_cannot_be_merged_does_not_keep_its_arc_from_being_lev
             mine = node.host.storage.get(KEY)
             assert mine is not None
             assert len(mine.clock) <= ACTORS_HELD_MAX
-            assert node.host.counters["records_unmerged"], "it is counted and told"
+            assert node.host.counters["records_unmerged"], "the node counts and reports the record"
         assert ring.counts["RecordUnmerged"]
 
 
 @virtual
-async def test_copies_with_one_that_cannot_be_merged_are_merged_and_not_all_acknowledged() -> None:
-    """The sender takes the acknowledgement for a proof, and drops what it sent."""
+async def test_store_copies_with_an_unmergeable_record_is_refused() -> None:
+    """A sender drops acknowledged records, so the node must not acknowledge the page."""
     async with settled_ring(2, 2) as ring:
         one, other = ring.nodes
         one.host.storage.stage(Batch([coordinated_by(KEY, 0, ACTORS_MAX + 20)]))
@@ -87,7 +87,7 @@ async def test_copies_with_one_that_cannot_be_merged_are_merged_and_not_all_ackn
 
 
 @virtual
-async def test_records_up_to_the_bound_are_merged() -> None:
+async def test_records_of_actors_held_max_actors_are_merged() -> None:
     async with settled_ring(1, 1) as ring:
         (node,) = ring.nodes
         records = node._records
@@ -103,14 +103,14 @@ async def test_records_up_to_the_bound_are_merged() -> None:
 
 
 def context_of(node: Node, claimed: int) -> bytes:
-    """A context that claims so many writes of the actor that a node has minted under."""
+    """Return a context that claims `claimed` writes of the actor that a node mints under."""
     actor = node.host.storage.minted(KEY)
     assert actor is not None
     return versions.encode_context({actor: claimed})
 
 
 @virtual
-async def test_context_that_claims_too_much_is_refused_at_the_edge() -> None:
+async def test_context_beyond_context_ahead_max_is_refused() -> None:
     async with settled_ring(3, 3) as ring:
         owner, second, *_ = clockwise(ring, KEY)
         await write(owner, KEY, b"first")
@@ -125,8 +125,8 @@ async def test_context_that_claims_too_much_is_refused_at_the_edge() -> None:
 
 
 @virtual
-async def test_count_that_others_claim_never_becomes_unfit_for_the_wire() -> None:
-    """However it came to be: here a restored backup has the largest count there is."""
+async def test_put_over_the_largest_count_stays_encodable() -> None:
+    """A restored backup may have the largest possible count."""
     async with settled_ring(3, 3) as ring:
         owner, *_ = clockwise(ring, KEY)
         await write(owner, KEY, b"first")
@@ -141,14 +141,14 @@ async def test_count_that_others_claim_never_becomes_unfit_for_the_wire() -> Non
         assert found.values == (b"v2",)
         await write(owner, KEY, b"last", context=found.context)
         assert (await read(ring[1], KEY)).values == (b"last",)
-        await until_level(ring)
+        await until_synced(ring)
         assert len(holding(ring, KEY)) == 3
         record = owner.host.storage.get(KEY)
         assert record is not None
         assert max(entry.count for entry in record.clock) == versions.COUNT_MAX - 1
 
 
-def test_record_whose_count_fits_no_context_is_not_sound() -> None:
+def test_record_with_a_count_beyond_count_max_is_not_sound() -> None:
     for count, is_sound in ((versions.COUNT_MAX - 1, True), (versions.COUNT_MAX, False)):
         assert versions.is_sound(Record(KEY, (ActorClock(b"a" * 16, count, ()),))) == is_sound
     with pytest.raises(ConfigError, match="context_ahead_max"):
@@ -159,7 +159,7 @@ def test_record_whose_count_fits_no_context_is_not_sound() -> None:
 
 
 @virtual
-async def test_addresses_forgotten_are_bounded_and_the_first_goes_first() -> None:
+async def test_forgotten_addresses_are_bounded_and_evict_the_oldest() -> None:
     async with settled_ring(2, 2) as ring:
         one, other = ring.nodes
         limit = one.host.limits.forgotten_max
@@ -169,7 +169,7 @@ async def test_addresses_forgotten_are_bounded_and_the_first_goes_first() -> Non
             await other.host.peers.call(one.address, Forget("gone2:1"), Done)
             assert len(view._forgotten) <= limit
         assert not view.is_forgotten(Contact(Point(1), "gone0:1"))
-        assert view.is_forgotten(Contact(Point(1), "gone2:1")), "it was forgotten again"
+        assert view.is_forgotten(Contact(Point(1), "gone2:1")), "a repeated forget renews the entry"
         assert view.is_forgotten(Contact(Point(1), f"gone{limit + 2}:1"))
 
 
@@ -177,7 +177,7 @@ async def test_addresses_forgotten_are_bounded_and_the_first_goes_first() -> Non
 
 
 def test_trace_of_the_largest_replica_set_fits_its_message() -> None:
-    """16 replicas, 3 that stand in, and as many of both that are about to leave."""
+    """16 members, 3 stand-ins, and 19 leaving nodes."""
     me, *others = (Contact(Point(1000 * number), f"n{number}:1") for number in range(1, 61))
     ring, own, view = RingState(me, CIRCLE, 64, REPLICAS_MAX + 1), Ownership(me), PreferenceList(me, CIRCLE)
     ring.successors = tuple(others)
@@ -185,9 +185,9 @@ def test_trace_of_the_largest_replica_set_fits_its_message() -> None:
     for contact in others[:30]:
         view.retires(contact.address, 0.0)
     fallbacks = RingConstants(successors=64, replicas=REPLICAS_MAX).fallbacks
-    who = view.replica_set(Point(900), ring, own, REPLICAS_MAX, fallbacks)
-    assert len(who.everyone) == REPLICA_LINES_MAX == 38
-    values = Values((b"v",), b"", me, replicas=tuple(ReplicaLine(p.contact, "ok", True) for p in who.everyone))
+    replica_set = view.replica_set(Point(900), ring, own, REPLICAS_MAX, fallbacks)
+    assert len(replica_set.everyone) == REPLICA_LINES_MAX == 38
+    values = Values((b"v",), b"", me, replicas=tuple(ReplicaLine(p.contact, "ok", True) for p in replica_set.everyone))
     codec = codec_for(CIRCLE)
     assert codec.decode_reply(codec.encode_reply(1, values)[PREFIX_BYTES:], Values) == (1, values)
     more = msgspec.structs.replace(values, replicas=(*values.replicas, values.replicas[0]))

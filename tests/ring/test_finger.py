@@ -23,7 +23,7 @@ def successor(point: int, nodes: tuple[int, ...] = NODES) -> Contact:
 
 
 def refresh(table: FingerTable, nodes: tuple[int, ...], own: int) -> int:
-    """Fix fingers as stabilize does until a round changes nothing. Returns how many lookups that took."""
+    """Fix fingers as stabilize does until a round changes nothing; return the number of lookups."""
     lookups = 0
     while True:
         changed = table.adopt(0, successor(own + 1, nodes)) is not None
@@ -44,7 +44,7 @@ def full(own: int, nodes: tuple[int, ...] = NODES) -> FingerTable:
     return table
 
 
-def test_the_worked_example() -> None:
+def test_finger_table_of_the_worked_example_is_exact() -> None:
     table = FingerTable(CIRCLE, Point(80))
     assert [table.start(i) for i in range(8)] == [81, 82, 84, 88, 96, 112, 144, 208]
     assert table.adopt(0, at(120)) == (0, 5), "one verified answer covers every start in its arc"
@@ -58,19 +58,19 @@ def test_the_worked_example() -> None:
 
 
 @pytest.mark.parametrize("own", NODES)
-def test_every_entry_is_the_successor_of_its_start(own: int) -> None:
+def test_each_finger_is_the_successor_of_its_start(own: int) -> None:
     table = full(own)
     assert [table.entry(i) for i in range(8)] == [successor(table.start(i)) for i in range(8)]
 
 
 @given(st.sets(st.integers(0, 255), min_size=1, max_size=12), st.data())
-def test_a_table_becomes_exact_whatever_the_ring_was_before(now: set[int], data: st.DataObject) -> None:
+def test_stale_finger_table_becomes_exact(now: set[int], data: st.DataObject) -> None:
     own = data.draw(st.sampled_from(sorted(now)))
     before = data.draw(st.sets(st.integers(0, 255), max_size=12)) | {own}
     table = full(own, tuple(sorted(before)))
     lookups = refresh(table, tuple(sorted(now)), own)
     assert [table.entry(i) for i in range(8)] == [successor(table.start(i), tuple(now)) for i in range(8)]
-    assert lookups <= 5 * 8, "one lookup a run, not one an entry"
+    assert lookups <= 5 * 8, "one lookup for each run, not for each entry"
 
 
 @given(
@@ -80,7 +80,7 @@ def test_a_table_becomes_exact_whatever_the_ring_was_before(now: set[int], data:
     ),
 )
 @example(0, [("adopt", 0, 2), ("adopt", 1, 0), ("adopt", 0, 2)])
-def test_no_answer_however_wrong_breaks_the_table(own: int, steps: list[tuple[str, int, int]]) -> None:
+def test_wrong_answers_keep_the_finger_table_valid(own: int, steps: list[tuple[str, int, int]]) -> None:
     table = FingerTable(CIRCLE, Point(own))
     for step, index, point in steps:
         before = [table.entry(i) for i in range(8)]
@@ -101,7 +101,7 @@ def test_no_answer_however_wrong_breaks_the_table(own: int, steps: list[tuple[st
 
 
 @given(st.sets(st.integers(0, 255), min_size=1, max_size=12), st.integers(0, 255), st.data())
-def test_closest_preceding_is_the_known_vnode_nearest_before_the_key_and_never_oneself(
+def test_closest_preceding_is_the_nearest_vnode_before_the_key(
     nodes: set[int], key: int, data: st.DataObject
 ) -> None:
     own = data.draw(st.sampled_from(sorted(nodes)))
@@ -116,7 +116,7 @@ def test_closest_preceding_is_the_known_vnode_nearest_before_the_key_and_never_o
         assert table.entry(index) == contact
 
 
-def test_an_owners_arc_fills_every_start_in_it() -> None:
+def test_adopt_arc_fills_every_start_in_the_arc() -> None:
     table = FingerTable(CIRCLE, Point(80))
     assert table.adopt_arc(Point(80), at(120)) == (0, 5)
     assert table.adopt_arc(Point(120), at(160)) == (6, 6)
@@ -125,32 +125,32 @@ def test_an_owners_arc_fills_every_start_in_it() -> None:
     assert table.adopt_arc(Point(200), at(230)) is None
 
 
-def test_an_arc_that_reaches_round_past_us_counts_only_after_us() -> None:
+def test_adopt_arc_across_the_own_id_counts_only_behind_it() -> None:
     table = FingerTable(CIRCLE, Point(80))
     assert table.adopt_arc(Point(42), at(120)) == (0, 5), "120 does not know of 80 yet"
     assert table.adopt_arc(Point(120), at(120)) is None
 
 
-def test_an_answer_past_oneself_is_left_alone() -> None:
+def test_adopt_of_an_answer_past_the_own_id_changes_nothing() -> None:
     table = FingerTable(CIRCLE, Point(80))
     assert table.adopt(7, at(120)) is None, "208 to 120 leads past 80, so 80 itself follows 208"
     assert table.runs() == []
 
 
-def test_a_nearer_answer_pulls_back_earlier_entries_that_point_beyond_it() -> None:
+def test_adopt_of_a_nearer_answer_replaces_farther_entries() -> None:
     table = FingerTable(CIRCLE, Point(80))
     table.adopt(0, at(230))
     assert table.adopt(6, at(160)) == (0, 6)
     assert table.runs() == [FingerRun(0, 6, at(160)), FingerRun(7, 7, at(230))]
 
 
-def test_a_farther_successor_means_the_nearer_ones_are_gone() -> None:
+def test_adopt_of_a_farther_successor_drops_nearer_vnodes() -> None:
     table = full(80)
     assert table.adopt(0, at(160)) == (0, 5)
     assert table.runs() == [FingerRun(0, 6, at(160)), FingerRun(7, 7, at(230))]
 
 
-def test_a_lone_vnode_is_its_own_finger_everywhere_and_has_nothing_to_refresh() -> None:
+def test_lone_vnode_has_only_itself_as_fingers() -> None:
     table = full(80, (80,))
     assert table.runs() == [FingerRun(0, 7, at(80))]
     assert table.contacts() == []
@@ -158,7 +158,7 @@ def test_a_lone_vnode_is_its_own_finger_everywhere_and_has_nothing_to_refresh() 
     assert list(table.closest_preceding(80)) == []
 
 
-def test_a_dead_vnode_is_forgotten_and_its_entries_are_refreshed_next() -> None:
+def test_forget_of_a_vnode_refreshes_its_entries_next() -> None:
     table = full(80)
     assert table.forget(at(160)) == (6, 6)
     assert table.entry(6) is None
@@ -166,7 +166,7 @@ def test_a_dead_vnode_is_forgotten_and_its_entries_are_refreshed_next() -> None:
     assert {table.next_to_refresh() for _ in range(4)} == {6, 7}
 
 
-def test_a_vnode_that_moved_is_found_under_its_new_address() -> None:
+def test_moved_vnode_is_found_at_its_new_address() -> None:
     table = full(80)
     moved = Contact(Point(160), "elsewhere:1")
     assert table.adopt(6, moved) == (6, 6)
@@ -174,11 +174,11 @@ def test_a_vnode_that_moved_is_found_under_its_new_address() -> None:
     assert len(table.contacts()) == 3
 
 
-def test_key_of_oneself_means_once_round() -> None:
+def test_closest_preceding_of_the_own_id_is_the_last_vnode() -> None:
     assert [c.id for c, _ in full(80).closest_preceding(80)] == [230, 160, 120]
 
 
-def test_memory_is_by_distinct_vnodes_not_by_bits() -> None:
+def test_finger_table_stores_each_distinct_vnode_once() -> None:
     circle = Circle(160)
     table = FingerTable(circle, Point(0))
     assert table.adopt(0, Contact(Point(1 << 156), "a:1")) == (0, 156)
@@ -186,7 +186,7 @@ def test_memory_is_by_distinct_vnodes_not_by_bits() -> None:
     assert len(table.runs()) == 2
 
 
-def test_check_sees_planted_faults() -> None:
+def test_check_finds_planted_faults() -> None:
     table = full(80)
     table._runs[1] = table._runs[1]._replace(first=3)
     assert table.check() != []

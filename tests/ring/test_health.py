@@ -1,4 +1,4 @@
-"""A node says what it cannot do: a full or read-only disk, damaged records, no descriptors; nobody says ready or OK."""
+"""Health: a node reports full or read-only disks, damaged records and missing descriptors, and is not ready."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from tests.support.fake_node import Heard
 from tests.support.ports import Ports
 from tests.support.rings import virtual
 
-# -- the one place that knows -------------------------------------------------------------------------------
+# -- Health -------------------------------------------------------------------------------------------------
 
 
-def test_health_has_one_reason_for_each_subject_and_tells_of_changes() -> None:
-    told: list[Event] = []
-    health = Health(told.extend)
+def test_health_keeps_one_reason_by_subject_and_emits_changes() -> None:
+    seen: list[Event] = []
+    health = Health(seen.extend)
     shortage = ""
     health.watch("descriptors", lambda: shortage)
     health.clear("disk")
-    assert (health.reasons(), told) == ((), [])
+    assert (health.reasons(), seen) == ((), [])
     health.report("disk", "it is full")
     health.report("disk", "it is full")
     shortage = "none are left"
@@ -53,7 +53,7 @@ def test_health_has_one_reason_for_each_subject_and_tells_of_changes() -> None:
     assert health.reasons() == ("it hangs",)
     health.clear("disk")
     assert health.reasons() == ()
-    assert told == [
+    assert seen == [
         HealthChanged("disk", "it is full"), HealthChanged("descriptors", "none are left"),
         HealthChanged("disk", "it hangs"), HealthChanged("descriptors", ""), HealthChanged("disk", ""),
     ]  # fmt: skip
@@ -63,7 +63,7 @@ def test_health_has_one_reason_for_each_subject_and_tells_of_changes() -> None:
 
 
 class Disk:
-    """What a store's writing thread meets."""
+    """A disk that fails with `code` in a store's writing thread."""
 
     def __init__(self) -> None:
         self.code = 0
@@ -74,11 +74,11 @@ class Disk:
 
 
 @asynccontextmanager
-async def node_on(path: Path, disk: Callable[[], None] = lambda: None, told: Any = None) -> AsyncIterator[Node]:
+async def node_on(path: Path, disk: Callable[[], None] = lambda: None, seen: Any = None) -> AsyncIterator[Node]:
     ring = RingConstants(bits=32)
     config = NodeConfig(listen="127.0.0.1:0", data_dir=str(path), preset="local", name="n1", ring=ring)
     storage = SqliteStorage(Circle(32), str(path), b"incarnat", disk)
-    node = Node(config, storage=storage, observe=lambda event: None if told is None else told.append(event))
+    node = Node(config, storage=storage, observe=lambda event: None if seen is None else seen.append(event))
     async with trio.open_nursery() as nursery:
         await nursery.start(node.run)
         await node.ready()
@@ -86,22 +86,22 @@ async def node_on(path: Path, disk: Callable[[], None] = lambda: None, told: Any
         await node.stop()
 
 
-async def test_a_full_disk_is_no_ready_node_until_there_is_room_again(tmp_path: Path) -> None:
-    disk, told = Disk(), []  # type: ignore[var-annotated]
-    async with node_on(tmp_path, disk, told) as node:
+async def test_node_is_degraded_while_its_disk_is_full(tmp_path: Path) -> None:
+    disk, seen = Disk(), []  # type: ignore[var-annotated]
+    async with node_on(tmp_path, disk, seen) as node:
         await node.put("a", "1")
         assert (node.description().state, node.description().troubles) == ("ready", ())
         disk.code = errno.ENOSPC
         with pytest.raises(WritesRefused, match=f"{node.address}: no writes are taken: No space left on device"):
             await node.put("b", "2")
-        seen = node.description()
-        assert seen.state == "degraded"
-        assert seen.troubles == ("its store takes no writes: No space left on device",)
-        assert (await node.get("a")).value == b"1", "reads go on"
+        shown = node.description()
+        assert shown.state == "degraded"
+        assert shown.troubles == ("its store takes no writes: No space left on device",)
+        assert (await node.get("a")).value == b"1", "reads still work"
         disk.code = 0
-        while node.description().state == "degraded":  # nobody writes: the node tries by itself
+        while node.description().state == "degraded":  # the node retries without a write
             await trio.sleep(0.05)
-    changes = [event.why for event in told if isinstance(event, HealthChanged)]
+    changes = [event.why for event in seen if isinstance(event, HealthChanged)]
     assert changes == ["its store takes no writes: No space left on device", ""]
 
 
@@ -117,7 +117,7 @@ class ReadOnly(MemoryIdentity):
 
 
 @virtual
-async def test_a_node_that_cannot_write_its_identity_is_not_ready() -> None:
+async def test_node_that_cannot_write_its_identity_is_not_ready() -> None:
     identity = ReadOnly()
     timing = msgspec.structs.replace(PRESETS["local"], unsaved_s=1.0)
     config = NodeConfig(listen="n0:1", preset="local", timing=timing)
@@ -136,10 +136,10 @@ async def test_a_node_that_cannot_write_its_identity_is_not_ready() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_a_store_that_can_only_be_read_is_found_out_at_the_start(
+async def test_read_only_store_is_refused_at_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As root everything can be written; SQLite is told to open it as another user would."""
+    """Root may write every file, so the test makes SQLite open the file read-only."""
     async with node_on(tmp_path) as node:
         await node.put("a", "1")
 
@@ -152,7 +152,7 @@ async def test_a_store_that_can_only_be_read_is_found_out_at_the_start(
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
-async def test_store_with_a_read_only_file_names_it_and_starts_when_its_mode_is_changed(
+async def test_error_of_a_read_only_store_file_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
     """Root may write every file, so the test decides by the mode, as the system does for other users."""
@@ -172,7 +172,7 @@ async def test_store_with_a_read_only_file_names_it_and_starts_when_its_mode_is_
         assert (await node.get("a")).value == b"1"
 
 
-async def test_store_in_a_read_only_directory_names_its_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_error_of_a_read_only_directory_names_its_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, _: bool(Path(path).stat().st_mode & 0o200))
     async with node_on(tmp_path) as node:
         await node.put("a", "1")
@@ -183,7 +183,9 @@ async def test_store_in_a_read_only_directory_names_its_mode(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE])
-async def test_store_on_a_full_disk_asks_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+async def test_error_of_a_store_on_a_full_disk_asks_for_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
     """SQLite says disk I/O error if the index of its log has no room."""
 
     def fail(*_: object) -> None:
@@ -196,7 +198,7 @@ async def test_store_on_a_full_disk_asks_for_room(tmp_path: Path, monkeypatch: p
         await SqliteStorage(Circle(32), str(tmp_path), b"incarnat").open()
 
 
-async def test_a_damaged_schema_is_damage(tmp_path: Path) -> None:
+async def test_damaged_schema_is_an_error_about_damage(tmp_path: Path) -> None:
     async with node_on(tmp_path) as node:
         await node.put("a", "1")
     with sqlite3.connect(tmp_path / FILE_NAME) as file:
@@ -206,7 +208,7 @@ async def test_a_damaged_schema_is_damage(tmp_path: Path) -> None:
         await SqliteStorage(Circle(32), str(tmp_path), b"incarnat").open()
 
 
-async def test_a_write_into_a_removed_directory_is_not_acknowledged(tmp_path: Path) -> None:
+async def test_write_to_a_removed_directory_is_not_acknowledged(tmp_path: Path) -> None:
     acknowledged: list[str] = []
     where = tmp_path / "data"
 
@@ -224,7 +226,7 @@ async def test_a_write_into_a_removed_directory_is_not_acknowledged(tmp_path: Pa
 
 
 @pytest.mark.parametrize("what", ["directory removed", "directory moved", "store removed", "store replaced"])
-async def test_node_whose_files_are_taken_away_stops_without_a_write(tmp_path: Path, what: str) -> None:
+async def test_node_with_removed_files_stops_without_a_write(tmp_path: Path, what: str) -> None:
     where = tmp_path / "data"
     store = where / FILE_NAME
 
@@ -246,7 +248,7 @@ async def test_node_whose_files_are_taken_away_stops_without_a_write(tmp_path: P
 
 
 def flip(path: Path, *keys: bytes) -> None:
-    """Change a byte of the values of these keys, as a bad disk does."""
+    """Change a byte of the values of these keys on disk."""
     with sqlite3.connect(path / FILE_NAME) as file:
         for key in keys:
             (clock,) = file.execute("SELECT clock FROM records WHERE key = ?", (key,)).fetchone()
@@ -255,7 +257,7 @@ def flip(path: Path, *keys: bytes) -> None:
     file.close()
 
 
-async def test_damaged_records_are_missing_from_a_scan_and_a_get_says_so(tmp_path: Path) -> None:
+async def test_scan_and_get_report_damaged_records(tmp_path: Path) -> None:
     async with node_on(tmp_path) as node:
         await node.put_many((f"key{number}", "value") for number in range(6))
     flip(tmp_path, b"key1", b"key3", b"key5")
@@ -288,7 +290,7 @@ async def test_damaged_records_are_missing_from_a_scan_and_a_get_says_so(tmp_pat
             assert node.host.storage.damaged(Arc(node.host.circle.point(point - 1), point)) == [point]
 
 
-async def test_a_node_says_ready_only_when_it_serves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_node_is_ready_only_once_it_serves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     said: list[str] = []
     ready = trio.Event()
     monkeypatch.setattr(serve, "_say", said.append)
@@ -318,11 +320,11 @@ async def test_a_node_says_ready_only_when_it_serves(monkeypatch: pytest.MonkeyP
         nursery.cancel_scope.cancel()
 
 
-# -- what commands say --------------------------------------------------------------------------------------
+# -- commands -----------------------------------------------------------------------------------------------
 
 
 def changed(canned: CannedRing, **fields: Any) -> None:
-    """Let the node at 80 describe itself otherwise."""
+    """Change the description of the node at 80."""
     canned.change = lambda point, node: msgspec.structs.replace(node, **fields) if point == 80 else node
 
 
@@ -333,7 +335,7 @@ def changed(canned: CannedRing, **fields: Any) -> None:
         ({"damaged": 3}, "damaged  n2: 3 records damaged; copies of other nodes replace them, or use chord"),
     ],
 )
-def test_check_is_not_ok_where_a_node_does_not_serve(
+def test_check_is_not_ok_if_a_node_does_not_serve(
     run: Run, canned: CannedRing, fields: dict[str, Any], line: str
 ) -> None:
     changed(canned, **fields)
@@ -345,7 +347,7 @@ def test_check_is_not_ok_where_a_node_does_not_serve(
     assert run("check", "--invariants").code == 0
 
 
-def test_check_names_a_way_to_give_damaged_records_up(run: Run, canned: CannedRing) -> None:
+def test_check_says_how_to_give_up_damaged_records(run: Run, canned: CannedRing) -> None:
     changed(canned, damaged=3)
     way = "or use chord restore. If some remain: chord backup, start n2 without its records.sqlite, chord restore\n"
     assert way in run("check").out
@@ -360,7 +362,7 @@ def set_of(canned: CannedRing, silent: int, members: int) -> ReplicaState:
 @pytest.mark.parametrize(
     ("silent", "members", "code"), [(1, 3, 0), (2, 3, 8), (3, 3, 8), (1, 1, 8), (1, 2, 0), (2, 2, 8)]
 )
-def test_check_is_not_ok_where_a_get_may_fail(
+def test_check_is_not_ok_if_a_get_may_fail(
     run: Run, canned: CannedRing, silent: int, members: int, code: int
 ) -> None:
     changed(canned, replicas=3, sets=(set_of(canned, silent, members),))
@@ -381,7 +383,7 @@ def test_check_is_not_ok_if_too_few_replicas_are_in_sync(run: Run, canned: Canne
     assert run("check", "--json").json("check")["unavailable"]["share"] > 0
 
 
-def test_status_shows_damage_and_why_a_node_is_degraded(run: Run, canned: CannedRing) -> None:
+def test_status_shows_damage_and_the_reason_of_a_degraded_node(run: Run, canned: CannedRing) -> None:
     changed(canned, state="degraded", troubles=("its disk is full",), damaged=3, quarantined=2)
     ended = run("status")
     assert ended.code == 0
@@ -418,7 +420,7 @@ def damaged_at(canned: CannedRing, count: int) -> None:
     canned.override = override
 
 
-def test_a_backup_with_damaged_records_is_not_complete(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+def test_backup_with_damaged_records_is_incomplete(run: Run, canned: CannedRing, tmp_path: Path) -> None:
     canned.scanned.keys = [f"key{number}".encode() for number in range(9)]
     damaged_at(canned, 3)
     file = tmp_path / "backup"
@@ -434,7 +436,7 @@ def test_a_backup_with_damaged_records_is_not_complete(run: Run, canned: CannedR
     assert (ended.code, ended.json("backup")["complete"], ended.json("backup")["damaged"]) == (0, True, 0)
 
 
-def test_a_scan_with_damaged_records_is_exit_6(run: Run, canned: CannedRing) -> None:
+def test_scan_with_damaged_records_exits_with_6(run: Run, canned: CannedRing) -> None:
     canned.scanned.keys = [b"key"]
     damaged_at(canned, 1)
     ended = run("scan")
@@ -442,7 +444,7 @@ def test_a_scan_with_damaged_records_is_exit_6(run: Run, canned: CannedRing) -> 
     assert "the result is incomplete: 1 record is damaged. Restore them from a backup" in ended.err
 
 
-def test_a_get_of_a_damaged_record_is_exit_6(run: Run, canned: CannedRing) -> None:
+def test_get_of_a_damaged_record_exits_with_6(run: Run, canned: CannedRing) -> None:
     canned.override = lambda point, heard: RecordDamaged("damaged") if isinstance(heard.request, Get) else None
     assert run("get", "k").code == 6
 
@@ -451,7 +453,7 @@ def test_a_get_of_a_damaged_record_is_exit_6(run: Run, canned: CannedRing) -> No
 
 
 @pytest.mark.parametrize(("w_needed", "asked", "is_short"), [(1, (), True), (1, ("--w", "1"), False), (2, (), False)])
-def test_a_put_says_that_the_ring_is_smaller_than_its_quorum(
+def test_put_warns_if_the_ring_is_smaller_than_its_quorum(
     run: Run, canned: CannedRing, w_needed: int, asked: tuple[str, ...], is_short: bool
 ) -> None:
     owner = Contact(Point(80), canned.addresses[80])
@@ -465,7 +467,7 @@ def test_a_put_says_that_the_ring_is_smaller_than_its_quorum(
     assert (shape["quorum"], shape["under_replicated"]) == (2, is_short)
 
 
-def test_one_node_tells_its_quorum() -> None:
+def test_put_on_a_lone_node_is_under_replicated() -> None:
     async def alone() -> None:
         async with ring(1) as memory:
             stored = await memory[0].put("k", "v")
@@ -476,7 +478,7 @@ def test_one_node_tells_its_quorum() -> None:
     run(alone, seed=1)
 
 
-def test_status_says_that_the_ring_is_smaller_than_its_quorum(run: Run, canned: CannedRing) -> None:
+def test_status_warns_if_the_ring_is_smaller_than_its_quorum(run: Run, canned: CannedRing) -> None:
     canned.change = lambda point, node: msgspec.structs.replace(node, replicas=16)
     said = "The ring has 7 nodes, fewer than its write quorum of 9: a write is on 7 nodes only"
     assert said in run("status").err
@@ -484,7 +486,7 @@ def test_status_says_that_the_ring_is_smaller_than_its_quorum(run: Run, canned: 
     assert "fewer than" not in run("status").err
 
 
-def test_status_of_a_ring_whose_nodes_are_silent_says_that_writes_fail(
+def test_status_with_too_few_reachable_nodes_warns_of_writes(
     run: Run, canned: CannedRing, ports: Ports
 ) -> None:
     gone = tuple(Contact(Point(200 + number), ports.address()) for number in range(3))
@@ -494,11 +496,11 @@ def test_status_of_a_ring_whose_nodes_are_silent_says_that_writes_fail(
     assert "fewer than" not in err
 
 
-def test_descriptions_say_nothing_of_a_node_that_is_well() -> None:
+def test_description_of_a_healthy_node_has_default_fields() -> None:
     assert Description.__struct_defaults__[-4:] == (0, (), 0, 0)
 
 
-def test_check_says_what_a_silent_node_says_of_itself(run: Run, canned: CannedRing) -> None:
+def test_check_shows_the_reason_of_an_unreachable_node(run: Run, canned: CannedRing) -> None:
     address, why = canned.addresses[200], "the node has run out of file descriptors"
     canned.nodes[200]._refusal = PeerUnreachable(f"{address}: {why}")
     assert f"silent  {address} does not answer: {why}\n" in run("check").out

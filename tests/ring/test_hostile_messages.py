@@ -1,7 +1,7 @@
-"""Messages that keep to the protocol and make no sense, from a member: nothing fails, no node ends, the ring heals.
+"""Valid but nonsensical messages from a member: no handler fails, no node ends, and the ring heals.
 
-Hostile bytes are `test_wire`'s and `test_rpc_limits`' affair. Here every field is in its bounds, and what it says is
-drawn: points and keys that somebody has or nobody, addresses of members, of nobody, and such as no host can have.
+`test_codec` and `test_rpc_limits` test hostile bytes. Here every field is in its bounds and its value is random:
+existing and absent points and keys, and addresses of members, of no host, and in wrong formats.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from chord.wire.messages import REQUESTS, Contact, Forget, Leave, Pausing, Recor
 from tests.support.rings import get, patiently, put, seeds
 
 ADDRESSES = ("nobody:1", "nonsense", "a..b:1", "n0:0", "[::1]:9000", "n1:1 ", "x" * 255, "\x1b[2J:1", "ü:1")
-"""Besides those of members."""
+"""Addresses besides those of members."""
 KEYS = tuple(b"key-%d" % number for number in range(8))
 NODES = 5
 TIMING = msgspec.structs.replace(PRESETS["local"], down_out_s=5.0)
-"""Who is said to be silent is waited for, whoever says so."""
+"""A node waits `down_out_s` for any vnode that another node calls unreachable."""
 PLAIN: dict[type, Callable[[random.Random], object]] = {
     bool: lambda rng: rng.random() < 0.5,
     int: lambda rng: rng.choice([0, 1, 2, 3, 7, rng.randrange(4096), rng.randrange(1 << 62)]),
@@ -49,7 +49,7 @@ PLAIN: dict[type, Callable[[random.Random], object]] = {
 
 
 class Nonsense:
-    """Draws requests about one ring."""
+    """A source of random requests and replies about one ring."""
 
     def __init__(self, ring: MemoryRing, rng: random.Random) -> None:
         self._ring = ring
@@ -58,14 +58,14 @@ class Nonsense:
         self._codec = codec_for(ring[0].host.circle)
 
     def request(self, kind: type[Request]) -> Request:
-        """Return one of a kind as its receiver would read it."""
+        """Return a request of this type as its receiver decodes it."""
         frame = self._codec.encode_call(1, None, 0, self._draw(kind))
         read = self._codec.decode_call(frame[PREFIX_BYTES:]).request
         assert isinstance(read, Request), read
         return read
 
     def reply(self, kind: type[Reply]) -> Reply:
-        """Return one of a kind as its receiver would read it."""
+        """Return a reply of this type as its receiver decodes it."""
         return self._codec.decode_reply(self._codec.encode_reply(1, self._draw(kind))[PREFIX_BYTES:], kind)[1]
 
     def _draw(self, hint: Any) -> Any:
@@ -93,7 +93,7 @@ class Nonsense:
             for name in ("clock", "quarantine"):
                 fields[name] = tuple({entry.actor: entry for entry in fields[name]}.values())
         if "records" in fields and "seen" in fields and self._rng.random() < 0.7:
-            fields["seen"] = ()  # else nearly every record would be refused: its store had seen other log entries
+            fields["seen"] = ()  # with random `seen` fields nearly every record would be refused
         return kind(**fields)
 
     def _bounded(self, hint: Any, *metas: Meta) -> Any:
@@ -122,12 +122,12 @@ class Nonsense:
 
 
 KINDS: Sequence[type[Request]] = [kind for kind in REQUESTS if kind not in (Leave, Forget, Pausing)]
-"""All but what an operator asks for, and what its receiver has to believe."""
+"""All requests except those of operators, and `Pausing`, which a receiver must believe."""
 
 
 @contextmanager
 def lying(nodes: Sequence[Node], nonsense: Nonsense, rng: random.Random, share: float) -> Iterator[None]:
-    """Let nodes answer nonsense, so often."""
+    """Let nodes answer nonsense to this share of the requests."""
 
     def handler(honest: RequestHandler) -> RequestHandler:
         def handle(vnode: Point | None, request: Request, caller: Caller) -> Answer:
@@ -145,7 +145,7 @@ def lying(nodes: Sequence[Node], nonsense: Nonsense, rng: random.Random, share: 
 
 
 async def still_serves(ring: MemoryRing) -> None:
-    """The ring heals, all nodes are there, and each writes what the others read."""
+    """Check that the ring heals, that all nodes are ready, and that each write can be read at another node."""
     await trio.sleep(2 * TIMING.down_out_s)
     await ring.converged()
     assert [node.state for node in ring.nodes] == ["ready"] * NODES
@@ -156,7 +156,10 @@ async def still_serves(ring: MemoryRing) -> None:
 
 
 def lives(seed: int, scene: Callable[[MemoryRing, Nonsense, random.Random], Awaitable[None]]) -> None:
-    """Play a scene on a ring that holds records, and see it serve afterwards. `HandlerFailed` ends a ring in memory."""
+    """Play a scene on a ring with records, and check that the ring serves afterwards.
+
+    `HandlerFailed` ends a ring in memory.
+    """
 
     async def main() -> None:
         rng = random.Random(seed)
@@ -170,7 +173,7 @@ def lives(seed: int, scene: Callable[[MemoryRing, Nonsense, random.Random], Awai
 
 
 @pytest.mark.parametrize("seed", seeds(30))
-def test_no_request_makes_a_handler_fail_or_a_node_end(seed: int) -> None:
+def test_nonsense_requests_fail_no_handler_and_end_no_node(seed: int) -> None:
     async def scene(ring: MemoryRing, nonsense: Nonsense, rng: random.Random) -> None:
         kinds = [kind for kind in KINDS for _ in range(12)]
         rng.shuffle(kinds)
@@ -186,7 +189,7 @@ def test_no_request_makes_a_handler_fail_or_a_node_end(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(30))
-def test_no_answer_makes_a_handler_fail_or_a_node_end(seed: int) -> None:
+def test_nonsense_replies_fail_no_handler_and_end_no_node(seed: int) -> None:
     async def scene(ring: MemoryRing, nonsense: Nonsense, rng: random.Random) -> None:
         with lying(ring.nodes[-1:], nonsense, rng, 0.5):
             for number in range(60):
@@ -199,10 +202,10 @@ def test_no_answer_makes_a_handler_fail_or_a_node_end(seed: int) -> None:
 
 
 @pytest.mark.slow
-def test_planted_records_that_are_none_make_handlers_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_unsound_records_make_handlers_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     def some() -> None:
         for seed in range(8):
-            test_no_request_makes_a_handler_fail_or_a_node_end(seed)
+            test_nonsense_requests_fail_no_handler_and_end_no_node(seed)
 
     monkeypatch.setattr(versions, "is_sound", lambda record: True)
     with pytest.raises((AssertionError, ExceptionGroup)) as caught:
@@ -234,7 +237,7 @@ ASKS: tuple[Ask, ...] = (
 
 
 @pytest.mark.parametrize("seed", seeds(30))
-def test_a_client_told_nonsense_raises_errors_of_ours_and_no_others(seed: int) -> None:
+def test_client_raises_only_chord_errors_for_nonsense_replies(seed: int) -> None:
     async def scene(ring: MemoryRing, nonsense: Nonsense, rng: random.Random) -> None:
         async with open_client(*(n.address for n in ring.nodes), transport=ring.network.transport("client")) as client:
             with lying(ring.nodes, nonsense, rng, 0.3):

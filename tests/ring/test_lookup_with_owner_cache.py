@@ -1,4 +1,4 @@
-"""A node that asks first who answered for a key before: fast lookups, gets and puts; and when that is out of date."""
+"""The owner cache of a node: fast lookups, gets and puts, and stale entries."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.support.rings import only, virtual
 
 
 async def calls_of(node: Node, key: bytes) -> int:
-    """How many calls a fast lookup takes."""
+    """Return the number of calls of a fast lookup."""
     return (await node.lookups.find(node.host.circle.hash(key), only(node).me, route="fast")).calls
 
 
 @virtual
-async def test_the_second_fast_lookup_asks_the_owner_and_nobody_else() -> None:
+async def test_second_fast_lookup_asks_only_the_owner() -> None:
     async with settled_ring(12, 5) as ring:
         asking = clockwise(ring, KEY)[6]
         await calls_of(asking, KEY)
@@ -33,7 +33,7 @@ async def test_the_second_fast_lookup_asks_the_owner_and_nobody_else() -> None:
 
 
 @virtual
-async def test_classic_lookups_and_those_that_measure_remember_nothing() -> None:
+async def test_classic_and_measuring_lookups_bypass_the_owner_cache() -> None:
     async with settled_ring(12, 5) as ring:
         asking = clockwise(ring, KEY)[6]
         point = asking.host.circle.hash(KEY)
@@ -44,7 +44,7 @@ async def test_classic_lookups_and_those_that_measure_remember_nothing() -> None
 
 
 @virtual
-async def test_who_joined_in_front_of_the_one_remembered_is_found_in_three_calls() -> None:
+async def test_joiner_before_a_cached_owner_is_found_in_three_calls() -> None:
     async with settled_ring(5, 3) as ring:
         asking = ring[0]
         keys = [b"k-%d" % number for number in range(300)]
@@ -58,8 +58,8 @@ async def test_who_joined_in_front_of_the_one_remembered_is_found_in_three_calls
         assert await calls_of(asking, moved[0]) == 1
 
 
-async def knows_only_who_stands_before(ring: MemoryRing, asking: Node, key: bytes) -> Node:
-    """Let a node far from a key have met nobody but the owner before the key's owner; return that one."""
+async def cache_only_the_owner_before(ring: MemoryRing, asking: Node, key: bytes) -> Node:
+    """Leave only the owner before a key's owner in a node's cache; return that owner."""
     around = clockwise(ring, key)
     before = around[-1]
     asking.lookups.arcs.forget(around[0].address)
@@ -69,13 +69,13 @@ async def knows_only_who_stands_before(ring: MemoryRing, asking: Node, key: byte
 
 @pytest.mark.slow
 @virtual
-async def test_who_stands_before_the_key_is_asked_first_and_its_list_reaches_the_key() -> None:
+async def test_lookup_starts_at_the_cached_owner_before_the_key() -> None:
     async with settled_ring(24, 5) as ring:
-        asking = clockwise(ring, KEY)[3]  # behind the key: far away clockwise
+        asking = clockwise(ring, KEY)[3]  # right behind the key, so far from it clockwise
         point = asking.host.circle.hash(KEY)
         anew = await asking.lookups.find(point, only(asking).me, route="fast", is_remembered=False)
         assert anew.calls > 2
-        before = await knows_only_who_stands_before(ring, asking, KEY)
+        before = await cache_only_the_owner_before(ring, asking, KEY)
         trace = await asking.lookups.find(point, only(asking).me, route="fast")
         assert trace.calls == 2
         assert [(hop.contact.address, hop.via.kind) for hop in trace.hops] == [
@@ -87,11 +87,11 @@ async def test_who_stands_before_the_key_is_asked_first_and_its_list_reaches_the
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_silent", [False, True])
-def test_who_stood_before_the_key_and_is_gone_stands_in_nobodys_way(is_silent: bool) -> None:
+def test_lookup_skips_a_dead_cached_owner_before_the_key(is_silent: bool) -> None:
     async def main() -> None:
         async with settled_ring(24, 5) as ring:
             asking = clockwise(ring, KEY)[3]
-            before = await knows_only_who_stands_before(ring, asking, KEY)
+            before = await cache_only_the_owner_before(ring, asking, KEY)
             await ring.kill(before, is_silent=is_silent)
             with trio.fail_after(4):
                 trace = await asking.lookups.find(asking.host.circle.hash(KEY), only(asking).me, route="fast")
@@ -101,13 +101,13 @@ def test_who_stood_before_the_key_and_is_gone_stands_in_nobodys_way(is_silent: b
 
 
 @virtual
-async def test_what_a_node_asks_itself_is_no_call() -> None:
+async def test_lookup_at_the_owner_itself_makes_no_call() -> None:
     async with settled_ring(1, 5) as ring:
         assert (await ring[0].lookups.find(Point(1), only(ring[0]).me)).calls == 0
 
 
 @pytest.mark.parametrize("how", ["left", "killed", "vanished", "other vnode"])
-def test_a_key_is_read_and_written_though_the_one_remembered_is_gone(how: str) -> None:
+def test_reads_and_writes_work_if_the_cached_owner_is_gone(how: str) -> None:
     async def main() -> None:
         async with settled_ring(7, how) as ring:
             key = key_at(ring, "n3")
@@ -131,7 +131,7 @@ def test_a_key_is_read_and_written_though_the_one_remembered_is_gone(how: str) -
 
 @pytest.mark.slow
 @virtual
-async def test_a_write_to_a_silent_one_that_was_remembered_is_not_made_twice() -> None:
+async def test_write_to_a_frozen_cached_owner_is_stored_once() -> None:
     async with settled_ring(7, 4, keeps_disks=True) as ring:
         key = key_at(ring, "n3")
         owner, asking = clockwise(ring, key)[0], ring[0]
@@ -148,12 +148,12 @@ async def test_a_write_to_a_silent_one_that_was_remembered_is_not_made_twice() -
         assert versions.values(record) == [b"after"]
 
 
-def forgets_nothing(lookups: Lookups, path: object, is_remembered: bool) -> None:
-    """Planted: nothing is remembered."""
+def find_none(lookups: Lookups, path: object, is_remembered: bool) -> None:
+    """Planted: the cache finds no owner."""
 
 
-def test_a_node_that_remembers_nothing_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Lookups, "_known", forgets_nothing)
+def test_planted_lookup_without_owner_cache_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lookups, "_known", find_none)
 
     async def main() -> None:
         async with settled_ring(12, 5) as ring:
@@ -165,7 +165,7 @@ def test_a_node_that_remembers_nothing_is_caught(monkeypatch: pytest.MonkeyPatch
 
 
 @virtual
-async def test_a_put_that_is_passed_on_goes_to_the_owner_in_one_call() -> None:
+async def test_forwarded_put_reaches_the_cached_owner_in_one_call() -> None:
     async with settled_ring(12, 5) as ring:
         asking = clockwise(ring, KEY)[6]
         await write(asking, KEY, b"1")

@@ -1,4 +1,4 @@
-"""The arc cache against a dumb model of it: an owner for each point of a small circle."""
+"""The owner cache against a model with an owner for each point of a small circle."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def owner(point: int, address: str = "a:1") -> Contact:
 
 
 class Model:
-    """Who was said to own which point: every owner has an unbroken row of points that ends at its id."""
+    """The known owner of each point. Each owner has one arc of points, which ends at its id."""
 
     def __init__(self) -> None:
         self.of: dict[int, int] = {}
@@ -47,25 +47,25 @@ class Model:
         self.of = {p: o for p, o in self.of.items() if o != end or p in row}
 
 
-class ForgetsNobody(OwnerCache):
-    """Planted: who turned out to stand in another's arc is still asked."""
+class KeepsInnerVnodes(OwnerCache):
+    """Planted: the cache keeps vnodes inside another owner's arc."""
 
     def _between(self, end: Point, length: int) -> list[Point]:
         return []
 
 
 class ReachesBack(OwnerCache):
-    """Planted: an arc keeps what somebody else has answered for."""
+    """Planted: an arc keeps points that another owner has answered for."""
 
     def _shorten_next(self, end: Point) -> None:
         pass
 
 
-def compare(kind: type[OwnerCache], heard: list[tuple[Point, Point, Point | None]]) -> bool:
-    """Whether cache and model say the same of every point after each answer."""
+def compare(kind: type[OwnerCache], answers: list[tuple[Point, Point, Point | None]]) -> bool:
+    """Return whether cache and model agree on every point after each answer."""
     cache, model = kind(CIRCLE), Model()
-    for point, end, start in heard:
-        if start is not None:  # an arc holds the point that was asked for
+    for point, end, start in answers:
+        if start is not None:  # an arc contains the requested point
             start = Point(CIRCLE.point(point - 1 - start % (CIRCLE.size - CIRCLE.distance(point, end) - 1 or 1)))
         cache.learn(point, owner(end), start)
         model.learn(point, end, start)
@@ -76,22 +76,22 @@ def compare(kind: type[OwnerCache], heard: list[tuple[Point, Point, Point | None
     return True
 
 
-HEARD = st.lists(st.tuples(POINTS, POINTS, st.none() | POINTS), max_size=12)
+ANSWERS = st.lists(st.tuples(POINTS, POINTS, st.none() | POINTS), max_size=12)
 
 
-@given(HEARD)
-def test_it_says_of_every_point_who_was_heard_of_last(heard: list[tuple[Point, Point, Point | None]]) -> None:
-    assert compare(OwnerCache, heard)
+@given(ANSWERS)
+def test_cache_returns_the_last_known_owner_of_every_point(answers: list[tuple[Point, Point, Point | None]]) -> None:
+    assert compare(OwnerCache, answers)
 
 
-def test_a_cache_that_still_asks_who_stood_in_anothers_arc_is_caught() -> None:
+def test_planted_cache_with_a_vnode_inside_an_arc_is_caught() -> None:
     stands_between = [(Point(3), Point(10), None), (Point(2), Point(20), None)]
     assert compare(OwnerCache, stands_between)
-    assert not compare(ForgetsNobody, stands_between)
+    assert not compare(KeepsInnerVnodes, stands_between)
 
 
 @pytest.mark.parametrize("kind", [OwnerCache, ReachesBack])
-def test_what_another_has_answered_for_does_not_fall_back_to_the_next_when_that_one_is_gone(
+def test_forget_does_not_extend_the_arc_of_the_next_owner(
     kind: type[OwnerCache],
 ) -> None:
     cache = kind(CIRCLE)
@@ -102,7 +102,7 @@ def test_what_another_has_answered_for_does_not_fall_back_to_the_next_when_that_
     assert (cache.find(10) is None) is (kind is OwnerCache)
 
 
-def test_what_was_used_longest_ago_is_forgotten_first() -> None:
+def test_full_cache_evicts_the_least_recently_used_owner() -> None:
     cache = OwnerCache(CIRCLE, size_max=2)
     cache.learn(1, owner(2))
     cache.learn(11, owner(12))
@@ -112,7 +112,7 @@ def test_what_was_used_longest_ago_is_forgotten_first() -> None:
     assert len(cache) == 2
 
 
-def test_a_node_that_does_not_answer_is_forgotten_with_all_its_arcs() -> None:
+def test_forget_drops_all_arcs_of_a_node() -> None:
     cache = OwnerCache(CIRCLE)
     cache.learn(1, owner(2, "a:1"))
     cache.learn(5, owner(6, "b:1"))
@@ -121,7 +121,7 @@ def test_a_node_that_does_not_answer_is_forgotten_with_all_its_arcs() -> None:
     assert [cache.find(point) for point in (1, 5, 9)] == [None, owner(6, "b:1"), None]
 
 
-def test_a_vnode_at_another_address_takes_the_place_of_the_one_before() -> None:
+def test_vnode_at_a_new_address_replaces_its_old_entry() -> None:
     cache = OwnerCache(CIRCLE)
     cache.learn(1, owner(6, "a:1"))
     cache.learn(5, owner(6, "b:1"))
@@ -129,13 +129,13 @@ def test_a_vnode_at_another_address_takes_the_place_of_the_one_before() -> None:
     assert cache.find(1) is None
 
 
-def test_no_room_remembers_nothing() -> None:
+def test_cache_of_size_zero_stores_nothing() -> None:
     cache = OwnerCache(CIRCLE, size_max=0)
     cache.learn(1, owner(2))
     assert cache.find(1) is None
 
 
-def test_ends_stay_sorted() -> None:
+def test_cache_keeps_its_ends_sorted() -> None:
     cache = OwnerCache(CIRCLE)
     for point in (9, 3, 27, 14):
         cache.learn(point, owner(point))
@@ -144,7 +144,7 @@ def test_ends_stay_sorted() -> None:
 
 
 @given(st.lists(POINTS, max_size=8), POINTS)
-def test_the_last_known_owner_before_a_point_is_the_one_nearest_to_it(ends: list[Point], point: Point) -> None:
+def test_before_returns_the_nearest_known_owner_before_a_point(ends: list[Point], point: Point) -> None:
     arcs = OwnerCache(CIRCLE)
     for end in ends:
         arcs.learn(end, owner(end))

@@ -1,4 +1,4 @@
-"""Ownership: which arcs a vnode answers for, and how arcs change hands."""
+"""Ownership: the arcs that a vnode answers for, and their handover."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def answers(own: Ownership, points: range) -> dict[str, list[int]]:
     return found
 
 
-def test_the_founder_owns_the_whole_circle() -> None:
+def test_founder_owns_the_whole_circle() -> None:
     own = Ownership(at(10))
     own.create()
     assert all(own.is_owner(point) for point in range(256))
 
 
-def test_nothing_is_owned_before_an_arc_was_received() -> None:
+def test_joiner_owns_nothing_before_it_received_an_arc() -> None:
     own = Ownership(at(100))
     assert own.verdict(100).answer == "foreign"
     assert own.receive(arc(80, 100), 7, at(80), ())
@@ -46,8 +46,8 @@ def test_nothing_is_owned_before_an_arc_was_received() -> None:
     assert [p for p in range(256) if own.is_owner(p)] == list(range(81, 101))
 
 
-def test_received_arc_with_its_neighbours_before_it_is_waited_for_by_all_their_names() -> None:
-    """If they die at once, the receiver marks the part of each one, also of those it never met."""
+def test_receive_records_all_neighbours_before_the_arc() -> None:
+    """If all neighbours die at once, the receiver marks the part of each, also of vnodes that it never met."""
     own = Ownership(at(100))
     own.receive(arc(80, 100), 7, at(80), (), (at(60), at(40)))
     assert own.before == (at(80), at(60), at(40))
@@ -55,7 +55,7 @@ def test_received_arc_with_its_neighbours_before_it_is_waited_for_by_all_their_n
     assert {mark.dead for mark in own.taken} == {at(80), at(60), at(40)}
 
 
-def test_short_list_of_a_newcomer_keeps_those_behind_it_for_a_while() -> None:
+def test_boundary_keeps_vnodes_missing_in_the_list_of_a_joiner() -> None:
     own = owner(100, 50)
     own.learn_boundary(at(50), (at(30), at(10)), now=1.0, keep_s=5.0)
     own.learn_boundary(at(50), (at(40),), now=4.0, keep_s=5.0)
@@ -63,19 +63,19 @@ def test_short_list_of_a_newcomer_keeps_those_behind_it_for_a_while() -> None:
     own.learn_boundary(at(50), (at(40),), now=7.0, keep_s=5.0)
     assert own.before == (at(50), at(40))
     own.learn_boundary(at(50), (at(20), at(120), at(60)), now=7.0, keep_s=5.0)
-    assert own.before == (at(50), at(20), at(120)), "none from behind this vnode"
+    assert own.before == (at(50), at(20), at(120)), "no vnode from behind this vnode"
 
 
-def test_boundary_with_one_replica_keeps_vnodes_that_the_list_passes_over() -> None:
+def test_boundary_with_one_replica_keeps_skipped_vnodes() -> None:
     own = owner(100, 50)
     own.learn_boundary(at(50), (at(30), at(10)), now=1.0, keep_s=5.0, keeps_all=True)
     own.learn_boundary(at(50), (at(10),), now=4.0, keep_s=5.0, keeps_all=True)
-    assert own.before == (at(50), at(30), at(10)), "30 may be on its way back to an arc that 50 took over"
+    assert own.before == (at(50), at(30), at(10)), "30 may return to an arc that 50 took over"
     own.learn_boundary(at(50), (at(10),), now=7.0, keep_s=5.0, keeps_all=True)
     assert own.before == (at(50), at(10))
 
 
-def test_a_switch_is_answered_retry_until_the_ack_and_moved_after_it() -> None:
+def test_verdict_is_giving_before_the_ack_and_moved_after_it() -> None:
     own = owner(100, 50)
     own.begin_switch(Point(80), at(80))
     assert answers(own, range(51, 101)) == {"giving": list(range(51, 81)), "owned": list(range(81, 101))}
@@ -84,10 +84,10 @@ def test_a_switch_is_answered_retry_until_the_ack_and_moved_after_it() -> None:
     assert own.verdict(60).peer == at(80)
     assert own.start == 80
     own.learn_boundary(at(80))
-    assert own.verdict(60).answer == "foreign", "its new owner is the predecessor now: pointers say the rest"
+    assert own.verdict(60).answer == "foreign", "the new owner is the predecessor, so pointers lead to it"
 
 
-def test_a_dead_receiver_gives_the_arc_back_two_epochs_on() -> None:
+def test_reclaim_from_a_dead_receiver_raises_the_epoch() -> None:
     own = owner(100, 50)
     giving = own.begin_switch(Point(80), at(80))
     own.reclaim()
@@ -95,7 +95,7 @@ def test_a_dead_receiver_gives_the_arc_back_two_epochs_on() -> None:
     assert own.is_owner(60)
 
 
-def test_a_leaver_gives_everything_and_answers_moved() -> None:
+def test_leaver_that_gave_its_arc_answers_moved() -> None:
     own = owner(100, 50)
     own.begin_switch(Point(100), at(120))
     own.finish_switch()
@@ -103,7 +103,7 @@ def test_a_leaver_gives_everything_and_answers_moved() -> None:
     assert own.verdict(70).peer == at(120)
 
 
-def test_an_arc_right_before_mine_extends_it_and_no_other_does() -> None:
+def test_receive_extends_the_arc_only_by_the_adjacent_one() -> None:
     own = owner(100, 50)
     assert not own.receive(arc(20, 40), 9, at(20), ())
     assert own.receive(arc(20, 50), 9, at(20), ())
@@ -111,13 +111,13 @@ def test_an_arc_right_before_mine_extends_it_and_no_other_does() -> None:
     assert own.epoch == 9
 
 
-def test_receiving_all_the_rest_makes_the_arc_whole() -> None:
+def test_receive_of_the_rest_makes_the_arc_the_whole_circle() -> None:
     own = owner(100, 50)
     assert own.receive(arc(100, 50), 9, at(100), ())
     assert all(own.is_owner(point) for point in range(256))
 
 
-def test_take_over_marks_what_had_its_only_copy_on_the_dead() -> None:
+def test_take_over_marks_the_arc_of_the_dead_vnode() -> None:
     own = owner(100, 50)
     assert own.take_over(at(20), [at(50)], 7.0)
     assert own.verdict(30).taken == Taken(arc(20, 50), at(50), 7.0)
@@ -136,7 +136,7 @@ def test_take_over_needs_a_predecessor_before_the_arc() -> None:
     assert not own.take_over(at(20), [at(50)], 0.0), "not while a switch is under way"
 
 
-def test_shrink_lets_go_of_what_lies_before_a_member_inside_the_arc() -> None:
+def test_shrink_gives_up_the_part_before_a_member_in_the_arc() -> None:
     own = owner(100, 50)
     own.take_over(at(20), [at(50)], 0.0)
     assert own.shrink(at(30))
@@ -148,7 +148,7 @@ def test_shrink_lets_go_of_what_lies_before_a_member_inside_the_arc() -> None:
     assert not own.shrink(at(20))
 
 
-def test_marks_travel_with_the_arc() -> None:
+def test_marks_move_with_the_arc() -> None:
     own = owner(100, 50)
     own.take_over(at(20), [at(50)], 3.0)
     assert marks_within(own.taken, arc(20, 40)) == [Taken(arc(20, 40), at(50), 3.0)]
@@ -158,21 +158,21 @@ def test_marks_travel_with_the_arc() -> None:
     assert joiner.verdict(30).taken is not None
 
 
-def test_an_owner_that_came_back_is_no_longer_missed() -> None:
+def test_mark_ends_when_its_owner_returns() -> None:
     own = owner(100, 50)
     own.take_over(at(20), [at(50)], 3.0)
     own.owner_left({Point(50)})
     assert own.verdict(30).taken is None
 
 
-def test_two_switches_at_once_are_a_bug() -> None:
+def test_two_switches_at_once_fail_an_assertion() -> None:
     own = owner(100, 50)
     own.begin_switch(Point(80), at(80))
     with pytest.raises(AssertionError):
         own.begin_switch(Point(70), at(70))
 
 
-def test_check_sees_what_it_is_there_for() -> None:
+def test_check_finds_planted_violations() -> None:
     own = owner(100, 50)
     own.taken = (Taken(arc(10, 20), at(20), 0.0),)
     assert own.check()
@@ -180,12 +180,12 @@ def test_check_sees_what_it_is_there_for() -> None:
     assert own.check()
 
 
-def test_the_arc_wraps_over_zero() -> None:
+def test_arc_across_zero_contains_points_on_both_sides() -> None:
     own = owner(5, 250)
     assert [p for p in range(256) if own.is_owner(p)] == [0, 1, 2, 3, 4, 5, 251, 252, 253, 254, 255]
 
 
-def test_each_of_several_dead_is_marked_for_its_own_part() -> None:
+def test_take_over_from_several_dead_marks_each_part() -> None:
     own = owner(100, 50)
     own.take_over(at(10), [at(50), at(30)], 1.0)
     assert [(int(t.arc.start), int(t.arc.end), int(t.dead.id)) for t in own.taken] == [(10, 30, 30), (30, 50, 50)]
@@ -194,7 +194,7 @@ def test_each_of_several_dead_is_marked_for_its_own_part() -> None:
     assert [(int(t.arc.start), int(t.arc.end)) for t in over_zero.taken] == [(200, 240), (240, 5)]
 
 
-def test_marks_survive_a_restart_where_they_still_lie_in_the_arc() -> None:
+def test_marks_inside_the_arc_survive_a_restart() -> None:
     own = Ownership(at(100))
     own.last = Remembered(taken=(Taken(arc(50, 70), at(70), 0.0), Taken(arc(20, 40), at(40), 0.0)))
     own.resume(Point(50), (at(50),), 4)
@@ -203,16 +203,16 @@ def test_marks_survive_a_restart_where_they_still_lie_in_the_arc() -> None:
     assert len(own.taken) == 1
 
 
-def test_a_mark_cut_to_the_own_arc_survives_too() -> None:
-    """It then ends at the own id, like the mark of what died with oneself, which does not."""
+def test_mark_that_ends_at_the_own_id_survives_a_restart() -> None:
+    """Both marks end at the own id. The mark of the vnode's own death ends with its return."""
     own = Ownership(at(100))
     own.last = Remembered(taken=(Taken(arc(50, 100), at(120), 0.0), Taken(arc(60, 100), at(100), 0.0)))
     own.resume(Point(50), (at(50),))
     assert [mark.dead for mark in own.taken] == [at(120)]
 
 
-def test_marks_of_before_a_restart_come_back_with_the_arc() -> None:
-    """Who took the arc over marked it as mine, and did not know that a part of it had been another's."""
+def test_marks_from_before_a_restart_return_with_the_arc() -> None:
+    """The new owner marked the whole arc for this vnode. It did not know that a part belonged to another."""
     own = Ownership(at(100))
     own.last = Remembered(taken=(Taken(arc(50, 70), at(70), 0.0),))
     own.receive(arc(50, 100), 3, at(50), [Taken(arc(50, 100), at(100), 1.0)])
@@ -220,24 +220,24 @@ def test_marks_of_before_a_restart_come_back_with_the_arc() -> None:
     assert own.last.taken == ()
 
 
-def test_of_what_was_marked_as_mine_only_what_i_owned_is_back() -> None:
+def test_returned_arc_stays_marked_if_another_owned_it_before() -> None:
     own = Ownership(at(100))
     own.last = Remembered(Point(60), at(60), ())
     own.receive(arc(30, 100), 3, at(30), [Taken(arc(30, 100), at(100), 1.0)])
     assert [(mark.arc, mark.dead) for mark in own.taken] == [(arc(30, 60), at(60))]
 
 
-def test_a_mark_that_begins_before_the_arc_says_nothing_of_what_i_owned() -> None:
+def test_own_mark_that_begins_before_the_arc_ends_in_it() -> None:
     own = Ownership(at(100))
     own.last = Remembered(Point(40), at(40), ())
     own.receive(arc(50, 100), 3, at(50), [Taken(arc(30, 100), at(100), 1.0)])
     assert own.taken == ()
 
 
-# -- what may have been missed ----------------------------------------------------------------------
+# -- doubt ------------------------------------------------------------------------------------------
 
 
-def test_who_is_learnt_to_be_silent_later_gets_its_part_of_a_mark() -> None:
+def test_vnode_known_as_down_later_gets_its_part_of_a_mark() -> None:
     own = owner(100, 80)
     own.take_over(at(10), [at(80)], 1.0)
     own.learn_silent([(at(40), 2.0), (at(80), 2.0), (at(90), 2.0), (at(5), 2.0), (at(60), 3.0)])
@@ -254,7 +254,7 @@ def doubted(own: Ownership) -> list[int]:
     return [p for p in range(256) if own.is_doubtful(arc(p - 1, p))] if own.doubtful else []
 
 
-def test_what_was_taken_over_is_in_doubt_until_it_is_compared_or_given_away() -> None:
+def test_taken_over_arc_is_in_doubt_until_synced_or_given() -> None:
     own = owner(100, 50)
     own.sure(arc(50, 100))
     own.take_over(at(10), [at(50)], 1.0)
@@ -270,7 +270,7 @@ def test_what_was_taken_over_is_in_doubt_until_it_is_compared_or_given_away() ->
     assert own.doubtful == ()
 
 
-def test_who_founds_or_is_given_an_arc_doubts_nothing_and_who_is_back_all_of_it() -> None:
+def test_only_a_resumed_arc_starts_in_doubt() -> None:
     founder, joiner = Ownership(at(10)), Ownership(at(100))
     founder.create()
     joiner.receive(arc(80, 100), 7, at(80), ())
@@ -279,7 +279,7 @@ def test_who_founds_or_is_given_an_arc_doubts_nothing_and_who_is_back_all_of_it(
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 255), st.integers(1, 255)), max_size=8))
-def test_doubt_is_kept_point_by_point(steps: list[tuple[bool, int, int]]) -> None:
+def test_doubtful_arcs_match_a_set_of_points(steps: list[tuple[bool, int, int]]) -> None:
     own = Ownership(at(0))
     own.create()
     expected: set[int] = set()

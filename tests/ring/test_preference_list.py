@@ -1,4 +1,4 @@
-"""The replica view: who is walked past clockwise from a key, who is waited for, and in what one was brought level."""
+"""The preference list: the walk clockwise from a key, down vnodes, and arcs in sync."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ N, F, R = 3, 3, 5
 
 
 class World:
-    """A ring as everybody should see it: vnodes of nodes, some of them silent, from the place of one that answers.
+    """A ring with some nodes down, and the state of one living vnode in it.
 
-    `points`: vnode to node. The node `me` stands at is the first that answers clockwise from the key.
+    `points` maps vnodes to nodes. `me` is the first living vnode clockwise from the key.
     """
 
-    def __init__(self, points: dict[int, int], silent: set[int], key: int) -> None:
+    def __init__(self, points: dict[int, int], down: set[int], key: int) -> None:
         self.contacts = {Point(p): Contact(Point(p), f"node{node}:1") for p, node in points.items()}
-        self.silent = {f"node{node}:1" for node in silent}
+        self.down = {f"node{node}:1" for node in down}
         self.key = Point(key)
         self.walk = sorted(self.contacts.values(), key=lambda c: CIRCLE.distance(key, c.id))
-        living = [c for c in self.walk if c.address not in self.silent]
+        living = [c for c in self.walk if c.address not in self.down]
         self.me = living[0]
         self.ring = RingState(self.me, CIRCLE, R, N + 1)
         self.own = Ownership(self.me)
@@ -45,19 +45,19 @@ class World:
         self.own.start = start
         arc = Arc(start, me.id)
         low, marks = start, []
-        dead = [c for c in self.contacts.values() if c.address in self.silent]
+        dead = [c for c in self.contacts.values() if c.address in self.down]
         for contact in sorted(dead, key=lambda c: CIRCLE.distance(start, c.id) or CIRCLE.size):
             if contact.id in arc:
                 marks.append(Taken(Arc(low, contact.id), contact, 0.0))
                 low = contact.id
-            self.view.fell_silent(contact, 0.0)  # in a small ring the marked ones stand behind this one as well
+            self.view.fell_silent(contact, 0.0)  # in a small ring the marked vnodes lie behind this vnode, too
         self.own.taken = tuple(marks)
 
     def expected(self) -> list[Place]:
         """Return the first vnode of each node clockwise from the key."""
         seen: dict[str, Place] = {}
         for contact in self.walk:
-            seen.setdefault(contact.address, Place(contact, contact.address in self.silent))
+            seen.setdefault(contact.address, Place(contact, contact.address in self.down))
         return list(seen.values())
 
     def set(self) -> ReplicaSet:
@@ -71,38 +71,39 @@ def worlds(draw: st.DrawFn, max_nodes: int = 12) -> World:
         st.dictionaries(st.integers(0, CIRCLE.size - 1), st.integers(0, nodes - 1), min_size=1, max_size=3 * nodes)
     )
     there = sorted(set(points.values()))
-    silent = draw(st.sets(st.sampled_from(there), max_size=len(there) - 1))
-    return World(points, silent, draw(st.integers(0, CIRCLE.size - 1)))
+    down = draw(st.sets(st.sampled_from(there), max_size=len(there) - 1))
+    return World(points, down, draw(st.integers(0, CIRCLE.size - 1)))
 
 
 @given(worlds())
-def test_the_walk_passes_every_node_once_in_order_whoever_is_silent(world: World) -> None:
+def test_walk_passes_every_node_once_in_order(world: World) -> None:
     assert list(world.view.walk(world.key, world.ring, world.own)) == world.expected()
 
 
 @given(worlds())
-def test_a_replica_set_is_the_beginning_of_the_walk(world: World) -> None:
-    who, expected = world.set(), world.expected()
-    assert list(who.members) == expected[: len(who.members)]
-    assert len(who.members) == min(N, len(expected))
-    addresses = [place.contact.address for place in who.everyone]
-    assert len(addresses) == len(set(addresses)), "no node counts twice"
-    assert [p for p in expected if p in who.everyone] == [p for p in who.everyone if p in expected], "in order"
-    if Place(world.me, False) in expected[: N + F]:  # it may stand behind more that are silent
-        assert any(place.contact == world.me for place in who.everyone), "whoever answers for the key is one of them"
-    assert len(who.everyone) >= min(N + F, len(expected)), "all that may hold the key are named"
+def test_replica_set_is_the_beginning_of_the_walk(world: World) -> None:
+    replica_set, expected = world.set(), world.expected()
+    assert list(replica_set.members) == expected[: len(replica_set.members)]
+    assert len(replica_set.members) == min(N, len(expected))
+    addresses = [place.contact.address for place in replica_set.everyone]
+    assert len(addresses) == len(set(addresses)), "each node counts once"
+    in_walk = [place for place in replica_set.everyone if place in expected]
+    assert [place for place in expected if place in replica_set.everyone] == in_walk, "in order"
+    if Place(world.me, False) in expected[: N + F]:  # more unreachable vnodes may lie before it
+        assert any(place.contact == world.me for place in replica_set.everyone), "the owner is in its set"
+    assert len(replica_set.everyone) >= min(N + F, len(expected)), "the set has all nodes that may hold the key"
 
 
 @given(worlds(), st.data())
-def test_who_retires_is_no_member_and_is_asked_all_the_same(world: World, data: st.DataObject) -> None:
+def test_retiring_node_is_not_a_member_but_is_asked(world: World, data: st.DataObject) -> None:
     addresses = sorted({place.contact.address for place in world.expected()} - {world.me.address})
     retiring = data.draw(st.lists(st.sampled_from(addresses), unique=True)) if addresses else []
     before = world.set()
     for address in retiring:
         world.view.retires(address, 1.0)
-    who = world.set()
-    assert not [p for p in who.members if p.contact.address in retiring]
-    assert {p.contact.address for p in before.members} <= {p.contact.address for p in who.everyone}, "asked"
+    replica_set = world.set()
+    assert not [p for p in replica_set.members if p.contact.address in retiring]
+    assert {p.contact.address for p in before.members} <= {p.contact.address for p in replica_set.everyone}, "asked"
     for address in retiring:
         world.view.stays(address)
     assert world.set() == before
@@ -110,8 +111,8 @@ def test_who_retires_is_no_member_and_is_asked_all_the_same(world: World, data: 
 
 @pytest.mark.slow
 @given(worlds(), st.lists(st.integers(0, CIRCLE.size - 1), min_size=1, max_size=4), st.integers(0, CIRCLE.size - 1))
-def test_what_was_asked_before_changes_no_answer(world: World, keys: list[int], start: int) -> None:
-    """Not in an arc that others stand in either, as after a take-over from many at once; and not when it has shrunk."""
+def test_replica_set_does_not_depend_on_earlier_questions(world: World, keys: list[int], start: int) -> None:
+    """The same holds in an arc that contains other vnodes, as after a takeover from many, and after it shrinks."""
     world.own.taken = ()
     for first in (Point(start), world.own.start):
         world.own.start = first
@@ -127,7 +128,7 @@ def contact(point: int, node: int | None = None) -> Contact:
     return Contact(Point(point), f"node{point if node is None else node}:1")
 
 
-def view_at(point: int) -> PreferenceList:
+def list_at(point: int) -> PreferenceList:
     return PreferenceList(contact(point), CIRCLE)
 
 
@@ -138,16 +139,16 @@ def downs_of(view: PreferenceList) -> list[int]:
 # -- learning ---------------------------------------------------------------------------------------
 
 
-def test_the_view_of_the_head_counts_behind_it_and_ones_own_before_it() -> None:
-    view = view_at(0)
-    view.fell_silent(contact(10), 1.0)  # between this one and the head
-    view.fell_silent(contact(50), 1.0)  # behind the head, which knows nothing of it
+def test_adopt_takes_the_downs_of_the_head_only_behind_it() -> None:
+    view = list_at(0)
+    view.fell_silent(contact(10), 1.0)  # between this vnode and the head
+    view.fell_silent(contact(50), 1.0)  # behind the head, which does not list it
     view.adopt([contact(20), contact(40)], [(contact(30), 2.0)])
     assert view.downs() == ((contact(10), 1.0), (contact(30), 2.0))
 
 
-def test_the_later_time_counts() -> None:
-    view = view_at(0)
+def test_adopt_keeps_the_later_time_of_a_down_vnode() -> None:
+    view = list_at(0)
     view.adopt([contact(20)], [(contact(30), 2.0)])
     view.adopt([contact(20)], [(contact(30), 1.0)])
     assert view.downs() == ((contact(30), 2.0),)
@@ -155,54 +156,54 @@ def test_the_later_time_counts() -> None:
     assert view.downs() == ((contact(30), 3.0),)
 
 
-def test_who_stands_in_the_list_again_is_back() -> None:
-    view = view_at(0)
+def test_listed_vnode_is_no_longer_down() -> None:
+    view = list_at(0)
     view.fell_silent(contact(10), 1.0)
     view.adopt([contact(10), contact(20)], [(contact(20), 1.0)])
     assert view.downs() == ()
 
 
-def test_behind_the_end_of_a_full_list_are_others_affairs() -> None:
-    view = view_at(0)
+def test_adopt_ignores_down_vnodes_behind_a_full_list() -> None:
+    view = list_at(0)
     view.adopt([contact(20), contact(40)], [(contact(30), 1.0), (contact(50), 1.0)], is_full=True)
     assert downs_of(view) == [30]
 
 
-def test_a_vnode_does_not_wait_for_itself() -> None:
-    view = view_at(0)
+def test_vnode_is_never_in_its_own_list_of_down_vnodes() -> None:
+    view = list_at(0)
     view.fell_silent(contact(0), 1.0)
     view.adopt([contact(20)], [(contact(0), 1.0)])
     assert view.downs() == ()
 
 
-def test_who_fell_silent_twice_did_so_the_first_time() -> None:
-    view = view_at(0)
+def test_down_vnode_keeps_its_first_time() -> None:
+    view = list_at(0)
     view.fell_silent(contact(10), 1.0)
     view.fell_silent(contact(10), 5.0)
     assert view.downs() == ((contact(10), 1.0),)
 
 
 @pytest.mark.parametrize(("now", "is_leaving"), [(1.0, True), (4.9, True), (5.0, False)])
-def test_no_leave_lasts_longer_than_leaves_may(now: float, is_leaving: bool) -> None:
+def test_retiring_node_expires_after_the_time_of_a_leave(now: float, is_leaving: bool) -> None:
     view = PreferenceList(Circle(8), contact(0))
     view.retires("n1", 0.0)
     view.retires("n2", 0.5)
-    view.retires("n1", 2.0)  # it says so again
+    view.retires("n1", 2.0)  # the node repeats its message
     view.expire(now, 100.0, 3.0)
     assert ("n1" in view.retiring) is is_leaving
     assert ("n2" in view.retiring) is (now < 3.5)
 
 
 @pytest.mark.parametrize(("now", "is_waited_for"), [(1.0, True), (10.9, True), (11.0, False)])
-def test_waiting_ends(now: float, is_waited_for: bool) -> None:
-    view = view_at(0)
+def test_down_vnode_expires_after_down_out_s(now: float, is_waited_for: bool) -> None:
+    view = list_at(0)
     view.fell_silent(contact(10), 1.0)
     view.expire(now, 10.0, 10.0)
     assert bool(view.downs()) == is_waited_for
 
 
-def test_who_left_is_not_waited_for() -> None:
-    view = view_at(0)
+def test_gone_drops_vnodes_that_left() -> None:
+    view = list_at(0)
     view.fell_silent(contact(10, 1), 1.0)
     view.fell_silent(contact(30, 1), 1.0)
     view.fell_silent(contact(20, 2), 1.0)
@@ -210,8 +211,8 @@ def test_who_left_is_not_waited_for() -> None:
     assert downs_of(view) == [20]
 
 
-def test_what_others_say_of_the_forgotten_does_not_count_for_a_while() -> None:
-    view = view_at(0)
+def test_forgotten_node_is_not_reported_down_for_a_while() -> None:
+    view = list_at(0)
     view.fell_silent(contact(10), 1.0)
     view.forget("node10:1", 2.0)
     assert view.downs() == ()
@@ -224,15 +225,15 @@ def test_what_others_say_of_the_forgotten_does_not_count_for_a_while() -> None:
     assert downs_of(view) == [10]
 
 
-# -- brought level ----------------------------------------------------------------------------------
+# -- in sync ----------------------------------------------------------------------------------------
 
 points = st.integers(0, CIRCLE.size - 1).map(Point)
 arcs = st.builds(Arc, points, points)
 
 
 @given(st.lists(arcs, max_size=6), arcs)
-def test_settled_is_what_every_point_says(settled: list[Arc], asked: Arc) -> None:
-    view = view_at(0)
+def test_is_settled_in_matches_every_point_of_an_arc(settled: list[Arc], asked: Arc) -> None:
+    view = list_at(0)
     for index, arc in enumerate(settled):
         view.settled(Point(index), arc)
     covered = {p for p in range(CIRCLE.size) if any(Point(p) in arc for arc in settled)}
@@ -241,8 +242,8 @@ def test_settled_is_what_every_point_says(settled: list[Arc], asked: Arc) -> Non
 
 
 @given(st.lists(arcs, max_size=4), st.lists(arcs, max_size=3))
-def test_of_what_is_kept_elsewhere_one_is_settled_no_more(settled: list[Arc], kept: list[Arc]) -> None:
-    view = view_at(0)
+def test_keep_settled_drops_arcs_kept_elsewhere(settled: list[Arc], kept: list[Arc]) -> None:
+    view = list_at(0)
     for index, arc in enumerate(settled):
         view.settled(Point(index), arc)
     before = {p for p in range(CIRCLE.size) if view.is_settled(p)}
@@ -252,19 +253,19 @@ def test_of_what_is_kept_elsewhere_one_is_settled_no_more(settled: list[Arc], ke
     assert all(any(Point(p) in arc for arc in kept) for p in after)
 
 
-def test_a_kept_part_stays_settled() -> None:
-    view = view_at(0)
+def test_keep_settled_keeps_the_part_inside_the_kept_arcs() -> None:
+    view = list_at(0)
     view.settled(Point(100), Arc(Point(50), Point(100)))
     view.settled(Point(40), Arc(Point(20), Point(40)))
     view.keep_settled([Arc(Point(70), Point(0))])
     assert view.settled_arcs() == {100: Arc(Point(70), Point(100))}
 
 
-def test_settled_in_a_taken_over_gap_counts_only_for_its_dead_owner() -> None:
-    view = view_at(0)
+def test_keep_settled_by_owner_cuts_arcs_at_dead_owners() -> None:
+    view = list_at(0)
     view.settled(Point(100), Arc(Point(50), Point(100)))  # 80 joined later, and owned (50, 80] when it died
     view.settled(Point(80), Arc(Point(60), Point(80)))
-    view.settled(Point(200), Arc(Point(90), Point(200)))  # begins in the gap, where it is older than 120's arc
+    view.settled(Point(200), Arc(Point(90), Point(200)))  # its part in the gap is older than 120's arc
     view.keep_settled_by_owner(Arc(Point(50), Point(120)), [Point(80), Point(100), Point(120)])
     assert view.settled_arcs() == {
         80: Arc(Point(60), Point(80)),

@@ -1,4 +1,4 @@
-"""A trace tells of every node that did not answer: the owner, replicas, and dead hops of attempts before the last."""
+"""Unreachable nodes in traces: the owner, replicas, and dead hops of earlier attempts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.descriptions import contact, worked_trace
 
 
 async def trace_with_dead_owner(memory: MemoryRing, owner: Node) -> Trace:
-    """Look a key up whose owner has just stopped answering."""
+    """Look up a key after its owner has stopped answering."""
     key = owner.contact.id
     start = next(node for node in memory.nodes if node is not owner)
     memory.network.freeze(owner.address.partition(":")[0])
@@ -37,24 +37,24 @@ def frozen_owner(seed: int, nodes: int) -> tuple[Trace, str]:
 
 
 @pytest.mark.parametrize(("seed", "nodes"), [(1, 4), (2, 4), (3, 12)])
-def test_a_dead_owner_has_a_line_with_the_reason(seed: int, nodes: int) -> None:
+def test_trace_has_a_line_for_a_dead_owner_with_the_reason(seed: int, nodes: int) -> None:
     trace, owner = frozen_owner(seed, nodes)
     assert trace.owner.address != owner
     lines = [hop for hop in trace.hops if hop.contact.address == owner]
-    assert [hop.is_dead for hop in lines] == [True], "once, however often it was tried"
+    assert [hop.is_dead for hop in lines] == [True], "one line for all attempts"
     assert "no answer" in lines[0].outcome
     assert trace.timeouts == 1 or f"asked {trace.timeouts} times" in lines[0].outcome
     assert trace.hops[0].via.kind == "start"
     assert trace.timeouts >= 1
     times = [hop.at_ms for hop in trace.hops]
-    assert times == sorted(times), "in the order in which it happened"
+    assert times == sorted(times), "in order of time"
     assert trace.path_length == sum(not hop.is_dead for hop in trace.hops) - 1
     *_, last = rows(Circle(160), trace, {}, with_bars=False)
     waited_s = (trace.duration_ms - trace.owner_rtt_ms - times[-1]) / 1000
     assert last[7] == f"owner; for {waited_s:.1f} s before, no node answered for the key"
 
 
-def test_the_dead_owner_stands_behind_the_hop_that_named_it() -> None:
+def test_trace_shows_a_dead_hop_behind_the_hop_that_named_it() -> None:
     path = Path(Point(190), contact(80), "iterative", "classic", 0.0)
     asked = ((80, 0.0), (160, 1.0), (120, 9.0))
     start, before, other = (HopTrace(contact(point), Via("start"), 0.0, None, at) for point, at in asked)
@@ -69,17 +69,17 @@ def test_the_dead_owner_stands_behind_the_hop_that_named_it() -> None:
     twice = "no answer; suspect; asked 2 times, no answer until 0.5 s"
     assert path.shown() == (start, before, msgspec.structs.replace(dead, outcome=twice), other)
     path.earlier = ()
-    assert path.shown() == tuple(late), "of one attempt it is as it was"
+    assert path.shown() == tuple(late), "the path of one attempt is shown unchanged"
 
 
-def test_a_trace_that_forgets_its_earlier_attempts_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The planted bug: each attempt begins its hops anew, as if nobody had been asked before."""
+def test_planted_trace_without_earlier_attempts_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: each attempt forgets the hops of earlier attempts."""
     monkeypatch.setattr(Path, "shown", lambda self: tuple(self.hops))
     with pytest.raises(AssertionError):
-        test_a_dead_owner_has_a_line_with_the_reason(1, 4)
+        test_trace_has_a_line_for_a_dead_owner_with_the_reason(1, 4)
 
 
-def test_a_scan_names_the_dead_instead_of_waiting_for_them() -> None:
+def test_scan_names_dead_replicas_in_its_error() -> None:
     async def main() -> None:
         async with ring(8, seed=4) as memory:
             await memory[0].put_many((f"key{number}", "value") for number in range(50))
@@ -99,7 +99,7 @@ def test_a_scan_names_the_dead_instead_of_waiting_for_them() -> None:
 
 
 @pytest.mark.usefixtures("at_a_terminal")
-def test_a_silent_replica_has_no_dot(capsys: pytest.CaptureFixture[str]) -> None:
+def test_trace_table_shows_an_unreachable_replica_with_a_cross(capsys: pytest.CaptureFixture[str]) -> None:
     replicas = (contact(200), contact(230), contact(10))
     trace = msgspec.structs.replace(worked_trace(), replicas=replicas, silent=(contact(230),))
     names = {contact(200).address: "n5", contact(230).address: "n6"}
@@ -108,7 +108,7 @@ def test_a_silent_replica_has_no_dot(capsys: pytest.CaptureFixture[str]) -> None
     assert line == f"replicas  n5 ● n6 ✗ {contact(10).address} ✗   (N=3)"
 
 
-def test_json_names_silent_replicas(run: Run, canned: CannedRing) -> None:
+def test_trace_json_names_unreachable_replicas(run: Run, canned: CannedRing) -> None:
     shape = run("lookup", "--key-id", "190", "--json").json("lookup")
     assert shape["silent"] == []
     canned.nodes[200].die()

@@ -1,4 +1,4 @@
-"""Silent nodes count until they are back, have left, or an operator names them as gone."""
+"""Unreachable nodes count until they return or leave, or until an operator forgets them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KEY, VALUE = b"key", b"acknowledged"
 
 
 async def alone_without_the_value(machines: Cluster) -> tuple[Node, Node, Node]:
-    """Return the only living node of three, and the two dead ones that acknowledged a value without it."""
+    """Return the only living node of three, and the two dead nodes that acknowledged a value without it."""
     lone = await grown(machines, 3)
     await trio.sleep(5)
     await machines.kill(lone)
@@ -71,8 +71,8 @@ async def give_addresses_away(machines: Cluster, lone: Node, dead: list[Node]) -
 
 
 @virtual
-async def test_node_counts_silent_vnodes_that_only_its_successor_knew() -> None:
-    """A node had not listed a new vnode when it fell silent. Its successor took over and knows the new vnode."""
+async def test_node_counts_down_vnodes_that_only_its_successor_knew() -> None:
+    """A new vnode dies before a node lists it. The node's successor took over its arc and knows the vnode."""
     async with testing.ring(6, seed=4, replicas=2, timing=TIMING) as ring:
         node, old, new, heir, *_ = in_order(ring)
         vnode, absent = only(node), only(new).me
@@ -86,7 +86,7 @@ async def test_node_counts_silent_vnodes_that_only_its_successor_knew() -> None:
 
 
 @virtual
-async def test_denial_while_others_live_at_the_addresses_of_the_dead_is_refused() -> None:
+async def test_denial_with_new_nodes_at_dead_addresses_is_refused() -> None:
     async with cluster(seed=1, sync_delay=flash, timing=TIMING) as machines:
         lone, *dead = await alone_without_the_value(machines)
         await give_addresses_away(machines, lone, dead)
@@ -98,7 +98,7 @@ async def test_denial_while_others_live_at_the_addresses_of_the_dead_is_refused(
 
 
 @virtual
-async def test_default_write_after_others_at_the_addresses_of_the_dead_left_is_refused() -> None:
+async def test_write_after_nodes_at_dead_addresses_left_is_refused() -> None:
     async with cluster(seed=1, sync_delay=flash, timing=TIMING) as machines:
         lone, *dead = await alone_without_the_value(machines)
         for fresh in await give_addresses_away(machines, lone, dead):
@@ -110,7 +110,7 @@ async def test_default_write_after_others_at_the_addresses_of_the_dead_left_is_r
 
 
 @virtual
-async def test_denial_after_one_of_two_silent_nodes_was_forgotten_is_refused() -> None:
+async def test_denial_after_one_of_two_nodes_was_forgotten_is_refused() -> None:
     async with cluster(seed=1, sync_delay=flash, timing=TIMING) as machines:
         lone, first, second = await alone_without_the_value(machines)
         await never_denied(lone, 30.0)
@@ -123,7 +123,7 @@ async def test_denial_after_one_of_two_silent_nodes_was_forgotten_is_refused() -
 
 
 @virtual
-async def test_denial_after_a_restart_of_the_node_that_forgot_one_of_two_is_refused() -> None:
+async def test_denial_after_a_forget_and_a_restart_is_refused() -> None:
     async with cluster(seed=1, sync_delay=flash, timing=TIMING) as machines:
         lone, first, second = await alone_without_the_value(machines)
         await lone.forget(second.address)
@@ -139,12 +139,12 @@ async def test_denial_after_a_restart_of_the_node_that_forgot_one_of_two_is_refu
         assert (await read(lone, KEY)).values == (VALUE,)
 
 
-async def ask_none(self: RingMerge, *args: object) -> None:
-    """A step that does nothing."""
+async def ask_no_node(self: RingMerge, *args: object) -> None:
+    """Replace a step that asks other nodes."""
 
 
 async def alone_after_others_left_and_joined_again() -> None:
-    """A vnode that joins again at its address has the id that it had: its goodbye is over."""
+    """A vnode that joins again at its address has its former id, so its goodbye no longer counts."""
     async with cluster(seed=1, sync_delay=flash, timing=TIMING) as machines:
         lone = await grown(machines, 3)
         for node in [node for node in machines.nodes if node is not lone]:
@@ -164,19 +164,19 @@ async def alone_after_others_left_and_joined_again() -> None:
         await never_denied(lone, 30.0)
 
 
-def test_denial_of_what_nodes_that_joined_again_may_hold_is_refused() -> None:
+def test_denial_after_holders_joined_again_and_died_is_refused() -> None:
     testing.run(alone_after_others_left_and_joined_again, seed=1)
 
 
 def test_planted_goodbye_that_outlives_a_return_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RingMerge, "_ask_whether_back", ask_none)
+    monkeypatch.setattr(RingMerge, "_ask_whether_back", ask_no_node)
     monkeypatch.setattr(Peers, "took_its_place", lambda self, contact, *, is_owner: None)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         testing.run(alone_after_others_left_and_joined_again, seed=1)
 
 
 @virtual
-async def test_forget_of_an_address_with_another_node_gives_up_the_former_one() -> None:
+async def test_forget_of_a_reused_address_gives_up_the_former_node() -> None:
     async with cluster(seed=1, sync_delay=flash, timing=TIMING) as machines:
         lone, *dead = await alone_without_the_value(machines)
         await give_addresses_away(machines, lone, dead)
@@ -189,7 +189,7 @@ async def test_forget_of_an_address_with_another_node_gives_up_the_former_one() 
 
 
 @virtual
-async def test_ring_that_stopped_with_one_store_lost_serves_again_at_once() -> None:
+async def test_ring_restarted_with_one_store_lost_serves_at_once() -> None:
     """One lost copy is fewer than W, so another node holds each acknowledged write."""
     async with cluster(seed=2, sync_delay=flash, timing=PRESETS["local"]) as machines:
         first = await grown(machines, 3)
@@ -211,7 +211,7 @@ async def test_ring_that_stopped_with_one_store_lost_serves_again_at_once() -> N
 
 
 async def waited_for_after_an_absence(*, is_moved: bool) -> tuple[Contact, ...]:
-    """Two silent nodes return and leave, or move, while a third is down. Return for which it waits after that."""
+    """Two dead nodes return and leave, or move, while a third is down. Return the third node's passive list."""
     ring = RingConstants(successors=3, replicas=3)
     async with cluster(seed=3, ring=ring, sync_delay=flash, timing=TIMING) as machines:
         first = await grown(machines, 12)
@@ -220,7 +220,7 @@ async def waited_for_after_an_absence(*, is_moved: bool) -> tuple[Contact, ...]:
         for node in others:
             await machines.kill(node)
         await trio.sleep(2 * TIMING.down_out_s)
-        for parts in away.parts.values():  # as a giver tells a node that takes an arc over
+        for parts in away.parts.values():  # as a giver does for the receiver of an arc
             parts.mover._learn_silent([only(node).me for node in others])
         await trio.sleep(5)
         await machines.kill(away)
@@ -241,18 +241,18 @@ async def waited_for_after_an_absence(*, is_moved: bool) -> tuple[Contact, ...]:
 
 
 @pytest.mark.parametrize("is_moved", [False, True])
-def test_node_that_was_away_waits_for_none_that_left_or_moved(is_moved: bool) -> None:
+def test_returned_node_does_not_wait_for_nodes_that_left(is_moved: bool) -> None:
     assert testing.run(lambda: waited_for_after_an_absence(is_moved=is_moved), seed=1) == ()
 
 
-def test_planted_node_that_was_away_asks_for_none_and_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RingMerge, "_seek", ask_none)
+def test_planted_returned_node_that_asks_for_none_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RingMerge, "_seek", ask_no_node)
     monkeypatch.setattr(Transfers, "_learn_left", lambda self, vnodes: None)
     assert testing.run(lambda: waited_for_after_an_absence(is_moved=False), seed=1) != ()
 
 
 async def waited_for_after_a_list_older_than_a_goodbye() -> tuple[Contact, ...]:
-    """A node leaves, and a list from before that names it once more. Return for which nodes the last one waits."""
+    """A node leaves, and an older list names it again. Return the passive list of the last node."""
     async with cluster(seed=1, sync_delay=flash, timing=TIMING) as machines:
         lone = await grown(machines, 2)
         other = machines[1]
@@ -266,7 +266,7 @@ async def waited_for_after_a_list_older_than_a_goodbye() -> tuple[Contact, ...]:
         return lone.host.peers.passive.contacts()
 
 
-def test_list_that_is_older_than_a_goodbye_does_not_revoke_it() -> None:
+def test_list_older_than_a_goodbye_does_not_revoke_it() -> None:
     assert testing.run(waited_for_after_a_list_older_than_a_goodbye, seed=1) == ()
 
 
@@ -280,7 +280,7 @@ def test_planted_goodbye_that_any_list_revokes_is_caught(monkeypatch: pytest.Mon
 
 
 async def waited_for_between_own_vnodes() -> tuple[Contact, ...]:
-    """A vnode between two of a node that is away leaves. Return for which vnodes that node waits after its return."""
+    """A vnode between two vnodes of a dead node leaves. Return the node's passive list after its return."""
     async with cluster(seed=1, sync_delay=flash, timing=TIMING) as machines:
         away = await machines.start(join=(), vnodes=16)
         await away.ready()
@@ -292,19 +292,19 @@ async def waited_for_between_own_vnodes() -> tuple[Contact, ...]:
         ring = sorted([*own, *others])
         sides = zip(ring[-1:] + ring[:-1], ring, ring[1:] + ring[:1], strict=True)
         leaver = next(others.pop(point) for before, point, after in sides if point in others and {before, after} <= own)
-        silent = only(leaver).me
+        down = only(leaver).me
         await machines.kill(away)
         await trio.sleep(2 * TIMING.down_out_s)
         await leaver.leave()
         await trio.sleep(10)
         back = await machines.start(name=away.name, join=list(others.values()), vnodes=16)
         await back.ready()
-        back.host.peers.passive.add(silent, trio.current_time())
+        back.host.peers.passive.add(down, trio.current_time())
         await trio.sleep(30)
         return back.host.peers.passive.contacts()
 
 
-def test_node_with_vnodes_on_both_sides_of_a_silent_one_asks_other_nodes() -> None:
+def test_node_with_vnodes_around_a_down_one_asks_other_nodes() -> None:
     assert testing.run(waited_for_between_own_vnodes, seed=1) == ()
 
 
@@ -316,7 +316,7 @@ def test_planted_node_that_asks_only_itself_is_caught(monkeypatch: pytest.Monkey
 
 
 async def waited_for_by_neighbours_that_were_away() -> set[str]:
-    """A node leaves while the two nodes on each side of it are dead. Return for which addresses the living wait."""
+    """A node leaves while the two nodes on each side of it are dead. Return the addresses in all passive lists."""
     async with cluster(seed=1, sync_delay=flash, timing=TIMING) as machines:
         first = await machines.start(join=())
         await first.ready()
@@ -337,7 +337,7 @@ async def waited_for_by_neighbours_that_were_away() -> set[str]:
         return {address for node in machines.nodes for address in node.host.peers.passive.addresses()}
 
 
-def test_neighbours_that_were_away_hear_from_others_that_a_node_left() -> None:
+def test_returned_neighbours_learn_from_others_of_a_leave() -> None:
     assert testing.run(waited_for_by_neighbours_that_were_away, seed=1) == set()
 
 
@@ -348,8 +348,8 @@ def test_planted_node_that_asks_only_the_nearest_is_caught(monkeypatch: pytest.M
 
 
 @virtual
-async def test_two_nodes_that_swapped_addresses_wait_for_each_other() -> None:
-    """Each node has the former address of the other now. That alone makes no node a ring of its own."""
+async def test_nodes_that_swapped_addresses_wait_for_each_other() -> None:
+    """Each node has the former address of the other. That must not make a node a ring of its own."""
     ring = RingConstants(replicas=2)
     async with cluster(seed=1, ring=ring, sync_delay=flash, timing=TIMING) as machines:
         first = await grown(machines, 2)
@@ -367,8 +367,8 @@ async def test_two_nodes_that_swapped_addresses_wait_for_each_other() -> None:
 
 
 @virtual
-async def test_node_at_the_address_of_a_silent_owner_brings_its_copy_home() -> None:
-    """It is no replica because its address is one."""
+async def test_node_at_the_address_of_a_dead_owner_is_no_replica() -> None:
+    """Only its id makes a node a replica, not its address. So the node brings the copy home."""
     ring_of_one_copy = RingConstants(replicas=1)
     async with cluster(seed=1, sync_delay=flash, timing=TIMING, ring=ring_of_one_copy) as machines:
         lone = await machines.start(join=(), id=Point(1 << 100))
@@ -388,8 +388,8 @@ async def test_node_at_the_address_of_a_silent_owner_brings_its_copy_home() -> N
         await trio.sleep(5)
         assert fresh.host.storage.get(key) is None
         assert (await read(fresh, key)).values == (VALUE,)
-async def denial_after_more_fell_silent_than_are_probed() -> None:
-    """Two dead nodes hold the value. Two others die after them, and an operator forgets these."""
+async def denial_with_more_down_nodes_than_probed() -> None:
+    """Two dead nodes hold the value. Two others die after them, and an operator forgets these two."""
     limits = msgspec.structs.replace(Limits(), passive_max=2)
     async with cluster(seed=1, sync_delay=flash, timing=TIMING, limits=limits) as machines:
         lone, first, second = await alone_without_the_value(machines)
@@ -414,25 +414,24 @@ async def denial_after_more_fell_silent_than_are_probed() -> None:
         assert (await read(lone, KEY)).values == (VALUE,)
 
 
-def test_denial_after_more_fell_silent_than_are_probed_is_refused() -> None:
-    testing.run(denial_after_more_fell_silent_than_are_probed, seed=1)
+def test_denial_with_more_down_nodes_than_probed_is_refused() -> None:
+    testing.run(denial_with_more_down_nodes_than_probed, seed=1)
 
 
 def drop_the_oldest(self: PassiveList, contact: Contact, now: float) -> None:
-    """The planted bug: the list drops the oldest vnodes if it is full."""
+    """The planted bug: a full list drops its oldest vnodes."""
     self._due[contact.id] = (contact, now, self._timing.reprobe_first_s)
     while len(self.addresses()) > self._max:
         self.forget(next(iter(self._due)))
 
 
-def test_denial_after_the_oldest_silent_nodes_were_dropped_is_false(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scene above finds the planted bug."""
+def test_planted_passive_list_that_drops_the_oldest_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PassiveList, "_probe", drop_the_oldest)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
-        testing.run(denial_after_more_fell_silent_than_are_probed, seed=1)
+        testing.run(denial_with_more_down_nodes_than_probed, seed=1)
 
 
-def silent(count: int, at: str = "n") -> list[Contact]:
+def vnodes(count: int, at: str = "n") -> list[Contact]:
     return [Contact(Point(1000 + number), f"{at}{number}:1") for number in range(count)]
 
 
@@ -443,17 +442,17 @@ def listed(contacts: Iterable[Contact], size_max: int, waiting_max: int = 4096) 
     return passive
 
 
-def test_passive_list_of_more_than_its_size_lets_the_oldest_wait() -> None:
-    five = silent(5)
+def test_passive_list_beyond_its_size_queues_the_oldest() -> None:
+    five = vnodes(5)
     passive = listed(five, 3)
     assert (passive.contacts(), passive.remembered(), len(passive)) == (tuple(five[2:]), tuple(five), 5)
     assert passive.nodes() == (*five[2:], *five[:2])
     assert all(contact.id in passive for contact in five)
     passive.add(five[0], 1.0)
-    assert passive.remembered() == tuple(five), "it waits on"
+    assert passive.remembered() == tuple(five), "the vnode is queued again"
     passive.forget(five[3].id)
-    assert passive.contacts() == (five[2], five[4], five[0]), "the oldest takes the free place"
-    assert {passive.due(0.0, random.Random(1)) for _ in range(3)} == {five[2], five[4], five[0]}, "it is probed at once"
+    assert passive.contacts() == (five[2], five[4], five[0]), "the oldest queued vnode takes the free place"
+    assert {passive.due(0.0, random.Random(1)) for _ in range(3)} == {five[2], five[4], five[0]}, "probed at once"
     for contact in (five[2], five[4], five[0]):
         passive.forget(contact.id)
     assert (passive.contacts(), len(passive)) == ((five[1],), 1)
@@ -461,8 +460,8 @@ def test_passive_list_of_more_than_its_size_lets_the_oldest_wait() -> None:
     assert len(passive) == 0
 
 
-def test_passive_list_forgets_and_moves_vnodes_that_wait() -> None:
-    five = silent(5)
+def test_passive_list_forgets_and_moves_queued_vnodes() -> None:
+    five = vnodes(5)
     passive = listed(five, 2)
     passive.forget(five[0].id)
     passive.forget_at(five[1].address, frozenset())
@@ -474,8 +473,8 @@ def test_passive_list_forgets_and_moves_vnodes_that_wait() -> None:
     assert passive.remembered() == tuple(five[3:])
 
 
-def test_passive_list_probes_a_vnode_that_waits_when_its_address_answers() -> None:
-    five = silent(5)
+def test_passive_list_probes_a_queued_vnode_that_answers() -> None:
+    five = vnodes(5)
     passive = listed(five, 2)
     passive.asked_in_vain(five[4].id)
     passive.hurry(five[0].address, 7.0)
@@ -484,18 +483,18 @@ def test_passive_list_probes_a_vnode_that_waits_when_its_address_answers() -> No
     for contact in five[3:0:-1]:
         passive.hurry(contact.address, 8.0)
     assert five[4] not in passive.contacts()
-    assert passive.was_asked_in_vain(five[4].id), "it waits, and nothing was heard of it"
+    assert passive.was_asked_in_vain(five[4].id), "a queued vnode without an answer"
 
 
 @pytest.mark.parametrize(("waiting_max", "lost"), [(4, 0), (3, 0), (2, 1), (1, 2)])
-def test_passive_list_beyond_silent_max_loses_the_oldest(waiting_max: int, lost: int) -> None:
-    five = silent(5)
+def test_passive_list_beyond_silent_max_drops_the_oldest(waiting_max: int, lost: int) -> None:
+    five = vnodes(5)
     passive = listed(five, 2, waiting_max)
     assert passive.remembered() == tuple(five[lost:])
     assert len(passive) == 5 - lost
 
 
 def test_passive_list_counts_the_vnodes_of_one_address_once() -> None:
-    same = [Contact(contact.id, "n0:1") for contact in silent(5)]
+    same = [Contact(contact.id, "n0:1") for contact in vnodes(5)]
     assert listed(same, 1).contacts() == tuple(same)
     assert listed(same, 1).nodes() == (same[-1],)

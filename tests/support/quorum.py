@@ -68,7 +68,7 @@ async def until(is_so: Callable[[], object], within_s: float = 30.0) -> None:
             await trio.sleep(0.05)
 
 
-async def until_level(ring: MemoryRing, within_s: float = 30.0) -> None:
+async def until_synced(ring: MemoryRing, within_s: float = 30.0) -> None:
     """Wait until every record is where it is to be, and nowhere else."""
     with trio.move_on_after(within_s):
         while misplaced(ring):
@@ -79,10 +79,10 @@ async def until_level(ring: MemoryRing, within_s: float = 30.0) -> None:
 async def settled(ring: MemoryRing) -> None:
     """Wait until every owner has brought its arc level with all replicas."""
     every = [parts for node in ring.nodes for parts in node.parts.values()]
-    await until(lambda: all(parts.repair.is_complete() and are_all_level(parts) for parts in every))
+    await until(lambda: all(parts.repair.is_complete() and are_all_synced(parts) for parts in every))
 
 
-def are_all_level(parts: VnodeServices) -> bool:
+def are_all_synced(parts: VnodeServices) -> bool:
     """Whether all living replicas of a vnode's arc are known to hold everything of it."""
     replicas = [(arc.end, place) for arc, who in parts.repair.parts() for place in who.members]
     living = [(end, place.contact.address) for end, place in replicas if parts.vnode.is_up(place)]
