@@ -1,4 +1,4 @@
-"""What `chord.net.calls.Calls` promises, as one suite over each form of it: TCP, streams in memory, messages.
+"""One suite for every implementation of `chord.net.calls.Calls`: TCP, streams in memory, messages.
 
 (A bug in a handler is not part of it: over streams it is answered with `RemoteFailure`, by message it ends the run.)
 """
@@ -42,11 +42,11 @@ from tests.support.ports import Ports
 CIRCLE = Circle(160)
 OWNER = Contact(Point(7), "o:1")
 TICK_S = 0.05
-"""The unit of waiting."""
+"""The unit of time in these tests."""
 
 
 class Machine:
-    """A host with calls on it, and nothing above them. A client has no address."""
+    """A host with nothing but calls. A client has no address."""
 
     def __init__(self, place: Place, host: str, *, is_client: bool = False) -> None:
         self.place = place
@@ -63,7 +63,7 @@ class Machine:
         return self.handler(vnode, request, caller)
 
     def hello(self, stream: Any) -> Hello:
-        """What its streams begin with, where there are streams."""
+        """Return the first frame of a stream."""
         role: Any = "node" if self.address else "client"
         return Hello(1, 1, role, stream, "test", CIRCLE.bits, 8, 1, None, self.address, b"incarnat")
 
@@ -81,7 +81,7 @@ class Machine:
         await self.stop()
 
     async def stop(self) -> None:
-        """End in peace."""
+        """End in an orderly way."""
         self.scope.cancel()
         await trio.sleep(TICK_S)
 
@@ -93,11 +93,11 @@ class Machine:
             return await self.calls.call(address, request, deadline=deadline)
         has_answer, answers = trio.Event(), list[Any]()
 
-        def told(answer: Reply | ChordError) -> None:
+        def callback(answer: Reply | ChordError) -> None:
             answers.append(answer)
             has_answer.set()
 
-        self.calls.begin(address, request, told, deadline=deadline)
+        self.calls.begin(address, request, callback, deadline=deadline)
         await has_answer.wait()
         (answer,) = answers
         if isinstance(answer, ChordError):
@@ -106,12 +106,12 @@ class Machine:
 
 
 class Place:
-    """Where a test of the suite happens.
+    """The environment of a test in this suite.
 
     Attributes:
-        way: how machines ask: they call and wait, or begin and are told.
-        network: what crashes hosts, where there is one.
-        ports: holds the port of each host, and of who is not there.
+        way: "call" (machines call and wait) or "begin" (they pass a callback).
+        network: the simulated network, or None for TCP.
+        ports: holds the port of each host, and an unused one.
     """
 
     def __init__(self, form: str, way: str, ports: Ports) -> None:
@@ -122,11 +122,11 @@ class Place:
 
     @property
     def is_virtual(self) -> bool:
-        """Whether time can be measured."""
+        """Whether the clock is virtual, so that times are exact."""
         return self.network is not None
 
     def address(self, host: str) -> str:
-        """Where a host is asked to listen."""
+        """Return the address for a host's listener."""
         return f"{host}:1" if self.is_virtual else self.ports.address()
 
     def calls(self, machine: Machine) -> CallsService:
@@ -153,13 +153,13 @@ class Place:
             yield made
             nursery.cancel_scope.cancel()
 
-    def nobody(self) -> str:
-        """Return an address at which nobody answers."""
-        return "nobody:1" if self.is_virtual else self.ports.address()
+    def unused_address(self) -> str:
+        """Return an address without a listener."""
+        return "unused:1" if self.is_virtual else self.ports.address()
 
 
 def everywhere(test: Callable[[Place], Awaitable[None]]) -> Callable[[str, str, Ports], None]:
-    """Run a test of the suite on every form, in time that passes only when everybody waits."""
+    """Run a test on every form; simulated forms run on virtual time."""
 
     @pytest.mark.parametrize("form", ["tcp", "memory", "messages"])
     @pytest.mark.parametrize("way", ["call", "begin"])
@@ -175,7 +175,7 @@ def everywhere(test: Callable[[Place], Awaitable[None]]) -> Callable[[str, str, 
 
 
 def later(answer: Callable[[], Any], ticks: float = 1) -> RequestHandler:
-    """A handler that must wait."""
+    """Return a handler that answers after some ticks."""
 
     async def wait() -> Any:
         await trio.sleep(ticks * TICK_S)
@@ -207,7 +207,7 @@ def failing(error: ChordError) -> Callable[[], Any]:
 
 
 @everywhere
-async def test_a_call_is_answered_at_once_or_later(place: Place) -> None:
+async def test_call_is_answered_at_once_or_later(place: Place) -> None:
     async with place.machines() as (a, b):
         b.handler = echo
         assert await a.ask(b, Get(b"k")) == Values((b"k",), b"", OWNER)
@@ -217,7 +217,7 @@ async def test_a_call_is_answered_at_once_or_later(place: Place) -> None:
 
 
 @everywhere
-async def test_the_handler_is_told_whom_the_call_is_for_and_who_calls(place: Place) -> None:
+async def test_handler_gets_the_vnode_and_the_caller(place: Place) -> None:
     async with place.machines("abC") as (a, b, client):
         await a.ask(Contact(Point(5), b.address), Ping())
         await a.ask(b, Ping())
@@ -227,7 +227,7 @@ async def test_the_handler_is_told_whom_the_call_is_for_and_who_calls(place: Pla
 
 
 @everywhere
-async def test_a_handler_may_call_back_the_one_who_asks(place: Place) -> None:
+async def test_handler_may_call_its_caller_back(place: Place) -> None:
     async with place.machines() as (a, b):
 
         def back(vnode: Point | None, request: Any, caller: Caller) -> Any:
@@ -239,7 +239,7 @@ async def test_a_handler_may_call_back_the_one_who_asks(place: Place) -> None:
 
 
 @everywhere
-async def test_many_calls_at_once_each_get_their_own_answer(place: Place) -> None:
+async def test_concurrent_calls_get_their_own_answers(place: Place) -> None:
     order: list[int] = []
 
     async def ask(a: Machine, b: Machine, number: int) -> None:
@@ -260,13 +260,13 @@ async def test_many_calls_at_once_each_get_their_own_answer(place: Place) -> Non
                 nursery.start_soon(ask, a, b, number)
                 nursery.start_soon(ask, b, a, number)
         assert len(order) == 200
-        assert order != sorted(order), "nobody waits for those who asked before"
+        assert order != sorted(order), "no call waits for earlier calls"
         for machine in (a, b):
             assert (machine.calls.stats.calls_sent, machine.calls.stats.calls_received) == (100, 100)
 
 
 @everywhere
-async def test_error_replies_travel_whole(place: Place) -> None:
+async def test_error_reply_arrives_with_all_its_fields(place: Place) -> None:
     async with place.machines() as (a, b):
         for kind in (NotFound, WritesRefused, RemoteFailure):
             for is_late in (False, True):
@@ -278,23 +278,23 @@ async def test_error_replies_travel_whole(place: Place) -> None:
 
 
 @everywhere
-async def test_a_third_nodes_silence_does_not_pass_for_the_peers(place: Place) -> None:
-    """Silence is evidence of death; here it is an answer, so the one who answers is alive."""
+async def test_failure_of_a_third_node_is_not_that_of_the_peer(place: Place) -> None:
+    """An error about a third node is still an answer, so its sender is alive."""
     async with place.machines() as (a, b):
-        for raised, told in (
+        for raised, received in (
             (PeerUnreachable, LookupFailed),
             (PeerLost, RemoteFailure),
             (DeadlineExceeded, RemoteFailure),
         ):
             for is_late in (False, True):
-                fail = failing(raised("c:1 is silent"))
+                fail = failing(raised("c:1 is unreachable"))
                 b.handler = later(fail) if is_late else lambda *_, fail=fail: fail()
-                with pytest.raises(told, match="c:1 is silent"):
+                with pytest.raises(received, match="c:1 is unreachable"):
                     await a.ask(b, Ping())
 
 
 @everywhere
-async def test_an_answer_of_another_type_is_malformed(place: Place) -> None:
+async def test_reply_of_another_type_is_malformed(place: Place) -> None:
     async with place.machines() as (a, b):
         with pytest.raises(MalformedMessage):
             await a.ask(b, Get(b"k"))
@@ -305,7 +305,7 @@ async def test_an_answer_of_another_type_is_malformed(place: Place) -> None:
 
 
 @everywhere
-async def test_a_call_ends_at_its_deadline_and_the_late_answer_is_thrown_away(place: Place) -> None:
+async def test_call_ends_at_its_deadline_and_ignores_a_late_answer(place: Place) -> None:
     async with place.machines() as (a, b):
         await a.ask(b, Ping())
         b.handler = later(Pong, 3)
@@ -323,7 +323,7 @@ async def test_a_call_ends_at_its_deadline_and_the_late_answer_is_thrown_away(pl
 
 
 @everywhere
-async def test_a_call_past_its_deadline_is_not_sent(place: Place) -> None:
+async def test_call_past_its_deadline_is_not_sent(place: Place) -> None:
     async with place.machines() as (a, b):
         await a.ask(b, Ping())
         with pytest.raises(DeadlineExceeded):
@@ -333,7 +333,7 @@ async def test_a_call_past_its_deadline_is_not_sent(place: Place) -> None:
 
 
 @everywhere
-async def test_the_budget_travels_and_ends_the_work_at_the_other_end(place: Place) -> None:
+async def test_budget_of_a_call_ends_its_handler(place: Place) -> None:
     ended = trio.Event()
     left: list[float] = []
 
@@ -356,7 +356,7 @@ async def test_the_budget_travels_and_ends_the_work_at_the_other_end(place: Plac
 
 
 @everywhere
-async def test_an_enclosing_deadline_travels_with_patient_requests_and_where_there_is_no_other(place: Place) -> None:
+async def test_budget_of_a_patient_call_is_the_enclosing_deadline(place: Place) -> None:
     left: list[float] = []
 
     async def work() -> Reply:
@@ -372,14 +372,14 @@ async def test_an_enclosing_deadline_travels_with_patient_requests_and_where_the
                 await a.ask(b, request, within_s)
             assert scope.cancelled_caught, "the caller's own scope ends the call, not an error"
         with trio.move_on_after(TICK_S):
-            await a.ask(b, Confirm(Point(1)), 60.0)  # one that is answered at once is not worth asking for the scope
+            await a.ask(b, Confirm(Point(1)), 60.0)  # `Confirm` is not patient, so its budget ignores the scope
         is_within = [0 < seconds < 2 * TICK_S + 0.002 for seconds in left]
-        assert is_within == [place.way == "call"] * 2 + [False], "nobody waits for what is begun"
+        assert is_within == [place.way == "call"] * 2 + [False], "a call with a callback has no enclosing scope"
         assert 50 < left[2] <= 60
 
 
 @everywhere
-async def test_a_cancelled_caller_leaves_nothing_behind(place: Place) -> None:
+async def test_cancelled_call_leaves_no_state(place: Place) -> None:
     async with place.machines() as (a, b):
         await a.ask(b, Ping())
         b.handler = later(Pong, 2)
@@ -390,7 +390,7 @@ async def test_a_cancelled_caller_leaves_nothing_behind(place: Place) -> None:
             nursery.cancel_scope.cancel()
         b.handler = echo
         assert (await a.ask(b, Get(b"k"))).values == (b"k",)
-        await trio.sleep(2 * TICK_S)  # the late answers come
+        await trio.sleep(2 * TICK_S)  # the late answers arrive
         assert (await a.ask(b, Get(b"l"))).values == (b"l",)
 
 
@@ -398,15 +398,15 @@ async def test_a_cancelled_caller_leaves_nothing_behind(place: Place) -> None:
 
 
 @everywhere
-async def test_where_nobody_answers_nothing_happened(place: Place) -> None:
+async def test_call_to_an_unused_address_is_a_definite_error(place: Place) -> None:
     async with place.machines("a") as (a,):
         with pytest.raises(PeerUnreachable) as caught:
-            await a.ask(place.nobody(), Ping(), 5)
+            await a.ask(place.unused_address(), Ping(), 5)
         assert isinstance(caught.value, DefiniteError)
 
 
 @everywhere
-async def test_a_crash_is_heard_by_who_waits_and_refuses_who_comes_after(place: Place) -> None:
+async def test_crash_loses_pending_calls_and_refuses_later_ones(place: Place) -> None:
     errors: list[ChordError] = []
 
     async def ask(a: Machine, b: Machine) -> None:
@@ -429,7 +429,7 @@ async def test_a_crash_is_heard_by_who_waits_and_refuses_who_comes_after(place: 
 
 
 @everywhere
-async def test_a_host_that_is_back_is_reached_again(place: Place) -> None:
+async def test_restarted_host_is_reached_again(place: Place) -> None:
     async with place.machines() as (a, b):
         await a.ask(b, Ping())
         address = b.address
@@ -444,14 +444,14 @@ async def test_a_host_that_is_back_is_reached_again(place: Place) -> None:
 
 
 @everywhere
-async def test_draining_waits_for_every_request_in_work(place: Place) -> None:
+async def test_drain_waits_for_every_request_in_work(place: Place) -> None:
     replies: list[Reply] = []
 
     async def ask(a: Machine, b: Machine) -> None:
         replies.append(await a.ask(b, Ping()))
 
     async with place.machines() as (a, b):
-        await b.calls.drain()  # nothing to wait for
+        await b.calls.drain()  # no request is in work
         await a.ask(b, Ping())
         b.handler = later(Pong, 2)
         async with trio.open_nursery() as nursery:
@@ -462,5 +462,5 @@ async def test_draining_waits_for_every_request_in_work(place: Place) -> None:
             b.calls.stop_accepting()
             assert replies == []
             await b.calls.drain()
-            await b.stop()  # every answer was on its way
+            await b.stop()  # every answer is sent
         assert replies == [Pong()] * 5

@@ -1,4 +1,4 @@
-"""From answered and missed calls to timeouts and alive / suspect / dead."""
+"""The failure detector: timeouts and states from answered and missed calls."""
 
 from __future__ import annotations
 
@@ -18,178 +18,178 @@ def states(*changes: PeerChanged | None) -> list[str | None]:
     return [None if change is None else change.state for change in changes]
 
 
-def miss(suspicion: FailureDetector, now: float, refused: bool = False) -> PeerChanged | None:
-    return suspicion.missed(A, now, refused, "no answer")
+def miss(detector: FailureDetector, now: float, refused: bool = False) -> PeerChanged | None:
+    return detector.missed(A, now, refused, "no answer")
 
 
-def test_a_stranger_is_alive_and_gets_the_strangers_timeout() -> None:
-    suspicion = FailureDetector(TIMING)
-    assert suspicion.state(A) == "alive"
-    assert not suspicion.is_dead(A)
-    assert suspicion.timeout(A) == 0.5
-    assert suspicion.srtt(A) is None
-    assert suspicion.peers(0.0) == []
+def test_unknown_peer_is_alive_with_the_timeout_of_strangers() -> None:
+    detector = FailureDetector(TIMING)
+    assert detector.state(A) == "alive"
+    assert not detector.is_dead(A)
+    assert detector.timeout(A) == 0.5
+    assert detector.srtt(A) is None
+    assert detector.peers(0.0) == []
 
 
-def test_one_miss_makes_suspect_and_three_in_a_row_dead() -> None:
-    suspicion = FailureDetector(TIMING)
-    assert states(*(miss(suspicion, t) for t in (1, 2, 3, 4))) == ["suspect", None, "dead", None]
-    assert suspicion.is_dead(A)
-    assert suspicion.since(A) == 3
+def test_one_miss_makes_suspect_and_three_misses_dead() -> None:
+    detector = FailureDetector(TIMING)
+    assert states(*(miss(detector, t) for t in (1, 2, 3, 4))) == ["suspect", None, "dead", None]
+    assert detector.is_dead(A)
+    assert detector.since(A) == 3
 
 
-def test_an_answer_in_between_starts_the_count_again() -> None:
-    suspicion = FailureDetector(TIMING)
-    miss(suspicion, 1)
-    miss(suspicion, 2)
-    assert states(suspicion.answered(A, 3, 0.01)) == ["alive"]
-    assert states(miss(suspicion, 4), miss(suspicion, 5)) == ["suspect", None]
-    assert not suspicion.is_dead(A)
+def test_answer_resets_the_count_of_misses() -> None:
+    detector = FailureDetector(TIMING)
+    miss(detector, 1)
+    miss(detector, 2)
+    assert states(detector.answered(A, 3, 0.01)) == ["alive"]
+    assert states(miss(detector, 4), miss(detector, 5)) == ["suspect", None]
+    assert not detector.is_dead(A)
 
 
-def test_two_refused_connections_in_a_row_are_death() -> None:
-    suspicion = FailureDetector(TIMING)
-    assert states(miss(suspicion, 1, True), miss(suspicion, 2, True)) == ["suspect", "dead"]
+def test_two_refused_connections_in_a_row_make_dead() -> None:
+    detector = FailureDetector(TIMING)
+    assert states(miss(detector, 1, True), miss(detector, 2, True)) == ["suspect", "dead"]
 
 
-def test_refusals_with_silence_in_between_are_not_in_a_row() -> None:
-    suspicion = FailureDetector(Timing(dead_misses=5))
-    assert states(*(miss(suspicion, t, t % 2 == 1) for t in (1, 2, 3))) == ["suspect", None, None]
+def test_refusals_around_a_timeout_are_not_in_a_row() -> None:
+    detector = FailureDetector(Timing(dead_misses=5))
+    assert states(*(miss(detector, t, t % 2 == 1) for t in (1, 2, 3))) == ["suspect", None, None]
 
 
-def test_any_sign_of_life_brings_the_dead_back() -> None:
-    suspicion = FailureDetector(TIMING)
+def test_dead_peer_that_calls_is_alive() -> None:
+    detector = FailureDetector(TIMING)
     for t in (1, 2, 3):
-        miss(suspicion, t)
-    assert suspicion.heard_from(A, 4) == PeerChanged(A, "alive", "heard from")
-    assert suspicion.heard_from(A, 5) is None
-    assert suspicion.since(A) == 4
+        miss(detector, t)
+    assert detector.heard_from(A, 4) == PeerChanged(A, "alive", "heard from")
+    assert detector.heard_from(A, 5) is None
+    assert detector.since(A) == 4
 
 
-def test_one_that_left_stays_away_though_it_still_answers_and_is_back_when_it_calls() -> None:
-    suspicion = FailureDetector(TIMING)
-    assert states(suspicion.left(A, 1), suspicion.left(A, 1)) == ["left", None]
-    assert suspicion.is_dead(A)
-    assert suspicion.answered(A, 1.5, 0.01) is None
-    assert miss(suspicion, 1.6) is None
-    assert suspicion.state(A) == "left"
-    assert states(suspicion.heard_from(A, 2)) == ["alive"]
+def test_peer_that_left_is_alive_again_only_when_it_calls() -> None:
+    detector = FailureDetector(TIMING)
+    assert states(detector.left(A, 1), detector.left(A, 1)) == ["left", None]
+    assert detector.is_dead(A)
+    assert detector.answered(A, 1.5, 0.01) is None
+    assert miss(detector, 1.6) is None
+    assert detector.state(A) == "left"
+    assert states(detector.heard_from(A, 2)) == ["alive"]
 
 
-def test_one_that_left_is_a_stranger_after_a_while() -> None:
-    suspicion = FailureDetector(TIMING)
-    suspicion.left(A, 1)
-    suspicion.heard_from("b:1", 100)
-    assert suspicion.state(A) == "alive"
-    assert not suspicion.is_dead(A)
-    assert states(miss(suspicion, 101)) == ["suspect"]
+def test_peer_that_left_is_forgotten_after_a_while() -> None:
+    detector = FailureDetector(TIMING)
+    detector.left(A, 1)
+    detector.heard_from("b:1", 100)
+    assert detector.state(A) == "alive"
+    assert not detector.is_dead(A)
+    assert states(miss(detector, 101)) == ["suspect"]
 
 
-def test_one_long_dead_may_be_probed_again_and_dies_of_one_miss() -> None:
-    suspicion = FailureDetector(TIMING)
+def test_peer_dead_for_long_is_suspect_and_dies_of_one_miss() -> None:
+    detector = FailureDetector(TIMING)
     for t in (1, 2, 3):
-        miss(suspicion, t)
-    suspicion.heard_from("b:1", 62)
-    assert suspicion.is_dead(A)
-    suspicion.heard_from("b:1", 63)
-    assert suspicion.state(A) == "suspect", "60 s later hearsay of its return is worth a probe"
-    assert states(miss(suspicion, 64)) == ["dead"]
-    suspicion.heard_from("b:1", 200)
-    assert states(miss(suspicion, 201, refused=True)) == ["dead"]
+        miss(detector, t)
+    detector.heard_from("b:1", 62)
+    assert detector.is_dead(A)
+    detector.heard_from("b:1", 63)
+    assert detector.state(A) == "suspect", "after 60 s a lookup may probe the peer again"
+    assert states(miss(detector, 64)) == ["dead"]
+    detector.heard_from("b:1", 200)
+    assert states(miss(detector, 201, refused=True)) == ["dead"]
 
 
-def test_a_paused_peer_is_routed_around_and_does_not_die_before_down_out() -> None:
-    suspicion = FailureDetector(TIMING)
-    assert states(suspicion.paused(A, 1)) == ["paused"]
-    assert [miss(suspicion, t, True) for t in range(2, 20)] == [None] * 18
-    assert suspicion.state(A) == "paused"
-    assert not suspicion.is_dead(A)
-    assert states(miss(suspicion, 1 + TIMING.down_out_s)) == ["dead"]
+def test_paused_peer_does_not_die_before_down_out_s() -> None:
+    detector = FailureDetector(TIMING)
+    assert states(detector.paused(A, 1)) == ["paused"]
+    assert [miss(detector, t, True) for t in range(2, 20)] == [None] * 18
+    assert detector.state(A) == "paused"
+    assert not detector.is_dead(A)
+    assert states(miss(detector, 1 + TIMING.down_out_s)) == ["dead"]
 
 
-def test_a_paused_peer_that_answers_is_alive() -> None:
-    suspicion = FailureDetector(TIMING)
-    suspicion.paused(A, 1)
-    miss(suspicion, 2)
-    assert states(suspicion.answered(A, 3, None)) == ["alive"]
-    assert states(miss(suspicion, 4)) == ["suspect"]
+def test_paused_peer_that_answers_is_alive() -> None:
+    detector = FailureDetector(TIMING)
+    detector.paused(A, 1)
+    miss(detector, 2)
+    assert states(detector.answered(A, 3, None)) == ["alive"]
+    assert states(miss(detector, 4)) == ["suspect"]
 
 
 def test_round_trip_beyond_the_largest_timeout_is_no_sample() -> None:
-    """The process was stopped while the call was under way."""
-    suspicion = FailureDetector(TIMING)
-    suspicion.answered(A, 1.0, 0.2)
-    suspicion.answered(A, 30.0, 20.0)
-    assert suspicion.srtt(A) == 0.2
-    suspicion.answered(A, 31.0, TIMING.timeout_cap_s)
-    assert suspicion.srtt(A) == pytest.approx(0.2 + (TIMING.timeout_cap_s - 0.2) / 8)
+    """Such a round trip means that the process was suspended during the call."""
+    detector = FailureDetector(TIMING)
+    detector.answered(A, 1.0, 0.2)
+    detector.answered(A, 30.0, 20.0)
+    assert detector.srtt(A) == 0.2
+    detector.answered(A, 31.0, TIMING.timeout_cap_s)
+    assert detector.srtt(A) == pytest.approx(0.2 + (TIMING.timeout_cap_s - 0.2) / 8)
 
 
-def test_the_timeout_is_srtt_and_four_deviations_within_floor_and_cap() -> None:
-    suspicion = FailureDetector(TIMING)
-    suspicion.answered(A, 0, 0.2)
-    assert suspicion.timeout(A) == pytest.approx(0.2 + 4 * 0.1), "RFC 6298: the first deviation is half the first time"
-    suspicion.answered(A, 1, 0.4)
+def test_timeout_is_srtt_plus_four_deviations_within_bounds() -> None:
+    detector = FailureDetector(TIMING)
+    detector.answered(A, 0, 0.2)
+    assert detector.timeout(A) == pytest.approx(0.2 + 4 * 0.1), "the first deviation, by RFC 6298"
+    detector.answered(A, 1, 0.4)
     srtt, rttvar = 0.2 + 0.2 / 8, 0.1 + (0.2 - 0.1) / 4
-    assert suspicion.srtt(A) == pytest.approx(srtt)
-    assert suspicion.timeout(A) == pytest.approx(srtt + 4 * rttvar)
+    assert detector.srtt(A) == pytest.approx(srtt)
+    assert detector.timeout(A) == pytest.approx(srtt + 4 * rttvar)
     for t in range(100):
-        suspicion.answered(A, t, 0.001)
-    assert suspicion.timeout(A) == 0.1
+        detector.answered(A, t, 0.001)
+    assert detector.timeout(A) == 0.1
     for t in range(100):
-        suspicion.answered(A, t, 0.5 + t % 2)
-    assert suspicion.timeout(A) == 2.0
+        detector.answered(A, t, 0.5 + t % 2)
+    assert detector.timeout(A) == 2.0
 
 
-def test_a_patient_answer_says_nothing_about_the_round_trip() -> None:
-    suspicion = FailureDetector(TIMING)
-    suspicion.answered(A, 0, None)
-    assert suspicion.srtt(A) is None
-    assert suspicion.timeout(A) == 0.5
+def test_answer_without_a_round_trip_time_changes_no_timeout() -> None:
+    detector = FailureDetector(TIMING)
+    detector.answered(A, 0, None)
+    assert detector.srtt(A) is None
+    assert detector.timeout(A) == 0.5
 
 
-def test_the_timeout_doubles_with_each_miss_up_to_a_strangers() -> None:
-    suspicion = FailureDetector(TIMING)
-    suspicion.answered(A, 0, 0.001)
-    timeouts = [suspicion.timeout(A)]
+def test_timeout_doubles_with_each_miss_up_to_a_limit() -> None:
+    detector = FailureDetector(TIMING)
+    detector.answered(A, 0, 0.001)
+    timeouts = [detector.timeout(A)]
     for t in (1, 2, 3, 4):
-        miss(suspicion, t)
-        timeouts.append(suspicion.timeout(A))
+        miss(detector, t)
+        timeouts.append(detector.timeout(A))
     assert timeouts == [0.1, 0.2, 0.4, 0.5, 0.5]
-    suspicion.heard_from(A, 5)
-    assert suspicion.timeout(A) == 0.5, "it lives, but answers may take longer than we thought"
-    suspicion.answered(A, 6, 0.001)
-    assert suspicion.timeout(A) == 0.1
+    detector.heard_from(A, 5)
+    assert detector.timeout(A) == 0.5, "the peer is alive, but its answers may take longer"
+    detector.answered(A, 6, 0.001)
+    assert detector.timeout(A) == 0.1
 
 
 @pytest.mark.parametrize("preset", ["local", "lan", "wan"])
-def test_death_takes_no_longer_than_a_strangers_timeouts(preset: str) -> None:
+def test_detection_of_a_death_takes_at_most_three_timeouts(preset: str) -> None:
     timing = PRESETS[preset]
-    suspicion = FailureDetector(timing)
-    suspicion.answered(A, 0, 0.001)
+    detector = FailureDetector(timing)
+    detector.answered(A, 0, 0.001)
     spent = 0.0
-    while not suspicion.is_dead(A):
-        spent += suspicion.timeout(A)
-        miss(suspicion, spent)
+    while not detector.is_dead(A):
+        spent += detector.timeout(A)
+        miss(detector, spent)
     assert spent <= timing.dead_misses * timing.timeout_stranger_s
 
 
-def test_the_oldest_is_forgotten_beyond_the_maximum() -> None:
-    suspicion = FailureDetector(TIMING, peers_max=3)
+def test_detector_beyond_peers_max_forgets_the_oldest() -> None:
+    detector = FailureDetector(TIMING, peers_max=3)
     for number in range(3):
-        suspicion.answered(f"n{number}:1", number, 0.01)
-    suspicion.heard_from("n0:1", 10)
-    suspicion.heard_from("n9:1", 11)
-    assert [peer.address for peer in suspicion.peers(12)] == ["n0:1", "n2:1", "n9:1"]
-    assert suspicion.srtt("n1:1") is None
-    assert suspicion.check() == []
+        detector.answered(f"n{number}:1", number, 0.01)
+    detector.heard_from("n0:1", 10)
+    detector.heard_from("n9:1", 11)
+    assert [peer.address for peer in detector.peers(12)] == ["n0:1", "n2:1", "n9:1"]
+    assert detector.srtt("n1:1") is None
+    assert detector.check() == []
 
 
-def test_peers_as_status_shows_them() -> None:
-    suspicion = FailureDetector(TIMING)
-    suspicion.answered("b:1", 1, 0.25)
-    miss(suspicion, 2)
-    first, second = suspicion.peers(3.5)
+def test_peers_lists_states_and_times_for_status() -> None:
+    detector = FailureDetector(TIMING)
+    detector.answered("b:1", 1, 0.25)
+    miss(detector, 2)
+    first, second = detector.peers(3.5)
     assert (first.address, first.state, first.rtt_ms, first.since_ms) == (A, "suspect", None, 1500)
     assert (second.address, second.state, second.rtt_ms, second.since_ms) == ("b:1", "alive", 250.0, 2500)
 
@@ -198,25 +198,25 @@ ACTIONS = ["answered", "missed", "refused", "left", "paused", "heard", "wait"]
 
 
 @given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.sampled_from(["a:1", "b:1", "c:1"])), max_size=60))
-def test_every_change_is_told_exactly_once(steps: list[tuple[str, str]]) -> None:
-    suspicion = FailureDetector(TIMING, peers_max=2)
+def test_detector_reports_every_change_once(steps: list[tuple[str, str]]) -> None:
+    detector = FailureDetector(TIMING, peers_max=2)
     now = 0.0
     for action, address in steps:
         now += 40.0 if action == "wait" else 0.1
-        before = suspicion.state(address)
+        before = detector.state(address)
         if action == "answered":
-            change = suspicion.answered(address, now, 0.01)
+            change = detector.answered(address, now, 0.01)
         elif action in ("missed", "refused"):
-            change = suspicion.missed(address, now, action == "refused", "no answer")
+            change = detector.missed(address, now, action == "refused", "no answer")
         elif action == "left":
-            change = suspicion.left(address, now)
+            change = detector.left(address, now)
         elif action == "paused":
-            change = suspicion.paused(address, now)
+            change = detector.paused(address, now)
         else:
-            change = suspicion.heard_from(address, now)
-        assert suspicion.check() == []
-        assert TIMING.timeout_floor_s <= suspicion.timeout(address) <= TIMING.timeout_cap_s
+            change = detector.heard_from(address, now)
+        assert detector.check() == []
+        assert TIMING.timeout_floor_s <= detector.timeout(address) <= TIMING.timeout_cap_s
         if change is not None:
-            assert (change.address, change.state) == (address, suspicion.state(address))
-        elif before != suspicion.state(address):
-            assert (before, suspicion.state(address)) in {("dead", "suspect"), ("left", "alive")}, "only time did it"
+            assert (change.address, change.state) == (address, detector.state(address))
+        elif before != detector.state(address):
+            assert (before, detector.state(address)) in {("dead", "suspect"), ("left", "alive")}, "changed by time"

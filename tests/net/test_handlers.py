@@ -1,4 +1,4 @@
-"""Handlers: each takes the requests that it declares, and the caller if it says so."""
+"""Handlers: each takes the requests that it declares, and the caller if declared."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Mistaken:
 
     @handles(Ping, takes_caller=True)
     def on_ping(self, request: Ping, caller: str) -> Pong:
-        """Take something else than the caller."""
+        """Take another type than the caller."""
         raise NotImplementedError
 
 
 def mistakes(table: HandlerTable, methods: dict[str, Any]) -> list[str]:
-    """Return the handlers whose parameters are not what the dispatcher passes."""
+    """Return the handlers with parameters that the dispatcher does not pass."""
     found = []
     for request, handler in table.items():
         hints = get_type_hints(methods[handler.method])
@@ -45,7 +45,7 @@ def mistakes(table: HandlerTable, methods: dict[str, Any]) -> list[str]:
 
 
 def methods_of(owner: type) -> dict[str, Any]:
-    """Return the methods of all classes in whose module a class looks for handlers, by name."""
+    """Return the methods of all classes in a class's module, by name."""
     module = sys.modules[owner.__module__]
     kinds = [owner, *(kind for kind in vars(module).values() if type(kind) is type)]
     return {name: method for kind in reversed(kinds) for name, method in vars(kind).items() if callable(method)}
@@ -65,7 +65,7 @@ def test_two_handlers_of_one_request_are_refused() -> None:
     class Other:
         @handles(Ping)
         def on_ping(self, request: Ping) -> Pong:
-            """Handle it as well."""
+            """Handle the request a second time."""
             raise NotImplementedError
 
     with pytest.raises(ValueError, match="two handlers of Ping"):

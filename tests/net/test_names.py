@@ -1,4 +1,4 @@
-"""Lookups of host names are shared, bounded, and hold up nothing else."""
+"""Lookups of host names are shared and bounded, and block no other work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.real_rings import HANG_S
 
 
 class Resolver:
-    """Answers for `good…` at once, and for `hung…` only when it is released."""
+    """A resolver that answers for `good…` at once, and for `hung…` only when it is released."""
 
     def __init__(self) -> None:
         self.is_free = threading.Event()
@@ -41,7 +41,7 @@ def resolver() -> Any:
 
 
 async def give_up(names: Names, *hosts: str) -> None:
-    """Ask for some names, and give up as soon as they are being looked up."""
+    """Ask for some names, and give up while their lookups run."""
     async with trio.open_nursery() as nursery:
         for host in hosts:
             nursery.start_soon(names.look_up, host)
@@ -49,7 +49,7 @@ async def give_up(names: Names, *hosts: str) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_name_is_looked_up_once_for_all_who_ask(resolver: Resolver) -> None:
+async def test_name_is_looked_up_once_for_all_callers(resolver: Resolver) -> None:
     names = Names(4, resolver)
     assert await names.look_up("good") == ["127.0.0.1", "::1"]
     errors: list[OSError] = []
@@ -60,7 +60,7 @@ async def test_name_is_looked_up_once_for_all_who_ask(resolver: Resolver) -> Non
         except OSError as error:
             errors.append(error)
 
-    for _ in range(50):  # over and over again
+    for _ in range(50):  # each attempt joins the running lookup
         await give_up(names, "hung")
     async with trio.open_nursery() as nursery:
         for _ in range(50):
@@ -84,7 +84,7 @@ async def test_names_beyond_lookups_max_are_refused_at_once(resolver: Resolver) 
     assert await names.look_up("good") == ["127.0.0.1", "::1"]
 
 
-async def test_names_given_up_before_leave_half_of_the_places_to_others(resolver: Resolver) -> None:
+async def test_abandoned_names_leave_half_of_the_lookups_to_others(resolver: Resolver) -> None:
     names = Names(4, resolver)
     hung = [f"hung{n}" for n in range(4)]
     for host in hung:
@@ -96,23 +96,23 @@ async def test_names_given_up_before_leave_half_of_the_places_to_others(resolver
     resolver.is_free.set()
     with pytest.raises(OSError, match="temporary failure"):
         await names.look_up(hung[0])
-    assert hung[0] not in names._given_up, "it has answered"
+    assert hung[0] not in names._given_up, "its lookup has ended"
 
 
-def test_names_of_a_run_that_has_ended_are_no_business_of_the_next(resolver: Resolver) -> None:
+def test_names_of_an_ended_run_do_not_affect_the_next(resolver: Resolver) -> None:
     names = Names(4, resolver)
     for _ in range(2):
         trio.run(give_up, names, "hung")
     resolver.is_free.set()
-    while names._under_way:  # until its thread finds that nobody is there any more
+    while names._under_way:  # until its thread ends
         time.sleep(0.001)
     assert resolver.asked == ["hung", "hung"]
 
 
-async def test_resolver_that_hangs_does_not_hold_up_a_save_or_a_dial(
+async def test_hung_resolver_does_not_block_a_save_or_a_dial(
     resolver: Resolver, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Trio's own limiter has room for 40 threads, for all of a process."""
+    """Trio's default limiter allows only 40 threads in the whole process."""
     ask = socket.getaddrinfo
 
     def getaddrinfo(host: Any, *args: Any, **options: Any) -> Any:
@@ -136,10 +136,10 @@ async def test_resolver_that_hangs_does_not_hold_up_a_save_or_a_dial(
     await listener.aclose()
 
 
-async def test_host_with_several_addresses_is_reached_at_the_one_that_answers(
+async def test_host_is_reached_at_the_address_that_answers(
     resolver: Resolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """127.0.0.2 refuses; nobody listens there."""
+    """127.0.0.2 has no listener and refuses the connection."""
     tcp = TcpTransport()
 
     def two(*_: object, **__: object) -> list[Any]:

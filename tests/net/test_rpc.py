@@ -1,4 +1,4 @@
-"""Calls over streams: both ways, at once, under deadlines, and which connection carries what."""
+"""Calls over streams: in both directions, concurrent, with deadlines, and their choice of connection."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from chord.wire.codec import GOODBYE, FrameKind
 from chord.wire.messages import Contact, Get, Lookup, Ping, Pong, Put, Scan
 from tests.support.rpc import CIRCLE, MIB, OWNER, Peer, Raw, limits, outcome, pair, running, virtual
 
-# -- asking and answering ----------------------------------------------------------------------
+# -- calls and answers -------------------------------------------------------------------------
 
 
 @virtual
-async def test_one_connection_carries_calls_both_ways() -> None:
+async def test_one_connection_carries_calls_in_both_directions() -> None:
     a, b = pair(MemoryNetwork())
     async with running(a, b):
         assert await a.get(b, "echo 1") == b"echo 1"
@@ -42,7 +42,7 @@ async def test_one_connection_carries_calls_both_ways() -> None:
 
 
 @virtual
-async def test_the_handler_is_told_whom_the_call_is_for_and_who_calls() -> None:
+async def test_handler_gets_the_vnode_and_the_caller() -> None:
     network = MemoryNetwork()
     a, b = pair(network)
     client = Peer(network.transport("c"))
@@ -54,7 +54,7 @@ async def test_the_handler_is_told_whom_the_call_is_for_and_who_calls() -> None:
 
 
 @virtual
-async def test_many_calls_at_once_each_get_their_own_answer() -> None:
+async def test_concurrent_calls_get_their_own_answers() -> None:
     a, b = pair(MemoryNetwork(delay=lambda rng, *_: rng.uniform(0.001, 0.05)))
     answers: list[bytes] = []
 
@@ -71,7 +71,7 @@ async def test_many_calls_at_once_each_get_their_own_answer() -> None:
 
 
 @virtual
-async def test_errors_travel_whole() -> None:
+async def test_error_arrives_with_all_its_fields() -> None:
     a, b = pair(MemoryNetwork())
     async with running(a, b):
         with pytest.raises(NotFound, match="no such key") as caught:
@@ -80,7 +80,7 @@ async def test_errors_travel_whole() -> None:
 
 
 @virtual
-async def test_a_bug_in_a_handler_is_reported_and_the_node_goes_on() -> None:
+async def test_bug_in_a_handler_is_reported_and_the_node_continues() -> None:
     a, b = pair(MemoryNetwork())
     async with running(a, b):
         for key, name in (("bug", "ZeroDivisionError"), ("late bug", "KeyError")):
@@ -95,33 +95,33 @@ async def test_a_bug_in_a_handler_is_reported_and_the_node_goes_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("raised", "told"),
+    ("raised", "received"),
     [(PeerUnreachable, LookupFailed), (PeerLost, RemoteFailure), (DeadlineExceeded, RemoteFailure)],
 )
 @pytest.mark.parametrize("is_late", [False, True])
-def test_a_third_nodes_silence_does_not_pass_for_the_peers(raised: Any, told: Any, is_late: bool) -> None:
+def test_failure_of_a_third_node_is_not_that_of_the_peer(raised: Any, received: Any, is_late: bool) -> None:
     async def main() -> None:
         a, b = pair(MemoryNetwork())
 
         async def late() -> Any:
             await trio.sleep(0.01)
-            raise raised("c:1 is silent")
+            raise raised("c:1 is unreachable")
 
         def handle(*_: Any) -> Any:
             if is_late:
                 return late()
-            raise raised("c:1 is silent")
+            raise raised("c:1 is unreachable")
 
         b.rpc.serve(handle)
         async with running(a, b):
-            with pytest.raises(told, match="c:1 is silent"):
+            with pytest.raises(received, match="c:1 is unreachable"):
                 await a.ping(b)
 
     run(main)
 
 
 @virtual
-async def test_without_a_handler_calls_are_not_ready() -> None:
+async def test_call_to_a_node_without_a_handler_is_not_ready() -> None:
     network = MemoryNetwork()
     a, b = pair(network)
     b.rpc = type(b.rpc)(
@@ -133,7 +133,7 @@ async def test_without_a_handler_calls_are_not_ready() -> None:
 
 
 @virtual
-async def test_an_answer_of_another_type_is_malformed_and_the_peer_alive() -> None:
+async def test_reply_of_another_type_keeps_the_connection() -> None:
     a, b = pair(MemoryNetwork())
     b.rpc.serve(lambda *_: Pong())
     async with running(a, b):
@@ -143,7 +143,7 @@ async def test_an_answer_of_another_type_is_malformed_and_the_peer_alive() -> No
 
 
 @virtual
-async def test_totals_are_counted() -> None:
+async def test_stats_count_calls_and_bytes() -> None:
     a, b = pair(MemoryNetwork())
     async with running(a, b):
         for i in range(5):
@@ -158,7 +158,7 @@ async def test_totals_are_counted() -> None:
 
 
 @virtual
-async def test_a_call_ends_at_its_deadline_and_the_late_answer_is_thrown_away() -> None:
+async def test_call_ends_at_its_deadline_and_ignores_a_late_answer() -> None:
     a, b = pair(MemoryNetwork())
     ended: list[tuple[str, float]] = []
 
@@ -180,7 +180,7 @@ async def test_a_call_ends_at_its_deadline_and_the_late_answer_is_thrown_away() 
 
 
 @virtual
-async def test_a_call_past_its_deadline_is_not_sent() -> None:
+async def test_call_past_its_deadline_is_not_sent() -> None:
     a, b = pair(MemoryNetwork())
     async with running(a, b):
         await a.ping(b)
@@ -190,7 +190,7 @@ async def test_a_call_past_its_deadline_is_not_sent() -> None:
 
 
 @virtual
-async def test_the_budget_ends_the_work_at_the_other_end() -> None:
+async def test_handler_ends_with_the_budget_of_its_call() -> None:
     a, b = pair(MemoryNetwork())
     async with running(a, b):
         await a.ping(b)
@@ -202,7 +202,7 @@ async def test_the_budget_ends_the_work_at_the_other_end() -> None:
 
 
 @virtual
-async def test_an_enclosing_deadline_travels_where_there_is_no_own_one_and_with_patient_requests() -> None:
+async def test_enclosing_deadline_limits_the_budget_of_patient_calls() -> None:
     a, b = pair(MemoryNetwork())
     waits: list[float] = []
 
@@ -222,19 +222,19 @@ async def test_an_enclosing_deadline_travels_where_there_is_no_own_one_and_with_
 
 
 @virtual
-async def test_a_call_without_any_deadline_has_a_day() -> None:
+async def test_call_without_a_deadline_may_take_an_hour() -> None:
     a, b = pair(MemoryNetwork())
     async with running(a, b):
         assert await a.rpc.call("b:1", Get(b"slow 3600"), deadline=math.inf)
 
 
 @virtual
-async def test_a_cancelled_caller_leaves_nothing_behind() -> None:
+async def test_cancelled_call_leaves_no_state() -> None:
     a, b = pair(MemoryNetwork())
     async with running(a, b):
         await a.ping(b)
         for _ in range(20):
-            with trio.move_on_after(0.0003) as scope:  # before the answer, after it was sent
+            with trio.move_on_after(0.0003) as scope:  # after the request is sent, before the answer arrives
                 await a.get(b, "echo")
             assert scope.cancelled_caught
         async with trio.open_nursery() as nursery:
@@ -251,7 +251,7 @@ async def test_a_cancelled_caller_leaves_nothing_behind() -> None:
 
 
 @virtual
-async def test_a_large_reply_comes_by_the_bulk_stream_unasked() -> None:
+async def test_large_reply_opens_and_uses_the_bulk_stream() -> None:
     a, b = pair(MemoryNetwork())
     async with running(a, b):
         assert len(await a.get(b, f"big {MIB}")) == MIB
@@ -262,7 +262,7 @@ async def test_a_large_reply_comes_by_the_bulk_stream_unasked() -> None:
 
 
 @virtual
-async def test_a_large_request_and_a_bulk_one_go_by_the_bulk_stream() -> None:
+async def test_large_and_bulk_requests_use_the_bulk_stream() -> None:
     a, b = pair(MemoryNetwork())
     b.gate.set()
     async with running(a, b):
@@ -271,13 +271,13 @@ async def test_a_large_request_and_a_bulk_one_go_by_the_bulk_stream() -> None:
         assert a.rpc.open_connections == 2
     a, b = pair(MemoryNetwork())
     async with running(a, b):
-        with pytest.raises(RemoteFailure):  # these peers know no scans, but it got there
+        with pytest.raises(RemoteFailure):  # these peers have no handler for scans
             await a.rpc.call("b:1", Scan(Point(1)), deadline=trio.current_time() + 5)
         assert [event.stream for event in a.seen(ConnectionOpened)] == ["bulk"]
 
 
 @virtual
-async def test_what_fits_no_stream_is_refused_before_it_is_sent_or_by_the_answer() -> None:
+async def test_frame_beyond_the_bulk_limit_is_refused() -> None:
     a, b = pair(MemoryNetwork(), limits=limits(frame_bulk_bytes_max=100_000, record_bytes_max=1000))
     async with running(a, b):
         with pytest.raises(InvalidRequest, match="limit"):
@@ -290,7 +290,7 @@ async def test_what_fits_no_stream_is_refused_before_it_is_sent_or_by_the_answer
 
 
 @virtual
-async def test_a_large_value_does_not_delay_a_ping() -> None:
+async def test_large_value_does_not_delay_a_ping() -> None:
     a, b = pair(MemoryNetwork(window_bytes=4096))
     async with running(a, b):
         await a.get(b, "big 20000")
@@ -310,11 +310,11 @@ async def test_a_large_value_does_not_delay_a_ping() -> None:
             assert not arrived
 
 
-# -- which connection ------------------------------------------------------------------------------
+# -- choice of connection --------------------------------------------------------------------------
 
 
 @virtual
-async def test_callers_share_one_dial() -> None:
+async def test_concurrent_callers_share_one_dial() -> None:
     a, b = pair(MemoryNetwork())
     async with running(a, b), trio.open_nursery() as nursery:
         for _ in range(20):
@@ -323,7 +323,7 @@ async def test_callers_share_one_dial() -> None:
 
 
 @virtual
-async def test_a_cancelled_caller_does_not_end_the_dial_of_the_others() -> None:
+async def test_cancelled_caller_does_not_end_the_dial_of_others() -> None:
     a, b = pair(MemoryNetwork(delay=lambda *_: 0.1))
     async with running(a, b), trio.open_nursery() as nursery:
         with trio.move_on_after(0.05):
@@ -333,7 +333,7 @@ async def test_a_cancelled_caller_does_not_end_the_dial_of_the_others() -> None:
 
 
 @virtual
-async def test_a_failed_dial_fails_everyone_who_waits_for_it() -> None:
+async def test_failed_dial_fails_all_waiting_callers() -> None:
     network = MemoryNetwork()
     a, _ = pair(network)
     outcomes: list[Any] = []
@@ -349,7 +349,7 @@ async def test_a_failed_dial_fails_everyone_who_waits_for_it() -> None:
 
 
 @virtual
-async def test_a_dial_that_takes_too_long_is_unreachable() -> None:
+async def test_dial_beyond_its_deadline_is_unreachable() -> None:
     network = MemoryNetwork()
     a, b = pair(network)
     async with running(a, b):
@@ -366,7 +366,7 @@ async def test_a_dial_that_takes_too_long_is_unreachable() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_of_crossing_dials_the_one_of_the_lower_address_stays(seed: int) -> None:
+def test_crossing_dials_keep_the_one_of_the_lower_address(seed: int) -> None:
     async def main() -> None:
         a, b = pair(MemoryNetwork(seed))
         async with running(a, b):
@@ -388,9 +388,9 @@ def test_of_crossing_dials_the_one_of_the_lower_address_stays(seed: int) -> None
 
 
 @virtual
-async def test_one_node_under_two_names_is_one_connection_in_use() -> None:
+async def test_node_under_two_names_has_one_connection() -> None:
     class Names:
-        """A network on which b has a second name."""
+        """A network with a second name for b."""
 
         def __init__(self, network: MemoryNetwork) -> None:
             self.inner = network.transport("a")
@@ -419,7 +419,7 @@ async def test_one_node_under_two_names_is_one_connection_in_use() -> None:
 
 
 @virtual
-async def test_a_node_may_call_itself() -> None:
+async def test_node_may_call_itself() -> None:
     a, _ = pair(MemoryNetwork())
     async with running(a):
         for _ in range(3):
@@ -428,7 +428,7 @@ async def test_a_node_may_call_itself() -> None:
 
 
 @virtual
-async def test_a_broken_connection_loses_its_calls_and_the_next_call_dials_anew() -> None:
+async def test_broken_connection_loses_its_calls_and_is_dialled_again() -> None:
     network = MemoryNetwork()
     a, b = pair(network)
     outcomes: list[Any] = []
@@ -449,7 +449,7 @@ async def test_a_broken_connection_loses_its_calls_and_the_next_call_dials_anew(
 
 
 @virtual
-async def test_a_reset_is_a_loss_as_well() -> None:
+async def test_reset_loses_the_calls_of_a_connection() -> None:
     network = MemoryNetwork()
     a, b = pair(network)
     outcomes: list[Any] = []
@@ -461,7 +461,7 @@ async def test_a_reset_is_a_loss_as_well() -> None:
 
 
 @virtual
-async def test_the_newer_connection_of_a_restarted_peer_is_the_one_in_use() -> None:
+async def test_call_uses_the_newer_connection_of_a_restarted_peer() -> None:
     network = MemoryNetwork()
     a, b = pair(network)
     async with running(a) as nursery:
@@ -469,7 +469,7 @@ async def test_the_newer_connection_of_a_restarted_peer_is_the_one_in_use() -> N
         await a.ping(b)
         await trio.sleep(10)
         b.scope.cancel()
-        network.crash("b", is_silent=True)  # its streams look alive
+        network.crash("b", is_silent=True)  # its streams seem open
         again = Peer(network.transport("b"), "b:1")
         await nursery.start(again.run)
         await again.ping(a)
@@ -478,7 +478,7 @@ async def test_the_newer_connection_of_a_restarted_peer_is_the_one_in_use() -> N
 
 
 @virtual
-async def test_before_and_after_it_runs_nobody_is_reachable() -> None:
+async def test_call_before_or_after_the_run_is_unreachable() -> None:
     a, b = pair(MemoryNetwork())
     with pytest.raises(PeerUnreachable, match="not running"):
         await a.ping("b:1")
@@ -492,7 +492,7 @@ async def test_before_and_after_it_runs_nobody_is_reachable() -> None:
 
 
 @virtual
-async def test_a_client_learns_the_circle_from_the_first_node_it_meets() -> None:
+async def test_client_learns_the_circle_from_its_first_node() -> None:
     network = MemoryNetwork()
     wide, narrow = Peer(network.transport("w"), "w:1"), Peer(network.transport("n"), "n:1", circle=Circle(8))
     client = Peer(network.transport("c"), circle=None)
@@ -506,7 +506,7 @@ async def test_a_client_learns_the_circle_from_the_first_node_it_meets() -> None
 
 
 @virtual
-async def test_a_client_is_never_called() -> None:
+async def test_node_keeps_no_connection_for_calls_to_a_client() -> None:
     network = MemoryNetwork()
     node, client = Peer(network.transport("n"), "n:1"), Peer(network.transport("c"))
     async with running(node, client):
@@ -519,7 +519,7 @@ async def test_a_client_is_never_called() -> None:
 
 
 @virtual
-async def test_an_idle_connection_is_closed_and_a_later_call_dials_again() -> None:
+async def test_idle_connection_is_closed_and_dialled_again() -> None:
     a, b = pair(MemoryNetwork(), limits=limits(idle_s=10.0))
     async with running(a, b):
         await a.ping(b)
@@ -528,17 +528,17 @@ async def test_an_idle_connection_is_closed_and_a_later_call_dials_again() -> No
         await trio.sleep(12)
         assert (a.rpc.open_connections, b.rpc.open_connections) == (0, 0)
         await a.ping(b)
-        await a.get(b, "slow 30", 60)  # not idle: somebody waits
+        await a.get(b, "slow 30", 60)  # a waiting call keeps the connection
         assert len(a.seen(ConnectionOpened)) == 2
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(30))
-def test_closing_an_idle_connection_loses_no_call(seed: int) -> None:
+def test_close_of_an_idle_connection_loses_no_call(seed: int) -> None:
     async def main() -> None:
         a, b = pair(MemoryNetwork(seed), limits=limits(idle_s=1.0))
         async with running(a, b):
-            for i in range(40):  # calls at the very moments when the connection is about to be closed
+            for i in range(40):  # calls at the moment when the connection is about to close
                 asker, asked = (a, b) if i % 2 else (b, a)
                 assert await asker.get(asked, "echo") == b"echo"
                 await trio.sleep(0.9985 + (i % 7) * 0.0005 if i % 3 else 1.9985 + (i % 7) * 0.0005)
@@ -548,7 +548,7 @@ def test_closing_an_idle_connection_loses_no_call(seed: int) -> None:
 
 
 @virtual
-async def test_who_is_told_goodbye_closes_when_it_has_its_answers() -> None:
+async def test_connection_after_a_goodbye_closes_without_pending_calls() -> None:
     network = MemoryNetwork()
     a, _ = pair(network)
     async with running(a):
@@ -560,7 +560,7 @@ async def test_who_is_told_goodbye_closes_when_it_has_its_answers() -> None:
             await raw.send(GOODBYE)
             assert (await raw.receive())[0] is FrameKind.CAST
             with pytest.raises(PeerUnreachable, match=r"refused|no such host"):
-                await a.ping("r:1")  # no new call on this stream
+                await a.ping("r:1")  # new calls do not use this stream
             assert a.rpc.open_connections == 1
             nursery.cancel_scope.cancel()
         await trio.sleep(30)
@@ -568,7 +568,7 @@ async def test_who_is_told_goodbye_closes_when_it_has_its_answers() -> None:
 
 
 @virtual
-async def test_stopping_accept_no_more_finish_the_work_then_end() -> None:
+async def test_stopping_node_refuses_connections_and_ends_its_work() -> None:
     network = MemoryNetwork()
     a, b = pair(network)
     outcomes: list[Any] = []
@@ -593,7 +593,7 @@ async def test_stopping_accept_no_more_finish_the_work_then_end() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_two_nodes_that_flood_each_other_through_small_windows_do_not_stop(seed: int) -> None:
+def test_nodes_that_flood_each_other_do_not_deadlock(seed: int) -> None:
     async def main() -> None:
         a, b = pair(MemoryNetwork(seed, window_bytes=4096))
         answers: list[Any] = []
@@ -607,7 +607,7 @@ def test_two_nodes_that_flood_each_other_through_small_windows_do_not_stop(seed:
     run(main, seed=seed)
 
 
-def test_the_same_seed_makes_the_same_history() -> None:
+def test_equal_seeds_make_equal_histories() -> None:
     def history(seed: int) -> str:
         async def main() -> str:
             network = MemoryNetwork(seed, is_traced=True)

@@ -1,4 +1,4 @@
-"""Bytes are hostile and everything has a limit: each gets its clear error, and the node lives on."""
+"""Hostile bytes and limits: each case has a clear error, and the node continues."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def ask(key: str, call_id: int = 1) -> bytes:
 
 @asynccontextmanager
 async def node_and_stranger(**changes: float) -> AsyncIterator[tuple[Peer, Raw, MemoryNetwork]]:
-    """A node, a stranger connected to it by a raw stream, and at the end the proof that the node is unharmed."""
+    """Run a node and a raw stream to it; check at the end that the node is unharmed."""
     network = MemoryNetwork()
     node = Peer(network.transport("n"), "n:1", limits=limits(**changes))
     friend = Peer(network.transport("f"), "f:1")
@@ -59,7 +59,7 @@ async def node_and_stranger(**changes: float) -> AsyncIterator[tuple[Peer, Raw, 
         assert not node.seen(HandlerFailed)
 
 
-# -- before the handshake is done --------------------------------------------------------------------
+# -- before the end of the handshake -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ async def node_and_stranger(**changes: float) -> AsyncIterator[tuple[Peer, Raw, 
         "other bits": (encode_hello(Hello(3, 3, "node", "control", bits=8, address="x:1")), "ids have 160 bits here"),
     }.values(),
 )
-def test_a_bad_first_frame_is_refused_with_a_reason(first: bytes, sentence: str) -> None:
+def test_bad_first_frame_is_refused_with_a_reason(first: bytes, sentence: str) -> None:
     async def main() -> None:
         async with node_and_stranger() as (node, raw, _):
             node.versions = (3, 4)
@@ -95,7 +95,7 @@ def test_a_bad_first_frame_is_refused_with_a_reason(first: bytes, sentence: str)
 
 
 @virtual
-async def test_who_never_says_hello_is_closed_in_time() -> None:
+async def test_connection_without_a_hello_is_closed_in_time() -> None:
     async with node_and_stranger(handshake_s=5.0) as (node, raw, _):
         start = trio.current_time()
         await raw.send(HELLO[:7])
@@ -105,7 +105,7 @@ async def test_who_never_says_hello_is_closed_in_time() -> None:
 
 
 @virtual
-async def test_who_hangs_up_instead_of_saying_hello_is_forgotten() -> None:
+async def test_connection_that_ends_before_a_hello_is_forgotten() -> None:
     async with node_and_stranger() as (node, raw, _):
         await raw.stream.aclose()
         await trio.sleep(0.1)
@@ -114,7 +114,7 @@ async def test_who_hangs_up_instead_of_saying_hello_is_forgotten() -> None:
 
 
 @virtual
-async def test_a_refusal_reaches_all_callers_as_the_very_error() -> None:
+async def test_refusal_of_a_handshake_reaches_all_callers() -> None:
     network = MemoryNetwork()
 
     def refuse(hello: Hello) -> None:
@@ -130,7 +130,7 @@ async def test_a_refusal_reaches_all_callers_as_the_very_error() -> None:
         assert [(type(e), e.message, e.after_ms) for e in outcomes] == [
             (DuplicateId, "a:1 stands where I stand", 7)
         ] * 3
-        # And the other way round: the dialler refuses, the acceptor hears of it.
+        # In the other direction the dialler refuses, and the acceptor gets the refusal.
         with pytest.raises(DuplicateId, match="a:1 stands"):
             await b.ping(a)
         await trio.sleep(0.1)
@@ -139,7 +139,7 @@ async def test_a_refusal_reaches_all_callers_as_the_very_error() -> None:
 
 
 @virtual
-async def test_versions_that_do_not_meet_are_another_ring_for_the_dialler_too() -> None:
+async def test_disjoint_versions_are_another_ring_for_the_dialler() -> None:
     network = MemoryNetwork()
     a = Peer(network.transport("a"), "a:1", versions=(1, 2))
     b = Peer(network.transport("b"), "b:1", versions=(3, 4))
@@ -160,7 +160,7 @@ async def test_versions_that_do_not_meet_are_another_ring_for_the_dialler_too() 
         (b"", PeerUnreachable),
     ],
 )
-def test_dialling_what_does_not_speak_the_protocol(said: bytes, error: type[Exception]) -> None:
+def test_dial_of_a_host_with_another_protocol_fails(said: bytes, error: type[Exception]) -> None:
     async def main() -> None:
         network = MemoryNetwork()
         a = Peer(network.transport("a"), "a:1")
@@ -180,7 +180,7 @@ def test_dialling_what_does_not_speak_the_protocol(said: bytes, error: type[Exce
 
 
 @virtual
-async def test_dialling_who_never_answers_is_unreachable() -> None:
+async def test_dial_without_an_answer_to_the_hello_is_unreachable() -> None:
     network = MemoryNetwork()
     a = Peer(network.transport("a"), "a:1", limits=limits(handshake_s=2.0))
     await network.transport("s").open_listener("s:1")
@@ -210,7 +210,7 @@ async def test_dialling_who_never_answers_is_unreachable() -> None:
         "a cast without tag": (frame(FrameKind.CAST, cbor2.dumps([])), "the cast"),
     }.values(),
 )
-def test_malformed_frames_end_the_connection_with_a_reason(sent: bytes, sentence: str) -> None:
+def test_malformed_frame_ends_the_connection_with_a_reason(sent: bytes, sentence: str) -> None:
     async def main() -> None:
         async with node_and_stranger() as (node, raw, _):
             await raw.send(HELLO)
@@ -219,7 +219,7 @@ def test_malformed_frames_end_the_connection_with_a_reason(sent: bytes, sentence
             kind, body = await raw.receive()
             if (
                 kind is FrameKind.REPLY
-            ):  # (the frames of one read are cut out together, so one bad length spoils them all)
+            ):  # one read is cut into frames at once, so a bad length leaves no answer
                 kind, body = await raw.receive()
             assert kind is FrameKind.ERROR
             assert sentence in decode_refusal(body).message
@@ -231,7 +231,7 @@ def test_malformed_frames_end_the_connection_with_a_reason(sent: bytes, sentence
 
 
 @virtual
-async def test_answers_that_come_during_the_farewell_do_no_harm() -> None:
+async def test_replies_after_a_malformed_frame_are_still_sent() -> None:
     async with node_and_stranger() as (node, raw, _):
         await raw.send(HELLO)
         await raw.receive()
@@ -246,7 +246,7 @@ async def test_answers_that_come_during_the_farewell_do_no_harm() -> None:
 
 
 @virtual
-async def test_what_is_wrong_inside_a_call_is_answered_and_the_connection_lives() -> None:
+async def test_malformed_call_gets_an_error_and_keeps_the_connection() -> None:
     async with node_and_stranger() as (_, raw, _):
         await raw.send(HELLO)
         assert (await raw.receive())[0] is FrameKind.HELLO
@@ -266,7 +266,7 @@ async def test_what_is_wrong_inside_a_call_is_answered_and_the_connection_lives(
 
 
 @virtual
-async def test_answers_nobody_waits_for_are_ignored() -> None:
+async def test_replies_without_a_waiting_call_are_ignored() -> None:
     async with node_and_stranger() as (_, raw, _):
         await raw.send(HELLO + frame(FrameKind.REPLY, cbor2.dumps([5, [129]])) + CODEC.encode_error(6, Overloaded()))
         await raw.send(frame(FrameKind.CAST, cbor2.dumps([77])) + ask("echo", 3))
@@ -274,18 +274,18 @@ async def test_answers_nobody_waits_for_are_ignored() -> None:
 
 
 @virtual
-async def test_half_a_frame_then_silence_is_cut_and_slow_progress_of_whole_frames_is_not() -> None:
+async def test_incomplete_frame_beyond_frame_s_ends_the_connection() -> None:
     async with node_and_stranger(frame_s=10.0) as (node, raw, _):
         await raw.send(HELLO)
         await raw.receive()
         question = ask("echo")
         await raw.send(question[:5])
-        for _ in range(5):  # each frame within its time, though the stream always stands inside one
+        for _ in range(5):  # each frame is in time, though the stream always ends inside a frame
             await trio.sleep(9)
             await raw.send(question[5:] + question[:5])
             assert (await raw.receive())[0] is FrameKind.REPLY
         start = trio.current_time()
-        for byte in question[5:12]:  # a byte now and then does not help
+        for byte in question[5:12]:  # single bytes do not extend the time
             await raw.send(bytes([byte]))
             await trio.sleep(1.3)
         await raw.ended()
@@ -294,7 +294,7 @@ async def test_half_a_frame_then_silence_is_cut_and_slow_progress_of_whole_frame
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_random_garbage_never_harms_the_node(seed: int) -> None:
+def test_random_bytes_do_not_harm_the_node(seed: int) -> None:
     async def main() -> None:
         rng = random.Random(seed)
         async with node_and_stranger() as (_, raw, _):
@@ -312,23 +312,23 @@ def test_random_garbage_never_harms_the_node(seed: int) -> None:
     run(main, seed=seed)
 
 
-# -- limits: at each of them, and one past it ------------------------------------------------------
+# -- limits: at the edge and beyond it -------------------------------------------------------------
 
 
 async def overload(asker: Peer, asked: Peer, calls: int) -> list[Any]:
-    """Make calls that wait; return what came of those that are refused at once."""
+    """Make calls that wait; return the errors of the calls that are refused at once."""
     refused: list[Any] = []
     async with trio.open_nursery() as nursery:
         for _ in range(calls):
             nursery.start_soon(outcome, asker.get(asked, "never", 60), refused)
         await trio.sleep(1)
-        await asker.ping(asked)  # what is answered at once is answered all the same
+        await asker.ping(asked)  # the limit does not apply to calls that are answered at once
         nursery.cancel_scope.cancel()
     return refused
 
 
 @virtual
-async def test_calls_in_work_of_one_connection() -> None:
+async def test_calls_beyond_calls_per_connection_max_are_refused() -> None:
     a, b = pair(MemoryNetwork(), limits=limits(calls_per_connection_max=8))
     async with running(a, b):
         assert await overload(a, b, 8) == []
@@ -340,7 +340,7 @@ async def test_calls_in_work_of_one_connection() -> None:
 
 
 @virtual
-async def test_calls_in_work_in_all() -> None:
+async def test_calls_beyond_calls_max_are_refused() -> None:
     network = MemoryNetwork()
     node = Peer(network.transport("n"), "n:1", limits=limits(calls_max=10, clients_share=1.0))
     askers = [Peer(network.transport(f"c{i}")) for i in range(4)]
@@ -356,7 +356,7 @@ async def test_calls_in_work_in_all() -> None:
 
 
 @virtual
-async def test_bytes_in_work_in_all() -> None:
+async def test_calls_beyond_inflight_bytes_max_are_refused() -> None:
     a, b = pair(MemoryNetwork(), limits=limits(inflight_bytes_max=100_000, clients_share=1.0))
     outcomes: list[Any] = []
     async with running(a, b), trio.open_nursery() as nursery:
@@ -370,11 +370,11 @@ async def test_bytes_in_work_in_all() -> None:
         b.gate.set()
         await trio.sleep(1)
         assert len(outcomes) == 11
-        await a.rpc.call("b:1", put, deadline=trio.current_time() + 60)  # the work is done, the room is back
+        await a.rpc.call("b:1", put, deadline=trio.current_time() + 60)  # the calls have ended, so there is room
 
 
 @virtual
-async def test_connections_in_all() -> None:
+async def test_connections_beyond_connections_max_are_refused() -> None:
     network = MemoryNetwork()
     node = Peer(network.transport("n"), "n:1", limits=limits(connections_max=3, clients_share=1.0))
     clients = [Peer(network.transport(f"c{i}")) for i in range(4)]
@@ -390,7 +390,7 @@ async def test_connections_in_all() -> None:
 
 
 @virtual
-async def test_connections_from_one_host() -> None:
+async def test_connections_beyond_connections_per_host_max_are_refused() -> None:
     network = MemoryNetwork()
     node = Peer(network.transport("n"), "n:1", limits=limits(connections_per_host_max=2))
     clients = [Peer(network.transport("c")) for _ in range(3)]
@@ -407,7 +407,7 @@ async def test_connections_from_one_host() -> None:
 
 
 @virtual
-async def test_a_peer_that_does_not_read_is_refused_then_cut_and_costs_bounded_memory() -> None:
+async def test_peer_that_does_not_read_is_cut_with_bounded_memory() -> None:
     async with node_and_stranger(buffer_bytes_max=100_000, stuck_s=10.0) as (node, raw, _):
         await raw.send(HELLO)
         await raw.receive()
@@ -425,7 +425,7 @@ async def test_a_peer_that_does_not_read_is_refused_then_cut_and_costs_bounded_m
 
 
 @virtual
-async def test_refusals_for_a_peer_that_does_not_read_do_not_pile_up_for_ever() -> None:
+async def test_refusals_to_a_peer_that_does_not_read_are_bounded() -> None:
     changes: dict[str, float] = {"buffer_bytes_max": 20_000, "frame_bulk_bytes_max": 66_000, "record_bytes_max": 1000}
     async with node_and_stranger(**changes) as (node, raw, _):
         await raw.send(HELLO)
@@ -437,21 +437,21 @@ async def test_refusals_for_a_peer_that_does_not_read_do_not_pile_up_for_ever() 
 
 
 @virtual
-async def test_a_slow_reader_is_not_a_stuck_one() -> None:
+async def test_slow_reader_is_not_cut() -> None:
     network = MemoryNetwork(window_bytes=4096)
     node = Peer(network.transport("n"), "n:1", limits=limits(stuck_s=10.0))
     async with running(node):
         raw = await Raw.dial(network.transport("s"), node, stream="bulk")
         await raw.send(ask(f"big {MIB}"))
         received = 0
-        while received < MIB:  # 64 KiB in 8 s, five times slower than a modem
+        while received < MIB:  # 64 KiB in 8 s
             received += len(await raw.stream.receive_some(4096))
             await trio.sleep(0.5)
         assert not node.seen(ConnectionClosed)
 
 
 @virtual
-async def test_answers_that_had_to_wait_wait_for_room_and_none_is_lost() -> None:
+async def test_late_replies_wait_for_room_and_none_is_lost() -> None:
     a, b = pair(MemoryNetwork(window_bytes=4096), limits=limits(buffer_bytes_max=50_000))
 
     async def late() -> Values:
@@ -472,7 +472,7 @@ async def test_answers_that_had_to_wait_wait_for_room_and_none_is_lost() -> None
 
 
 @virtual
-async def test_calls_wait_for_room_or_say_that_nothing_was_sent() -> None:
+async def test_calls_without_room_wait_or_end_with_a_definite_error() -> None:
     network = MemoryNetwork(window_bytes=4096)
     a, b = pair(network, limits=limits(buffer_bytes_max=50_000, stuck_s=60.0))
     b.gate.set()
@@ -497,7 +497,7 @@ async def test_calls_wait_for_room_or_say_that_nothing_was_sent() -> None:
 
 
 @virtual
-async def test_a_node_cut_off_in_mid_air_is_lost_when_it_takes_nothing_more() -> None:
+async def test_vanished_peer_is_lost_when_a_write_gets_stuck() -> None:
     network = MemoryNetwork(window_bytes=4096)
     a, b = pair(network, limits=limits(stuck_s=10.0))
     outcomes: list[Any] = []
@@ -512,7 +512,7 @@ async def test_a_node_cut_off_in_mid_air_is_lost_when_it_takes_nothing_more() ->
 
 
 @virtual
-async def test_a_frame_at_the_limit_passes() -> None:
+async def test_frame_at_the_control_limit_uses_the_control_stream() -> None:
     a, b = pair(MemoryNetwork(), limits=limits(bulk_from_bytes=1000, frame_control_bytes_max=1001))
     b.gate.set()
     async with running(a, b):
@@ -523,7 +523,7 @@ async def test_a_frame_at_the_limit_passes() -> None:
 
 
 @pytest.mark.parametrize("bits", [3, 8, 13, 160])
-def test_circles_of_any_width(bits: int) -> None:
+def test_calls_work_on_circles_of_any_width(bits: int) -> None:
     async def main() -> None:
         network = MemoryNetwork()
         circle = Circle(bits)
@@ -536,7 +536,7 @@ def test_circles_of_any_width(bits: int) -> None:
     run(main)
 
 
-def test_every_limit_is_a_number_that_config_checks() -> None:
+def test_limits_reject_zero_and_negative_values() -> None:
     check: Callable[..., Any] = Limits
     for name in Limits.__struct_fields__:
         with pytest.raises(ConfigError):

@@ -1,4 +1,4 @@
-"""What all connections share has its limits: unfinished frames, and calls and connections that nodes need as well."""
+"""Limits across connections: unfinished frames, and the shares of clients in calls and connections."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHARED = {"partial_bytes_max": 4 * MIB}
 
 
 def half(size: int = BODY, *, missing: int = 1) -> bytes:
-    """A frame without its last bytes."""
+    """Return a frame without its last bytes."""
     return (FrameKind.CALL << 24 | size).to_bytes(4, "big") + bytes(size - missing)
 
 
@@ -60,7 +60,7 @@ async def node(**changes: float) -> AsyncIterator[Node]:
 
 
 @virtual
-async def test_unfinished_frames_of_all_connections_stay_below_their_limit() -> None:
+async def test_unfinished_frames_stay_below_partial_bytes_max() -> None:
     async with node(**SHARED) as one:
         streams = []
         for number in range(40):
@@ -75,13 +75,13 @@ async def test_unfinished_frames_of_all_connections_stay_below_their_limit() -> 
             "more than 4194304 bytes of unfinished frames are held here, and yours is the oldest"
         }
         kind, _ = await streams[0].receive()
-        assert kind is FrameKind.ERROR, "who is cut is told why"
+        assert kind is FrameKind.ERROR, "the peer gets the reason"
         await trio.sleep(20)
-        assert one.shared.partial_bytes == 0, "what has timed out is not held"
+        assert one.shared.partial_bytes == 0, "frames that timed out do not count"
 
 
 @virtual
-async def test_unfinished_frames_up_to_the_limit_are_all_kept() -> None:
+async def test_unfinished_frames_up_to_the_limit_are_kept() -> None:
     size = BODY + 4 - 1
     async with node(partial_bytes_max=3 * size) as one:
         for number in range(3):
@@ -104,7 +104,7 @@ async def test_unfinished_frames_of_clients_go_before_those_of_nodes() -> None:
         for number in range(8):
             await (await one.dial(f"s{number}")).send(half())
             await trio.sleep(0.1)
-        assert "p:1" in [link.address for link in one.shared.running], "though its frame is the oldest"
+        assert "p:1" in [link.address for link in one.shared.running], "its frame is the oldest, but nodes come last"
         key = CODEC.encode_call(1, None, 60_000, Put(b"k", bytes(MIB), bytes(16)))
         other = await one.dial_as_node("q")
         one.peer.gate.set()
@@ -112,11 +112,11 @@ async def test_unfinished_frames_of_clients_go_before_those_of_nodes() -> None:
             await other.send(key[start : start + 100_000])
             await trio.sleep(0.2)
         kind, _ = await other.receive()
-        assert kind is FrameKind.REPLY, "a frame that arrives is finished and answered"
+        assert kind is FrameKind.REPLY, "a frame that arrives completely is answered"
 
 
 @virtual
-async def test_frame_that_arrives_in_pieces_is_held_once_and_given_back() -> None:
+async def test_frame_in_pieces_counts_once_until_it_is_complete() -> None:
     async with node() as one:
         raw = await one.dial("s")
         frame = CODEC.encode_call(1, None, 60_000, Get(b"echo " + bytes(800)))
@@ -139,7 +139,7 @@ async def test_first_frame_has_a_smaller_limit() -> None:
     assert HELLO_BYTES_MAX == 16 * 1024
     async with node() as one:
         for size, is_refused in ((HELLO_BYTES_MAX, False), (HELLO_BYTES_MAX + 1, True)):
-            filler = size - len(body) - 3  # a field that later versions may have
+            filler = size - len(body) - 3  # a field of a later version
             head = bytes((body[0] + 1,))
             padded = head + body[1:] + b"\x59" + filler.to_bytes(2, "big") + bytes(filler)
             raw = Raw(await one.network.transport("s").open_stream("n:1"))
@@ -168,7 +168,7 @@ async def test_frame_of_too_many_items_ends_the_connection() -> None:
 
 
 @virtual
-async def test_body_that_is_no_cbor_ends_the_connection() -> None:
+async def test_body_with_invalid_cbor_ends_the_connection() -> None:
     async with node() as one:
         for body in (b"\xff", b"\x84\x01", b"\x84\x01\xf6\x1a\x00\x00\xff\xff\x9f\xff"):
             raw = await one.dial("s")
@@ -185,7 +185,7 @@ async def wait_for_ever(vnode: Point | None, request: Request, caller: Caller) -
 
 @virtual
 async def test_calls_for_clients_leave_their_share_to_nodes() -> None:
-    """Whoever asks for them: a node that passes on what a client asked asks on its behalf."""
+    """A node that forwards a client's call counts as a client, too."""
     for asker_address in ("", "a:1"):
         one = Node(calls_max=8, clients_share=0.75)
         asker = Peer(one.network.transport("a"), asker_address)
@@ -196,7 +196,7 @@ async def test_calls_for_clients_leave_their_share_to_nodes() -> None:
             for _ in range(6):
                 nursery.start_soon(outcome, asker.get("n:1", "k", 60), refused)
             await trio.sleep(1)
-            assert refused == [], "at the edge"
+            assert refused == [], "the limit is not exceeded"
             await outcome(asker.get("n:1", "k", 60), refused)
             assert isinstance(refused[0], Overloaded)
             assert refused[0].message == "6 calls of clients are in work"
@@ -206,7 +206,7 @@ async def test_calls_for_clients_leave_their_share_to_nodes() -> None:
                 deadline = trio.current_time() + 60
                 nursery.start_soon(outcome, node_.rpc.call("n:1", sums, deadline=deadline), of_nodes)
             await trio.sleep(1)
-            assert of_nodes == [], "there is room for them"
+            assert of_nodes == [], "nodes have their own share"
             await outcome(node_.rpc.call("n:1", sums, deadline=trio.current_time() + 60), of_nodes)
             assert of_nodes[0].message == "8 calls are in work"
             nursery.cancel_scope.cancel()
@@ -249,8 +249,8 @@ async def test_connections_of_clients_leave_their_share_to_nodes() -> None:
 
 
 @virtual
-async def test_nodes_behind_one_address_do_not_count_against_connections_per_host() -> None:
-    """One large machine, a NAT, Kubernetes: 40 nodes with two streams each."""
+async def test_nodes_do_not_count_towards_connections_per_host_max() -> None:
+    """40 nodes with two streams each share an address, as behind a NAT."""
     one = Node(connections_per_host_max=4)
     peers = [Peer(one.network.transport("gateway"), f"gateway:{number}") for number in range(1, 41)]
     async with running(one.peer, *peers):
@@ -270,15 +270,15 @@ async def test_nodes_behind_one_address_do_not_count_against_connections_per_hos
 
 
 @virtual
-async def test_connections_that_say_nothing_count_against_connections_per_host() -> None:
+async def test_connections_without_a_hello_count_per_host() -> None:
     async with node(connections_per_host_max=4, handshake_s=5.0) as one:
         transport = one.network.transport("s")
-        silent = [await transport.open_stream("n:1") for _ in range(4)]
+        streams = [await transport.open_stream("n:1") for _ in range(4)]
         await trio.sleep(0.1)
         assert "4 connections from s" in (await Raw(await transport.open_stream("n:1")).refusal()).message
         await trio.sleep(7)
         await one.dial("s")
-        for stream in silent:
+        for stream in streams:
             await stream.aclose()
 
 
@@ -298,6 +298,6 @@ def test_limits_that_contradict_each_other_are_refused(changes: dict[str, float]
 
 
 def test_requests_of_clients_are_marked() -> None:
-    """What clients send, and nodes pass on for them; a new one is to be added here or not to be marked."""
+    """The list of requests that clients send and nodes forward. A new request must be added here if it is marked."""
     marked = {request.__name__ for request in messages.REQUESTS if request.for_clients}
     assert marked == {"Get", "Put", "Merge", "Scan", "GetMany", "PutMany", "GetQuarantine", "DecideQuarantine"}

@@ -1,4 +1,4 @@
-"""The same calls over real sockets, where writes are tried at once and connections die as the system lets them."""
+"""Calls over real sockets, with their direct writes and their ways to fail."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def node(**options: Any) -> Peer:
 
 
 @on_loopback
-async def test_calls_both_ways_many_at_once() -> None:
+async def test_calls_in_both_directions_share_a_connection() -> None:
     a, b = node(), node()
     async with running(a, b):
         await a.ping(b)
@@ -44,7 +44,7 @@ async def test_calls_both_ways_many_at_once() -> None:
 
 
 @on_loopback
-async def test_large_values_both_ways_at_once() -> None:
+async def test_large_values_in_both_directions_arrive() -> None:
     a, b = node(), node()
     b.gate.set()
     outcomes: list[Any] = []
@@ -72,7 +72,7 @@ async def test_crossing_dials_leave_one_connection() -> None:
 
 
 @on_loopback
-async def test_a_peer_that_stops_is_lost_then_refuses_then_is_back(ports: Ports) -> None:
+async def test_stopped_peer_loses_calls_refuses_them_and_returns(ports: Ports) -> None:
     a, b = node(), Peer(TCP, ports.address())
     outcomes: list[Any] = []
     async with running(a) as nursery:
@@ -91,7 +91,7 @@ async def test_a_peer_that_stops_is_lost_then_refuses_then_is_back(ports: Ports)
 
 
 @on_loopback
-async def test_the_refusal_of_a_connection_too_many_always_arrives() -> None:
+async def test_refusal_of_an_excess_connection_always_arrives() -> None:
     full = node(limits=limits(connections_max=1))
     first = Peer(TCP)
     async with running(full, first) as nursery:
@@ -107,7 +107,7 @@ async def test_the_refusal_of_a_connection_too_many_always_arrives() -> None:
 
 @pytest.mark.slow
 @on_loopback
-async def test_hostile_bytes_are_refused_with_a_reason_and_harm_nobody() -> None:
+async def test_hostile_bytes_are_refused_and_harm_no_other_client() -> None:
     victim, friend = node(), Peer(TCP)
     hello = encode_hello(Hello(1, 1, "client", "control"))
     async with running(victim, friend):
@@ -128,7 +128,7 @@ async def test_hostile_bytes_are_refused_with_a_reason_and_harm_nobody() -> None
 
 
 @on_loopback
-async def test_a_reset_in_the_middle_of_work_ends_the_work() -> None:
+async def test_reset_during_a_call_ends_its_handler() -> None:
     victim, friend = node(), Peer(TCP)
     async with running(victim, friend):
         stream = await TCP.open_stream(victim.address)
@@ -145,7 +145,7 @@ async def test_a_reset_in_the_middle_of_work_ends_the_work() -> None:
 
 
 @on_loopback
-async def test_a_flood_whose_answers_are_not_read_is_bounded_and_cut() -> None:
+async def test_flood_without_reading_is_bounded_and_cut() -> None:
     victim = node(limits=limits(buffer_bytes_max=1 << 20, stuck_s=0.3))
     friend = Peer(TCP)
     async with running(victim, friend), trio.open_nursery() as nursery:
@@ -174,7 +174,7 @@ async def test_a_flood_whose_answers_are_not_read_is_bounded_and_cut() -> None:
 
 
 @on_loopback
-async def test_connections_close_when_nobody_needs_them() -> None:
+async def test_idle_connections_close() -> None:
     a, b = node(limits=limits(idle_s=0.1)), node(limits=limits(idle_s=0.1))
     async with running(a, b):
         for _ in range(3):

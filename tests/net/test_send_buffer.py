@@ -1,4 +1,4 @@
-"""The writing half of a connection, on a pipe that takes as much as the test says."""
+"""The send buffer of a connection, on a pipe with limited room."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.rpc import limits
 
 
 class Narrow:
-    """A pipe that takes `room` bytes without waiting; what is sent patiently takes a second."""
+    """A pipe that takes `room` bytes without waiting; `send_all` takes a second."""
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -41,7 +41,7 @@ class Narrow:
 
 
 class Box:
-    """An outbox, its pipe, and what it said."""
+    """A send buffer, its pipe, and its callbacks so far."""
 
     def __init__(self, room: int) -> None:
         self.pipe = Narrow(room)
@@ -64,7 +64,7 @@ async def box(room: int) -> AsyncIterator[Box]:
 
 
 @virtual
-async def test_what_is_posted_in_one_pass_leaves_in_one_write() -> None:
+async def test_frames_of_one_pass_leave_in_one_write() -> None:
     async with box(1000) as made:
         for frame in (b"a", b"b", b"c"):
             made.outbox.post(frame)
@@ -78,7 +78,7 @@ async def test_what_is_posted_in_one_pass_leaves_in_one_write() -> None:
 
 
 @virtual
-async def test_what_does_not_go_at_once_is_written_by_a_task_and_the_rest_behind_it() -> None:
+async def test_bytes_beyond_the_room_are_written_in_order_by_a_task() -> None:
     async with box(3) as made:
         made.outbox.post(b"abcde")
         made.outbox.flush()
@@ -86,7 +86,7 @@ async def test_what_does_not_go_at_once_is_written_by_a_task_and_the_rest_behind
         made.pipe.room = 1000
         await trio.sleep(0.5)
         made.outbox.post(b"fg")
-        made.outbox.flush()  # not past what waits
+        made.outbox.flush()  # must keep the order
         made.outbox.flush_soon()
         await trio.sleep(0.1)
         assert (made.pipe.writes, made.said) == ([b"abc"], [])
@@ -100,7 +100,7 @@ async def test_what_does_not_go_at_once_is_written_by_a_task_and_the_rest_behind
 
 
 @virtual
-async def test_nothing_is_written_behind_the_end() -> None:
+async def test_closed_buffer_writes_nothing() -> None:
     # By then the descriptor may be another connection's.
     async with box(1000) as made:
         made.outbox.post(b"soon")
@@ -120,7 +120,7 @@ async def test_nothing_is_written_behind_the_end() -> None:
 
 
 @virtual
-async def test_the_task_says_that_the_peer_is_gone() -> None:
+async def test_writing_task_reports_a_broken_pipe() -> None:
     async with box(1000) as made:
         made.pipe.is_broken = True
         made.outbox.post(b"a")

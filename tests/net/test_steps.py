@@ -1,4 +1,4 @@
-"""Answers in steps: how a driver resumes them, reports their result, and what happens after the caller gave up."""
+"""Answers in steps: a driver resumes them, reports their result, or gives them up."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def steps_of(effect: Effect) -> Steps[Any]:
 
 
 class Desk:
-    """Answers every call in steps that wait for the test."""
+    """A server that answers every call in steps, which wait for the test."""
 
     def __init__(self, peer: Peer, on_begin: Callable[[Driver[Any]], object] = lambda driver: None) -> None:
         self._wait = Wait(on_begin)
@@ -56,12 +56,12 @@ class Desk:
 
     @property
     def is_clear(self) -> bool:
-        """Whether nothing counts as being in work."""
+        """Whether no call and no byte counts as in work."""
         return self.shared.calls_in_work == self.shared.bytes_in_work == 0
 
 
 @virtual
-async def test_steps_ended_in_any_order_answer_their_own_caller() -> None:
+async def test_steps_that_end_in_any_order_answer_their_own_caller() -> None:
     a, b = pair(MemoryNetwork())
     desk = Desk(b)
     async with running(a, b), trio.open_nursery() as nursery:
@@ -75,7 +75,7 @@ async def test_steps_ended_in_any_order_answer_their_own_caller() -> None:
         await trio.sleep(0.1)
         assert results == [Pong()]
         desk.open[0].resume(NotFound("no such key"))
-        desk.open[0].resume(Pong())  # the first time counts
+        desk.open[0].resume(Pong())  # only the first result counts
         desk.open[2].resume(Pong())
         await trio.sleep(0.1)
         assert [type(one) for one in results] == [Pong, NotFound, Pong]
@@ -83,7 +83,7 @@ async def test_steps_ended_in_any_order_answer_their_own_caller() -> None:
 
 
 @virtual
-async def test_bug_in_steps_is_reported_and_the_node_goes_on() -> None:
+async def test_bug_in_steps_is_reported_and_the_node_continues() -> None:
     def slip(*_: object) -> None:
         raise KeyError("late")
 
@@ -107,7 +107,7 @@ def never_looks(answers: InboundCalls, now: float) -> float:
 
 
 @pytest.mark.parametrize("is_planted", [False, True])
-def test_steps_over_their_budget_answer_and_are_given_up(is_planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_beyond_their_budget_are_given_up(is_planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if is_planted:
         monkeypatch.setattr(InboundCalls, "sweep", never_looks)
 
@@ -121,7 +121,7 @@ def test_steps_over_their_budget_answer_and_are_given_up(is_planted: bool, monke
             assert desk.open[0].is_pending
             await trio.sleep(0.5)
             assert desk.open[0].is_pending is is_planted
-            assert not desk.open[0].is_wanted, "it can tell by the clock"
+            assert not desk.open[0].is_wanted, "the deadline has passed"
             assert desk.is_clear is not is_planted
             desk.open[0].resume(Pong())
 
@@ -129,7 +129,7 @@ def test_steps_over_their_budget_answer_and_are_given_up(is_planted: bool, monke
 
 
 @virtual
-async def test_steps_over_their_budget_say_so() -> None:
+async def test_steps_beyond_their_budget_answer_with_an_error() -> None:
     a, b = pair(MemoryNetwork())
     Desk(b)
     said: list[str] = []
@@ -213,7 +213,7 @@ async def test_replies_beyond_the_buffer_wait_and_none_is_lost() -> None:
 
 
 def test_bug_in_steps_ends_a_simulated_run() -> None:
-    """Also if the effect resumes the steps at once, and could catch what they raise."""
+    """The run ends even if the effect resumes the steps at once and could catch the error."""
 
     async def main() -> None:
         network = MessageNetwork("bugs")
@@ -279,7 +279,7 @@ async def test_reply_of_steps_returns_or_raises_their_result() -> None:
     assert not wait.drivers[0].is_pending
 
 
-def test_steps_after_give_up_run_to_their_end_and_a_bug_is_raised() -> None:
+def test_steps_after_give_up_run_to_their_end() -> None:
     done, results, wait = list[bool](), list[Any](), Wait()
 
     def fail() -> None:
@@ -299,7 +299,7 @@ def test_steps_after_give_up_run_to_their_end_and_a_bug_is_raised() -> None:
 
 
 @virtual
-async def test_steps_end_at_if_wanted_when_the_caller_gave_up_or_is_late() -> None:
+async def test_steps_end_at_if_wanted_without_a_waiting_caller() -> None:
     reached: list[str] = []
 
     def steps(wait: Wait, name: str) -> Steps[None]:
@@ -325,7 +325,7 @@ def test_discarded_answer_never_begins() -> None:
     assert not wait.drivers
 
 
-def test_timers_do_what_is_due_and_not_called_off() -> None:
+def test_timers_call_due_functions_that_are_not_cleared() -> None:
     timers, done = Timers(), list[str]()
 
     def second() -> None:

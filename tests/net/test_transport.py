@@ -1,4 +1,4 @@
-"""TCP: what it says when it fails, and the shortcuts past Trio. (Its conformance suite is in test_network.py.)"""
+"""TCP: its errors, and its direct reads and writes. Its conformance suite is in `test_network.py`."""
 
 from __future__ import annotations
 
@@ -33,33 +33,33 @@ async def pair(address: str = "127.0.0.1:0") -> tuple[trio.SocketStream, trio.So
     return dialled, accepted
 
 
-# -- failing -------------------------------------------------------------------------------------------
+# -- errors --------------------------------------------------------------------------------------------
 
 
-async def test_a_port_nobody_listens_at_is_refused_in_words(ports: Ports) -> None:
+async def test_dial_of_a_port_without_a_listener_is_refused(ports: Ports) -> None:
     address = ports.address()
     with pytest.raises(PeerUnreachable, match=f"{address}: connection refused"):
         await TCP.open_stream(address)
 
 
-async def test_a_name_nobody_has_is_unreachable() -> None:
-    with pytest.raises(PeerUnreachable, match=r"nobody\.invalid:1: "):
-        await TCP.open_stream("nobody.invalid:1")
+async def test_dial_of_an_unknown_name_is_unreachable() -> None:
+    with pytest.raises(PeerUnreachable, match=r"unknown\.invalid:1: "):
+        await TCP.open_stream("unknown.invalid:1")
 
 
 NO_ADDRESSES = ("", "here", "localhost:", ":80", "localhost:http", "localhost:70000", "a..b:1", "[a..b]:1", "\0b:1")
 
 
 @pytest.mark.parametrize("address", NO_ADDRESSES)
-async def test_what_is_no_address_is_refused_like_one_where_nobody_is(address: str) -> None:
-    """Others may tell of anything; a `UnicodeError` would end the node, a `ConfigError` count as a sign of life."""
+async def test_dial_of_a_malformed_address_is_unreachable(address: str) -> None:
+    """Peers may send any address. A `UnicodeError` would end the node, a `ConfigError` would count as an answer."""
     for transport in (TCP, MemoryNetwork(1).transport("here")):
         with pytest.raises(PeerUnreachable, match="expected HOST:PORT") as caught:
             await transport.open_stream(address)
         assert caught.value.is_refused
 
 
-async def test_an_address_in_use_or_not_ours_is_an_os_error() -> None:
+async def test_listener_at_a_used_or_foreign_address_is_an_os_error() -> None:
     listener = await TCP.open_listener("127.0.0.1:0")
     with pytest.raises(OSError) as caught:
         await TCP.open_listener(listener.address)
@@ -70,12 +70,12 @@ async def test_an_address_in_use_or_not_ours_is_an_os_error() -> None:
 
 
 @pytest.mark.parametrize("address", NO_ADDRESSES)
-async def test_what_is_no_address_to_listen_at_is_said_so(address: str) -> None:
+async def test_listener_at_a_malformed_address_is_a_config_error(address: str) -> None:
     with pytest.raises(ConfigError):
         await TCP.open_listener(address)
 
 
-async def test_out_of_descriptors_the_listener_waits_for_better_times(autojump_clock: Any) -> None:
+async def test_listener_without_descriptors_refuses_and_continues(autojump_clock: Any) -> None:
     turned_away, refused = trio.testing.memory_stream_pair()
     accepted, _ = trio.testing.memory_stream_pair()
     calls = iter([errno.EMFILE, errno.ENFILE, errno.ENOMEM, refused, accepted, errno.EBADF])
@@ -93,26 +93,26 @@ async def test_out_of_descriptors_the_listener_waits_for_better_times(autojump_c
                 raise OSError(found, "no")
             return found
 
-    told: list[int | None] = []
+    reported: list[int | None] = []
 
     def exhausted(error: OSError) -> str:
-        told.append(error.errno)
+        reported.append(error.errno)
         return "no descriptors"
 
     listener = TcpListener(Scarce(), exhausted, Spare())  # type: ignore[arg-type]
     assert await listener.accept() is accepted  # type: ignore[comparison-overlap]
-    assert told == [errno.EMFILE, errno.ENOMEM]
-    assert trio.current_time() == pytest.approx(0.1 + 0.2), "one rest, and a moment for the farewell"
+    assert reported == [errno.EMFILE, errno.ENOMEM]
+    assert trio.current_time() == pytest.approx(0.1 + 0.2), "one pause, and the time of a refusal"
     ((kind, body),) = Frames(1 << 16).feed(bytes(await turned_away.receive_some(1 << 16)))
     assert kind is FrameKind.ERROR
     refusal = decode_refusal(body)
-    assert isinstance(refusal, PeerUnreachable), "to its caller the node is out of reach, and the ring heals around it"
+    assert isinstance(refusal, PeerUnreachable), "the caller counts the node as unreachable"
     assert refusal.message == "127.0.0.1:9000: no descriptors"
     with pytest.raises(OSError):
         await listener.accept()
 
 
-async def test_a_shortage_of_descriptors_is_told_for_a_while(
+async def test_shortage_of_descriptors_is_reported_for_a_while(
     autojump_clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def none_left(host: str, port: int) -> Any:
@@ -128,8 +128,8 @@ async def test_a_shortage_of_descriptors_is_told_for_a_while(
     assert transport.shortage() == ""
 
 
-async def test_a_lost_spare_descriptor_is_taken_again_before_the_node_connects(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise the node's own connections take each descriptor that is closed, and no caller gets an answer."""
+async def test_lost_spare_descriptor_is_replaced_before_a_dial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the node's own dials would take each free descriptor, and no caller would get an answer."""
     transport, spare = TcpTransport(), Spare()
     monkeypatch.setattr(transport, "_spare", spare)
     listener = await transport.open_listener("127.0.0.1:0")
@@ -138,7 +138,7 @@ async def test_a_lost_spare_descriptor_is_taken_again_before_the_node_connects(m
         with spare.lent() as is_there:
             assert is_there
         with spare.lent() as is_there:
-            assert not is_there, "another file has it"
+            assert not is_there, "another file has the descriptor"
         with pytest.raises(PeerUnreachable, match="the node has run out of file descriptors"):
             await transport.open_stream(listener.address)
     stream = await transport.open_stream(listener.address)
@@ -146,13 +146,13 @@ async def test_a_lost_spare_descriptor_is_taken_again_before_the_node_connects(m
         assert is_there
     await stream.aclose()
     await listener.aclose()
-    assert not spare.is_missing(), "without a listener none is kept"
+    assert not spare.is_missing(), "no spare descriptor without a listener"
     with spare.lent() as is_there:
         assert not is_there
 
 
 def no_descriptor(*args: Any) -> int:
-    """Open nothing."""
+    """Fail to open a file."""
     raise OSError(errno.EMFILE, "Too many open files")
 
 
@@ -167,7 +167,7 @@ async def test_process_that_may_open_few_files_is_refused(monkeypatch: pytest.Mo
 # -- addresses -------------------------------------------------------------------------------------------
 
 
-async def test_a_name_listens_at_one_address_ipv4_first() -> None:
+async def test_listener_at_a_name_prefers_ipv4() -> None:
     listener = await TCP.open_listener("localhost:0")
     assert listener.address.startswith("127.0.0.1:")
     await listener.aclose()
@@ -186,7 +186,7 @@ async def test_ipv6_addresses_have_brackets() -> None:
         await thing.aclose()
 
 
-async def test_hosts_are_told_apart_except_on_loopback() -> None:
+async def test_remote_host_distinguishes_hosts_except_on_loopback() -> None:
     dialled, accepted = await pair()
     assert remote_host(accepted) is None
     await dialled.aclose()
@@ -202,7 +202,7 @@ async def test_hosts_are_told_apart_except_on_loopback() -> None:
     assert remote_host(accepted) == "192.0.2.7"
 
 
-# -- the shortcuts ---------------------------------------------------------------------------------------
+# -- direct reads and writes -----------------------------------------------------------------------------
 
 
 async def memory_pair() -> tuple[Stream, Stream]:
@@ -212,7 +212,7 @@ async def memory_pair() -> tuple[Stream, Stream]:
     return dialled, await listener.accept()
 
 
-async def test_bytes_are_written_without_waiting_as_far_as_they_go() -> None:
+async def test_send_nowait_takes_the_bytes_that_fit() -> None:
     dialled, accepted = await pair()
     sender, receiver = pipe_of(dialled), pipe_of(accepted)
     data, sent = bytes(1 << 16), 0
@@ -228,11 +228,11 @@ async def test_bytes_are_written_without_waiting_as_far_as_they_go() -> None:
     await accepted.aclose()
 
 
-async def test_a_reset_breaks_reading_and_takes_no_bytes() -> None:
+async def test_pipe_after_a_reset_raises_and_takes_no_bytes() -> None:
     dialled, accepted = await pair()
     dialled.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
     pipe = pipe_of(accepted)
-    await dialled.aclose()  # with this option, closing resets
+    await dialled.aclose()  # with this option, a close resets the connection
     with pytest.raises(trio.BrokenResourceError):
         await pipe.receive_some(10)
     assert pipe.send_nowait(b"x") == 0
@@ -241,7 +241,7 @@ async def test_a_reset_breaks_reading_and_takes_no_bytes() -> None:
     await accepted.aclose()
 
 
-async def test_streams_in_memory_take_what_the_window_holds(autojump_clock: Any) -> None:
+async def test_stream_in_memory_takes_the_bytes_of_its_window(autojump_clock: Any) -> None:
     dialled, accepted = await memory_pair()
     sender, receiver = pipe_of(dialled), pipe_of(accepted)
     assert sender.send_nowait(bytes(100_000)) == 1 << 16
@@ -258,7 +258,7 @@ async def test_streams_in_memory_take_what_the_window_holds(autojump_clock: Any)
     assert sender.send_nowait(b"x") == 0
 
 
-async def test_other_streams_take_the_long_way(autojump_clock: Any) -> None:
+async def test_pipe_of_another_stream_uses_its_methods(autojump_clock: Any) -> None:
     dialled, accepted = (trio.StapledStream(stream, stream) for stream in await memory_pair())
     sender, receiver = pipe_of(dialled), pipe_of(accepted)
     assert sender.send_nowait(b"x") == 0
@@ -267,7 +267,7 @@ async def test_other_streams_take_the_long_way(autojump_clock: Any) -> None:
 
 
 @virtual
-async def test_node_that_makes_room_ends_its_quietest_connection_and_goes_on() -> None:
+async def test_make_room_ends_the_quietest_connection() -> None:
     async with testing.ring(6, seed=1) as ring:
         node = ring[0]
         rpc = node._rpc
