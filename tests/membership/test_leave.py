@@ -1,4 +1,4 @@
-"""Leaves beside deaths, restarts and other leaves: nobody waits for who is on the way out, and no arc is nobody's."""
+"""Leaves during deaths, restarts and other leaves: no node waits for a leaver, and each arc has an owner."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from chord.wire.messages import Contact, Done, HandOver, Reply, Request, RingPoi
 from tests.support.quorum import back, clockwise, holding, key_at, read, settled_ring, timing, until, write
 from tests.support.rings import in_order, only, virtual
 
-SOON_S = 4.0  # less than any leave may take
+SOON_S = 4.0  # shorter than the time of any leave
 
 
 async def begin_leave_without_end(*leavers: Node) -> None:
-    """Let nodes leave that find no home for what they hold; wait until none of them owns an arc any more."""
+    """Let nodes leave that cannot bring their records home; wait until none of them owns an arc."""
     for leaver in leavers:
         leaver.misplaced.count = lambda: 1  # type: ignore[method-assign]
         leaver.begin_leave()
@@ -40,7 +40,7 @@ async def begin_leave_without_end(*leavers: Node) -> None:
 
 
 def dies_before_leavers(count: int) -> None:
-    """So many in a row leave, and take long; then the one before them dies. Its keys have an owner soon."""
+    """Let `count` adjacent nodes leave slowly, and kill the node before them. Its keys must soon have an owner."""
 
     async def main() -> None:
         async with settled_ring(8, count) as ring:
@@ -60,22 +60,22 @@ def dies_before_leavers(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_an_arc_before_leavers_is_taken_over_by_who_has_theirs(count: int) -> None:
+def test_arc_before_leavers_is_taken_over_by_their_heir(count: int) -> None:
     dies_before_leavers(count)
 
 
 @pytest.mark.slow
-def test_nobody_who_looks_past_a_leaver_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_takeover_that_stops_at_a_leaver_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     async def look_no_further(bounds: Takeover, *args: object) -> None:
-        """Planted."""
+        """Plant the bug: do nothing."""
 
     monkeypatch.setattr(Takeover, "_look_past", look_no_further)
     with pytest.raises(trio.TooSlowError):
         dies_before_leavers(1)
 
 
-def who_has_the_leavers_arcs_dies(count: int) -> None:
-    """So many in a row gave their arcs away, and take long; then the one that has all of them dies."""
+def heir_of_leavers_dies(count: int) -> None:
+    """Let `count` adjacent nodes leave slowly, and kill the heir of their arcs."""
 
     async def main() -> None:
         async with settled_ring(8, count) as ring:
@@ -94,28 +94,28 @@ def who_has_the_leavers_arcs_dies(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_what_leavers_gave_away_is_taken_over_when_who_has_it_dies(count: int) -> None:
-    who_has_the_leavers_arcs_dies(count)
+def test_arcs_of_leavers_are_taken_over_when_their_heir_dies(count: int) -> None:
+    heir_of_leavers_dies(count)
 
 
 TAKE_OVER = Takeover._take_over
 
 
 @pytest.mark.slow
-def test_a_leaver_that_counts_as_living_in_the_gap_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def pass_nobody(bounds: Takeover, owner: Contact, passed: object = ()) -> None:
+def test_planted_leaver_that_counts_as_an_owner_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def pass_no_leaver(bounds: Takeover, owner: Contact, passed: object = ()) -> None:
         await TAKE_OVER(bounds, owner)
 
-    monkeypatch.setattr(Takeover, "_take_over", pass_nobody)
+    monkeypatch.setattr(Takeover, "_take_over", pass_no_leaver)
     with pytest.raises(trio.TooSlowError):
-        who_has_the_leavers_arcs_dies(1)
+        heir_of_leavers_dies(1)
 
 
 REQUIRE_OWNER = Vnode.require_owner
 
 
 @pytest.mark.slow
-def test_a_leaver_that_does_not_say_who_has_its_arc_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_leaver_that_hides_its_heir_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def require_owner(vnode: Vnode, key: int) -> OwnerVerdict:
         try:
             return REQUIRE_OWNER(vnode, key)
@@ -129,11 +129,11 @@ def test_a_leaver_that_does_not_say_who_has_its_arc_is_caught(monkeypatch: pytes
         dies_before_leavers(1)
 
 
-# -- two leave --------------------------------------------------------------------------------------
+# -- two leavers ------------------------------------------------------------------------------------
 
 
 def the_one_before_leaves_too() -> None:
-    """Its successor has given its arc away, and waits: for a holder of what it holds, and that is the one before."""
+    """Let a node leave while its successor has no arc, and waits to bring a record home to this node."""
 
     async def main() -> None:
         async with settled_ring(8, 3) as ring:
@@ -148,12 +148,12 @@ def the_one_before_leaves_too() -> None:
     testing.run(main, seed=3)
 
 
-def test_an_arc_goes_past_a_leaver_to_who_has_that_ones() -> None:
+def test_leaver_hands_its_arc_past_another_leaver_to_the_heir() -> None:
     the_one_before_leaves_too()
 
 
 @pytest.mark.slow
-def test_who_waits_for_a_leaver_to_be_gone_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_handover_only_to_the_successor_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     async def only_the_successor(membership: Membership, to: Contact, session: bytes) -> Contact:
         await membership._peers.call(to, HandOver(membership._vnode.me, session), Done)
         return to
@@ -163,11 +163,11 @@ def test_who_waits_for_a_leaver_to_be_gone_is_caught(monkeypatch: pytest.MonkeyP
         the_one_before_leaves_too()
 
 
-# -- who did not hear of it -------------------------------------------------------------------------
+# -- nodes that missed a message --------------------------------------------------------------------
 
 
 def starts_while_another_leaves() -> None:
-    """It is killed before the other says that it leaves, and back after that: it must not choose it as a replica."""
+    """Kill a node before another announces its leave, and restart it. It must not choose the leaver as a replica."""
 
     async def main() -> None:
         async with settled_ring(8, 4, keeps_disks=True) as ring:
@@ -180,19 +180,19 @@ def starts_while_another_leaves() -> None:
     testing.run(main, seed=4)
 
 
-def test_who_starts_while_another_leaves_hears_of_it() -> None:
+def test_node_that_starts_during_a_leave_learns_of_it() -> None:
     starts_while_another_leaves()
 
 
 @pytest.mark.slow
-def test_leaving_that_is_said_once_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_leave_announced_only_once_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     said: dict[int, None] = {}
     say: Callable[[Shutdown], Awaitable[None]] = Shutdown._say_leaving
 
-    async def say_once(farewell: Shutdown) -> None:
-        if id(farewell) not in said:
-            said[id(farewell)] = None
-            await say(farewell)
+    async def say_once(shutdown: Shutdown) -> None:
+        if id(shutdown) not in said:
+            said[id(shutdown)] = None
+            await say(shutdown)
 
     monkeypatch.setattr(Shutdown, "_say_leaving", say_once)
     with pytest.raises(trio.TooSlowError):
@@ -200,7 +200,7 @@ def test_leaving_that_is_said_once_is_caught(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @virtual
-async def test_all_of_a_run_of_leavers_get_out() -> None:
+async def test_adjacent_nodes_can_leave_at_once() -> None:
     async with settled_ring(9, 5) as ring:
         key = key_at(ring, "n4")
         await write(ring[0], key, b"v", w=3)
@@ -214,8 +214,8 @@ async def test_all_of_a_run_of_leavers_get_out() -> None:
 
 
 @virtual
-async def test_leavers_take_turns_while_too_few_would_hold_a_write() -> None:
-    """The owner sees as many others as its list spans. While these leave, it does not see who comes behind them."""
+async def test_leavers_take_turns_to_keep_a_write_quorum_of_copies() -> None:
+    """While listed nodes leave, the owner does not see the nodes behind the end of its list."""
     async with testing.ring(7, seed=5, replicas=4, successors=3) as ring:
         await trio.sleep(5)
         key = key_at(ring, "n4")
@@ -232,8 +232,8 @@ async def test_leavers_take_turns_while_too_few_would_hold_a_write() -> None:
         assert {leaver.state for leaver in leavers} == {"left"}
 
 
-def is_back_and_nobody_hears_it() -> None:
-    """It is killed while it leaves, and is there again before anybody has missed it."""
+def leaver_returns_unnoticed() -> None:
+    """Kill a leaver, and restart it before another node notices its death."""
 
     async def main() -> None:
         async with settled_ring(6, 9, keeps_disks=True, leave_s=2.0) as ring:
@@ -256,11 +256,11 @@ def members_of(owner: Node, key: bytes) -> list[str]:
 
 
 @pytest.mark.parametrize("is_planted", [False, True])
-def test_who_did_not_leave_after_all_is_a_replica_again(is_planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def unheard(farewell: Shutdown, known: object) -> None:
-        """What it says is lost."""
+def test_leaver_that_was_killed_and_restarted_is_a_replica_again(is_planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def lose(shutdown: Shutdown, known: object) -> None:
+        """Lose the message."""
 
-    monkeypatch.setattr(Shutdown, "say_back", unheard)
+    monkeypatch.setattr(Shutdown, "say_back", lose)
     if is_planted:
         expire = PreferenceList.expire
 
@@ -271,13 +271,13 @@ def test_who_did_not_leave_after_all_is_a_replica_again(is_planted: bool, monkey
 
         monkeypatch.setattr(PreferenceList, "expire", expire_no_leave)
         with pytest.raises(trio.TooSlowError):
-            is_back_and_nobody_hears_it()
+            leaver_returns_unnoticed()
     else:
-        is_back_and_nobody_hears_it()
+        leaver_returns_unnoticed()
 
 
 @pytest.mark.parametrize("is_forgotten", [False, True])
-def test_node_alone_keeps_its_data_if_silent_nodes_may_come_back(is_forgotten: bool) -> None:
+def test_lone_leaver_keeps_its_data_if_down_nodes_may_return(is_forgotten: bool) -> None:
     async def main() -> None:
         async with testing.ring(3, seed=4, timing=timing(down_out_s=2.0)) as ring:
             last, *others = ring.nodes
@@ -292,11 +292,11 @@ def test_node_alone_keeps_its_data_if_silent_nodes_may_come_back(is_forgotten: b
     testing.run(main, seed=4)
 
 
-# -- afterwards -------------------------------------------------------------------------------------
+# -- after a leave ----------------------------------------------------------------------------------
 
 
-def nobody_waits_for_who_has_left() -> None:
-    """As long as anybody does, no tombstone goes where it is waited for."""
+def no_node_waits_for_leavers() -> None:
+    """Otherwise tombstones would stay until this node returns."""
 
     async def main() -> None:
         async with settled_ring(8, 1) as ring:
@@ -311,18 +311,16 @@ def nobody_waits_for_who_has_left() -> None:
 
 
 @pytest.mark.slow
-def test_nobody_waits_for_who_has_left() -> None:
-    nobody_waits_for_who_has_left()
+def test_no_node_keeps_a_node_that_left_in_its_passive_list() -> None:
+    no_node_waits_for_leavers()
 
 
-async def ask_none(self: RingMerge, silent: Contact) -> None:
+async def ask_no_node(self: RingMerge, contact: Contact) -> None:
     """Do not ask the ring, which remembers the goodbye."""
 
 
 async def remembered_after_a_late_answer() -> list[Contact]:
-    """Let a node leave whose predecessor gets an earlier answer of the leaver after the goodbye.
-
-    Return the vnodes that the predecessor remembers as silent afterwards.
+    """Let a predecessor get an earlier answer of a leaver after its goodbye; return its passive list.
     """
     async with settled_ring(4, 1) as ring:
         leaver, *_, predecessor = clockwise(ring, b"key")
@@ -360,16 +358,16 @@ async def test_planted_late_answer_that_revokes_a_goodbye_is_caught() -> None:
     def revoke(peers: Peers, contact: Contact, *, is_owner: bool) -> None:
         took_its_place(peers, contact, is_owner=True)
 
-    with mock.patch.object(Peers, "took_its_place", revoke), mock.patch.object(RingMerge, "_seek", ask_none):
+    with mock.patch.object(Peers, "took_its_place", revoke), mock.patch.object(RingMerge, "_seek", ask_no_node):
         assert await remembered_after_a_late_answer()
 
 
 @pytest.mark.slow
-def test_who_is_remembered_though_it_left_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_passive_list_with_nodes_that_left_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def remember_silent(self: Stabilizer, contact: Contact) -> None:
         self._peers.passive.add(contact, trio.current_time())
 
     monkeypatch.setattr(Stabilizer, "remember_silent", remember_silent)
-    monkeypatch.setattr(RingMerge, "_seek", ask_none)
+    monkeypatch.setattr(RingMerge, "_seek", ask_no_node)
     with pytest.raises(AssertionError):
-        nobody_waits_for_who_has_left()
+        no_node_waits_for_leavers()

@@ -1,4 +1,4 @@
-"""A ring whose nodes all lost their power, or stood still, becomes whole: in whatever order they come back."""
+"""Rings with nodes that lost power or were suspended become whole again, in any order of returns."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ TIMING = msgspec.structs.replace(LOCAL, down_out_s=4.0, reprobe_first_s=1.0, rep
 
 
 def known(node: Node) -> set[str]:
-    """Return the addresses that a node could ask."""
+    """Return the addresses that a node knows."""
     return {contact.address for contact in node.host.contacts()}
 
 
 async def started(nodes: Cluster, count: int) -> list[Node]:
-    """Start more nodes, one after the other, by the first one that is ready."""
+    """Start `count` nodes, one after the other, through the first ready node."""
     found = []
     for _ in range(count):
         join = [node for node in nodes.nodes if node.state == "ready" and node.name not in nodes.stopped][:1]
@@ -54,20 +54,20 @@ async def cut_power(nodes: MemoryRing) -> list[str]:
 
 
 @virtual
-async def test_vnodes_of_one_node_resume_at_the_same_time() -> None:
+async def test_vnodes_of_one_node_resume_together() -> None:
     async with ring(4, seed=2, successors=5, replicas=4, vnodes=3) as nodes:
         for name in await cut_power(nodes):
             await nodes.start(join=(), name=name)
             await trio.sleep(0.05)
-        with trio.fail_after(RESUMES_MAX * LOCAL.resume_s):  # no vnode gave up the place of another one
+        with trio.fail_after(RESUMES_MAX * LOCAL.resume_s):  # no vnode gave up the place of another
             for node in list(nodes.nodes):
                 await node.ready()
             await nodes.converged()
 
 
 @virtual
-async def test_founder_that_gave_its_first_arc_away_does_not_own_it_after_a_restart() -> None:
-    """The receiver is in no list yet: only the bounds of the founder's arc name it."""
+async def test_restarted_founder_does_not_own_the_arc_it_gave_away() -> None:
+    """The receiver is not listed yet. Only the bounds of the founder's arc name it."""
     async with cluster(seed=3, ring=RingConstants(successors=2, replicas=1), timing=TIMING, sync_delay=flash) as nodes:
         (founder,) = await started(nodes, 1)
         await nodes.start(join=[founder])
@@ -82,15 +82,15 @@ async def test_founder_that_gave_its_first_arc_away_does_not_own_it_after_a_rest
 
 
 @virtual
-async def test_resume_while_the_only_other_node_leaves_takes_the_own_place() -> None:
+async def test_resume_while_the_only_other_node_leaves_succeeds() -> None:
     async with cluster(seed=3, ring=RingConstants(successors=2, replicas=1), timing=TIMING) as nodes:
         leaver, other = await started(nodes, 2)
         await nodes.converged()
-        await trio.sleep(1)  # the file of the other one names the ring
+        await trio.sleep(1)  # the other node has saved the ring's identity
         await nodes.kill(other)
         leaver.host.is_leaving = True
         for vnode in leaver.host.vnodes.values():
-            vnode.state = "leaving"  # it answers so, and is gone before the other one has joined
+            vnode.state = "leaving"  # it answers as a leaver, and ends before the other node has joined
         back = await nodes.start(join=(), name=other.name)
         await trio.sleep(0.01)
         await nodes.kill(leaver)
@@ -100,7 +100,7 @@ async def test_resume_while_the_only_other_node_leaves_takes_the_own_place() -> 
 
 @virtual
 async def test_resume_after_a_stalled_join_rejoins_by_the_members() -> None:
-    """Members answer, the network of the node stalls until it gives the join up, and the members answer again."""
+    """Members answer, the node's network stalls until its join ends, and then members answer again."""
     resumed: list[RingResumed] = []
     async with ring(6, seed=1, observe=lambda event: isinstance(event, RingResumed) and resumed.append(event)) as nodes:
         gone = nodes[3]
@@ -126,11 +126,11 @@ async def test_resume_after_a_stalled_join_rejoins_by_the_members() -> None:
         assert {} in looks, "then no member answered"
         assert only(again).ring.predecessor is not None
         assert not nodes.violations()
-        assert resumed == [], "it joined, and did not resume by itself"
+        assert resumed == [], "the node joined the members instead of resuming alone"
 
 
 @virtual
-async def test_lost_place_of_one_vnode_is_not_excused_by_another() -> None:
+async def test_place_of_one_vnode_is_lost_though_another_is_back() -> None:
     peers = Peers(None, LOCAL, lambda event: None, Limits())  # type: ignore[arg-type]
     back, lost = Contact(Point(1), "n1:1"), Contact(Point(2), "n1:1")
     began = trio.current_time()
@@ -142,7 +142,7 @@ async def test_lost_place_of_one_vnode_is_not_excused_by_another() -> None:
 
 
 @virtual
-async def test_goodbye_of_an_earlier_life_that_others_remember_is_not_believed() -> None:
+async def test_goodbye_from_before_a_return_is_ignored() -> None:
     peers, back = Peers(None, LOCAL, lambda event: None, Limits()), Contact(Point(1), "n1:1")  # type: ignore[arg-type]
     peers.has_left(back.address, [back.id])
     peers.learn_left([back.id])
@@ -156,22 +156,22 @@ async def test_goodbye_of_an_earlier_life_that_others_remember_is_not_believed()
     assert peers.is_known_to_have_left(back)
 
 
-@pytest.mark.parametrize("last_one", ["leaves", "dies"])
-def test_joiners_merge_with_stopped_members_none_of_them_met(last_one: str) -> None:
-    """The only node that knows both halves hands on what it knows when it hands over an arc."""
+@pytest.mark.parametrize("end", ["leaves", "dies"])
+def test_joiners_merge_with_stopped_members_they_never_met(end: str) -> None:
+    """The only node that knows both halves passes its knowledge on with its arc."""
 
     async def main() -> None:
         async with cluster(network=MessageNetwork(1), timing=TIMING, sync_delay=lambda rng: 0.001) as nodes:
             await started(nodes, 3)
-            last, *asleep = nodes.nodes
-            for node in asleep:
+            last, *suspended = nodes.nodes
+            for node in suspended:
                 nodes.stop(node)
             await trio.sleep(2 * TIMING.down_out_s)
             awake = await started(nodes, 2)
-            await (last.leave() if last_one == "leaves" else nodes.kill(last))
+            await (last.leave() if end == "leaves" else nodes.kill(last))
             await trio.sleep(TIMING.down_out_s)
-            assert all(node.address not in known(other) for node in awake for other in asleep)
-            for node in asleep:
+            assert all(node.address not in known(other) for node in awake for other in suspended)
+            for node in suspended:
                 nodes.wake(node.name)
             await nodes.converged(within_s=30)
 
@@ -190,7 +190,7 @@ async def test_calls_of_an_ended_node_count_no_miss_against_its_peers() -> None:
 
 
 @virtual
-async def test_moved_node_asks_who_listens_at_its_former_address() -> None:
+async def test_moved_nodes_find_each_other_at_a_former_address() -> None:
     async with cluster(network=MessageNetwork(1), sync_delay=lambda rng: 0.001) as nodes:
         await started(nodes, 2)
         first, second = await cut_power(nodes)
@@ -200,7 +200,7 @@ async def test_moved_node_asks_who_listens_at_its_former_address() -> None:
 
 
 @pytest.mark.parametrize("vnodes", [1, 3])
-def test_only_node_of_a_ring_moves_and_is_not_isolated(vnodes: int) -> None:
+def test_moved_lone_node_is_not_isolated(vnodes: int) -> None:
     async def main() -> None:
         async with cluster(network=MessageNetwork(1), vnodes=vnodes, sync_delay=lambda rng: 0.001) as nodes:
             await started(nodes, 1)
@@ -214,28 +214,28 @@ def test_only_node_of_a_ring_moves_and_is_not_isolated(vnodes: int) -> None:
 
 
 @virtual
-async def test_every_node_that_waited_for_a_silent_one_goes_on_asking_it() -> None:
+async def test_nodes_keep_probing_a_down_node_until_it_returns() -> None:
     async with cluster(network=MessageNetwork(1), timing=TIMING, sync_delay=lambda rng: 0.001) as nodes:
         await started(nodes, 4)
-        silent, *others = nodes.nodes
-        nodes.stop(silent)
+        down, *others = nodes.nodes
+        nodes.stop(down)
         await trio.sleep(2 * TIMING.down_out_s)
         for node in others:
-            assert [contact.address for contact in node.host.peers.passive.contacts()] == [silent.address]
-        nodes.wake(silent.name)
+            assert [contact.address for contact in node.host.peers.passive.contacts()] == [down.address]
+        nodes.wake(down.name)
         await nodes.converged()
         await trio.sleep(TIMING.reprobe_max_s)
         assert not any(node.host.peers.passive.contacts() for node in nodes.nodes)
 
 
 @virtual
-async def test_leaver_keeps_its_records_if_too_few_others_would_have_them() -> None:
-    """Two of three nodes are up; if the second one could leave, a write on two disks would be on one."""
+async def test_leaver_keeps_its_records_if_too_few_others_have_them() -> None:
+    """Two of three nodes are up. If one could leave, a write on two disks would be on one."""
     async with cluster(network=MessageNetwork(1), timing=TIMING, sync_delay=lambda rng: 0.001) as nodes:
         await started(nodes, 3)
-        silent, leaver, _ = nodes.nodes
+        down, leaver, _ = nodes.nodes
         await put(leaver, b"key", b"value")
-        nodes.stop(silent)
+        nodes.stop(down)
         await trio.sleep(2 * TIMING.down_out_s)
         await leaver.leave()
         assert leaver.state == "stopped"
@@ -243,8 +243,8 @@ async def test_leaver_keeps_its_records_if_too_few_others_would_have_them() -> N
 
 
 @virtual
-async def test_owner_that_lost_the_others_is_not_left_the_only_copy() -> None:
-    """An owner that woke up counts itself as the only replica. Who holds the record knows of more nodes."""
+async def test_holder_keeps_a_copy_if_the_owner_knows_too_few_nodes() -> None:
+    """A woken owner counts itself as the only replica. The holder of the record knows of more nodes."""
     async with ring(6, seed=1, replicas=3) as nodes:
         await put(nodes[0], b"key", b"value")
         owner, *_, far = clockwise(nodes, b"key")
@@ -265,8 +265,8 @@ async def test_owner_that_lost_the_others_is_not_left_the_only_copy() -> None:
 
 
 @virtual
-async def test_node_that_takes_its_place_again_knows_who_is_still_away() -> None:
-    """Two of five are off still. A node that is back must not acknowledge writes as if the ring had three nodes."""
+async def test_resumed_node_knows_the_nodes_that_are_still_down() -> None:
+    """Two of five nodes are still down. The others must not acknowledge writes as in a ring of three."""
     constants = RingConstants(successors=4, replicas=5)
     async with cluster(network=MessageNetwork(1), ring=constants, timing=TIMING, sync_delay=lambda rng: 0.001) as nodes:
         await started(nodes, 5)

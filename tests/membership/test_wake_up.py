@@ -1,4 +1,4 @@
-"""A process that was stopped for longer than its ring waits for it wakes up believing what it believed."""
+"""Processes that wake up after more than `down_out_s`, with their old state."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from tests.support.rings import grown, patiently, virtual
 KEY = b"written while it was stopped"
 DOWN_OUT_S = 15.0
 WOKEN_SEEDS = (0, 3, 5, 6, 7)
-"""The planted bug denies the write with most seeds. The result depends on when others notice the owner's death."""
+"""With most seeds the planted bug denies the write. The result depends on the detection of the owner's death."""
 WOKEN_SET_SEEDS = (10, 20, 45, 49)
-"""Four of the first forty seeds with which a woken replica set denied what others had acknowledged."""
+"""Four seeds with which a woken replica set denied acknowledged writes."""
 
 
 @contextmanager
 def stopped(ring: MemoryRing, node: Node, late: float) -> Iterator[None]:
-    """SIGSTOP for the length of the block: nothing in or out, and no step of its own begins.
+    """Suspend a node for the length of the block: no message passes, and no step begins.
 
-    Afterwards each step begins within a period that `late` is a share of.
+    Afterwards each step begins after the share `late` of its period.
     """
     timetable = node._maintenance._timetable
     start_task, due, stopped_at = timetable._start_task, list[Any](), trio.current_time()
@@ -57,7 +57,7 @@ def stopped(ring: MemoryRing, node: Node, late: float) -> Iterator[None]:
 
 
 async def denials_of_a_woken_owner(late: float) -> list[str]:
-    """Stop the owner of a key until six others stand before it; ask it as soon as it wakes for what they hold."""
+    """Stop the owner of a key until six nodes joined before it; wake it and ask it for their write."""
     said: list[str] = []
     async with settled_ring(8, 5, down_out_s=DOWN_OUT_S) as ring:
         owner = clockwise(ring, KEY)[0]
@@ -74,7 +74,7 @@ async def denials_of_a_woken_owner(late: float) -> list[str]:
             asker = next(node for node in ring.nodes if node is not owner)
             await write(asker, KEY, b"v")
             assert owner.host.storage.get(KEY) is None
-            assert vnode.ownership.is_owner(point), "it still believes that"
+            assert vnode.ownership.is_owner(point), "the owner still counts itself as the owner"
         for _ in range(100):
             try:
                 deadline = trio.current_time() + 0.2
@@ -86,20 +86,20 @@ async def denials_of_a_woken_owner(late: float) -> list[str]:
             await trio.sleep(0.02)
         await trio.sleep(10)
         assert (await read(owner, KEY)).values == (b"v",)
-        assert only(owner).is_settled(only(owner).id), "its own arc it answers for as before"
+        assert only(owner).is_settled(only(owner).id), "the owner is in sync in its own arc again"
     return said
 
 
 @pytest.mark.slow
 @virtual
-async def test_owner_that_wakes_up_denies_nothing_that_others_hold() -> None:
+async def test_woken_owner_denies_no_key_that_others_hold() -> None:
     for late in (0.0, 0.5, 1.0):
         assert "denied" not in await denials_of_a_woken_owner(late), late
 
 
 @pytest.mark.slow
 @virtual
-async def test_planted_owner_that_repairs_before_it_is_confirmed_is_caught() -> None:
+async def test_planted_woken_owner_that_repairs_too_early_is_caught() -> None:
     async def repair(self: Maintenance, parts: VnodeServices) -> None:
         await parts.repair.repair()
 
@@ -107,13 +107,13 @@ async def test_planted_owner_that_repairs_before_it_is_confirmed_is_caught() -> 
         assert "denied" in await denials_of_a_woken_owner(0.0)
 
 
-def answers_of_woken_replicas(seed: int, *, is_told_late: bool = False) -> Counter[str]:
+def answers_of_woken_replicas(seed: int, *, has_old_message: bool = False) -> Counter[str]:
     """Stop a replica for longer than `down_out_s`, and another one briefly. Both miss a write, and both wake.
 
     At the same moment the owner dies. The fourth node holds the write and lives, so no node may deny it.
 
     Args:
-        is_told_late: each wakes with an old message of the owner in its socket, which calls it settled.
+        has_old_message: each wakes with an old message of the owner in its socket that puts it in sync.
     """
     said: Counter[str] = Counter()
 
@@ -134,7 +134,7 @@ def answers_of_woken_replicas(seed: int, *, is_told_late: bool = False) -> Count
         assert arc is not None
         for stopped, pause_s in ((replica, 3 * DOWN_OUT_S), (other, 1.5)):
             machines.stop(stopped)
-            with suppress(ChordError, trio.TooSlowError), trio.fail_after(2 if is_told_late else 0):
+            with suppress(ChordError, trio.TooSlowError), trio.fail_after(2 if has_old_message else 0):
                 await owner.host.peers.call(only(stopped).me, Settled(arc.start, arc.end), Done)
             await trio.sleep(pause_s)
         await patiently(lambda: write(owner, key, b"v"), within_s=4)
@@ -158,30 +158,30 @@ def answers_of_woken_replicas(seed: int, *, is_told_late: bool = False) -> Count
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", WOKEN_SEEDS)
-def test_replica_that_wakes_up_denies_nothing_in_arcs_of_others(seed: int) -> None:
+def test_woken_replica_denies_no_key_in_arcs_of_others(seed: int) -> None:
     assert not answers_of_woken_replicas(seed)["denied"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", WOKEN_SEEDS)
-def test_replica_that_finds_an_old_word_of_its_owner_when_it_wakes_denies_nothing(seed: int) -> None:
-    assert not answers_of_woken_replicas(seed, is_told_late=True)["denied"]
+def test_woken_replica_ignores_an_old_message_of_its_owner(seed: int) -> None:
+    assert not answers_of_woken_replicas(seed, has_old_message=True)["denied"]
 
 
 @pytest.mark.slow
-def test_planted_replica_that_believes_an_old_word_of_its_owner_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_replica_that_trusts_an_old_message_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PreferenceList, "was_compared", lambda view, address: True)
-    assert any(answers_of_woken_replicas(seed, is_told_late=True)["denied"] for seed in WOKEN_SEEDS)
+    assert any(answers_of_woken_replicas(seed, has_old_message=True)["denied"] for seed in WOKEN_SEEDS)
 
 
 @pytest.mark.slow
-def test_planted_replica_that_keeps_its_settled_marks_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_woken_replica_that_stays_in_sync_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PreferenceList, "was_away", lambda view: None)
     assert any(answers_of_woken_replicas(seed)["denied"] for seed in WOKEN_SEEDS)
 
 
 def answers_of_the_only_copy(seed: int) -> Counter[str]:
-    """With one copy of each key, stop an owner until another node has taken its arc over and written there; wake it."""
+    """With N = 1, stop an owner until another node has taken over its arc and stored a write; wake it."""
     said: Counter[str] = Counter()
 
     async def main() -> None:
@@ -211,14 +211,14 @@ def answers_of_the_only_copy(seed: int) -> Counter[str]:
     return said
 
 
-def test_owner_of_the_only_copies_that_wakes_up_denies_nothing() -> None:
+def test_woken_owner_of_the_only_copies_denies_no_key() -> None:
     for seed in WOKEN_SEEDS:
         said = answers_of_the_only_copy(seed)
         assert said["found"], "in the end it is there"
         assert not said["denied"]
 
 
-def test_planted_owner_of_the_only_copies_that_fetches_none_when_it_wakes_is_caught(
+def test_planted_woken_owner_that_fetches_no_copies_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Ownership, "mark", lambda own, arc, others, now: None)
@@ -226,9 +226,9 @@ def test_planted_owner_of_the_only_copies_that_fetches_none_when_it_wakes_is_cau
 
 
 def denials_of_woken_replica_set(seed: int) -> list[bytes]:
-    """Stop all replicas of an arc until others have taken their places. Wake them, and ask for what the others hold.
+    """Stop all replicas of an arc until others have taken their places; wake them and ask for the others' writes.
 
-    The others go on writing until they have heard that the replicas are back. Successor lists end with the replicas.
+    The others keep writing until they notice the return of the replicas. Successor lists end with the replicas.
     """
     written: dict[bytes, None] = {}
     denied: list[bytes] = []
@@ -286,12 +286,12 @@ def denials_of_woken_replica_set(seed: int) -> list[bytes]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", WOKEN_SET_SEEDS)
-def test_replica_set_that_wakes_up_denies_nothing_that_others_hold(seed: int) -> None:
+def test_woken_replica_set_denies_no_key_that_others_hold(seed: int) -> None:
     assert not denials_of_woken_replica_set(seed)
 
 
 @pytest.mark.slow
-def test_planted_replica_set_that_asks_nobody_behind_it_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_replica_set_that_asks_no_heir_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     async def pull_from_behind(self: AntiEntropy, arc: Arc) -> bool:
         return True
 
@@ -300,7 +300,7 @@ def test_planted_replica_set_that_asks_nobody_behind_it_is_caught(monkeypatch: p
 
 
 @pytest.mark.slow
-def test_planted_owner_that_counts_its_standstill_as_waiting_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_standstill_that_counts_as_waiting_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     stood_still = AntiEntropy.stood_still
 
     def keep_time(self: AntiEntropy) -> None:
@@ -313,8 +313,8 @@ def test_planted_owner_that_counts_its_standstill_as_waiting_is_caught(monkeypat
 
 
 @virtual
-async def test_woken_owner_does_not_vouch_while_a_node_behind_owns_its_arc() -> None:
-    """Only the node before the heir names the heir: the lists of the owner and its replicas are from before."""
+async def test_woken_owner_does_not_vouch_while_an_heir_owns_its_arc() -> None:
+    """Only the node before the heir knows the heir. The lists of the owner and its replicas are older."""
     async with settled_ring(6, 9) as ring:
         owner, second, third, fourth, heir, sixth = clockwise(ring, KEY)
         repair = owner.parts[only(owner).id].repair
@@ -323,52 +323,52 @@ async def test_woken_owner_does_not_vouch_while_a_node_behind_owns_its_arc() -> 
         only(owner).ring.successors = (only(second).me, only(third).me)
         only(third).ring.successors = (only(fourth).me, only(sixth).me)
         assert await repair._pull_from_behind(arc)
-        start, own.start = own.start, arc.start  # the heir took over, and has not heard that the owner is back
+        start, own.start = own.start, arc.start  # the heir took over, and does not know of the owner's return
         assert not await repair._pull_from_behind(arc)
         own.start = start
         assert await repair._pull_from_behind(arc)
 
 
-def unsettled_arcs(ring: MemoryRing, node: Node) -> int:
-    """Return the number of arcs that a node keeps, as owner or replica, and is not settled in."""
+def unsynced_arcs(ring: MemoryRing, node: Node) -> int:
+    """Return the number of arcs that a node replicates without being in sync."""
     owners = [only(other).id for other in ring.nodes if node.name in replicas_at(ring, only(other).id)]
     return sum(not only(node).is_settled(owner) for owner in owners)
 
 
 def replicas_at(ring: MemoryRing, point: int) -> list[str]:
-    """Return the names of the three nodes from a point on."""
+    """Return the names of the first three nodes clockwise from a point."""
     nodes = sorted(ring.nodes, key=lambda node: node.host.circle.distance(point, only(node).id))
     return [node.name for node in nodes[:3]]
 
 
 @pytest.mark.parametrize("says_back", [True, False])
-def test_woken_node_is_settled_again_when_it_is_compared(says_back: bool) -> None:
-    """The node says that it is back, so the owners compare with it at once, not after an anti-entropy period."""
+def test_woken_node_is_in_sync_again_after_a_comparison(says_back: bool) -> None:
+    """The node announces its return, so owners sync with it at once, not after an anti-entropy period."""
 
     async def main() -> None:
         async with settled_ring(6, 7, anti_entropy_s=10_000.0) as ring:
             await trio.sleep(5)
             node = ring.nodes[2]
-            assert unsettled_arcs(ring, node) == 0
+            assert unsynced_arcs(ring, node) == 0
             if not says_back:
                 node._maintenance._say_back = trio.lowlevel.checkpoint
             node._maintenance.woke()
-            assert unsettled_arcs(ring, node) == 3
+            assert unsynced_arcs(ring, node) == 3
             assert all(only(node).view.was_settled_in(arc) for arc in only(node).replicated())
             with trio.move_on_after(5):
-                await until(lambda: unsettled_arcs(ring, node) == 0)
-            assert (unsettled_arcs(ring, node) == 0) is says_back
+                await until(lambda: unsynced_arcs(ring, node) == 0)
+            assert (unsynced_arcs(ring, node) == 0) is says_back
 
     testing.run(main, seed=7)
 
 
 @virtual
-async def test_nodes_that_all_stood_still_settle_one_another() -> None:
+async def test_nodes_that_all_woke_up_get_in_sync_again() -> None:
     async with settled_ring(6, 8, anti_entropy_s=10_000.0) as ring:
         for node in ring.nodes:
             node._maintenance.woke()
-        assert all(unsettled_arcs(ring, node) == 3 for node in ring.nodes)
-        await until(lambda: not any(unsettled_arcs(ring, node) for node in ring.nodes), within_s=5)
+        assert all(unsynced_arcs(ring, node) == 3 for node in ring.nodes)
+        await until(lambda: not any(unsynced_arcs(ring, node) for node in ring.nodes), within_s=5)
 
 
 async def answers_for_absent_keys(node: Node) -> Counter[str]:
@@ -385,10 +385,10 @@ async def answers_for_absent_keys(node: Node) -> Counter[str]:
 
 @pytest.mark.parametrize("does_restart", [False, True])
 @pytest.mark.parametrize(("away", "dead"), [((0,), 1), ((2,), 1), ((0, 1), 2)])
-def test_ring_of_three_with_one_dead_denies_again_when_the_others_are_back(
+def test_ring_of_three_with_one_dead_denies_once_two_returned(
     away: tuple[int, ...], dead: int, does_restart: bool
 ) -> None:
-    """No write was acknowledged without two nodes, so the two that are back know all writes together."""
+    """Each acknowledged write is on two nodes, so any two nodes know all writes together."""
 
     async def main() -> None:
         ring = RingConstants(successors=2, replicas=3)
