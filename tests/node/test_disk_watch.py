@@ -1,4 +1,4 @@
-"""A disk that hangs: its node goes out of service, others stand in for it, and it is back or ends."""
+"""Hung disks: the node goes out of service, stand-ins replace it, and it returns or ends."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ NEVER = 10_000.0
 
 @asynccontextmanager
 async def five(timing: Timing = PRESETS["local"]) -> AsyncIterator[tuple[Cluster, Node, list[bytes], list[Event]]]:
-    """Five nodes on disks; one of them, keys that it owns, and what happens."""
-    told: list[Event] = []
-    async with cluster(seed=3, ring=RING, timing=timing, sync_delay=flash, observe=told.append) as machines:
+    """Run five nodes on disks; yield them, one of them, its keys, and the events."""
+    happened: list[Event] = []
+    async with cluster(seed=3, ring=RING, timing=timing, sync_delay=flash, observe=happened.append) as machines:
         first = await machines.start(join=())
         await first.ready()
         for _ in range(4):
@@ -45,11 +45,11 @@ async def five(timing: Timing = PRESETS["local"]) -> AsyncIterator[tuple[Cluster
         for key in KEYS:
             await put(first, key, b"old")
         node = machines[2]
-        yield machines, node, [key for key in KEYS if owner(machines, key) is node], told
+        yield machines, node, [key for key in KEYS if owner(machines, key) is node], happened
 
 
 async def write(node: Node, keys: list[bytes], value: bytes, within_s: float) -> list[bytes]:
-    """Write keys through a node, again and again; return those that were acknowledged in time."""
+    """Write keys through a node with retries; return the keys that were acknowledged in time."""
     done = []
     with trio.move_on_after(within_s):
         for key in keys:
@@ -62,26 +62,26 @@ async def write(node: Node, keys: list[bytes], value: bytes, within_s: float) ->
 
 
 @virtual
-async def test_a_node_whose_disk_hangs_is_replaced_and_comes_back() -> None:
-    async with five() as (machines, node, keys, told):
+async def test_node_with_a_hung_disk_is_replaced_and_returns() -> None:
+    async with five() as (machines, node, keys, happened):
         assert len(keys) > 3
         disk, other = machines.disk(node.name), machines[0]
         disk.hang()
         began = trio.current_time()
         assert await write(other, keys, b"new", 30) == keys
         assert trio.current_time() - began < 3 * STALL_S
-        (stalled,) = (event for event in told if isinstance(event, HealthChanged))
+        (stalled,) = (event for event in happened if isinstance(event, HealthChanged))
         assert (stalled.subject, "has not answered for" in stalled.why) == ("disk", True)
         assert node.host.is_stalled
-        seen = node.description()  # `status` answers
+        seen = node.description()  # the node still answers `status`
         assert (seen.state, len(seen.troubles)) == ("degraded", 1)
         assert "the disk has not answered for" in seen.troubles[0]
         with pytest.raises(PeerUnreachable, match="disk"):
             await other.host.peers.call(node.address, Ping(), Pong)
-        with pytest.raises(Busy, match="disk"):  # its own vnodes are not silent: no step asks them on and on
+        with pytest.raises(Busy, match="disk"):  # a call to itself fails at once, so that steps do not retry for ever
             await node.host.peers.call(only(node).me, Ping(), Pong)
         assert node.host.storage.staged_bytes < 100_000  # type: ignore[attr-defined]
-        assert "alive" not in await believed(machines, node)
+        assert "alive" not in await states_at_others(machines, node)
         disk.resume()
         await trio.sleep(2 * STALL_S)
         assert not node.host.is_stalled
@@ -92,8 +92,8 @@ async def test_a_node_whose_disk_hangs_is_replaced_and_comes_back() -> None:
         assert node.state == "ready"
 
 
-async def believed(machines: Cluster, node: Node) -> set[str]:
-    """Return what the others think of a node in the next ten seconds."""
+async def states_at_others(machines: Cluster, node: Node) -> set[str]:
+    """Return the states of a node at the others during ten seconds."""
     found: set[str] = set()
     for _ in range(100):
         await trio.sleep(0.1)
@@ -102,16 +102,16 @@ async def believed(machines: Cluster, node: Node) -> set[str]:
 
 
 @virtual
-async def test_planted_a_node_that_goes_on_calling_while_its_disk_hangs_is_noticed() -> None:
+async def test_planted_calls_of_a_node_with_a_hung_disk_are_caught() -> None:
     async with five() as (machines, node, keys, _):
         node._maintenance._timetable._is_paused = lambda: False
         machines.disk(node.name).hang()
         await write(machines[0], keys, b"new", 30)
-        assert "alive" in await believed(machines, node)
+        assert "alive" in await states_at_others(machines, node)
 
 
 @virtual
-async def test_planted_without_the_watchdog_nobody_stands_in() -> None:
+async def test_planted_no_watchdog_of_the_disk_blocks_writes() -> None:
     timing = msgspec.structs.replace(PRESETS["local"], disk_stall_s=NEVER, disk_stop_s=NEVER)
     async with five(timing) as (machines, node, keys, _):
         machines.disk(node.name).hang()
@@ -119,7 +119,7 @@ async def test_planted_without_the_watchdog_nobody_stands_in() -> None:
 
 
 @virtual
-async def test_a_node_whose_disk_hangs_for_too_long_ends_as_after_a_failed_sync() -> None:
+async def test_node_with_a_disk_hung_for_disk_stop_s_ends() -> None:
     timing = msgspec.structs.replace(PRESETS["local"], disk_stop_s=3 * STALL_S)
     async with five(timing) as (machines, node, keys, _):
         machines.disk(node.name).hang()
@@ -139,7 +139,7 @@ async def test_a_node_whose_disk_hangs_for_too_long_ends_as_after_a_failed_sync(
 
 
 async def staged_while_it_hangs(staged_bytes_max: int) -> int:
-    """Have a disk hang, without the watchdog so that copies go on arriving; return how much waits for it."""
+    """Let a disk hang without the watchdog, so that copies still arrive; return the staged bytes."""
     timing = msgspec.structs.replace(PRESETS["local"], disk_stall_s=NEVER, disk_stop_s=NEVER)
     limits = Limits(staged_bytes_max=staged_bytes_max)
     async with cluster(seed=3, ring=RING, timing=timing, sync_delay=flash) as machines:
@@ -160,27 +160,27 @@ async def staged_while_it_hangs(staged_bytes_max: int) -> int:
 
 
 @virtual
-async def test_what_is_sent_to_a_hung_disk_is_bounded_and_others_go_on() -> None:
+async def test_bytes_staged_for_a_hung_disk_are_bounded() -> None:
     assert LEAST_STAGED - 300_000 < await staged_while_it_hangs(LEAST_STAGED) <= LEAST_STAGED
 
 
 @virtual
-async def test_planted_without_the_bound_more_is_staged() -> None:
+async def test_planted_no_bound_stages_more_bytes() -> None:
     assert await staged_while_it_hangs(64 << 20) > 2 * LEAST_STAGED
 
 
 @virtual
-async def test_a_slow_disk_below_the_limit_stays_in_service() -> None:
-    async with five() as (machines, node, keys, told):
+async def test_node_with_a_slow_disk_below_the_limit_stays_in_service() -> None:
+    async with five() as (machines, node, keys, happened):
         machines.disk(node.name).slow(0.8 * STALL_S)
         assert await write(machines[0], keys[:2], b"new", 60) == keys[:2]
         await trio.sleep(5 * STALL_S)
-        assert not [event for event in told if isinstance(event, HealthChanged)]
+        assert not [event for event in happened if isinstance(event, HealthChanged)]
 
 
 @virtual
-async def test_a_node_of_a_ring_without_replicas_is_not_replaced_while_its_disk_hangs() -> None:
-    """Its arc is its own: nobody else has the records."""
+async def test_lone_replica_with_a_hung_disk_is_not_replaced() -> None:
+    """No other node has the records of its arc."""
     async with cluster(seed=4, ring=RingConstants(replicas=1), sync_delay=flash) as machines:
         first = await machines.start(join=())
         await first.ready()
@@ -200,14 +200,14 @@ async def test_a_node_of_a_ring_without_replicas_is_not_replaced_while_its_disk_
 
 @virtual
 async def test_scan_shows_every_key_while_a_disk_is_full() -> None:
-    """A replica that takes no records is fewer than a write quorum."""
+    """One replica that takes no records leaves a write quorum of others."""
     async with five() as (machines, node, keys, _):
         disk = machines.disk(node.name)
         disk.capacity_bytes = disk.used_bytes
         others = [key for key in KEYS if key not in keys]
         written = await write(machines[0], others, b"new", 60)
         assert written
-        await trio.sleep(30)  # comparisons fail by now
+        await trio.sleep(30)  # comparisons with the node fail
         assert node.host.health.reasons()
         for asked in machines.nodes:
             found = {pair.key: pair.values async for pair in asked.scan()}
@@ -223,8 +223,8 @@ def test_disk_stop_s_is_at_least_disk_stall_s() -> None:
 # -- real disks, threads and sockets -----------------------------------------------------------------------
 
 
-def is_level(nodes: list[Node]) -> bool:
-    """Whether every replica of every arc knows that it holds all of it: only then may it stand in for the owner."""
+def is_synced(nodes: list[Node]) -> bool:
+    """Return whether every replica of every arc is in sync, so that it may stand in for the owner."""
     vnodes = {node.address: only(node) for node in nodes}
     for node in nodes:
         vnode = only(node)
@@ -238,8 +238,8 @@ def is_level(nodes: list[Node]) -> bool:
 
 
 @pytest.mark.slow
-async def test_a_real_node_whose_commit_hangs_is_replaced_and_comes_back(tmp_path: Path) -> None:
-    """One COMMIT blocks, as on a stalled volume. The other nodes and the event loop go on."""
+async def test_real_node_with_a_hung_commit_is_replaced_and_returns(tmp_path: Path) -> None:
+    """One COMMIT blocks, as on a stalled volume. The other nodes and the event loop continue."""
     timing = msgspec.structs.replace(PRESETS["local"], disk_stall_s=1.0)
     gate = threading.Event()
     gate.set()
@@ -258,7 +258,7 @@ async def test_a_real_node_whose_commit_hangs_is_replaced_and_comes_back(tmp_pat
                 await node.ready()
                 nodes.append(node)
             bad, circle = nodes[1], RING.circle
-            while not is_level(nodes):
+            while not is_synced(nodes):
                 await trio.sleep(0.05)
             gate.clear()
             keys = [b"key-%d" % n for n in range(400) if bad.host.owner_of(circle.hash(b"key-%d" % n)) is not None][:5]

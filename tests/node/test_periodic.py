@@ -1,4 +1,4 @@
-"""The timetable of a node's steps, and the alarm it sleeps by."""
+"""The timetable of a node's periodic steps, and its timer task."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VNODE = Point(7)
 
 
 class Journal:
-    """Steps that write down when they began and ended."""
+    """A step that records when it began and ended."""
 
     def __init__(self, takes_s: float = 0.0) -> None:
         self.takes_s = takes_s
@@ -38,7 +38,7 @@ class Journal:
 
 
 class Running:
-    """A timetable at work."""
+    """A running timetable."""
 
     def __init__(self, seed: int = 1) -> None:
         self.failures: list[tuple[Point, str, str]] = []
@@ -56,7 +56,7 @@ async def running(seed: int = 1) -> AsyncIterator[Running]:
 
 
 @virtual
-async def test_intervals_are_drawn_from_half_to_one_and_a_half_of_the_period() -> None:
+async def test_intervals_are_random_around_the_period() -> None:
     journal = Journal(takes_s=3)
     async with running() as made:
         made.table.add(VNODE, "step", journal.step, period_s=10, deadline_s=100)
@@ -67,7 +67,7 @@ async def test_intervals_are_drawn_from_half_to_one_and_a_half_of_the_period() -
     assert 9.7 < sum(journal.pauses) / len(journal.pauses) < 10.3
 
 
-def test_nodes_started_together_do_not_step_together() -> None:
+def test_first_steps_of_nodes_are_spread_over_the_period() -> None:
     first: list[float] = []
 
     @virtual
@@ -85,7 +85,7 @@ def test_nodes_started_together_do_not_step_together() -> None:
 
 
 @virtual
-async def test_a_slow_step_keeps_no_other_waiting_and_never_overlaps_itself() -> None:
+async def test_slow_step_delays_no_other_and_never_overlaps_itself() -> None:
     slow, quick = Journal(takes_s=70), Journal()
     async with running() as made:
         made.table.add(VNODE, "slow", slow.step, period_s=1, deadline_s=100)
@@ -96,7 +96,7 @@ async def test_a_slow_step_keeps_no_other_waiting_and_never_overlaps_itself() ->
 
 
 @virtual
-async def test_expected_failures_and_deadlines_are_told_and_the_step_runs_again() -> None:
+async def test_failed_step_is_reported_and_runs_again() -> None:
     runs: list[float] = []
 
     async def step() -> None:
@@ -118,7 +118,7 @@ async def test_expected_failures_and_deadlines_are_told_and_the_step_runs_again(
 
 
 @virtual
-async def test_a_bug_ends_everything() -> None:
+async def test_bug_in_a_step_ends_the_timetable() -> None:
     async def step() -> None:
         raise ZeroDivisionError
 
@@ -129,7 +129,7 @@ async def test_a_bug_ends_everything() -> None:
 
 
 @virtual
-async def test_a_kick_brings_the_step_forward_once() -> None:
+async def test_kick_runs_a_step_once_at_once() -> None:
     journal = Journal()
     async with running() as made:
         await trio.sleep(50)
@@ -141,13 +141,13 @@ async def test_a_kick_brings_the_step_forward_once() -> None:
         assert journal.began == [50]
         other.kick()
         await trio.sleep(49)
-        assert journal.began == [50], "what was planned before the kick does not count any more"
+        assert journal.began == [50], "the kick replaces the planned time"
         await trio.sleep(101)
         assert len(journal.began) >= 2
 
 
 @virtual
-async def test_a_step_that_is_kicked_while_it_runs_runs_once_more_at_once() -> None:
+async def test_step_kicked_while_it_runs_runs_once_more_at_once() -> None:
     journal = Journal(takes_s=5)
     async with running() as made:
         step = made.table.add(VNODE, "step", journal.step, period_s=100, deadline_s=20)
@@ -160,7 +160,7 @@ async def test_a_step_that_is_kicked_while_it_runs_runs_once_more_at_once() -> N
 
 
 @virtual
-async def test_cancelling_ends_the_timetable_and_its_steps() -> None:
+async def test_cancel_ends_the_timetable_and_its_steps() -> None:
     journal = Journal(takes_s=5)
     async with running() as made:
         made.table.add(VNODE, "step", journal.step, period_s=1, deadline_s=20).kick()
@@ -169,62 +169,62 @@ async def test_cancelling_ends_the_timetable_and_its_steps() -> None:
     assert (journal.began, journal.ended) == ([0], [])
 
 
-# -- the alarm -------------------------------------------------------------------------------------
+# -- the timer task --------------------------------------------------------------------------------
 
 
 @virtual
-async def test_an_alarm_wakes_at_the_earliest_of_its_times() -> None:
-    alarm, woken, due = TimerTask(), list[float](), [math.inf]
+async def test_timer_task_wakes_at_the_earliest_of_its_times() -> None:
+    timer, woken, due = TimerTask(), list[float](), [math.inf]
 
     def sweep(now: float) -> float:
         woken.append(now)
         return due[0]
 
-    alarm.by(30)
+    timer.by(30)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(alarm.run, sweep)
+        nursery.start_soon(timer.run, sweep)
         await trio.sleep(10)
-        alarm.by(20)  # earlier counts
-        alarm.by(25)  # later does not: the sweep at 20 says when to look again
+        timer.by(20)  # an earlier time counts
+        timer.by(25)  # a later time does not count, as the sweep at 20 returns the next time
         await trio.sleep(5)
         due[0] = 23
         await trio.sleep(6)
         due[0] = math.inf
         await trio.sleep(1000)
-        alarm.by(1040)
+        timer.by(1040)
         await trio.sleep(1000)
         nursery.cancel_scope.cancel()
     assert woken == [20, 23, 1040]
 
 
 @virtual
-async def test_an_alarm_keeps_an_earlier_time_that_was_set_while_it_swept() -> None:
-    alarm, woken = TimerTask(), list[float]()
+async def test_timer_task_keeps_a_time_set_during_its_sweep() -> None:
+    timer, woken = TimerTask(), list[float]()
 
     def sweep(now: float) -> float:
         woken.append(now)
         if now == 10:
-            alarm.by(12)
+            timer.by(12)
             return 50
         return math.inf
 
-    alarm.by(10)
+    timer.by(10)
     with trio.move_on_after(100):
-        await alarm.run(sweep)
+        await timer.run(sweep)
     assert woken == [10, 12]
 
 
 @virtual
-async def test_an_alarm_that_is_cancelled_does_not_sweep() -> None:
-    alarm, woken = TimerTask(), list[float]()
+async def test_cancelled_timer_task_does_not_sweep() -> None:
+    timer, woken = TimerTask(), list[float]()
 
     def sweep(now: float) -> float:
         woken.append(now)
         return math.inf
 
-    alarm.by(100)
+    timer.by(100)
     with trio.move_on_after(5) as scope:
-        await alarm.run(sweep)
+        await timer.run(sweep)
     assert scope.cancelled_caught
     assert (trio.current_time(), woken) == (5, [])
 

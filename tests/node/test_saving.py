@@ -1,4 +1,4 @@
-"""Saving what a restart must know: a disk that hangs or refuses stops nothing else, and is reported."""
+"""Saves of the persisted state: a disk that hangs or refuses blocks no other work, and is reported."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TIMING = PRESETS["local"]
 
 
 class Faulty(MemoryIdentity):
-    """An identity whose disk hangs while `is_free` is not set, and refuses while there is an `error`."""
+    """An identity on a disk that hangs until `is_free` is set, and refuses while `error` is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,31 +47,31 @@ class Faulty(MemoryIdentity):
 
 
 class Scene:
-    """A node on virtual time, and what it told."""
+    """A node on virtual time, and its health events."""
 
     def __init__(self) -> None:
         self.identity = Faulty()
-        self.told: list[HealthChanged] = []
+        self.events: list[HealthChanged] = []
         seams = MemoryNetwork(1).seams("n0")
         config = NodeConfig(listen="n0:1", timing=TIMING)
         self.node = Node(config, **seams, identity=self.identity, rng=random.Random(1), observe=self._observe)
 
     def _observe(self, event: Event) -> None:
         if isinstance(event, HealthChanged) and event.why:
-            self.told.append(event)
+            self.events.append(event)
 
     @property
     def rounds(self) -> int:
         return sum(vnode.rounds for vnode in self.node.host.vnodes.values())
 
     def change(self) -> None:
-        """Let there be something to write down."""
+        """Change the state that the node must save."""
         for vnode in self.node.host.vnodes.values():
             vnode.ownership.epoch += 1
 
 
 @virtual
-async def test_save_that_hangs_does_not_stop_stabilize_or_the_end() -> None:
+async def test_hung_save_does_not_block_stabilize_or_the_stop() -> None:
     scene = Scene()
     async with trio.open_nursery() as nursery:
         await nursery.start(scene.node.run)
@@ -87,7 +87,7 @@ async def test_save_that_hangs_does_not_stop_stabilize_or_the_end() -> None:
 
 
 @virtual
-async def test_file_unsaved_for_unsaved_s_is_told_once_each_time() -> None:
+async def test_identity_unsaved_for_unsaved_s_is_reported_once() -> None:
     scene = Scene()
     async with trio.open_nursery() as nursery:
         await nursery.start(scene.node.run)
@@ -95,26 +95,26 @@ async def test_file_unsaved_for_unsaved_s_is_told_once_each_time() -> None:
         for time in range(1, 3):
             scene.identity.error = errno.ENOSPC
             await trio.sleep(TIMING.unsaved_s - 1)
-            assert len(scene.told) == time - 1
+            assert len(scene.events) == time - 1
             assert scene.node._saver.trouble() == ""
             await trio.sleep(3)
-            assert len(scene.told) == time
+            assert len(scene.events) == time
             await trio.sleep(TIMING.unsaved_s)
-            assert len(scene.told) == time, "once"
+            assert len(scene.events) == time, "once"
             assert "node.json could not be written for 12" in scene.node._saver.trouble()
-            assert "no space left on device" in scene.told[-1].why
+            assert "no space left on device" in scene.events[-1].why
             scene.identity.error = None
             await trio.sleep(3)
             assert scene.node._saver.trouble() == ""
         scene.identity.is_free = trio.Event()
         scene.change()
         await trio.sleep(TIMING.unsaved_s + 3)
-        assert "it takes too long" in scene.told[-1].why, "a disk that hangs says nothing itself"
+        assert "it takes too long" in scene.events[-1].why, "the reason of a hung disk"
         nursery.cancel_scope.cancel()
 
 
 class HungFile(FileIdentity):
-    """An identity on a disk that hangs in the middle of a write."""
+    """An identity on a disk that hangs during a write."""
 
     def __init__(self, directory: str) -> None:
         super().__init__(directory)
@@ -129,7 +129,7 @@ class HungFile(FileIdentity):
         super()._replace(content)
 
 
-def test_file_that_hangs_takes_one_thread_for_any_number_of_saves(tmp_path: Path) -> None:
+def test_hung_identity_file_takes_one_thread_for_all_saves(tmp_path: Path) -> None:
     async def main() -> None:
         store = HungFile(str(tmp_path))
         async with trio.open_nursery() as nursery:
@@ -140,7 +140,7 @@ def test_file_that_hangs_takes_one_thread_for_any_number_of_saves(tmp_path: Path
         for number in range(10):
             with trio.move_on_after(0.001):
                 await store.save(changed(address=f"m{number}:1"))
-        assert len(store.writing) == 1, "one thread hangs, and nobody else waits in one"
+        assert len(store.writing) == 1, "only one thread hangs"
         store.is_free.set()
         await store.save(KEPT)
         assert store.load() == KEPT
@@ -150,7 +150,7 @@ def test_file_that_hangs_takes_one_thread_for_any_number_of_saves(tmp_path: Path
     trio.run(main)
 
 
-def test_file_that_hangs_keeps_the_directory_until_its_write_has_ended(tmp_path: Path) -> None:
+def test_hung_write_keeps_the_directory_locked_until_its_end(tmp_path: Path) -> None:
     async def main() -> None:
         store = HungFile(str(tmp_path))
         async with trio.open_nursery() as nursery:
@@ -161,7 +161,7 @@ def test_file_that_hangs_keeps_the_directory_until_its_write_has_ended(tmp_path:
         with pytest.raises(ConfigError, match="another node is running"):
             FileIdentity(str(tmp_path))
         store.is_free.set()
-        while True:  # the thread lets go of it
+        while True:  # until the thread releases the lock
             try:
                 again = FileIdentity(str(tmp_path))
                 break
@@ -169,7 +169,7 @@ def test_file_that_hangs_keeps_the_directory_until_its_write_has_ended(tmp_path:
                 await trio.sleep(0.001)
         assert again.load() == KEPT
         await store.save(changed(address="late:1"))
-        assert again.load() == KEPT, "who has closed writes nothing"
+        assert again.load() == KEPT, "a closed store writes nothing"
         again.close()
 
     trio.run(main)
