@@ -256,7 +256,9 @@ def members_of(owner: Node, key: bytes) -> list[str]:
 
 
 @pytest.mark.parametrize("is_planted", [False, True])
-def test_leaver_that_was_killed_and_restarted_is_a_replica_again(is_planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leaver_that_was_killed_and_restarted_is_a_replica_again(
+    is_planted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def lose(shutdown: Shutdown, known: object) -> None:
         """Lose the message."""
 
