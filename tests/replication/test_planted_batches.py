@@ -125,4 +125,4 @@ def test_a_planted_bug_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> 
 def test_frames_without_bounds_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(test_parcels, "frames", all_there_are)
     with pytest.raises(CAUGHT):
-        test_parcels.test_frames_are_cut_by_count_and_by_bytes_and_hold_one_item_at_least()
+        test_parcels.test_frames_cuts_a_batch_by_count_and_bytes()

@@ -1,4 +1,4 @@
-"""Many requests in one frame: nothing is lost or mixed up, and every bound holds at its edge."""
+"""Batches on the wire: order of items and answers, and bounds."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def put(number: int, value: bytes = b"v") -> Put:
 
 
 def said(outcome: Reply | ChordError) -> object:
-    """An outcome, as it can be compared."""
+    """Return an outcome in a form that can be compared."""
     if isinstance(outcome, ChordError):
         return type(outcome), outcome.message, outcome.peer, outcome.after_ms
     return outcome
 
 
 def there_and_back(batch: GetMany | PutMany, outcomes: list[Reply | ChordError]) -> list[Reply | ChordError]:
-    """The outcomes as the other side has them, through the codec."""
+    """Return the outcomes after encoding and decoding."""
     frame = CODEC.encode_reply(1, pack(batch, outcomes))
     return unpack(batch, CODEC.decode_reply(frame[PREFIX_BYTES:], batch.reply)[1])
 
@@ -75,7 +75,7 @@ found = st.builds(Values, st.tuples(st.binary(max_size=8)), st.binary(max_size=8
 
 
 @given(st.lists(errors | written, min_size=2, max_size=20), st.lists(errors | found, min_size=2, max_size=20))
-def test_each_item_has_its_own_answer_in_its_place(wrote: list[Outcome], got: list[Outcome]) -> None:
+def test_batch_answers_are_in_the_order_of_its_items(wrote: list[Outcome], got: list[Outcome]) -> None:
     puts = bundle([put(i) for i in range(len(wrote))])
     gets = bundle([Get(b"%d" % i) for i in range(len(got))])
     assert isinstance(puts, PutMany)
@@ -84,7 +84,7 @@ def test_each_item_has_its_own_answer_in_its_place(wrote: list[Outcome], got: li
     assert list(map(said, there_and_back(gets, got))) == list(map(said, got))
 
 
-def test_a_batch_holds_what_it_was_made_of_and_one_item_is_no_batch() -> None:
+def test_bundle_holds_its_items_and_leaves_one_item_alone() -> None:
     items: list[Item] = [put(1), Merge(Record(b"m", ())), put(2)]
     batch = bundle(items)
     assert isinstance(batch, PutMany)
@@ -94,7 +94,7 @@ def test_a_batch_holds_what_it_was_made_of_and_one_item_is_no_batch() -> None:
     assert bundle([Get(b"a"), Get(b"b", 2)]) == GetMany((Get(b"a"), Get(b"b", 2)))
 
 
-def test_lines_of_replicas_stay_at_home() -> None:
+def test_batch_answer_omits_replica_lines() -> None:
     (one, two) = there_and_back(
         GetMany((Get(b"a"), Get(b"b"))), [Values((b"v",), b"c", ME, 2, 2, (LINE,), (5,)), Values((), b"", ME)]
     )
@@ -108,19 +108,19 @@ def test_lines_of_replicas_stay_at_home() -> None:
 # -- bounds -----------------------------------------------------------------------------------------
 
 
-def test_what_a_batch_writes_fits_one_page_of_copies() -> None:
+def test_batch_items_max_is_at_most_page_records_max() -> None:
     assert BATCH_ITEMS_MAX <= PAGE_RECORDS_MAX
 
 
 @pytest.mark.parametrize(("count", "is_taken"), [(0, True), (BATCH_ITEMS_MAX, True), (BATCH_ITEMS_MAX + 1, False)])
-def test_so_many_items_and_no_more(count: int, is_taken: bool) -> None:
+def test_batch_beyond_batch_items_max_is_malformed(count: int, is_taken: bool) -> None:
     for batch in (GetMany((Get(b"k"),) * count), PutMany((put(1),) * count)):
         taken = CODEC.decode_call(CODEC.encode_call(1, None, 9, batch)[PREFIX_BYTES:]).request
         assert (taken == batch) is is_taken
         assert isinstance(taken, type(batch) if is_taken else MalformedMessage)
 
 
-def test_frames_are_cut_by_count_and_by_bytes_and_hold_one_item_at_least() -> None:
+def test_frames_cuts_a_batch_by_count_and_bytes() -> None:
     assert [len(cut) for cut in frames([Get(b"k")] * 300, range(300))] == [128, 128, 44]
     assert [len(cut) for cut in frames([Get(b"k")] * 10, range(10), 4)] == [4, 4, 2]
     fits = BATCH_BYTES_MAX // 2 - AROUND_BYTES - len(b"k-0")
@@ -130,7 +130,7 @@ def test_frames_are_cut_by_count_and_by_bytes_and_hold_one_item_at_least() -> No
     assert list(frames([put(1)], [])) == []
 
 
-def test_values_that_have_no_room_come_later_and_the_first_always_has() -> None:
+def test_values_beyond_the_frame_are_left_for_later_requests() -> None:
     batch = GetMany(tuple(Get(b"%d" % i) for i in range(4)))
     half = BATCH_BYTES_MAX // 2 - AROUND_BYTES
 
@@ -145,16 +145,16 @@ def test_values_that_have_no_room_come_later_and_the_first_always_has() -> None:
     assert answered(1, 1 << 20, 1, 1) == [True, False, True, True]
 
 
-def test_a_long_sentence_is_cut_where_it_is_one_of_many() -> None:
+def test_error_message_in_a_batch_is_cut() -> None:
     (error, _) = there_and_back(PutMany((put(1), put(2))), [Busy("é" * 5000), Busy("odd \udcff")])
     assert isinstance(error, Busy)
     assert error.message == "é" * 256
 
 
-# -- answers that are none --------------------------------------------------------------------------
+# -- errors and malformed answers -------------------------------------------------------------------
 
 
-def test_an_error_for_the_frame_is_one_for_each() -> None:
+def test_error_of_a_batch_is_the_error_of_each_item() -> None:
     outcomes = unpack(PutMany((put(1), put(2))), Busy("later"))
     assert [said(one) for one in outcomes] == [said(Busy("later"))] * 2
     assert unpack(Ping(), Pong()) == [Pong()]
@@ -163,18 +163,18 @@ def test_an_error_for_the_frame_is_one_for_each() -> None:
 @pytest.mark.parametrize(
     "answer", [GotMany((Got(None),)), GotMany((Got(None),) * 3), WroteMany((Wrote(None),) * 2), Pong()]
 )
-def test_answers_that_do_not_fit_the_question_are_no_answers(answer: Reply) -> None:
+def test_batch_answer_of_another_shape_is_malformed(answer: Reply) -> None:
     outcomes = unpack(GetMany((Get(b"a"), Get(b"b"))), answer)
     assert [type(one) for one in outcomes] == [MalformedMessage] * 2
 
 
-def test_an_item_without_answer_and_error_may_have_happened() -> None:
+def test_batch_item_without_answer_or_error_is_indefinite() -> None:
     batch = PutMany((put(1), put(2)))
     outcomes = unpack(batch, WroteMany((Wrote(None), Wrote(Written(b"", ME)))))
     assert [type(one) for one in outcomes] == [RemoteFailure, Written]
 
 
-def test_only_a_batch_is_taken_apart() -> None:
+def test_is_refused_whole_applies_only_to_batches() -> None:
     batch = PutMany((put(1), put(2)))
     assert is_refused_whole(batch, UnknownRequest("44"))
     assert is_refused_whole(batch, MalformedMessage("bad"))
@@ -182,7 +182,7 @@ def test_only_a_batch_is_taken_apart() -> None:
     assert not is_refused_whole(put(1), UnknownRequest("33"))
 
 
-def test_who_has_too_much_to_do_has_not_only_no_room() -> None:
+def test_has_no_room_excludes_other_overload_errors() -> None:
     assert has_no_room(NO_ROOM)
     assert not has_no_room(Overloaded("4096 items of batches are in work", after_ms=50))
     assert not has_no_room(Overloaded("128 calls of this connection are in work"))

@@ -1,4 +1,4 @@
-"""The wire: every message survives the trip in any chunking, and of hostile bytes only `MalformedMessage` comes out."""
+"""The codec: messages survive encoding and any chunking, and hostile bytes raise only `MalformedMessage`."""
 
 from __future__ import annotations
 
@@ -126,11 +126,11 @@ def body_of(frame: bytes) -> bytes:
     return frame[PREFIX_BYTES:]
 
 
-# -- strategies: any message, drawn from the types themselves ----------------------------------
+# -- strategies: any message, by its type ------------------------------------------------------
 
 
 def values_of(info: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
-    """Return values of a type as msgspec describes it, within its bounds."""
+    """Draw values of a type as msgspec describes it, within its bounds."""
     inspect = msgspec.inspect
     match info:
         case inspect.StructType():
@@ -164,7 +164,7 @@ def values_of(info: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
 
 
 def messages(*types: type[Any]) -> st.SearchStrategy[Any]:
-    """Return any message of these types."""
+    """Draw any message of these types."""
     return st.sampled_from(types).flatmap(lambda type_: values_of(msgspec.inspect.type_info(type_)))
 
 
@@ -179,14 +179,16 @@ json_like = st.recursive(
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=12,
 )
-"""CBOR of the right make and the wrong content."""
+"""CBOR of the right form with the wrong content."""
 
 
-# -- there and back ------------------------------------------------------------------------------
+# -- encoding and decoding -----------------------------------------------------------------------
 
 
 @given(request=messages(*REQUESTS), call_id=call_ids, vnode=st.none() | points, budget=st.integers(1, BUDGET_MS_MAX))
-def test_every_request_survives(request: Request, call_id: int, vnode: Point | None, budget: int) -> None:
+def test_request_survives_encoding_and_decoding(
+    request: Request, call_id: int, vnode: Point | None, budget: int
+) -> None:
     call = CODEC.decode_call(body_of(CODEC.encode_call(call_id, vnode, budget, request)))
     assert (call.call_id, call.vnode, call.budget_ms, call.request) == (call_id, vnode, budget, request)
     assert call.vnode is None or type(call.vnode) is Point
@@ -194,18 +196,18 @@ def test_every_request_survives(request: Request, call_id: int, vnode: Point | N
 
 @pytest.mark.slow
 @given(reply=messages(*REPLIES), call_id=call_ids)
-def test_every_reply_survives(reply: Reply, call_id: int) -> None:
+def test_reply_survives_encoding_and_decoding(reply: Reply, call_id: int) -> None:
     assert CODEC.decode_reply(body_of(CODEC.encode_reply(call_id, reply)), type(reply)) == (call_id, reply)
 
 
 @given(hello=hellos)
-def test_every_hello_survives(hello: Hello) -> None:
+def test_hello_survives_encoding_and_decoding(hello: Hello) -> None:
     assert decode_hello(body_of(encode_hello(hello))) == hello
 
 
 @pytest.mark.slow
 @given(message=messages(*REQUESTS, *REPLIES))
-def test_the_encoder_writes_what_cbor2_would(message: Request | Reply) -> None:
+def test_encoder_writes_the_bytes_of_cbor2(message: Request | Reply) -> None:
     def point_bytes(value: Any) -> bytes:
         assert isinstance(value, Point)
         return value.to_bytes(20, "big")
@@ -215,18 +217,18 @@ def test_the_encoder_writes_what_cbor2_would(message: Request | Reply) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 23, 24, 255, 256, 65535, 65536, (1 << 32) - 1, 1 << 32, (1 << 64) - 1, -1, -25])
-def test_numbers_at_the_edges_of_their_forms(number: int) -> None:
+def test_encoder_writes_edge_numbers_as_cbor2_does(number: int) -> None:
     assert Encoder(20, 100).encode(number) == cbor2.dumps(number)
 
 
 @pytest.mark.parametrize("size", [0, 23, 24, 255, 256, 65535, 65536])
 @pytest.mark.parametrize("make", [bytes, lambda n: "é" * (n // 2), lambda n: (None,) * n])
-def test_sizes_at_the_edges_of_their_forms(make: Callable[[int], Any], size: int) -> None:
+def test_encoder_writes_edge_sizes_as_cbor2_does(make: Callable[[int], Any], size: int) -> None:
     assert Encoder(20, BODY_BYTES_MAX).encode(make(size)) == cbor2.dumps(make(size))
 
 
 @pytest.mark.parametrize("code", sorted(BY_CODE))
-def test_every_error_survives(code: int) -> None:
+def test_error_survives_encoding_and_decoding(code: int) -> None:
     error = BY_CODE[code]("why not", peer=Contact(Point(7), "10.0.0.1:9000"), after_ms=250)
     call_id, back = CODEC.decode_error(body_of(CODEC.encode_error(3, error)))
     assert (call_id, type(back), back.message, back.peer, back.after_ms) == (3, type(error), *_parts(error))
@@ -236,7 +238,7 @@ def _parts(error: ChordError) -> tuple[object, ...]:
     return (error.message, error.peer, error.after_ms)
 
 
-def test_an_unknown_error_code_is_a_remote_failure() -> None:
+def test_unknown_error_code_is_a_remote_failure() -> None:
     _, error = CODEC.decode_error(body_of(CODEC.encode_error(3, ErrorReply(999, "from the future"))))
     assert type(error) is RemoteFailure
     assert error.message == "from the future"
@@ -244,21 +246,21 @@ def test_an_unknown_error_code_is_a_remote_failure() -> None:
     assert type(error) is RemoteFailure
 
 
-def test_a_long_or_odd_sentence_still_travels() -> None:
+def test_long_or_invalid_error_message_is_cut_or_replaced() -> None:
     _, error = CODEC.decode_error(body_of(CODEC.encode_error(1, Overloaded("x" * 5000))))
     assert error.message == "x" * 1024
     _, error = CODEC.decode_error(body_of(CODEC.encode_error(1, Overloaded("file \udcff is gone"))))
     assert error.message == "file ? is gone"
 
 
-def test_a_refusal_names_no_peer() -> None:
+def test_refusal_has_no_peer() -> None:
     error = decode_refusal(body_of(encode_refusal(NotOwner("no", peer=Contact(Point(1), "a:1"), after_ms=5))))
     assert (type(error), error.message, error.peer, error.after_ms) == (NotOwner, "no", None, 5)
-    # Whoever has agreed on a circle reads the same frame as the error of call 0.
+    # A peer that has agreed on a circle reads the same frame as the error of call 0.
     assert CODEC.decode_error(body_of(encode_refusal(OtherRing("r"))))[0] == 0
 
 
-def test_goodbye_is_a_cast_and_others_are_ignored() -> None:
+def test_goodbye_is_recognized_among_casts() -> None:
     assert Frames(LIMIT).feed(GOODBYE) == [(FrameKind.CAST, body_of(GOODBYE))]
     assert is_goodbye(body_of(GOODBYE))
     assert not is_goodbye(cbor2.dumps([2, "for later"]))
@@ -266,13 +268,13 @@ def test_goodbye_is_a_cast_and_others_are_ignored() -> None:
         is_goodbye(cbor2.dumps("goodbye"))
 
 
-def test_a_message_no_frame_can_hold_is_refused_at_home() -> None:
+def test_message_beyond_the_frame_size_is_not_encoded() -> None:
     with pytest.raises(InvalidRequest, match="no frame holds more"):
         CODEC.encode_reply(1, Values((b"x" * (1 << 24),), b"", Contact(Point(1), "a:1")))
 
 
 def everything_inside(*kinds: type) -> list[msgspec.inspect.Type]:
-    """Return what these types are made of, all the way down, each struct once."""
+    """Return the types of all fields of these types, recursively, each struct once."""
     pending: list[msgspec.inspect.Type] = [msgspec.inspect.type_info(kind) for kind in kinds]
     found: list[msgspec.inspect.Type] = []
     seen: set[type] = set()
@@ -289,7 +291,7 @@ def everything_inside(*kinds: type) -> list[msgspec.inspect.Type]:
     return found
 
 
-def test_the_garbage_collector_does_not_search_messages() -> None:
+def test_message_types_are_not_tracked_by_the_collector() -> None:
     inside = everything_inside(Hello, ErrorReply, *REQUESTS, *REPLIES)
     structs = [info.cls for info in inside if isinstance(info, msgspec.inspect.StructType)]
     assert not [cls for cls in structs if cls.__struct_config__.gc]
@@ -297,15 +299,15 @@ def test_the_garbage_collector_does_not_search_messages() -> None:
     assert len(structs) > len(REQUESTS) + len(REPLIES) + 10
 
 
-def test_the_form_of_a_contact_is_remembered_and_is_its_own() -> None:
-    """Of its point as well: an equal contact whose id is a bare number must not leave another form behind."""
+def test_cached_bytes_of_a_contact_are_its_own() -> None:
+    """A contact with a plain number as its id must not share the bytes of an equal contact with a `Point`."""
     codec, bare = Codec(Circle(8)), Contact(7, "a:1")  # type: ignore[arg-type]
     for contact in (bare, Contact(Point(7), "a:1"), Contact(Point(7), "a:2"), Contact(Point(8), "a:1")) * 2:
         frame = codec.encode_call(1, None, 1, Notify(contact))
         assert codec.decode_call(body_of(frame)).request == Notify(contact)
 
 
-def test_contacts_beyond_those_that_are_remembered_are_encoded_all_the_same() -> None:
+def test_contacts_beyond_contacts_max_are_encoded_correctly() -> None:
     codec = Codec(Circle(16))
     for number in range(2 * CONTACTS_MAX + 1):
         contact = Contact(Point(number), f"a:{number}")
@@ -313,22 +315,22 @@ def test_contacts_beyond_those_that_are_remembered_are_encoded_all_the_same() ->
     assert len(codec._encode.__self__._contacts) <= CONTACTS_MAX  # type: ignore[attr-defined]
 
 
-def test_no_float_of_a_message_is_without_bounds() -> None:
-    """A float with bounds is neither NaN nor infinite, which nothing else looks for."""
+def test_every_float_field_of_a_message_has_bounds() -> None:
+    """Bounds exclude NaN and infinity, and no other check does."""
     inside = everything_inside(Hello, ErrorReply, *REQUESTS, *REPLIES)
     floats = [info for info in inside if isinstance(info, msgspec.inspect.FloatType)]
     assert len(floats) > 5
     assert all(info.ge is not None and info.le is not None and info.ge <= info.le < math.inf for info in floats)
 
 
-# -- growing: unknown fields, missing fields ---------------------------------------------------
+# -- later versions: unknown and missing fields ------------------------------------------------
 
 
 def call_body(*content: object, call_id: object = 5, vnode: object = None, budget: object = 100) -> bytes:
     return cbor2.dumps([call_id, vnode, budget, list(content)])
 
 
-def test_unknown_trailing_fields_are_ignored_and_missing_ones_take_defaults() -> None:
+def test_unknown_fields_are_ignored_and_missing_take_defaults() -> None:
     me = [b"\x11" * 20, "a:1"]
     assert CODEC.decode_call(call_body(16, b"\x01" * 20)).request == FindNext(Point.from_bytes(b"\x01" * 20, "big"))
     newer = call_body(3, [*me, "new in contacts"], "new in notify", {"a": [1.5, None]})
@@ -337,7 +339,7 @@ def test_unknown_trailing_fields_are_ignored_and_missing_ones_take_defaults() ->
     assert CODEC.decode_reply(cbor2.dumps([1, [129]]), Pong) == (1, Pong())
 
 
-def test_a_hello_from_the_future_is_still_read() -> None:
+def test_hello_of_a_later_version_is_decoded() -> None:
     newer = [7, 9, "node", "control", "x", 0, 0, 0, None, "", b"", [], [], "new"]
     assert decode_hello(cbor2.dumps(newer)).version_min == 7
     assert decode_hello(cbor2.dumps([1, 1, "client", "bulk"])).cluster == ""
@@ -347,7 +349,7 @@ def test_a_hello_from_the_future_is_still_read() -> None:
 
 
 def golden_frames() -> dict[str, bytes]:
-    """Return the frames whose bytes are pinned."""
+    """Return the frames with golden bytes."""
     at = Point(0x8F3A << 144)
     me = Contact(at, "127.0.0.1:9000")
     toy = Contact(Point(80), "127.0.0.1:9080")
@@ -407,7 +409,7 @@ def golden_frames() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", golden_frames())
-def test_golden_bytes(name: str) -> None:
+def test_frames_have_the_golden_bytes(name: str) -> None:
     assert golden_frames()[name].hex() == json.loads(GOLDEN.read_text())[name]
 
 
@@ -426,7 +428,7 @@ def frame(kind: int, body: bytes) -> bytes:
 @given(
     st.lists(st.tuples(st.sampled_from(FrameKind), bodies), max_size=6), st.lists(st.integers(0, 10_000), max_size=12)
 )
-def test_frames_come_out_whole_in_any_chunking(sent: list[tuple[FrameKind, bytes]], cuts: list[int]) -> None:
+def test_frames_arrive_whole_in_any_chunking(sent: list[tuple[FrameKind, bytes]], cuts: list[int]) -> None:
     frames, received = Frames(200), []
     for chunk in cut(b"".join(frame(kind, body) for kind, body in sent), cuts):
         received += frames.feed(bytearray(chunk) if len(chunk) % 2 else chunk)
@@ -436,7 +438,7 @@ def test_frames_come_out_whole_in_any_chunking(sent: list[tuple[FrameKind, bytes
 
 
 @given(st.binary(max_size=40), st.lists(st.integers(0, 10_000), max_size=8))
-def test_random_bytes_in_any_chunking_end_alike(data: bytes, cuts: list[int]) -> None:
+def test_random_bytes_end_alike_in_any_chunking(data: bytes, cuts: list[int]) -> None:
     def outcome(chunks: list[bytes]) -> tuple[list[tuple[FrameKind, bytes]], bool] | None:
         frames, received = Frames(16), []
         try:
@@ -449,7 +451,7 @@ def test_random_bytes_in_any_chunking_end_alike(data: bytes, cuts: list[int]) ->
     assert outcome([data]) == outcome(cut(data, cuts))
 
 
-def test_a_frame_over_the_limit_is_refused_before_its_body_comes() -> None:
+def test_frame_beyond_the_limit_is_refused_by_its_prefix() -> None:
     assert Frames(1000).feed(frame(2, b"x" * 1000))
     for data in (frame(2, b"x" * 1001), frame(2, b"x" * 1001)[:4]):
         with pytest.raises(MalformedMessage, match="frame of 1001 bytes; the limit here is 1000"):
@@ -461,12 +463,12 @@ def test_a_frame_over_the_limit_is_refused_before_its_body_comes() -> None:
 
 
 @pytest.mark.parametrize("kind", [0, 6, 71, 255])
-def test_an_unknown_kind_is_refused(kind: int) -> None:
+def test_frame_of_an_unknown_kind_is_refused(kind: int) -> None:
     with pytest.raises(MalformedMessage, match="unknown kind of frame"):
         Frames(LIMIT).feed(bytes((kind, 0, 0, 0)))
 
 
-def test_a_body_in_single_bytes_costs_no_more_than_its_size() -> None:
+def test_frame_in_single_bytes_arrives_whole() -> None:
     frames, body = Frames(1 << 20), b"\x5a\x00\x02\x00\x00" + bytes(1 << 17)
     data = frame(3, body)
     assert [out for i in range(len(data)) for out in frames.feed(data[i : i + 1])] == [(FrameKind.REPLY, body)]
@@ -476,7 +478,7 @@ def test_a_body_in_single_bytes_costs_no_more_than_its_size() -> None:
 
 
 def outcomes(body: bytes) -> None:
-    """Feed a body to everything that decodes; only `MalformedMessage` may come out, or a message within its bounds."""
+    """Feed a body to every decoder; each may raise only `MalformedMessage`."""
     decoders: list[Callable[[bytes], object]] = [
         decode_hello,
         decode_refusal,
@@ -494,7 +496,7 @@ def outcomes(body: bytes) -> None:
 
 @settings(max_examples=400)
 @given(st.binary(max_size=120))
-def test_random_bytes(body: bytes) -> None:
+def test_random_bytes_raise_only_malformed_message(body: bytes) -> None:
     outcomes(body)
 
 
@@ -513,7 +515,7 @@ def test_random_bytes(body: bytes) -> None:
 @example([1 << 63, None, 1, [1]])
 @example([1, None, BUDGET_MS_MAX + 1, [1]])
 @example([1, {"0": 1}])
-def test_the_right_make_with_the_wrong_content(item: Any) -> None:
+def test_wrong_content_raises_only_malformed_message(item: Any) -> None:
     outcomes(cbor2.dumps(item))
     outcomes(cbor2.dumps([1, None, 100, item]))
     outcomes(cbor2.dumps([1, item]))
@@ -522,7 +524,7 @@ def test_the_right_make_with_the_wrong_content(item: Any) -> None:
 @pytest.mark.slow
 @settings(max_examples=300)
 @given(messages(*REQUESTS), st.data())
-def test_damaged_messages(request: Request, data: st.DataObject) -> None:
+def test_damaged_message_raises_only_malformed_message(request: Request, data: st.DataObject) -> None:
     body = bytearray(body_of(CODEC.encode_call(9, Point(1), 100, request)))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(body) - 1))
@@ -536,13 +538,13 @@ def all_tags() -> list[int]:
 
 
 @pytest.mark.parametrize("content", [b"\x01", b"\x41\x01", b"\x61a", b"\x81\x01", b"\x82\x01\x02", b"\xf6"])
-def test_every_tag_is_refused(content: bytes) -> None:
+def test_cbor_tags_are_refused(content: bytes) -> None:
     for tag in all_tags():
         tagged = cbor2.dumps(cbor2.CBORTag(tag, 0))[:-1] + content
         with pytest.raises(MalformedMessage, match="not strict CBOR"):
             decode(tagged)
         with pytest.raises(MalformedMessage):
-            CODEC.decode_call(b"\x85\x01\xf6\x01\x81\x01" + tagged)  # not even where it would be ignored
+            CODEC.decode_call(b"\x85\x01\xf6\x01\x81\x01" + tagged)  # also in an ignored field
 
 
 @pytest.mark.parametrize(
@@ -573,7 +575,7 @@ def test_every_tag_is_refused(content: bytes) -> None:
     }.items(),
     ids=lambda item: item[0],
 )
-def test_hostile_items(hostile: tuple[str, bytes]) -> None:
+def test_hostile_items_are_malformed(hostile: tuple[str, bytes]) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(MalformedMessage):
@@ -584,7 +586,7 @@ def test_hostile_items(hostile: tuple[str, bytes]) -> None:
         tracemalloc.stop()
 
 
-def test_depth_at_the_limit_and_one_past() -> None:
+def test_depth_beyond_depth_max_is_refused() -> None:
     assert decode(b"\x81" * DEPTH_MAX + b"\x00")
     with pytest.raises(MalformedMessage, match="depth"):
         decode(b"\x81" * (DEPTH_MAX + 1) + b"\x00")
@@ -598,7 +600,7 @@ def test_depth_at_the_limit_and_one_past() -> None:
 @example(b"\x59")
 @example(b"\x5a")
 @example(b"\x5b" + bytes(7))
-def test_nothing_may_follow_the_item(behind: bytes) -> None:
+def test_bytes_behind_the_item_are_refused(behind: bytes) -> None:
     with pytest.raises(MalformedMessage):
         decode(b"\x01" + behind)
     with pytest.raises(MalformedMessage):
@@ -609,7 +611,7 @@ LONG_HEADS = ((">BH", 0x59), (">BI", 0x5A), (">BQ", 0x5B))
 
 
 @pytest.mark.parametrize("size", [*range(1, 12), 254, 255, 256, 257, 258, 259, 260, 261, 5000])
-def test_zeros_behind_the_item_do_not_pass_for_the_guard(size: int) -> None:
+def test_zeros_behind_the_item_are_refused(size: int) -> None:
     for length in sorted({size, 256, size + 1, 0}):
         for head in (b"\x40", b"\x58%c" % (length & 255), *(struct.pack(f, h, length) for f, h in LONG_HEADS)):
             with pytest.raises(MalformedMessage):
@@ -617,12 +619,12 @@ def test_zeros_behind_the_item_do_not_pass_for_the_guard(size: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_very_wide_message_is_refused_in_time_and_memory() -> None:
+def test_very_wide_message_is_refused() -> None:
     body = b"\x9a" + (60_000).to_bytes(4, "big") + b"\x80" * 60_000
     outcomes(body)
 
 
-# -- what is wrong inside an envelope is answered, not fatal -----------------------------------
+# -- errors inside an envelope: answered, and not fatal ----------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -631,13 +633,13 @@ def test_a_very_wide_message_is_refused_in_time_and_memory() -> None:
         ([999], UnknownRequest),
         ([999, b"fields", [1]], UnknownRequest),
         ([-1], UnknownRequest),
-        ([129], UnknownRequest),  # a reply is no request
+        ([129], UnknownRequest),  # a reply is not a request
         ([], MalformedMessage),
         (["1"], MalformedMessage),
         (7, MalformedMessage),
         (None, MalformedMessage),
         ([32], MalformedMessage),  # no key
-        ([32, "text"], MalformedMessage),  # nor base64
+        ([32, "text"], MalformedMessage),  # base64 is not a key
         ([32, b""], MalformedMessage),
         ([32, b"k" * 1025], MalformedMessage),
         ([3, [b"\x11" * 19, "a:1"]], MalformedMessage),
@@ -647,17 +649,17 @@ def test_a_very_wide_message_is_refused_in_time_and_memory() -> None:
         ([3, {"id": b"\x11" * 20, "address": "a:1"}], MalformedMessage),
         ([16, b"\x11" * 20, "quick"], MalformedMessage),
         ([16, b"\x11" * 20, "fast", [b"\x11" * 20] * 257], MalformedMessage),
-        ([2, 1], MalformedMessage),  # a number is no truth value
+        ([2, 1], MalformedMessage),  # a number is not a bool
     ],
 )
-def test_a_wrong_request_in_a_readable_envelope(content: object, error: type[ChordError]) -> None:
+def test_wrong_request_in_a_readable_envelope_is_an_error(content: object, error: type[ChordError]) -> None:
     call = CODEC.decode_call(cbor2.dumps([77, b"\x01" * 20, 100, content]))
     assert call.call_id == 77
     assert type(call.request) is error
 
 
-def test_a_point_off_the_circle_is_refused() -> None:
-    narrow = Codec(Circle(5))  # one byte, of which only 0 to 31 are points
+def test_point_outside_the_circle_is_refused() -> None:
+    narrow = Codec(Circle(5))  # one byte, but only 0 to 31 are points
     assert narrow.decode_call(cbor2.dumps([1, b"\x1f", 1, [1]])).vnode == 31
     for vnode in (b"\x20", b"\xff", b"", b"\x00\x01", "a", 5):
         assert isinstance(narrow.decode_call(cbor2.dumps([1, vnode, 1, [1]])).request, MalformedMessage)
@@ -680,12 +682,12 @@ def test_numbers_over_64_bits_are_refused() -> None:
         CODEC.decode_call(b"\x84\x01\xf6\x01\x82\x18\x20\xc2\x49" + b"\x01" * 9)
 
 
-def test_another_reply_than_expected_is_refused() -> None:
+def test_reply_of_another_type_is_refused() -> None:
     with pytest.raises(MalformedMessage, match="Values"):
         CODEC.decode_reply(body_of(CODEC.encode_reply(1, Pong())), Values)
 
 
-def test_a_swarm_of_random_frames_leaves_no_escape() -> None:
+def test_random_frames_raise_only_malformed_message() -> None:
     rng = random.Random(1)
     valid = [CODEC.encode_call(1, Point(5), 100, r) for r in (Ping(), Get(b"key"), Describe())]
     for _ in range(3000):
@@ -706,7 +708,7 @@ def test_a_swarm_of_random_frames_leaves_no_escape() -> None:
 
 
 def items_in(value: object) -> int:
-    """Count an item and those in it, the slow way."""
+    """Count an item and all items in it."""
     if isinstance(value, (list, tuple)):
         return 1 + sum(map(items_in, value))
     if isinstance(value, dict):
@@ -744,7 +746,7 @@ def test_items_are_counted_without_decoding(value: object) -> None:
         b"\xf6",
     ],
 )
-def test_items_of_every_form_are_counted_to_the_edge(filler: bytes) -> None:
+def test_items_of_every_form_are_counted_up_to_the_limit(filler: bytes) -> None:
     body = b"\x99\x4e\x20" + filler * 20_000
     assert not is_refused(body, 20_001)
     assert is_refused(body, 20_000)
@@ -757,11 +759,11 @@ ENDS = [b"\xff", b"\x9f", b"\x5f", b"\x1c", b"\x58", b"\x59\x01", b"\x58\x20", b
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_bodies_that_are_no_cbor_are_refused_before_they_are_decoded(end: bytes) -> None:
+def test_invalid_cbor_is_refused_by_the_count_of_items(end: bytes) -> None:
     assert is_refused(b"\x80" * 100 + end, 100)
 
 
-def test_items_within_a_control_frame_need_no_look() -> None:
+def test_items_are_counted_only_in_large_frames() -> None:
     assert Frames(LIMIT).feed(frame(2, b"\x80" * (1 << 16)))
     with pytest.raises(MalformedMessage, match="more than 65536 items"):
         Frames(2 * LIMIT).feed(frame(2, b"\x9a\x00\x01\x00\x00" + b"\x80" * (1 << 16)))
@@ -770,7 +772,7 @@ def test_items_within_a_control_frame_need_no_look() -> None:
 @settings(max_examples=300)
 @given(st.binary(min_size=1, max_size=200), st.integers(1, 40))
 def test_items_of_any_bytes_are_counted_or_refused(body: bytes, items_max: int) -> None:
-    """It ends, and raises nothing else; and what it lets through as CBOR has no more items."""
+    """The count raises no other error, and accepted CBOR has at most `items_max` items."""
     if not is_refused(body, items_max):
         try:
             value = decode(body)

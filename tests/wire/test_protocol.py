@@ -1,4 +1,4 @@
-"""The ring protocol on real nodes in memory: what the papers leave out, and where the original goes wrong."""
+"""The ring protocol on real nodes in memory: cases that the papers omit, and bugs of the original."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def successors(ring: MemoryRing) -> dict[int, list[int]]:
 
 
 @virtual
-async def test_the_worked_example() -> None:
+async def test_ring_of_the_worked_example_has_its_fingers_and_path() -> None:
     """m = 8: node 80's fingers are 120 six times, 160, 230, and lookup(190) from 80 goes 80, 160, 200."""
     async with testing.ring(7, bits=8, ids=WORKED_EXAMPLE, seed=1) as ring:
         await trio.sleep(10)
@@ -36,8 +36,8 @@ async def test_the_worked_example() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6])
-def test_small_rings_become_ideal_and_answer(n: int) -> None:
-    """Rings of one, two, r and r + 1 (r = 4): each list holds everybody else and nobody twice."""
+def test_small_ring_becomes_ideal_and_answers(n: int) -> None:
+    """Rings of 1, 2, r and r + 1 nodes (r = 4): each list has every other node once."""
 
     async def main() -> None:
         async with testing.ring(n, seed=n) as ring:
@@ -54,7 +54,7 @@ def test_small_rings_become_ideal_and_answer(n: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [40, pytest.param(120, marks=pytest.mark.thorough)])
-def test_many_nodes_starting_at_once(n: int) -> None:
+def test_nodes_that_start_at_once_form_an_ideal_ring(n: int) -> None:
     async def main() -> None:
         async with testing.ring(n, seed=3, is_converged=False) as ring:
             assert len(ring) == n
@@ -65,7 +65,7 @@ def test_many_nodes_starting_at_once(n: int) -> None:
 
 
 @virtual
-async def test_a_killed_node_is_forgotten_and_its_arc_taken_over() -> None:
+async def test_killed_node_is_dropped_and_its_arc_taken_over() -> None:
     async with testing.ring(16, seed=4) as ring:
         await ring.kill(ring[5])
         took = await ring.converged()
@@ -74,8 +74,8 @@ async def test_a_killed_node_is_forgotten_and_its_arc_taken_over() -> None:
 
 
 @virtual
-async def test_several_consecutive_nodes_die_at_once() -> None:
-    """r - 1 consecutive successors: the list's last entry saves the ring."""
+async def test_ring_survives_the_death_of_r_minus_1_adjacent_nodes() -> None:
+    """If r - 1 adjacent successors die, the last entry of the list keeps the ring."""
     async with testing.ring(16, seed=5) as ring:
         for node in in_order(ring)[4:7]:
             await ring.kill(node)
@@ -84,7 +84,7 @@ async def test_several_consecutive_nodes_die_at_once() -> None:
 
 
 @virtual
-async def test_a_silent_machine_is_suspected_then_dead() -> None:
+async def test_unreachable_machine_is_suspect_and_then_dead() -> None:
     async with testing.ring(8, seed=6) as ring:
         await ring.kill(ring[3], is_silent=True)
         await ring.converged()
@@ -92,22 +92,22 @@ async def test_a_silent_machine_is_suspected_then_dead() -> None:
 
 
 @virtual
-async def test_the_last_one_standing_denies_nothing() -> None:
-    """Every neighbour silent: isolated, not alone. It serves what it has; what it cannot know, it does not deny."""
+async def test_last_node_without_reachable_neighbours_denies_nothing() -> None:
+    """A node without reachable neighbours is isolated, not alone. It serves its records and denies no key."""
     async with testing.ring(2, seed=7) as ring:
         survivor, other = ring[0], ring[1]
         await put(survivor, b"a", b"1")
         await ring.kill(other)
         await ring.converged()
         assert only(survivor).ring.is_isolated
-        newcomer = await ring.start(join=[survivor])
-        await newcomer.ready()
+        joiner = await ring.start(join=[survivor])
+        await joiner.ready()
         await ring.converged()
         assert not only(survivor).ring.is_isolated
 
 
 @virtual
-async def test_the_last_one_after_all_others_left_is_simply_alone() -> None:
+async def test_last_node_after_all_leaves_is_alone_and_not_isolated() -> None:
     async with testing.ring(3, seed=8) as ring:
         await put(ring[0], b"a", b"1")
         for node in ring.nodes[1:]:
@@ -119,7 +119,7 @@ async def test_the_last_one_after_all_others_left_is_simply_alone() -> None:
 
 
 @virtual
-async def test_a_node_restarted_before_anyone_noticed() -> None:
+async def test_node_restarted_before_its_detection_rejoins() -> None:
     async with testing.ring(8, seed=9) as ring:
         before = successors(ring)
         again = await ring.restart(ring[4])
@@ -129,7 +129,7 @@ async def test_a_node_restarted_before_anyone_noticed() -> None:
 
 
 @virtual
-async def test_a_node_restarted_after_it_was_forgotten() -> None:
+async def test_node_restarted_after_it_was_dropped_rejoins() -> None:
     async with testing.ring(8, seed=10) as ring:
         old = ring[4]
         await ring.kill(old)
@@ -141,7 +141,7 @@ async def test_a_node_restarted_after_it_was_forgotten() -> None:
 
 
 @virtual
-async def test_all_nodes_restarted_at_once() -> None:
+async def test_nodes_that_all_restart_at_once_form_the_ring_again() -> None:
     async with testing.ring(8, seed=11) as ring:
         before = successors(ring)
         nodes = list(ring.nodes)
@@ -157,7 +157,7 @@ async def test_all_nodes_restarted_at_once() -> None:
 
 
 @virtual
-async def test_a_lone_restarted_node_never_starts_a_new_ring() -> None:
+async def test_restarted_node_without_others_starts_no_new_ring() -> None:
     async with testing.ring(3, seed=12) as ring:
         nodes = list(ring.nodes)
         ring_id = nodes[0].ring_id
@@ -175,8 +175,8 @@ async def test_a_lone_restarted_node_never_starts_a_new_ring() -> None:
 
 @pytest.mark.slow
 @virtual
-async def test_two_halves_of_one_ring_heal_by_self_lookup() -> None:
-    """Partitioned until both halves are Ideal rings of their own: stabilization alone would keep them apart."""
+async def test_split_ring_is_merged_by_self_lookups() -> None:
+    """Both halves of a split are Ideal rings. Stabilization alone would never merge them."""
     async with testing.ring(10, seed=13) as ring:
         half = [f"n{i}" for i in range(5)]
         ring.network.partition(half, is_cut=True)
@@ -188,11 +188,11 @@ async def test_two_halves_of_one_ring_heal_by_self_lookup() -> None:
 
 
 @virtual
-async def test_a_loopy_ring_is_untangled_by_self_lookup() -> None:
-    """Every second vnode is its predecessor's successor's successor: stable under plain stabilization, and wrong."""
+async def test_loopy_ring_is_repaired_by_self_lookups() -> None:
+    """The successors run around the circle twice. Plain stabilization would keep such a ring."""
     async with testing.ring(9, seed=14) as ring:
         nodes = in_order(ring)
-        for index, node in enumerate(nodes):  # once round twice: step 2 on an odd number of vnodes
+        for index, node in enumerate(nodes):  # step 2 on an odd number of vnodes
             vnode = only(node)
             entries = [only(nodes[(index + 2 * k) % 9]).me for k in range(1, 5)]
             vnode.ring.successors = vnode.ring._copied(tuple(entries))
@@ -204,7 +204,7 @@ async def test_a_loopy_ring_is_untangled_by_self_lookup() -> None:
 
 @pytest.mark.slow
 @virtual
-async def test_vnodes_of_a_few_nodes_make_one_ring() -> None:
+async def test_vnodes_of_a_few_nodes_form_one_ring() -> None:
     async with testing.ring(5, seed=15, vnodes=4) as ring:
         assert len(ring.vnodes()) == 20
         for number in range(50):
@@ -217,7 +217,7 @@ async def test_vnodes_of_a_few_nodes_make_one_ring() -> None:
 
 
 @virtual
-async def test_two_nodes_with_one_id() -> None:
+async def test_node_with_the_id_of_another_is_refused() -> None:
     async with testing.ring(3, bits=8, ids=(10, 80, 160), seed=16) as ring:
         twin = await ring.start(id=80)
         with pytest.raises(DuplicateId):
@@ -230,7 +230,7 @@ async def test_two_nodes_with_one_id() -> None:
     [RingConstants(successors=5), RingConstants(bits=64, successors=4), RingConstants(successors=4, cluster="other")],
     ids=["r", "bits", "cluster"],
 )
-def test_a_node_of_another_kind_of_ring_is_refused(constants: RingConstants) -> None:
+def test_node_with_other_ring_constants_is_refused(constants: RingConstants) -> None:
     async def main() -> None:
         async with testing.ring(3, seed=17) as ring:
             stranger = await ring.start(ring=constants)
@@ -242,8 +242,8 @@ def test_a_node_of_another_kind_of_ring_is_refused(constants: RingConstants) -> 
 
 
 @virtual
-async def test_peers_of_another_ring_never_merge() -> None:
-    """The ring id is minted at creation: a stranger's ring on a known address does no harm."""
+async def test_rings_with_other_ring_ids_never_merge() -> None:
+    """A new ring has a new id, so another ring at a known address does no harm."""
     async with testing.ring(3, seed=18) as ring:
         await (await ring.start(join=(), name="founder")).ready()
         founder = ring[3]
@@ -253,8 +253,8 @@ async def test_peers_of_another_ring_never_merge() -> None:
 
 
 @virtual
-async def test_two_nodes_stabilizing_against_each_other() -> None:
-    """Equal latency, equal periods: abort-if-observed must not livelock."""
+async def test_two_nodes_with_equal_periods_do_not_livelock() -> None:
+    """With equal delays and periods, abort-if-observed must not livelock."""
     network = testing.MemoryNetwork(19, delay=lambda rng, a, b: 0.01)
     async with testing.ring(2, seed=19, network=network) as ring:
         await trio.sleep(30)
@@ -264,8 +264,8 @@ async def test_two_nodes_stabilizing_against_each_other() -> None:
 
 @pytest.mark.slow
 @virtual
-async def test_a_ring_heals_under_a_load_of_lookups() -> None:
-    """Lookup answers carry hints that nobody adopts unqueried, so they do not count as observed."""
+async def test_ring_heals_under_a_load_of_lookups() -> None:
+    """Vnodes verify the hints of a lookup before they adopt them, so lookups do not count as observed."""
     async with testing.ring(12, seed=20) as ring:
         stop = trio.Event()
 
@@ -286,7 +286,7 @@ async def test_a_ring_heals_under_a_load_of_lookups() -> None:
         assert took < 1.5 + 10 * 0.25
 
 
-def test_ids_keep_their_leading_zeros() -> None:
+def test_circle_hex_keeps_leading_zeros() -> None:
     circle = Circle(160)
     assert circle.hex(5) == "0" * 39 + "5"
     assert Contact(Point(5), "x:1").id == 5
@@ -294,7 +294,7 @@ def test_ids_keep_their_leading_zeros() -> None:
 
 @pytest.mark.slow
 @virtual
-async def test_isolated_for_too_long_is_alone() -> None:
+async def test_vnode_isolated_for_down_out_s_is_alone() -> None:
     async with testing.ring(2, seed=21) as ring:
         await ring.kill(ring[1])
         await ring.converged()

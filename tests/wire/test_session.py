@@ -1,4 +1,4 @@
-"""The calling side of the protocol without I/O: handshake, call ids, replies, goodbye."""
+"""The client session without I/O: handshake, call ids, replies, goodbye."""
 
 from __future__ import annotations
 
@@ -28,33 +28,33 @@ REPLY = Values((b"v",), b"context", Contact(Point(7), ADDRESS))
 
 
 def hello(stream: StreamName = "control", **changes: object) -> bytes:
-    """A node's hello."""
+    """Return a node's hello."""
     fields: dict[str, object] = {"version_min": 1, "version_max": 1, "role": "node", "bits": 8, **changes}
     return encode_hello(Hello(stream=stream, **fields))  # type: ignore[arg-type]
 
 
 def opened(stream: StreamName = "control", limits: Limits | None = None) -> ClientStream:
-    """A stream after its handshake, which ended at second 100."""
+    """Return a stream after its handshake, which ended at second 100."""
     client = ClientStream(ADDRESS, stream, limits or Limits())
     client.receive(hello(stream), 100.0)
     return client
 
 
 class Outcomes(list[Reply | ChordError]):
-    """The outcomes of calls, in the order in which they came."""
+    """The outcomes of calls, in the order of their arrival."""
 
     def of(self, client: ClientStream, key: bytes = b"k") -> int:
         """Make a call at second 101 that may take two seconds, and return its id."""
         return client.call(None, Get(key), 2.0, 101.0, self.append)[0]
 
 
-def test_greeting_is_the_hello_of_a_client() -> None:
+def test_session_begins_with_the_hello_of_a_client() -> None:
     ((kind, body),) = Frames(1 << 16).feed(ClientStream(ADDRESS, "bulk", Limits()).greeting)
     assert kind is FrameKind.HELLO
     assert decode_hello(body) == Hello(1, 1, "client", "bulk")
 
 
-def test_hello_in_pieces_is_met_with_its_last_byte() -> None:
+def test_hello_in_pieces_is_complete_with_its_last_byte() -> None:
     client = ClientStream(ADDRESS, "control", Limits())
     for byte in hello()[:-1]:
         client.receive(bytes([byte]), 0.0)
@@ -76,7 +76,7 @@ def test_hello_in_pieces_is_met_with_its_last_byte() -> None:
         (b"HTTP/1.1 400 Bad Request\r\n", MalformedMessage, f"the program at {ADDRESS} is not a chord node"),
     ],
 )
-def test_first_frame_that_is_no_fitting_hello_is_an_error(data: bytes, error: type[ChordError], said: str) -> None:
+def test_first_frame_without_a_fitting_hello_is_an_error(data: bytes, error: type[ChordError], said: str) -> None:
     client = ClientStream(ADDRESS, "control", Limits())
     with pytest.raises(error, match=said):
         client.receive(data, 0.0)
@@ -109,14 +109,14 @@ def test_replies_in_any_order_reach_their_calls() -> None:
     assert not client.is_waiting()
 
 
-def test_frames_behind_the_hello_are_taken() -> None:
+def test_frames_behind_the_hello_are_processed() -> None:
     client = ClientStream(ADDRESS, "control", Limits())
     client.receive(hello() + GOODBYE, 0.0)
     assert client.hello is not None
     assert client.is_draining
 
 
-def test_reply_of_another_type_is_the_error_of_its_call_only() -> None:
+def test_reply_of_another_type_fails_only_its_call() -> None:
     client, wrong, right = opened(), Outcomes(), Outcomes()
     one, two = wrong.of(client), right.of(client)
     client.receive(CODEC.encode_reply(one, Done()), 102.0)
@@ -135,14 +135,14 @@ def test_late_reply_is_ignored() -> None:
     assert [str(outcome) for outcome in outcomes] == ["late"]
 
 
-def test_call_that_is_given_up_without_an_error_has_no_outcome() -> None:
+def test_call_given_up_without_an_error_has_no_outcome() -> None:
     client, outcomes = opened(), Outcomes()
     client.give_up(outcomes.of(client))
     assert outcomes == []
     assert not client.is_waiting()
 
 
-def test_goodbye_leaves_open_calls_their_replies() -> None:
+def test_goodbye_keeps_the_replies_of_open_calls() -> None:
     client, outcomes = opened(), Outcomes()
     call_id = outcomes.of(client)
     client.receive(GOODBYE, 102.0)
@@ -160,7 +160,7 @@ def test_lost_stream_ends_every_call() -> None:
     client.end("again")
     assert [type(outcome) for outcome in outcomes] == [PeerLost] * 3
     assert str(outcomes[0]) == f"the connection to {ADDRESS} was lost (connection reset)"
-    assert outcomes[0] is not outcomes[1], "each caller raises an error of its own"
+    assert outcomes[0] is not outcomes[1], "each caller has its own error object"
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_lost_stream_ends_every_call() -> None:
         (b"\x03\x00\x00\x01\x00", "the envelope is not an array"),
     ],
 )
-def test_frame_against_the_protocol_ends_the_stream(data: bytes, said: str) -> None:
+def test_invalid_frame_ends_the_stream(data: bytes, said: str) -> None:
     client = opened()
     with pytest.raises(ChordError, match=said):
         client.receive(data, 102.0)
