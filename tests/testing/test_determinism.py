@@ -32,7 +32,7 @@ from chord.sim.run import Run
 from chord.testing import MemoryNetwork, ring, run, runner, uniform
 from tests.support.real_rings import HANG_S
 
-SEED, OTHER = 13, 10  # lives in which much happens within a second of real time
+SEED, OTHER = 13, 10  # runs with many events within a second of real time
 QUANTUM_S = 0.01  # coarse against the delays, so that many deliveries are due at the same moment
 
 
@@ -41,7 +41,7 @@ def traced(seed: int) -> MemoryNetwork:
 
 
 async def chatter(seed: int) -> str:
-    """Hosts that call each other, all at once, and answer until the number they pass on is used up."""
+    """Let hosts call each other concurrently, and answer until a counter in the messages ends."""
     network = traced(seed)
     names = [f"n{number}" for number in range(6)]
     order: list[str] = []
@@ -67,7 +67,7 @@ async def chatter(seed: int) -> str:
 
 
 async def small_ring(seed: int) -> str:
-    """A ring that is born, loses one node, sees another leave, and gains two."""
+    """Play a ring that starts, loses a node, has a leave and two joins."""
     network = traced(seed)
     history = hashlib.blake2b(digest_size=16)
 
@@ -87,7 +87,7 @@ async def small_ring(seed: int) -> str:
 
 
 def everything(fidelity: Fidelity) -> Callable[[int], Plan]:
-    """The plan of a short life with all faults, in which everything arrives at a few moments."""
+    """Return the plan of a short run with all faults and many simultaneous events."""
 
     def plan(seed: int) -> Plan:
         drawn = draw(seed, nodes=6, successors=2, fidelity=fidelity, faults=tuple(FAULTS), membership=3, steps=200)
@@ -116,12 +116,12 @@ def digest_of(scenario: str, seed: int) -> str:
 
 @functools.cache
 def digest_here(scenario: str, seed: int) -> str:
-    """What this process finds, run once for all tests that hold something else against it."""
+    """Return the digest of this process, computed once for all tests."""
     return digest_of(scenario, seed)
 
 
 def digest_elsewhere(scenario: str, seed: int, hash_seed: str, *bug: str) -> str:
-    """What another process finds, in which strings have other hashes and objects other addresses."""
+    """Return the digest of another process with other string hashes and object addresses."""
     command = [sys.executable, __file__, scenario, str(seed), *bug]
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANG_S, check=False)
@@ -130,13 +130,13 @@ def digest_elsewhere(scenario: str, seed: int, hash_seed: str, *bug: str) -> str
 
 
 def by_hash(deaths: Deaths) -> list[Node]:
-    """A planted bug: in the order of a set of strings."""
+    """A planted bug: the order of a set of strings."""
     found = {node.name: node for node in deaths._cluster.nodes}
     return [found[name] for name in set(found)]
 
 
 def by_address(deaths: Deaths) -> list[Node]:
-    """A planted bug: in the order of addresses in memory, as in a set of objects."""
+    """A planted bug: the order of addresses in memory, as in a set of objects."""
     return sorted(deaths._cluster.nodes, key=id)
 
 
@@ -144,7 +144,7 @@ BUGS = {"by hash": by_hash, "by address": by_address}
 
 
 def scatter() -> object:
-    """Let new objects come to lie anywhere: what is free of each size has holes, in no order."""
+    """Give new objects random addresses, by random holes in the memory for each size."""
     dice = random.SystemRandom()
     kept = [bytearray(size) for size in range(8, 500, 8) for _ in range(500)]
     kept += [{} for _ in range(20_000)]
@@ -154,25 +154,25 @@ def scatter() -> object:
 
 
 @pytest.mark.parametrize("scenario", EACH)
-def test_the_same_seed_gives_the_same_history(scenario: str) -> None:
+def test_equal_seeds_give_equal_histories(scenario: str) -> None:
     assert digest_here(scenario, SEED) == digest_of(scenario, SEED)
 
 
 @pytest.mark.parametrize("scenario", EACH)
-def test_another_seed_gives_another_history(scenario: str) -> None:
+def test_different_seeds_give_different_histories(scenario: str) -> None:
     assert digest_here(scenario, SEED) != digest_of(scenario, OTHER)
 
 
 @pytest.mark.parametrize("scenario", EACH)
-def test_other_processes_with_other_hashes_give_the_same_history(scenario: str) -> None:
-    """One other process is enough: the bugs below are seen between any two."""
+def test_process_with_other_hashes_gives_the_same_history(scenario: str) -> None:
+    """One other process is enough, because the bugs below show between any two."""
     assert digest_elsewhere(scenario, SEED, "4242") == digest_here(scenario, SEED)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bug", BUGS)
-def test_an_order_that_is_not_the_seeds_would_be_seen(bug: str) -> None:
-    """Between some two processes: addresses may happen to come in the same order in two of them."""
+def test_planted_order_outside_the_seed_is_caught(bug: str) -> None:
+    """Addresses may have the same order in two processes, so several are compared."""
     found: set[str] = set()
     for hash_seed in ("1", "4242", "7", "99", "123"):
         found.add(digest_elsewhere("life over messages", SEED, hash_seed, bug))
@@ -183,7 +183,7 @@ def test_an_order_that_is_not_the_seeds_would_be_seen(bug: str) -> None:
 
 @contextmanager
 def interrupted() -> Iterator[list[int]]:
-    """A signal that comes again and again, as the lookout's does in a long run; yields those that were handled.
+    """Send a signal repeatedly, as the monitor of a long run does; yield the handled signals.
 
     Signals are the process's: with a second thread there, as in a test worker, either may take them.
     """
@@ -204,7 +204,7 @@ def interrupted() -> Iterator[list[int]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_planted", [False, True])
-def test_signals_change_nothing(is_planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signals_do_not_change_the_history(is_planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     undisturbed = digest_here("life over messages", SEED)
     if is_planted:
         monkeypatch.setattr(runner, "_undisturbed", nullcontext)
@@ -216,15 +216,15 @@ def test_signals_change_nothing(is_planted: bool, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in LIVES if name != FRAMES])
-def test_many_things_happen_at_one_moment(name: str) -> None:
-    """Else the order among them would not be tested."""
+def test_scenarios_have_many_simultaneous_events(name: str) -> None:
+    """Otherwise the tests would not cover the order among simultaneous events."""
     at: Counter[float] = Counter()
     Run(LIVES[name](SEED), on_event=lambda cluster, event: at.update([trio.current_time()])).run()
     together = sum(count for count in at.values() if count > 1)
     assert together > at.total() / 4, f"{together} of {at.total()} events"
 
 
-def test_the_schedule_repeats_itself_only_under_the_switches() -> None:
+def test_schedule_depends_only_on_the_seed() -> None:
     async def order() -> list[int]:
         met: list[int] = []
 
@@ -241,7 +241,7 @@ def test_the_schedule_repeats_itself_only_under_the_switches() -> None:
     assert run(order, seed=1) != run(order, seed=2)
 
 
-def test_the_switches_are_put_back() -> None:
+def test_run_restores_the_scheduler_after_an_error() -> None:
     async def fail() -> None:
         assert scheduler._ALLOW_DETERMINISTIC_SCHEDULING
         raise KeyError("planted")
@@ -252,7 +252,7 @@ def test_the_switches_are_put_back() -> None:
     assert (scheduler._ALLOW_DETERMINISTIC_SCHEDULING, scheduler._r.getstate()) == scheduler_before
 
 
-def test_virtual_time_costs_nothing_and_is_exact() -> None:
+def test_virtual_time_is_exact() -> None:
     async def wait() -> float:
         began = trio.current_time()
         with trio.move_on_after(86_400):

@@ -1,4 +1,4 @@
-"""The in-memory network: one conformance suite with TCP, then the faults only it can inject."""
+"""The in-memory network: one conformance suite with TCP, and the faults that only it can inject."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Pair = tuple[trio.abc.HalfCloseableStream, trio.abc.HalfCloseableStream]
 
 
 async def pair_over(dialler: Transport, acceptor: Transport, address: str) -> Pair:
-    """Open a stream: (the dialled end, the accepted end)."""
+    """Open a stream and return its dialled and its accepted end."""
     listener = await acceptor.open_listener(address)
     dialled = await dialler.open_stream(listener.address)
     accepted = await listener.accept()
@@ -29,17 +29,17 @@ async def pair_over(dialler: Transport, acceptor: Transport, address: str) -> Pa
 
 
 async def clog(stream: trio.abc.HalfCloseableStream) -> None:
-    """Send until nothing more goes."""
+    """Send until the stream takes no more bytes."""
     with trio.move_on_after(0.2):
         while True:
             await stream.send_all(bytes(1 << 16))
 
 
-# -- one suite for both ------------------------------------------------------------------------------
+# -- TCP and memory ----------------------------------------------------------------------------------
 
 
 class Place:
-    """Where a test of the suite happens: a transport for either side, an address to listen at."""
+    """The environment of a test: a transport for each side, and an address for the listener."""
 
     def __init__(self, name: str, ports: Ports) -> None:
         self.name = name
@@ -73,19 +73,19 @@ def everywhere(test: Callable[[Place], Awaitable[None]]) -> Callable[[str, Ports
 
 
 @everywhere
-async def test_streams_keep_trios_contract(place: Place) -> None:
+async def test_streams_pass_the_checks_of_trio(place: Place) -> None:
     async def clogged() -> Pair:
         pair = await place.pair()
         for end in pair:
             await clog(end)
         return pair
 
-    # Over TCP a window opens only when much was read, which Trio's check of clogged streams does not wait for.
+    # A TCP window opens only after many reads, and Trio's check of clogged streams does not wait for that.
     await check_half_closeable_stream(place.pair, clogged if place.name == "memory" else None)
 
 
 @everywhere
-async def test_port_0_is_a_free_port_and_the_address_says_which(place: Place) -> None:
+async def test_listener_at_port_0_has_the_address_of_a_free_port(place: Place) -> None:
     one = await place.acceptor.open_listener(place.address)
     two = await place.acceptor.open_listener(place.address)
     assert one.address != two.address
@@ -99,7 +99,7 @@ async def test_port_0_is_a_free_port_and_the_address_says_which(place: Place) ->
 
 
 @everywhere
-async def test_an_address_in_use_is_an_os_error(place: Place) -> None:
+async def test_listener_at_a_used_address_is_an_os_error(place: Place) -> None:
     listener = await place.acceptor.open_listener(place.held)
     with pytest.raises(OSError):
         await place.acceptor.open_listener(listener.address)
@@ -109,7 +109,7 @@ async def test_an_address_in_use_is_an_os_error(place: Place) -> None:
 
 
 @everywhere
-async def test_nobody_listening_is_refused(place: Place) -> None:
+async def test_dial_of_an_address_without_a_listener_is_refused(place: Place) -> None:
     listener = await place.acceptor.open_listener(place.held)
     await listener.aclose()
     with pytest.raises(PeerUnreachable, match="refused"):
@@ -117,7 +117,7 @@ async def test_nobody_listening_is_refused(place: Place) -> None:
 
 
 @everywhere
-async def test_closing_a_listener_wakes_who_accepts(place: Place) -> None:
+async def test_close_of_a_listener_wakes_its_accept(place: Place) -> None:
     listener = await place.acceptor.open_listener(place.address)
 
     async def accept() -> None:
@@ -131,7 +131,7 @@ async def test_closing_a_listener_wakes_who_accepts(place: Place) -> None:
 
 
 @everywhere
-async def test_many_bytes_arrive_in_order_and_whole(place: Place) -> None:
+async def test_bytes_arrive_whole_and_in_order(place: Place) -> None:
     dialled, accepted = await place.pair()
     sent = bytes(range(256)) * 2048
     received = bytearray()
@@ -154,7 +154,7 @@ async def test_many_bytes_arrive_in_order_and_whole(place: Place) -> None:
 
 
 @everywhere
-async def test_a_sender_waits_for_a_reader_who_does_not_read(place: Place) -> None:
+async def test_send_waits_for_a_peer_that_does_not_read(place: Place) -> None:
     dialled, accepted = await place.pair()
     with trio.move_on_after(0.2) as scope:
         await dialled.send_all(bytes(64 << 20))
@@ -164,7 +164,7 @@ async def test_a_sender_waits_for_a_reader_who_does_not_read(place: Place) -> No
 
 
 @everywhere
-async def test_what_was_sent_before_closing_still_arrives(place: Place) -> None:
+async def test_bytes_sent_before_a_close_arrive(place: Place) -> None:
     dialled, accepted = await place.pair()
     await dialled.send_all(b"goodbye")
     await dialled.aclose()
@@ -198,7 +198,7 @@ async def two_hosts(**options: object) -> AsyncIterator[tuple[MemoryNetwork, Mem
 
 
 @in_memory
-async def test_a_window_of_4_kib_bounds_what_is_under_way() -> None:
+async def test_window_bounds_the_bytes_under_way() -> None:
     async with two_hosts(window_bytes=4096) as (_, _, _, (dialled, accepted)):
         with trio.move_on_after(1) as scope:
             await dialled.send_all(bytes(4096))
@@ -209,7 +209,7 @@ async def test_a_window_of_4_kib_bounds_what_is_under_way() -> None:
 
 
 @in_memory
-async def test_messages_take_the_drawn_delay_and_arrive_on_the_quantum() -> None:
+async def test_message_arrives_after_its_delay_on_the_quantum() -> None:
     async with two_hosts(delay=uniform(0.010, 0.020), quantum_s=0.001) as (_, _, _, (dialled, accepted)):
         for _ in range(20):
             began = trio.current_time()
@@ -222,7 +222,7 @@ async def test_messages_take_the_drawn_delay_and_arrive_on_the_quantum() -> None
 
 
 @in_memory
-async def test_a_later_message_never_overtakes() -> None:
+async def test_messages_arrive_in_the_order_of_sending() -> None:
     async with two_hosts(delay=lossy(exponential(0.05), 0.3)) as (_, _, _, (dialled, accepted)):
         for number in range(100):
             await dialled.send_all(bytes([number]))
@@ -233,7 +233,7 @@ async def test_a_later_message_never_overtakes() -> None:
 
 
 @in_memory
-async def test_a_cut_makes_sends_fail_not_only_reads_and_lets_nothing_through_until_healed() -> None:
+async def test_cut_breaks_sends_and_reads_until_it_heals() -> None:
     async with two_hosts() as (network, a, b, (dialled, accepted)):
         listener = await b.open_listener("b:1")
         await dialled.send_all(b"lost")
@@ -252,7 +252,7 @@ async def test_a_cut_makes_sends_fail_not_only_reads_and_lets_nothing_through_un
 
 
 @in_memory
-async def test_a_cut_wakes_who_waits() -> None:
+async def test_cut_wakes_waiting_sends_and_reads() -> None:
     async with two_hosts(window_bytes=4096) as (network, _, _, (dialled, _accepted)):
 
         async def send() -> None:
@@ -271,7 +271,7 @@ async def test_a_cut_wakes_who_waits() -> None:
 
 
 @in_memory
-async def test_a_block_stalls_one_way_and_delivers_when_lifted() -> None:
+async def test_block_stalls_one_direction_and_delivers_when_lifted() -> None:
     async with two_hosts() as (network, a, _, (dialled, accepted)):
         network.block("a", "b")
         await dialled.send_all(b"one ")
@@ -284,14 +284,14 @@ async def test_a_block_stalls_one_way_and_delivers_when_lifted() -> None:
         assert scope.cancelled_caught
         with trio.move_on_after(5) as scope:
             await a.open_stream("b:1")
-        assert scope.cancelled_caught, "dials stall as well: the caller's deadline ends them"
+        assert scope.cancelled_caught, "dials stall, too, until the caller's deadline"
         network.unblock("a", "b")
         await trio.sleep(1)
         assert await accepted.receive_some() == b"one two"
 
 
 @in_memory
-async def test_a_stalled_dial_goes_on_when_the_way_is_free() -> None:
+async def test_stalled_dial_continues_after_a_heal() -> None:
     network = MemoryNetwork(1)
     a, b = network.transport("a"), network.transport("b")
     listener = await b.open_listener("b:1")
@@ -310,7 +310,7 @@ async def test_a_stalled_dial_goes_on_when_the_way_is_free() -> None:
 
 
 @pytest.mark.parametrize("is_cut", [False, True])
-def test_a_partition_separates_groups_and_only_groups(is_cut: bool) -> None:
+def test_partition_separates_only_its_groups(is_cut: bool) -> None:
     async def main() -> None:
         network = MemoryNetwork(1)
         hosts = {name: network.transport(name) for name in "abcd"}
@@ -337,14 +337,14 @@ def test_a_partition_separates_groups_and_only_groups(is_cut: bool) -> None:
 
 
 @in_memory
-async def test_a_frozen_host_hears_everything_afterwards() -> None:
+async def test_frozen_host_receives_everything_afterwards() -> None:
     async with two_hosts() as (network, _, _, (dialled, accepted)):
         await accepted.send_all(b"before")
         network.freeze("b")
         await dialled.send_all(b"x")
         with trio.move_on_after(60) as scope:
             await dialled.receive_some()
-        assert scope.cancelled_caught, "what it sent just before is held up as well"
+        assert scope.cancelled_caught, "the bytes that it sent just before are held up, too"
         network.heal()
         network.unfreeze("b")
         assert await accepted.receive_some() == b"x"
@@ -352,7 +352,7 @@ async def test_a_frozen_host_hears_everything_afterwards() -> None:
 
 
 @in_memory
-async def test_after_a_crash_what_was_sent_arrives_then_a_reset_and_dials_are_refused() -> None:
+async def test_crash_delivers_sent_bytes_then_resets_and_refuses() -> None:
     async with two_hosts() as (network, a, b, (dialled, accepted)):
         await b.open_listener("b:2")
         await accepted.send_all(b"last words")
@@ -378,7 +378,7 @@ async def test_after_a_crash_what_was_sent_arrives_then_a_reset_and_dials_are_re
 
 
 @in_memory
-async def test_a_silent_crash_leaves_half_open_streams_until_the_host_is_back() -> None:
+async def test_silent_crash_leaves_half_open_streams_until_a_return() -> None:
     async with two_hosts() as (network, a, _, (dialled, accepted)):
         network.crash("b", is_silent=True)
         await dialled.send_all(b"into the void")
@@ -396,7 +396,7 @@ async def test_a_silent_crash_leaves_half_open_streams_until_the_host_is_back() 
 
 
 @in_memory
-async def test_a_full_backlog_refuses() -> None:
+async def test_dial_beyond_the_backlog_is_refused() -> None:
     network = MemoryNetwork(1)
     a, b = network.transport("a"), network.transport("b")
     listener = await b.open_listener("b:1")
@@ -410,14 +410,14 @@ async def test_a_full_backlog_refuses() -> None:
 
 
 @in_memory
-async def test_an_unknown_host_is_not_there_rather_than_refusing() -> None:
+async def test_dial_of_an_unknown_host_names_the_reason() -> None:
     network = MemoryNetwork(1)
     with pytest.raises(PeerUnreachable, match="no such host"):
         await network.transport("a").open_stream("nowhere:1")
 
 
 @in_memory
-async def test_a_dial_given_up_on_leaves_nothing_behind() -> None:
+async def test_cancelled_dial_leaves_no_connection() -> None:
     network = MemoryNetwork(1, delay=uniform(1, 1))
     a, b = network.transport("a"), network.transport("b")
     listener = await b.open_listener("b:1")
@@ -431,7 +431,7 @@ async def test_a_dial_given_up_on_leaves_nothing_behind() -> None:
 
 
 @in_memory
-async def test_closed_streams_are_forgotten() -> None:
+async def test_closed_streams_do_not_count_as_connections() -> None:
     async with two_hosts() as (network, _, _, pair):
         assert network.connections == 1
         for end in pair:
@@ -440,7 +440,7 @@ async def test_closed_streams_are_forgotten() -> None:
 
 
 @in_memory
-async def test_check_sees_a_planted_miscount() -> None:
+async def test_check_finds_a_planted_miscount() -> None:
     network = MemoryNetwork(1)
     connection = network.connect("a", "b")
     connection.pipes[0].unread = 5
@@ -451,8 +451,8 @@ async def test_check_sees_a_planted_miscount() -> None:
 
 
 @in_memory
-async def test_two_hosts_flooding_each_other_through_4_kib_need_readers_that_never_wait_for_writers() -> None:
-    """Back-pressure is real here: whoever reads only after having sent, deadlocks."""
+async def test_hosts_that_send_before_they_read_deadlock() -> None:
+    """The network has real back-pressure, so hosts that read only after sending deadlock."""
     async with two_hosts(window_bytes=4096) as (_, _, _, (dialled, accepted)):
 
         async def send_then_read(end: trio.abc.HalfCloseableStream) -> None:
@@ -466,7 +466,7 @@ async def test_two_hosts_flooding_each_other_through_4_kib_need_readers_that_nev
         assert scope.cancelled_caught
 
 
-def test_a_run_that_can_never_go_on_says_so() -> None:
+def test_run_with_only_waiting_tasks_raises_stuck() -> None:
     async def wait_for_each_other() -> None:
         event = trio.Event()
         async with trio.open_nursery() as nursery:
@@ -477,8 +477,8 @@ def test_a_run_that_can_never_go_on_says_so() -> None:
         run(wait_for_each_other)
 
 
-def test_what_fails_while_no_task_runs_ends_the_run_and_all_tasks() -> None:
-    """Raised in Trio's scheduler, it would leave every task where it stands, to complain when it is thrown away."""
+def test_error_of_the_virtual_clock_ends_the_run_and_its_tasks() -> None:
+    """An error in Trio's scheduler would leave all tasks unfinished, with warnings when they are collected."""
     ended: list[str] = []
 
     class Failing:

@@ -1,4 +1,4 @@
-"""Histories: the format and its recorder, and each checker on histories whose verdict is known."""
+"""Histories: the format, the recorder, and each checker on histories with a known verdict."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INVENTED = {"c": 1, "k": "k", "f": "put", "a": "v", "st": "ok", "t0": 0, "t1": 1
 # -- the format ---------------------------------------------------------------------------------------
 
 
-def test_a_line_is_an_operation() -> None:
+def test_history_line_is_an_operation() -> None:
     line = b'{"c":"c1","k":"k","f":"cas","a":[null,7],"v":null,"st":"ok","t0":1,"t1":2.5,"note":"mine"}'
     assert decode(line, 3) == Operation(3, "c1", "k", "cas", "ok", 1.0, 2.5, None, 7)
 
@@ -37,7 +37,7 @@ def test_a_line_is_an_operation() -> None:
         op("cas", 0, 1, (None, "b")), op("cas", 0, 1, ("a", "b"), "fail"), op("put", 0, 1, 1 << 70, key=7, client=8),
     ],
 )
-def test_lines_give_back_what_was_written(operation: Operation) -> None:
+def test_operation_survives_encoding_as_a_line(operation: Operation) -> None:
     assert decode(encode(operation), operation.line) == operation
 
 
@@ -55,7 +55,7 @@ def test_lines_give_back_what_was_written(operation: Operation) -> None:
         ({"f": "get", "a": None, "v": "x", "st": "unknown"}, "only a get"), ({"k": None}, "$.k"),
     ],
 )
-def test_what_is_no_operation_is_refused_with_its_line_and_the_reason(change: dict[str, Any], why: str) -> None:
+def test_invalid_operation_is_refused_with_its_line_and_reason(change: dict[str, Any], why: str) -> None:
     lines = [json.dumps(INVENTED), "", json.dumps({**INVENTED, **change})]
     with pytest.raises(BadHistory) as caught:
         list(read(line.encode() for line in lines))
@@ -67,12 +67,12 @@ RUBBISH = [b"{", b"[]", b"null", b"\xff", b"[" * 10000, b'{"t0":1e999}', b"x" * 
 
 
 @pytest.mark.parametrize("line", RUBBISH, ids=lambda line: repr(line[:8]))
-def test_rubbish_is_refused(line: bytes) -> None:
+def test_line_without_valid_json_is_refused(line: bytes) -> None:
     with pytest.raises(BadHistory):
         list(read([line]))
 
 
-def test_a_history_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_history_beyond_its_size_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chord.verify.history.format.OPERATIONS_MAX", 2)
     line = json.dumps(INVENTED).encode()
     assert len(list(read([line, b" ", line]))) == 2
@@ -80,7 +80,7 @@ def test_a_history_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
         list(read([line] * 3))
 
 
-def test_the_recorder_writes_each_operation_when_it_ends() -> None:
+def test_recorder_writes_each_operation_when_it_ends() -> None:
     now = [100.0]
     lines: list[bytes] = []
     recorder = Recorder(clock=lambda: now[0], write=lines.append)
@@ -165,7 +165,7 @@ BAD: dict[str, list[Operation]] = {
         op("put", 0, 1, "a"), op("cas", 2, 9, ("a", "b")), op("cas", 2, 9, ("a", "c")), op("get", 10, 11, "c")
     ),
     "cas saw the future": history(op("cas", 0, 1, ("a", "b")), op("put", 2, 3, "a")),
-    "cas saw what nobody wrote": history(op("cas", 0, 1, ("a", "b"))),
+    "cas saw a value that was never written": history(op("cas", 0, 1, ("a", "b"))),
     "cas saw itself": history(op("cas", 0, 1, ("a", "a"))),
     "cas in a circle": history(op("cas", 0, 9, ("a", "b")), op("cas", 0, 9, ("b", "a"))),
     "cas on a value that is gone": history(op("put", 0, 1, "a"), op("put", 2, 3, "b"), op("cas", 4, 5, ("a", "c"))),
@@ -193,7 +193,7 @@ BAD: dict[str, list[Operation]] = {
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_what_a_register_may_tell(name: str) -> None:
+def test_linearizable_history_passes(name: str) -> None:
     assert is_explained(GOOD[name])
     assert check_graph("k", GOOD[name]).verdict in ("ok", "partial")
     assert check_search("k", GOOD[name]).verdict == "ok"
@@ -201,7 +201,7 @@ def test_what_a_register_may_tell(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_a_register_never_tells(name: str) -> None:
+def test_history_that_is_not_linearizable_is_a_violation(name: str) -> None:
     assert not is_explained(BAD[name])
     for result in (check_graph("k", BAD[name]), check_search("k", BAD[name])):
         assert result.verdict == "violation"
@@ -209,14 +209,14 @@ def test_what_a_register_never_tells(name: str) -> None:
         assert all(finding.steps for finding in result.findings)
 
 
-def test_where_values_repeat_the_graph_says_partial_and_the_search_decides() -> None:
+def test_search_decides_a_partial_graph_of_repeated_values() -> None:
     stale = history(op("put", 0, 1, "a"), op("put", 2, 3, "a"), op("put", 4, 5, "b"), op("get", 6, 7, "a"))
     report = check(stale)
     assert [result.verdict for result in report.results] == ["partial", "violation"]
     assert report.verdict == "violation"
 
 
-def test_the_graph_names_the_operations_of_the_cycle_and_why_each_comes_before_the_next() -> None:
+def test_graph_names_the_cycle_with_the_reason_of_each_edge() -> None:
     rows = [*BAD["reads go back"], op("put", 20, 21, "z"), op("get", 22, 23, "z"), op("get", 0, 0)]
     [finding] = check_graph("k", history(*rows)).findings
     assert [(step.operation.line, step.why) for step in finding.steps] == [
@@ -226,15 +226,15 @@ def test_the_graph_names_the_operations_of_the_cycle_and_why_each_comes_before_t
     ]
 
 
-def test_the_graph_names_no_value_twice() -> None:
-    """One stale read is in a cycle with each of the writes since; one of them is enough to be told."""
+def test_graph_names_one_write_of_a_stale_read() -> None:
+    """A stale read is in a cycle with each later write. The finding needs only one of them."""
     puts = [op("put", i, i + 0.5, i) for i in range(20)]
     [finding] = check_graph("k", history(*puts, op("get", 30, 31, 3))).findings
     assert len(finding.steps) == 3
 
 
-def test_the_search_names_few_operations_among_many() -> None:
-    """A thousand operations of a register that is right, and in the midst of them one stale read."""
+def test_search_names_few_operations_of_many() -> None:
+    """A thousand valid operations with one stale read in the middle."""
     calm = registers(random.Random(3), 1000, clients=5, dels=False, cas=False)
     t, line = calm[500].start_s, 10_000
     stale = [op("put", t, t + 0.1, "x", line=line), op("get", t + 400, t + 401, "x", line=line + 1)]
@@ -247,21 +247,21 @@ def test_the_search_names_few_operations_among_many() -> None:
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_the_search_names_is_a_violation_by_itself(name: str) -> None:
+def test_operations_named_by_the_search_are_a_minimal_violation(name: str) -> None:
     [finding] = check_search("k", BAD[name]).findings
     named = [step.operation for step in finding.steps]
     assert not is_explained(named)
     assert all(is_explained([o for o in named if o is not left_out]) for left_out in named if not left_out.is_write)
 
 
-def test_keys_do_not_mix() -> None:
+def test_check_keeps_keys_apart() -> None:
     puts = [op("put", 0, 1, "a", key=1), op("put", 2, 3, "b", key=2)]
     report = check(history(*puts, op("get", 4, 5, "a", key=1), op("get", 4, 5, "a", key="1")))
     assert {(f.key, f.checker) for f in report.findings} == {("1", "graph"), ("1", "search")}
     assert report.keys == 3
 
 
-def test_a_search_that_gives_up_says_so_and_the_graph_may_still_decide() -> None:
+def test_search_beyond_its_steps_is_undecided_unlike_the_graph() -> None:
     puts = [op("put", 3 * i, 3 * i + 1, i) for i in range(9)]
     distinct = history(*puts, *(op("get", 3 * i + 1, 3 * i + 2, i) for i in range(9)))
     assert search(distinct, 2).verdict == "undecided"
@@ -274,21 +274,21 @@ def test_a_search_that_gives_up_says_so_and_the_graph_may_still_decide() -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("operations", "clients", "keys", "steps_max"), [(10_000, 20, 100, 200), (1000, 5, 1, 2000)])
-def test_real_sizes_need_few_steps(operations: int, clients: int, keys: int, steps_max: int) -> None:
+def test_search_of_large_histories_takes_few_steps(operations: int, clients: int, keys: int, steps_max: int) -> None:
     for seed in range(3):
         report = check(registers(random.Random(seed), operations, clients, keys, unknown=0.05))
         assert report.verdict == "ok"
         assert max(result.steps for result in report.results) <= steps_max
 
 
-def test_progress_is_told() -> None:
-    told: list[int] = []
-    check(registers(random.Random(1), 50, keys=5), on_progress=told.append)
-    assert len(told) == 5
-    assert told[-1] == 50
+def test_check_reports_its_progress() -> None:
+    progress: list[int] = []
+    check(registers(random.Random(1), 50, keys=5), on_progress=progress.append)
+    assert len(progress) == 5
+    assert progress[-1] == 50
 
 
-def test_shrinking_keeps_what_is_asked_for_and_stops_when_told() -> None:
+def test_shrink_keeps_the_property_and_stops_at_trials_max() -> None:
     rows = history(*(op("get", i, i, None) for i in range(100)))
 
     def holds_30_and_60(some: Any) -> bool:
@@ -298,7 +298,7 @@ def test_shrinking_keeps_what_is_asked_for_and_stops_when_told() -> None:
     assert len(shrink(rows, holds_30_and_60, trials_max=1)) in range(50, 101)
 
 
-# -- what an eventually consistent store promises ---------------------------------------------------------
+# -- acknowledged: the promises of an eventually consistent store ----------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,7 @@ def test_shrinking_keeps_what_is_asked_for_and_stops_when_told() -> None:
         (history(op("put", 0, 1, "a"), op("get", 2, 3, None, "unknown")), True),
     ],
 )
-def test_what_is_promised_always(rows: list[Operation], is_good: bool) -> None:
+def test_check_acknowledged_finds_only_its_violations(rows: list[Operation], is_good: bool) -> None:
     assert check_acknowledged("k", rows).verdict == ("ok" if is_good else "violation")
     assert check(rows, "acknowledged").verdict == ("ok" if is_good else "violation")
 
@@ -335,27 +335,27 @@ def test_what_is_promised_always(rows: list[Operation], is_good: bool) -> None:
 
 
 def stale_replica(held: list[Any], rng: random.Random) -> Any:
-    """A read goes to a copy that is one write behind."""
+    """Read a copy that may be one write behind."""
     return held[-2] if rng.random() < 0.1 else held[-1]
 
 
 def forgetful_replica(held: list[Any], rng: random.Random) -> Any:
-    """A read goes to a copy that has nothing, and says so."""
+    """Read a copy that may have lost the value."""
     return None if rng.random() < 0.1 else held[-1]
 
 
 def inventive_replica(held: list[Any], rng: random.Random) -> Any:
-    """A read is answered with bytes from elsewhere."""
+    """Read a copy that may return bytes that were never written."""
     return "rubbish" if rng.random() < 0.1 else held[-1]
 
 
 def sound_replica(held: list[Any], rng: random.Random) -> Any:
-    """A read is answered with what was written last."""
+    """Read the last written value."""
     return held[-1]
 
 
-def told_by(replica: Callable[[list[Any], random.Random], Any], seed: int) -> list[Operation]:
-    """What one client after another is told by a store that reads from a replica."""
+def history_of(replica: Callable[[list[Any], random.Random], Any], seed: int) -> list[Operation]:
+    """Return a history of sequential clients of a store that reads from a replica."""
     rng = random.Random(seed)
     held: list[Any] = [None, 0]
     rows = [op("put", 0, 0.5, 0)]
@@ -377,10 +377,10 @@ def told_by(replica: Callable[[list[Any], random.Random], Any], seed: int) -> li
         (inventive_replica, False, False),
     ],
 )
-def test_faulty_stores_are_found_out(
+def test_planted_faults_of_a_store_are_caught(
     replica: Callable[[list[Any], random.Random], Any], is_linearizable: bool, is_as_acknowledged: bool
 ) -> None:
     for seed in range(5):
-        told = told_by(replica, seed)
-        assert {r.verdict for r in check(told).results} == {"ok" if is_linearizable else "violation"}
-        assert (check(told, "acknowledged").verdict == "ok") is is_as_acknowledged
+        recorded = history_of(replica, seed)
+        assert {r.verdict for r in check(recorded).results} == {"ok" if is_linearizable else "violation"}
+        assert (check(recorded, "acknowledged").verdict == "ok") is is_as_acknowledged
