@@ -1,4 +1,4 @@
-"""For tests of batches: one batch through a node, the frames that leave the nodes, and a ring that knows its arcs."""
+"""Helpers for tests of batches: a batch through a node, counts of frames, and a ring with full owner caches."""
 
 from __future__ import annotations
 
@@ -24,44 +24,44 @@ KEYS = [b"key-%d" % number for number in range(60)]
 
 
 def put(node: Node, key: bytes, value: bytes | None = b"v", **fields: Any) -> Put:
-    """A put under an operation id of its own."""
+    """Return a put with a new operation id."""
     fields.setdefault("op_id", node.host.rng.randbytes(16))
     return Put(key, value, **fields)
 
 
 async def write_many(node: Node, *items: Put | Merge) -> list[Any]:
-    """Write through a node, once: an outcome for each item."""
+    """Write through a node once; return an outcome for each item."""
     batch = PutMany(items)
     return unpack(batch, await node.host.peers.call(node.address, batch, batch.reply))
 
 
 async def read_many(node: Node, *keys: bytes, r: int = 0) -> list[Any]:
-    """Read through a node, once: an outcome for each key."""
+    """Read through a node once; return an outcome for each key."""
     batch = GetMany(tuple(Get(key, r) for key in keys))
     return unpack(batch, await node.host.peers.call(node.address, batch, batch.reply))
 
 
 class Frames:
-    """What left the nodes: how many frames of each kind, from whom to whom."""
+    """Numbers of frames that left the nodes, by sender, receiver and type."""
 
     def __init__(self) -> None:
         self.sent: Counter[tuple[str, str, str]] = Counter()
         self.begun: list[tuple[Request, str]] = []
 
     def most(self, *kinds: type[Request]) -> int:
-        """How many frames of these kinds one node sent another at most."""
+        """Return the largest number of frames of these types from one node to another."""
         names = [kind.__name__ for kind in kinds]
         return max((count for (_, _, kind), count in self.sent.items() if kind in names), default=0)
 
     def of(self, *kinds: type[Request]) -> int:
-        """How many frames of these kinds left."""
+        """Return the number of frames of these types."""
         names = [kind.__name__ for kind in kinds]
         return sum(count for (_, _, kind), count in self.sent.items() if kind in names)
 
 
 @contextmanager
 def counted(nodes: Sequence[Node]) -> Iterator[Frames]:
-    """Count what leaves these nodes."""
+    """Count the frames that leave these nodes."""
     frames = Frames()
     undo: list[Callable[[], None]] = []
     for node in nodes:
@@ -81,11 +81,11 @@ def counted(nodes: Sequence[Node]) -> Iterator[Frames]:
             return reply
 
         def counted_begin(
-            to: Any, request: Request, told: Any, *, deadline: float, begin: Any = begin, note: Any = note
+            to: Any, request: Request, callback: Any, *, deadline: float, begin: Any = begin, note: Any = note
         ) -> None:
             note(to, request)
             frames.begun.append((request, to if isinstance(to, str) else to.address))
-            begin(to, request, told, deadline=deadline)
+            begin(to, request, callback, deadline=deadline)
 
         calls.call, calls.begin = counted_call, counted_begin
 
@@ -101,7 +101,7 @@ def counted(nodes: Sequence[Node]) -> Iterator[Frames]:
 
 
 def make_old(node: Node) -> None:
-    """Let a node be one of those that do not know batches."""
+    """Let a node refuse batches as unknown requests."""
     handler: Any = node.host.peers._handler
 
     def handle(vnode: Point | None, request: Request, caller: Caller) -> Answer:
@@ -115,7 +115,7 @@ def make_old(node: Node) -> None:
 
 @asynccontextmanager
 async def warm_ring(n: int, seed: int | str, **changes: Any) -> AsyncIterator[MemoryRing]:
-    """A ring that is level, whose first node has heard of every arc."""
+    """Run a ring in sync, with every arc in its first node's owner cache."""
     network = changes.pop("network", None) or MemoryNetwork(seed)
     replicas = changes.pop("replicas", 3)
     async with testing.ring(n, seed=seed, timing=timing(**changes), network=network, replicas=replicas) as ring:

@@ -1,4 +1,4 @@
-"""The ring of the worked example as fake nodes, for running commands against; the fixtures are in conftest.py."""
+"""The ring of the worked example as fake nodes, for tests of commands. The fixtures are in `conftest.py`."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class Ended:
         self.code, self.out, self.err = code, out, err
 
     def json(self, shape: str) -> Any:
-        """Return the object it printed, checked against its schema."""
+        """Return the printed object, checked against its schema."""
         value = json.loads(self.out)
         check_shape(shape, value)
         return value
 
     def failure(self, code: str) -> Any:
-        """Return the error it printed with --json, checked."""
+        """Return the error that was printed with --json, checked against its schema."""
         error = json.loads(self.err.splitlines()[-1])
         check_shape("error", error)
         assert error["error"]["code"] == code
@@ -63,7 +63,7 @@ class Ended:
 
 
 class CannedRing:
-    """The ring of the worked example: seven fake nodes, each describing itself, with one store."""
+    """The ring of the worked example: seven fake nodes with one store."""
 
     def __init__(self) -> None:
         self.values: dict[bytes, tuple[bytes, ...]] = {}
@@ -73,9 +73,9 @@ class CannedRing:
         self.change: Callable[[int, Description], Description] = lambda point, node: node
         self.merged: list[Record] = []
         self.hidden: dict[bytes, Record] = {}  # records with a quarantine
-        self.dead: dict[bytes, int] = {}  # values of a backup that were deleted since, by key
-        self.stays = 0  # so many of them have no room
-        self.room = 99  # for so many values that a decision brings back
+        self.dead: dict[bytes, int] = {}  # number of values of a backup that were deleted since, by key
+        self.stays = 0  # number of dead values without room
+        self.room = 99  # number of values that a decision can bring back
         self.lines: tuple[ReplicaLine, ...] = ()
         self.beside = 0
         self.nodes = {p: FakeNode(self._answer_as(p)) for p in WORKED_IDS}
@@ -113,9 +113,9 @@ class CannedRing:
         if isinstance(request, Merge):
             self.merged.append(request.record)
             dead = self.dead.get(request.record.key, 0)
-            told = {"decided": dead - self.stays} if request.op_id else {}
+            decisions = {"decided": dead - self.stays} if request.op_id else {}
             left = quarantine.count(self.hidden.get(request.record.key, request.record))
-            return Written(b"context", owner, dead=self.stays if request.op_id else dead, quarantined=left, **told)
+            return Written(b"context", owner, dead=self.stays if request.op_id else dead, quarantined=left, **decisions)
         if isinstance(request, (GetQuarantine, DecideQuarantine)):
             return self._answer_hidden(request, owner)
         if isinstance(request, Scan) and request.what == "quarantine":
@@ -148,7 +148,7 @@ class CannedRing:
         return len(versions.values(record)) <= self.room
 
     def _hidden_page(self, request: Scan) -> ScanPage:
-        """Answer as the owner of the next point does."""
+        """Answer as the owner of the next point."""
         circle = self.scanned.circle
         until = next((o for o in WORKED_IDS if o >= circle.point(request.after + 1)), WORKED_IDS[0])
         arc = Arc(request.after, Point(until))

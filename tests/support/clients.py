@@ -25,11 +25,11 @@ OWNER = Contact(Point(7), NOBODY)
 PATIENT = Limits(handshake_s=HANG_S, frame_s=HANG_S, stuck_s=HANG_S)
 
 Open = Callable[..., AbstractAsyncContextManager[Any]]
-"""Opens a client: `open_ring(*addresses, timeout_s=…)`."""
+"""A function that opens a client: `open_ring(*addresses, timeout_s=…)`."""
 
 
 class Awaited:
-    """A blocking ring that can be awaited, so that one test serves all clients. The fakes run in threads."""
+    """A blocking client that can be awaited, so that one test serves all clients. The fakes run in threads."""
 
     def __init__(self, ring: chord.Ring) -> None:
         self._ring = ring
@@ -57,7 +57,7 @@ def opener(kind: str, monkeypatch: pytest.MonkeyPatch, clock: Skipping | None) -
     """Return a function that opens clients of a kind.
 
     Args:
-        clock: the clock that they live by; None: the system's.
+        clock: the clients' clock; None for the system's.
     """
 
     @asynccontextmanager
@@ -82,7 +82,7 @@ def opener(kind: str, monkeypatch: pytest.MonkeyPatch, clock: Skipping | None) -
 
 
 class Store:
-    """A node that keeps records in a dictionary, and says first what is in `script`."""
+    """The answers of a node with records in a dictionary; it gives the answers in `script` first."""
 
     def __init__(self, *script: Answer) -> None:
         self.script = list(script)

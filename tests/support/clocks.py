@@ -1,7 +1,7 @@
-"""Deadlines on a real clock that no stall of the machine can reach: a test gives hours and skips them.
+"""Deadlines on a real clock that no stall of the machine can reach, because tests move the clock.
 
-Clients over real sockets need a clock that runs by itself. Given a second, a test fails when the machine stands still
-for one. Here it gives more than any stall lasts; what is to be silence, and no answer late, moves the clock ahead.
+Clients over real sockets need a running clock. With a timeout of a second, a test would fail if the machine stalls
+for one. So timeouts are longer than any stall, and a fake node that does not answer moves the clock ahead.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import trio.testing
 from tests.support.fake_node import FakeNode
 
 PATIENCE_S = 100.0
-"""What an operation is given that is to run into its deadline."""
+"""The timeout of an operation that must reach its deadline."""
 SKIP_S = 110.0
-"""So much a silent node skips: more than that, and less than after which an idle connection is closed."""
+"""The skip of an unanswered call: longer than `PATIENCE_S`, shorter than the time to close an idle connection."""
 LOOK_S = 0.01
-"""How soon one who waits sees that the clock was moved."""
+"""The time until a waiting thread notices that the clock was moved."""
 
 
 class Skipping(trio.abc.Clock):
-    """The monotonic clock, which may be moved ahead from any thread; for Trio and, patched in, for blocking clients."""
+    """The monotonic clock, which any thread may move ahead; for Trio, and by patches for blocking clients."""
 
     def __init__(self) -> None:
         self._ahead_s = 0.0
@@ -38,18 +38,18 @@ class Skipping(trio.abc.Clock):
         return time.monotonic() + self._ahead_s
 
     def skip(self, seconds: float = SKIP_S) -> None:
-        """Let so much time have passed."""
+        """Move the clock ahead."""
         self._ahead_s += seconds
 
     def start_clock(self) -> None:
-        """Nothing to start."""
+        """Do nothing, as the clock always runs."""
 
     def current_time(self) -> float:
         """Return the time, for Trio."""
         return self.monotonic()
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
-        """Look soon whether the clock was moved meanwhile."""
+        """Return a short time, so that Trio soon notices a moved clock."""
         return min(max(0.0, deadline - self.monotonic()), LOOK_S)
 
 
@@ -71,7 +71,7 @@ class _Poll:
 
 
 def skipping(monkeypatch: pytest.MonkeyPatch) -> Skipping:
-    """Return a clock that blocking clients live by, and that each silence of a `FakeNode` moves past the deadline."""
+    """Return a clock for blocking clients. Each call that a `FakeNode` does not answer moves it past the deadline."""
     clock = Skipping()
     clock_and_sleep = SimpleNamespace(monotonic=clock.monotonic, sleep=time.sleep)
     for module in ("client.blocking", "client.pool", "cli.control"):
@@ -84,11 +84,11 @@ def skipping(monkeypatch: pytest.MonkeyPatch) -> Skipping:
 
 
 IDLE_S = 0.1
-"""When a test's own sockets have brought nothing for so long, nothing is on its way: loopback takes microseconds."""
+"""After this time without a read, no bytes are on their way, as loopback takes microseconds."""
 
 
 def on_loopback(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Run a test over sockets that all are its own: time stands still, but for when everybody waits for it to pass."""
+    """Run a test over its own sockets, on a clock that runs only while all tasks wait for it."""
 
     @functools.wraps(test)
     def wrapper(*args: Any, **fixtures: Any) -> None:

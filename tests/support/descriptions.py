@@ -1,4 +1,4 @@
-"""Descriptions and traces of rings that never ran, for testing how they are shown and judged."""
+"""Descriptions and traces of rings that never ran, for tests of views and checks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["WORKED_IDS", "Candidate", "contact", "described", "worked_trace"]
 
 
 def contact(point: int, ports: dict[int, int] | None = None) -> Contact:
-    """The vnode at a point; ports count up from 9000 in the order of the worked example."""
+    """Return the vnode at a point; ports count up from 9000 in the order of the worked example."""
     port = ports[point] if ports is not None else 9000 + WORKED_IDS.index(point)
     return Contact(Point(point), f"127.0.0.1:{port}")
 
@@ -35,7 +35,7 @@ def described(
     ids: tuple[int, ...] = WORKED_IDS, *, bits: int = 8, successors: int = 8, addresses: dict[int, str] | None = None,
     keys: int = 3,
 ) -> list[Description]:
-    """The nodes of an Ideal ring, one vnode each, as they would describe themselves."""
+    """Return the descriptions of the nodes of an Ideal ring, one vnode each."""
     circle = Circle(bits)
     order = sorted(ids)
     contacts = {
@@ -71,7 +71,7 @@ def described(
 
 
 def worked_trace(addresses: dict[int, str] | None = None, *, dead: bool = False) -> Trace:
-    """The lookup of 190 from 80: 80, 160, 200; with `dead`, 160 does not answer and 120 is the detour."""
+    """Return the lookup of 190 from 80: 80, 160, 200. With `dead`, 160 is dead and 120 is the detour."""
 
     def at(point: int) -> Contact:
         return Contact(Point(point), addresses[point]) if addresses else contact(point)

@@ -1,4 +1,4 @@
-"""A node that says whatever a test wants, over real sockets and the real wire codec. For testing clients."""
+"""A node with answers from the test, over real sockets and the real codec, for tests of clients."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ SILENCE = None
 HANG_UP = "hang up"
 """Close the connection instead of an answer."""
 GO_AWAY = "go away"
-"""Answer the next call on this connection no more: say goodbye, then answer this one with nothing."""
+"""Send a goodbye and leave this call unanswered, so that the connection takes no further call."""
 
 REFUSED = "refused"
-"""To an item of a batch: the whole frame is refused."""
+"""As the answer to an item of a batch: refuse the whole frame."""
 
 
 class Heard(NamedTuple):
-    """A call the fake node got."""
+    """A call that the fake node received."""
 
     vnode: Point | None
     request: Request
@@ -41,14 +41,14 @@ Answer = Reply | ChordError | bytes | str | None
 
 
 class FakeNode:
-    """Listens on loopback and answers each call with what `answer` returns: a reply, an error, raw bytes or a fault.
+    """A listener on loopback that answers each call with the result of `answer`.
 
-    Of a batch each item is asked for as if it came alone; a fault, or raw bytes, is the answer to all of it. A node
-    that `is_old` does not know batches.
+    The result is a reply, an error, raw bytes or a fault. For a batch `answer` is called for each item; a fault or raw
+    bytes are then the answer to the whole batch. A node with `is_old` does not know batches.
     """
 
     on_silence: Callable[[], None] = staticmethod(lambda: None)
-    """Called when a call will never be answered."""
+    """A function for each call that will never be answered."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class FakeNode:
         self._codec = Codec(Circle(bits))
         lowest, highest = versions
         self._hello = Hello(lowest, highest, "node", "control", "chord", bits, successors=8, replicas=1, ring=ring)
-        self._ports = Ports()  # nobody else is given its port while it is dead
+        self._ports = Ports()  # no other process gets the port while the node is dead
         port = self._ports.one()
         self._listener = socket.create_server((HOST, port))
         self._open: list[socket.socket] = []
@@ -77,16 +77,16 @@ class FakeNode:
         self._threads[0].start()
 
     def requests(self, kind: type[Request]) -> list[Request]:
-        """What was asked of this kind, in order."""
+        """Return the received requests of this type, in order."""
         return [heard.request for heard in self.heard if isinstance(heard.request, kind)]
 
     def close(self) -> None:
-        """End, and let go of the port."""
+        """End, and release the port."""
         self.die()
         self._ports.close()
 
     def die(self) -> None:
-        """Stop listening and hang up everywhere; until it is closed nobody else is given its port."""
+        """Close the listener and all connections, and keep the port until `close`."""
         with suppress(OSError):  # closed already
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -128,7 +128,7 @@ class FakeNode:
                         heard = Heard(call.vnode, call.request, stream, number)
                         self._reply(connection, call.call_id, self._hear(heard))
         except OSError:
-            pass  # the client or the test hung up
+            pass  # the client or the test has closed the connection
 
     def _hear(self, heard: Heard) -> Answer:
         self.heard.append(heard)
@@ -164,7 +164,7 @@ class FakeNode:
 
 @contextmanager
 def fake_node(answer: Callable[[Heard], Answer], **options: object) -> Iterator[FakeNode]:
-    """A `FakeNode` for the length of a `with`."""
+    """Run a `FakeNode` for the length of a `with` block."""
     node = FakeNode(answer, **options)  # type: ignore[arg-type]
     try:
         yield node

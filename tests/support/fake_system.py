@@ -1,8 +1,8 @@
-"""A system in files for the tests of the comparison: honest, or with the faults that it must show.
+"""A system in files for the tests of the comparison, correct or with faults that the comparison must find.
 
     python fake_system.py node|client DIRECTORY FAULT
 
-Runs with nothing but benchmarks.others on its path, as the clients of real systems do.
+Its path has only `benchmarks.others`, as for the clients of real systems.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ FAULTS = ("none", "loses", "confuses", "refuses", "ends", "silent")
 
 
 class Files:
-    """Keys are files. `loses`: every third put is acknowledged and forgotten; `confuses`: all values are the same;
-    `refuses`: every put fails; `ends`: the process ends in the middle."""
+    """A store with a file for each key, and a fault.
+
+    `loses`: every third put is acknowledged and dropped. `confuses`: all values are equal. `refuses`: every put fails.
+    `ends`: the process ends early.
+    """
 
     def __init__(self, directory: Path, fault: str) -> None:
         self._directory = directory
@@ -42,7 +45,7 @@ class Files:
 
 
 async def node(arguments: list[str]) -> None:
-    """Do nothing until standard input ends; `silent` never says that it is ready."""
+    """Do nothing until standard input ends; with `silent`, never report that the system is ready."""
     if arguments[1] == "silent":
         sys.stdin.read()
     await program.until_input_ends(address=arguments[0])

@@ -1,4 +1,4 @@
-"""Histories for tests: written by hand in few letters, made by a register that is right, and made at random."""
+"""Histories for tests: written by hand, made by a correct register, and random ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from chord.verify.history.register import seen
 
 
 def op(kind: Any, start_s: float, end_s: float | None, value: Any = None, status: Any = "ok", **more: Any) -> Operation:
-    """An operation on the key "k": `value` is what a put writes, what a get found, the (old, new) of a cas."""
+    """Return an operation; `value` is the input of a put, the result of a get, or (old, new) of a cas."""
     client, line, key = more.get("client", "c"), more.get("line", 0), more.get("key", "k")
     old, new, found = None, None, ()
     if kind == "put":
@@ -27,7 +27,7 @@ def op(kind: Any, start_s: float, end_s: float | None, value: Any = None, status
 
 
 def history(*operations: Operation) -> list[Operation]:
-    """The operations with their line numbers."""
+    """Return the operations with their line numbers."""
     return [msgspec.structs.replace(o, line=line) for line, o in enumerate(operations, 1)]
 
 
@@ -35,19 +35,20 @@ def registers(
     rng: random.Random, operations: int, clients: int = 3, keys: int = 1, *, unknown: float = 0.0, dels: bool = True,
     values: int | None = None, cas: bool = True,
 ) -> list[Operation]:
-    """What clients of registers that are right were told: every operation happens at one moment of its time, or, if
-    its outcome is unknown, later or never.
+    """Return a history of clients of correct registers.
+
+    Every operation takes effect at one moment of its time. One with an unknown outcome may do so later or never.
 
     Args:
-        unknown: the share of operations of unknown outcome.
-        values: so many different values; else each is written once.
+        unknown: the share of operations with an unknown outcome.
+        values: the number of different values; None to write each value once.
     """
     planned: list[tuple[float, int, Operation]] = []
     free_s = [float(rng.randrange(4)) for _ in range(clients)]
     kinds = ["put", "get", "get"] + ["del"] * dels + ["cas"] * cas
     for number in range(operations):
         client = rng.randrange(clients)
-        start_s = free_s[client] + rng.randrange(3) / 2  # on halves, so that ties occur
+        start_s = free_s[client] + rng.randrange(3) / 2  # multiples of 0.5, so that ties occur
         point_s = start_s + rng.randrange(4) / 2
         end_s = point_s + rng.randrange(4) / 2
         free_s[client] = end_s
@@ -58,7 +59,7 @@ def registers(
         new = value if (kind := rng.choice(kinds)) in ("put", "cas") else None
         key = rng.randrange(keys)
         planned.append((point_s, number, Operation(0, client, key, kind, status, start_s, end_s, None, new)))
-    told = []
+    recorded = []
     state: dict[Any, State] = {}
     for _, _, o in sorted(planned, key=lambda plan: plan[:2]):
         held = state.get(o.key)
@@ -70,12 +71,12 @@ def registers(
         elif o.status == "ok" or rng.random() < 0.5:
             o = msgspec.structs.replace(o, old=held if o.kind == "cas" else None)
             state[o.key] = o.new
-        told.append(o)
-    return history(*sorted(told, key=lambda o: o.end_s or 0))
+        recorded.append(o)
+    return history(*sorted(recorded, key=lambda o: o.end_s or 0))
 
 
 def spoil(rng: random.Random, operations: Sequence[Operation]) -> list[Operation]:
-    """The history with the answer of one read changed to something else that was written, or to nothing."""
+    """Return the history with the answer of one read changed to another written value, or to none."""
     reads = [i for i, o in enumerate(operations) if o.kind == "get" and o.status == "ok"]
     written: list[HistoryValue] = [o.new for o in operations if o.new is not None]
     spoiled = list(operations)
@@ -87,7 +88,7 @@ def spoil(rng: random.Random, operations: Sequence[Operation]) -> list[Operation
 
 
 def anything(rng: random.Random, operations: int) -> list[Operation]:
-    """Operations without sense, of few values."""
+    """Return random operations on few values."""
     made = []
     for _ in range(operations):
         start_s = float(rng.randrange(6))
@@ -98,14 +99,14 @@ def anything(rng: random.Random, operations: int) -> list[Operation]:
         if kind == "cas":
             value = (rng.choice(["a", "b", None]), value)
         elif kind == "get":
-            told = rng.choice(["a", "b", "c", None] * 5 + [("a", "b")])
-            value = told if status == "ok" else None
+            found = rng.choice(["a", "b", "c", None] * 5 + [("a", "b")])
+            value = found if status == "ok" else None
         made.append(op(kind, start_s, end_s, None if kind == "del" else value, status))
     return history(*made)
 
 
 def is_explained(operations: Sequence[Operation]) -> bool:
-    """Whether an order explains the operations: by trying them all."""
+    """Return whether an order explains the operations, by a trial of all orders."""
     due = [o for o in operations if o.status == "ok"]
     spare = [o for o in operations if o.status == "unknown" and o.is_write]
     subsets = chain.from_iterable(combinations(spare, n) for n in range(len(spare) + 1))

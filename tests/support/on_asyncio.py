@@ -16,14 +16,14 @@ T = TypeVar("T")
 
 
 class _Looking(selectors.DefaultSelector):
-    """A selector that returns soon, so that the loop sees a clock that was moved."""
+    """A selector that returns soon, so that the loop notices a moved clock."""
 
     def select(self, timeout: float | None = None) -> Any:
         return super().select(LOOK_S if timeout is None else min(timeout, LOOK_S))
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """An event loop on a clock that tests move."""
+    """An event loop with a clock that tests can move."""
 
     def __init__(self, clock: Skipping) -> None:
         super().__init__(_Looking())
@@ -34,10 +34,10 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 class AsyncioBridge:
-    """Runs coroutines of asyncio in a thread of their own, for the length of a `with` block.
+    """A thread that runs coroutines of asyncio for the length of a `with` block.
 
     Args:
-        clock: the clock of the loop; None: the system's.
+        clock: the clock of the loop; None for the system's.
     """
 
     def __init__(self, clock: Skipping | None = None) -> None:
@@ -55,7 +55,7 @@ class AsyncioBridge:
         self._loop.close()
 
     def run(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
-        """Call a function in the loop, and wait for its result."""
+        """Call a function in the loop, and return its result."""
 
         async def call() -> T:
             return await function(*args, **kwargs)
@@ -63,12 +63,12 @@ class AsyncioBridge:
         return asyncio.run_coroutine_threadsafe(call(), self._loop).result()
 
     def wrap(self, client: Any) -> Bridged:
-        """Return a client whose methods can be awaited outside of asyncio."""
+        """Return a client with methods that can be awaited outside of asyncio."""
         return Bridged(self, client)
 
 
 class Bridged:
-    """A client in another event loop. Its methods block the caller; its iterators are asynchronous ones."""
+    """A client in another event loop, with methods that block the caller and asynchronous iterators."""
 
     def __init__(self, bridge: AsyncioBridge, client: Any) -> None:
         self._bridge = bridge
@@ -95,7 +95,7 @@ class Bridged:
 
 
 class BridgedBlock:
-    """An `async with` block of asyncio, entered and left from Trio."""
+    """Enter and leave an `async with` block of asyncio from Trio."""
 
     def __init__(self, bridge: AsyncioBridge, block: AbstractAsyncContextManager[Any]) -> None:
         self._bridge = bridge

@@ -1,7 +1,7 @@
-"""Ports of loopback that a test holds for as long as it names them.
+"""Ports of loopback that a test reserves while it uses their numbers.
 
-A port that a test has closed may be given to another test at any moment. What is to be refused is answered then, and
-what is to listen there again cannot.
+Otherwise a closed port may go to another test at any moment. Then a dial that must be refused is answered, and a
+server cannot listen again at its port.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from types import TracebackType
 
 HOST = "127.0.0.1"
 ROW_FIRST, ROW_LAST = 20_000, 32_000
-"""Ports in a row come from below the range from which the system chooses ports by itself."""
+"""Rows of ports come from below the range of ports that the system assigns."""
 
 
 class Ports:
-    """Ports that are bound, and at which nobody listens.
+    """Bound ports without a listener.
 
-    A dial to such a port is refused. The system gives it to nobody, and no other `Ports` can hold it. A server that
-    sets SO_REUSEADDR, as every chord node and every `socket.create_server` does, may still listen there, end, and
-    listen there again. The end of the block lets go of all of them.
+    A dial to such a port is refused. The system does not assign it, and no other `Ports` can hold it. A server with
+    SO_REUSEADDR, such as every chord node and `socket.create_server`, may still listen there repeatedly. The end of
+    the block releases all ports.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Ports:
         self.close()
 
     def close(self) -> None:
-        """Let go of all ports."""
+        """Release all ports."""
         while self._held:
             self._held.pop().close()
 
@@ -47,7 +47,7 @@ class Ports:
         return f"{HOST}:{self.one()}"
 
     def row(self, count: int) -> int:
-        """Hold that many ports in a row and return the first."""
+        """Hold `count` ports in a row and return the first."""
         first = ROW_FIRST + os.getpid() % 100 * 100
         while True:
             before = len(self._held)
@@ -64,11 +64,11 @@ class Ports:
     def _hold(self, port: int) -> int:
         held = socket.socket()
         try:
-            held.bind((HOST, port))  # without SO_REUSEADDR: it must be nobody else's
+            held.bind((HOST, port))  # without SO_REUSEADDR, so that no other socket has the port
         except OSError:
             held.close()
             raise
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # from here on a server may share it
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # from now on a server may share it
         self._held.append(held)
         return int(held.getsockname()[1])
 
@@ -76,4 +76,4 @@ class Ports:
 _FOR_LIFE = Ports()
 atexit.register(_FOR_LIFE.close)
 NOBODY = _FOR_LIFE.address()
-"""An address at which nobody listens as long as this process lives."""
+"""An address without a listener until this process ends."""

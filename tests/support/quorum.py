@@ -1,4 +1,4 @@
-"""For tests of replicas, quorums and repair: who stands where, who holds what, disks that outlive their node."""
+"""Helpers for tests of replicas, quorums and repair: orders of nodes, holders of keys, disks that survive a node."""
 
 from __future__ import annotations
 
@@ -32,44 +32,44 @@ def timing(**changes: float) -> Timing:
 
 
 async def write(node: Node, key: bytes, value: bytes | None, **fields: Any) -> Written:
-    """Write through a node, once."""
+    """Write through a node once."""
     fields.setdefault("op_id", node.host.rng.randbytes(16))
     return await node.host.peers.call(node.address, Put(key, value, **fields), Written)
 
 
 async def read(node: Node, key: bytes, r: int = 0) -> Values:
-    """Read through a node, once: a retryable refusal is met inside, until the deadline."""
+    """Read through a node once; the node itself retries until the deadline."""
     return await node.host.peers.call(node.address, Get(key, r), Values)
 
 
 def clockwise(ring: MemoryRing, key: bytes) -> list[Node]:
-    """Return the living nodes in the order in which they are to hold a key (one vnode each)."""
+    """Return the living nodes clockwise from a key (one vnode each)."""
     circle = ring[0].host.circle
     point = circle.hash(key)
     return sorted(ring.nodes, key=lambda node: circle.distance(point, only(node).id))
 
 
 def holding(ring: MemoryRing, key: bytes) -> list[str]:
-    """Return the names of the living nodes that hold a key, in their order from it."""
+    """Return the names of the living nodes that hold a key, clockwise from it."""
     return [node.name for node in clockwise(ring, key) if node.host.storage.get(key) is not None]
 
 
 def record_at(node: Node, key: bytes) -> Record:
-    """Return what a node holds of a key."""
+    """Return a node's record of a key."""
     found = node.host.storage.get(key)
     assert found is not None, f"{node.name} holds nothing of {key!r}"
     return found
 
 
 async def until(is_so: Callable[[], object], within_s: float = 30.0) -> None:
-    """Wait until something is so."""
+    """Wait until a condition holds."""
     with trio.fail_after(within_s):
         while not is_so():
             await trio.sleep(0.05)
 
 
 async def until_synced(ring: MemoryRing, within_s: float = 30.0) -> None:
-    """Wait until every record is where it is to be, and nowhere else."""
+    """Wait until exactly the replicas of each record hold it."""
     with trio.move_on_after(within_s):
         while misplaced(ring):
             await trio.sleep(0.25)
@@ -77,20 +77,20 @@ async def until_synced(ring: MemoryRing, within_s: float = 30.0) -> None:
 
 
 async def settled(ring: MemoryRing) -> None:
-    """Wait until every owner has brought its arc level with all replicas."""
+    """Wait until every owner's arc is in sync with all its replicas."""
     every = [parts for node in ring.nodes for parts in node.parts.values()]
     await until(lambda: all(parts.repair.is_complete() and are_all_synced(parts) for parts in every))
 
 
 def are_all_synced(parts: VnodeServices) -> bool:
-    """Whether all living replicas of a vnode's arc are known to hold everything of it."""
-    replicas = [(arc.end, place) for arc, who in parts.repair.parts() for place in who.members]
+    """Return whether a vnode knows that all living replicas of its arc are in sync."""
+    replicas = [(arc.end, place) for arc, replica_set in parts.repair.parts() for place in replica_set.members]
     living = [(end, place.contact.address) for end, place in replicas if parts.vnode.is_up(place)]
     return all(parts.repair.is_level(end, address) for end, address in living)
 
 
 def keep_disks(ring: MemoryRing) -> dict[str, MemoryStorage]:
-    """Let what a host stores outlive its nodes from now on, and that of the living as well. Returns the disks."""
+    """Keep the stores of all hosts when their nodes end; return the stores by host."""
     disks: dict[str, MemoryStorage] = {}
     for node in ring.nodes:
         assert isinstance(node.host.storage, MemoryStorage)
@@ -116,7 +116,7 @@ def keep_disks(ring: MemoryRing) -> dict[str, MemoryStorage]:
 async def settled_ring(
     n: int, seed: int | str, *, keeps_disks: bool = False, **changes: float
 ) -> AsyncIterator[MemoryRing]:
-    """A ring on the local preset with changes, whose owners have brought their arcs level; see `keep_disks`."""
+    """Run a ring in sync, on the local preset with changes; see `keep_disks`."""
     async with testing.ring(n, seed=seed, timing=timing(**changes)) as ring:
         if keeps_disks:
             keep_disks(ring)
@@ -132,19 +132,19 @@ async def back(ring: MemoryRing, name: str) -> Node:
 
 
 def compare_nothing(*nodes: Node) -> None:
-    """Let these nodes compare nothing with their replicas, nor repair what they read."""
+    """Switch off the anti-entropy and the read repair of these nodes."""
 
     async def nothing(*args: object) -> None:
-        """Instead of a round."""
+        """Replace a round."""
 
     for node in nodes:
         for parts in node.parts.values():
             parts.repair._bring_level = nothing  # type: ignore[method-assign]
-            parts.reads._repair_soon = lambda reading, who: None  # type: ignore[method-assign]
+            parts.reads._repair_soon = lambda reading, replicas: None  # type: ignore[method-assign]
 
 
 def stop_repair(*nodes: Node) -> None:
-    """Let these nodes repair nothing and bring nothing home any more: what they lack they go on lacking."""
+    """Switch off all repair and handoff of these nodes, so that missing records stay missing."""
 
     async def nothing(start: object) -> int:
         return 0
@@ -155,7 +155,7 @@ def stop_repair(*nodes: Node) -> None:
 
 
 def key_at(ring: MemoryRing, name: str, number: int = 0) -> bytes:
-    """Return a key whose first replica is the node of this name."""
+    """Return a key with the node of this name as its owner."""
     seen = 0
     for i in range(1 << 16):
         key = b"key-%d" % i
@@ -167,7 +167,7 @@ def key_at(ring: MemoryRing, name: str, number: int = 0) -> bytes:
 
 
 def durable_by_commit(storage: MemoryStorage) -> None:
-    """Let a store in memory be durable when its `commit` returns, which the test has replaced."""
+    """Let changes of a store in memory be durable when its `commit`, replaced by the test, returns."""
 
     async def wait(callback: Callable[[ChordError | None], None]) -> None:
         try:
@@ -185,7 +185,7 @@ def durable_by_commit(storage: MemoryStorage) -> None:
 
 
 class SlowDisk(MemoryStorage):
-    """What is committed is visible at once and durable a while later."""
+    """A store with commits that are visible at once and durable after 50 ms."""
 
     def __init__(self, circle: Circle, incarnation: bytes) -> None:
         super().__init__(circle, incarnation)

@@ -17,13 +17,13 @@ from chord.client.blocking import connect
 from tests.support.ports import Ports
 
 ROOT = Path(__file__).parents[2]
-HANG_S = 600.0  # beyond this something hangs: on no machine, however loaded, does it say that something is slow
-HEALED_S = 120.0  # a ring that is not whole by then has a bug; healing takes seconds
+HANG_S = 600.0  # a test that takes longer hangs, on any machine under any load
+HEALED_S = 120.0  # a ring heals within seconds, so longer is a bug
 CHORD = [sys.executable, "-m", "chord"]
 
 
 def environment(entry: str | None = None) -> dict[str, str]:
-    """The environment of a command: this checkout's package, nothing of the caller's own settings."""
+    """Return the environment of a command: this checkout's package, without the caller's settings."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("CHORD_")}
     here = {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", "CHORD_TIMEOUT": str(HANG_S)}
     return {**clean, **here, **({"CHORD_NODE": entry} if entry is not None else {})}
@@ -31,8 +31,8 @@ def environment(entry: str | None = None) -> dict[str, str]:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let SIGINT end what is started in the block: a shell's background jobs, such as these tests, may ignore it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a handler is not inherited, to ignore is
+    """Let SIGINT end processes of the block, even if the tests are a background job, which may ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # children inherit an ignored signal, but no handler
     try:
         yield
     finally:
@@ -47,7 +47,7 @@ class Ended:
 
     @property
     def json(self) -> Any:
-        """What it printed."""
+        """The object that the command printed."""
         assert self.code in (0, 3, 7, 8), (self.code, self.out, self.err)
         return json.loads(self.out)
 
@@ -62,7 +62,7 @@ def chord_command(*args: str, entry: str | None = None, cwd: Path | None = None)
 
 
 class Running:
-    """A `chord up` or `chord node` that is ready; `ready` is the line it printed."""
+    """A `chord up` or `chord node` that is ready; `ready` is its line of output."""
 
     def __init__(self, process: subprocess.Popen[str], ready: Any) -> None:
         self.process = process
@@ -70,7 +70,7 @@ class Running:
 
     @property
     def nodes(self) -> list[dict[str, Any]]:
-        """Name, address and pid of each node."""
+        """The name, address and pid of each node."""
         found: list[dict[str, Any]] = self.ready.get("nodes") or [self.ready]
         return found
 
@@ -88,14 +88,14 @@ class Running:
         return chord_command("check", "--json", "--wait", str(within_s), entry=entry or self.entry).json
 
     def level(self) -> None:
-        """Wait until every node has compared its arcs with its replicas: before, one death may hide what is absent."""
+        """Wait until every node's arcs are in sync. Before, one death may make denials impossible."""
         with connect(self.entry) as client:
             for node in self.nodes:
                 while any(part.pending for part in client.describe(node["address"]).sets):
                     time.sleep(0.05)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """End it with a signal; return its exit code."""
+        """End the process with a signal; return its exit code."""
         self.process.send_signal(number)
         return self.process.wait(HANG_S)
 
@@ -123,13 +123,13 @@ def running(*args: str) -> Iterator[Running]:
 
 @contextmanager
 def ring_of(n: int, *args: str) -> Iterator[Running]:
-    """A ring of n processes."""
+    """Run a ring of n processes."""
     with Ports() as ports, running("up", "-n", str(n), "--base-port", str(ports.row(n)), *args) as ring:
         yield ring
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process exists and is not a zombie."""
+    """Return whether a process exists and is not a zombie."""
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:

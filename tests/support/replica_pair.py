@@ -1,4 +1,4 @@
-"""Two replicas and the wire between them, without a node around: every message through the codec and counted."""
+"""Two replicas without nodes, and the wire between them, which encodes and counts every message."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Clocks = dict[bytes, Record]
 
 
 class Side:
-    """One replica: a store, what it answers, and its way to ask the other."""
+    """One replica: a store, its handlers, and its calls to the other replica."""
 
     def __init__(self, wire: Wire, name: str, limits: Limits) -> None:
         config = NodeConfig(ring=RingConstants(bits=wire.circle.bits), limits=limits)
@@ -61,7 +61,7 @@ class Side:
         self.on_disk(self.storage)
 
     def on_disk(self, storage: MemoryStorage) -> None:
-        """Work on this storage from now on."""
+        """Use this storage from now on."""
         self.storage = self.host.storage = storage
         self.log = self.host.reap_log = ReapLog(self.host.circle, storage, self.host.limits)
         self.records = Records(self.host)
@@ -80,7 +80,7 @@ class Side:
         self.storage.apply(Batch(removals=(key,)))
 
     def reap(self, key: bytes) -> None:
-        """Reap a record, and tell nobody."""
+        """Reap a record without a message to the other replica."""
         record = self.storage.get(key)
         assert record is not None
         self.storage.apply(self.log.bury([Grave(record, versions.context_of(record))]))
@@ -94,13 +94,13 @@ class Side:
 
 
 class Wire:
-    """Stands for `Peers` on both sides. There are two, so who is not called is calling.
+    """The `Peers` of both sides.
 
     Attributes:
         calls: the requests so far.
         bytes: of all frames, both ways.
-        before: told every request before it is delivered; may raise, or change a store.
-        after: told every request and its reply before the caller gets it.
+        before: called with every request before its delivery; may raise, or change a store.
+        after: called with every request and its reply, before the caller gets the reply.
     """
 
     def __init__(self, bits: int, limits: Limits) -> None:

@@ -19,7 +19,7 @@ from chord.wire.messages import Get, Put, Record, Values, Written
 
 
 def virtual(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-    """Run an async test on virtual time, the same way every time."""
+    """Run an async test on virtual time. Its name is the seed, so each run is the same."""
 
     @functools.wraps(test)
     def wrapper() -> None:
@@ -29,20 +29,20 @@ def virtual(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
 
 
 def seeds(count: int) -> list[Any]:
-    """Return the values of a parameter `seed`: one for every run of the tests, one more for CI, the others besides."""
+    """Return the values of a parameter `seed`: one for every test run, one for the slow tests, the others thorough."""
     slow = pytest.mark.slow
     marks = {0: (), 1: (slow,)}
     return [pytest.param(seed, marks=marks.get(seed, (slow, pytest.mark.thorough))) for seed in range(count)]
 
 
 async def put(node: Node, key: bytes, value: bytes | None, *, context: bytes | None = None) -> bytes:
-    """Write through a node and return the context."""
+    """Write through a node; return the context."""
     op_id = node.host.rng.randbytes(16)
     return (await node.host.peers.call(node.address, Put(key, value, op_id, context), Written)).context
 
 
 async def get(node: Node, key: bytes) -> tuple[bytes, ...]:
-    """Read through a node: the live values."""
+    """Read through a node; return the live values."""
     return (await node.host.peers.call(node.address, Get(key), Values)).values
 
 
@@ -80,7 +80,7 @@ def in_order(ring: MemoryRing) -> list[Node]:
 
 
 def owner(ring: MemoryRing, key: bytes) -> Node:
-    """Return the node whose vnode is the successor of a key, computed from the ids alone."""
+    """Return the node with the successor of a key, computed from the ids alone."""
     vnodes = ring.vnodes()
     point = next(iter(vnodes.values())).host.circle.hash(key)
     found = next((p for p in vnodes if p >= point), next(iter(vnodes)))
@@ -100,7 +100,7 @@ def keys_of(ring: MemoryRing, node: Node, count: int = 5) -> list[bytes]:
 
 
 def replicas(ring: MemoryRing, key: bytes) -> list[str]:
-    """Return who is to hold a key: the names of the first N nodes clockwise from it."""
+    """Return the names of the first N nodes clockwise from a key."""
     host = ring[0].host
     point = host.circle.hash(key)
     places = [(vnode, node.name) for node in ring.nodes for vnode in node.host.vnodes]
@@ -109,7 +109,7 @@ def replicas(ring: MemoryRing, key: bytes) -> list[str]:
 
 
 def misplaced(ring: MemoryRing) -> list[tuple[str, bytes]]:
-    """Return every record that lies on a node which is none of its key's replicas, and that is missing on one."""
+    """Return every record that is at a wrong node, missing at a replica, or unequal at two replicas."""
     held = {node.name: {record.key: record for record in everything(node)} for node in ring.nodes}
     keys = {key: None for records in held.values() for key in records}
     found = []
@@ -122,6 +122,6 @@ def misplaced(ring: MemoryRing) -> list[tuple[str, bytes]]:
 
 
 def everything(node: Node) -> list[Record]:
-    """Return all that a node holds."""
+    """Return all records of a node."""
     top = next(iter(node.host.vnodes))
     return list(node.host.storage.scan(Arc(top, top)))

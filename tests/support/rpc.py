@@ -1,4 +1,4 @@
-"""What the RPC tests are made of: peers that answer by the key they are asked for, and raw streams that misbehave."""
+"""Helpers for tests of calls: peers with answers by the key, and raw streams that can violate the protocol."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ DEFAULTS = Limits()
 
 
 def limits(**changes: float) -> Limits:
-    """Limits with some of them changed."""
+    """Return the limits with changes."""
     return Limits(**changes)  # type: ignore[arg-type]
 
 
 def value_of(reply: Reply) -> bytes:
-    """The one value of a reply to `Get`."""
+    """Return the only value of a reply to `Get`."""
     assert isinstance(reply, Values)
     return reply.values[0]
 
 
 class Peer:
-    """A node or a client, with nothing above its `Rpc`.
+    """A node or a client that is only an `Rpc`.
 
-    It answers a `Get` by its key: `echo…` at once, `big N` with N bytes, `slow S…` after S seconds, `never`, `no` with
-    `NotFound`, `bug` and `late bug` by failing. A `Put` is answered when `gate` is opened.
+    The key of a `Get` chooses the answer: `echo…` at once, `big N` with N bytes, `slow S…` after S seconds, `never`.
+    The answer to `no` is `NotFound`. `bug` and `late bug` fail. A `Put` is answered when `gate` is opened.
     """
 
     def __init__(
@@ -124,17 +124,17 @@ class Peer:
         raise KeyError("late")
 
     async def get(self, to: Contact | str | Peer, key: str, within: float = 5.0) -> bytes:
-        """Ask for a key."""
+        """Call the other peer with a `Get`."""
         to = to.address if isinstance(to, Peer) else to
         return value_of(await self.rpc.call(to, Get(key.encode()), deadline=trio.current_time() + within))
 
     async def ping(self, to: Contact | str | Peer, within: float = 5.0) -> Reply:
-        """Ping."""
+        """Ping the other peer."""
         to = to.address if isinstance(to, Peer) else to
         return await self.rpc.call(to, Ping(), deadline=trio.current_time() + within)
 
     def seen(self, type_: type[Event]) -> list[Any]:
-        """The events of a type so far."""
+        """Return the events of a type so far."""
         return [event for event in self.events if isinstance(event, type_)]
 
 
@@ -159,13 +159,13 @@ def virtual(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
 
 
 def pair(network: MemoryNetwork, **options: Any) -> tuple[Peer, Peer]:
-    """Two nodes, a:1 and b:1."""
+    """Return two nodes, a:1 and b:1."""
     a, b = (Peer(network.transport(host), f"{host}:1", **options) for host in "ab")
     return a, b
 
 
 async def outcome(call: Awaitable[Any], into: list[Any]) -> None:
-    """Await a call and keep what came of it, error or reply."""
+    """Await a call and keep its reply or error."""
     try:
         into.append(await call)
     except ChordError as error:
@@ -173,14 +173,14 @@ async def outcome(call: Awaitable[Any], into: list[Any]) -> None:
 
 
 async def until(holds: Callable[[], object], within: float = 5.0) -> None:
-    """Wait until something holds; polling, because it may be the system that acts."""
+    """Wait until a condition holds, by polling, as the operating system may cause the change."""
     with trio.fail_after(within):
         while not holds():
             await trio.sleep(0.002)
 
 
 class Raw:
-    """A stream that speaks the protocol only as far as a test wants it to."""
+    """A stream that sends what the test writes, valid or not."""
 
     def __init__(self, stream: trio.abc.HalfCloseableStream) -> None:
         self.stream = stream
@@ -189,7 +189,7 @@ class Raw:
 
     @classmethod
     async def dial(cls, transport: Transport, to: Peer | str, **hello: Any) -> Raw:
-        """Connect, say hello, read the answer."""
+        """Connect, send a hello and read the answer."""
         raw = cls(await transport.open_stream(to.address if isinstance(to, Peer) else to))
         said = {"version_min": 1, "version_max": 1, "role": "client", "stream": "control", **hello}
         await raw.send(encode_hello(Hello(**said)))
@@ -210,7 +210,7 @@ class Raw:
         return self.arrived.pop(0)
 
     async def refusal(self) -> ChordError:
-        """Return the error the connection is refused with; it must be closed afterwards."""
+        """Return the error that refuses the connection; check that it is closed afterwards."""
         kind, body = await self.receive()
         assert kind is FrameKind.ERROR
         error = decode_refusal(body)
@@ -218,13 +218,13 @@ class Raw:
         return error
 
     async def ended(self) -> None:
-        """Wait for the end of the stream; nothing more may come. Then hang up, and wait until that is known."""
+        """Check that the stream ends without further bytes. Then close it, and wait until the peer notices."""
         assert await self.rest() == b""
         await self.stream.aclose()
         await trio.sleep(0.01)
 
     async def rest(self) -> bytes:
-        """Return all that still comes, until the end."""
+        """Return all bytes until the end of the stream."""
         received = b""
         with suppress(trio.BrokenResourceError):
             while data := await self.stream.receive_some():

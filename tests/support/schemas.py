@@ -1,4 +1,4 @@
-"""The published JSON shapes, for tests to hold outputs against."""
+"""The published JSON shapes, for checks of outputs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from referencing.jsonschema import DRAFT202012
 
 @cache
 def all_schemas() -> dict[str, Any]:
-    """Every schema in the package, by its name."""
+    """Return every schema in the package by its name."""
     found = [f for f in (files("chord") / "cli" / "schemas").iterdir() if f.name.endswith(".json")]
     return {f.name.removesuffix(".json"): json.loads(f.read_text()) for f in found}
 
 
 @cache
 def validator(name: str) -> Draft202012Validator:
-    """The validator of one shape; shapes refer to one another by file name."""
+    """Return the validator of a shape; shapes refer to each other by file name."""
     registry: Registry[Any] = Registry().with_resources(
         (schema["$id"], Resource(schema, specification=DRAFT202012)) for schema in all_schemas().values()
     )
@@ -29,6 +29,6 @@ def validator(name: str) -> Draft202012Validator:
 
 
 def check_shape(name: str, value: Any) -> None:
-    """Fail where a value has not the shape."""
+    """Fail if a value does not have the shape."""
     errors = [f"{error.json_path}: {error.message}" for error in validator(name).iter_errors(value)]
     assert not errors, f"not of the shape {name}: {errors}"
