@@ -1,7 +1,7 @@
 """Valid but nonsensical messages from a member: no handler fails, no node ends, and the ring heals.
 
-`test_codec` and `test_rpc_limits` test hostile bytes. Here every field is in its bounds and its value is random:
-existing and absent points and keys, and addresses of members, of no host, and in wrong formats.
+`test_codec` and `test_rpc_limits` test hostile bytes. Here every field is in its bounds and has a random
+value. Points and keys may exist or not. Addresses may be those of members, of no host, or malformed.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def environment(entry: str | None = None) -> dict[str, str]:
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Let SIGINT end processes of the block, even if the tests are a background job, which may ignore it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # children inherit an ignored signal, but no handler
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # children do not inherit a handler
     try:
         yield
     finally:
