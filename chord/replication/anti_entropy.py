@@ -113,8 +113,8 @@ class AntiEntropy:
         """
         if self._host.constants.replicas == 1:
             return True
-        parts = self.parts()
-        return all(self._vnode.view.is_settled_in(arc) and self._unproven(arc, who) is None for arc, who in parts)
+        parts, view = self.parts(), self._vnode.view
+        return all(view.is_settled_in(arc) and self._unproven(arc, replicas) is None for arc, replicas in parts)
 
     def silent(self) -> tuple[Contact, ...]:
         """Return the unreachable nodes if they may hide an acknowledged write.
@@ -125,50 +125,50 @@ class AntiEntropy:
         if self._host.constants.replicas == 1:
             return tuple(dict.fromkeys(mark.dead for mark in self._vnode.ownership.taken))
         found: dict[Contact, None] = {}
-        for arc, who in self.parts():
-            places = self._vnode.may_hold(arc.end, who)
+        for arc, replicas in self.parts():
+            places = self._vnode.may_hold(arc.end, replicas)
             down = [place.contact for place in places if not self._vnode.is_up(place)]
-            if len(down) >= self._vnode.write_quorum(who):
+            if len(down) >= self._vnode.write_quorum(replicas):
                 found.update(dict.fromkeys(down))
         return tuple(found) or self._vnode.waits_for
 
     def states(self) -> tuple[ReplicaState, ...]:
         """Return the state of replication of each part, for status reports."""
         found = []
-        for arc, who in self.parts():
+        for arc, replicas in self.parts():
             level = self._level_in(arc)
-            members = tuple(place.contact for place in who.members)
-            silent = tuple(place.contact for place in who.members if not self._vnode.is_up(place))
+            members = tuple(place.contact for place in replicas.members)
+            silent = tuple(place.contact for place in replicas.members if not self._vnode.is_up(place))
             pending = tuple(
                 contact
                 for contact in members
                 if contact not in silent and contact.address not in level and contact.address != self._host.address
             )
-            missing = self._unproven(arc, who)
+            missing = self._unproven(arc, replicas)
             is_uncertain = missing == ()
             found.append(ReplicaState(arc.start, arc.end, members, silent, pending, missing or (), is_uncertain))
         return tuple(found)
 
-    def _unproven(self, arc: Arc, who: ReplicaSet) -> tuple[Contact, ...] | None:
+    def _unproven(self, arc: Arc, replicas: ReplicaSet) -> tuple[Contact, ...] | None:
         """Return the unreachable nodes of a part in which an absent key cannot be denied.
 
         The result is None if absent keys can be denied there. This mirrors `QuorumReads._require_deniable`, but asks no
         other node.
         """
-        places = self._vnode.may_hold(arc.end, who)
+        places = self._vnode.may_hold(arc.end, replicas)
         silent, empty = [place.contact for place in places if not self._vnode.is_up(place)], 0
         if self._vnode.ownership.is_doubtful(arc):
             known = {contact.address for contact in silent}
             gone = [contact for contact in self._host.peers.passive.nodes() if contact.address not in known]
-            empty = self._vnode.nodes_known(who) - len(who.members)
+            empty = self._vnode.nodes_known(replicas) - len(replicas.members)
             silent, empty = [*silent, *gone[:empty]], max(0, empty - len(gone))
         level = self._level_in(arc)
         settled = {address for address, state in level.items() if state.is_settled}
         if self._vnode.view.is_settled_in(arc):
             settled.add(self._host.address)
-        up = [place.contact for place in who.members if self._vnode.is_up(place)]
+        up = [place.contact for place in replicas.members if self._vnode.is_up(place)]
         unsettled = [contact for contact in up if contact.address not in settled]
-        is_enough = len(silent) + len(unsettled) + empty < self._vnode.write_quorum(who)
+        is_enough = len(silent) + len(unsettled) + empty < self._vnode.write_quorum(replicas)
         return None if is_enough else tuple(silent)
 
     def fell_behind(self, address: str) -> None:
@@ -205,8 +205,9 @@ class AntiEntropy:
         parts = self.parts()
         self._level = {arc: self._level_in(arc) for arc, _ in parts}
         self._vnode.is_stuck &= not all(self._vnode.view.is_settled_in(arc) for arc, _ in parts)
-        for arc, who in sorted(parts, key=lambda part: len(self._level[part[0]])):
-            up = [p.contact for p in who.members if p.contact.address != self._host.address and self._vnode.is_up(p)]
+        for arc, replicas in sorted(parts, key=lambda part: len(self._level[part[0]])):
+            others = [place for place in replicas.members if place.contact.address != self._host.address]
+            up = [place.contact for place in others if self._vnode.is_up(place)]
             level = self._level.get(arc)
             if level is None:
                 return  # this node stood still, so earlier comparisons no longer count
@@ -327,18 +328,18 @@ class AntiEntropy:
         """
         if self._vnode.vouches_for(arc):
             return True
-        who = self._vnode.replica_set(arc.end)
-        if not all(self._vnode.is_up(place) for place in who.everyone):
+        replicas = self._vnode.replica_set(arc.end)
+        if not all(self._vnode.is_up(place) for place in replicas.everyone):
             return False  # only an unreachable node may hold a write that this vnode stored and then lost
-        return self._are_enough(others + self._vnode.view.is_settled_in(arc), who)
+        return self._are_enough(others + self._vnode.view.is_settled_in(arc), replicas)
 
-    def _are_enough(self, settled: int, who: ReplicaSet) -> bool:
+    def _are_enough(self, settled: int, replicas: ReplicaSet) -> bool:
         """Return whether the nodes that are not in sync are fewer than a write quorum.
 
         Nodes that an operator has forgotten count as not in sync.
         """
-        nodes = min(self._host.constants.replicas, self._vnode.nodes_known(who) + self._vnode.view.forgotten())
-        return settled > nodes - self._vnode.write_quorum(who)
+        nodes = min(self._host.constants.replicas, self._vnode.nodes_known(replicas) + self._vnode.view.forgotten())
+        return settled > nodes - self._vnode.write_quorum(replicas)
 
     def _are_back(self, arc: Arc, others: int, up: int) -> bool:
         """Return whether the nodes that came back must hold all acknowledged writes.
@@ -353,12 +354,12 @@ class AntiEntropy:
             others: the number of other members that were in sync before they stopped.
             up: the number of other members that were compared.
         """
-        who = self._vnode.replica_set(arc.end)
-        silent = {place.contact.address for place in who.everyone if not self._vnode.is_up(place)}
+        replicas = self._vnode.replica_set(arc.end)
+        silent = {place.contact.address for place in replicas.everyone if not self._vnode.is_up(place)}
         silent.update(contact.address for contact in self._host.peers.passive.nodes())
         settled = others + self._vnode.view.was_settled_in(arc)
         lost = up + 1 - settled + len(silent) + self._vnode.view.forgotten()
-        return self._are_enough(settled, who) and lost < self._vnode.write_quorum(who)
+        return self._are_enough(settled, replicas) and lost < self._vnode.write_quorum(replicas)
 
     def _is_given_up(self) -> bool:
         """Return whether no unreachable node is expected to bring further records.
@@ -397,10 +398,10 @@ class AntiEntropy:
             Whether all of these nodes answered, and none of them still owns the end of the part.
         """
         me, distance = self._vnode.me, self._host.circle.distance
-        who = self._vnode.replica_set(arc.end)
-        members = {place.contact.address for place in who.members} | {me.address}
-        places = {c.id: c for c in (*self._vnode.ring.successors, *(place.contact for place in who.everyone))}
-        silent = {place.contact.id for place in who.everyone if not self._vnode.is_up(place)}  # these count as lost
+        replicas = self._vnode.replica_set(arc.end)
+        members = {place.contact.address for place in replicas.members} | {me.address}
+        places = {c.id: c for c in (*self._vnode.ring.successors, *(place.contact for place in replicas.everyone))}
+        silent = {place.contact.id for place in replicas.everyone if not self._vnode.is_up(place)}  # lost
         passed, asked = {me.id, *silent}, set[str]()
         try:
             while len(asked) < self._host.constants.replicas and (ahead := places.keys() - passed):

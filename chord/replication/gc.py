@@ -99,13 +99,13 @@ class GarbageCollector:
         Concurrency: checkpoints; a cancellation loses nothing, and the next step continues.
         """
         parts = self._repair.parts()
-        for arc, who in parts:
-            others = [place.contact for place in who.members if place.contact.address != self._host.address]
+        for arc, replicas in parts:
+            others = [place.contact for place in replicas.members if place.contact.address != self._host.address]
             deleted, expired, crowded = self._ripe(arc)
             if expired:
-                expired = await self._expired_everywhere(expired, who)
+                expired = await self._expired_everywhere(expired, replicas)
             await self._bury([*deleted, *expired], crowded, others)
-            await self._trim(arc, who, others)
+            await self._trim(arc, replicas, others)
         ends = {arc.end for arc, _ in parts}
         self._after = {end: key for end, key in self._after.items() if end in ends}
         if not self._after:
@@ -134,13 +134,13 @@ class GarbageCollector:
                 break
         return deleted, expired, crowded
 
-    async def _expired_everywhere(self, records: list[Record], who: ReplicaSet) -> list[Record]:
+    async def _expired_everywhere(self, records: list[Record], replicas: ReplicaSet) -> list[Record]:
         """Return the records that have expired by the clocks of all replicas.
 
         If a replica does not answer, return no record.
         """
         try:
-            for place in who.everyone:
+            for place in replicas.everyone:
                 if place.contact.address != self._host.address:
                     for begin in range(0, len(records), PAGE_RECORDS_MAX):
                         page = records[begin : begin + PAGE_RECORDS_MAX]
@@ -184,11 +184,11 @@ class GarbageCollector:
             except ChordError:
                 self._host.counters["reaps_unheard"] += 1  # the next comparison brings the entries
 
-    async def _trim(self, arc: Arc, who: ReplicaSet, others: list[Contact]) -> None:
+    async def _trim(self, arc: Arc, replicas: ReplicaSet, others: list[Contact]) -> None:
         """Trim long logs if all replicas have applied them and no node is unreachable."""
         log, keep = self._host.reap_log, self._host.limits.reap_log_entries
         long = [part for part in log.slices_in(arc) if log.state(part).entries > keep]
-        if not long or not self._is_whole(arc, who):
+        if not long or not self._is_whole(arc, replicas):
             return
         try:
             for part in long:
@@ -199,7 +199,7 @@ class GarbageCollector:
         except ChordError:
             self._host.counters["trims_broken_off"] += 1
 
-    def _is_whole(self, arc: Arc, who: ReplicaSet) -> bool:
+    def _is_whole(self, arc: Arc, replicas: ReplicaSet) -> bool:
         """Return whether all stores that may hold records of an arc are up and in sync.
 
         This is as far as this node knows.
@@ -209,8 +209,8 @@ class GarbageCollector:
             return False
         if any(vnode.ownership.taken for vnode in host.vnodes.values()):
             return False
-        is_level = all(self._repair.is_level(arc.end, place.contact.address) for place in who.members)
-        return is_level and all(self._vnode.is_up(place) for place in who.everyone)
+        is_level = all(self._repair.is_level(arc.end, place.contact.address) for place in replicas.members)
+        return is_level and all(self._vnode.is_up(place) for place in replicas.everyone)
 
 
 def before_grace_ms(host: NodeContext) -> int:

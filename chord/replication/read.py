@@ -324,13 +324,13 @@ class QuorumReads:
             self._require_deniable(reading, replicas, places, target.verdict)
 
     def _require_deniable(
-        self, reading: Reading, who: ReplicaSet, places: tuple[Place, ...], verdict: OwnerVerdict
+        self, reading: Reading, replicas: ReplicaSet, places: tuple[Place, ...], verdict: OwnerVerdict
     ) -> None:
         """Refuse to deny a key that may exist.
 
         Args:
             reading: the finished read.
-            who: the replica set.
+            replicas: the replica set.
             places: the nodes that were asked or are unreachable; see `Vnode.may_hold`.
             verdict: why this vnode coordinates the key.
 
@@ -347,16 +347,16 @@ class QuorumReads:
             raise Busy("records were reaped while the key was read", after_ms=RETRY_MS)
         if not self._vnode.ownership.is_owner(self._host.circle.hash(reading.key)):
             raise Busy("a stand-in for the owner does not know all unreachable nodes", after_ms=RETRY_MS)
-        members = [place.contact for place in who.members]
+        members = [place.contact for place in replicas.members]
         point = self._host.circle.hash(reading.key)
         silent, empty = [place.contact for place in places if place.contact not in reading.copies], 0
         if self._vnode.ownership.is_doubtful(Arc(self._host.circle.point(point - 1), point)):
             known = {contact.address for contact in silent}
             gone = [contact for contact in self._host.peers.passive.nodes() if contact.address not in known]
-            empty = self._vnode.nodes_known(who) - len(members)  # places of the replica set without a member
+            empty = self._vnode.nodes_known(replicas) - len(members)  # places of the replica set without a member
             silent, empty = [*silent, *gone[:empty]], max(0, empty - len(gone))
         unsettled = [contact for contact in reading.unsettled if contact in members]
-        missing, needed = len(silent) + len(unsettled), self._vnode.write_quorum(who)
+        missing, needed = len(silent) + len(unsettled), self._vnode.write_quorum(replicas)
         if missing + empty < needed:
             return
         if missing < needed:
@@ -403,11 +403,11 @@ class QuorumReads:
         reading.add(contact, record, answer.is_settled, is_damaged=answer.is_damaged)
         return True
 
-    def _answer(self, reading: Reading, who: ReplicaSet, needed: int) -> Values:
+    def _answer(self, reading: Reading, replicas: ReplicaSet, needed: int) -> Values:
         self._host.counters["gets"] += 1
         record = reading.record
-        members = [place.contact for place in who.members]
-        taking_part = [place for place in who.everyone if place.is_waited_for or place.contact in reading.copies]
+        members = [place.contact for place in replicas.members]
+        taking_part = [place for place in replicas.everyone if place.is_waited_for or place.contact in reading.copies]
         shown = versions.cut(record, self._host.limits.record_bytes_max) if record is not None else None
         context = versions.encode_context({} if shown is None else versions.context_of(shown))
         siblings = [] if shown is None else versions.siblings(shown)
@@ -461,7 +461,7 @@ class QuorumReads:
 
     # -- read repair ----------------------------------------------------------------------------
 
-    def _repair_soon(self, reading: Reading, who: ReplicaSet) -> None:
+    def _repair_soon(self, reading: Reading, replicas: ReplicaSet) -> None:
         """Repair the stale members that answered, in the background.
 
         Only one repair of a key runs at a time.
@@ -469,7 +469,7 @@ class QuorumReads:
         record = reading.record
         if record is None or record.key in self._repairing or self._host.is_ending:
             return
-        stale = reading.stale([place.contact for place in who.members])
+        stale = reading.stale([place.contact for place in replicas.members])
         if stale:
             self._repairing[record.key] = None
             self._host.start_task(self._push_to_stale, record, reading.seen, stale)

@@ -325,7 +325,7 @@ class Records:
         """
         known = {} if old is None else versions.context_of(old)
         ahead_max = self._host.limits.context_ahead_max
-        if context is not None and any(count - known.get(who, 0) > ahead_max for who, count in context.items()):
+        if context is not None and any(count - known.get(actor, 0) > ahead_max for actor, count in context.items()):
             raise InvalidRequest(
                 f"the context claims more than {ahead_max} writes that no replica knows of: read the key again"
             )

@@ -29,7 +29,7 @@ class ReplicatedWrite:
     Args:
         vnode: the coordinator.
         me: the vnode of this node in the replica set.
-        who: the replica set.
+        replicas: the replica set.
         record: the record.
         seen: digest of the reap-log entries that this node had applied to the key's slice when the record was made.
         repair: notes the replicas that miss the write.
@@ -46,7 +46,7 @@ class ReplicatedWrite:
         self,
         vnode: Vnode,
         me: Contact,
-        who: ReplicaSet,
+        replicas: ReplicaSet,
         record: Record,
         seen: bytes,
         repair: AntiEntropy,
@@ -57,7 +57,7 @@ class ReplicatedWrite:
     ) -> None:
         self._vnode = vnode
         self._host = vnode.host
-        self._who = who
+        self._replicas = replicas
         self._record = record
         self._op_id = op_id
         parts = parts_of(vnode.host, record)
@@ -66,10 +66,10 @@ class ReplicatedWrite:
         self._for_others = [StoreCopies((part,), is_hint=True, seen=of_it) for part in parts]
         self._repair = repair
         self._catch_up = catch_up
-        self._members = [place.contact for place in who.members]
+        self._members = [place.contact for place in replicas.members]
         self.stored: dict[Contact, float | None] = {me: None}
-        self._up = [place.contact for place in who.members if place.contact != me and vnode.is_up(place)]
-        spare = [place.contact for place in who.fallbacks if place.contact != me and vnode.is_up(place)]
+        self._up = [place.contact for place in replicas.members if place.contact != me and vnode.is_up(place)]
+        spare = [place.contact for place in replicas.fallbacks if place.contact != me and vnode.is_up(place)]
         self._spare = [] if is_strict else spare
         self._missing = len(self._members) - len(self._up) - (me in self._members)
         self._counted = frozenset(self._members if is_strict else (*self._members, *self._spare, me))
@@ -106,7 +106,7 @@ class ReplicatedWrite:
         is_sloppy = self._count(frozenset(self._members)) < needed
         self._host.counters["sloppy_puts"] += is_sloppy
         version = digest_of(self._record)[:VERSION_BYTES]
-        lines = [self._line(place, version) for place in self._who.everyone]
+        lines = [self._line(place, version) for place in self._replicas.everyone]
         record, op_id, now_ms = self._record, self._op_id, self._host.wall_now_ms()
         context = versions.context_of(record) if op_id is None else versions.context_after(record, op_id)
         return Written(

@@ -42,7 +42,7 @@ MUTANTS = (
     Mutant(
         "default writes refused",
         "a write that names no W is refused, whatever the state of the ring",
-        (Edit(Quorums.needed_to_write, "needed > len(who.members)", "needed > 0"),),
+        (Edit(Quorums.needed_to_write, "needed > len(replicas.members)", "needed > 0"),),
         scenes.power_cuts,
         40,
         ("ledger: refused",),
