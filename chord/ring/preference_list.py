@@ -252,7 +252,7 @@ class PreferenceList:
         """
         self._replace({point: down for point, down in self._downs.items() if now - down[1] < down_out_s})
         if any(now - since >= leave_s for since in self._retiring.values()):
-            self._retiring = {who: since for who, since in self._retiring.items() if now - since < leave_s}
+            self._retiring = {node: since for node, since in self._retiring.items() if now - since < leave_s}
         if not is_waiting:
             forgotten = self._forgotten.items()
             self._forgotten = {address: it for address, it in forgotten if now - it.at < down_out_s}
@@ -421,11 +421,11 @@ class PreferenceList:
         cached = self._cached
         if cached is not None and cached[0] == source:
             return cached[1]
-        who = self._replica_set(key, ring, own, replicas, fallbacks)
+        found = self._replica_set(key, ring, own, replicas, fallbacks)
         behind = (*(contact.id for contact in ring.successors), *self._downs)
         if not any(point in own.arc for point in behind if point != self._me.id):
-            self._cached = (source, who)  # without marks and other vnodes in the arc, all its keys have one set
-        return who
+            self._cached = (source, found)  # without marks and other vnodes in the arc, all its keys have one set
+        return found
 
     def _replica_set(self, key: int, ring: RingState, own: Ownership, replicas: int, fallbacks: int) -> ReplicaSet:
         places = list(self.walk(key, ring, own))

@@ -163,17 +163,17 @@ class Vnode:
         self.require_owner(request.key)
         start = self.ownership.start
         assert start is not None
-        who = self.replica_set(request.key)
-        needed = self._needed_to_drop(who)
-        up = [place.contact for place in (*who.members, *who.fallbacks) if self.is_up(place)]
+        replicas = self.replica_set(request.key)
+        needed = self._needed_to_drop(replicas)
+        up = [place.contact for place in (*replicas.members, *replicas.fallbacks) if self.is_up(place)]
         holders = up[: self.host.constants.replicas]
         leaving = self._leavers()[: max(0, needed - len(holders))]
         return Confirmed(
             owner=self.me,
             arc_start=start,
             epoch=self.ownership.epoch,
-            replicas=tuple(place.contact for place in who.members),
-            silent=tuple(place.contact for place in who.members if not self.is_up(place)),
+            replicas=tuple(place.contact for place in replicas.members),
+            silent=tuple(place.contact for place in replicas.members if not self.is_up(place)),
             holders=(*holders, *leaving),
             needed=needed,
         )
@@ -233,19 +233,19 @@ class Vnode:
         constants = self.host.constants
         return self.view.replica_set(key, self.ring, self.ownership, constants.replicas, constants.fallbacks)
 
-    def may_hold(self, key: int, who: ReplicaSet) -> tuple[Place, ...]:
+    def may_hold(self, key: int, replicas: ReplicaSet) -> tuple[Place, ...]:
         """Return every node that may hold a key.
 
         That is the replica set, and the nodes that newcomers moved out of it.
         """
         constants, peers = self.host.constants, self.host.peers
         if constants.replicas == 1:
-            return who.everyone
+            return replicas.everyone
         since = peers.now() - NEWCOMER_ROUNDS * self.host.timing.stabilize_s
         places = constants.replicas + constants.fallbacks
         more = self.view.may_hold(key, self.ring, self.ownership, peers.passive.nodes(), places, since)
-        known = {place.contact.address for place in who.everyone}
-        return (*who.everyone, *(place for place in more if place.contact.address not in known))
+        known = {place.contact.address for place in replicas.everyone}
+        return (*replicas.everyone, *(place for place in more if place.contact.address not in known))
 
     def note_neighbours(self) -> None:
         """Note which vnodes behind this one are new, and which are down."""
@@ -259,31 +259,31 @@ class Vnode:
         predecessor = () if ring.predecessor is None else (ring.predecessor,)
         return (*ring.predecessors, *predecessor, *ring.successors)
 
-    def nodes_known(self, who: ReplicaSet) -> int:
+    def nodes_known(self, replicas: ReplicaSet) -> int:
         """Return how many nodes could hold a key if the down ones were back: at most N.
 
         The lists alone are too short if the node has just joined, or two rings merge.
         """
-        if len(who.members) >= self.host.constants.replicas:
+        if len(replicas.members) >= self.host.constants.replicas:
             return self.host.constants.replicas
         known = self.host.nodes_known().difference(self.view.retiring)
-        known.update(place.contact.address for place in who.members)
+        known.update(place.contact.address for place in replicas.members)
         return min(self.host.constants.replicas, len(known))
 
-    def write_quorum(self, who: ReplicaSet) -> int:
+    def write_quorum(self, replicas: ReplicaSet) -> int:
         """Return how many nodes store an acknowledged write if the client named no W.
 
         Deaths do not lower this number.
         """
-        return min(self.host.constants.quorum, self.nodes_known(who))
+        return min(self.host.constants.quorum, self.nodes_known(replicas))
 
-    def _needed_to_drop(self, who: ReplicaSet) -> int:
+    def _needed_to_drop(self, replicas: ReplicaSet) -> int:
         """Return how many nodes must hold a record before another may drop it.
 
         That is as many as hold an acknowledged write. If the successor list is full, more nodes may stand behind it.
         They move up when nodes in the list have left.
         """
-        known = self.host.constants.replicas if self.ring.is_full else self.nodes_known(who)
+        known = self.host.constants.replicas if self.ring.is_full else self.nodes_known(replicas)
         return min(self.host.constants.quorum, known)
 
     def _leavers(self) -> list[Contact]:
