@@ -89,7 +89,7 @@ async def test_scan_of_a_record_beyond_one_reply_ends_with_its_key() -> None:
             assert (await collected(reading(owner)))[1] is None, "the next step of the message helps"
 
 
-def test_scan_that_reports_no_cut_keys_loses_values_silently(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_scan_without_cut_keys_loses_values(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: the page leaves its cut keys out. The other tests of this file fail with it."""
     monkeypatch.setattr(scan, "is_cut", lambda whole, shown, what: False)
 

@@ -115,14 +115,14 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], object]]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_bug_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_bug_of_batches_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, attribute, bug, test = PLANTED[name]
     monkeypatch.setattr(owner, attribute, bug)
     with pytest.raises(CAUGHT):
         test()
 
 
-def test_frames_without_bounds_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_frames_without_bounds_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(test_parcels, "frames", all_there_are)
     with pytest.raises(CAUGHT):
         test_parcels.test_frames_cuts_a_batch_by_count_and_bytes()

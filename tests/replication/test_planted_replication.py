@@ -157,7 +157,7 @@ EDITED: dict[str, tuple[Edit, Callable[[], None]]] = {
 
 
 @pytest.mark.parametrize("name", EDITED)
-def test_a_bug_of_a_few_words_is_caught(name: str) -> None:
+def test_planted_edit_of_the_source_is_caught(name: str) -> None:
     edit, test = EDITED[name]
     with ExitStack() as stack:
         edit.plant(stack)
@@ -167,7 +167,7 @@ def test_a_bug_of_a_few_words_is_caught(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_bug_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_bug_of_replication_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, attribute, bug, test = PLANTED[name]
     monkeypatch.setattr(owner, attribute, bug)
     with pytest.raises(CAUGHT):

@@ -168,7 +168,7 @@ async def test_joiner_at_the_address_of_a_member_is_refused() -> None:
 
 
 @virtual
-async def test_joiner_at_the_address_where_another_listens_is_refused() -> None:
+async def test_joiner_at_the_address_of_another_listener_is_refused() -> None:
     async with testing.ring(3, seed=1) as ring:
         await ring.start(listen="n8:1", name="n8", advertise="elsewhere:1")
         ring.expected += (ConfigError,)
