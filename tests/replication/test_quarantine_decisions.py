@@ -104,7 +104,7 @@ def test_merge_wins_over_every_copy_of_the_quarantine(record: Record, late: Reco
         both = versions.sync(after, copy)
         assert both == versions.sync(copy, after)
         assert not dots(both) & covered(record, context)
-        assert set(anew(both)) == set(anew(after)), "what was brought back stays, whatever a late replica holds"
+        assert set(anew(both)) == set(anew(after)), "a late replica does not undo the decision"
 
 
 @given(records(), CONTEXTS)
