@@ -430,7 +430,7 @@ async def test_put_begun_before_a_switch_is_not_stored_after_it() -> None:
 
 @pytest.mark.slow
 @virtual
-async def test_writes_on_both_sides_of_a_split_survive_the_merge() -> None:
+async def test_two_rings_written_on_both_sides_heal_with_nothing_lost() -> None:
     async with testing.ring(10, seed=10) as ring:
         half = {f"n{i}" for i in range(5)}
         ring.network.partition(half, is_cut=True)
