@@ -68,7 +68,7 @@ async def find(identity: IdentityStore, host: NodeContext) -> Kept | None:
         await host.storage.commit(host.reap_log.mended())
     if kept is None or kept.has_left:
         return None
-    if kept.incarnation not in (None, host.storage.incarnation.hex()):
+    if kept.incarnation != host.storage.incarnation.hex():
         has_others = config.ring.replicas > 1 and any(address != kept.address for address in kept.known)
         host.tell([StoreBegun("lost" if has_others else "lost for good")])
     host.greeter.ring_id = kept.ring_id
@@ -113,7 +113,7 @@ def _check_ring(kept: Kept, ring: RingConstants, where: str) -> None:
     """
     for name in ("successors", "replicas", "cluster"):
         before, now = getattr(kept, name), getattr(ring, name)
-        if before not in (None, now):
+        if before != now:
             raise ConfigError(f"{where} belongs to a ring with {name} = {before}, not {now}; {_CONSTANT}")
 
 

@@ -38,10 +38,10 @@ class KeptVnode(msgspec.Struct, frozen=True):
     epoch: Count
     predecessor: Contact | None
     successors: tuple[Contact, ...]
-    taken: tuple[tuple[Point, Point, Point, Address], ...] = ()  # start, end, id and address of the dead owner
-    before: tuple[Contact, ...] = ()  # vnodes at `owned_from` and before it, nearest first
-    downs: tuple[Contact, ...] = ()  # unreachable vnodes behind this vnode; it waits for them
-    settled: tuple[tuple[Point, Point, Point], ...] = ()  # owner, start, end of arcs in which it was in sync
+    taken: tuple[tuple[Point, Point, Point, Address], ...]  # start, end, id and address of the dead owner
+    before: tuple[Contact, ...]  # vnodes at `owned_from` and before it, nearest first
+    downs: tuple[Contact, ...]  # unreachable vnodes behind this vnode; it waits for them
+    settled: tuple[tuple[Point, Point, Point], ...]  # owner, start, end of arcs in which it was in sync
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -57,7 +57,7 @@ class Kept(msgspec.Struct, frozen=True):
         has_left: whether the node handed over its arcs, so that it starts empty next time.
         incarnation: the incarnation of the store with this node's records, in hexadecimal.
         silent: known contacts that neither answer nor have left.
-        successors, replicas, cluster: the ring's other constants; None in a file from before they were kept.
+        successors, replicas, cluster: the ring's other constants.
         left: vnodes that left the ring for good, the latest last.
         forgotten: each address that an operator declared gone, and the vnodes that lived there then.
     """
@@ -68,19 +68,23 @@ class Kept(msgspec.Struct, frozen=True):
     address: Address
     vnodes: tuple[KeptVnode, ...]
     known: tuple[Address, ...]
-    has_left: bool = False
-    incarnation: str | None = None
-    silent: tuple[Contact, ...] = ()
-    successors: int | None = None
-    replicas: int | None = None
-    cluster: str | None = None
-    left: tuple[Point, ...] = ()
-    forgotten: tuple[tuple[Address, tuple[Point, ...]], ...] = ()
+    has_left: bool
+    incarnation: str
+    silent: tuple[Contact, ...]
+    successors: int
+    replicas: int
+    cluster: str
+    left: tuple[Point, ...]
+    forgotten: tuple[tuple[Address, tuple[Point, ...]], ...]
 
     @property
     def ring_id(self) -> Identity | None:
         """The ring id as bytes, or None."""
         return None if self.ring is None else bytes.fromhex(self.ring)
+
+
+class _Format(msgspec.Struct):
+    version: int
 
 
 def encode_kept(kept: Kept) -> bytes:
@@ -99,15 +103,18 @@ def decode_kept(content: bytes, name: str) -> Kept:
         ConfigError: the content is damaged, or of another format.
     """
     try:
+        version = msgspec.json.decode(content, type=_Format).version  # first: another format has other fields
+        if version != IDENTITY_VERSION:
+            raise ConfigError(
+                f"{name} has format {version}; expected {IDENTITY_VERSION}; "
+                "use the version that wrote it, or move the whole directory away"
+            )
         kept = msgspec.json.decode(content, type=Kept, dec_hook=_point)
-        if kept.version == IDENTITY_VERSION:
-            _require_sense(kept)
+        _require_sense(kept)
     except (msgspec.ValidationError, msgspec.DecodeError, ValueError) as error:
         raise ConfigError(
             f"{name} is damaged ({error}); put a copy of it back, or move the whole directory away"
         ) from error
-    if kept.version != IDENTITY_VERSION:
-        raise ConfigError(f"{name} has format {kept.version}; expected {IDENTITY_VERSION}")
     return kept
 
 

@@ -36,11 +36,6 @@ from chord.store.fsync import make_directory, sync_directory
 
 FILE_NAME = "records.sqlite"
 FORMAT = 2
-"""The format with notes.
-
-A file of format 1 changes to format 2 with its first note.
-"""
-FORMATS = (1, FORMAT)
 APPLICATION_ID = int.from_bytes(b"chor", "big")
 CACHE_BYTES = 4 << 20  # of each connection
 LOG_BYTES = 64 << 20  # the file of the write-ahead log is cut back to this size after it was longer
@@ -123,7 +118,6 @@ class StoreFile:
         self.summary = StoreSummary(circle)
         self.notes: dict[bytes, bytes] = {}
         self.damaged_notes: frozenset[bytes] = frozenset()
-        self._format = FORMAT
 
     # -- opening and closing --------------------------------------------------------------------
 
@@ -161,9 +155,7 @@ class StoreFile:
             self._create(incarnation)
         self._require_writable()
         self._load_header()
-        self._format = self._one("PRAGMA user_version")
-        has_notes = self._format == FORMAT
-        self.notes, self.damaged_notes = sqlite_notes.load(self._writer) if has_notes else ({}, frozenset())
+        self.notes, self.damaged_notes = sqlite_notes.load(self._writer)
         self._reader = self._connect()
         self._tune(self._reader)
         self._reader.execute("PRAGMA query_only = ON")
@@ -205,12 +197,13 @@ class StoreFile:
 
     def _check_kind(self) -> None:
         """Refuse a file of another program or version, before anything is changed."""
-        if self._has_tables() and self._one("PRAGMA application_id") != APPLICATION_ID:
+        has_tables = self._has_tables()
+        if has_tables and self._one("PRAGMA application_id") != APPLICATION_ID:
             raise ConfigError(f"{self.path} is not a store of records; move it away to start with an empty store")
         version = self._one("PRAGMA user_version")
-        if version not in (0, *FORMATS):
+        if version != (FORMAT if has_tables else 0):
             raise ConfigError(
-                f"{self.path} has format {version}; expected {FORMATS[0]} to {FORMAT}; "
+                f"{self.path} has format {version}; expected {FORMAT}; "
                 "use the version that wrote it, or move it away to start with an empty store"
             )
 
@@ -353,8 +346,6 @@ class StoreFile:
             kind = Refused if _is_one_of(error, definite) else InDoubt
             raise kind(error.strerror or str(error) if isinstance(error, OSError) else str(error)) from error
         self.key_epoch = max(key_epoch, self.key_epoch)
-        if notes:
-            self._format = FORMAT
 
     def _change(
         self, rows: Mapping[RowPlace, StoredRow | None], notes: Mapping[bytes, bytes | None], key_epoch: int
@@ -364,7 +355,7 @@ class StoreFile:
         gone = [place for place, row in rows.items() if row is None]
         writer.executemany("DELETE FROM records WHERE point = ? AND key = ?", gone)
         if notes:
-            self._write_notes(notes)
+            sqlite_notes.write(writer, notes)
         if key_epoch > self.key_epoch:
             checksum = _header_checksum(self._circle.bits, self.incarnation, key_epoch)
             writer.execute("UPDATE store SET key_epoch = ?, checksum = ?", (key_epoch, checksum))
@@ -377,12 +368,6 @@ class StoreFile:
         with suppress(sqlite3.Error):
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
-
-    def _write_notes(self, notes: Mapping[bytes, bytes | None]) -> None:
-        if self._format != FORMAT:  # from now on, a program without notes must refuse this file
-            self._writer.execute(sqlite_notes.SCHEMA)
-            self._writer.execute(f"PRAGMA user_version = {FORMAT}")
-        sqlite_notes.write(self._writer, notes)
 
 
 def _present(rows: Iterable[StoredRow | None]) -> Iterator[StoredRow]:

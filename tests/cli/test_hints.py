@@ -26,8 +26,9 @@ from chord.client.blocking import HELLO_S
 from chord.client.sockets import Link
 from chord.config import Limits, NodeConfig
 from chord.errors import ConfigError, PeerUnreachable, WritesRefused
+from chord.ids import Point
 from chord.node import Node
-from chord.store.identity import decode_kept
+from chord.store.identity import Kept, KeptVnode, decode_kept, encode_kept
 from chord.testing import MemoryNetwork
 from chord.testing import run as virtually
 from chord.wire.codec import encode_refusal
@@ -221,12 +222,10 @@ def test_mistake_in_a_file_names_the_file_and_the_nearest_key(tmp_path: Path) ->
 
 
 def test_negative_epoch_in_node_json_is_damage() -> None:
-    kept = {
-        "version": 1, "bits": 8, "ring": None, "address": "a:1", "known": [],
-        "vnodes": [{"id": "1", "owned_from": None, "epoch": -3, "predecessor": None, "successors": []}],
-    }
-    with pytest.raises(ConfigError, match=r"node\.json is damaged"):
-        decode_kept(msgspec.json.encode(kept), "node.json")
+    vnode = KeptVnode(Point(1), None, -3, None, (), (), (), (), ())
+    kept = Kept(1, 8, None, "a:1", (vnode,), (), False, "0a" * 8, (), 8, 3, "chord", (), ())
+    with pytest.raises(ConfigError, match=r"node\.json is damaged .*>= 0.*epoch"):
+        decode_kept(encode_kept(kept), "node.json")
 
 
 # -- load, and counts ---------------------------------------------------------------------------------------------

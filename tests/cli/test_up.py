@@ -22,6 +22,7 @@ import pytest
 from chord.cli import up
 from chord.cli.output import Failure, Out
 from chord.client.blocking import connect
+from chord.config import RingConstants
 from chord.ids import Point
 from chord.store.identity import Kept, KeptVnode, encode_kept
 from tests.support.clocks import PATIENCE_S, Skipping
@@ -317,7 +318,12 @@ def test_up_with_constants_unlike_its_data_names_the_directory(
     kept: dict[str, Any], words: str, tmp_path: Path, ports: Ports
 ) -> None:
     port = ports.row(3)
-    before = Kept(1, 160, "00" * 16, f"127.0.0.1:{port}", (KeptVnode(Point(7), None, 1, None, ()),), ())
+    vnode = KeptVnode(Point(7), None, 1, None, (), (), (), (), ())
+    constants = RingConstants()
+    before = Kept(
+        1, 160, "00" * 16, f"127.0.0.1:{port}", (vnode,), (), False, "0a" * 8, (),
+        constants.successors, constants.replicas, constants.cluster, (), (),
+    )  # fmt: skip
     (tmp_path / "n0").mkdir()
     content = encode_kept(msgspec.structs.replace(before, **kept))
     (tmp_path / "n0" / "node.json").write_bytes(content)

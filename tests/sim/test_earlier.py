@@ -13,10 +13,9 @@ from chord.cli.serve import WHY_EMPTY
 from chord.config import PRESETS, Limits, RingConstants
 from chord.errors import ChordError, ConfigError, NotFound, OtherRing
 from chord.events import Event, Observer, StoreBegun
-from chord.node import Node, restart
+from chord.node import Node
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
-from chord.store.identity import Kept
 from chord.store.storage import Batch
 from tests.support.rings import get, grown, only, patiently, put, virtual
 
@@ -312,11 +311,6 @@ async def test_node_refused_by_its_first_ring_may_join_later() -> None:
         await node.closed.wait()
         assert machines.kept("n1") is not None
         await (await machines.start(join=[first], name="n1")).ready()
-
-
-async def test_node_json_without_ring_constants_is_accepted() -> None:
-    kept = Kept(version=1, bits=160, ring="00" * 16, address="n:1", vnodes=(), known=())
-    restart._check_ring(kept, RingConstants(replicas=2, cluster="any"), "the data directory")
 
 
 @pytest.mark.parametrize("slow", ["n0", "n3"])

@@ -24,7 +24,7 @@ from chord.node.restart import require_same_on_disk
 from chord.sim.disk import Disk, Mount
 from chord.sim.stores import DiskIdentity
 from chord.store import identity
-from chord.store.identity import FILE_NAME, FileIdentity, IdentityStore, Kept, KeptVnode, MemoryIdentity
+from chord.store.identity import FILE_NAME, FileIdentity, IdentityStore, Kept, KeptVnode, MemoryIdentity, encode_kept
 from chord.testing import run
 from chord.testing.network import MemoryNetwork
 from chord.wire.messages import Contact
@@ -37,8 +37,26 @@ VNODE = KeptVnode(
     predecessor=Contact(Point(3), "a:1"),
     successors=(Contact(Point(2**159), "b:1"), Contact(Point(11), "c:1")),
     taken=((Point(1), Point(2), Point(2), "d:1"),),
+    before=(Contact(Point(3), "a:1"),),
+    downs=(),
+    settled=((Point(7), Point(3), Point(7)),),
 )
-KEPT = Kept(1, 160, "00" * 16, "n:1", (VNODE,), ("a:1", "b:1"))
+KEPT = Kept(
+    version=1,
+    bits=160,
+    ring="00" * 16,
+    address="n:1",
+    vnodes=(VNODE,),
+    known=("a:1", "b:1"),
+    has_left=False,
+    incarnation="0a" * 8,
+    silent=(),
+    successors=8,
+    replicas=3,
+    cluster="chord",
+    left=(),
+    forgotten=(),
+)
 
 
 def changed(**fields: Any) -> Kept:
@@ -227,10 +245,25 @@ def test_identity_beyond_its_limit_is_refused(tmp_path: Path, monkeypatch: pytes
     store.close()
 
 
-def test_identity_of_another_format_is_refused(lasting: Place) -> None:
-    keep(lasting, changed(version=2))
+@pytest.mark.parametrize("content", [encode_kept(msgspec.structs.replace(KEPT, version=2)), b'{"version": 2}'])
+def test_identity_of_another_format_is_refused(lasting: Place, content: bytes) -> None:
+    """The fields of another format may be other ones."""
+    keep(lasting, KEPT)
+    lasting.write(content)
     store = lasting.open()
-    with pytest.raises(ConfigError, match="format 2; expected 1"):
+    with pytest.raises(ConfigError, match="format 2; expected 1; use the version that wrote it"):
+        store.load()
+    store.close()
+
+
+@pytest.mark.parametrize("name", Kept.__struct_fields__)
+def test_identity_without_one_of_its_fields_is_damaged(lasting: Place, name: str) -> None:
+    keep(lasting, KEPT)
+    fields = msgspec.json.decode(lasting.read())
+    del fields[name]
+    lasting.write(msgspec.json.encode(fields))
+    store = lasting.open()
+    with pytest.raises(ConfigError, match=f"damaged .*missing required field `{name}`"):
         store.load()
     store.close()
 

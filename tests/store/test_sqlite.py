@@ -1106,14 +1106,16 @@ def edit(path: Path, statement: str) -> None:
 async def test_file_of_another_circle_format_or_program_is_refused(
     tmp_path: Path,
 ) -> None:
-    for name in ("circle", "format", "program", "header"):
+    for name in ("circle", "format 1", "format 3", "program", "header"):
         async with opened(tmp_path / name) as store:
             await store.commit(Batch([record(b"a")]))
-    edit(tmp_path / "format", "PRAGMA user_version = 3")
+    for number in (1, 3):
+        edit(tmp_path / f"format {number}", f"PRAGMA user_version = {number}")
     edit(tmp_path / "program", "PRAGMA application_id = 7")
     edit(tmp_path / "header", "UPDATE store SET key_epoch = 7")
     await assert_refused(tmp_path / "circle", "a ring of 160 bits, not 8", Circle(8))
-    await assert_refused(tmp_path / "format", "format 3; expected 1 to 2")
+    for number in (1, 3):
+        await assert_refused(tmp_path / f"format {number}", f"format {number}; expected 2")
     await assert_refused(tmp_path / "program", "is not a store of records")
     await assert_refused(tmp_path / "header", "is damaged")
     for name, content in (("text", b"not a database " * 100), ("short", b"text")):
@@ -1243,29 +1245,6 @@ async def test_planted_notes_that_survive_a_refusal_are_found(tmp_path: Path) ->
     gate = Gate()
     async with opened(tmp_path, gate, KeepsTheNotes) as store:
         assert await refuse_notes(store, gate) != {b"n": b"old"}
-
-
-def make_format_1(path: Path) -> None:
-    edit(path, "DROP TABLE notes")
-    edit(path, "PRAGMA user_version = 1")
-
-
-async def test_database_of_format_1_gets_its_notes_table_when_needed(tmp_path: Path) -> None:
-    async with opened(tmp_path) as store:
-        await store.commit(Batch([record(b"a")]))
-    make_format_1(tmp_path)
-    gate = Gate()
-    async with opened(tmp_path, gate) as store:
-        assert store.notes() == {}
-        await store.commit(Batch([record(b"b")]))
-        gate.errors.append(full())
-        await expect_refusal(store, Batch(notes={b"n": b"refused"}))
-        await store.commit(Batch(notes={b"n": b"1"}))
-        await store.commit(Batch(notes={b"m": b"2"}))
-    async with opened(tmp_path) as store:
-        assert store.notes() == {b"n": b"1", b"m": b"2"}
-        assert_holds(store, record(b"a"), record(b"b"))
-        assert store._file._one("PRAGMA user_version") == 2, "a program without notes refuses the file"
 
 
 @pytest.mark.parametrize("statement", ["name = x'6e6f'", "value = 'text'", "value = x'00'", "checksum = 7"])
