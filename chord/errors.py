@@ -58,7 +58,7 @@ class MalformedMessage(DefiniteError):
 
 
 class UnknownRequest(DefiniteError):
-    """The peer does not know this request; it speaks an older version."""
+    """The peer does not know this request."""
 
     code, word = 2, "unknown_request"
 

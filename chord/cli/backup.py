@@ -24,9 +24,10 @@ from chord.cli.inputs import file_failure
 from chord.cli.output import Failure, Out, byte_size, counted
 from chord.cli.target import Target, ring_options
 from chord.client.blocking import Ring
-from chord.client.bulk import batches, record_key
+from chord.client.bulk import record_key
 from chord.client.results import Stored
 from chord.errors import OwnerDown, RecordDamaged, RecordTooLarge
+from chord.wire.batch import cut
 from chord.wire.messages import wire_bytes
 
 
@@ -121,7 +122,7 @@ def restore_command(
             source.seek(0)
             with tally.interruptible(), target.connect() as ring, out.progress(f"restore {file}", total) as show:
                 _explain_ring(out, ring, backup)
-                for batch in batches(records(source), in_flight, BATCH_BYTES_MAX, wire_bytes, record_key):
+                for batch in cut(records(source), wire_bytes, in_flight, BATCH_BYTES_MAX, record_key):
                     tally.under_way = len(batch)
                     failures = ring.merge_many(
                         batch, in_flight=in_flight, w=w, bring_back=bring_back, on_stored=was.add

@@ -23,9 +23,10 @@ from chord.cli.shapes import Json, error_json, key_json, pair_json
 from chord.cli.target import Target, count_keys, descriptions, ring_options
 from chord.client.batch import IN_FLIGHT, IN_FLIGHT_MAX
 from chord.client.blocking import Ring
-from chord.client.bulk import batches, pair_bytes, pair_key
+from chord.client.bulk import pair_bytes, pair_key
 from chord.client.results import Pair, to_key, to_value
 from chord.errors import ChordError, IndefiniteError
+from chord.wire.batch import cut
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -163,7 +164,7 @@ def load_command(
     began = time.monotonic()
     with tally.interruptible(), target.connect() as ring, out.progress(f"load {file}", total) as show:
         pairs = _counted(_read_pairs(file, is_words), tally)
-        for batch in batches(pairs, in_flight, BATCH_BYTES_MAX, pair_bytes, pair_key):
+        for batch in cut(pairs, pair_bytes, in_flight, BATCH_BYTES_MAX, pair_key):
             tally.under_way = len(batch)
             tally.add(len(batch), ring.put_many(batch, in_flight=in_flight, w=w, strict=strict, ttl_s=ttl_s))
             show(tally.tried)

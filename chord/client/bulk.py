@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 from typing import Generic, TypeVar
 
 from chord.client.results import Stored, require_several, to_bytes, to_pair, to_record
 from chord.errors import ChordError
+from chord.wire.batch import cut
 from chord.wire.messages import Merge, Put, Record, wire_bytes
 
 K = TypeVar("K")
@@ -69,7 +69,7 @@ def many_pairs(
         bytes_max: largest size of a batch in bytes.
     """
     source = require_several(pairs, "pairs of key and value")
-    todo = batches(map(to_pair, source), in_flight, bytes_max, pair_bytes, pair_key)
+    todo = cut(map(to_pair, source), pair_bytes, in_flight, bytes_max, pair_key)
     return Bulk(todo, lambda pair: pair[0], to_put, on_progress)
 
 
@@ -88,31 +88,8 @@ def many_records(
         bytes_max: largest size of a batch in bytes.
     """
     source = require_several(records, "records")
-    todo = batches(map(to_record, source), in_flight, bytes_max, wire_bytes, record_key)
+    todo = cut(map(to_record, source), wire_bytes, in_flight, bytes_max, record_key)
     return Bulk(todo, record_key, to_merge, on_progress, on_stored)
-
-
-def batches(
-    items: Iterable[T], length: int, bytes_max: int, size_of: Callable[[T], int], key_of: Callable[[T], bytes]
-) -> Iterator[list[T]]:
-    """Cut items into lists of at most `length` items and `bytes_max` bytes.
-
-    An item larger than `bytes_max` is a list of its own. No list contains a key twice: writes made at the same time
-    have no order, and the later item must win.
-    """
-    source = iter(items)
-    rest: list[T] = []
-    while rest := rest + list(islice(source, length - len(rest))):
-        size, count = 0, 0
-        keys: set[bytes] = set()
-        for item in rest:
-            size += size_of(item)
-            if count and (size > bytes_max or key_of(item) in keys):
-                break
-            keys.add(key_of(item))
-            count += 1
-        yield rest[:count]
-        rest = rest[count:]
 
 
 def pair_key(pair: tuple[str | bytes, str | bytes]) -> bytes:

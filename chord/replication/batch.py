@@ -28,17 +28,15 @@ from chord.ring.vnode import RETRY_MS, Vnode
 from chord.wire.batch import (
     BatchReplies,
     BatchRequest,
+    Frame,
     Item,
-    bundle,
     expected,
     frames,
-    is_refused_whole,
     items_of,
     key_of,
     pack,
-    unpack,
 )
-from chord.wire.messages import Contact, Get, Reply, as_retry
+from chord.wire.messages import BATCH_ITEMS_MAX, Contact, Get, Reply, as_retry
 
 LOOKUPS_AT_ONCE: Final = 16
 """Lookups of owners at the same time. The result of one lookup may make others unnecessary."""
@@ -276,26 +274,31 @@ class _Away:
         some = [place, *(other for other in self._homeless if other != place and self._known(other) == owner)]
         for one in some:
             self._homeless.pop(one, None)
-        for places in frames(self._part.items, some):
-            self._nursery.start_soon(self._send, owner, places)
+        self._send(owner, some)
         return True
 
     def _known(self, place: int) -> Contact | None:
         owner = self._lookups.arcs.find(self._points[place])
         return None if owner is None or self._host.peers.is_doubtful(owner) else owner
 
-    async def _send(self, owner: Contact, places: list[int]) -> None:
+    def _send(self, owner: Contact, places: list[int], count_max: int = BATCH_ITEMS_MAX) -> None:
+        for frame in frames(self._part.items, places, count_max):
+            self._nursery.start_soon(self._send_frame, owner, frame)
+
+    async def _send_frame(self, owner: Contact, frame: Frame) -> None:
         """Send items to their supposed owner, and refused items on to the current owner."""
-        request = bundle([self._part.items[place] for place in places])
+        request, count = frame.request, len(frame.places)
         answer: Reply | ChordError
-        self._host.counters["forwarded"] += len(places)
+        self._host.counters["forwarded"] += count
         self._host.counters["forward_calls"] += 1
         try:
             answer = await self._lookups.call_watched(owner, request, request.reply)
         except ChordError as error:
             answer = error
-        is_apart = is_refused_whole(request, answer)
-        outcomes = list(zip(places, unpack(request, answer), strict=True))
+        if frame.is_refused_whole(answer):
+            self._send(owner, frame.places, count // 2)
+            return
+        outcomes = list(frame.outcomes(answer))
         if any(isinstance(outcome, (*SILENCE, UnknownVnode, NotOwner)) for _, outcome in outcomes):
             self._lookups.arcs.forget(owner.address)  # its other keys are learnt again below
         elsewhere: list[int] = []
@@ -306,7 +309,7 @@ class _Away:
             elif isinstance(outcome, NotOwner) and place not in self._misled:
                 self._misled[place] = None
                 elsewhere.append(place)
-            elif is_apart or _is_for_another(outcome):
+            elif _is_for_another(outcome):
                 self._nursery.start_soon(self._bring, place, outcome)
             else:
                 self._part.end(place, retold(outcome))

@@ -2,45 +2,37 @@
 
 Each item of the batch is coordinated as if it were alone, but sends its requests through `Coalescer`. All requests of
 one pass of the scheduler leave in the next pass. The reads for a peer form one `ReadCopies`, and the copies for it form
-one `StoreCopies`. If a peer refuses a frame because of one item, or does not know batches, `Coalescer` sends the items
-one by one. Then each item has its own answer.
+one `StoreCopies`. If a peer refuses a frame because of one item, `Coalescer` sends the items one by one. Then each item
+has its own answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
+from functools import partial
 from itertools import chain
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import trio
 
-from chord.errors import Behind, ChordError, InvalidRequest, MalformedMessage, UnknownRequest
+from chord.errors import Behind, ChordError, MalformedMessage
 from chord.replication.effects import ending
 from chord.ring.context import NodeContext
-from chord.wire.batch import cut
-from chord.wire.messages import (
-    Contact,
-    CopiesRead,
-    Copy,
-    Done,
-    ReadCopies,
-    ReadCopy,
-    Record,
-    Reply,
-    Request,
-    StoreCopies,
-    wire_bytes,
-)
+from chord.wire.batch import REFUSED_WHOLE, cut
+from chord.wire.messages import Contact, CopiesRead, ReadCopies, ReadCopy, Reply, Request, StoreCopies, wire_bytes
 
+Q = TypeVar("Q", ReadCopy, StoreCopies)
 R = TypeVar("R", bound=Reply)
 
-TAKEN_APART: Final = (UnknownRequest, MalformedMessage, InvalidRequest, Behind)
+SENT_ALONE: Final = (*REFUSED_WHOLE, Behind)
+"""Errors of a frame after which its items are sent one by one, because one of them may be the cause."""
 
 
-class _Question(NamedTuple):
+class _Question(NamedTuple, Generic[Q]):
     """A request of one item, with its callback and its deadline."""
 
-    request: ReadCopy | StoreCopies
+    request: Q
     callback: Callable[[Any], None]
     deadline: float
 
@@ -53,8 +45,8 @@ class Coalescer:
 
     def __init__(self, host: NodeContext) -> None:
         self._host = host
-        self._reads: dict[Contact, list[_Question]] = {}
-        self._copies: dict[tuple[Contact, bool], list[_Question]] = {}
+        self._reads: dict[Contact, list[_Question[ReadCopy]]] = {}
+        self._copies: dict[tuple[Contact, bool], list[_Question[StoreCopies]]] = {}
         self._is_due = False
 
     def begin(
@@ -91,83 +83,54 @@ class Coalescer:
         try:
             await trio.lowlevel.checkpoint_if_cancelled()
         except trio.Cancelled:
-            for question in chain(*reads.values(), *copies.values()):
+            waiting: list[_Question[Any]] = [*chain(*reads.values()), *chain(*copies.values())]
+            for question in waiting:
                 question.callback(ending())
             raise
-        for contact, questions in reads.items():
-            for some in cut(questions, _bytes_of):
-                self._read(contact, some)
-        made: dict[tuple[object, ...], StoreCopies] = {}  # one request for several replicas is encoded once
-        for (contact, is_hint), questions in copies.items():
-            for some in cut(questions, _bytes_of):
-                records = tuple(record for question in some for record in _records(question))
-                seen = tuple(one for question in some for one in _seen(question))
-                names = (is_hint, *map(id, records), *seen)
-                of_each = seen if any(seen) else ()
-                self._store(contact, some, made.setdefault(names, StoreCopies(records, is_hint, of_each)))
+        for contact, asks in reads.items():
+            for some in cut(asks, lambda ask: 0):
+                self._send(contact, some, ReadCopies(tuple(ask.request for ask in some)))
+        made: dict[tuple[int, ...], StoreCopies] = {}  # one request for several replicas is encoded once
+        for (contact, _), writes in copies.items():
+            for part in cut(writes, _bytes_of):
+                names = tuple(id(write.request) for write in part)
+                if names not in made:
+                    made[names] = _joined([write.request for write in part])
+                self._send(contact, part, made[names])
 
-    def _read(self, contact: Contact, questions: list[_Question]) -> None:
+    def _send(self, contact: Contact, questions: list[_Question[Q]], request: ReadCopies | StoreCopies) -> None:
         if len(questions) == 1:
-            self._one(contact, questions[0], Copy)
-            return
-        asks = tuple(question.request for question in questions if isinstance(question.request, ReadCopy))
+            self._send_alone(contact, questions[0])
+        else:
+            on_reply = partial(self._on_reply, contact, questions)
+            deadline = max(question.deadline for question in questions)
+            self._host.peers.begin(contact, request, request.reply, on_reply, deadline=deadline)
 
-        def on_reply(answer: CopiesRead | ChordError) -> None:
-            if isinstance(answer, ChordError):
-                self._failed(contact, questions, Copy, answer)
-            elif len(answer.copies) != len(questions):
-                self._failed(contact, questions, Copy, MalformedMessage(f"{contact.address} sent too few or too many"))
-            else:
-                for question, copy in zip(questions, answer.copies, strict=True):
-                    if copy is None:  # it had no room in the reply
-                        self._one(contact, question, Copy)
-                    else:
-                        question.callback(copy)
+    def _send_alone(self, contact: Contact, question: _Question[Q]) -> None:
+        request = question.request
+        self._host.peers.begin(contact, request, request.reply, question.callback, deadline=question.deadline)
 
-        deadline = max(question.deadline for question in questions)
-        self._host.peers.begin(contact, ReadCopies(asks), CopiesRead, on_reply, deadline=deadline)
+    def _on_reply(self, contact: Contact, questions: list[_Question[Q]], answer: Reply | ChordError) -> None:
+        """Give each item its part of the answer to a frame, or its own copy of the error.
 
-    def _store(self, contact: Contact, questions: list[_Question], request: StoreCopies) -> None:
-        if len(questions) == 1:
-            self._one(contact, questions[0], Done)
-            return
-
-        def on_reply(answer: Done | ChordError) -> None:
-            if isinstance(answer, ChordError):
-                self._failed(contact, questions, Done, answer)
-            else:
-                for question in questions:
-                    question.callback(answer)
-
-        deadline = max(question.deadline for question in questions)
-        self._host.peers.begin(contact, request, Done, on_reply, deadline=deadline)
-
-    def _failed(
-        self, contact: Contact, questions: list[_Question], expect: type[Reply], error: ChordError
-    ) -> None:
-        """Pass the error of a frame on to its items.
-
-        If one item or the batch as such may be the cause, and time is left, send the items one by one instead.
+        If one item may be the cause of an error, and time is left, send the items one by one instead.
         """
-        is_over = all(trio.current_time() >= question.deadline for question in questions)
-        for question in questions:
-            if isinstance(error, TAKEN_APART) and not is_over:
-                self._one(contact, question, expect)
+        if isinstance(answer, CopiesRead) and len(answer.copies) != len(questions):
+            answer = MalformedMessage(f"{contact.address} sent too few or too many")
+        is_apart = isinstance(answer, SENT_ALONE) and trio.current_time() < max(q.deadline for q in questions)
+        replies = answer.copies if isinstance(answer, CopiesRead) else (answer,) * len(questions)
+        for question, reply in zip(questions, replies, strict=True):
+            if is_apart or reply is None:  # a copy of None had no room in the reply
+                self._send_alone(contact, question)
             else:
-                question.callback(type(error)(error.message, peer=error.peer, after_ms=error.after_ms))
-
-    def _one(self, contact: Contact, question: _Question, expect: type[Reply]) -> None:
-        self._host.peers.begin(contact, question.request, expect, question.callback, deadline=question.deadline)
+                question.callback(copy(reply) if isinstance(reply, ChordError) else reply)
 
 
-def _records(question: _Question) -> tuple[Record, ...]:
-    return question.request.records if isinstance(question.request, StoreCopies) else ()
+def _joined(requests: list[StoreCopies]) -> StoreCopies:
+    records = tuple(record for request in requests for record in request.records)
+    seen = tuple(one for request in requests for one in request.seen or (b"",) * len(request.records))
+    return StoreCopies(records, requests[0].is_hint, seen if any(seen) else ())
 
 
-def _seen(question: _Question) -> tuple[bytes, ...]:
-    request = question.request
-    return (request.seen or (b"",) * len(request.records)) if isinstance(request, StoreCopies) else ()
-
-
-def _bytes_of(question: _Question) -> int:
-    return sum(map(wire_bytes, _records(question)))
+def _bytes_of(question: _Question[StoreCopies]) -> int:
+    return sum(map(wire_bytes, question.request.records))

@@ -19,8 +19,8 @@ from chord.ring.vnode import RETRY_MS
 from chord.store import versions
 from chord.store.merkle import SLICE_LEVEL, digest_of
 from chord.store.storage import Batch
+from chord.wire.batch import Room
 from chord.wire.messages import (
-    BATCH_BYTES_MAX,
     DIGEST_BYTES,
     HEADS_MAX,
     Copies,
@@ -152,18 +152,11 @@ class Replica:
 
         A copy that has no room in the answer is None. The first copy always has room.
         """
-        copies: list[Copy | None] = []
-        size = 0
-        for ask in request.asks:
-            copy: Copy | None = self.on_read_copy(ask)
-            if copy is not None and copy.record is not None:
-                more = wire_bytes(copy.record)
-                if size and size + more > BATCH_BYTES_MAX:
-                    copy = None
-                else:
-                    size += more
-            copies.append(copy)
-        return CopiesRead(tuple(copies))
+        room = Room()
+        copies = [self.on_read_copy(ask) for ask in request.asks]
+        return CopiesRead(
+            tuple(copy if copy.record is None or room.takes(wire_bytes(copy.record)) else None for copy in copies)
+        )
 
     @handles(ReadCopy)
     def on_read_copy(self, request: ReadCopy) -> Copy:

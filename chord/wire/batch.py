@@ -1,12 +1,14 @@
-"""Batch codec: combines many requests, or many replies, into one frame.
+"""Batches: divide many items into frames, and join the outcomes.
 
-Each item keeps its place. An item that fails has its own error and does not affect the other items.
+A batch is a list of reads or a list of writes. Its items are known by their places. Clients divide a batch by owner,
+the node that receives it divides it again, and owners combine the requests to replicas. All of them cut frames with
+`cut`, and give each item its own outcome. An item that fails does not affect the other items.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, TypeAlias, TypeGuard, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeGuard, TypeVar
 
 import msgspec
 
@@ -16,7 +18,6 @@ from chord.errors import (
     MalformedMessage,
     Overloaded,
     RemoteFailure,
-    UnknownRequest,
     from_wire,
 )
 from chord.wire.messages import (
@@ -48,9 +49,8 @@ BatchReplies: TypeAlias = GotMany | WroteMany
 AROUND_BYTES: Final = 128  # about the overhead of an item on the wire, besides key and value
 MESSAGE_CHARS_MAX: Final = 256  # for the message of an error that is one of many
 
-REFUSED_WHOLE: Final = (UnknownRequest, MalformedMessage, InvalidRequest)
-"""Errors that refuse a whole batch, because of its kind or of one bad item. Sent alone, each item has its answer."""
-
+REFUSED_WHOLE: Final = (MalformedMessage, InvalidRequest)
+"""Errors that refuse a whole frame, because of one item or because of its size."""
 
 NO_ROOM: Final = Overloaded("no room in this answer", after_ms=0)
 
@@ -75,40 +75,88 @@ def expected(item: Item) -> type[Values] | type[Written]:
     return Values if isinstance(item, Get) else Written
 
 
-def bundle(items: Sequence[Item]) -> BatchRequest | Item:
-    """Return one request for several reads or several writes; one item stays as it is."""
-    if len(items) == 1:
-        return items[0]
-    if _are_reads(items):
-        return GetMany(tuple(items))
-    return PutMany(tuple(item for item in items if not isinstance(item, Get)))
+class Frame(NamedTuple):
+    """The items of a batch that one request carries.
 
-
-def frames(items: Sequence[Item], places: Iterable[int], count_max: int = BATCH_ITEMS_MAX) -> Iterator[list[int]]:
-    """Cut places into lists, so that the items of each list fit one frame.
-
-    Each list has at least one item, at most `count_max` items, and about `BATCH_BYTES_MAX` bytes at most.
+    Attributes:
+        places: the places of the items in the batch.
+        request: a batch of these items; a single item travels as it is.
     """
-    return cut(places, lambda place: _item_bytes(items[place]), min(count_max, BATCH_ITEMS_MAX))
+
+    places: list[int]
+    request: BatchRequest | Item
+
+    def outcomes(self, answer: Reply | ChordError) -> Iterator[tuple[int, Reply | ChordError]]:
+        """Return the place and the outcome of each item."""
+        return zip(self.places, unpack(self.request, answer), strict=True)
+
+    def is_refused_whole(self, answer: Reply | ChordError) -> bool:
+        """Whether to send the items again in two frames.
+
+        An item that causes the refusal is alone in a frame in the end, and the other items get their answers.
+        """
+        return len(self.places) > 1 and isinstance(answer, REFUSED_WHOLE)
 
 
-def cut(things: Iterable[T], bytes_of: Callable[[T], int], count_max: int = BATCH_ITEMS_MAX) -> Iterator[list[T]]:
-    """Cut things into lists that fit one frame each.
+def frames(items: Sequence[Item], places: Iterable[int], count_max: int = BATCH_ITEMS_MAX) -> Iterator[Frame]:
+    """Divide items into frames.
 
-    Each list has at least one element, at most `count_max` elements, and `BATCH_BYTES_MAX` bytes at most. A larger
-    element is alone in its list.
+    Args:
+        items: all items of a batch.
+        places: the places of the items to divide.
+        count_max: the largest number of items in a frame.
+    """
+    for some in cut(places, lambda place: _item_bytes(items[place]), count_max):
+        yield Frame(some, _bundle([items[place] for place in some]))
+
+
+def cut(
+    things: Iterable[T],
+    bytes_of: Callable[[T], int],
+    count_max: int = BATCH_ITEMS_MAX,
+    bytes_max: int = BATCH_BYTES_MAX,
+    key_of: Callable[[T], bytes] | None = None,
+) -> Iterator[list[T]]:
+    """Cut things into lists that fit one frame each. A list is yielded as soon as it is full.
+
+    Args:
+        things: the things.
+        bytes_of: returns the size of a thing in bytes. A thing of more than `bytes_max` bytes is alone in its list.
+        count_max: the largest number of things in a list.
+        bytes_max: the largest size of a list in bytes.
+        key_of: returns the key of a thing. No list has a key twice, because writes made at the same time have no
+            order, and the later one must win. Default: keys do not matter.
     """
     some: list[T] = []
+    keys: set[bytes] = set()
     size = 0
     for thing in things:
-        more = bytes_of(thing)
-        if some and (len(some) >= count_max or size + more > BATCH_BYTES_MAX):
+        size += bytes_of(thing)
+        if some and (size > bytes_max or (key_of is not None and key_of(thing) in keys)):
             yield some
-            some, size = [], 0
+            some, keys, size = [], set(), bytes_of(thing)
         some.append(thing)
-        size += more
+        if key_of is not None:
+            keys.add(key_of(thing))
+        if len(some) == count_max:
+            yield some
+            some, keys, size = [], set(), 0
     if some:
         yield some
+
+
+class Room:
+    """The room for values in one frame. The first value always has room."""
+
+    def __init__(self) -> None:
+        self._taken = 0
+
+    def takes(self, size: int) -> bool:
+        """Return whether a value of this size in bytes has room, and take the room."""
+        if self._taken and self._taken + size > BATCH_BYTES_MAX:
+            return False
+        self._taken += size
+        return True
 
 
 def pack(batch: BatchRequest, outcomes: Sequence[Reply | ChordError]) -> BatchReplies:
@@ -116,17 +164,15 @@ def pack(batch: BatchRequest, outcomes: Sequence[Reply | ChordError]) -> BatchRe
 
     If the values are too large for one frame, the first values are kept, and the other reads get `NO_ROOM`.
     """
-    size = count = 0
+    room = Room()
     got: list[Got] = []
     wrote: list[Wrote] = []
     for outcome in outcomes:
         if isinstance(outcome, Values):
-            more = AROUND_BYTES + len(outcome.context) + sum(map(len, outcome.values))
-            if count and size + more > BATCH_BYTES_MAX:
+            if room.takes(AROUND_BYTES + len(outcome.context) + sum(map(len, outcome.values))):
+                got.append(Got(msgspec.structs.replace(outcome, replicas=()) if outcome.replicas else outcome))
+            else:
                 got.append(Got(None, _error_reply(NO_ROOM)))
-                continue
-            size, count = size + more, count + 1
-            got.append(Got(msgspec.structs.replace(outcome, replicas=()) if outcome.replicas else outcome))
         elif isinstance(outcome, Written):
             wrote.append(Wrote(msgspec.structs.replace(outcome, replicas=()) if outcome.replicas else outcome))
         else:
@@ -137,7 +183,7 @@ def pack(batch: BatchRequest, outcomes: Sequence[Reply | ChordError]) -> BatchRe
 
 
 def unpack(request: Request, answer: Reply | ChordError) -> list[Reply | ChordError]:
-    """Return the outcome of each item of a request that `bundle` made."""
+    """Return the outcome of each item of a request: a batch, or a single item."""
     if not isinstance(request, (GetMany, PutMany)):
         return [answer]
     count = len(items_of(request))
@@ -148,11 +194,6 @@ def unpack(request: Request, answer: Reply | ChordError) -> list[Reply | ChordEr
     if len(answer.answers) != count:
         return [MalformedMessage(f"{len(answer.answers)} answers to {count} items")] * count
     return [_outcome(one) for one in answer.answers]
-
-
-def is_refused_whole(request: Request, answer: Reply | ChordError) -> bool:
-    """Whether a batch was refused whole, so that its items must be sent one by one."""
-    return isinstance(request, (GetMany, PutMany)) and isinstance(answer, REFUSED_WHOLE)
 
 
 def _outcome(one: Got | Wrote) -> Reply | ChordError:
@@ -167,6 +208,14 @@ def _outcome(one: Got | Wrote) -> Reply | ChordError:
 def _error_reply(error: ChordError) -> ErrorReply:
     message = error.message.encode(errors="replace").decode()[:MESSAGE_CHARS_MAX]
     return ErrorReply(error.code or RemoteFailure.code, message, error.peer, error.after_ms)
+
+
+def _bundle(items: Sequence[Item]) -> BatchRequest | Item:
+    if len(items) == 1:
+        return items[0]
+    if _are_reads(items):
+        return GetMany(tuple(items))
+    return PutMany(tuple(item for item in items if not isinstance(item, Get)))
 
 
 def _item_bytes(item: Item) -> int:

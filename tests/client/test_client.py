@@ -15,7 +15,7 @@ import chord
 from chord.client import asyncio_client, session
 from chord.client import batch as asking_many
 from chord.client.blocking import HELLO_S
-from chord.client.bulk import batches, pair_bytes, pair_key
+from chord.client.bulk import pair_bytes, pair_key
 from chord.client.results import to_key, to_value
 from chord.client.sockets import Link
 from chord.errors import (
@@ -38,6 +38,7 @@ from chord.errors import (
 )
 from chord.ids import Arc, Circle, Point
 from chord.net.transport import TcpTransport
+from chord.wire.batch import cut
 from chord.wire.messages import (
     ActorClock,
     Contact,
@@ -415,19 +416,8 @@ async def test_batch_item_is_retried_with_its_operation_id(open_ring: Open) -> N
     assert len({put.op_id for put in puts}) == 4
 
 
-async def test_node_without_batches_gets_single_requests(open_ring: Open) -> None:
-    store = Store()
-    with fake_node(store, is_old=True) as node:
-        async with open_ring(node.address) as ring:
-            assert await ring.put_many([(f"k{i}", b"v") for i in range(200)], in_flight=200) == []
-            found = await ring.get_many([f"k{i}" for i in range(200)])
-    assert [one.value for one in found.values()] == [b"v"] * 200
-    assert (len(node.requests(PutMany)), len(node.requests(GetMany))) == (2, 0), "128 and 72 keys, then none"
-    assert (len(node.requests(Put)), len(node.requests(Get))) == (200, 200)
-
-
 async def test_batch_refused_for_one_item_is_split(open_ring: Open) -> None:
-    """The next batch is sent whole, because the node supports batches."""
+    """The next batch is one frame again."""
 
     def answer(heard: Heard) -> Answer:
         if isinstance(heard.request, Describe):
@@ -443,6 +433,11 @@ async def test_batch_refused_for_one_item_is_split(open_ring: Open) -> None:
             assert [(key, type(error)) for key, error in failures] == [("bad", InvalidRequest)]
             assert await ring.put_many([("a", b"v"), ("c", b"v")]) == []
     assert len(node.requests(PutMany)) == 2
+    with fake_node(answer) as node:
+        async with open_ring(node.address) as ring:
+            failures = await ring.put_many((key, b"v") for key in ["bad", *(f"k{i}" for i in range(127))])
+    assert [(key, type(error)) for key, error in failures] == [("bad", InvalidRequest)]
+    assert len(node.requests(PutMany)) < 20, "each time half of them are left: not one frame for each item"
 
 
 @pytest.mark.slow
@@ -498,11 +493,11 @@ async def test_put_many_to_a_silent_node_fails_in_time(open_ring: Open, clock: S
 
 @given(st.lists(st.tuples(st.binary(max_size=5), st.binary(max_size=40)), max_size=40), st.integers(1, 9))
 def test_batches_keep_order_and_limits(pairs: list[tuple[bytes, bytes]], length: int) -> None:
-    cut = list(batches(pairs, length, 60, pair_bytes, pair_key))
-    assert [pair for batch in cut for pair in batch] == pairs
-    assert all(1 <= len(batch) <= length for batch in cut)
-    assert all(len(batch) == 1 or sum(len(k) + len(v) for k, v in batch) <= 60 for batch in cut)
-    assert all(len({k for k, _ in batch}) == len(batch) for batch in cut), "no batch has a key twice"
+    batches = list(cut(pairs, pair_bytes, length, 60, pair_key))
+    assert [pair for batch in batches for pair in batch] == pairs
+    assert all(1 <= len(batch) <= length for batch in batches)
+    assert all(len(batch) == 1 or sum(len(k) + len(v) for k, v in batch) <= 60 for batch in batches)
+    assert all(len({k for k, _ in batch}) == len(batch) for batch in batches), "no batch has a key twice"
 
 
 class ScannedRing:

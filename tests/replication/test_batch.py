@@ -42,7 +42,7 @@ from chord.wire.messages import (
     Written,
     WroteMany,
 )
-from tests.support.batches import KEYS, counted, make_old, put, read_many, warm_ring, write_many
+from tests.support.batches import KEYS, counted, put, read_many, warm_ring, write_many
 from tests.support.quorum import holding, read, record_at, until
 from tests.support.rings import only, owner, seeds, virtual
 
@@ -242,28 +242,18 @@ async def test_records_are_merged_in_batches() -> None:
         assert all(not isinstance(found[key], ChordError) for key in KEYS)
 
 
-# -- old nodes ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("count", [1, 3, 6])
-def test_batch_to_nodes_without_batches_uses_single_requests(count: int) -> None:
-    async def main() -> None:
-        async with warm_ring(6, 9) as ring:
-            for node in ring.nodes[-count:]:
-                make_old(node)
-            for node in (ring[0], ring[5]):
-                assert await node.put_many((key, node.name) for key in KEYS) == []
-                found = await node.get_many(KEYS)
-                values = [one if isinstance(one, ChordError) else one.value for one in found.values()]
-                assert values == [node.name.encode()] * len(KEYS)
-            await trio.sleep(1)
-            assert all(len(holding(ring, key)) == 3 for key in KEYS)
-
-    testing.run(main, seed=count)
-
-
 # -- faults -------------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_items_for_a_dead_owner_go_to_the_next_one() -> None:
+    async with warm_ring(6, 9) as ring:
+        victim = ring[3]
+        assert any(owner(ring, key) is victim for key in KEYS)
+        await ring.kill(victim)
+        with trio.fail_after(30):
+            outcomes = await write_many(ring[0], *(put(ring[0], key) for key in KEYS))
+        assert [type(one) for one in outcomes] == [Written] * len(KEYS)
 
 
 @pytest.mark.parametrize("seed", seeds(10))
@@ -373,6 +363,31 @@ async def test_store_copies_refused_for_one_record_is_split() -> None:
         assert [type(one) for one in outcomes] == [Written] * len(KEYS)
         await trio.sleep(0.02)
         assert all(len(holding(ring, key)) == 3 for key in KEYS)
+
+
+@virtual
+async def test_forwarded_frame_refused_for_one_item_is_divided() -> None:
+    async with warm_ring(4, 18) as ring:
+        asker, other = ring[0], ring[2]
+        mine = [key for key in KEYS if owner(ring, key) is other]
+        bad = mine[1]
+        handler: Any = other.host.peers._handler
+        sizes: list[int] = []
+
+        def picky(vnode: Any, request: Any, caller: Any) -> Any:
+            writes = request.writes if isinstance(request, PutMany) else (request,)
+            sizes.extend([len(writes)] * isinstance(request, PutMany))
+            if any(isinstance(write, Put) and write.key == bad for write in writes):
+                raise InvalidRequest("one of them is none")
+            return handler(vnode, request, caller)
+
+        other.host.peers.serve(picky)
+        outcomes = await write_many(asker, *(put(asker, key) for key in KEYS))
+        assert {key: type(one) for key, one in zip(KEYS, outcomes, strict=True) if not isinstance(one, Written)} == {
+            bad: InvalidRequest
+        }
+        assert sizes[0] == len(mine)
+        assert len(sizes) <= 2 * len(mine).bit_length(), "and not one frame for each item"
 
 
 @pytest.mark.slow

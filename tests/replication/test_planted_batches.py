@@ -9,32 +9,29 @@ import pytest
 import trio
 
 from chord.errors import Busy, ChordError
-from chord.replication import batch as batches
 from chord.replication import coalesce
 from chord.replication.batch import _Away, _Part
 from chord.replication.coalesce import Coalescer
 from chord.replication.replica import Replica
 from chord.wire import batch as parcels
-from chord.wire.messages import CopiesRead, Copy, Done, Reply, Request
+from chord.wire.batch import Frame
+from chord.wire.messages import CopiesRead, Copy, Done, Reply, Request, StoreCopies
 from tests.replication import test_batch as test_batches
 from tests.wire import test_batch_codec as test_parcels
 
 CAUGHT = (AssertionError, ChordError, trio.TooSlowError, pytest.fail.Exception, BaseExceptionGroup)
 
 UNPACK = parcels.unpack
-COPIES_OF, FAILED = Replica.on_read_copies, Coalescer._failed
+COPIES_OF, ON_REPLY = Replica.on_read_copies, Coalescer._on_reply
 
 
 def turned_round(request: Request, answer: Reply | ChordError) -> list[Reply | ChordError]:
     return UNPACK(request, answer)[::-1]
 
 
-def all_good(self: Coalescer, contact: Any, questions: Any, expect: type[Reply], error: ChordError) -> None:
-    if expect is not Done:
-        FAILED(self, contact, questions, expect, error)
-        return
-    for question in questions:
-        question.callback(Done())
+def all_good(self: Coalescer, contact: Any, questions: Any, answer: Reply | ChordError) -> None:
+    is_write = isinstance(questions[0].request, StoreCopies)
+    ON_REPLY(self, contact, questions, Done() if is_write else answer)
 
 
 def at_once(self: Coalescer, to: Any, request: Any, expect: Any, callback: Any, *, deadline: float) -> None:
@@ -58,7 +55,7 @@ def one_each(self: _Away, place: int) -> bool:
     if owner is None:
         return False
     self._homeless.pop(place, None)
-    self._nursery.start_soon(self._send, owner, [place])
+    self._send(owner, [place])
     return True
 
 
@@ -66,8 +63,8 @@ async def never_again(self: _Away, place: int, before: ChordError | None) -> Non
     self._part.end(place, before or Busy("no owner"))
 
 
-def all_there_are(items: Sequence[Any], places: Any, count_max: int = 0) -> list[list[int]]:
-    return [list(places)]
+def all_there_are(items: Sequence[Any], places: Any, count_max: int = 0) -> list[Frame]:
+    return [Frame(list(places), items[0])]
 
 
 def history() -> None:
@@ -75,14 +72,10 @@ def history() -> None:
         test_batches.test_batches_have_the_outcomes_of_single_operations(seed)
 
 
-def old_nodes() -> None:
-    test_batches.test_batch_to_nodes_without_batches_uses_single_requests(3)
-
-
 PLANTED: dict[str, tuple[object, str, object, Callable[[], object]]] = {
-    "an owner's answers are in another order": (batches, "unpack", turned_round, history),
+    "an owner's answers are in another order": (parcels, "unpack", turned_round, history),
     "a batch is acknowledged though a record lacks its quorum": (
-        Coalescer, "_failed", all_good,
+        Coalescer, "_on_reply", all_good,
         test_batches.test_batch_item_without_a_quorum_fails_alone,
     ),
     "every item takes its own frame to a replica": (
@@ -104,11 +97,14 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], object]]] = {
         lambda: test_batches.test_batch_item_past_its_deadline_fails_alone(0.2),
     ),
     "one bad record fails the whole frame": (
-        coalesce, "TAKEN_APART", (), test_batches.test_store_copies_refused_for_one_record_is_split,
+        coalesce, "SENT_ALONE", (), test_batches.test_store_copies_refused_for_one_record_is_split,
     ),
-    "old nodes are not asked one by one": (batches, "is_refused_whole", lambda request, answer: False, old_nodes),
+    "one bad item fails a forwarded frame": (
+        Frame, "is_refused_whole", lambda self, answer: False,
+        test_batches.test_forwarded_frame_refused_for_one_item_is_divided,
+    ),
     "an item that one owner refused is sent to no other": (
-        _Away, "_bring", never_again, old_nodes,
+        _Away, "_bring", never_again, test_batches.test_items_for_a_dead_owner_go_to_the_next_one,
     ),
 }  # fmt: skip
 

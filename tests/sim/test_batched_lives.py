@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from chord.client import batch as asking_many
 from chord.client.operations import Operations
 from chord.client.results import Found, Stored
 from chord.client.session import ClientOperation
@@ -16,6 +15,7 @@ from chord.errors import ChordError
 from chord.replication import batch as batches
 from chord.sim.plan import FAULTS, Fidelity, draw
 from chord.sim.run import Run, RunFailure
+from chord.wire import batch as codec
 from chord.wire.batch import Item
 from chord.wire.messages import Get, GetMany, Merge, Put, PutMany, Written
 
@@ -65,8 +65,7 @@ def batched(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     for_vnode = batches.Batches.for_vnode
     monkeypatch.setattr(batches.Batches, "for_vnode", count)
-    monkeypatch.setattr(batches, "bundle", always_a_batch)
-    monkeypatch.setattr(asking_many, "bundle", always_a_batch)
+    monkeypatch.setattr(codec, "_bundle", always_a_batch)
     monkeypatch.setattr(Operations, "write", write)
     monkeypatch.setattr(Operations, "get", get)
     return seen

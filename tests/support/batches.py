@@ -8,17 +8,12 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from chord import testing
-from chord.errors import UnknownRequest
-from chord.ids import Point
-from chord.net.calls import Answer, Caller
 from chord.node import Node
 from chord.testing.network import MemoryNetwork
 from chord.testing.rings import MemoryRing
 from chord.wire.batch import unpack
-from chord.wire.messages import Get, GetMany, Merge, Put, PutMany, ReadCopies, Reply, Request
+from chord.wire.messages import Get, GetMany, Merge, Put, PutMany, Reply, Request
 from tests.support.quorum import settled, timing
-
-NEW = (GetMany, PutMany, ReadCopies)
 
 KEYS = [b"key-%d" % number for number in range(60)]
 
@@ -98,19 +93,6 @@ def counted(nodes: Sequence[Node]) -> Iterator[Frames]:
     finally:
         for put_back in undo:
             put_back()
-
-
-def make_old(node: Node) -> None:
-    """Let a node refuse batches as unknown requests."""
-    handler: Any = node.host.peers._handler
-
-    def handle(vnode: Point | None, request: Request, caller: Caller) -> Answer:
-        if isinstance(request, NEW) and caller.address != node.address:
-            raise UnknownRequest(f"request {type(request).__name__} is not known here")
-        answer: Answer = handler(vnode, request, caller)
-        return answer
-
-    node.host.peers.serve(handle)
 
 
 @asynccontextmanager

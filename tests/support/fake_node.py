@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from chord.errors import ChordError, InvalidRequest, UnknownRequest
+from chord.errors import ChordError, InvalidRequest
 from chord.ids import Circle, Point
 from chord.wire.batch import items_of, pack
 from chord.wire.codec import GOODBYE, Codec, FrameKind, Frames, decode_hello, encode_hello, encode_refusal
@@ -44,7 +44,7 @@ class FakeNode:
     """A listener on loopback that answers each call with the result of `answer`.
 
     The result is a reply, an error, raw bytes or a fault. For a batch `answer` is called for each item; a fault or raw
-    bytes are then the answer to the whole batch. A node with `is_old` does not know batches.
+    bytes are then the answer to the whole batch.
     """
 
     on_silence: Callable[[], None] = staticmethod(lambda: None)
@@ -58,13 +58,11 @@ class FakeNode:
         ring: bytes | None = b"R" * 16,
         refusal: ChordError | None = None,
         versions: tuple[int, int] = (1, 1),
-        is_old: bool = False,
     ) -> None:
         self.answer = answer
         self.heard: list[Heard] = []
         self.connections = 0
         self._refusal = refusal
-        self._is_old = is_old
         self._codec = Codec(Circle(bits))
         lowest, highest = versions
         self._hello = Hello(lowest, highest, "node", "control", "chord", bits, successors=8, replicas=1, ring=ring)
@@ -134,8 +132,6 @@ class FakeNode:
         self.heard.append(heard)
         if not isinstance(heard.request, (GetMany, PutMany)):
             return self.answer(heard)
-        if self._is_old:
-            return UnknownRequest("request 43 or 44 is not known here")
         outcomes: list[Reply | ChordError] = []
         for item in items_of(heard.request):
             self.heard.append(heard._replace(request=item))

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chord.errors import Busy, ChordError, MalformedMessage, NotOwner, Overloaded, RemoteFailure, UnknownRequest
+from chord.errors import Busy, ChordError, InvalidRequest, MalformedMessage, NotOwner, Overloaded, RemoteFailure
 from chord.ids import Circle, Point
 from chord.wire.batch import (
     AROUND_BYTES,
     NO_ROOM,
+    BatchRequest,
+    Frame,
     Item,
-    bundle,
+    cut,
     frames,
     has_no_room,
-    is_refused_whole,
     items_of,
     key_of,
     pack,
@@ -55,6 +58,13 @@ def put(number: int, value: bytes = b"v") -> Put:
     return Put(b"k-%d" % number, value, number.to_bytes(16, "big"))
 
 
+def only(items: Sequence[Item]) -> BatchRequest | Item:
+    """Return the request of the only frame of some items."""
+    (frame,) = frames(items, range(len(items)))
+    assert frame.places == [*range(len(items))]
+    return frame.request
+
+
 def said(outcome: Reply | ChordError) -> object:
     """Return an outcome in a form that can be compared."""
     if isinstance(outcome, ChordError):
@@ -76,8 +86,8 @@ found = st.builds(Values, st.tuples(st.binary(max_size=8)), st.binary(max_size=8
 
 @given(st.lists(errors | written, min_size=2, max_size=20), st.lists(errors | found, min_size=2, max_size=20))
 def test_batch_answers_are_in_the_order_of_its_items(wrote: list[Outcome], got: list[Outcome]) -> None:
-    puts = bundle([put(i) for i in range(len(wrote))])
-    gets = bundle([Get(b"%d" % i) for i in range(len(got))])
+    puts = only([put(i) for i in range(len(wrote))])
+    gets = only([Get(b"%d" % i) for i in range(len(got))])
     assert isinstance(puts, PutMany)
     assert isinstance(gets, GetMany)
     assert list(map(said, there_and_back(puts, wrote))) == list(map(said, wrote))
@@ -86,12 +96,12 @@ def test_batch_answers_are_in_the_order_of_its_items(wrote: list[Outcome], got: 
 
 def test_bundle_holds_its_items_and_leaves_one_item_alone() -> None:
     items: list[Item] = [put(1), Merge(Record(b"m", ())), put(2)]
-    batch = bundle(items)
+    batch = only(items)
     assert isinstance(batch, PutMany)
     assert [*items_of(batch)] == items
     assert [key_of(item) for item in items] == [b"k-1", b"m", b"k-2"]
-    assert bundle(items[:1]) is items[0]
-    assert bundle([Get(b"a"), Get(b"b", 2)]) == GetMany((Get(b"a"), Get(b"b", 2)))
+    assert only(items[:1]) is items[0]
+    assert only([Get(b"a"), Get(b"b", 2)]) == GetMany((Get(b"a"), Get(b"b", 2)))
 
 
 def test_batch_answer_omits_replica_lines() -> None:
@@ -121,13 +131,26 @@ def test_batch_beyond_batch_items_max_is_malformed(count: int, is_taken: bool) -
 
 
 def test_frames_cuts_a_batch_by_count_and_bytes() -> None:
-    assert [len(cut) for cut in frames([Get(b"k")] * 300, range(300))] == [128, 128, 44]
-    assert [len(cut) for cut in frames([Get(b"k")] * 10, range(10), 4)] == [4, 4, 2]
+    assert [len(frame.places) for frame in frames([Get(b"k")] * 300, range(300))] == [128, 128, 44]
+    assert [len(frame.places) for frame in frames([Get(b"k")] * 10, range(10), 4)] == [4, 4, 2]
     fits = BATCH_BYTES_MAX // 2 - AROUND_BYTES - len(b"k-0")
     for value_bytes, expected in ((fits, [[0, 1]]), (fits + 1, [[0], [1]]), (1 << 20, [[0], [1]])):
         items = [put(i, b"x" * value_bytes) for i in range(2)]
-        assert list(frames(items, [0, 1])) == expected
+        assert [frame.places for frame in frames(items, [0, 1])] == expected
     assert list(frames([put(1)], [])) == []
+
+
+def test_cut_yields_a_full_list_before_the_next_thing() -> None:
+    """The next thing may be invalid: the list before it counts."""
+
+    def things() -> Iterator[int]:
+        yield from (1, 2, 3)
+        raise ValueError("no thing")
+
+    lists = cut(things(), lambda thing: thing, 3)
+    assert next(lists) == [1, 2, 3]
+    with pytest.raises(ValueError, match="no thing"):
+        next(lists)
 
 
 def test_values_beyond_the_frame_are_left_for_later_requests() -> None:
@@ -174,12 +197,13 @@ def test_batch_item_without_answer_or_error_is_indefinite() -> None:
     assert [type(one) for one in outcomes] == [RemoteFailure, Written]
 
 
-def test_is_refused_whole_applies_only_to_batches() -> None:
-    batch = PutMany((put(1), put(2)))
-    assert is_refused_whole(batch, UnknownRequest("44"))
-    assert is_refused_whole(batch, MalformedMessage("bad"))
-    assert not is_refused_whole(batch, Busy("later"))
-    assert not is_refused_whole(put(1), UnknownRequest("33"))
+def test_is_refused_whole_applies_only_to_several_items() -> None:
+    items = [put(1), put(2)]
+    (both,) = frames(items, (0, 1))
+    assert both.is_refused_whole(MalformedMessage("bad"))
+    assert both.is_refused_whole(InvalidRequest("too long"))
+    assert not both.is_refused_whole(Busy("later"))
+    assert not Frame([1], items[1]).is_refused_whole(MalformedMessage("bad"))
 
 
 def test_has_no_room_excludes_other_overload_errors() -> None:

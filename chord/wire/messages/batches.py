@@ -1,7 +1,6 @@
 """Messages with many reads or many writes in one frame.
 
-Each item means the same as alone, and has its answer in its place. A node that does not know these requests answers
-`UnknownRequest`. Then the caller sends the items one by one.
+Each item means the same as alone, and has its answer in its place.
 """
 
 from __future__ import annotations
