@@ -309,7 +309,7 @@ class Connection:
             self._hold_partial(is_new=bool(frames))
         if self.is_draining:
             self._close_if_drained()
-        if self._outbox.is_overflowing:
+        if self._outbox.buffered and self._outbox.is_overflowing:
             self.cut("the peer sends requests and does not read the answers")
         return True
 
@@ -360,4 +360,5 @@ class Connection:
                 return
             if not number % FLUSH_FRAMES:
                 self._outbox.flush()
-        self._outbox.flush()
+        if self._outbox.buffered:
+            self._outbox.flush()

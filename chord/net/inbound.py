@@ -136,8 +136,8 @@ class InboundCalls:
 
     def _on_result(self, pending: _Pending, result: Reply | Exception) -> None:
         pending.driver = None
-        self._deadlines.clear(pending)
         if isinstance(result, Reply) and self._outbox.buffered > self._outbox.bytes_max:
+            self._deadlines.clear(pending)
             self._wait_for(pending, _ready(result))  # a task waits until the send buffer has room
         else:
             self._post(pending.call, result)

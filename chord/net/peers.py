@@ -123,7 +123,9 @@ class Peers:
         if isinstance(answer, PeerUnreachable) and answer.is_ended:
             return
         if isinstance(answer, Reply):
-            self._tell(self.suspicion.answered(address, now, None if request.patient else now - sent))
+            event = self.suspicion.answered(address, now, None if request.patient else now - sent)
+            if event is not None:
+                self._tell(event)
         elif not isinstance(answer, SILENCE):  # an error reply shows that the peer is alive
             if not isinstance(answer, UnknownVnode):
                 self.heard_from(address)
@@ -163,7 +165,9 @@ class Peers:
 
     def heard_from(self, address: str) -> None:
         """Note that a node is alive, because a call or a reply from it has arrived."""
-        self._tell(self.suspicion.heard_from(address, trio.current_time()))
+        event = self.suspicion.heard_from(address, trio.current_time())
+        if event is not None:  # seldom
+            self._tell(event)
 
     def has_left(self, address: str, vnodes: Iterable[Point]) -> None:
         """Note that a node has left the ring for good, with these vnodes.

@@ -124,7 +124,8 @@ class SendBuffer:
         """Write the posted frames now, and wake the waiting tasks if all bytes were taken."""
         self.flush()
         if not self._frames and self._writing is None:
-            self._unpark()
+            if self._shrunk is not None:
+                self._unpark()
             self._emptied()
 
     def flush_soon(self) -> None:

@@ -66,17 +66,34 @@ class Driver(Generic[T]):
             deadline: see `Driver`.
         """
         self._callback, self.deadline = callback, deadline
-        self._advance(self._steps.send, None)
+        self.resume()
 
     def resume(self, result: object = None) -> None:
         """Take the next step with the result of an effect, or with its `ChordError`.
 
         The error is raised in the steps.
         """
-        if isinstance(result, ChordError):
-            self._advance(self._steps.throw, result)
-        else:
-            self._advance(self._steps.send, result)
+        step: Callable[[Any], Effect] = self._steps.throw if isinstance(result, ChordError) else self._steps.send
+        while True:
+            try:
+                effect = step(result)
+            except StopIteration as end:
+                self._end(end.value)
+                return
+            except ChordError as error:
+                self._end(error)
+                return
+            except Exception as error:
+                if self._callback is None:
+                    raise  # a bug that no caller would report: it ends the node
+                self._end(error)
+                return
+            try:
+                effect.begin(self)
+            except Exception as error:
+                step, result = self._steps.throw, error
+            else:
+                return
 
     def give_up(self) -> None:
         """Drop the callback, and let the steps go on.
@@ -101,23 +118,6 @@ class Driver(Generic[T]):
         The deadline is checked too, because a process that was stopped for a while sweeps its deadlines late.
         """
         return self._callback is not None and trio.current_time() < self.deadline
-
-    def _advance(self, step: Callable[[Any], Effect], argument: object) -> None:
-        try:
-            effect = step(argument)
-        except StopIteration as end:
-            self._end(end.value)
-        except ChordError as error:
-            self._end(error)
-        except Exception as error:
-            if self._callback is None:
-                raise  # a bug that no caller would report: it ends the node
-            self._end(error)
-        else:
-            try:
-                effect.begin(self)
-            except Exception as error:
-                self._advance(self._steps.throw, error)
 
     def _end(self, result: T | Exception) -> None:
         callback, self._callback = self._callback, None

@@ -80,15 +80,13 @@ class Fanout:
             self._host.timers.clear(self._on_late)
             driver.resume()
         elif self._driver is not None and self.waiting:  # otherwise the spare has answered at once
-            self._host.timers.set(self._on_late, trio.current_time() + self._late_s())
+            timeout = self._host.peers.suspicion.timeout
+            late_s = max([timeout(contact.address) for contact in self.waiting])
+            self._host.timers.set(self._on_late, trio.current_time() + late_s)
 
     def _late(self) -> None:
         self._start_spare()
         self._look()
-
-    def _late_s(self) -> float:
-        timeout = self._host.peers.suspicion.timeout
-        return max([timeout(contact.address) for contact in self.waiting])
 
     def _start_spare(self) -> bool:
         if not self._spares or self._host.is_ending:

@@ -92,6 +92,6 @@ class Quorums:
             TooFewReplicas: definite; too few nodes are reachable.
         """
         places = replicas.members if is_strict else (*replicas.members, *replicas.fallbacks)
-        up = sum(1 for place in places if self._vnode.is_up(place))
+        up = sum(map(self._vnode.is_up, places))
         if up < needed:
             raise TooFewReplicas(f"{up} of {needed} nodes that the write needs are reachable", after_ms=RETRY_MS)

@@ -106,7 +106,7 @@ class ReplicatedWrite:
         is_sloppy = self._count(frozenset(self._members)) < needed
         self._host.counters["sloppy_puts"] += is_sloppy
         version = digest_of(self._record)[:VERSION_BYTES]
-        lines = [self._line(place, version) for place in self._replicas.everyone]
+        lines = [line for place in self._replicas.everyone if (line := self._line(place, version)) is not None]
         record, op_id, now_ms = self._record, self._op_id, self._host.wall_now_ms()
         context = versions.context_of(record) if op_id is None else versions.context_after(record, op_id)
         return Written(
@@ -115,7 +115,7 @@ class ReplicatedWrite:
             w=w,
             w_needed=needed,
             is_sloppy=is_sloppy,
-            replicas=tuple(line for line in lines if line.outcome != "not asked"),
+            replicas=tuple(lines),
             beside=sum(one.op_id != op_id and versions.is_live(one, now_ms) for one in versions.siblings(record)),
             quorum=self._host.constants.quorum,
             quarantined=quarantine.count(self._record) if self._record.quarantine else 0,
@@ -158,7 +158,8 @@ class ReplicatedWrite:
     def _count(self, counted: frozenset[Contact]) -> int:
         return len(self.stored.keys() & counted)
 
-    def _line(self, place: Place, version: bytes) -> ReplicaLine:
+    def _line(self, place: Place, version: bytes) -> ReplicaLine | None:
+        """Return the part of one node in this write; None if it was not asked."""
         contact = place.contact
         if contact in self.stored:
             outcome = "ok" if contact in self._members else "hinted"
@@ -167,4 +168,4 @@ class ReplicatedWrite:
             return ReplicaLine(contact, self._fanout.failures[contact].message[:1024], False)
         if contact in self._fanout.waiting:
             return ReplicaLine(contact, "on its way", False)
-        return ReplicaLine(contact, "silent" if contact in self._members else "not asked", False)
+        return ReplicaLine(contact, "silent", False) if contact in self._members else None

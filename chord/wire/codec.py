@@ -107,7 +107,10 @@ class Frames:
         if not rest and int.from_bytes(data[1:PREFIX_BYTES], "big") == len(data) - PREFIX_BYTES <= self.limit:
             kind = _KINDS.get(data[0])
             if kind is not None:  # most reads bring exactly one frame
-                return [(kind, self._checked(bytes(data[PREFIX_BYTES:])))]
+                body = bytes(data[PREFIX_BYTES:])
+                if len(body) > self._items_max:
+                    require_items(body, self._items_max)
+                return [(kind, body)]
         source: bytes | bytearray = data
         if rest:  # a bytearray grows in place: a body in tiny pieces costs no more than one in large ones
             rest += data
@@ -124,7 +127,10 @@ class Frames:
             if end - body_start < body_bytes:
                 break
             start = body_start + body_bytes
-            frames.append((kind, self._checked(bytes(source[body_start:start]))))
+            body = bytes(source[body_start:start])
+            if body_bytes > self._items_max:
+                require_items(body, self._items_max)
+            frames.append((kind, body))
         if source is rest:
             del rest[:start]
         elif start < end:
@@ -140,11 +146,6 @@ class Frames:
     def drop(self) -> None:
         """Free the memory of the unfinished frame; the stream cannot be used any more."""
         self._rest = bytearray()
-
-    def _checked(self, body: bytes) -> bytes:
-        if len(body) > self._items_max:
-            require_items(body, self._items_max)
-        return body
 
 
 def _frame(kind: FrameKind, body: bytes) -> bytes:
