@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from chord.errors import Busy
 from chord.ids import Arc, Point
@@ -11,6 +11,7 @@ from chord.membership.join import Membership
 from chord.membership.rejoin import Rejoin
 from chord.net.calls import Answer, Caller
 from chord.net.handlers import HandlerTable, handler_table, handles
+from chord.net.steps import Steps
 from chord.replication.anti_entropy import AntiEntropy
 from chord.replication.batch import Batches
 from chord.replication.catch_up import CatchUp
@@ -41,6 +42,7 @@ from chord.wire.messages import (
     Pong,
     Put,
     PutMany,
+    Reply,
     Settled,
     Trace,
 )
@@ -146,7 +148,7 @@ VnodeServices.HANDLERS = handler_table(
 )
 
 
-def coordinate(vnodes: Mapping[Point, VnodeServices], vnode: Vnode, item: Item) -> Answer:
+def coordinate(vnodes: Mapping[Point, VnodeServices], vnode: Vnode, item: Item) -> Reply | Steps[Any]:
     """Read or write one key of a batch at a vnode."""
     services = vnodes[vnode.id]
     if isinstance(item, Get):

@@ -11,16 +11,15 @@ Batches decide nothing. Each item is read or written as if it were alone (`repli
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import trio
 
 from chord.errors import SILENCE, ChordError, IndefiniteError, NotOwner, Overloaded, QuorumFailed, UnknownVnode, retold
 from chord.ids import Point
-from chord.net.calls import Answer, Work
-from chord.net.steps import Driver
+from chord.net.steps import Driver, Steps
 from chord.replication.coalesce import Coalescer
 from chord.ring.context import NodeContext
 from chord.ring.lookup import TELL_BEFORE_S, Lookups
@@ -30,7 +29,6 @@ from chord.wire.batch import (
     BatchRequest,
     Frame,
     Item,
-    expected,
     frames,
     items_of,
     key_of,
@@ -47,7 +45,7 @@ TELL_BEFORE_SHARE: Final = 0.2
 So the outcomes of its finished items reach the caller.
 """
 
-Coordinate: TypeAlias = Callable[[Vnode, Item], Answer]
+Coordinate: TypeAlias = Callable[[Vnode, Item], Reply | Steps[Any]]
 """Reads or writes one key at a vnode."""
 
 
@@ -79,9 +77,7 @@ class Batches:
             Overloaded: definite; with this batch, more than `calls_max` items would be in work.
         """
         part = _Part(items_of(batch))
-        here = dict.fromkeys(part.waiting, vnode)
-        gather = Coalescer(self._host)
-        await self._see_through(part, lambda nursery: self._begin_here(part, here, gather, nursery))
+        await self._see_through(part, dict.fromkeys(part.waiting, vnode))
         return pack(batch, part.outcomes())
 
     async def for_node(self, batch: BatchRequest) -> BatchReplies:
@@ -97,30 +93,20 @@ class Batches:
         here = {place: vnode for place, vnode in enumerate(owners) if vnode is not None}
         away = [place for place in part.waiting if place not in here]
         start = self._start() if away else None
-
-        def begin(nursery: trio.Nursery) -> None:
-            self._begin_here(part, here, Coalescer(self._host), nursery)
-            if start is not None:
-                _Away(self._host, self._lookups, part, points, start, nursery).begin(away)
-
-        await self._see_through(part, begin)
+        forwarder = None if start is None else _Away(self._host, self._lookups, part, points, start)
+        await self._see_through(part, here, forwarder, away)
         return pack(batch, part.outcomes())
 
-    def _begin_here(self, part: _Part, here: dict[int, Vnode], gather: Coalescer, nursery: trio.Nursery) -> None:
-        for place, vnode in here.items():
-            try:
-                answer = self._coordinate(vnode, part.items[place])
-            except ChordError as error:
-                part.end(place, retold(error))
-                continue
-            part.wait_for(place, answer, gather, nursery)
-
-    async def _see_through(self, part: _Part, begin: Callable[[trio.Nursery], None]) -> None:
+    async def _see_through(
+        self, part: _Part, here: dict[int, Vnode], forwarder: _Away | None = None, away: Sequence[int] = ()
+    ) -> None:
         """Wait until all items are answered, or until shortly before the deadline.
 
         Args:
             part: the items.
-            begin: begins all items, in tasks of a nursery if needed.
+            here: the places of the items to coordinate, each with its vnode.
+            forwarder: sends the other items to their owners.
+            away: the places of the other items.
         """
         count, items_max = len(part.items), self._host.limits.calls_max
         if self._in_work and self._in_work + count > items_max:
@@ -131,13 +117,23 @@ class Batches:
         self._in_work += count
         try:
             with trio.CancelScope(deadline=deadline):
-                async with trio.open_nursery() as nursery:
-                    part.deadline = deadline
-                    begin(nursery)
-                    await part.ended.wait()
+                self._begin_here(part, here, deadline)
+                if forwarder is not None:
+                    await forwarder.run(away)
+                await part.ended.wait()
         finally:
             part.give_up()
             self._in_work -= count
+
+    def _begin_here(self, part: _Part, here: dict[int, Vnode], deadline: float) -> None:
+        sender = Coalescer(self._host)
+        for place, vnode in here.items():
+            try:
+                answer = self._coordinate(vnode, part.items[place])
+            except ChordError as error:
+                part.end(place, error)
+            else:
+                part.begin(place, answer, sender, deadline)
 
 
 class _Part:
@@ -146,51 +142,41 @@ class _Part:
     Attributes:
         items: the items.
         waiting: the places of the items without an outcome.
-        ended: set when every item has an outcome.
-        deadline: of all items, on Trio's clock.
+        ended: set when every item has an outcome, and after a bug.
     """
 
     def __init__(self, items: Sequence[Item]) -> None:
         self.items: tuple[Item, ...] = tuple(items)
         self.waiting: dict[int, None] = dict.fromkeys(range(len(self.items)))
         self.ended = trio.Event()
-        self.deadline = math.inf
         self._outcomes: dict[int, Reply | ChordError] = {}
         self._drivers: dict[int, Driver[Reply]] = {}
+        self._bug: Exception | None = None
         if not self.items:
+            self.ended.set()
+
+    def begin(self, place: int, answer: Reply | Steps[Reply], sender: Coalescer, deadline: float) -> None:
+        """Take an answer as the outcome of an item, now or when it is complete."""
+        if isinstance(answer, Reply):
+            self.end(place, answer)
+        else:
+            driver = self._drivers[place] = Driver(answer, sender)
+            driver.begin(partial(self._on_result, place), deadline)
+
+    def _on_result(self, place: int, result: Reply | Exception) -> None:
+        if isinstance(result, (Reply, ChordError)):
+            self.end(place, result)
+        else:
+            self._bug = result
             self.ended.set()
 
     def end(self, place: int, outcome: Reply | ChordError) -> None:
         """Set the outcome of an item."""
-        self._outcomes[place] = outcome
+        self._outcomes[place] = retold(outcome) if isinstance(outcome, ChordError) else outcome
         self.waiting.pop(place, None)
         self._drivers.pop(place, None)
         if not self.waiting:
             self.ended.set()
-
-    def wait_for(self, place: int, answer: Answer, gather: Coalescer, nursery: trio.Nursery) -> None:
-        """Take an answer as the outcome of an item, now or when it is complete."""
-        if isinstance(answer, Reply):
-            self.end(place, answer)
-        elif isinstance(answer, Generator):
-            driver = self._drivers[place] = Driver(answer, gather)
-            driver.begin(partial(self._on_result, place, nursery), self.deadline)
-        else:
-            nursery.start_soon(self._wait_for, place, answer)
-
-    def _on_result(self, place: int, nursery: trio.Nursery, result: Reply | Exception) -> None:
-        if isinstance(result, ChordError):
-            self.end(place, retold(result))
-        elif isinstance(result, Exception):
-            nursery.start_soon(_raise, result)
-        else:
-            self.end(place, result)
-
-    async def _wait_for(self, place: int, work: Work) -> None:
-        try:
-            self.end(place, await work)
-        except ChordError as error:
-            self.end(place, retold(error))
 
     def give_up(self) -> None:
         """Give up the items without an outcome. Their writes go on if they are stored."""
@@ -202,6 +188,8 @@ class _Part:
 
         An unfinished item has an indefinite error, because it may still be carried out.
         """
+        if self._bug is not None:
+            raise self._bug
         late = QuorumFailed("not finished within the deadline of its batch")
         return [self._outcomes.get(place, late) for place in range(len(self.items))]
 
@@ -215,29 +203,26 @@ class _Away:
         part: all items of the batch.
         points: the point of each item's key, by place.
         start: the vnode at which lookups start.
-        nursery: runs the tasks.
     """
 
     def __init__(
-        self,
-        host: NodeContext,
-        lookups: Lookups,
-        part: _Part,
-        points: list[Point],
-        start: Contact,
-        nursery: trio.Nursery,
+        self, host: NodeContext, lookups: Lookups, part: _Part, points: list[Point], start: Contact
     ) -> None:
         self._host = host
         self._lookups = lookups
         self._part = part
         self._points = points
         self._start = start
-        self._nursery = nursery
         self._homeless: dict[int, None] = {}  # places of items with an unknown owner
         self._sought: dict[int, None] = {}  # places among them with a lookup under way
         self._misled: dict[int, None] = {}  # places of items that a supposed owner has refused
 
-    def begin(self, places: list[int]) -> None:
+    async def run(self, places: Sequence[int]) -> None:
+        """Forward items until each has an outcome."""
+        async with trio.open_nursery() as self._nursery:
+            self._begin(places)
+
+    def _begin(self, places: Sequence[int]) -> None:
         """Send the items of known owners, and look up the other owners."""
         self._homeless.update(dict.fromkeys(places))
         for place in places:
@@ -312,8 +297,8 @@ class _Away:
             elif _is_for_another(outcome):
                 self._nursery.start_soon(self._bring, place, outcome)
             else:
-                self._part.end(place, retold(outcome))
-        self.begin(elsewhere)
+                self._part.end(place, outcome)
+        self._begin(elsewhere)
 
     async def _bring(self, place: int, before: ChordError | None) -> None:
         """Deliver one item alone to its current owner.
@@ -326,19 +311,14 @@ class _Away:
         item = self._part.items[place]
         is_in_doubt = isinstance(before, IndefiniteError)
         asked = as_retry(item) if is_in_doubt else item
-        deliver = partial(self._lookups.deliver, asked, expected(item), self._points[place], self._start)
         outcome: Reply | ChordError
         try:
-            outcome, path, _, _ = await deliver()
+            outcome, path, _, _ = await self._lookups.deliver(asked, item.reply, self._points[place], self._start)
             self._host.counters["forward_calls"] += path.calls
         except ChordError as error:
             is_known = isinstance(item, Get) or not is_in_doubt or isinstance(error, IndefiniteError)
             outcome = error if is_known or before is None else before
-        self._part.end(place, retold(outcome) if isinstance(outcome, ChordError) else outcome)
-
-
-async def _raise(bug: Exception) -> None:
-    raise bug
+        self._part.end(place, outcome)
 
 
 def _is_for_another(error: ChordError) -> bool:

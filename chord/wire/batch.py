@@ -70,11 +70,6 @@ def items_of(batch: BatchRequest) -> Sequence[Item]:
     return batch.gets if isinstance(batch, GetMany) else batch.writes
 
 
-def expected(item: Item) -> type[Values] | type[Written]:
-    """Return the type of an item's reply."""
-    return Values if isinstance(item, Get) else Written
-
-
 class Frame(NamedTuple):
     """The items of a batch that one request carries.
 

@@ -93,9 +93,9 @@ def test_failed_item_that_is_acknowledged_is_caught(batched: Counter[str], monke
         is_failed = isinstance(outcome, ChordError) and isinstance(self.items[place], Put)
         end(self, place, Written(b"", self.owner) if is_failed else outcome)  # type: ignore[attr-defined]
 
-    def remember(self: batches.Batches, part: Any, here: Any, gather: Any, nursery: Any) -> None:
+    def remember(self: batches.Batches, part: Any, here: Any, deadline: float) -> None:
         part.owner = next(iter(self._host.vnodes.values())).me
-        begin_here(self, part, here, gather, nursery)
+        begin_here(self, part, here, deadline)
 
     begin_here, end = batches.Batches._begin_here, batches._Part.end
     monkeypatch.setattr(batches._Part, "end", told_another)
