@@ -151,7 +151,7 @@ class Pool:
                 outcomes[i] = error
         for way, call_ids in sent.items():
             self._links[way].wait(call_ids, deadline)
-        assert all(outcome is not None for outcome in outcomes)
+        assert None not in outcomes
         return [outcome for outcome in outcomes if outcome is not None]
 
     def open(self, ways: Sequence[Way], deadline: float) -> dict[Way, ChordError]:

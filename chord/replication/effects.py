@@ -26,20 +26,18 @@ class Ask(NamedTuple):
         sender: sends the request, unless the driver of the steps has its own sender.
         to: the vnode.
         request: the request.
-        expect: the type of the reply.
         deadline: the latest time for the reply, on Trio's clock.
     """
 
     sender: Sender
     to: Contact
     request: Request
-    expect: type[Reply]
     deadline: float
 
     def begin(self, driver: Driver[Any], /) -> None:
         """Send the request."""
         sender = driver.sender or self.sender
-        sender.begin(self.to, self.request, self.expect, driver.resume, deadline=self.deadline)
+        sender.begin(self.to, self.request, self.request.reply, driver.resume, deadline=self.deadline)
 
 
 class Durable(NamedTuple):

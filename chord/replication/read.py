@@ -393,7 +393,7 @@ class QuorumReads:
         mine, sent = reading.own, trio.current_time()
         request = ReadCopy(reading.key, reading.digest(mine))
         deadline = sent + self._host.timing.timeout_cap_s
-        answer: Copy = yield Ask(self._host.peers, contact, request, Copy, deadline)
+        answer: Copy = yield Ask(self._host.peers, contact, request, deadline)
         if answer.record is not None and not reading.takes(answer.record):
             raise MalformedMessage(f"{contact.address} answered with the record of another key, or none at all")
         if answer.seen != reading.seen and not answer.is_same:

@@ -128,7 +128,7 @@ class ReplicatedWrite:
         try:
             try:
                 for request in self._for_members if contact in self._members else self._for_others:
-                    yield Ask(self._host.peers, contact, request, Done, deadline)
+                    yield Ask(self._host.peers, contact, request, deadline)
             except Behind:
                 yield InTask(self._host, self._level_and_send, contact)
         except ChordError:
