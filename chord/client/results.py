@@ -120,10 +120,10 @@ def last_writer_wins(found: Found) -> bytes:
     Use it only if an older value is worthless once there is a newer one.
 
     Raises:
-        InvalidRequest: the node is older than this client, and does not report when values were written.
+        InvalidRequest: the result does not say when each value was written, because another resolver made it.
     """
     if len(found.written_ms) != len(found.values):
-        raise InvalidRequest("the node does not report when values were written: it is older than this client")
+        raise InvalidRequest("the result does not report when its values were written; read without another resolver")
     # In the same millisecond the largest value wins: every reader must choose the same value.
     return max(zip(found.written_ms, found.values, strict=True))[1]
 
