@@ -24,16 +24,7 @@ from chord.replication.coalesce import Coalescer
 from chord.ring.context import NodeContext
 from chord.ring.lookup import TELL_BEFORE_S, Lookups
 from chord.ring.vnode import RETRY_MS, Vnode
-from chord.wire.batch import (
-    BatchReplies,
-    BatchRequest,
-    Frame,
-    Item,
-    frames,
-    items_of,
-    key_of,
-    pack,
-)
+from chord.wire.batch import BatchReplies, BatchRequest, Frame, Item, frames, items_of, key_of, pack
 from chord.wire.messages import BATCH_ITEMS_MAX, Contact, Get, Reply, as_retry
 
 LOOKUPS_AT_ONCE: Final = 16
@@ -225,9 +216,7 @@ class _Away:
     def _begin(self, places: Sequence[int]) -> None:
         """Send the items of known owners, and look up the other owners."""
         self._homeless.update(dict.fromkeys(places))
-        for place in places:
-            if place in self._homeless:
-                self._send_if_known(place)
+        self._send_known()
         for _ in range(min(LOOKUPS_AT_ONCE - len(self._sought), len(self._homeless))):
             self._nursery.start_soon(self._search)
 
@@ -243,28 +232,22 @@ class _Away:
                 pass  # `_bring` reports the error
             finally:
                 del self._sought[place]
-            if place in self._homeless and not self._send_if_known(place):  # otherwise it left with other items
+            self._send_known()
+            if place in self._homeless:
                 del self._homeless[place]
                 self._nursery.start_soon(self._bring, place, None)
 
-    def _send_if_known(self, place: int) -> bool:
-        """Send an item to its owner, with all other unsent items of that owner.
-
-        Returns:
-            Whether the owner is known and reachable.
-        """
-        owner = self._known(place)
-        if owner is None:
-            return False
-        some = [place, *(other for other in self._homeless if other != place and self._known(other) == owner)]
-        for one in some:
-            self._homeless.pop(one, None)
-        self._send(owner, some)
-        return True
-
-    def _known(self, place: int) -> Contact | None:
-        owner = self._lookups.arcs.find(self._points[place])
-        return None if owner is None or self._host.peers.is_doubtful(owner) else owner
+    def _send_known(self) -> None:
+        """Send all items with an owner that is known and reachable."""
+        groups: dict[Contact, list[int]] = {}
+        for place in self._homeless:
+            owner = self._lookups.arcs.find(self._points[place])
+            if owner is not None and not self._host.peers.is_doubtful(owner):
+                groups.setdefault(owner, []).append(place)
+        for owner, places in groups.items():
+            for place in places:
+                del self._homeless[place]
+            self._send(owner, places)
 
     def _send(self, owner: Contact, places: list[int], count_max: int = BATCH_ITEMS_MAX) -> None:
         for frame in frames(self._part.items, places, count_max):

@@ -22,7 +22,7 @@ from tests.wire import test_batch_codec as test_parcels
 CAUGHT = (AssertionError, ChordError, trio.TooSlowError, pytest.fail.Exception, BaseExceptionGroup)
 
 UNPACK = parcels.unpack
-COPIES_OF, ON_REPLY = Replica.on_read_copies, Coalescer._on_reply
+COPIES_OF, ON_REPLY, SEND = Replica.on_read_copies, Coalescer._on_reply, _Away._send
 
 
 def turned_round(request: Request, answer: Reply | ChordError) -> list[Reply | ChordError]:
@@ -50,13 +50,8 @@ def nothing_happened(self: _Part, late: Any = None) -> list[Reply | ChordError]:
     return [self._outcomes.get(place, Busy("later")) for place in range(len(self.items))]
 
 
-def one_each(self: _Away, place: int) -> bool:
-    owner = self._known(place)
-    if owner is None:
-        return False
-    self._homeless.pop(place, None)
-    self._send(owner, [place])
-    return True
+def one_each(self: _Away, owner: Any, places: list[int], count_max: int = 0) -> None:
+    SEND(self, owner, places, 1)
 
 
 async def never_again(self: _Away, place: int, before: ChordError | None) -> None:
@@ -82,7 +77,7 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], object]]] = {
         Coalescer, "begin", at_once, test_batches.test_batch_takes_one_frame_per_owner_and_replica,
     ),
     "every item takes its own frame to its owner": (
-        _Away, "_send_if_known", one_each,
+        _Away, "_send", one_each,
         test_batches.test_batch_takes_one_frame_per_owner_and_replica,
     ),
     "a replica returns the copy of another key": (
