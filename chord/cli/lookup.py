@@ -9,7 +9,7 @@ import click
 
 from chord.cli.failures import OK
 from chord.cli.output import Column, counted
-from chord.cli.shapes import Json, lookup_json, names_of
+from chord.cli.shapes import Json, lookup_json, name_of, names_of
 from chord.cli.svg import draw_lookup, save
 from chord.cli.target import Target, descriptions, find_node, parse_id, ring_options
 from chord.cli.trace import Size, one_line, print_trace
@@ -95,7 +95,7 @@ def _print(
         print_trace(out, circle, trace, names, what, size)
     else:
         owner = trace.owner
-        row = [names.get(owner.address, owner.address), owner.address, out.id(circle, owner.id),
+        row = [name_of(owner, names), owner.address, out.id(circle, owner.id),
                str(trace.path_length), f"{trace.duration_ms:.1f} ms"]
         out.table(OWNER_COLUMNS, [row])
 

@@ -9,7 +9,17 @@ import click
 
 from chord.cli.failures import OK
 from chord.cli.output import Column, Out, bar, counted, percent
-from chord.cli.shapes import Json, error_json, fingers_json, names_of, node_json, owned_share, ring_json, vnode_json
+from chord.cli.shapes import (
+    Json,
+    error_json,
+    fingers_json,
+    name_of,
+    names_of,
+    node_json,
+    owned_share,
+    ring_json,
+    vnode_json,
+)
 from chord.cli.svg import draw_ring, save
 from chord.cli.target import Chosen, Target, count_keys, descriptions, find_node, ring_options, who_left
 from chord.client.session import Outcome
@@ -160,13 +170,13 @@ def ring_command(target: Target, svg: Path | None) -> int:
         return OK
     rows = []
     for v in vnodes:
-        successors = [names.get(c.address, c.address) for c in v.successors]
+        successors = [name_of(c, names) for c in v.successors]
         is_cut = out.as_table and len(successors) > SUCCESSORS_SHOWN
         shown = " ".join(successors[:SUCCESSORS_SHOWN]) + " …" if is_cut else " ".join(successors)
-        before = "-" if v.predecessor is None else names.get(v.predecessor.address, v.predecessor.address)
+        before = "-" if v.predecessor is None else name_of(v.predecessor, names)
         share = owned_share(circle, v)
         rows.append([out.id(circle, v.contact.id), percent(circle.fraction(v.contact.id)),
-                     names.get(v.contact.address, v.contact.address), v.contact.address, before, shown,
+                     name_of(v.contact, names), v.contact.address, before, shown,
                      percent(share), str(v.keys), bar(share)])
     out.table(
         [Column("id"), Column("at", "right"), Column("node"), Column("address"), Column("predecessor"),
@@ -199,8 +209,8 @@ def fingers_command(target: Target, node: str | None) -> int:
         first, last = (circle.point(vnode.contact.id + (1 << i)) for i in (run.first, run.last))
         to = "…" if out.as_table else "to"
         starts = out.id(circle, first) if first == last else f"{out.id(circle, first)} {to} {out.id(circle, last)}"
-        rows.append([entries, starts, out.id(circle, run.contact.id),
-                     names.get(run.contact.address, run.contact.address), run.contact.address])
+        at = out.id(circle, run.contact.id)
+        rows.append([entries, starts, at, name_of(run.contact, names), run.contact.address])
     if out.as_table:
         out.line(f"fingers of {chosen.node.name} at {out.id(circle, vnode.contact.id)}: finger i is the first vnode "
                  f"at or after id + 2^i")

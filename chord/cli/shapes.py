@@ -23,12 +23,17 @@ def names_of(nodes: Iterable[Description]) -> dict[str, str]:
     return {node.address: node.name for node in nodes}
 
 
+def name_of(contact: Contact, names: Mapping[str, str]) -> str:
+    """Return the name of a vnode's node, or its address if the name is unknown."""
+    return names.get(contact.address, contact.address)
+
+
 def vnode_json(circle: Circle, contact: Contact, names: Mapping[str, str]) -> Json:
-    """Return a vnode. A node with an unknown name goes by its address."""
+    """Return a vnode."""
     return {
         "id": str(int(contact.id)),
         "id_hex": circle.hex(contact.id),
-        "node": names.get(contact.address, contact.address),
+        "node": name_of(contact, names),
         "address": contact.address,
     }
 

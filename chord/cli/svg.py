@@ -10,6 +10,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from chord.cli.failures import USAGE
 from chord.cli.output import Failure
+from chord.cli.shapes import name_of
 from chord.ids import Circle
 from chord.wire.messages import Contact, Trace
 
@@ -44,19 +45,19 @@ class SvgDot(NamedTuple):
 
 def draw_ring(circle: Circle, contacts: Iterable[Contact], names: Mapping[str, str]) -> str:
     """Return a drawing of the ring: every vnode, clockwise from 0 at the top."""
-    dots = [SvgDot(c.id, names.get(c.address, c.address)) for c in contacts]
+    dots = [SvgDot(c.id, name_of(c, names)) for c in contacts]
     return _document(circle, f"{len(dots)} vnodes on a circle of 2^{circle.bits} points", dots, [], [])
 
 
 def draw_lookup(circle: Circle, trace: Trace, contacts: Iterable[Contact], names: Mapping[str, str], what: str) -> str:
     """Return a drawing of a lookup: the ring, and the path over all hops to the owner."""
     dead = {hop.contact.id for hop in trace.hops if hop.is_dead}
-    dots = {c.id: SvgDot(c.id, names.get(c.address, c.address)) for c in contacts}
+    dots = {c.id: SvgDot(c.id, name_of(c, names)) for c in contacts}
     for hop in trace.hops:
-        label = names.get(hop.contact.address, hop.contact.address)
-        dots[hop.contact.id] = SvgDot(hop.contact.id, label, "dead" if hop.contact.id in dead else "vnode")
+        kind = "dead" if hop.contact.id in dead else "vnode"
+        dots[hop.contact.id] = SvgDot(hop.contact.id, name_of(hop.contact, names), kind)
     owner = trace.owner
-    dots[owner.id] = SvgDot(owner.id, names.get(owner.address, owner.address), "owner")
+    dots[owner.id] = SvgDot(owner.id, name_of(owner, names), "owner")
     arrows, last = [], None
     for hop in trace.hops:
         if last is not None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from chord.cli.output import Column, Out, bar, counted, full_id, is_table, percent, short_id
-from chord.cli.shapes import answers
+from chord.cli.shapes import answers, name_of
 from chord.client.results import Found, Stored
 from chord.ids import Circle
 from chord.wire.messages import Contact, HopTrace, ReplicaLine, Trace, Via
@@ -59,7 +59,7 @@ def print_trace(out: Out, circle: Circle, trace: Trace, names: Mapping[str, str]
     if out.as_table:
         start = trace.start
         at = percent(circle.fraction(trace.key))
-        name = _name(start, names)
+        name = name_of(start, names)
         out.line(
             f"lookup {what}   id {out.id(circle, trace.key)} ({at})   from {name}"
             f"{'' if name == start.address else ' ' + start.address}   "
@@ -71,7 +71,7 @@ def print_trace(out: Out, circle: Circle, trace: Trace, names: Mapping[str, str]
     say = out.line if out.as_table else out.note
     if out.as_table:
         out.line()
-    replicas = " ".join(f"{_name(c, names)} {'●' if answers(trace, c, names) else '✗'}" for c in trace.replicas)
+    replicas = " ".join(f"{name_of(c, names)} {'●' if answers(trace, c, names) else '✗'}" for c in trace.replicas)
     say(f"replicas  {replicas}   (N={max(1, len(trace.replicas))})")
     say(summary(trace, size))
 
@@ -104,9 +104,9 @@ def rows(circle: Circle, trace: Trace, names: Mapping[str, str], *, with_bars: b
 
 def one_line(trace: Trace, names: Mapping[str, str]) -> list[str]:
     """Return a lookup as a row of `--all-from`: start, hops, path, timeouts, duration."""
-    path = " → ".join(_name(h.contact, names) + ("✗" if h.is_dead else "") for h in trace.hops)
-    owner = _name(trace.owner, names)
-    return [_name(trace.start, names), str(trace.path_length), f"{path} ● {owner}", str(trace.timeouts),
+    path = " → ".join(name_of(h.contact, names) + ("✗" if h.is_dead else "") for h in trace.hops)
+    owner = name_of(trace.owner, names)
+    return [name_of(trace.start, names), str(trace.path_length), f"{path} ● {owner}", str(trace.timeouts),
             f"{trace.duration_ms:.1f} ms"]
 
 
@@ -135,7 +135,7 @@ def print_replicas(
     is_short = is_table(sys.stderr) if is_read else out.as_table
     rows = [_replica_row(circle, line, letter, names, is_short=is_short) for line in result.replicas]
     out.table(REPLICA_COLUMNS, rows, is_aside=is_read)
-    text = f"{quorum_words(result)}   coordinated by {_name(result.owner, names)}   {duration_ms:.1f} ms"
+    text = f"{quorum_words(result)}   coordinated by {name_of(result.owner, names)}   {duration_ms:.1f} ms"
     if is_read or not out.as_table:
         out.note(text)
     else:
@@ -176,11 +176,7 @@ def _hop_row(
 def _who(circle: Circle, contact: Contact, names: Mapping[str, str], *, is_short: bool) -> list[str]:
     begin, cut, _ = short_id(circle, contact.id).partition("…")
     point = begin + cut if is_short else full_id(circle, contact.id)
-    return [_name(contact, names), contact.address, point, percent(circle.fraction(contact.id))]
-
-
-def _name(contact: Contact, names: Mapping[str, str]) -> str:
-    return names.get(contact.address, contact.address)
+    return [name_of(contact, names), contact.address, point, percent(circle.fraction(contact.id))]
 
 
 def _reached(circle: Circle, via: Via, previous: Contact | None, names: Mapping[str, str]) -> str:
@@ -188,7 +184,7 @@ def _reached(circle: Circle, via: Via, previous: Contact | None, names: Mapping[
         below = circle.bits - via.index
         return f"finger {via.index} (+1/{1 << below})" if below <= 10 else f"finger {via.index} (+2^-{below})"
     if via.kind == "successor":
-        of = f" of {_name(previous, names)}" if previous is not None else ""
+        of = f" of {name_of(previous, names)}" if previous is not None else ""
         return f"successor{'' if via.index == 0 else f' {via.index + 1}'}{of}"
     if via.kind == "predecessor":
         return "redirected"  # by a node that was taken for the owner; the trace does not name it

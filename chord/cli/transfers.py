@@ -9,11 +9,11 @@ import click
 
 from chord.cli.failures import OK
 from chord.cli.output import Column, Out, bar, byte_size, duration, percent
-from chord.cli.shapes import Json, names_of, vnode_json
+from chord.cli.shapes import Json, name_of, names_of, vnode_json
 from chord.cli.target import Target, descriptions, ring_options
 from chord.client.blocking import Ring
 from chord.ids import Circle
-from chord.wire.messages import Contact, Description, TransferInfo
+from chord.wire.messages import Description, TransferInfo
 
 WATCH_EVERY_S = 1.0
 COLUMNS = (
@@ -152,13 +152,9 @@ def move_json(circle: Circle, move: TransferRow, names: dict[str, str]) -> Json:
 def _row(out: Out, circle: Circle, move: TransferRow, names: dict[str, str]) -> list[str]:
     info, share, left_s = move.info, move.share, move.left_s
     return [
-        move.node.name, info.kind, _name(info.peer, names),
+        move.node.name, info.kind, name_of(info.peer, names),
         f"{out.id(circle, info.arc_start)} to {out.id(circle, info.arc_end)}",
         f"{info.done} of {'?' if info.total is None else info.total}",
         "-" if share is None else percent(share), "" if share is None else bar(share),
         f"{move.keys_per_s:.0f}/s, {byte_size(move.bytes_per_s)}/s", "-" if left_s is None else duration(left_s),
     ]
-
-
-def _name(contact: Contact, names: dict[str, str]) -> str:
-    return names.get(contact.address, contact.address)
