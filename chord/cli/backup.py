@@ -27,6 +27,7 @@ from chord.client.blocking import Ring
 from chord.client.bulk import record_key
 from chord.client.results import Stored
 from chord.errors import OwnerDown, RecordDamaged, RecordTooLarge
+from chord.store.fsync import sync, sync_directory
 from chord.wire.batch import cut
 from chord.wire.messages import wire_bytes
 
@@ -237,23 +238,14 @@ def _written(file: str, out: Out) -> Iterator[BinaryIO]:
         with sink:
             yield sink
             sink.flush()
-            os.fsync(sink.fileno())
+            sync(sink.fileno())
         os.replace(beside, path)
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
     except OSError as error:
         raise file_failure(file, error, "write") from None
     finally:
         with suppress(FileNotFoundError):
             beside.unlink()
-
-
-def _sync_directory(path: Path) -> None:
-    """Make a new name in a directory durable."""
-    directory = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 class _Aside:

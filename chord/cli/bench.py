@@ -13,7 +13,7 @@ from chord.cli.numbers import Seconds
 from chord.cli.output import Column, Failure, Out, counted
 from chord.cli.shapes import Json
 from chord.cli.target import Target, descriptions, ring_options
-from chord.errors import ChordError, DeadlineExceeded
+from chord.errors import ChordError, DeadlineExceeded, unwrapped
 from chord.wire.messages import VALUE_BYTES_MAX, Description
 
 if TYPE_CHECKING:
@@ -29,12 +29,7 @@ SECONDS_MAX, OPS_MAX = 3600.0, 1_000_000
 
 
 class BenchPreset(NamedTuple):
-    """The size of a measurement.
-
-    Attributes:
-        keys: the number of keys.
-        seconds: the duration of each line of the report, in seconds.
-    """
+    """The number of keys, and the duration of each line of the report in seconds."""
 
     keys: int
     seconds: float
@@ -141,15 +136,13 @@ def _run(target: Target, plan: BenchPlan) -> Bench:
                 nursery.cancel_scope.cancel()
 
         try:
-            trio.run(main)
-        except BaseExceptionGroup as group:
-            error = _only(group)
-            if isinstance(error, ChordError):
-                raise explain(error, target.nodes[0]) from error
-            if isinstance(error, trio.TooSlowError):
-                what = "the keys could not be stored in time"
-                raise Failure(what, "Give it longer: --timeout S", TIMEOUT, DeadlineExceeded.word) from error
-            raise error from None
+            with unwrapped():
+                trio.run(main)
+        except ChordError as error:
+            raise explain(error, target.nodes[0]) from error
+        except trio.TooSlowError as error:
+            what = "the keys could not be stored in time"
+            raise Failure(what, "Give it longer: --timeout S", TIMEOUT, DeadlineExceeded.word) from error
     return bench
 
 
@@ -163,13 +156,6 @@ async def _heed_signals(bench: Bench, out: Out, *, task_status: Any) -> None:
                 raise KeyboardInterrupt
             bench.interrupt()
             out.note("interrupted; deleting the test keys")
-
-
-def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 def _row(measured: Measured, ping: Measured, has_disks: bool) -> Json:

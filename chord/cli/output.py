@@ -197,9 +197,9 @@ def _failure_json(failure: Failure) -> dict[str, Any]:
     return shape
 
 
-def bar(share: float, width: int = BAR_WIDTH) -> str:
+def bar(share: float) -> str:
     """Return a fraction, 0 to 1, as a bar of block characters."""
-    eighths = round(max(0.0, min(1.0, share)) * width * 8)
+    eighths = round(max(0.0, min(1.0, share)) * BAR_WIDTH * 8)
     return "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
 
 
