@@ -150,16 +150,12 @@ def restore_command(
 
 
 class Past:
-    """The values of a backup that the ring no longer has, counted during a restore.
-
-    Attributes:
-        dead: the number of values that were deleted or replaced since the backup, and stay so.
-        brought_back: the number of such values that were written as new ones.
-        quarantined: the number of values of these keys that are in quarantine now.
-    """
+    """The values of a backup that the ring no longer has, counted during a restore."""
 
     def __init__(self) -> None:
-        self.dead = self.brought_back = self.quarantined = 0
+        self.dead = 0  # values that were deleted or replaced since the backup, and stay so
+        self.brought_back = 0  # such values that were written as new ones
+        self.quarantined = 0  # values of these keys that are in quarantine now
 
     def add(self, stored: Stored) -> None:
         """Count a record that was merged."""

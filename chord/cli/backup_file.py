@@ -39,66 +39,40 @@ class Damaged(Exception):
 
 
 class Header(msgspec.Struct, frozen=True):
-    """The first line of a backup.
+    """The first line of a backup."""
 
-    Attributes:
-        ring: the id of the ring in hexadecimal, or None if the entry node had none.
-        cluster: the name of the cluster.
-        bits: the width of ids.
-        replicas: the N of the ring.
-        written: when the backup began, in ISO 8601, UTC.
-        node: if not None, the backup has only the records in the arcs of the node at this address.
-        format: always `FORMAT`.
-        version: the version of the format.
-        encoding: the encoding of bytes, for people.
-        record: the shape of a record line, for people.
-    """
-
-    ring: str | None
+    ring: str | None  # the id of the ring in hexadecimal, or None if the entry node had none
     cluster: str
     bits: int
-    replicas: int
-    written: str
-    node: str | None = None
+    replicas: int  # the N of the ring
+    written: str  # when the backup began, in ISO 8601, UTC
+    node: str | None = None  # if not None, the backup has only the records in the arcs of the node at this address
     format: str = FORMAT
     version: int = VERSION
-    encoding: str = "bytes are base64"
-    record: list[object] = msgspec.field(default_factory=lambda: list(SHAPE))
+    encoding: str = "bytes are base64"  # the encoding of bytes, for people
+    record: list[object] = msgspec.field(default_factory=lambda: list(SHAPE))  # the shape of a record line, for people
 
 
 class Trailer(msgspec.Struct, frozen=True):
-    """The last line of a backup.
-
-    Attributes:
-        end: always True.
-        records: the number of records.
-        complete: False if some keys could not be read, or only in part.
-        blake2b: the BLAKE2b of every byte before this line, in hexadecimal.
-    """
+    """The last line of a backup."""
 
     end: Literal[True]
     records: int
-    complete: bool
-    blake2b: str
+    complete: bool  # False if some keys could not be read, or only in part
+    blake2b: str  # the BLAKE2b of every byte before this line, in hexadecimal
 
 
 _record = msgspec.json.Decoder(Record)
 
 
 class Writer:
-    """Writes a backup line by line.
-
-    Attributes:
-        count: the number of records written.
-        damaged: the number of records that could not be read. The caller sets it.
-        cut: the number of records that were read only in part. The caller sets it.
-        bytes: the number of bytes written.
-    """
+    """Writes a backup line by line."""
 
     def __init__(self, file: BinaryIO, header: Header) -> None:
         self._file = file
         self._sum = hashlib.blake2b(digest_size=SUM_BYTES)
-        self.count = self.damaged = self.cut = self.bytes = 0
+        self.count = self.bytes = 0  # records and bytes written
+        self.damaged = self.cut = 0  # records that could not be read, or only in part; set by the caller
         self._line(msgspec.json.encode(header))
 
     def add(self, record: Record) -> None:

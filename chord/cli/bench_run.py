@@ -34,37 +34,22 @@ Do: TypeAlias = Callable[[int], Awaitable[object]]
 
 
 class BenchPlan(NamedTuple):
-    """The parameters of a measurement.
+    """The parameters of a measurement."""
 
-    Attributes:
-        keys: the number of keys, at least the number of requests at once.
-        seconds: the duration of each measurement, in seconds.
-        ops: the number of operations of each measurement. None: as many as fit in `seconds`.
-        value_bytes: the size of a value, in bytes.
-        r: the read quorum of the gets. Every get is also measured with R = 1.
-        w: the write quorum of the puts.
-    """
-
-    keys: int
-    seconds: float
-    ops: int | None
-    value_bytes: int
-    r: int
-    w: int
+    keys: int  # the number of keys, at least the number of requests at once
+    seconds: float  # the duration of each measurement, in seconds
+    ops: int | None  # the number of operations of each measurement. None: as many as fit in `seconds`.
+    value_bytes: int  # the size of a value, in bytes
+    r: int  # the read quorum of the gets. Every get is also measured with R = 1.
+    w: int  # the write quorum of the puts
 
 
 class BenchOperation(NamedTuple):
-    """One line of the report.
-
-    Attributes:
-        name: the operation.
-        quorum: its R or W; 0 if it has none.
-        at_once: the number of concurrent operations.
-    """
+    """One line of the report."""
 
     name: str
-    quorum: int
-    at_once: int
+    quorum: int  # its R or W; 0 if it has none
+    at_once: int  # the number of concurrent operations
 
     @property
     def round_trips_max(self) -> float | None:
@@ -73,20 +58,13 @@ class BenchOperation(NamedTuple):
 
 
 class Measured:
-    """The measurements of one operation.
-
-    Attributes:
-        operation: the operation.
-        took_s: the duration of each success, in seconds.
-        busy_s: the time spent on the measurement, in seconds.
-        errors: the number of failures, by the word of the error.
-    """
+    """The measurements of one operation."""
 
     def __init__(self, operation: BenchOperation) -> None:
         self.operation = operation
-        self.took_s: list[float] = []
-        self.busy_s = 0.0
-        self.errors: dict[str, int] = {}  # by the word of the error
+        self.took_s: list[float] = []  # the duration of each success
+        self.busy_s = 0.0  # the time spent on the measurement
+        self.errors: dict[str, int] = {}  # the number of failures, by the word of the error
 
     @property
     def failed(self) -> int:
@@ -121,20 +99,12 @@ def operations(plan: BenchPlan) -> list[BenchOperation]:
 
 
 class Bench:
-    """A measurement of a live ring, under keys that no other client uses.
-
-    Attributes:
-        plan: the parameters.
-        measured: the results so far.
-        left_behind: the keys that could not be deleted again, with the errors.
-        is_interrupted: the measurement was ended early.
-        names: the keys.
-    """
+    """A measurement of a live ring, under keys that no other client uses."""
 
     def __init__(self, plan: BenchPlan, show: Callable[[int], object]) -> None:
         self.plan = plan
         self.measured = [Measured(operation) for operation in operations(plan)]
-        self.left_behind: list[tuple[bytes, ChordError]] = []
+        self.left_behind: list[tuple[bytes, ChordError]] = []  # the keys that could not be deleted again
         self.is_interrupted = False
         prefix = PREFIX + secrets.token_hex(8)
         self.names = [f"{prefix}/{number}".encode() for number in range(plan.keys)]
@@ -154,9 +124,7 @@ class Bench:
     async def run(self, nodes: Sequence[str], timeout_s: float) -> None:
         """Measure, and delete all keys again.
 
-        Args:
-            nodes: the addresses of the entry nodes.
-            timeout_s: the timeout of an operation or a batch, in seconds.
+        The timeout applies to each operation and each batch.
 
         Raises:
             ChordError: no node answers, or the keys cannot be stored.
@@ -197,16 +165,9 @@ class Bench:
     async def _take_turn(
         self, measured: Measured, do: Do, seconds: float, ops: int | None, timeout_s: float
     ) -> None:
-        """Run one turn of an operation: for some seconds, or until a total is reached.
+        """Run one turn of an operation: for some seconds, or until `ops` operations.
 
-        No two operations use the same key at the same time.
-
-        Args:
-            measured: the measurements of the operation.
-            do: performs the operation.
-            seconds: the duration of the turn, if `ops` is None.
-            ops: the number of operations after which to stop, counted over all turns.
-            timeout_s: the timeout of each operation, in seconds.
+        `ops` counts the operations of all turns. No two operations use the same key at the same time.
         """
         began = time.perf_counter()
         end = began + seconds

@@ -37,21 +37,14 @@ BATCH_BYTES_MAX = 4 << 20
 
 
 class Tally:
-    """The result of writing many keys: the counts, and the first failures by key.
-
-    Attributes:
-        stored: the number of keys that were stored.
-        failed: the number of keys that failed.
-        unknown: the number of failed keys that may be stored nevertheless.
-        under_way: the number of keys of the batch that is being written.
-        is_interrupted: Ctrl-C ended the writing.
-        failures: the first `FAILURES_KEPT` failed keys with their errors.
-    """
+    """The result of writing many keys: the counts, and the first failures by key."""
 
     def __init__(self) -> None:
-        self.stored = self.failed = self.unknown = self.under_way = 0
+        self.stored = self.failed = 0
+        self.unknown = 0  # failed keys that may be stored nevertheless
+        self.under_way = 0  # keys of the batch that is being written
         self.is_interrupted = False
-        self.failures: list[tuple[str | bytes, ChordError]] = []
+        self.failures: list[tuple[str | bytes, ChordError]] = []  # the first `FAILURES_KEPT`
         self._in_vain = 0
 
     @property
@@ -102,12 +95,7 @@ class Tally:
     def check(self, out: Out, entry: str, total: int | None, done: str, hint: str = "") -> None:
         """Report the failed keys and end the command; do nothing if no key failed.
 
-        Args:
-            out: the output of the command.
-            entry: the entry node, for the hint.
-            total: the number of keys in the input, if known.
-            done: the participle for a written key: "stored" or "merged".
-            hint: a hint to print before that of the error.
+        `done` is the participle for a written key: "stored" or "merged". `hint` comes before the hint of the error.
 
         Raises:
             Failure: a key failed. The exit code is that of the first failed key.

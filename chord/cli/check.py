@@ -32,42 +32,23 @@ INVARIANTS = 8
 
 
 class CheckVerdict(NamedTuple):
-    """The result of a check.
+    """The result of a check."""
 
-    Attributes:
-        nodes: the number of member nodes.
-        vnodes: the number of their vnodes.
-        is_small: whether each node knows all others.
-        violations: the broken invariants.
-        waiting: the parts of the ring that are not in their final state yet.
-        labels: the name to print for each vnode, by its id.
-        silent: the addresses of known nodes that do not answer. The ring works without them, but lacks their copies.
-        under_replicated: the number of records with a copy on an unreachable node, or on a node that is not in sync.
-        damaged: the nodes with damaged copies that are not replaced yet, each with the number of these copies.
-        troubles: the nodes that do not serve all requests, each with the reason.
-        unavailable: the share of the circle, 0 to 1, in which a get may fail. Nodes that may hold keys there do not
-            answer, or too few replicas are in sync.
-        absent: the addresses of these nodes.
-        reported: the addresses in `silent` for which a reason is known, each with the reason.
-        quarantined: the number of values that are hidden from readers until an operator decides about them.
-        clocks: the warnings about clocks that differ.
-    """
-
-    nodes: int
+    nodes: int  # the number of member nodes
     vnodes: int
-    is_small: bool
+    is_small: bool  # whether each node knows all others
     violations: list[Violation]
-    waiting: list[Violation]
-    labels: dict[int, str]
-    silent: tuple[str, ...] = ()
-    under_replicated: int = 0
-    damaged: tuple[tuple[str, int], ...] = ()
-    troubles: tuple[tuple[str, str], ...] = ()
-    unavailable: float = 0.0
-    absent: tuple[str, ...] = ()
-    reported: tuple[tuple[str, str], ...] = ()
-    quarantined: int = 0
-    clocks: tuple[str, ...] = ()
+    waiting: list[Violation]  # the parts of the ring that are not in their final state yet
+    labels: dict[int, str]  # the name to print for each vnode, by its id
+    silent: tuple[str, ...] = ()  # known nodes that do not answer; the ring lacks their copies
+    under_replicated: int = 0  # records with a copy on a node that is unreachable or not in sync
+    damaged: tuple[tuple[str, int], ...] = ()  # nodes with damaged copies that are not replaced yet, and their number
+    troubles: tuple[tuple[str, str], ...] = ()  # nodes that do not serve all requests, and why
+    unavailable: float = 0.0  # the share of the circle in which a get may fail; see `_unavailable`
+    absent: tuple[str, ...] = ()  # the unreachable nodes that may hold keys there
+    reported: tuple[tuple[str, str], ...] = ()  # the nodes in `silent` for which a reason is known, and the reason
+    quarantined: int = 0  # values that are hidden from readers until an operator decides about them
+    clocks: tuple[str, ...] = ()  # warnings about clocks that differ
 
     @property
     def is_ideal(self) -> bool:
@@ -80,11 +61,7 @@ class CheckVerdict(NamedTuple):
         return not (self.damaged or self.troubles or self.unavailable)
 
     def holds(self, *, only_invariants: bool) -> bool:
-        """Return whether the check passes; the exit code depends on it.
-
-        Args:
-            only_invariants: consider only the invariants.
-        """
+        """Return whether the check passes; the exit code depends on it."""
         return not self.violations and (only_invariants or (self.is_ideal and self.serves))
 
 
@@ -153,12 +130,9 @@ def examine(ring: Ring) -> CheckVerdict:
 
 
 def judge(nodes: list[Description], unsettled: list[str], silent: Iterable[str] = ()) -> CheckVerdict:
-    """Return the verdict on a ring, from the descriptions of its nodes.
+    """Return the verdict on a ring.
 
-    Args:
-        nodes: the nodes that answered.
-        unsettled: the names of nodes that answered differently each time.
-        silent: the addresses of known nodes that did not answer.
+    `nodes` answered, those in `unsettled` differently each time, and those in `silent` did not answer.
     """
     circle = Circle(nodes[0].bits)
     labels = _labels(nodes)

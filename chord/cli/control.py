@@ -92,11 +92,7 @@ def _has_left(ring: Ring, leaver: Description, final: Description, others: list[
     It has left if it said so, or if other nodes received its goodbye. A node that was alone in its ring has no peer to
     say goodbye to, and has left. A node that lost contact with its peers has not left.
 
-    Args:
-        ring: the ring.
-        leaver: the node before the leave.
-        final: its last description.
-        others: the addresses of the other members.
+    `leaver` describes the node before the leave, and `final` when it last answered.
     """
     if final.incarnation != leaver.incarnation or any(vnode.state == "left" for vnode in final.vnodes):
         return True  # a node that returns after a leave has a new incarnation

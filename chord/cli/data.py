@@ -183,10 +183,6 @@ def _names(ring: Ring, result: Found | Stored) -> dict[str, str]:
 def parse_context(text: str, hint: str) -> bytes:
     """Return the context that an option gives, as text or as @FILE.
 
-    Args:
-        text: the argument of the option.
-        hint: how to get a context, for the error.
-
     Raises:
         Failure: exit 2: the context is empty or is not base64, or the file cannot be read.
     """

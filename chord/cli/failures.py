@@ -102,10 +102,7 @@ def command_path() -> str:
 def explain(error: errors.ChordError, entry: str, command: str = "") -> Failure:
     """Return the failure for an error: message, hint and exit code.
 
-    Args:
-        error: the error.
-        entry: the address of the entry node.
-        command: the command that failed; default: the running command.
+    The hint names the entry node and the command; default: the running command.
     """
     failure = _explained(error, entry, command or command_path())
     failure.also = tuple(explain(other, entry, command) for other in error.also)

@@ -18,15 +18,10 @@ KEYS_MAX = 3
 
 
 class Block(NamedTuple):
-    """Columns that are printed side by side.
+    """Columns that are printed side by side."""
 
-    Attributes:
-        columns: their numbers.
-        headings: their headings, each of one or more lines.
-    """
-
-    columns: list[int]
-    headings: list[str]
+    columns: list[int]  # their numbers
+    headings: list[str]  # their headings, each of one or more lines
 
 
 def fold(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[Block]:
@@ -35,11 +30,6 @@ def fold(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> 
     A table that fits is one block. Otherwise the headings are folded into several lines. A table that is still too wide
     is split into blocks, and each block begins with the columns that identify the rows. A column that is wider than the
     terminal has a block of its own.
-
-    Args:
-        headings: the headings of the columns.
-        rows: shape (rows, columns).
-        width: of the terminal, in characters.
     """
     cells = [max((len(row[at]) for row in rows), default=0) for at in range(len(headings))]
     if _total([max(len(heading), cell) for heading, cell in zip(headings, cells, strict=True)]) <= width:

@@ -27,15 +27,10 @@ CONFIG_BYTES_MAX: Final = 1 << 20
 
 
 def read_limited(source: BinaryIO, limit: int, what: str) -> bytes:
-    """Return all bytes of a source.
-
-    Args:
-        source: the input.
-        limit: the largest number of bytes to accept.
-        what: the name of the input in the error.
+    """Return all bytes of a source; the error names it as `what`.
 
     Raises:
-        Failure: exit 2: the source has more bytes.
+        Failure: exit 2: the source has more than `limit` bytes.
     """
     content = source.read(limit + 1)
     if len(content) > limit:
@@ -46,13 +41,8 @@ def read_limited(source: BinaryIO, limit: int, what: str) -> bytes:
 def lines_limited(source: BinaryIO, limit: int, name: str) -> Iterator[bytes]:
     """Yield the lines of a source, each with its line end.
 
-    Args:
-        source: the input.
-        limit: the largest number of bytes in a line, without its end.
-        name: the name of the input in the error.
-
     Raises:
-        Failure: exit 2: a line has more bytes.
+        Failure: exit 2: a line has more than `limit` bytes, without its end.
     """
     number = 0
     while line := source.readline(limit + 2):

@@ -30,26 +30,17 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 class Failure(Exception):
-    """The error with which a command ends.
+    """The error with which a command ends."""
 
-    Attributes:
-        message: what failed and why.
-        hint: the next step for the user.
-        exit_code: the exit code of the command.
-        code: the word that names the error in JSON.
-        keys: the keys that a scan could show only in part, as JSON objects.
-        also: further failures of the same command.
-    """
-
-    keys: tuple[dict[str, Any], ...] = ()
-    also: tuple[Failure, ...] = ()
+    keys: tuple[dict[str, Any], ...] = ()  # the keys that a scan could show only in part, as JSON objects
+    also: tuple[Failure, ...] = ()  # further failures of the same command
 
     def __init__(self, message: str, hint: str, exit_code: int, code: str) -> None:
         super().__init__(message)
-        self.message = message
-        self.hint = hint
-        self.exit_code = exit_code
-        self.code = code
+        self.message = message  # what failed and why
+        self.hint = hint  # the next step for the user
+        self.exit_code = exit_code  # the exit code of the command
+        self.code = code  # the word that names the error in JSON
 
 
 class Column(NamedTuple):

@@ -33,44 +33,25 @@ COLUMNS = (
 
 
 class Load(NamedTuple):
-    """The load of one node.
+    """The load of one node."""
 
-    Attributes:
-        owned: the share of the circle that it owns, 0 to 1.
-        keys: the number of keys that it keeps a copy of.
-        bytes: the size of these copies.
-    """
-
-    owned: float = 0.0
-    keys: float = 0.0
-    bytes: float = 0.0
+    owned: float = 0.0  # the share of the circle that it owns, 0 to 1
+    keys: float = 0.0  # the number of keys that it keeps a copy of
+    bytes: float = 0.0  # the size of these copies
 
     def plus(self, stretch: Load, owned: float) -> Load:
-        """Return the sum of this load and a stretch.
-
-        Args:
-            stretch: the keys and bytes of the stretch.
-            owned: the share of the circle to add, 0 to 1.
-        """
+        """Return this load with the keys and bytes of a stretch, and a share of the circle."""
         return Load(self.owned + owned, self.keys + stretch.keys, self.bytes + stretch.bytes)
 
 
 class PlannedChange(NamedTuple):
-    """The effect of a plan on one node.
+    """The effect of a plan on one node."""
 
-    Attributes:
-        address: the node.
-        before: its load now.
-        after: its load afterwards.
-        gets: the number of keys it must receive, because it has no copy of them now.
-        drops: the number of keys it drops.
-    """
-
-    address: str
-    before: Load = Load()
-    after: Load = Load()
-    gets: float = 0.0
-    drops: float = 0.0
+    address: str  # the node
+    before: Load = Load()  # its load now
+    after: Load = Load()  # its load afterwards
+    gets: float = 0.0  # the number of keys it must receive, because it has no copy of them now
+    drops: float = 0.0  # the number of keys it drops
 
 
 class PlanPoints:
@@ -106,13 +87,8 @@ def changes(
 ) -> list[PlannedChange]:
     """Return the change of each node if the ring gets other points.
 
-    The circle is cut at every point of both rings. Each stretch gets its share of the keys that its owner counts now.
-
-    Args:
-        circle: the circle.
-        nodes: the nodes of the ring now.
-        after: the address of the node at each point afterwards.
-        replicas: the N of the ring.
+    `after` has the address of the node at each point. The circle is cut at every point of both rings. Each stretch gets
+    its share of the keys that its owner counts now.
     """
     old = PlanPoints(circle, {vnode.contact.id: node.address for node in nodes for vnode in node.vnodes}, replicas)
     new = PlanPoints(circle, after, replicas)

@@ -276,11 +276,7 @@ def clock_warnings(nodes: list[Description]) -> list[str]:
 def _warnings(nodes: list[Description], silent: int) -> list[str]:
     """Return the warnings for an operator.
 
-    They go to stderr, also if stdout is a pipe.
-
-    Args:
-        nodes: the nodes that answered.
-        silent: the number of further members that do not answer.
+    `silent` counts the members that do not answer.
     """
     found = [f"{node.name} is degraded: {why}" for node in nodes for why in node.troubles]
     if damaged := sum(node.damaged for node in nodes):

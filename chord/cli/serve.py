@@ -210,11 +210,7 @@ async def _obey_signals(
 ) -> None:
     """Stop the node in order at the first signal, and at once at the second.
 
-    Args:
-        node: the node.
-        nursery: the nursery to cancel at the second signal.
-        numbers: the signals to handle.
-        received: the list to which each signal is appended.
+    Each signal is appended to `received`.
     """
     with trio.open_signal_receiver(*numbers) as signals:
         async for number in signals:

@@ -57,11 +57,7 @@ def _what_is_wrong(values: Mapping[str, Any]) -> str | None:
 
 
 def from_flags(flags: Mapping[str, Any], beneath: Mapping[str, Any] | None = None) -> NodeConfig:
-    """Return the configuration that flags describe.
-
-    Args:
-        flags: as for `node_config`.
-        beneath: the values to use for flags that were not given; default: none.
+    """Return the configuration that flags describe; `beneath` has the values of other flags.
 
     Raises:
         Failure: exit 2, as for `node_config`.

@@ -59,14 +59,7 @@ def context_json(context: bytes) -> str:
 
 
 def get_json(key: bytes, found: Found | None, trace: Json | None = None, *, quarantined: int = 0) -> Json:
-    """Return the result of a `get`.
-
-    Args:
-        key: the key.
-        found: the values; None if the key has no value.
-        trace: the trace of the read, if wanted.
-        quarantined: the number of values of the key in quarantine.
-    """
+    """Return the result of a `get`; without `found`, the key has no value."""
     return {
         **key_json(key),
         "found": found is not None,

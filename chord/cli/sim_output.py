@@ -90,14 +90,8 @@ def print_outcome(
     """Print the result of many seeds.
 
     This is a summary, the number of occurrences of each situation, the failures, and the command that replays the first
-    failure.
-
-    Args:
-        out: the output of the command.
-        outcome: the result.
-        never_taken: the paths that no seed took, and the kinds of writes that were too rare.
-        replay: returns the command that runs a seed again.
-        has_counts: also print the drawn faults, and how often each path was taken.
+    failure. `never_taken` has the paths that no seed took, and the kinds of writes that were too rare. With
+    `has_counts`, the drawn faults are printed too, and how often each path was taken.
     """
     from chord.sim.plan import FAULTS
 

@@ -30,17 +30,11 @@ _STYLE = """
 
 
 class SvgDot(NamedTuple):
-    """A vnode in a drawing.
+    """A vnode in a drawing."""
 
-    Attributes:
-        point: its point on the circle.
-        label: its label.
-        kind: its style class: vnode, dead or owner.
-    """
-
-    point: int
-    label: str
-    kind: str = "vnode"
+    point: int  # its point on the circle
+    label: str  # its label
+    kind: str = "vnode"  # its style class: vnode, dead or owner
 
 
 def draw_ring(circle: Circle, contacts: Iterable[Contact], names: Mapping[str, str]) -> str:

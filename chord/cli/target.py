@@ -26,17 +26,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Target(NamedTuple):
-    """The ring that a command talks to, and the output of the command.
+    """The ring that a command talks to, and the output of the command."""
 
-    Attributes:
-        nodes: the addresses of the entry nodes; at least one.
-        timeout_s: the timeout of each operation, in seconds.
-        out: the output.
-    """
-
-    nodes: tuple[str, ...]
-    timeout_s: float
-    out: Out
+    nodes: tuple[str, ...]  # the addresses of the entry nodes; at least one
+    timeout_s: float  # the timeout of each operation, in seconds
+    out: Out  # the output
 
     @contextmanager
     def connect(self) -> Iterator[Ring]:
@@ -85,11 +79,7 @@ def json_option(function: F) -> F:
 
 
 def check_address(text: str, *, may_choose_port: bool = False) -> str:
-    """Return an address if it is valid.
-
-    Args:
-        text: the address, HOST:PORT.
-        may_choose_port: accept port 0, which means any free port.
+    """Return an address if it is valid; port 0, any free port, only if `may_choose_port`.
 
     Raises:
         Failure: exit 2: it is not a valid address.

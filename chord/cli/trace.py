@@ -32,30 +32,15 @@ WAIT_SHOWN_MS = 100.0
 
 
 class Size(NamedTuple):
-    """The size of a ring.
+    """The size of a ring."""
 
-    Attributes:
-        nodes: the number of nodes.
-        is_exact: whether the nodes were counted, not estimated.
-        successors: the r of the ring.
-    """
-
-    nodes: int
-    is_exact: bool
-    successors: int
+    nodes: int  # the number of nodes
+    is_exact: bool  # whether the nodes were counted, not estimated
+    successors: int  # the r of the ring
 
 
 def print_trace(out: Out, circle: Circle, trace: Trace, names: Mapping[str, str], what: str, size: Size) -> None:
-    """Print a lookup: heading, hops, owner, replicas and summary.
-
-    Args:
-        out: the output of the command.
-        circle: the circle.
-        trace: the lookup.
-        names: the names of nodes by address.
-        what: the key as the user gave it.
-        size: the size of the ring.
-    """
+    """Print a lookup: heading, hops, owner, replicas and summary."""
     if out.as_table:
         start = trace.start
         at = percent(circle.fraction(trace.key))
@@ -79,11 +64,7 @@ def print_trace(out: Out, circle: Circle, trace: Trace, names: Mapping[str, str]
 def rows(circle: Circle, trace: Trace, names: Mapping[str, str], *, with_bars: bool) -> list[list[str]]:
     """Return the lines of the table: every hop in the order tried, then the owner.
 
-    Args:
-        circle: the circle.
-        trace: the lookup.
-        names: the names of nodes by address.
-        with_bars: shorten ids, and show the remaining distance as a bar in place of the outcome "ok".
+    With `with_bars` ids are shortened, and a bar shows the remaining distance in place of the outcome "ok".
     """
     lines = []
     live = -1

@@ -23,19 +23,12 @@ COLUMNS = (
 
 
 class TransferRow(NamedTuple):
-    """A transfer of one arc, as a node reports it, with its rate.
+    """A transfer of one arc, as a node reports it, with its rate."""
 
-    Attributes:
-        node: the node that reports it.
-        info: the report.
-        keys_per_s: the rate in keys per second.
-        bytes_per_s: the rate in bytes per second.
-    """
-
-    node: Description
-    info: TransferInfo
-    keys_per_s: float
-    bytes_per_s: float
+    node: Description  # the node that reports it
+    info: TransferInfo  # the report
+    keys_per_s: float  # the rate in keys per second
+    bytes_per_s: float  # the rate in bytes per second
 
     @property
     def share(self) -> float | None:

@@ -181,10 +181,6 @@ class _Family:
     def _pause(self, seconds: float = 0.0, *more: int) -> bool:
         """Wait for a signal or for a readable file; return whether a file is readable.
 
-        Args:
-            seconds: the longest time to wait.
-            more: file descriptors to wait for.
-
         Raises:
             KeyboardInterrupt: SIGINT has arrived.
             Terminated: SIGTERM has arrived.

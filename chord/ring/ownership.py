@@ -28,17 +28,11 @@ MOVED_MAX = 16  # bounds `moved`; a lookup that needs an older move follows the 
 
 
 class Taken(NamedTuple):
-    """A mark: a part of the arc that belonged to an owner that is down.
+    """A mark: a part of the arc that belonged to an owner that is down."""
 
-    Attributes:
-        arc: the marked part. The down owner may hold the only copies of its records.
-        dead: the down owner.
-        since: when the owner was found down, in seconds on the event loop's clock.
-    """
-
-    arc: Arc
-    dead: Contact
-    since: float
+    arc: Arc  # the marked part. The down owner may hold the only copies of its records.
+    dead: Contact  # the down owner
+    since: float  # when the owner was found down, in seconds on the event loop's clock
 
 
 class Giving(NamedTuple):
@@ -69,17 +63,11 @@ _OWNED = OwnerVerdict("owned")
 
 
 class Remembered(NamedTuple):
-    """The arc that a vnode held before a restart, or before it renounced the arc.
+    """The arc that a vnode held before a restart, or before it renounced the arc."""
 
-    Attributes:
-        start: the low end of the arc; None if there was no arc.
-        boundary: the vnode that stood at `start`, if known.
-        taken: the marks in the arc.
-    """
-
-    start: Point | None = None
-    boundary: Contact | None = None
-    taken: tuple[Taken, ...] = ()
+    start: Point | None = None  # the low end of the arc; None if there was no arc
+    boundary: Contact | None = None  # the vnode that stood at `start`, if known
+    taken: tuple[Taken, ...] = ()  # the marks in the arc
 
 
 class Ownership:

@@ -36,41 +36,25 @@ RETIRING_MAX = 64
 
 
 class Place(NamedTuple):
-    """A node's place in the walk clockwise from a key.
+    """A node's place in the walk clockwise from a key."""
 
-    Attributes:
-        contact: the node's first vnode in the walk.
-        is_waited_for: whether the vnode is down and still counts as a replica.
-    """
-
-    contact: Contact
-    is_waited_for: bool
+    contact: Contact  # the node's first vnode in the walk
+    is_waited_for: bool  # whether the vnode is down and still counts as a replica
 
 
 class Forgotten(NamedTuple):
-    """An operator's statement that the node at an address will not be back.
+    """An operator's statement that the node at an address will not be back."""
 
-    Attributes:
-        at: when the operator said so, in seconds.
-        living: the vnodes of another node that lived at the address at that time.
-    """
-
-    at: float
-    living: frozenset[Point]
+    at: float  # when the operator said so, in seconds
+    living: frozenset[Point]  # the vnodes of another node that lived at the address at that time
 
 
 class ReplicaSet(NamedTuple):
-    """The nodes that hold a key.
+    """The nodes that hold a key."""
 
-    Attributes:
-        members: the replicas of the key, in preference order.
-        fallbacks: the nodes behind them, which stand in for members that are down.
-        retiring: nodes that still hold the key and are about to leave.
-    """
-
-    members: tuple[Place, ...]
-    fallbacks: tuple[Place, ...]
-    retiring: tuple[Place, ...] = ()
+    members: tuple[Place, ...]  # the replicas of the key, in preference order
+    fallbacks: tuple[Place, ...]  # the nodes behind them, which stand in for members that are down
+    retiring: tuple[Place, ...] = ()  # nodes that still hold the key and are about to leave
 
     @property
     def everyone(self) -> tuple[Place, ...]:

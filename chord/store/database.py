@@ -230,20 +230,13 @@ class Database(Protocol):
 
     Concurrency: `open`, `close` and `write` block. They are for a worker, one call at a time. The others are for the
     event loop.
-
-    Attributes:
-        incarnation: of the store.
-        key_epoch: the last durable key epoch.
-        summary: the totals at the opening. The caller keeps them current.
-        notes: the notes that the opening found whole.
-        damaged_notes: the names of the notes that the opening found damaged.
     """
 
-    incarnation: bytes
-    key_epoch: int
-    summary: StoreSummary
-    notes: dict[bytes, bytes]
-    damaged_notes: frozenset[bytes]
+    incarnation: bytes  # of the store
+    key_epoch: int  # the last durable key epoch
+    summary: StoreSummary  # the totals at the opening. The caller keeps them current.
+    notes: dict[bytes, bytes]  # the notes that the opening found whole
+    damaged_notes: frozenset[bytes]  # the names of the notes that the opening found damaged
 
     def open(self, incarnation: bytes) -> None:
         """Open the database, or create it with this incarnation.

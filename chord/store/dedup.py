@@ -74,15 +74,10 @@ class Replaced(NamedTuple):
 
 
 class DotClaim(NamedTuple):
-    """A dot that a put replaces although the dot's version is not here.
+    """A dot that a put replaces although the dot's version is not here."""
 
-    Attributes:
-        dot: the dot.
-        by: the version that the put wrote.
-    """
-
-    dot: Dot
-    by: Version
+    dot: Dot  # the dot
+    by: Version  # the version that the put wrote
 
 
 def join(

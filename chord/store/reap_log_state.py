@@ -22,19 +22,12 @@ POINT_BYTES = 8
 
 
 class SliceState(msgspec.Struct, array_like=True, frozen=True):
-    """The state of one slice's log, without its entries.
+    """The state of one slice's log, without its entries."""
 
-    Attributes:
-        seen: by maker, the number of the last applied entry.
-        trimmed: by maker, the number of the last entry that is gone from the log.
-        floors: by store, the highest key epoch in trimmed entries.
-        tags: tags of superseded operations from trimmed entries; at most `TAGS_KEPT`.
-    """
-
-    seen: dict[bytes, int] = {}
-    trimmed: dict[bytes, int] = {}
-    floors: dict[bytes, int] = {}
-    tags: bytes = b""
+    seen: dict[bytes, int] = {}  # by maker, the number of the last applied entry
+    trimmed: dict[bytes, int] = {}  # by maker, the number of the last entry that is gone from the log
+    floors: dict[bytes, int] = {}  # by store, the highest key epoch in trimmed entries
+    tags: bytes = b""  # tags of superseded operations from trimmed entries; at most `TAGS_KEPT`
 
     @property
     def entries(self) -> int:

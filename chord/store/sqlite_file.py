@@ -99,25 +99,17 @@ class StoreFile:
         circle: of the ring; the file of another circle is refused.
         directory: the directory of the file.
         before_commit: called in the thread before each commit. Tests use it to fail or to wait.
-
-    Attributes:
-        path: the path of the file.
-        incarnation: of the store.
-        key_epoch: the last durable key epoch.
-        summary: the totals at the opening. The caller keeps them current.
-        notes: the notes that the opening found whole; see `sqlite_notes.load`.
-        damaged_notes: the names of the notes that the opening found damaged.
     """
 
     def __init__(self, circle: Circle, directory: str, before_commit: Callable[[], None]) -> None:
-        self.path = Path(directory) / FILE_NAME
+        self.path = Path(directory) / FILE_NAME  # the path of the file
         self._circle = circle
         self._before_commit = before_commit
-        self.incarnation = b""
-        self.key_epoch = 0
-        self.summary = StoreSummary(circle)
-        self.notes: dict[bytes, bytes] = {}
-        self.damaged_notes: frozenset[bytes] = frozenset()
+        self.incarnation = b""  # of the store
+        self.key_epoch = 0  # the last durable key epoch
+        self.summary = StoreSummary(circle)  # the totals at the opening. The caller keeps them current.
+        self.notes: dict[bytes, bytes] = {}  # the notes that the opening found whole; see `sqlite_notes.load`
+        self.damaged_notes: frozenset[bytes] = frozenset()  # the names of the notes that the opening found damaged
 
     # -- opening and closing --------------------------------------------------------------------
 

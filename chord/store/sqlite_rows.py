@@ -33,20 +33,14 @@ SCRUB_ROW_BYTES = 128
 
 
 class RowChange:
-    """A change of one place that is not durable yet.
-
-    Attributes:
-        before: the durable row, or None.
-        was_bad: whether the durable row counted as damaged.
-        row: the visible row; None removes the durable row.
-    """
+    """A change of one place that is not durable yet."""
 
     __slots__ = ("before", "row", "was_bad")
 
     def __init__(self, before: StoredRow | None, was_bad: bool, row: StoredRow | None) -> None:
-        self.before = before
-        self.was_bad = was_bad
-        self.row = row
+        self.before = before  # the durable row, or None
+        self.was_bad = was_bad  # whether the durable row counted as damaged
+        self.row = row  # the visible row; None removes the durable row
 
 
 class Rows:

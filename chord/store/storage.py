@@ -58,12 +58,9 @@ class Storage(Protocol):
     A visible change may not be durable yet. The node must not show it to other nodes before it is durable. Otherwise a
     crash could undo a dot that other nodes remember, and the node would mint the dot twice. `durable` and `is_durable`
     tell the difference, and an empty `commit` waits.
-
-    Attributes:
-        is_instant: whether every visible change is durable at once. Then `stage` is as good as `commit`.
     """
 
-    is_instant: bool
+    is_instant: bool  # whether every visible change is durable at once. Then `stage` is as good as `commit`.
 
     @property
     def failed(self) -> trio.Event | None:
