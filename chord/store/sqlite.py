@@ -116,16 +116,6 @@ class SqliteStorage:
         return self._commits.staged_bytes
 
     @property
-    def transactions(self) -> int:
-        """How many transactions were committed since the opening."""
-        return self._commits.transactions
-
-    @property
-    def rows_written(self) -> int:
-        """How many rows these transactions changed."""
-        return self._commits.rows_written
-
-    @property
     def bad_records(self) -> int:
         """How many records were found damaged since the opening; they count as missing."""
         return self._rows.bad_records
@@ -160,8 +150,8 @@ class SqliteStorage:
             "scrub_rounds": self._rows.scrubs,
             "scrub_rows": self._rows.scrubbed_rows,
             "store_bad_records": self.bad_records,
-            "store_rows_written": self.rows_written,
-            "store_transactions": self.transactions,
+            "store_rows_written": self._commits.rows_written,
+            "store_transactions": self._commits.transactions,
         }
 
     def __len__(self) -> int:

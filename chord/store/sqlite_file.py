@@ -12,7 +12,7 @@ import os
 import sqlite3
 import stat
 import struct
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, suppress
 from hashlib import blake2b
 from itertools import pairwise
@@ -102,10 +102,10 @@ class StoreFile:
     """
 
     def __init__(self, circle: Circle, directory: str, before_commit: Callable[[], None]) -> None:
-        self.path = Path(directory) / FILE_NAME  # the path of the file
+        self.path = Path(directory) / FILE_NAME
         self._circle = circle
         self._before_commit = before_commit
-        self.incarnation = b""  # of the store
+        self.incarnation = b""
         self.key_epoch = 0  # the last durable key epoch
         self.summary = StoreSummary(circle)  # the totals at the opening. The caller keeps them current.
         self.notes: dict[bytes, bytes] = {}  # the notes that the opening found whole; see `sqlite_notes.load`
@@ -114,13 +114,7 @@ class StoreFile:
     # -- opening and closing --------------------------------------------------------------------
 
     def open(self, incarnation: bytes) -> None:
-        """Open the file, or create it with this incarnation.
-
-        Then everything readable is durable, unless the disk is full.
-
-        Raises:
-            ConfigError: the file is not a store, is damaged or belongs to another circle, or the disk is full.
-        """
+        """Open the file, or create it with this incarnation; see `Database.open`."""
         try:
             make_directory(self.path.parent)
             self._open(incarnation)
@@ -318,14 +312,7 @@ class StoreFile:
     def write(
         self, rows: Mapping[RowPlace, StoredRow | None], notes: Mapping[bytes, bytes | None], key_epoch: int
     ) -> None:
-        """Store and remove rows and notes in one transaction.
-
-        They are durable when this returns. A row or note of None is removed.
-
-        Raises:
-            Refused: nothing was written.
-            InDoubt: the transaction may or may not be on the disk.
-        """
+        """Store and remove rows and notes in one transaction; see `Database.write`."""
         definite, writer = _DEFINITE, self._writer
         try:
             writer.execute("BEGIN IMMEDIATE")
@@ -343,7 +330,8 @@ class StoreFile:
         self, rows: Mapping[RowPlace, StoredRow | None], notes: Mapping[bytes, bytes | None], key_epoch: int
     ) -> None:
         writer = self._writer
-        writer.executemany("REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _present(rows.values()))
+        present = [row for row in rows.values() if row is not None]
+        writer.executemany("REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)", present)
         gone = [place for place, row in rows.items() if row is None]
         writer.executemany("DELETE FROM records WHERE point = ? AND key = ?", gone)
         if notes:
@@ -360,10 +348,6 @@ class StoreFile:
         with suppress(sqlite3.Error):
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
-
-
-def _present(rows: Iterable[StoredRow | None]) -> Iterator[StoredRow]:
-    return (row for row in rows if row is not None)
 
 
 def _is_one_of(error: sqlite3.Error | OSError, codes: set[int]) -> bool:

@@ -295,16 +295,16 @@ async def test_commits_during_a_transaction_share_the_next_one(tmp_path: Path) -
                 nursery.start_soon(store.commit, Batch([record(b"%d" % number)]))
             nursery.start_soon(store.commit, Batch())
             await trio.testing.wait_all_tasks_blocked(0.01)
-            assert store.transactions == 0
+            assert store._commits.transactions == 0
             assert store.get(b"7") == record(b"7"), "visible before it is durable"
             assert not store.is_durable(b"7")
             assert not store.is_durable(b"first")
             assert store.is_durable(b"never there")
             assert store.durable(b"7") is None, "no read returns it before it is durable"
             gate.open()
-        assert (store.transactions, store.rows_written) == (2, 101)
+        assert (store._commits.transactions, store._commits.rows_written) == (2, 101)
         await store.commit(Batch())
-        assert store.transactions == 2, "no commit is pending"
+        assert store._commits.transactions == 2, "no commit is pending"
         assert store.durable(b"7") == record(b"7")
 
 
@@ -337,8 +337,8 @@ async def test_callers_that_take_turns_share_transactions(tmp_path: Path) -> Non
             if gate.is_held:
                 gate.is_held = False
                 gate.open()
-    assert store.rows_written == 640
-    assert store.transactions <= 2 * 20 + 1
+    assert store._commits.rows_written == 640
+    assert store._commits.transactions <= 2 * 20 + 1
 
 
 async def test_cancelled_commits_are_still_written(tmp_path: Path) -> None:
@@ -1280,5 +1280,5 @@ async def test_key_written_twice_in_one_group_is_one_row(tmp_path: Path) -> None
                 nursery.start_soon(store.commit, Batch([record(b"a", b"%d" % number)]))
                 await trio.testing.wait_all_tasks_blocked(0.01)
             gate.open()
-        assert (store.transactions, store.rows_written) == (2, 2)
+        assert (store._commits.transactions, store._commits.rows_written) == (2, 2)
         assert store.get(b"a") == record(b"a", b"4")
