@@ -143,16 +143,8 @@ def require_countable(
 ) -> None:
     """Refuse a row if a column that is added up has a wrong type or is too large.
 
-    A row at another place than its key is refused, too, because a search for the key would miss it.
-
-    Args:
-        circle: of the ring.
-        point: the column.
-        key: the column.
-        digest: the column.
-        versions: the column.
-        value_bytes: the column.
-        clock_bytes: the length of the clock, which need not have been read.
+    A row at another place than its key is refused, too, because a search for the key would miss it. The clock itself
+    need not have been read.
 
     Raises:
         ValueError, TypeError: the row is damaged.

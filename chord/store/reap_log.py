@@ -32,6 +32,7 @@ survivors can replay comes from Wuu and Bernstein 1984, section 3.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 
@@ -214,7 +215,7 @@ class ReapLog:
         """
         own = self._storage.note(MAKER)
         seen = self.state(part).seen
-        return self._log(part, seen if own is None else {**seen, own: first - 1}, None)[0]
+        return self.log_after(part, seen if own is None else {**seen, own: first - 1})[0]
 
     def trim(self, part: int, keep: int) -> Batch:
         """Return the change that trims a slice's log to `keep` entries.
@@ -227,7 +228,7 @@ class ReapLog:
 
     # -- giving ---------------------------------------------------------------------------------
 
-    def log_after(self, part: int, seen: Mapping[bytes, int], bytes_max: int) -> tuple[SliceLog, int]:
+    def log_after(self, part: int, seen: Mapping[bytes, int], bytes_max: float = math.inf) -> tuple[SliceLog, int]:
         """Return a slice's log with the entries that another store lacks, and its size.
 
         Args:
@@ -238,9 +239,6 @@ class ReapLog:
         Returns:
             The log, and about how many bytes it takes.
         """
-        return self._log(part, seen, bytes_max)
-
-    def _log(self, part: int, seen: Mapping[bytes, int], bytes_max: int | None) -> tuple[SliceLog, int]:
         state = self.state(part)
         runs: list[Run] = []
         size = 64 * (1 + len(state.seen))
@@ -248,7 +246,7 @@ class ReapLog:
             first = max(seen.get(maker, 0), state.trimmed.get(maker, 0)) + 1
             entries: list[LogEntry] = []
             for entry in self._entries(part, maker, first, last):
-                if bytes_max is not None and size > bytes_max:
+                if size > bytes_max:
                     break
                 entries.append(entry)
                 size += 32 + 26 * len(entry.dead) + len(entry.tags)
@@ -416,8 +414,7 @@ class _Work:
         self._maker = self._maker or self._storage.note(MAKER) or b""
         if not self._maker:
             epoch = self._storage.next_key_epoch().to_bytes(8, "big")
-            fresh = blake2b(self._storage.incarnation + epoch, digest_size=8).digest()
-            self._maker = fresh
+            self._maker = blake2b(self._storage.incarnation + epoch, digest_size=8).digest()
         return self._maker
 
     def batch(self) -> Batch:
@@ -495,8 +492,7 @@ class _Work:
                     self.append(log.slice, run.maker, entry)
                     for key in self._log._keys_at(entry.point):
                         self.bury(key, entry)
-        trimmed = to_mapping(log.trimmed)
-        if all(state.seen.get(maker, 0) >= number for maker, number in trimmed.items()):
+        if state.frozen().reaches(to_mapping(log.trimmed)):
             self.adopt(log)
 
     def adopt(self, log: SliceLog) -> None:

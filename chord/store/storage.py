@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import trio
 from sortedcontainers import SortedDict, SortedList
@@ -22,6 +22,9 @@ SCRUB_NOTE: Final = b"\0scrub"
 
 No other note has a name that begins with a zero byte.
 """
+
+Place: TypeAlias = tuple[Point, bytes]
+"""The point and the key of a record."""
 
 
 class Batch:
@@ -260,14 +263,6 @@ def bytes_of_values(record: Record) -> int:
     return total
 
 
-def has_siblings(record: Record) -> bool:
-    """Return whether a record holds more than one version."""
-    versions = 0
-    for entry in record.clock:
-        versions += len(entry.versions)
-    return versions > 1
-
-
 class MemoryStorage:
     """Records in memory, lost when the process ends. An applied change is durable."""
 
@@ -282,28 +277,23 @@ class MemoryStorage:
     def __init__(self, circle: Circle, incarnation: bytes) -> None:
         self._circle = circle
         self.damaged_keys: dict[bytes, None] = {}
-        self._incarnation = incarnation
+        self.incarnation = incarnation
         self._records: dict[bytes, Record] = {}
-        self._places: SortedList[tuple[Point, bytes]] = SortedList()  # point and key of each record
+        self._places: SortedList[Place] = SortedList()
         self._digests: dict[bytes, bytes] = {}  # by key; kept, because replicas ask for them again and again
-        self._value_bytes = 0
         self._key_epoch = 0
         self._minted: dict[bytes, bytes] = {}
         self._notes: dict[bytes, bytes] = {}
-        self._hidden: SortedDict[tuple[Point, bytes], int] | None = None  # by place: quarantined versions
+        self._hidden: SortedDict[Place, int] = SortedDict()  # quarantined versions, for records that have any
         self.digests = Digests(self._circle)
-        self.sibling_keys = 0
+        self.value_bytes = self.sibling_keys = 0
+        self.counters: dict[str, int] = {}
 
     async def open(self) -> None:
         """Do nothing. Does not checkpoint."""
 
     async def close(self) -> None:
         """Do nothing. Does not checkpoint."""
-
-    @property
-    def incarnation(self) -> bytes:
-        """Eight random bytes that name this store."""
-        return self._incarnation
 
     def is_durable(self, key: bytes) -> bool:
         """Return True: every visible record is durable."""
@@ -333,13 +323,8 @@ class MemoryStorage:
 
     def heads(self, arc: Arc, *, after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Yield key and digest of each record in an arc, in the order of `scan`."""
-        for _, key in self._places_in(arc, after):
+        for _, key in self._places_in(arc, after, self._places):
             yield key, self._digests[key]
-
-    @property
-    def value_bytes(self) -> int:
-        """The bytes of all stored values."""
-        return self._value_bytes
 
     def get(self, key: bytes) -> Record | None:
         """Return the record of a key, or None."""
@@ -357,30 +342,27 @@ class MemoryStorage:
         """Return all notes by name."""
         return self._notes
 
-    def durable_note(self, name: bytes) -> bytes | None:
-        """Return the value of a note, or None."""
-        return self._notes.get(name)
+    durable_note = note
 
     def scan(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
         """Yield the records of an arc clockwise, from its start or after a key."""
-        for _, key in self._places_in(arc, after):
+        for _, key in self._places_in(arc, after, self._places):
             yield self._records[key]
 
     def quarantined(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
         """Yield the records of an arc that have a quarantine, in the order of `scan`."""
-        for _, key in self._places_in(arc, after, self._hidden or ()):
+        for _, key in self._places_in(arc, after, self._hidden):
             yield self._records[key]
 
     def count_quarantined(self, arc: Arc) -> int:
         """Return the number of quarantined versions in an arc."""
-        hidden = self._hidden or {}
-        return sum(hidden[place] for place in self._places_in(arc, None, hidden))
+        return sum(self._hidden[place] for place in self._places_in(arc, None, self._hidden))
 
     def _places_in(
-        self, arc: Arc, after: bytes | None, of: Any = None
-    ) -> Iterator[tuple[Point, bytes]]:
-        """Yield the places in an arc, in order: of all records, or of a sorted collection."""
-        if of is not None and not of:
+        self, arc: Arc, after: bytes | None, of: SortedList[Place] | SortedDict[Place, int]
+    ) -> Iterator[Place]:
+        """Yield the places of a collection that lie in an arc, in order."""
+        if not of:
             return
         first = None if after is None else (self._circle.hash(after), after)
         for low, high in arc.spans():
@@ -392,7 +374,7 @@ class MemoryStorage:
             else:
                 inclusive = True
             stop = (self._circle.size if high is None else high + 1, b"")
-            yield from (self._places if of is None else of).irange(start, stop, inclusive=(inclusive, False))
+            yield from of.irange(start, stop, inclusive=(inclusive, False))
 
     def count(self, arc: Arc) -> int:
         """Return the number of records in an arc."""
@@ -401,11 +383,6 @@ class MemoryStorage:
             stop = (self._circle.size if high is None else high + 1, b"")
             total += self._places.bisect_left(stop) - self._places.bisect_left((low, b""))
         return total
-
-    @property
-    def counters(self) -> dict[str, int]:
-        """An empty mapping: a storage in memory counts nothing."""
-        return {}
 
     def stage(self, batch: Batch) -> bool:
         """Apply the batch, and return True: it is durable."""
@@ -465,16 +442,13 @@ class MemoryStorage:
             self._count(old, -1)
             self._note_hidden((point, key), None)
 
-    def _note_hidden(self, place: tuple[Point, bytes], record: Record | None) -> None:
-        """Keep the places of records with a quarantine, which are rare."""
+    def _note_hidden(self, place: Place, record: Record | None) -> None:
         if record is not None and record.quarantine:
-            if self._hidden is None:
-                self._hidden = SortedDict()
             self._hidden[place] = quarantine.count(record)
         elif self._hidden:
             self._hidden.pop(place, None)
 
     def _count(self, record: Record, sign: int) -> None:
         """Update the totals of value bytes and of keys with siblings."""
-        self._value_bytes += sign * bytes_of_values(record)
-        self.sibling_keys += sign * has_siblings(record)
+        self.value_bytes += sign * bytes_of_values(record)
+        self.sibling_keys += sign * (sum(len(entry.versions) for entry in record.clock) > 1)

@@ -131,11 +131,7 @@ def sync(a: Record, b: Record) -> Record:
     assert a.key == b.key, "records of two keys"
     if a == b:
         return a
-    clock = {entry.actor: entry for entry in a.clock}
-    for entry in b.clock:
-        mine = clock.get(entry.actor)
-        clock[entry.actor] = entry if mine is None else _sync_entry(mine, entry)
-    merged = tuple(clock[who] for who in sorted(clock))
+    merged = _joined(a.clock, b.clock)
     remembered = _superseded(merged, a, b)
     if not a.quarantine and not b.quarantine:
         return Record(a.key, merged, remembered)
