@@ -78,6 +78,10 @@ class Circle(NamedTuple):
         """Return the clockwise distance from start to end, 0 <= d < 2**bits."""
         return (end - start) & ((1 << self.bits) - 1)
 
+    def length(self, start: int, end: int) -> int:
+        """Return the number of points in the arc (start, end]; (x, x] is the whole circle."""
+        return ((end - start) & ((1 << self.bits) - 1)) or 1 << self.bits
+
     def hex(self, point: int) -> str:
         """Return the point as hexadecimal digits, leading zeros kept."""
         return f"{point:0{(self.bits + 3) // 4}x}"

@@ -184,7 +184,7 @@ def _unavailable(nodes: list[Description], circle: Circle) -> tuple[float, tuple
     for node in nodes:
         for part in node.sets if node.replicas > 1 else ():
             if part.missing or part.is_uncertain:
-                share += circle.fraction(circle.distance(part.arc_start, part.arc_end) or circle.size)
+                share += circle.fraction(circle.length(part.arc_start, part.arc_end))
                 absent.update(dict.fromkeys(contact.address for contact in part.missing))
     return min(1.0, share), tuple(sorted(absent))
 

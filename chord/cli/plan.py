@@ -79,7 +79,7 @@ class PlanPoints:
     def arc_share(self, owner: int) -> float:
         """Return the share of the circle in the arc that ends at a point of the ring."""
         before = self.order[bisect_left(self.order, owner) - 1]
-        return self._circle.fraction(self._circle.distance(before, owner) or self._circle.size)
+        return self._circle.fraction(self._circle.length(before, owner))
 
 
 def changes(
@@ -97,7 +97,7 @@ def changes(
     found = {address: PlannedChange(address) for address in dict.fromkeys([*old.nodes.values(), *new.nodes.values()])}
     cuts = sorted({*old.order, *new.order})
     for start, end in zip([cuts[-1], *cuts[:-1]], cuts, strict=True):
-        share = circle.fraction(circle.distance(start, end) or circle.size)
+        share = circle.fraction(circle.length(start, end))
         owner = old.owner(end)
         keys = keys_at[owner] * share / old.arc_share(owner)
         stretch = Load(0.0, keys, keys * sizes[old.nodes[owner]])

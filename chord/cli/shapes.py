@@ -154,7 +154,7 @@ def answers(trace: Trace, replica: Contact, names: Mapping[str, str]) -> bool:
 def owned_share(circle: Circle, vnode: VnodeInfo) -> float:
     """Return the share of the circle, 0 to 1, that a vnode owns."""
     arcs = [a for a in vnode.arcs if a.state == "owned"]  # arcs in other states are parts of it
-    return float(sum(circle.fraction(circle.distance(a.start, a.end) or circle.size) for a in arcs))
+    return float(sum(circle.fraction(circle.length(a.start, a.end)) for a in arcs))
 
 
 def ring_json(circle: Circle, nodes: Iterable[Description]) -> Json:

@@ -45,7 +45,7 @@ class OwnerCache:
             return
         length = self._circle.distance(point, owner.id)
         if start is not None:
-            length = (self._circle.distance(start, owner.id) or self._circle.size) - 1
+            length = self._circle.length(start, owner.id) - 1
         before = self._known.get(owner.id)
         if before is not None and before[0] == owner and start is None and length <= before[1]:
             self._put(*before)  # nothing new, the usual case

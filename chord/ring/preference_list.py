@@ -17,6 +17,8 @@ list the head's view counts. Up to the head this vnode's own view counts.
 Linearizable keys would need views that a majority of the previous view has agreed on. Such an agreement would belong in
 this module.
 
+Times are in seconds on the event loop's clock.
+
 Source: DeCandia et al. 2007 (Dynamo), section 4.3 (preference lists over distinct nodes), 4.8.1 (explicit membership).
 """
 
@@ -139,9 +141,9 @@ class PreferenceList:
         Args:
             successors: the successor list.
             marks: this vnode's takeover marks.
-            now: the current time, in seconds.
-            down_out_s: how long a down node counts as a replica, in seconds.
-            margin_s: the longest time that a node can be down before others notice, in seconds.
+            now: the current time.
+            down_out_s: how long a down node counts as a replica.
+            margin_s: the longest time that a node can be down before others notice.
         """
         points = [contact.id for contact in successors] + list(self._downs)
         self._known_since = {point: self._known_since.get(point, now) for point in points}
@@ -195,7 +197,7 @@ class PreferenceList:
 
         Args:
             address: the node's address.
-            now: the current time, in seconds.
+            now: the current time.
             living: the vnodes of another node that lives at the address now.
             forgotten_max: how many addresses to remember. Beyond that the earliest one is dropped.
         """
@@ -226,13 +228,8 @@ class PreferenceList:
         """Drop vnodes that have been down for `down_out_s`; this changes replica sets.
 
         A node counts as leaving for at most `leave_s`. A node that was killed during its leave and is back says so. But
-        a vnode that missed this message would otherwise choose another replica in that node's place for ever.
-
-        Args:
-            now: the current time, in seconds.
-            down_out_s: how long a down vnode counts as a replica, in seconds.
-            leave_s: how long a leave may take, in seconds.
-            is_waiting: whether any nodes are down. Until they are back, forgotten nodes count too; see `forgotten`.
+        a vnode that missed this message would otherwise choose another replica in that node's place for ever. While
+        `is_waiting`, because nodes are down, forgotten nodes count too; see `forgotten`.
         """
         self._replace({point: down for point, down in self._downs.items() if now - down[1] < down_out_s})
         if any(now - since >= leave_s for since in self._retiring.values()):
@@ -281,7 +278,8 @@ class PreferenceList:
 
     def _add(self, marks: dict[Point, Arc], end: Point, arc: Arc) -> None:
         known = marks.pop(end, arc)
-        is_longer = known.end == arc.end and self._length(known) > self._length(arc)
+        length = self._circle.length
+        is_longer = known.end == arc.end and length(known.start, arc.end) > length(arc.start, arc.end)
         marks[end] = known if is_longer else arc  # an arc that was synced before still is
         while len(marks) > SETTLED_MAX:
             del marks[next(iter(marks))]
@@ -312,11 +310,12 @@ class PreferenceList:
 
     def _kept(self, marks: dict[Point, Arc], arcs: list[Arc]) -> dict[Point, Arc]:
         kept: dict[Point, Arc] = {}
+        length = self._circle.length
         for end, arc in marks.items():
-            length = self._length(arc)
-            reach = max((self._reach(arc.end, other) for other in arcs if arc.end in other), default=0)
+            reach = max((length(other.start, arc.end) for other in arcs if arc.end in other), default=0)
             if reach:
-                kept[end] = arc if length <= reach else Arc(self._circle.point(arc.end - reach), arc.end)
+                is_inside = length(arc.start, arc.end) <= reach
+                kept[end] = arc if is_inside else Arc(self._circle.point(arc.end - reach), arc.end)
         return kept
 
     # -- questions ------------------------------------------------------------------------------
@@ -324,10 +323,6 @@ class PreferenceList:
     def downs(self) -> tuple[tuple[Contact, float], ...]:
         """Return the down vnodes behind this one and when each went down, nearest first."""
         return tuple(self._downs.values())
-
-    def settled_arcs(self) -> dict[Point, Arc]:
-        """Return the arcs this vnode is synced in, by their ends."""
-        return dict(self._settled)
 
     def ever_settled(self) -> tuple[tuple[Point, Arc], ...]:
         """Return the arcs this vnode is synced in, or was before an absence, with ends."""
@@ -366,10 +361,10 @@ class PreferenceList:
         return self._is_covered(arc, [*self._settled.values(), *self._recalled.values()])
 
     def _is_covered(self, arc: Arc, marks: list[Arc]) -> bool:
-        reached, ahead = arc.end, self._length(arc)
+        reached, ahead = arc.end, self._circle.length(arc.start, arc.end)
         while ahead > 0:
             parts = [mark for mark in marks if reached in mark]
-            steps = [self._circle.distance(part.start, reached) or self._circle.size for part in parts]
+            steps = [self._circle.length(part.start, reached) for part in parts]
             if not steps:
                 return False
             step = max(steps)
@@ -447,15 +442,8 @@ class PreferenceList:
             if distance(key, contact.id) > to_me:  # otherwise the vnode lies between the key and this one
                 yield contact, is_waited_for
 
-    def _length(self, arc: Arc) -> int:
-        return self._circle.distance(arc.start, arc.end) or self._circle.size
-
-    def _reach(self, point: int, arc: Arc) -> int:
-        """Return how much of an arc lies up to a point in it."""
-        return self._circle.distance(arc.start, point) or self._circle.size
-
     def _lies_before_me(self, key: int, point: int) -> bool:
         return self._circle.distance(key, point) < self._circle.distance(key, self._me.id)
 
     def _distance(self, point: int) -> int:
-        return self._circle.distance(self._me.id, point) or self._circle.size
+        return self._circle.length(self._me.id, point)

@@ -85,7 +85,7 @@ def _pointers(vnode: Vnode) -> tuple[str, str, str, str]:
     successors = " ".join(_host(contact.address) for contact in ring.successors) or "-"
     if arc is None:
         return predecessor, successors, "-", "-"
-    share = circle.fraction(circle.distance(arc.start, arc.end) or circle.size)
+    share = circle.fraction(circle.length(arc.start, arc.end))
     return predecessor, successors, f"{100 * share:.2f} %", str(vnode.host.storage.count(arc))
 
 

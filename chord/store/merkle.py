@@ -96,24 +96,12 @@ class Digests:
         self._remembered: dict[Span, tuple[Total, Total]] = {}  # by span: the slice's total then, the span's own
 
     def change(self, point: int, old: bytes | None, new: bytes | None) -> None:
-        """Count a record at a point that was stored, replaced or removed.
-
-        Args:
-            point: the point of the record's key.
-            old: the digest before; None: the record is new.
-            new: the digest now; None: the record was removed.
-        """
+        """Count a record at a point that was stored, replaced or removed, by its digests."""
         records, sum_ = (new is not None) - (old is not None), _number(new) - _number(old)
         self.add(self.part_of(point, SLICE_LEVEL), records, sum_)
 
     def add(self, part: int, records: int, sum_: int) -> None:
-        """Add records to a slice.
-
-        Args:
-            part: the slice.
-            records: how many records more it holds; negative if it holds fewer.
-            sum_: how much larger the sum of the digests is, as a number.
-        """
+        """Add a number of records, maybe negative, and the sum of their digests to a slice."""
         for totals in reversed(self._parts):
             held, known = totals.get(part, NOTHING)
             if held + records:
@@ -132,13 +120,9 @@ class Digests:
     # -- questions ------------------------------------------------------------------------------
 
     def sum(self, arc: Arc, level: int, part: int, heads: ReadHeads) -> bytes:
-        """Return the sum over the records in an arc and a part, as it is sent.
+        """Return the sum over the records in an arc and a part of a level, as it is sent.
 
-        Args:
-            arc: the arc.
-            level: 0, 1 or 2: the circle is cut into 1, 64 or 4096 parts.
-            part: the part of that level.
-            heads: reads the records of a slice that the arc cuts.
+        `heads` reads the records of a slice that the arc cuts.
         """
         return self._total(self._spans(arc), level, part, heads).sum.to_bytes(DIGEST_BYTES, "big")
 
@@ -183,7 +167,7 @@ class Digests:
         An arc that goes once round and ends in its first part touches that part twice.
         """
         starts = _starts(self._circle, level)
-        start, left = arc.start, self._circle.distance(arc.start, arc.end) or self._circle.size
+        start, left = arc.start, self._circle.length(arc.start, arc.end)
         while left:
             first = self._circle.point(start + 1)
             part = self.part_of(first, level)

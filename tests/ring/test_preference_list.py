@@ -258,7 +258,7 @@ def test_keep_settled_keeps_the_part_inside_the_kept_arcs() -> None:
     view.settled(Point(100), Arc(Point(50), Point(100)))
     view.settled(Point(40), Arc(Point(20), Point(40)))
     view.keep_settled([Arc(Point(70), Point(0))])
-    assert view.settled_arcs() == {100: Arc(Point(70), Point(100))}
+    assert dict(view.ever_settled()) == {100: Arc(Point(70), Point(100))}
 
 
 def test_keep_settled_by_owner_cuts_arcs_at_dead_owners() -> None:
@@ -267,7 +267,7 @@ def test_keep_settled_by_owner_cuts_arcs_at_dead_owners() -> None:
     view.settled(Point(80), Arc(Point(60), Point(80)))
     view.settled(Point(200), Arc(Point(90), Point(200)))  # its part in the gap is older than 120's arc
     view.keep_settled_by_owner(Arc(Point(50), Point(120)), [Point(80), Point(100), Point(120)])
-    assert view.settled_arcs() == {
+    assert dict(view.ever_settled()) == {
         80: Arc(Point(60), Point(80)),
         100: Arc(Point(80), Point(100)),
         200: Arc(Point(120), Point(200)),
