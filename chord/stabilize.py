@@ -19,7 +19,6 @@ import trio
 
 from chord import events
 from chord.errors import SILENCE, Busy, ChordError, NotReady, UnknownVnode
-from chord.events import Event
 from chord.ids import between
 from chord.net.handlers import handles
 from chord.ring.lookup import Lookups
@@ -219,25 +218,17 @@ class Stabilizer:
                 self._host.tell([events.StepAborted(self._vnode.id, "rectify")])
             if contact.id == self._vnode.id and not ring.is_alone:
                 return
-            happened = self._replace_dead_predecessor(contact, old)
+            if old.id != contact.id:
+                self.remember_silent(old)
+            happened = ring.replace_predecessor(contact, old)
         self._done("rectify")
         if self._host.tell(happened) and old is not None and old.id != contact.id and not self._peers.is_dead(old):
             await self.offer_to(old, contact)
 
-    def _replace_dead_predecessor(self, contact: Contact, dead: Contact) -> list[Event]:
-        if dead.id != contact.id:
-            self.remember_silent(dead)
-        return self._ring.replace_predecessor(contact, dead)
-
     async def offer_to(self, to: Contact, contact: Contact) -> bool:
-        """Offer a vnode to another as its possible successor; the other queries it itself.
+        """Offer a vnode to another as its possible successor; return whether that was delivered.
 
-        Args:
-            to: the vnode that gets the offer.
-            contact: the possible successor.
-
-        Returns:
-            Whether the offer was delivered.
+        The other vnode queries the offered one itself.
         """
         if to.id == self._vnode.id:
             await self.consider_successor(contact)
@@ -254,11 +245,8 @@ class Stabilizer:
     async def _ask_pointers(self, contact: Contact, step: Literal["stabilize", "adopt"]) -> RingPointers | None:
         """Ask a vnode for pointers and adopt them in one transition.
 
-        If this vnode's own pointers were observed meanwhile, discard the reply and ask again.
-
-        Args:
-            contact: the vnode to ask.
-            step: `stabilize` adopts the list of the head, `adopt` a new head with its list.
+        If this vnode's own pointers were observed meanwhile, discard the reply and ask again. The step `stabilize`
+        adopts the list of the head, `adopt` a new head with its list.
 
         Returns:
             The pointers, or None if the vnode is alive but has no pointers to give now.

@@ -12,7 +12,7 @@ every ring of at most r members.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from chord import events
 from chord.events import Event
@@ -187,7 +187,8 @@ class RingState:
 
     def learn_predecessor(self, new: Contact) -> list[Event]:
         """RECTIFY, first branch: adopt a first or a closer predecessor."""
-        if not self.is_better_predecessor(new):
+        old = self.predecessor
+        if new.id == self.me.id or (old is not None and not between(old.id, new.id, self.me.id)):
             return []
         return self._set_predecessor(new)
 
@@ -205,32 +206,14 @@ class RingState:
 
         The list runs backwards and never wraps.
         """
-        if self.predecessor is None or nearest.id != self.predecessor.id:
-            return
-        found: list[Contact] = []
-        nodes: set[str] = set()
-        last = 0
-        for contact in (nearest, *further):
-            distance = self.circle.distance(contact.id, self.me.id)
-            if distance <= last or len(nodes) >= self.reach or len(found) >= ENTRIES_PER_SUCCESSOR_MAX * self.reach:
-                break
-            found.append(contact)
-            last = distance
-            if contact.address != self.me.address:
-                nodes.add(contact.address)
-        self.predecessors = tuple(found)
+        if self.predecessor is not None and nearest.id == self.predecessor.id:
+            distance = self.circle.distance
+            contacts = (nearest, *further)
+            self.predecessors = self._leading(contacts, lambda c: distance(c.id, self.me.id), self.reach)
 
     def settle_alone(self) -> None:
         """Accept that the down neighbours will not be back: isolated becomes alone."""
         self.is_isolated = self.lost_touch = False
-
-    # -- predicates -----------------------------------------------------------------------------
-
-    def is_better_predecessor(self, new: Contact) -> bool:
-        """Return whether a vnode precedes this one more closely than the predecessor."""
-        if new.id == self.me.id:
-            return False
-        return self.predecessor is None or between(self.predecessor.id, new.id, self.me.id)
 
     def check(self) -> list[str]:
         """Return the local invariants that do not hold.
@@ -262,21 +245,27 @@ class RingState:
         return [events.PredecessorAdopted(self.me.id, new, old)]
 
     def _copied(self, entries: tuple[Contact, ...]) -> tuple[Contact, ...]:
-        """Return the entries to keep: distances grow, and they span at most r other nodes."""
+        """Return the entries of a successor list to keep; this vnode itself if there are none."""
+        distance = self.circle.distance
+        kept = self._leading(entries, lambda c: distance(self.me.id, c.id), self.r)
+        return kept or (self.me,)
+
+    def _leading(
+        self, contacts: Iterable[Contact], distance_of: Callable[[Contact], int], nodes_max: int
+    ) -> tuple[Contact, ...]:
+        """Return the first contacts: distances grow, and they span at most `nodes_max` other nodes."""
         kept: list[Contact] = []
         nodes: set[str] = set()
         last = 0
-        for contact in entries:
-            distance = self.circle.distance(self.me.id, contact.id)
-            if distance <= last:
+        for contact in contacts:
+            distance = distance_of(contact)
+            if distance <= last or len(nodes) >= nodes_max or len(kept) >= ENTRIES_PER_SUCCESSOR_MAX * nodes_max:
                 break
             kept.append(contact)
             last = distance
             if contact.address != self.me.address:
                 nodes.add(contact.address)
-            if len(nodes) >= self.r or len(kept) >= ENTRIES_PER_SUCCESSOR_MAX * self.r:
-                break
-        return tuple(kept) or (self.me,)
+        return tuple(kept)
 
     def _check(self) -> None:
         wrong = self.check()

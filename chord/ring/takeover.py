@@ -137,11 +137,8 @@ class Takeover:
     async def _shrink(self, owner: Contact, predecessor: Contact) -> None:
         """Leave to an owner before this vnode the part of the arc that it owns.
 
-        The owner must confirm its arc first. It does not while it hands its arc to this vnode.
-
-        Args:
-            owner: the predecessor, or the first vnode before it that owns an arc.
-            predecessor: the current predecessor. If it changes meanwhile, nothing happens.
+        The owner is the predecessor, or the first vnode before it that owns an arc. The owner must confirm its arc
+        first. It does not while it hands its arc to this vnode. If the predecessor changes meanwhile, nothing happens.
         """
         own = self._vnode.ownership
         seen = own.epoch
@@ -195,9 +192,6 @@ class Takeover:
 
         If the gone vnodes are on too few nodes to tell, the result is the whole circle: this vnode may have held any
         record.
-
-        Args:
-            gone: the vnodes that stood before this one.
         """
         me, nodes = self._vnode.me, dict[str, None]()
         for contact in sorted(gone, key=lambda c: self._ring.circle.distance(c.id, me.id)):

@@ -30,7 +30,7 @@ MUTANTS = (
         "a list looks more fault-tolerant than it is",
         (
             UNASSERTED,
-            Edit(RingState._copied, "return tuple(kept)", "return (*kept, *kept[-1:] * (self.r - len(kept)))"),
+            Edit(RingState._copied, "return kept", "return (*kept, *kept[-1:] * (self.r - len(kept)))"),
         ),
         scenes.small_ring,
         2,
@@ -39,7 +39,7 @@ MUTANTS = (
     Mutant(
         "list wraps",
         "a list goes on past its owner",
-        (UNASSERTED, Edit(RingState._copied, "if distance <= last:", "if False:")),
+        (UNASSERTED, Edit(RingState._leading, "distance <= last or", "")),
         scenes.small_ring,
         2,
         ("NoDuplicates", "OrderedSuccessorList"),
