@@ -24,12 +24,8 @@ def missing(saved: Record, merged: Record, now_ms: int) -> list[Version]:
     """Return the live values of a saved record that another record lacks.
 
     Values in the saved record's quarantine are included. A value is not lacking if the other record shows the same
-    bytes, from whichever write. Nor is it if the other record holds its operation, visible or in quarantine.
-
-    Args:
-        saved: from a backup.
-        merged: the ring's record after the saved record was merged.
-        now_ms: wall clock in milliseconds, which decides whether a value has expired.
+    bytes, from whichever write. Nor is it if the other record holds its operation, visible or in quarantine. The wall
+    clock, `now_ms`, decides whether a value has expired.
     """
     shown = [version for version in versions.siblings(merged) if versions.is_live(version, now_ms)]
     values = {version.value for version in shown}
@@ -53,13 +49,7 @@ def bring_back(
 ) -> BroughtBack:
     """Return the record with values written again beside its own, if they have room.
 
-    Args:
-        record: the record.
-        lost: the values; see `missing`.
-        minting: see `quarantine.merge`.
-        op_id: see `quarantine.merge`.
-        fits: returns whether a record is within the limits. A value that does not fit is left out.
-        is_retry: see `quarantine.merge`.
+    `fits` returns whether a record is within the limits. `quarantine.merge` explains the other arguments.
 
     Raises:
         InvalidRequest: definite; the clock would remember too many actors.

@@ -93,11 +93,7 @@ def encode_kept(kept: Kept) -> bytes:
 
 
 def decode_kept(content: bytes, name: str) -> Kept:
-    """Return the persisted state in the content of a file.
-
-    Args:
-        content: the content.
-        name: the name of the file, for errors.
+    """Return the persisted state in the content of a file; errors name the file.
 
     Raises:
         ConfigError: the content is damaged, or of another format.

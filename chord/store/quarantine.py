@@ -138,15 +138,8 @@ def write_anew(record: Record, version: Version, minting: bytes, op_id: bytes, *
     """Return the record with another copy of a version beside its values.
 
     The copy is a new operation, which is done once. It replaces deletes, which would otherwise stand beside it for
-    ever. Its time of writing and its time to live stay as they were.
-
-    Args:
-        record: the record.
-        version: the version to copy.
-        minting: the actor of the coordinating store; see `versions.put`.
-        op_id: the id of the decision. The copy's operation id is the same for each attempt, and for each dot of the
-            version.
-        is_retry: whether an earlier attempt may have been carried out elsewhere.
+    ever. Its time of writing and its time to live stay as they were. Its operation id is the same for each attempt of a
+    decision, and for each dot of the version.
 
     Raises:
         InvalidRequest: definite; the clock would remember too many actors.

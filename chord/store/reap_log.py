@@ -142,11 +142,7 @@ class ReapLog:
         return blake2b(joined, digest_size=SEEN_BYTES).digest()
 
     def require_level(self, records: Sequence[Record], seen: Sequence[bytes]) -> None:
-        """Refuse records if their sender had seen other entries than this store.
-
-        Args:
-            records: the records.
-            seen: `seen` of each record at its sender (`seen_of_each`).
+        """Refuse records if their sender had `seen` other entries than this store.
 
         Raises:
             Behind: definite; nothing was changed.
@@ -190,12 +186,8 @@ class ReapLog:
     def news(self, part: int, before: SliceState, graves: Iterable[Grave]) -> SliceLog:
         """Return the log entries of just reaped records, for the other replicas.
 
-        It includes entries that this log trimmed at once. The caller has stored the result of `bury`.
-
-        Args:
-            part: the slice.
-            before: the state of the slice before the records were reaped.
-            graves: the reaped records; records of other slices are skipped.
+        It includes entries that this log trimmed at once. The caller has stored the result of `bury`. `before` is the
+        state of the slice before the records were reaped. Graves of other slices are skipped.
         """
         own = self._storage.note(MAKER) or b""
         entries = tuple(self._entry_of(grave) for grave in graves if self.slice_of(grave.record.key) == part)
@@ -277,13 +269,9 @@ class ReapLog:
         return work.batch()
 
     def as_if_absorbed(self, key: bytes, logs: Iterable[SliceLog]) -> tuple[Record | None, bytes]:
-        """Return a key's record and `seen` of its slice, as if logs were absorbed.
+        """Return a key's record and `seen` of its slice, as if these logs of it were absorbed.
 
         It changes nothing.
-
-        Args:
-            key: the key.
-            logs: logs of the key's slice from other stores.
         """
         work = _Work(self)
         for log in logs:
@@ -299,10 +287,6 @@ class ReapLog:
         """Return the claims that another store has not answered yet.
 
         This store is out of reach of the other. It claims each actor with versions here that a trimmed entry may name.
-
-        Args:
-            log: the log of the other store.
-            known: the answers that the other store has given.
         """
         floors = to_mapping(log.floors)
         return [
@@ -316,11 +300,8 @@ class ReapLog:
     def catch_up(self, log: SliceLog, known: Mapping[Claim, Holding]) -> Batch:
         """Return the change after which another store's trimmed entries count as seen.
 
-        It removes values that the other store has replaced, and quarantines values for which it does not vouch.
-
-        Args:
-            log: the log of the other store, from which this store is out of reach.
-            known: the other store's answers to all `claims`.
+        It removes values that the other store has replaced, and quarantines values for which it does not vouch. `known`
+        has its answers to all `claims`.
         """
         work = _Work(self)
         floors = to_mapping(log.floors)

@@ -63,13 +63,7 @@ class Notes:
         self._set(name, value)
 
     def settle(self, name: bytes, value: bytes | None, *, is_changed_again: bool) -> None:
-        """Count a value as durable.
-
-        Args:
-            name: the name of the note.
-            value: the value that is durable now; None: the note is removed.
-            is_changed_again: whether a later change of the note waits.
-        """
+        """Count a value as durable, also if a later change of the note waits."""
         if is_changed_again:
             self.changes[name] = value
         else:

@@ -130,14 +130,9 @@ class Rows:
             del self._recent[next(iter(self._recent))]
 
     def rows(self, columns: str, arc: Arc, after: bytes | None) -> Iterator[tuple[Any, ...]]:
-        """Yield columns of the visible rows of an arc, in order.
+        """Yield columns of the visible rows of an arc, in order, from its start or after a key.
 
         The first three columns are always point, key and digest.
-
-        Args:
-            columns: `WHOLE_ROW` or `HEAD_OF_ROW`.
-            arc: the arc.
-            after: yield only the rows after this key; None: from the start of the arc.
         """
         for start, last in self._ranges(arc, after):
             yield from self._merged(columns, start, last)
@@ -327,13 +322,7 @@ class Rows:
     # -- changing -------------------------------------------------------------------------------
 
     def change(self, place: RowPlace, old: StoredRow | None, new: StoredRow | None) -> None:
-        """Make another row visible at a place.
-
-        Args:
-            place: the place.
-            old: the row that was visible there, or None.
-            new: the row to show; None removes the row.
-        """
+        """Make another row visible at a place; None removes the row."""
         change = self.changes.get(place)
         if change is None:
             self.changes[place] = RowChange(old, place in self.summary.bad, new)
@@ -344,13 +333,7 @@ class Rows:
         self.summary.change(place[0], old, new)
 
     def settle(self, place: RowPlace, row: StoredRow | None, *, is_changed_again: bool) -> None:
-        """Count a changed row as durable.
-
-        Args:
-            place: the place.
-            row: the row that is durable now; None: the row is removed.
-            is_changed_again: whether a later change of the place waits.
-        """
+        """Count a changed row as durable, also if a later change of its place waits."""
         if is_changed_again:
             change = self.changes[place]
             change.before, change.was_bad = row, False
