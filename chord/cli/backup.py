@@ -196,9 +196,6 @@ def _written(file: str, out: Out) -> Iterator[BinaryIO]:
     """Open a file for writing that appears when it is complete and durable.
 
     - is stdout. A pipe, a device or another special file is written to directly. A symbolic link is followed.
-
-    Raises:
-        Failure: exit 2: the file cannot be written.
     """
     if file == "-":
         yield sys.stdout.buffer

@@ -103,11 +103,7 @@ def bench_command(
 
 
 def _replicas(nodes: list[Description], r: int | None, w: int | None) -> int:
-    """Return the number of replicas: N, or the number of nodes if that is smaller.
-
-    Raises:
-        Failure: exit 2: a quorum is larger than that.
-    """
+    """Return the number of replicas: N, or the number of nodes if that is smaller."""
     kept = max((node.replicas for node in nodes), default=1)
     for name, asked in (("--r", r), ("--w", w)):
         if asked is not None and asked > min(kept, len(nodes)):

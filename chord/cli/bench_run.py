@@ -137,7 +137,6 @@ class Bench:
                 await self._clean_up(ring, timeout_s)
 
     async def _fill(self, ring: Client, timeout_s: float) -> None:
-        """Store the keys, and record their owners and contexts."""
         for some in self._batches():
             if self.is_interrupted:
                 return

@@ -215,7 +215,6 @@ def verdict_json(verdict: CheckVerdict, *, only_invariants: bool = False) -> Jso
 
 
 def _examine_until(target: Target, deadline: float) -> CheckVerdict:
-    """Examine the ring; until the deadline, retry if that fails."""
     while True:
         try:
             with target.connect() as ring:

@@ -68,9 +68,6 @@ def _wait_until_gone(
 
     Returns:
         The last description of the node.
-
-    Raises:
-        Failure: exit 5: the deadline has passed.
     """
     last = leaver
     while time.monotonic() < deadline:
@@ -208,9 +205,6 @@ def _refuse_if_elsewhere(node: Description) -> None:
     """Make sure that a node's process is a chord process on this machine.
 
     A node reports its process id itself, so the id may be wrong or belong to another machine.
-
-    Raises:
-        Failure: exit 2: it is not.
     """
     host, _ = split_address(node.address)
     try:

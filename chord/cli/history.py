@@ -14,6 +14,7 @@ import msgspec
 from chord.cli.failures import CHECK_FAILED, OK, TIMEOUT, USAGE
 from chord.cli.output import Column, Failure, Out
 from chord.cli.shapes import Json
+from chord.cli.target import json_option
 from chord.verify.history.check import HistoryReport, Model, check
 from chord.verify.history.format import LINE_BYTES_MAX, BadHistory, Operation, encode, read, shown
 from chord.verify.history.register import Finding, Step
@@ -30,8 +31,8 @@ EXIT_CODES = {"ok": OK, "violation": CHECK_FAILED, "undecided": TIMEOUT}
               help="Model that the history must satisfy.")
 @click.option("--max-steps", "steps_max", type=click.IntRange(min=1), default=STEPS_MAX, show_default=True, metavar="N",
               help="Number of states that the search may visit for each key.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def check_history_command(file: str, model: Model, steps_max: int, as_json: bool) -> int:
+@json_option
+def check_history_command(out: Out, file: str, model: Model, steps_max: int) -> int:
     """Check a recorded history: JSON lines from FILE (- is stdin), one per operation.
 
     linearizable: each key is a register, and every operation takes effect at one moment between its call and its
@@ -43,12 +44,11 @@ def check_history_command(file: str, model: Model, steps_max: int, as_json: bool
     Exit code 8 if the history violates the model; the operations involved are printed. Exit code 5 if the search gave
     up. docs/reference/history-format.md describes the format.
     """
-    out = Out(as_json)
     with out.progress(f"read {file}") as show:
         operations = _read(file, show)
     with out.progress("check", len(operations)) as show:
         report = check(operations, model, steps_max, show)
-    if as_json:
+    if out.as_json:
         out.json(report_json(report))
     else:
         _print(out, report)
@@ -100,7 +100,6 @@ def _lines(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _counts(report: HistoryReport) -> dict[str, Counter[str]]:
-    """Return for each checker the number of keys with each verdict."""
     counts: dict[str, Counter[str]] = {}
     for result in report.results:
         counts.setdefault(result.checker, Counter())[result.verdict] += 1

@@ -18,7 +18,7 @@ import click
 from chord.cli.failures import USAGE
 from chord.cli.inputs import lines_limited
 from chord.cli.output import Failure, Out, byte_size
-from chord.cli.reports import run_experiments
+from chord.cli.reports import jobs_option, run_experiments
 from chord.wire.messages import KEY_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -60,8 +60,7 @@ def _common(command: Callable[..., int]) -> Callable[..., int]:
                      help="How much to measure: for an impression, or for the bars."),
         click.option("--out", "out_dir", type=_Folder(file_okay=False, path_type=Path), default=Path("out/lab"),
                      show_default=True, help="Folder for tables, plots and pages."),
-        click.option("--jobs", type=click.IntRange(min=1), metavar="J",
-                     help="Number of processes; default: one per core."),
+        jobs_option,
         click.option("--json", "as_json", is_flag=True, help="Print JSON."),
     )  # fmt: skip
     for option in reversed(options):
@@ -272,11 +271,7 @@ def _keys(text: str, seed: int) -> Keys:
 
 
 def _read_keys(name: str) -> bytes:
-    """Return the lines of a file of keys.
-
-    Raises:
-        Failure: exit 2: a line is longer than a key may be, or the file has too many lines or bytes.
-    """
+    """Return the lines of a file of keys."""
     lines: list[bytes] = []
     size = 0
     with open(name, "rb") as source:

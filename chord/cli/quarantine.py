@@ -203,7 +203,6 @@ def _none(key: bytes) -> Failure:
 
 
 def _stores(nodes: Iterable[Description]) -> dict[bytes, str]:
-    """Return the name of each node, by the incarnation of its store."""
     return {node.incarnation: node.name for node in nodes}
 
 

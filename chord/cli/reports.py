@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from chord.cli.failures import CHECK_FAILED, OK, USAGE, orderly_end
 from chord.cli.output import Column, Failure, Out
 from chord.cli.shapes import Json
@@ -21,6 +23,9 @@ LINES_EVERY_S = 30.0
 """The time between two progress lines of a run without a terminal, in seconds."""
 
 VERDICTS = {True: "yes", False: "NO", None: "-"}
+
+jobs_option = click.option("--jobs", type=click.IntRange(min=1), metavar="J",
+                           help="Number of processes; default: one per core.")
 
 
 def require_folder(path: Path) -> None:

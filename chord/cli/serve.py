@@ -83,7 +83,6 @@ def serve(config: NodeConfig, on_ready: Callable[[Node, str], None], *, life_fd:
 
 
 def _hint_to_listen(config: NodeConfig, error: OSError) -> str:
-    """Return the hint for an address that this node cannot listen on."""
     if isinstance(error, socket.gaierror):
         return "No host has this name. Listen on an address of this machine: --listen HOST:PORT"
     if error.errno == errno.EADDRNOTAVAIL:

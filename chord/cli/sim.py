@@ -17,8 +17,9 @@ import click
 from chord.cli.failures import CHECK_FAILED, INTERNAL, OK, TIMEOUT, USAGE
 from chord.cli.numbers import FiniteRange, Seconds
 from chord.cli.output import Failure, Out
-from chord.cli.reports import LINES_EVERY_S, run_experiments
+from chord.cli.reports import LINES_EVERY_S, jobs_option, run_experiments
 from chord.cli.sim_output import Late, drawn, outcome_json, print_outcome, summary_of_one, writing
+from chord.cli.target import json_option
 from chord.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ WRITES_TOLD = 10_000
 
 WISHES = (
     "nodes", "successors", "replicas", "faults", "fidelity", "membership", "steps", "writes", "clients",
-    "client_pause", "reads", "pause", "until", "theme"
+    "client_pause_s", "reads", "pause_s", "until_s", "theme"
 )  # fmt: skip
 FAULTS_HELP = """Exactly these faults, or all, or none; default: each is drawn with p = 1/2. Faults: adjacent, crash,
 silent, row, restart, meddle, hiccup, freeze, oneway, partition, blackout, loss, jitter, memory, wipe, damage, full,
@@ -70,14 +71,14 @@ def _wishes(command: Callable[..., int]) -> Callable[..., int]:
                      help="And until this many writes were acknowledged; default: 0."),
         click.option("--clients", type=click.IntRange(1, 1000), metavar="C",
                      help="Number of clients; default: drawn."),
-        click.option("--client-pause", type=Seconds(min=0, min_open=True), metavar="S",
+        click.option("--client-pause", "client_pause_s", type=Seconds(min=0, min_open=True), metavar="S",
                      help="Mean pause of a client between two operations; default: drawn."),
         click.option("--reads", type=FiniteRange(0, 1), metavar="SHARE",
                      help="Fraction of reads among operations on keys that were written before;"
                      " default: 0.6."),
-        click.option("--pause", type=Seconds(min=0, min_open=True), metavar="S",
+        click.option("--pause", "pause_s", type=Seconds(min=0, min_open=True), metavar="S",
                      help="Mean virtual time between two events; default: drawn."),
-        click.option("--until", type=Seconds(min=0, min_open=True), metavar="S",
+        click.option("--until", "until_s", type=Seconds(min=0, min_open=True), metavar="S",
                      help="Run for this many virtual seconds instead."),
         click.option("--theme", metavar="T", help=THEME_HELP),
     )  # fmt: skip
@@ -92,9 +93,9 @@ def _wishes(command: Callable[..., int]) -> Callable[..., int]:
 @click.option("--shares", is_flag=True,
               help="Fail if too few writes are blind, deletes, through stand-ins, or by a new coordinator.")
 @click.option("--counts", is_flag=True, help="Print how often each fault was drawn and each path was taken.")
-@click.option("--jobs", type=click.IntRange(min=1), metavar="J", help="Number of processes; default: one per core.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def run_command(seeds: str, shares: bool, counts: bool, jobs: int | None, as_json: bool, **wishes: Any) -> int:
+@jobs_option
+@json_option
+def run_command(out: Out, seeds: str, shares: bool, counts: bool, jobs: int | None, **wishes: Any) -> int:
     """Run seeds: each is a ring under the faults that it draws, checked at every step.
 
     Exit code 8 if a check failed, 1 if a bug raised an error, 5 if a ring did not converge in time. The last line is
@@ -105,7 +106,6 @@ def run_command(seeds: str, shares: bool, counts: bool, jobs: int | None, as_jso
     """
     from chord.sim.swarm import SEEDS_FOR_ALL, Broken, run_many
 
-    out = Out(as_json)
     plans = [_plan(seed, wishes) for seed in _seeds(seeds)]
     one_life = len(plans) == 1 and bool(plans[0].writes)
     done = reported = 0
@@ -132,7 +132,7 @@ def run_command(seeds: str, shares: bool, counts: bool, jobs: int | None, as_jso
         outcome = run_many(plans, on_result, jobs=jobs, on_progress=on_progress)
     is_swarm = outcome.seeds >= SEEDS_FOR_ALL and all(wishes[name] is None for name in WISHES)
     never_taken = outcome.zeros() if is_swarm else outcome.zeros(()) if shares else []
-    if as_json:
+    if out.as_json:
         out.json(outcome_json(outcome, never_taken, lambda seed: _replay(seed, wishes)))
     else:
         print_outcome(out, outcome, never_taken, lambda seed: _replay(seed, wishes), has_counts=counts)
@@ -190,10 +190,10 @@ def replay_command(seed: int, log: Path | None, history: Path | None, as_json: b
 @click.option("--seed", default=1, show_default=True, metavar="N", help="Seed of all random draws.")
 @click.option("--out", "out_dir", type=click.Path(file_okay=False, path_type=Path), default=Path("out/sim"),
               show_default=True, help="Folder for reports, tables and plots.")
-@click.option("--jobs", type=click.IntRange(min=1), metavar="J", help="Number of processes; default: one per core.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@jobs_option
+@json_option
 def paper_command(
-    experiments: tuple[str, ...], scale: Any, seed: int, out_dir: Path, jobs: int | None, as_json: bool
+    out: Out, experiments: tuple[str, ...], scale: Any, seed: int, out_dir: Path, jobs: int | None
 ) -> int:
     """Repeat the measurements of the papers with the real node.
 
@@ -208,7 +208,7 @@ def paper_command(
             hint = f"There are: {', '.join(EXPERIMENTS)}"
             raise Failure(f"there is no experiment {name!r}", hint, USAGE, "usage")
     chosen = [EXPERIMENTS[name] for name in dict.fromkeys(experiments or EXPERIMENTS)]
-    return run_experiments(Out(as_json), chosen, scale, seed, out_dir, jobs)
+    return run_experiments(out, chosen, scale, seed, out_dir, jobs)
 
 
 # -- plans ----------------------------------------------------------------------------------------
@@ -227,27 +227,12 @@ def _seeds(text: str) -> range:
 def _plan(seed: int, wishes: dict[str, Any]) -> Plan:
     from chord.sim.plan import FAULTS, draw
 
-    named = wishes["faults"]
-    faults: tuple[str, ...] | None = None
-    if named is not None:
-        faults = tuple(FAULTS) if named == "all" else () if named == "none" else tuple(named.replace(",", " ").split())
-    enough = {name: wishes[name] for name in ("membership", "steps", "writes") if wishes[name] is not None}
+    given = {name: wish for name, wish in wishes.items() if wish is not None}
+    if "faults" in given:
+        named = given["faults"].replace(",", " ").split()
+        given["faults"] = {"all": tuple(FAULTS), "none": ()}.get(given["faults"], tuple(named))
     try:
-        return draw(
-            seed,
-            nodes=wishes["nodes"],
-            successors=wishes["successors"],
-            replicas=wishes["replicas"],
-            clients=wishes["clients"],
-            client_pause_s=wishes["client_pause"],
-            reads=wishes["reads"],
-            pause_s=wishes["pause"],
-            theme=wishes["theme"],
-            fidelity=wishes["fidelity"],
-            faults=faults,
-            until_s=wishes["until"],
-            **enough,
-        )
+        return draw(seed, **given)
     except ConfigError as error:
         fewer = "Name more --nodes, or fewer --successors or --replicas"
         hint = fewer if "too few" in error.message else "See: chord sim run --help"
@@ -255,9 +240,9 @@ def _plan(seed: int, wishes: dict[str, Any]) -> Plan:
 
 
 def _replay(seed: int, wishes: dict[str, Any]) -> str:
-    """Return the command that runs a seed again."""
-    given = {name.replace("_", "-"): str(wishes[name]) for name in WISHES if wishes[name] is not None}
-    return " ".join(["chord sim replay", str(seed), *(f"--{name} {shlex.quote(wish)}" for name, wish in given.items())])
+    given = {name.removesuffix("_s").replace("_", "-"): wishes[name] for name in WISHES if wishes[name] is not None}
+    options = (f"--{name} {shlex.quote(str(wish))}" for name, wish in given.items())
+    return " ".join(["chord sim replay", str(seed), *options])
 
 
 def _exit_code(outcome: SwarmOutcome, never_taken: list[str]) -> int:

@@ -325,7 +325,6 @@ class _Family:
     # -- afterwards -----------------------------------------------------------------------------------
 
     def _reap(self, *, is_starting: bool = False) -> None:
-        """Collect the children that have ended, and report how each ended."""
         while self._children:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
@@ -417,11 +416,7 @@ def _existing(join: str) -> list[Description]:
 
 
 def _constants_of(ring: Description, join: str, flags: dict[str, int | str | None]) -> dict[str, int | str]:
-    """Return the constants of the ring that the peers join.
-
-    Raises:
-        Failure: exit 2: an option asks for another value.
-    """
+    """Return the constants of the ring that the peers join."""
     for name in ("bits", "successors", "replicas"):
         wish, has = flags[name], getattr(ring, name)
         if wish not in (None, has):
@@ -435,9 +430,6 @@ def _choose_ports(out: Out, count: int, base_port: int | None, *, is_joining: bo
 
     If the default range is busy, the next free range is used. A default range that a ring uses is an error, unless the
     peers join a ring.
-
-    Raises:
-        Failure: exit 2: no suitable range is free.
     """
     first = base_port or BASE_PORT
     if first + count > 65536:
@@ -464,7 +456,6 @@ def _choose_ports(out: Out, count: int, base_port: int | None, *, is_joining: bo
 
 
 def _refusal(port: int) -> OSError | None:
-    """Return the error if this process cannot listen on a port, or None."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

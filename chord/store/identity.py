@@ -157,7 +157,6 @@ def _require_sense(kept: Kept) -> None:
 
 
 def _points(value: object) -> Iterator[Point]:
-    """Yield every id within a persisted value."""
     if isinstance(value, Point):
         yield value
     elif isinstance(value, (tuple, msgspec.Struct)):

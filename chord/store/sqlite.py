@@ -333,11 +333,9 @@ class SqliteStorage:
 
     @property
     def _has_changes(self) -> bool:
-        """Whether anything visible is not durable."""
         return bool(self._rows.changes or self._notes.changes)
 
     def _rows_of(self, batch: Batch) -> tuple[dict[RowPlace, StoredRow | None], dict[RowPlace, StoredRow | None]]:
-        """Return the rows before and after a batch, by place."""
         before: dict[RowPlace, StoredRow | None] = {}
         after: dict[RowPlace, StoredRow | None] = {}
         for record in batch.puts:

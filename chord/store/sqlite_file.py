@@ -364,5 +364,4 @@ def _is_full(error: sqlite3.Error | OSError) -> bool:
 
 
 def _code(error: sqlite3.Error) -> int:
-    """Return SQLite's primary result code."""
     return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & 0xFF

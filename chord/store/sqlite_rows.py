@@ -159,7 +159,6 @@ class Rows:
             yield start, last
 
     def _merged(self, columns: str, start: RowPlace, last: bytes) -> Iterator[tuple[Any, ...]]:
-        """Yield rows of the file, with changed rows in place of the old ones."""
         changed: list[RowPlace] = list(self.changes.irange(start, (last + b"\0", b""), inclusive=(False, False)))
         changed.reverse()  # so that `pop` takes the next one
         try:
@@ -308,7 +307,6 @@ class Rows:
         return True
 
     def _recount(self, point: int) -> None:
-        """Recount the slice of a point."""
         part, first, last = self.summary.digests.slice_of(point)
         arc = Arc(self._circle.point(first - 1), self._circle.point(last))
         records = sum_ = 0

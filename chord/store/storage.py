@@ -449,6 +449,5 @@ class MemoryStorage:
             self._hidden.pop(place, None)
 
     def _count(self, record: Record, sign: int) -> None:
-        """Update the totals of value bytes and of keys with siblings."""
         self.value_bytes += sign * bytes_of_values(record)
         self.sibling_keys += sign * (sum(len(entry.versions) for entry in record.clock) > 1)
