@@ -245,7 +245,7 @@ class RingState:
         return [events.PredecessorAdopted(self.me.id, new, old)]
 
     def _copied(self, entries: tuple[Contact, ...]) -> tuple[Contact, ...]:
-        """Return the entries of a successor list to keep; this vnode itself if there are none."""
+        """Return the entries of a successor list to keep, or this vnode itself if none is left."""
         distance = self.circle.distance
         kept = self._leading(entries, lambda c: distance(self.me.id, c.id), self.r)
         return kept or (self.me,)
