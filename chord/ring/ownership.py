@@ -140,12 +140,8 @@ class Ownership:
     def resume(self, start: Point, before: tuple[Contact, ...], epoch: int = 0) -> list[Event]:
         """Own (start, me] again after a restart that no other node noticed.
 
-        The remembered marks that lie in the arc apply again. The whole arc becomes doubtful.
-
-        Args:
-            start: the low end of the arc.
-            before: the vnodes last seen at and before `start`, nearest first, as far as known.
-            epoch: the epoch before the restart. The new epoch is greater.
+        The remembered marks that lie in the arc apply again. The whole arc becomes doubtful. The new epoch is greater
+        than `epoch`. `before` has the vnodes last seen at and before `start`, nearest first, as far as known.
         """
         assert self.start is None
         boundary = before[0] if before and before[0].id == start else None
@@ -268,10 +264,8 @@ class Ownership:
         """Add marks for down vnodes that stood inside a marked part.
 
         The takeover marked only vnodes that this vnode knew, and its list of predecessors may have been too short. The
-        owner already marked may have taken such a part over before it died, so its own mark stays whole.
-
-        Args:
-            silent: down vnodes, each with the time when it went down.
+        owner already marked may have taken such a part over before it died, so its own mark stays whole. Each down
+        vnode comes with the time when it went down.
         """
         known = {mark.dead.id for mark in self.taken} | {self.me.id}
         for contact, since in silent:

@@ -59,7 +59,7 @@ class RingState:
         self.me = me
         self.circle = circle
         self.r = successors
-        self.reach = reach  # distinct nodes that the predecessor list spans: N + 1
+        self.reach = reach
         self.predecessor: Contact | None = None
         self.successors: tuple[Contact, ...] = ()
         self.predecessors: tuple[Contact, ...] = ()

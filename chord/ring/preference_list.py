@@ -136,14 +136,8 @@ class PreferenceList:
     ) -> None:
         """Note since when each vnode behind this one is known, and when others went down.
 
-        An outage counts until `down_out_s` after its end. By then the nodes that returned have brought records home.
-
-        Args:
-            successors: the successor list.
-            marks: this vnode's takeover marks.
-            now: the current time.
-            down_out_s: how long a down node counts as a replica.
-            margin_s: the longest time that a node can be down before others notice.
+        An outage counts until `down_out_s` after its end. By then the nodes that returned have brought records home. A
+        node can be down for at most `margin_s` before others notice.
         """
         points = [contact.id for contact in successors] + list(self._downs)
         self._known_since = {point: self._known_since.get(point, now) for point in points}
@@ -193,13 +187,8 @@ class PreferenceList:
     ) -> None:
         """Drop a node that will not be back, as an operator says.
 
-        While the address is remembered, the views of other vnodes cannot add the node again.
-
-        Args:
-            address: the node's address.
-            now: the current time.
-            living: the vnodes of another node that lives at the address now.
-            forgotten_max: how many addresses to remember. Beyond that the earliest one is dropped.
+        While the address is remembered, the views of other vnodes cannot add the node again. `living` has the vnodes of
+        another node that lives at the address now. Beyond `forgotten_max` addresses the earliest is dropped.
         """
         self.gone({p for p, (contact, _) in self._downs.items() if contact.address == address and p not in living})
         if not living:

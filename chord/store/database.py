@@ -67,26 +67,16 @@ def place_of(circle: Circle, key: bytes) -> RowPlace:
 
 
 class StoredRow(NamedTuple):
-    """A row of the table: a record, and facts about it that need no decoding.
-
-    Attributes:
-        point, key: the place of the row.
-        digest: of the record; see `digest_of`.
-        minted: the actor under which this store minted a dot of the key, or None.
-        versions: how many versions the record holds.
-        value_bytes: the bytes of the record's values.
-        checksum: over all other columns.
-        clock: the encoded clock, superseded operations and quarantine.
-    """
+    """A row of the table: a record, and facts about it that need no decoding."""
 
     point: bytes
     key: bytes
-    digest: bytes
-    minted: bytes | None
-    versions: int
-    value_bytes: int
-    checksum: bytes
-    clock: bytes
+    digest: bytes  # of the record; see `digest_of`
+    minted: bytes | None  # the actor under which this store minted a dot of the key, or None
+    versions: int  # how many versions the record holds
+    value_bytes: int  # the bytes of the record's values
+    checksum: bytes  # over all other columns
+    clock: bytes  # the encoded clock, superseded operations and quarantine
 
     @property
     def record(self) -> Record:

@@ -36,23 +36,15 @@ NoteChanges: TypeAlias = dict[bytes, bytes | None]
 
 
 class Group:
-    """The changes of one transaction, and its outcome.
-
-    Attributes:
-        rows, notes: the changes.
-        size: about how many bytes the changes take in memory.
-        done: set when the transaction is over.
-        callbacks: called when the transaction is over, with its error or None.
-        error: why the transaction failed; None if it is durable or not over.
-    """
+    """The changes of one transaction, and its outcome."""
 
     def __init__(self) -> None:
         self.rows: RowChanges = {}
         self.notes: NoteChanges = {}
-        self.size = 0
-        self.done = trio.Event()
-        self.callbacks: list[Callable[[ChordError | None], None]] = []
-        self.error: ChordError | None = None
+        self.size = 0  # about how many bytes the changes take in memory
+        self.done = trio.Event()  # set when the transaction is over
+        self.callbacks: list[Callable[[ChordError | None], None]] = []  # called then, with the error or None
+        self.error: ChordError | None = None  # why the transaction failed; None if it is durable or not over
 
     def end(self, error: ChordError | None = None) -> None:
         """Tell everything that waits for the transaction that it is over."""

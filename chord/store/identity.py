@@ -45,37 +45,22 @@ class KeptVnode(msgspec.Struct, frozen=True):
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """The persisted state of a node.
+    """The persisted state of a node."""
 
-    Attributes:
-        version: the format of the file.
-        bits: the size of the circle, in bits.
-        ring: the ring id, in hexadecimal; None if the node has none.
-        address: the address of the node.
-        vnodes: the state of each vnode.
-        known: addresses of known peers.
-        has_left: whether the node handed over its arcs, so that it starts empty next time.
-        incarnation: the incarnation of the store with this node's records, in hexadecimal.
-        silent: known contacts that neither answer nor have left.
-        successors, replicas, cluster: the ring's other constants.
-        left: vnodes that left the ring for good, the latest last.
-        forgotten: each address that an operator declared gone, and the vnodes that lived there then.
-    """
-
-    version: int
+    version: int  # the format of the file
     bits: int
-    ring: str | None
+    ring: str | None  # the ring id, in hexadecimal; None if the node has none
     address: Address
     vnodes: tuple[KeptVnode, ...]
-    known: tuple[Address, ...]
-    has_left: bool
-    incarnation: str
-    silent: tuple[Contact, ...]
+    known: tuple[Address, ...]  # addresses of known peers
+    has_left: bool  # whether the node handed over its arcs, so that it starts empty next time
+    incarnation: str  # of the store with this node's records, in hexadecimal
+    silent: tuple[Contact, ...]  # known contacts that neither answer nor have left
     successors: int
     replicas: int
     cluster: str
-    left: tuple[Point, ...]
-    forgotten: tuple[tuple[Address, tuple[Point, ...]], ...]
+    left: tuple[Point, ...]  # vnodes that left the ring for good, the latest last
+    forgotten: tuple[tuple[Address, tuple[Point, ...]], ...]  # by an operator; and the vnodes there at that time
 
     @property
     def ring_id(self) -> Identity | None:

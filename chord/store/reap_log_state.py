@@ -40,15 +40,10 @@ class SliceState(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Grave(NamedTuple):
-    """A record to reap, and its dead dots.
-
-    Attributes:
-        record: the record.
-        dead: by actor, the number of the last dead event; all earlier events of the actor are dead too.
-    """
+    """A record to reap, and its dead dots."""
 
     record: Record
-    dead: Mapping[bytes, int]
+    dead: Mapping[bytes, int]  # by actor, the number of its last dead event; all earlier ones are dead too
 
 
 class Segment(msgspec.Struct, array_like=True):

@@ -42,16 +42,11 @@ def write(connection: sqlite3.Connection, notes: Mapping[bytes, bytes | None]) -
 
 
 class Notes:
-    """The visible notes of one store.
-
-    Attributes:
-        visible: every note, durable or not.
-        changes: the durable value of each note with a change that is not durable; None: there is no durable value.
-    """
+    """The visible notes of one store."""
 
     def __init__(self, durable: Mapping[bytes, bytes]) -> None:
-        self.visible = dict(durable)
-        self.changes: dict[bytes, bytes | None] = {}
+        self.visible = dict(durable)  # every note, durable or not
+        self.changes: dict[bytes, bytes | None] = {}  # the durable values, or None, of notes with later changes
 
     def durable(self, name: bytes) -> bytes | None:
         """Return the durable value of a note, or None."""
