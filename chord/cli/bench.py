@@ -10,7 +10,7 @@ import click
 from chord.cli.data import quorum_option
 from chord.cli.failures import CHECK_FAILED, INTERRUPTED, OK, TIMEOUT, USAGE, explain
 from chord.cli.numbers import Seconds
-from chord.cli.output import Column, Failure, Out, counted
+from chord.cli.output import Failure, Out, counted
 from chord.cli.shapes import Json
 from chord.cli.target import Target, descriptions, ring_options
 from chord.errors import ChordError, DeadlineExceeded, unwrapped
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from chord.cli.bench_run import Bench, BenchPlan, Measured
 
 COLUMNS = (
-    Column("what"), Column("at once", "right"), Column("ops/s", "right"), Column("p50 ms", "right"),
-    Column("p99 ms", "right"), Column("p99.9 ms", "right"), Column("round trips", "right"), Column("at most", "right"),
-    Column("verdict"), Column("errors", "right"),
+    "what", ">at once", ">ops/s", ">p50 ms", ">p99 ms", ">p99.9 ms", ">round trips", ">at most", "verdict", ">errors",
 )
 KEYS_MIN = 32  # the number of requests at once, so that no two use one key
 SECONDS_MAX, OPS_MAX = 3600.0, 1_000_000

@@ -12,7 +12,8 @@ import click
 import msgspec
 
 from chord.cli.failures import CHECK_FAILED, OK, TIMEOUT, USAGE
-from chord.cli.output import Column, Failure, Out
+from chord.cli.inputs import file_failure
+from chord.cli.output import Failure, Out
 from chord.cli.shapes import Json
 from chord.cli.target import json_option
 from chord.verify.history.check import HistoryReport, Model, check
@@ -83,8 +84,7 @@ def _read(file: str, show: Callable[[int], None]) -> list[Operation]:
                 operations.append(operation)
                 show(len(operations))
     except OSError as error:
-        why = str(error.strerror).lower()
-        raise Failure(f"cannot read {name} ({why})", "Name a file that can be read", USAGE, "file") from None
+        raise file_failure(name, error, "read", "Name a file that can be read") from None
     except BadHistory as error:
         hint = "A line is one operation: see docs/reference/history-format.md"
         raise Failure(f"{name}, line {error.line}: {error.why}", hint, USAGE, "bad_line") from None
@@ -107,8 +107,7 @@ def _counts(report: HistoryReport) -> dict[str, Counter[str]]:
 
 
 def _print(out: Out, report: HistoryReport) -> None:
-    columns = [Column("checker"), Column("keys", "right"), Column("operations", "right")]
-    columns += [Column(verdict, "right") for verdict in VERDICTS]
+    columns = ["checker", ">keys", ">operations", *(f">{verdict}" for verdict in VERDICTS)]
     sizes = [str(report.keys), str(report.operations)]
     out.table(columns, [[checker, *sizes, *(str(n[v]) for v in VERDICTS)] for checker, n in _counts(report).items()])
     findings = report.findings

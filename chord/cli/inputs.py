@@ -84,7 +84,8 @@ def stdin_to_read() -> Iterator[BinaryIO]:
         raise Failure("stdin is closed", "Pipe the input into the command", USAGE, "file") from None
 
 
-def file_failure(name: str, error: OSError, what: str = "open") -> Failure:
+def file_failure(
+    name: str, error: OSError, what: str = "open", hint: str = "Name a file that can be read or written"
+) -> Failure:
     """Return the failure for a file that cannot be used."""
-    why = str(error.strerror).lower()
-    return Failure(f"cannot {what} {name} ({why})", "Name a file that can be read or written", USAGE, "file")
+    return Failure(f"cannot {what} {name} ({str(error.strerror).lower()})", hint, USAGE, "file")

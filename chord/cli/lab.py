@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from chord.cli.failures import USAGE
-from chord.cli.inputs import lines_limited
+from chord.cli.inputs import file_failure, lines_limited
 from chord.cli.output import Failure, Out, byte_size
 from chord.cli.reports import jobs_option, run_experiments
 from chord.wire.messages import KEY_BYTES_MAX
@@ -263,7 +263,7 @@ def _keys(text: str, seed: int) -> Keys:
     try:
         content = _read_keys(text)
     except OSError as error:
-        raise Failure(f"cannot read {text} ({str(error.strerror).lower()})", hint, USAGE, "file") from None
+        raise file_failure(text, error, "read", hint) from None
     try:
         return given_keys(text, content)
     except ValueError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from chord.cli.failures import OK
-from chord.cli.output import Column, counted
+from chord.cli.output import counted
 from chord.cli.shapes import Json, lookup_json, name_of, names_of
 from chord.cli.svg import draw_lookup, save
 from chord.cli.target import Target, descriptions, find_node, parse_id, ring_options
@@ -18,10 +18,8 @@ from chord.errors import ChordError, InvalidRequest
 from chord.wire.messages import Contact, Description, Mode, Trace
 
 COUNTED_MAX = 128
-OWNER_COLUMNS = (Column("owner"), Column("address"), Column("id"), Column("hops", "right"), Column("t", "right"))
-ALL_COLUMNS = (
-    Column("from"), Column("hops", "right"), Column("path"), Column("timeouts", "right"), Column("t", "right"),
-)
+OWNER_COLUMNS = ("owner", "address", "id", ">hops", ">t")
+ALL_COLUMNS = ("from", ">hops", "path", ">timeouts", ">t")
 
 
 @click.command("lookup")

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, TextIO
+from typing import Any, Literal, TextIO
 
 from chord.cli.folding import GAP, Block, fold
 from chord.cli.plain import cell, is_unicode
@@ -41,13 +41,6 @@ class Failure(Exception):
         self.hint = hint  # the next step for the user
         self.exit_code = exit_code  # the exit code of the command
         self.code = code  # the word that names the error in JSON
-
-
-class Column(NamedTuple):
-    """A column of a table: its heading and its alignment."""
-
-    title: str
-    justify: Literal["left", "right"] = "left"
 
 
 class Out:
@@ -99,25 +92,25 @@ class Out:
         print(self._clear + printable(text), file=sys.stderr, flush=True)
 
     def table(
-        self, columns: Sequence[Column], rows: Sequence[Sequence[str]], *, plain: Sequence[str] = (),
+        self, columns: Sequence[str], rows: Sequence[Sequence[str]], *, plain: Sequence[str] = (),
         is_aside: bool = False, is_folded: bool = False,
     ) -> None:
         """Print rows under headings, aligned in table mode and otherwise with tabs.
 
         Args:
-            columns: the columns.
+            columns: the headings. As in a format string, > before a heading aligns the column to the right.
             rows: shape (rows, columns).
-            plain: titles of columns, such as bars, that only aligned tables have.
+            plain: headings of columns, such as bars, that only aligned tables have.
             is_aside: print on stderr, because stdout holds other data.
             is_folded: print an aligned table that is wider than the terminal in several blocks.
         """
         file = sys.stderr if is_aside else sys.stdout
+        heads = [column.removeprefix(">") for column in columns]
         if not (is_table(file) if is_aside else self.as_table):
-            keep = [i for i, column in enumerate(columns) if column.title not in plain]
-            for row in ([c.title for c in columns], *rows):
+            keep = [i for i, heading in enumerate(heads) if heading not in plain]
+            for row in (heads, *rows):
                 print("\t".join(cell(_one_line(row[i]), file) for i in keep), file=file)
             return
-        heads = [column.title for column in columns]
         blocks = fold(heads, rows, self.width) if is_folded else [Block(list(range(len(heads))), heads)]
         for number, block in enumerate(blocks):
             if number:
@@ -231,13 +224,14 @@ def time_left(elapsed_s: float, done: int, total: int | None) -> str:
     return f"about {duration(elapsed_s * (total - done) / done)} left" if total and 0 < done < total else ""
 
 
-def _print_block(block: Block, columns: Sequence[Column], rows: Sequence[Sequence[str]], file: TextIO) -> None:
+def _print_block(block: Block, columns: Sequence[str], rows: Sequence[Sequence[str]], file: TextIO) -> None:
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
     for at, heading in zip(block.columns, block.headings, strict=True):
-        table.add_column(heading, justify=columns[at].justify, no_wrap=True, vertical="bottom")
+        justify: Literal["left", "right"] = "right" if columns[at].startswith(">") else "left"
+        table.add_column(heading, justify=justify, no_wrap=True, vertical="bottom")
     for row in rows:
         table.add_row(*(cell(_one_line(row[at]), file) for at in block.columns))
     # Wider than any terminal: on a narrow one lines wrap, and no cell is truncated.

@@ -13,23 +13,13 @@ from typing import NamedTuple
 import click
 
 from chord.cli.failures import OK, USAGE
-from chord.cli.output import Column, Failure, byte_size, counted, percent
+from chord.cli.output import Failure, byte_size, counted, percent
 from chord.cli.shapes import Json, names_of
 from chord.cli.target import Target, check_address, choose, descriptions, ring_options, to_number
 from chord.ids import Circle, vnode_id
 from chord.wire.messages import Description
 
-COLUMNS = (
-    Column("node"),
-    Column("owns", "right"),
-    Column("will own", "right"),
-    Column("keys", "right"),
-    Column("will keep", "right"),
-    Column("bytes", "right"),
-    Column("will be", "right"),
-    Column("gets", "right"),
-    Column("drops", "right"),
-)
+COLUMNS = ("node", ">owns", ">will own", ">keys", ">will keep", ">bytes", ">will be", ">gets", ">drops")
 
 
 class Load(NamedTuple):

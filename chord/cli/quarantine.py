@@ -15,17 +15,16 @@ import click
 from chord.cli.bulk import lost_failure, lost_owners
 from chord.cli.data import parse_context, w_option
 from chord.cli.failures import CONFLICT, NOT_FOUND, OK, USAGE
-from chord.cli.output import Column, Failure, counted
+from chord.cli.output import Failure, counted
 from chord.cli.shapes import Json, context_json, key_json, value_json
 from chord.cli.target import Target, descriptions, ring_options
-from chord.client.blocking import Ring
 from chord.client.results import Decided, Quarantined, QuarantinedValue, to_key
 from chord.errors import InvalidRequest, NotFound, VersionConflict
 from chord.store.versions import decode_context
 from chord.wire.messages import Description
 
 VALUE_CHARS = 40
-COLUMNS = (Column("key"), Column("values", "right"), Column("bytes", "right"), Column("written"), Column("origin"))
+COLUMNS = ("key", ">values", ">bytes", "written", "origin")
 CONTEXT_HINT = 'Take it from the "context" of: chord quarantine list KEY --json'
 
 context_option = click.option(
@@ -97,7 +96,7 @@ def _list_values(target: Target, key: bytes) -> int:
             [_shown(one, cut=out.as_table), str(len(one.value or b"")), _time(one.written_ms), _origin(one, stores)]
             for one in found.values
         ]
-        out.table([Column("value"), Column("bytes", "right"), Column("written"), Column("origin")], rows)
+        out.table(["value", ">bytes", "written", "origin"], rows)
     if found.left:
         out.note(f"{counted(found.left, 'more value')} had no room here; decide about these first")
     return OK
@@ -132,7 +131,8 @@ def _decide(target: Target, key: str, context: str | None, w: int | None, *, is_
     names = None if context is None else _checked(parse_context(context, CONTEXT_HINT))
     with target.connect() as ring:
         try:
-            decided = _carry_out(ring, raw, names, w, is_merge=is_merge)
+            decide = ring.merge_quarantine if is_merge else ring.drop_quarantine
+            decided = decide(raw, context=names, w=w)
         except NotFound:
             raise _none(raw) from None
     if out.as_json:
@@ -156,12 +156,6 @@ def _checked(context: bytes) -> bytes:
     except InvalidRequest:
         raise Failure("invalid context: it cannot be decoded", CONTEXT_HINT, USAGE, "usage") from None
     return context
-
-
-def _carry_out(ring: Ring, key: bytes, context: bytes | None, w: int | None, *, is_merge: bool) -> Decided:
-    if is_merge:
-        return ring.merge_quarantine(key, context=context, w=w)
-    return ring.drop_quarantine(key, context=context, w=w)
 
 
 def quarantined_json(found: Quarantined, stores: Mapping[bytes, str]) -> Json:

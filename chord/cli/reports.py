@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from chord.cli.failures import CHECK_FAILED, OK, USAGE, orderly_end
-from chord.cli.output import Column, Failure, Out
+from chord.cli.failures import CHECK_FAILED, OK, orderly_end
+from chord.cli.inputs import file_failure
+from chord.cli.output import Failure, Out
 from chord.cli.shapes import Json
 
 if TYPE_CHECKING:
@@ -44,8 +45,7 @@ def require_folder(path: Path) -> None:
 
 def cannot_write(path: Path, error: OSError) -> Failure:
     """Return the failure for a file or a folder that cannot be written."""
-    why = str(error.strerror).lower()
-    return Failure(f"cannot write {path} ({why})", "Name a place that can be written", USAGE, "file")
+    return file_failure(str(path), error, "write", "Name a place that can be written")
 
 
 def run_experiments(
@@ -93,8 +93,8 @@ def print_report(out: Out, report: ExperimentReport) -> None:
     """Print an experiment's tables, measured beside published figures."""
     for table in report.tables:
         has_bar = table.passed is not None
-        columns = [Column(heading, "left" if i == 0 else "right") for i, heading in enumerate(table.headings)]
-        columns += [Column("met")] * has_bar
+        first, *others = table.headings
+        columns = [first, *(f">{heading}" for heading in others), *["met"] * has_bar]
         rows = [[*table.texts(row), *[VERDICTS[row.passed]] * has_bar] for row in table.rows]
         out.line(table.title)
         out.table(columns, rows, is_folded=True)

@@ -8,7 +8,7 @@ from statistics import median_low
 import click
 
 from chord.cli.failures import OK
-from chord.cli.output import Column, Out, bar, counted, percent
+from chord.cli.output import Out, bar, counted, percent
 from chord.cli.shapes import (
     Json,
     error_json,
@@ -96,8 +96,8 @@ def status_command(target: Target) -> int:
         for i, node in enumerate(nodes)
     ]
     out.table(
-        [Column("node"), Column("address"), Column("id"), Column("state"), Column("owns", "right"),
-         Column("keys", "right"), Column("load"), *(Column(title, "right") for title in shown)], rows, plain=["load"],
+        ["node", "address", "id", "state", ">owns", ">keys", "load", *(f">{title}" for title in shown)], rows,
+        plain=["load"],
     )
     if out.as_table:
         out.line()
@@ -148,7 +148,7 @@ def members_command(target: Target) -> int:
          ",".join(out.id(circle, int(v["id"])) for v in m["vnodes"])]
         for m in members
     ]
-    out.table([Column("node"), Column("address"), Column("state"), Column("rtt", "right"), Column("ids")], rows)
+    out.table(["node", "address", "state", ">rtt", "ids"], rows)
     return OK
 
 
@@ -178,10 +178,8 @@ def ring_command(target: Target, svg: Path | None) -> int:
         rows.append([out.id(circle, v.contact.id), percent(circle.fraction(v.contact.id)),
                      name_of(v.contact, names), v.contact.address, before, shown,
                      percent(share), str(v.keys), bar(share)])
-    out.table(
-        [Column("id"), Column("at", "right"), Column("node"), Column("address"), Column("predecessor"),
-         Column("successors"), Column("owns", "right"), Column("keys", "right"), Column("arc")], rows, plain=["arc"],
-    )
+    columns = ["id", ">at", "node", "address", "predecessor", "successors", ">owns", ">keys", "arc"]
+    out.table(columns, rows, plain=["arc"])
     return OK
 
 
@@ -215,7 +213,7 @@ def fingers_command(target: Target, node: str | None) -> int:
         out.line(f"fingers of {chosen.node.name} at {out.id(circle, vnode.contact.id)}: finger i is the first vnode "
                  f"at or after id + 2^i")
         out.line()
-    out.table([Column("i"), Column("start"), Column("id"), Column("node"), Column("address")], rows)
+    out.table(["i", "start", "id", "node", "address"], rows)
     return OK
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from chord.cli.output import Column, Out
+from chord.cli.output import Out
 from chord.cli.reports import cannot_write
 from chord.cli.shapes import Json
 
@@ -101,14 +101,14 @@ def print_outcome(
     in_situations = {name.removeprefix(SITUATION): n for name, n in counts.items() if name.startswith(SITUATION)}
     if in_situations:
         out.line()
-        out.table([Column("situation"), Column("times", "right")], [[n, f"{c:,}"] for n, c in in_situations.items()])
+        out.table(["situation", ">times"], [[n, f"{c:,}"] for n, c in in_situations.items()])
     if has_counts:
         out.line()
         faults = [[fault, str(outcome.drawn[fault]), FAULTS[fault]] for fault in FAULTS]
-        out.table([Column("fault"), Column("seeds", "right"), Column("meaning")], faults)
+        out.table(["fault", ">seeds", "meaning"], faults)
         out.line()
         taken = [[name, f"{count:,}"] for name, count in counts.items() if not name.startswith(SITUATION)]
-        out.table([Column("taken"), Column("times", "right")], taken)
+        out.table(["taken", ">times"], taken)
     if never_taken or outcome.broken:
         out.line()
     if never_taken:

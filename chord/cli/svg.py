@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
-from chord.cli.failures import USAGE
-from chord.cli.output import Failure
+from chord.cli.inputs import file_failure
 from chord.cli.shapes import name_of
 from chord.ids import Circle
 from chord.wire.messages import Contact, Trace
@@ -80,8 +79,7 @@ def save(text: str, path: Path) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        why = str(error.strerror).lower()
-        raise Failure(f"cannot write {path} ({why})", "Name another file", USAGE, "file") from None
+        raise file_failure(str(path), error, "write", "Name another file") from None
 
 
 def _place(circle: Circle, point: int, radius: float) -> tuple[float, float]:

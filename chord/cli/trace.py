@@ -10,21 +10,14 @@ import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from chord.cli.output import Column, Out, bar, counted, full_id, is_table, percent, short_id
+from chord.cli.output import Out, bar, counted, full_id, is_table, percent, short_id
 from chord.cli.shapes import answers, name_of
 from chord.client.results import Found, Stored
 from chord.ids import Circle
 from chord.wire.messages import Contact, HopTrace, ReplicaLine, Trace, Via
 
-COLUMNS = (
-    Column("hop", "right"), Column("node"), Column("address"), Column("id"), Column("at", "right"),
-    Column("reached by"), Column("still to go", "right"), Column("outcome"), Column("rtt", "right"),
-    Column("t", "right"),
-)
-REPLICA_COLUMNS = (
-    Column("replica"), Column("address"), Column("id"), Column("outcome"), Column("counts"), Column("version"),
-    Column("rtt", "right"),
-)
+COLUMNS = (">hop", "node", "address", "id", ">at", "reached by", ">still to go", "outcome", ">rtt", ">t")
+REPLICA_COLUMNS = ("replica", "address", "id", "outcome", "counts", "version", ">rtt")
 VERSION_BYTES_SHOWN = 4
 
 WAIT_SHOWN_MS = 100.0
@@ -51,7 +44,7 @@ def print_trace(out: Out, circle: Circle, trace: Trace, names: Mapping[str, str]
             f"{'' if size.is_exact else 'about '}{counted(size.nodes, 'node')}, {trace.mode}"
         )
         out.line()
-    columns = [c._replace(title="") if out.as_table and c.title == "outcome" else c for c in COLUMNS]
+    columns = ["" if out.as_table and column == "outcome" else column for column in COLUMNS]
     out.table(columns, rows(circle, trace, names, with_bars=out.as_table))
     say = out.line if out.as_table else out.note
     if out.as_table:

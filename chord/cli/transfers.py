@@ -8,7 +8,7 @@ from typing import NamedTuple
 import click
 
 from chord.cli.failures import OK
-from chord.cli.output import Column, Out, bar, byte_size, duration, percent
+from chord.cli.output import Out, bar, byte_size, duration, percent
 from chord.cli.shapes import Json, name_of, names_of, vnode_json
 from chord.cli.target import Target, descriptions, ring_options
 from chord.client.blocking import Ring
@@ -16,10 +16,7 @@ from chord.ids import Circle
 from chord.wire.messages import Description, TransferInfo
 
 WATCH_EVERY_S = 1.0
-COLUMNS = (
-    Column("node"), Column("what"), Column("with"), Column("arc"), Column("keys", "right"), Column("done", "right"),
-    Column("progress"), Column("rate", "right"), Column("left", "right"),
-)
+COLUMNS = ("node", "what", "with", "arc", ">keys", ">done", "progress", ">rate", ">left")
 
 
 class TransferRow(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chord.cli.folding import HEAD_LINES_WIDTH, Block, fold
-from chord.cli.output import Column, Out
+from chord.cli.output import Out
 
 HEADINGS = ["scheme", "std", "moved beyond the ideal", "between old nodes", "met"]
 ROWS = [["mod", "11", "+90.29%", "1,811", "-"], ["rendezvous-tree", "12", "-1.16%", "0", "yes"]]
@@ -52,7 +52,7 @@ def test_folded_table_fits_the_terminal_and_keeps_every_cell(
     out: Out, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    out.table([Column(heading) for heading in HEADINGS], ROWS, is_folded=True)
+    out.table(HEADINGS, ROWS, is_folded=True)
     shown = capsys.readouterr().out
     assert max(len(line.rstrip()) for line in shown.splitlines()) <= width
     words = shown.split()
@@ -65,7 +65,7 @@ def test_table_in_a_pipe_has_one_line_for_each_row(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "20")
     out.as_table = False
-    out.table([Column(heading) for heading in HEADINGS], ROWS, is_folded=True)
+    out.table(HEADINGS, ROWS, is_folded=True)
     assert capsys.readouterr().out.splitlines() == ["\t".join(row) for row in (HEADINGS, *ROWS)]
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from chord.cli import run
 from chord.cli.failures import OK, USAGE, explain
 from chord.cli.lookup import is_worth_counting
-from chord.cli.output import CLEAR, Column, Failure, Out, bar, percent, short_id, time_left
+from chord.cli.output import CLEAR, Failure, Out, bar, percent, short_id, time_left
 from chord.cli.shapes import fingers_json, get_json, key_json, lookup_json, names_of, pair_json, ring_json, vnode_json
 from chord.cli.svg import draw_ring
 from chord.cli.target import choose, natural, to_number
@@ -124,12 +124,12 @@ def test_table_prints_markup_and_emoji_names_as_they_are(
 ) -> None:
     for style in ("table", "tsv"):
         monkeypatch.setenv("CHORD_OUTPUT", style)
-        Out().table([Column("name"), Column("value"), Column("bar")], [["[bold]x[/]", ":boom:", "█"]], plain=["bar"])
+        Out().table(["name", "value", "bar"], [["[bold]x[/]", ":boom:", "█"]], plain=["bar"])
         shown = capsys.readouterr().out
         assert "[bold]x[/]" in shown
         assert ":boom:" in shown
         assert ("█" in shown) == (style == "table")
-    Out().table([Column("a")], [["tab\tand\nline"]])
+    Out().table(["a"], [["tab\tand\nline"]])
     assert capsys.readouterr().out == "a\ntab and line\n", "control characters do not end a cell"
 
 
@@ -273,8 +273,8 @@ def test_foreign_names_are_escaped_on_a_terminal(
     evil = "a\x1b[2J\x9b31m\r\u202eb"
     shown = r"a\x1b[2J\x9b31m\r\u202eb"
     out = Out()
-    out.table([Column("node")], [[evil + "\n"]])
-    out.table([Column("node")], [[evil]], is_aside=True)
+    out.table(["node"], [[evil + "\n"]])
+    out.table(["node"], [[evil]], is_aside=True)
     out.note(evil)
     out.failure(Failure(evil, "", USAGE, "usage"))
     out.line(f"{evil}\t\n")
