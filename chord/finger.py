@@ -10,7 +10,7 @@ Entries are hints. An entry that points to n itself says that no vnode stands be
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from chord.ids import Circle, Point
@@ -118,23 +118,17 @@ class FingerTable:
 
     # -- questions ------------------------------------------------------------------------------
 
-    def closest_preceding(self, key: int, excluding: Collection[int] = ()) -> Iterator[tuple[Contact, int]]:
+    def closest_preceding(self, key: int) -> Iterator[tuple[Contact, int]]:
         """Yield the known vnodes in the open arc (n, key), closest to the key first.
 
         Each vnode comes with the last entry of its run. The paper's loop from m down to 1 meets that entry first. The
-        iterator never falls back to n itself.
-
-        Args:
-            key: a point of the circle; n itself means once round.
-            excluding: ids to skip.
+        iterator never falls back to n itself. A key equal to n means once round.
 
         Source: Stoica et al. 2003 (ToN), Fig. 5, closest_preceding_node.
         """
         runs = self._runs
         for position in range(bisect_left(self._distances, self._distance(key)) - 1, -1, -1):
-            run = runs[position]
-            if run.contact.id not in excluding:
-                yield run.contact, run.last
+            yield runs[position].contact, runs[position].last
 
     def next_to_refresh(self) -> int | None:
         """Return the next entry worth verifying.
