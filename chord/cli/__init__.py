@@ -263,10 +263,7 @@ def _replace_closed_streams(*, is_service: bool) -> None:
 
     Otherwise the first connection would get the free file number, and printed text would go there. The null device is
     opened in the wrong direction: stdin only for writing, stdout only for reading. So reading a closed stdin fails, and
-    so does printing to a closed stdout.
-
-    Args:
-        is_service: the command is a service. It goes on without a reader, so its stdout accepts and drops text.
+    so does printing to a closed stdout. A service goes on without a reader, so its stdout accepts and drops text.
     """
     ways = (os.O_WRONLY, os.O_RDWR if is_service else os.O_RDONLY, os.O_RDWR)
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):

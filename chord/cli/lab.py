@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from chord.cli.failures import USAGE
 from chord.cli.inputs import file_failure, lines_limited
 from chord.cli.output import Failure, Out, byte_size
 from chord.cli.reports import jobs_option, run_experiments
+from chord.cli.target import with_options
 from chord.wire.messages import KEY_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -51,21 +51,17 @@ def lab_command() -> None:
     """
 
 
-def _common(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the options that all lab commands have."""
-    options = (
-        click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, metavar="N",
-                     help="Seed of all random draws."),
-        click.option("--scale", type=click.Choice(["quick", "standard"]), default="standard", show_default=True,
-                     help="How much to measure: for an impression, or for the bars."),
-        click.option("--out", "out_dir", type=_Folder(file_okay=False, path_type=Path), default=Path("out/lab"),
-                     show_default=True, help="Folder for tables, plots and pages."),
-        jobs_option,
-        click.option("--json", "as_json", is_flag=True, help="Print JSON."),
-    )  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+_common = with_options(
+    click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, metavar="N",
+                 help="Seed of all random draws."),
+    click.option("--scale", type=click.Choice(["quick", "standard"]), default="standard", show_default=True,
+                 help="How much to measure: for an impression, or for the bars."),
+    click.option("--out", "out_dir", type=_Folder(file_okay=False, path_type=Path), default=Path("out/lab"),
+                 show_default=True, help="Folder for tables, plots and pages."),
+    jobs_option,
+    click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+)  # fmt: skip
+"""The options that all lab commands have."""
 
 
 @lab_command.command("compare", short_help="Compare schemes on the same keys, also on your own.")

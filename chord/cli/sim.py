@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from chord.cli.numbers import FiniteRange, Seconds
 from chord.cli.output import Failure, Out
 from chord.cli.reports import LINES_EVERY_S, jobs_option, run_experiments
 from chord.cli.sim_output import Late, drawn, outcome_json, print_outcome, summary_of_one, writing
-from chord.cli.target import json_option
+from chord.cli.target import json_option, with_options
 from chord.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -50,41 +49,37 @@ def sim_command() -> None:
     """Simulate rings of the real node on virtual time, with faults and checks."""
 
 
-def _wishes(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the options that override the draws of a seed."""
-    options = (
-        click.option("--nodes", type=click.IntRange(1, 1000), metavar="N", help="Number of nodes; default: drawn."),
-        click.option("--successors", type=click.IntRange(2, 32), metavar="R",
-                     help="Length of the successor lists; default: drawn."),
-        click.option("--replicas", type=click.IntRange(1, 16), metavar="N",
-                     help="Number of copies of each record; default: drawn."),
-        click.option("--faults", metavar="A,B", help=FAULTS_HELP),
-        click.option("--fidelity", type=click.Choice(["messages", "frames"]),
-                     help="Send whole messages, or frames over streams; default: drawn."),
-        click.option("--membership", type=click.IntRange(min=0), metavar="M",
-                     help="Run until nodes joined or left this many times; default: 30. "
-                     "Only with theme mixed."),
-        click.option("--steps", type=click.IntRange(min=0), metavar="K",
-                     help="And until this many protocol steps were taken; default: 2000. "
-                     "Only with theme mixed."),
-        click.option("--writes", type=click.IntRange(min=0), metavar="W",
-                     help="And until this many writes were acknowledged; default: 0."),
-        click.option("--clients", type=click.IntRange(1, 1000), metavar="C",
-                     help="Number of clients; default: drawn."),
-        click.option("--client-pause", "client_pause_s", type=Seconds(min=0, min_open=True), metavar="S",
-                     help="Mean pause of a client between two operations; default: drawn."),
-        click.option("--reads", type=FiniteRange(0, 1), metavar="SHARE",
-                     help="Fraction of reads among operations on keys that were written before;"
-                     " default: 0.6."),
-        click.option("--pause", "pause_s", type=Seconds(min=0, min_open=True), metavar="S",
-                     help="Mean virtual time between two events; default: drawn."),
-        click.option("--until", "until_s", type=Seconds(min=0, min_open=True), metavar="S",
-                     help="Run for this many virtual seconds instead."),
-        click.option("--theme", metavar="T", help=THEME_HELP),
-    )  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+_wishes = with_options(
+    click.option("--nodes", type=click.IntRange(1, 1000), metavar="N", help="Number of nodes; default: drawn."),
+    click.option("--successors", type=click.IntRange(2, 32), metavar="R",
+                 help="Length of the successor lists; default: drawn."),
+    click.option("--replicas", type=click.IntRange(1, 16), metavar="N",
+                 help="Number of copies of each record; default: drawn."),
+    click.option("--faults", metavar="A,B", help=FAULTS_HELP),
+    click.option("--fidelity", type=click.Choice(["messages", "frames"]),
+                 help="Send whole messages, or frames over streams; default: drawn."),
+    click.option("--membership", type=click.IntRange(min=0), metavar="M",
+                 help="Run until nodes joined or left this many times; default: 30. "
+                 "Only with theme mixed."),
+    click.option("--steps", type=click.IntRange(min=0), metavar="K",
+                 help="And until this many protocol steps were taken; default: 2000. "
+                 "Only with theme mixed."),
+    click.option("--writes", type=click.IntRange(min=0), metavar="W",
+                 help="And until this many writes were acknowledged; default: 0."),
+    click.option("--clients", type=click.IntRange(1, 1000), metavar="C",
+                 help="Number of clients; default: drawn."),
+    click.option("--client-pause", "client_pause_s", type=Seconds(min=0, min_open=True), metavar="S",
+                 help="Mean pause of a client between two operations; default: drawn."),
+    click.option("--reads", type=FiniteRange(0, 1), metavar="SHARE",
+                 help="Fraction of reads among operations on keys that were written before;"
+                 " default: 0.6."),
+    click.option("--pause", "pause_s", type=Seconds(min=0, min_open=True), metavar="S",
+                 help="Mean virtual time between two events; default: drawn."),
+    click.option("--until", "until_s", type=Seconds(min=0, min_open=True), metavar="S",
+                 help="Run for this many virtual seconds instead."),
+    click.option("--theme", metavar="T", help=THEME_HELP),
+)  # fmt: skip
+"""The options that override the draws of a seed."""
 
 
 @sim_command.command("run", short_help="Run seeds, with faults, and check every step.")

@@ -67,6 +67,17 @@ def ring_options(default_timeout_s: float = 5.0) -> Callable[[F], F]:
     return decorate
 
 
+def with_options(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Return a decorator that gives a command several options, in this order."""
+
+    def decorate(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
 def json_option(function: F) -> F:
     """Give a command that needs no ring the option `--json`; it gets an `out`."""
 
