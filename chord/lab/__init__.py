@@ -2,7 +2,7 @@
 
 - `placement`: the interface of all schemes.
 - `hashing`: hashes of keys, independent hashes of one hash, generators of keys.
-- `schemes/`: one scheme per file; `SCHEMES` lists them by name.
+- `schemes/`: one family of schemes per file; `SCHEMES` lists them by name.
 - `bigring`: rings of a million nodes, all look-ups at once, also among dead nodes.
 - `theory`: formulas that measurements are compared with.
 - `numbers`: the statistics for these comparisons.

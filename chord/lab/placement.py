@@ -48,7 +48,7 @@ WEIGHTS_RATIO_MAX = 1000.0
 """Largest allowed ratio of the heaviest node's weight to the lightest node's."""
 
 
-def require_ratio(weights: Iterable[float]) -> None:
+def require_ratio(weights: Sequence[float]) -> None:
     """Check that no weight is too many times another.
 
     Tables and points cannot represent weights that are far apart.
@@ -56,8 +56,7 @@ def require_ratio(weights: Iterable[float]) -> None:
     Raises:
         ValueError: the largest weight is more than `WEIGHTS_RATIO_MAX` times the smallest.
     """
-    known = list(weights)
-    low, high = min(known), max(known)
+    low, high = min(weights), max(weights)
     if high / WEIGHTS_RATIO_MAX > low:
         raise ValueError(
             f"weights from {low:g} to {high:g}: the largest may be {WEIGHTS_RATIO_MAX:,.0f} times the least"
@@ -119,6 +118,8 @@ class Placement(ABC):
     Otherwise their numbers do, and a new node can take over a number.
     """
     has_weights: ClassVar[bool] = False
+    has_even_shares: ClassVar[bool] = False
+    """Whether all nodes have the same share of all hashes."""
     is_consistent: ClassVar[bool] = True
     """Whether a change never moves a key between two nodes that stay."""
     has_distinct_replicas: ClassVar[bool] = True
@@ -176,13 +177,9 @@ class Placement(ABC):
         Returns:
             shape (number of nodes,), with sum 1; None if the scheme's shares can only be sampled.
         """
-        return None
+        return np.full(len(self._nodes), 1 / len(self._nodes)) if self.has_even_shares else None
 
     # -- placing --------------------------------------------------------------------------------
-
-    def hash_key(self, key: bytes) -> int:
-        """Return the hash of a key under this scheme's hash function."""
-        return self.hasher.one(key)
 
     def hash_keys(self, keys: Iterable[bytes]) -> Hashes:
         """Return the hashes of keys under this scheme's hash function; shape (keys,)."""
@@ -259,7 +256,7 @@ class Placement(ABC):
             ValueError: the name is taken, or the weight is not positive or too far from the others.
             UnsupportedChange: the scheme cannot grow by one node.
         """
-        self._check_newcomer(node)
+        self._check_newcomers([node])
         weight = self._checked(weight)
         require_ratio([*self._weights, weight])
         self._let_in(node, weight)
@@ -289,13 +286,12 @@ class Placement(ABC):
             UnsupportedChange: as for `add` and `remove`.
         """
         number = self._number(old)
-        self._check_newcomer(new)
-        if not self.has_names:
+        self._check_newcomers([new])
+        if self.has_names:
+            self.add(new, self._weights[number])
+            self.remove(old)
+        else:
             self._nodes[number] = new
-            return
-        weight = self._weights[number]
-        self.add(new, weight)
-        self.remove(old)
 
     def grow(self, nodes: Sequence[str]) -> None:
         """Add several nodes, all or none.
@@ -366,8 +362,12 @@ class Placement(ABC):
 
     def _let_in(self, node: str, weight: float) -> None:
         self._add(node, weight)
-        self._nodes.append(node)
-        self._weights.append(weight)
+        self._admit([node], weight)
+
+    def _admit(self, nodes: Sequence[str], weight: float = 1.0) -> None:
+        """Give the next numbers to new nodes, all of the same weight."""
+        self._nodes += nodes
+        self._weights += [weight] * len(nodes)
 
     def _all_or_none(self, change: Callable[[], None], nodes: int) -> None:
         """Apply a change of `nodes` nodes atomically.
@@ -392,10 +392,6 @@ class Placement(ABC):
             return self._nodes.index(node)
         except ValueError:
             raise KeyError(f"there is no node {node}") from None
-
-    def _check_newcomer(self, node: str) -> None:
-        if node in self._nodes:
-            raise ValueError(f"a node {node} already exists")
 
     def _check_newcomers(self, nodes: Sequence[str]) -> None:
         if len(set(nodes)) < len(nodes):
@@ -431,17 +427,14 @@ def replica_hashes(hashes: Hashes, copy: int) -> Hashes:
     return mix(hashes, copy) if copy else hashes
 
 
-def only_the_last(scheme: str, number: int, count: int, node: str) -> None:
-    """Refuse to remove any but the last of `count` numbered nodes.
-
-    Raises:
-        UnsupportedChange: `number` is not the last one.
-    """
-    if number != count - 1:
-        raise UnsupportedChange(
-            f"{scheme} numbers its nodes 0 to {count - 1}: only the last can go, not {node}, number {number}; "
-            "replace it with a new node"
-        )
+def first_distinct(numbers: Iterable[int], count: int) -> list[int]:
+    """Return the first `count` different numbers, in order, or all if there are fewer."""
+    found: dict[int, None] = {}
+    for number in numbers:
+        if len(found) == count:
+            break
+        found[number] = None
+    return list(found)
 
 
 def compact(numbers: NDArray[Any], gone: int) -> None:

@@ -9,10 +9,10 @@ from chord.lab import hashing
 from chord.lab.experiments.common import room
 from chord.lab.placement import UnsupportedChange
 from chord.lab.schemes import SCHEMES
-from chord.lab.schemes.directory import Directory
 from chord.lab.schemes.jump import Jump
 from chord.lab.schemes.maglev import Maglev
 from chord.lab.schemes.ring import RingScheme
+from chord.lab.schemes.sections import Directory
 from chord.lab.schemes.trie import BitTrie
 from tests.lab.kinds import schemes_with
 from tests.lab.movement import snapshot

@@ -66,9 +66,9 @@ def test_ring_of_160_bits_agrees() -> None:
 
 def test_vnode_with_a_taken_id_is_refused() -> None:
     ring = ChordRing(["a:1"], vnodes=2)
-    with pytest.raises(ValueError, match="same id"):
+    with pytest.raises(ValueError, match="points of the ring are the same"):
         ring.add("a:1#1")  # its address is the text that gives the other node's second vnode
-    with pytest.raises(ValueError, match="same id"):
+    with pytest.raises(ValueError, match="points of the ring are the same"):
         ChordRing(["a:1", "a:1#1"], vnodes=2)
     with pytest.raises(ValueError, match="at least one"):
         ChordRing(["a:1"], vnodes=0)

@@ -31,7 +31,7 @@ from chord.lab.numbers import sigmas_of_chi_square
 from chord.lab.papers import failures, path_length
 from chord.lab.placement import Numbers
 from chord.lab.schemes import SCHEMES
-from chord.lab.schemes.mod import Mod
+from chord.lab.schemes.numbered import Mod
 from chord.lab.schemes.ring_bounded import BoundedRing
 from chord.sim.pool import processes
 from tests.support.real_rings import ROOT

@@ -37,8 +37,8 @@ from chord.lab.placement import Numbers
 from chord.lab.report import write_page
 from chord.lab.schemes import SCHEMES
 from chord.lab.schemes.jump import Jump
-from chord.lab.schemes.mod import Mod
 from chord.lab.schemes.multi_probe import MultiProbe
+from chord.lab.schemes.numbered import Mod
 from chord.lab.schemes.rendezvous import Rendezvous
 from chord.lab.schemes.ring import RingScheme
 from chord.lab.schemes.ring_bounded import BoundedRing

@@ -14,16 +14,12 @@ from chord.lab import hashing
 from chord.lab.hashing import SPAN
 from chord.lab.placement import Placement, UnsupportedChange
 from chord.lab.schemes.anchor import AnchorHash
-from chord.lab.schemes.directory import Directory
 from chord.lab.schemes.dx import DxHash
 from chord.lab.schemes.extendible import Extendible
-from chord.lab.schemes.jump import Jump
-from chord.lab.schemes.jump_naive import NaiveJump
+from chord.lab.schemes.jump import Jump, NaiveJump
 from chord.lab.schemes.maglev import Maglev
-from chord.lab.schemes.mod import Mod
-from chord.lab.schemes.mod_factor import ModFactor
-from chord.lab.schemes.sections import Sections
-from chord.lab.schemes.sections_two_level import TwoLevelSections
+from chord.lab.schemes.numbered import Mod, ModFactor
+from chord.lab.schemes.sections import Directory, Sections, TwoLevelSections
 from chord.lab.schemes.static import StaticMap, equal_starts
 from chord.lab.schemes.trie import BitTrie
 from tests.lab.references import Doubling, maglev_table

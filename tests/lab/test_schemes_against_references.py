@@ -18,22 +18,16 @@ from chord.lab.hashing import SPAN, Hashes, mix
 from chord.lab.placement import Numbers, Placement, UnsupportedChange
 from chord.lab.schemes import SCHEMES
 from chord.lab.schemes.anchor import AnchorHash
-from chord.lab.schemes.directory import Directory
 from chord.lab.schemes.dx import DxHash
-from chord.lab.schemes.fibonacci import Fibonacci
-from chord.lab.schemes.jump import Jump
-from chord.lab.schemes.jump_naive import NaiveJump
+from chord.lab.schemes.jump import Jump, NaiveJump
 from chord.lab.schemes.maglev import Maglev
-from chord.lab.schemes.mod import Mod
-from chord.lab.schemes.mod_factor import ModFactor
 from chord.lab.schemes.multi_probe import MultiProbe
-from chord.lab.schemes.rendezvous import Rendezvous
+from chord.lab.schemes.numbered import Fibonacci, Mod, ModFactor
+from chord.lab.schemes.rendezvous import Rendezvous, WeightedRendezvous
 from chord.lab.schemes.rendezvous_tree import RendezvousTree
-from chord.lab.schemes.rendezvous_weighted import WeightedRendezvous
 from chord.lab.schemes.ring import RingScheme
 from chord.lab.schemes.ring_tree import TreeRing
-from chord.lab.schemes.sections import Sections
-from chord.lab.schemes.sections_two_level import TwoLevelSections
+from chord.lab.schemes.sections import Directory, Sections, TwoLevelSections
 from chord.lab.schemes.trie import BitTrie
 from tests.lab import references
 from tests.lab.kinds import schemes_with

@@ -1,4 +1,4 @@
-"""The schemes, one per file, and the table of all of them.
+"""The schemes, one family per file, and the table of all of them.
 
 `SCHEMES` maps a name to a function that builds the scheme from nodes and options, as in
 `SCHEMES["ring-100"](nodes, weights=…)`. To add a custom scheme, add an entry (`examples/custom_scheme.py`).
@@ -12,24 +12,18 @@ from functools import partial
 from chord.lab.placement import Placement
 from chord.lab.schemes.anchor import AnchorHash
 from chord.lab.schemes.chord_ring import ChordRing
-from chord.lab.schemes.directory import Directory
 from chord.lab.schemes.dx import DxHash
 from chord.lab.schemes.extendible import Extendible
-from chord.lab.schemes.fibonacci import Fibonacci
-from chord.lab.schemes.jump import Jump
-from chord.lab.schemes.jump_naive import NaiveJump
+from chord.lab.schemes.jump import Jump, NaiveJump
 from chord.lab.schemes.maglev import Maglev
-from chord.lab.schemes.mod import Mod
-from chord.lab.schemes.mod_factor import ModFactor
 from chord.lab.schemes.multi_probe import MultiProbe
-from chord.lab.schemes.rendezvous import Rendezvous
+from chord.lab.schemes.numbered import Fibonacci, Mod, ModFactor
+from chord.lab.schemes.rendezvous import Rendezvous, WeightedRendezvous
 from chord.lab.schemes.rendezvous_tree import RendezvousTree
-from chord.lab.schemes.rendezvous_weighted import WeightedRendezvous
 from chord.lab.schemes.ring import RingScheme
 from chord.lab.schemes.ring_bounded import BoundedRing
 from chord.lab.schemes.ring_tree import TreeRing
-from chord.lab.schemes.sections import Sections
-from chord.lab.schemes.sections_two_level import TwoLevelSections
+from chord.lab.schemes.sections import Directory, Sections, TwoLevelSections
 from chord.lab.schemes.static import StaticMap
 from chord.lab.schemes.trie import BitTrie
 

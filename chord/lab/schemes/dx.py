@@ -7,11 +7,11 @@ it. The scheme is therefore consistent in any order of changes. A look-up tries 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chord.lab.hashing import Hashes
 from chord.lab.placement import (
@@ -20,6 +20,7 @@ from chord.lab.placement import (
     Placement,
     UnsupportedChange,
     compact,
+    first_distinct,
     in_chunks,
     replica_hash,
     replica_hashes,
@@ -47,6 +48,7 @@ class DxHash(Placement):
     lookup_cost = "O(s/n)"
     memory_cost = "O(s)"
     has_names = False
+    has_even_shares = True  # a try meets all slots equally often
 
     def __init__(self, nodes: Sequence[str], *, capacity: int | None = None, **common: Unpack[Common]) -> None:
         capacity = 2 * len(nodes) if capacity is None else capacity
@@ -64,18 +66,9 @@ class DxHash(Placement):
         """One bit per slot for whether it is taken, and four bytes for its node."""
         return (self.slots + 7) // 8 + 4 * self.slots
 
-    def shares(self) -> NDArray[np.float64]:
-        """Return 1 / n for each node, because a try meets all slots equally often."""
-        return np.full(len(self._nodes), 1 / len(self._nodes))
-
     def locate(self, point: int) -> int:
         """Return the node of the first taken slot."""
-        tried, mask = 0, self.slots - 1
-        while True:
-            number = self._numbers[replica_hash(point, tried) & mask]
-            if number >= 0:
-                return int(number)
-            tried += 1
+        return next(self._along(point))
 
     @in_chunks
     def place_many(self, hashes: Hashes) -> Numbers:
@@ -92,14 +85,14 @@ class DxHash(Placement):
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
         """Return the distinct nodes of the taken slots along the sequence, in order."""
-        found: dict[int, None] = {}
-        count, tried = min(count, len(self._nodes)), 0
-        while len(found) < count:
-            number = int(self._numbers[replica_hash(point, tried) & (self.slots - 1)])
+        return first_distinct(self._along(point), min(count, len(self._nodes)))
+
+    def _along(self, point: int) -> Iterator[int]:
+        """Yield the nodes of the taken slots along the endless sequence of a hash."""
+        for tried in itertools.count():
+            number = self._numbers[replica_hash(point, tried) & (self.slots - 1)]
             if number >= 0:
-                found[number] = None
-            tried += 1
-        return list(found)
+                yield int(number)
 
     def _add(self, node: str, weight: float) -> None:
         free = np.flatnonzero(self._numbers < 0)

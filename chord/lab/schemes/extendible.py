@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chord.lab.hashing import HASH_BITS, Hashes
 from chord.lab.placement import Numbers, Placement, UnsupportedChange
@@ -31,6 +30,7 @@ class Extendible(Placement):
     memory_cost = "O(n)"
     growth = "double"
     has_names = can_remove = False
+    has_even_shares = True
 
     def _build(self) -> None:
         count = len(self._nodes)
@@ -49,10 +49,6 @@ class Extendible(Placement):
     def state_bytes(self) -> int:
         """Four bytes per prefix for its node."""
         return int(self._table.nbytes)
-
-    def shares(self) -> NDArray[np.float64]:
-        """Return 1 / n for each node."""
-        return np.full(len(self._nodes), 1 / len(self._nodes))
 
     def locate(self, point: int) -> int:
         """Return the node of a hash's prefix."""
@@ -80,8 +76,7 @@ class Extendible(Placement):
             raise UnsupportedChange(f"{self.scheme} doubles: {count} newcomers are needed, not {len(nodes)}")
         self._check_newcomers(nodes)
         self._double()
-        self._nodes += nodes
-        self._weights += [1.0] * count
+        self._admit(nodes)
 
     def shrink(self, nodes: Sequence[str]) -> None:
         """Halve: the nodes of the last doubling go.

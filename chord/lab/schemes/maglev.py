@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chord.lab.hashing import Hashes, mix_one
-from chord.lab.placement import Common, Numbers, Placement, UnsupportedChange, require_ratio
+from chord.lab.placement import Common, Numbers, Placement, UnsupportedChange, first_distinct, require_ratio
 
 SLOTS = 65_537
 
@@ -101,12 +101,7 @@ class Maglev(Placement):
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
         """Return the distinct nodes of a hash's slot and the slots after it, in order."""
-        found: dict[int, None] = {}
-        for step in range(self.slots):
-            if len(found) == count:
-                break
-            found[int(self._table[(point + step) % self.slots])] = None
-        return list(found)
+        return first_distinct((int(self._table[(point + step) % self.slots]) for step in range(self.slots)), count)
 
     # -- changes --------------------------------------------------------------------------------
 
@@ -121,8 +116,7 @@ class Maglev(Placement):
         require_ratio([*self._weights, 1.0])
         self._require_slots(len(self._nodes) + len(nodes))
         self._table = self._fill([*self._nodes, *nodes], [*self._weights, *[1.0] * len(nodes)])
-        self._nodes += nodes
-        self._weights += [1.0] * len(nodes)
+        self._admit(nodes)
 
     def _require_slots(self, nodes: int) -> None:
         if nodes > self.slots:

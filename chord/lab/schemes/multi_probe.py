@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chord.lab.hashing import MASK, SPAN, Hashes
-from chord.lab.placement import Common, Numbers, in_chunks, replica_hash, replica_hashes
+from chord.lab.placement import Common, Numbers, Placement, in_chunks, replica_hash, replica_hashes
 from chord.lab.schemes.ring import RingScheme
 
 PROBES = 21
@@ -111,7 +111,4 @@ class MultiProbe(RingScheme):
 
     def replicas_many(self, hashes: Hashes, count: int) -> Numbers:
         """Return the distinct owners closest after each hash's probes; shape (k, count)."""
-        self._check_copies(count)
-        count = min(count, len(self._nodes))
-        found = [self.locate_replicas(point, count) for point in hashes.tolist()]
-        return np.array(found, dtype=np.intp).reshape(len(hashes), count)
+        return Placement.replicas_many(self, hashes, count)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chord.lab.hashing import GOLDEN, MASK, Hashes, mix, mix_one
+from chord.lab.hashing import GOLDEN, MASK, Hashes, mix, mix_one, units
 from chord.lab.placement import CHUNK, Numbers, Placement, in_chunks
 
 
@@ -30,6 +30,7 @@ class Rendezvous(Placement):
     title = "rendezvous"
     source = "Thaler, Ravishankar 1996"
     lookup_cost = memory_cost = "O(n)"
+    has_even_shares = True  # all bids follow the same law
 
     def _build(self) -> None:
         self._seeds = [self._seed(node) for node in self._nodes]
@@ -42,10 +43,6 @@ class Rendezvous(Placement):
     def state_bytes(self) -> int:
         """Eight bytes per node for the hash of its name."""
         return 8 * len(self._seeds)
-
-    def shares(self) -> NDArray[np.float64]:
-        """Return 1 / n for each node, because all bids follow the same law."""
-        return np.full(len(self._nodes), 1 / len(self._nodes))
 
     def locate(self, point: int) -> int:
         """Return the highest bidder."""
@@ -106,3 +103,52 @@ class Rendezvous(Placement):
     def _remove(self, number: int) -> None:
         del self._seeds[number]
         self._array = None
+
+
+class WeightedRendezvous(Rendezvous):
+    """A race that each node wins in proportion to its weight.
+
+    A node's time is -ln(u) / w for its bid u between 0 and 1, which is exponential with its weight as the rate. Node i
+    is first with probability w_i / W, so the shares are exact. A change of one weight moves keys only to or from that
+    node.
+
+    Source: Schindelhauer, Schomaker 2005 (SPAA), Weighted distributed hash tables: the logarithmic method.
+    """
+
+    scheme = "rendezvous-weighted"
+    title = "rendezvous, weighted"
+    source = "Schindelhauer, Schomaker 2005"
+    has_weights = True
+
+    @property
+    def state_bytes(self) -> int:
+        """Eight bytes per node for the hash of its name, and eight for its weight."""
+        return 16 * len(self._seeds)
+
+    def shares(self) -> NDArray[np.float64]:
+        """Return each node's weight over the sum of all weights."""
+        weights = np.array(self._weights)
+        return np.asarray(weights / weights.sum())
+
+    def locate(self, point: int) -> int:
+        """Return the first node of the race."""
+        return int(np.argmin(self._times_of(point)))
+
+    def locate_replicas(self, point: int, count: int) -> list[int]:
+        """Return the first `count` nodes of the race."""
+        first: list[int] = np.argsort(self._times_of(point), kind="stable")[:count].tolist()
+        return first
+
+    def _costs(self, hashes: Hashes, numbers: int | slice) -> NDArray[np.float64]:
+        times = units(self._bids(hashes, numbers))
+        np.log(times, out=times)
+        times /= -np.array(self._weights[numbers])
+        return times
+
+    def _times_of(self, point: int) -> NDArray[np.float64]:
+        """Return the time of each node for one hash.
+
+        NumPy computes it here too, because its logarithm differs from libm's in the last bit.
+        """
+        bids = mix(np.array(self._seeds, dtype=np.uint64) + np.uint64(point))
+        return np.asarray(np.log(units(bids)) / -np.array(self._weights))

@@ -15,6 +15,7 @@ the skeleton decides where keys live, so a new node can take over the place of a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Unpack
 
 import numpy as np
@@ -139,12 +140,7 @@ class RendezvousTree(Placement):
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
         """Return the nodes found in turn if each node found were removed."""
-        found: list[int] = []
-        for number in self._walk(point, 0, 0):
-            if len(found) == count:
-                break
-            found.append(number)
-        return found
+        return list(islice(self._walk(point, 0, 0), count))
 
     def _walk(self, point: int, level: int, at: int) -> Iterator[int]:
         """Yield the nodes under a branch, all of a better sub-branch before a worse one."""
@@ -164,8 +160,7 @@ class RendezvousTree(Placement):
     def _add_all(self, nodes: Sequence[str]) -> None:
         for node in nodes:
             self._seat(node)
-            self._nodes.append(node)
-            self._weights.append(1.0)
+            self._admit([node])
         self._index()
 
     def _seat(self, node: str) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chord.lab.hashing import SPAN, Hashes
-from chord.lab.placement import Common, Numbers, Placement, compact
+from chord.lab.placement import Common, Numbers, Placement, compact, first_distinct
 
 Points = NDArray[np.uint64]
 Owners = NDArray[np.int32]
@@ -112,12 +112,8 @@ class RingScheme(Placement):
     def locate_replicas(self, point: int, count: int) -> list[int]:
         """Return the distinct owners on the clockwise walk from a hash, in order."""
         points, owners = self._lists()
-        at, found = bisect_left(points, point), dict[int, None]()
-        for step in range(len(points)):
-            if len(found) == count:
-                break
-            found[owners[(at + step) % len(points)]] = None
-        return list(found)
+        at = bisect_left(points, point)
+        return first_distinct((owners[(at + step) % len(points)] for step in range(len(points))), count)
 
     def replicas_many(self, hashes: Hashes, count: int) -> Numbers:
         """Return the distinct owners on the walks from the hashes; shape (k, count)."""
@@ -177,8 +173,7 @@ class RingScheme(Placement):
         at = np.searchsorted(self._points, points[order])
         newcomers = owners[order] + np.int32(len(self._nodes))
         self._adopt(np.insert(self._points, at, points[order]), np.insert(self._owners, at, newcomers))
-        self._nodes += nodes
-        self._weights += [1.0] * len(nodes)
+        self._admit(nodes)
 
     def _remove(self, number: int) -> None:
         stays = self._owners != number

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chord.lab.hashing import SPAN, XXH3, Hashes, mix_one
-from chord.lab.placement import Common, Numbers, Placement
+from chord.lab.placement import Common, Numbers, Placement, first_distinct
 from chord.lab.schemes.ring import RingScheme
 
 
@@ -192,9 +192,7 @@ class TreeRing(Placement):
 
     def locate(self, point: int) -> int:
         """Return the owner of the first point at or after a hash."""
-        found = self.tree.ceiling(point) or self.tree.ceiling(0)
-        assert found is not None
-        return self._number_of[found.owner]
+        return self._number_of[self._following(point).owner]
 
     def place_many(self, hashes: Hashes) -> Numbers:
         """Return the owners of the first points at or after the hashes.
@@ -208,15 +206,19 @@ class TreeRing(Placement):
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
         """Return the distinct owners on the clockwise walk from a hash, in order."""
-        found: dict[int, None] = {}
-        at = self.tree.ceiling(point) or self.tree.ceiling(0)
+        return first_distinct((self._number_of[owner] for owner in self._owners_behind(point)), count)
+
+    def _owners_behind(self, point: int) -> Iterator[str]:
+        """Yield the owner of each point on the clockwise walk from a hash, once around."""
         for _ in range(len(self.tree)):
-            assert at is not None
-            found[self._number_of[at.owner]] = None
-            if len(found) >= count:
-                break
-            at = self.tree.ceiling(at.point + 1) or self.tree.ceiling(0)
-        return list(found)[:count]
+            at = self._following(point)
+            yield at.owner
+            point = at.point + 1
+
+    def _following(self, point: int) -> TreePoint:
+        found = self.tree.ceiling(point) or self.tree.ceiling(0)
+        assert found is not None
+        return found
 
     def _add(self, node: str, weight: float) -> None:
         points = self._points_of(node, weight)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chord.lab.hashing import Hashes
-from chord.lab.placement import Common, Numbers, Placement, compact
+from chord.lab.placement import Common, Numbers, Placement, compact, first_distinct
 
 SECTIONS = 4096
 TOLERANCE = 1.05
@@ -90,12 +90,8 @@ class Sections(Placement):
 
         A node without a section is never returned.
         """
-        found: dict[int, None] = {}
-        for step in range(self.sections):
-            if len(found) == count:
-                break
-            found[int(self._owners[(point + step) % self.sections])] = None
-        return list(found)
+        owners = (int(self._owners[(point + step) % self.sections]) for step in range(self.sections))
+        return first_distinct(owners, count)
 
     def replicas_many(self, hashes: Hashes, count: int) -> Numbers:
         """Return the distinct nodes of each hash's section and the sections after it.
@@ -187,3 +183,127 @@ class Sections(Placement):
 
     def _sections_of(self, hashes: Hashes) -> Numbers:
         return (hashes % np.uint64(self.sections)).astype(np.intp)
+
+
+class TwoLevelSections(Sections):
+    """Sections in a map of `parts` parts: look up the part, then the node.
+
+    A map of a million sections does not have to be in one place. Map servers hold its parts, and a small top-level map
+    says which server has which part. No server holds more than one part.
+
+    Args:
+        sections: number of sections, a multiple of `parts`.
+        parts: number of parts of the map, each on its own map server.
+
+    Source: Kokorin, "Шардирование", multi-level sharding; Chang et al. 2006 (Bigtable), section 5.1: three levels.
+    """
+
+    scheme = "sections-2"
+    title = "sections, two levels"
+    source = "Chang et al. 2006"
+    lookup_cost = "O(1), 2 look-ups"
+    memory_cost = "O(√S)"
+
+    def __init__(
+        self, nodes: Sequence[str], *, sections: int = SECTIONS, parts: int = 64, **common: Unpack[Common]
+    ) -> None:
+        if parts < 1 or sections % parts:
+            raise ValueError(f"{sections} sections cannot be cut into {parts} equal parts")
+        self.parts = parts
+        super().__init__(nodes, sections=sections, **common)
+
+    @property
+    def state_bytes(self) -> int:
+        """Eight bytes per part for its server, and four per section of the one part read."""
+        return 8 * self.parts + 4 * (self.sections // self.parts)
+
+    def part_of(self, section: int) -> int:
+        """Return the part of the map that contains a section: the first look-up."""
+        return section // (self.sections // self.parts)
+
+    def locate(self, point: int) -> int:
+        """Return the node of a hash's section, read from the section's part of the map."""
+        section = point % self.sections
+        part = self._owners.reshape(self.parts, -1)[self.part_of(section)]
+        return int(part[section % len(part)])
+
+    def place_many(self, hashes: Hashes) -> Numbers:
+        """Return the nodes of the hashes' sections, read from their parts of the map."""
+        part, entry = np.divmod(self._sections_of(hashes), self.sections // self.parts)
+        return self._owners.reshape(self.parts, -1)[part, entry].astype(np.intp)
+
+
+class Directory(Sections):
+    """Fixed sections in one table that all clients ask: join, leave, move and query.
+
+    A look-up takes one hop, and clients keep no state. All state and all look-up traffic are in one place. Every change
+    makes a new configuration with the next number. Old ones stay readable, so a node that was away can catch up.
+
+    Source: the course notes "分片 (Sharding)", in which the shardmaster is the centralized extreme and the successor
+    pointer the other.
+    """
+
+    scheme = "directory"
+    title = "central directory"
+    source = "folklore"
+    lookup_cost = "O(1), 1 hop"
+    memory_cost = "O(S), in one place"
+
+    def _build(self) -> None:
+        super()._build()
+        self._configurations = [self.owners()]
+
+    @property
+    def version(self) -> int:
+        """Number of the current configuration; the first is 0."""
+        return len(self._configurations) - 1
+
+    def query(self, version: int = -1) -> tuple[str, ...]:
+        """Return the node of each section in a configuration.
+
+        Args:
+            version: number of the configuration; -1 is the current one.
+
+        Raises:
+            IndexError: there is no such configuration.
+        """
+        if not -1 <= version <= self.version:
+            raise IndexError(f"the last configuration is {self.version}; there is no configuration {version}")
+        return self._configurations[version]
+
+    def add(self, node: str, weight: float = 1.0) -> None:
+        """Add a node and give it sections, in a new configuration."""
+        super().add(node, weight)
+        self._configurations.append(self.owners())
+
+    def grow(self, nodes: Sequence[str]) -> None:
+        """Add several nodes, all or none, in one new configuration.
+
+        Raises:
+            ValueError: as for `add`.
+            UnsupportedChange: as for `add`.
+        """
+        super().grow(nodes)
+        self._configurations.append(self.owners())
+
+    def remove(self, node: str) -> None:
+        """Remove a node and give its sections to the others, in a new configuration."""
+        super().remove(node)
+        self._configurations.append(self.owners())
+
+    def replace(self, old: str, new: str) -> None:
+        """Give all sections of a node to a new one, in a new configuration."""
+        super().replace(old, new)
+        self._configurations.append(self.owners())
+
+    def move(self, section: int, node: str) -> None:
+        """Move one section to a node, in a new configuration."""
+        super().move(section, node)
+        self._configurations.append(self.owners())
+
+    def move_hot(self, loads: NDArray[np.float64], tolerance: float = TOLERANCE) -> list[SectionMove]:
+        """Move hot sections to cold nodes, all in one new configuration."""
+        moves = super().move_hot(loads, tolerance)
+        if moves:
+            self._configurations.append(self.owners())
+        return moves

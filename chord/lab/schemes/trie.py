@@ -110,11 +110,10 @@ class BitTrie(Placement):
             UnsupportedChange: the leaf is a single hash, with no bit left to split on.
         """
         number = self._number(full)
-        self._check_newcomer(newcomer)
+        self._check_newcomers([newcomer])
         self._split(next(at for at, leaf in enumerate(self._leaves) if leaf.number == number), len(self._nodes))
         self._index()
-        self._nodes.append(newcomer)
-        self._weights.append(1.0)
+        self._admit([newcomer])
 
     def evicted_by(self, node: str) -> tuple[str, ...]:
         """Return the servers that leave with this one; empty if its sibling is a leaf."""
@@ -143,7 +142,8 @@ class BitTrie(Placement):
         self._index()
 
     def _add(self, node: str, weight: float) -> None:
-        self._split(self._largest(), len(self._nodes))
+        largest = min(range(len(self._leaves)), key=lambda at: self._leaves[at].depth)
+        self._split(largest, len(self._nodes))
         self._index()
 
     def _add_all(self, nodes: Sequence[str]) -> None:
@@ -155,8 +155,7 @@ class BitTrie(Placement):
             heappush(heap, (upper.depth, upper.start, upper.number))
         self._leaves = sorted(Leaf(start, depth, number) for depth, start, number in heap)
         self._index()
-        self._nodes += nodes
-        self._weights += [1.0] * len(nodes)
+        self._admit(nodes)
 
     # -- inside ---------------------------------------------------------------------------------
 
@@ -169,9 +168,6 @@ class BitTrie(Placement):
         width = 1 << (HASH_BITS - mine.depth)
         sibling = mine.start ^ width
         return [leaf for leaf in self._leaves if sibling <= leaf.start < sibling + width and leaf.number != number]
-
-    def _largest(self) -> int:
-        return min(range(len(self._leaves)), key=lambda at: self._leaves[at].depth)
 
     def _split(self, at: int, newcomer: int) -> None:
         self._leaves[at : at + 1] = self._halves(self._leaves[at], newcomer)
