@@ -31,12 +31,7 @@ Hashes = NDArray[np.uint64]
 
 
 class Hasher(NamedTuple):
-    """A named function from keys to integers below 2**64.
-
-    Attributes:
-        name: the name in messages.
-        one: hashes one key.
-    """
+    """A named function from keys to integers below 2**64."""
 
     name: str
     one: Callable[[bytes], int]
@@ -186,9 +181,6 @@ def zipf_requests(rng: np.random.Generator, keys: int, count: int, exponent: flo
     The k-th most popular key is requested in proportion to 1 / k**exponent.
 
     Args:
-        rng: source of randomness.
-        keys: number of keys.
-        count: number of requests.
         exponent: skew of the law; at 0 all keys are equally popular.
 
     Returns:

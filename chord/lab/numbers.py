@@ -30,7 +30,6 @@ class Line(NamedTuple):
     """A straight line fitted to points.
 
     Attributes:
-        slope: the slope.
         error: the standard error of the slope.
         height: the value at 0.
     """

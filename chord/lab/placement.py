@@ -193,7 +193,6 @@ class Placement(ABC):
         """Return the nodes on which the copies of a key live, first that of `place`.
 
         Args:
-            key: the key.
             count: number of copies. If there are fewer nodes, a scheme with distinct replicas returns all nodes.
 
         Raises:

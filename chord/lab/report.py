@@ -59,8 +59,6 @@ def write_page(reports: Sequence[ExperimentReport], seed: int, command: str, out
     """Write the page and return its path.
 
     Args:
-        reports: the reports of all experiments of the run.
-        seed: the seed of the run.
         command: the command line without the program's name.
         out_dir: the directory of the page.
         name: file name; the default is only for the page on all experiments.

@@ -115,7 +115,6 @@ class Cluster(MemoryRing):
         The cluster must be empty before.
 
         Args:
-            n: number of nodes.
             ids: their points; default: the hashes of their addresses, as always.
         """
         assert not self.nodes, "a ring is placed before any node joins"
@@ -170,7 +169,6 @@ class Cluster(MemoryRing):
         """End a node as kill -9 does.
 
         Args:
-            node: the node.
             is_silent: the machine vanishes: its peers get no reset and no answer. This cuts the power, too.
             is_power_lost: cut the power of the machine: any part of the data that is not durable may be gone.
         """
@@ -267,15 +265,10 @@ async def cluster(
     The machines have no nodes at first.
 
     Args:
-        seed: the seed of everything.
         ring: the constants; default: 160 bits, 8 successors.
-        timing: periods and timeouts of each node.
         network: frames over streams (`MemoryNetwork`, the default) or whole messages (`MessageNetwork`).
-        observe: callback for every event of every node.
         sync_delay: draws the sync times of the disks. None: no disks; nodes restart empty.
         without_disk: fraction of machines without a disk, 0.0 to 1.0.
-        vnodes: number of vnodes of each node.
-        limits: of each node; default: `Limits()`.
 
     Yields:
         The cluster.

@@ -42,11 +42,7 @@ class Deaths:
     """Starts and kills the nodes of one cluster, and tells the ledger and the watch.
 
     Args:
-        plan: the plan of the seed.
-        cluster: the machines.
         ledger: the clients.
-        watch: the observer of the ring.
-        rng: the source of all random choices.
         nursery: for the tasks that start or forget dead nodes.
 
     Attributes:
@@ -121,7 +117,6 @@ class Deaths:
         """Kill a node, within the failure assumption or not.
 
         Args:
-            node: the node.
             is_silent: the machine vanishes: its peers get no reset and no answer.
             is_power_lost: also cut the power of the machine; None: draw that with probability one half.
         """

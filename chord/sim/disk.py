@@ -38,7 +38,6 @@ class Disk:
 
     Args:
         rng: draws delays, and the data left after a crash.
-        sync_delay: see `SyncDelay`.
         capacity_bytes: size of the disk; writes beyond it are refused. It may change at any time.
 
     Attributes:
@@ -49,7 +48,6 @@ class Disk:
         is_identity_hung: whether writes of the identity wait.
         identity_error: error number with which writes of the identity fail; None: they succeed.
         slow_s: extra seconds that a sync takes.
-        syncs, failed_syncs: totals.
         unwritten_identities: number of identity writes that failed or did not end.
     """
 
@@ -180,7 +178,6 @@ class Disk:
         Magnetism and cosmic rays do that to real disks.
 
         Args:
-            key: the key of the record.
             rng: draws the change; default: the disk's own dice.
             column: column of `StoredRow` to change; default: drawn.
 

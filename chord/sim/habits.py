@@ -33,7 +33,6 @@ class Habits:
 
     Args:
         names: names out of `HABITS`.
-        rng: the source of all random choices.
         counts: receives how often the clients followed each habit.
     """
 

@@ -50,11 +50,7 @@ class Hardships:
     """Draws the hardships of one theme for one cluster, from dice of its own.
 
     Args:
-        plan: the plan of the seed.
-        cluster: the machines.
         ledger: the clients.
-        watch: the observer of the ring.
-        deaths: starts and kills the nodes.
         healed: waits until the ring is Ideal again after an episode.
 
     Attributes:

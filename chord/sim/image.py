@@ -17,9 +17,7 @@ class Image:
     """The readable content of one store's database.
 
     Attributes:
-        bits: number of bits of the ring's points.
         bytes: approximate size on disk.
-        incarnation: of the store.
         key_epoch: the last key epoch that the store gave out; see `Storage.next_key_epoch`.
         rows: the stored rows by point and key, in this order.
         notes: the small values that the store keeps beside its records, by name.

@@ -23,7 +23,6 @@ class FoundCopy(NamedTuple):
     """A record on a machine.
 
     Attributes:
-        host: the machine.
         record: the visible record.
         durable: the durable part of it; None: nothing is durable.
         is_living: whether the node of the machine runs.
@@ -81,7 +80,6 @@ class Inventory:
         """Note that a node is about to die, and return its store if it has no disk.
 
         Args:
-            node: the node.
             is_told: selects the keys that the autopsy checks.
 
         Returns:

@@ -36,7 +36,6 @@ class Mint:
     """One version of an operation.
 
     Attributes:
-        op: the operation.
         host: the machine that minted the version; "" if the simulator saw it first elsewhere.
         covers: the events that the version replaced; None if unknown.
     """
@@ -58,13 +57,11 @@ class Op:
 
     Attributes:
         number: serial number among the operations of its key, from 1.
-        kind: how the write replaces earlier versions.
         op_id: the operation id of its request; empty before it is sent.
         given: the context that its client named; empty if it named none.
         covers: the events that it has replaced for certain; empty before it is acknowledged.
         dots: its versions, one for each attempt that a store minted.
         began, acked: story clock at its start and its acknowledgement; see `KeyModel.clock`.
-        is_ok: whether it is acknowledged.
         w: W of the acknowledgement, in nodes.
         quorum: the write quorum of the ring at that time; smaller if the ring had fewer nodes.
         split: if it was acknowledged during a split, the virtual second and the coordinator's host. None once the parts
@@ -177,8 +174,6 @@ class KeyModel:
     """The model of one key.
 
     Attributes:
-        key: the key.
-        point: its point on the circle.
         ops: the operations that still matter: neither refused nor replaced for certain.
         issued: number of operations so far.
         contexts: by client, the last context that the client received.
@@ -220,7 +215,6 @@ class KeyModel:
         Args:
             kind: how the write replaces earlier versions.
             client: the client that writes; a write with a context uses the last one of this client.
-            is_delete: write a tombstone.
             padding: bytes to append to the value.
         """
         self.issued += 1
@@ -245,9 +239,6 @@ class KeyModel:
         """Note an acknowledgement. The story must have seen its versions before.
 
         Args:
-            op: the write.
-            context: the context that the client received.
-            client: the client that wrote.
             host: the machine that coordinated the write.
 
         Returns:
@@ -279,7 +270,6 @@ class KeyModel:
         """Note that no store knows an operation any more, because stores reaped it.
 
         Args:
-            op: the operation.
             record: the last tombstone that had replaced it, or the last record that knew it.
         """
         if op.value is not None:
@@ -308,11 +298,9 @@ class KeyModel:
         """Note the versions of a record in a store.
 
         Args:
-            record: the record.
             host: the machine of the store.
             is_own: whether this store has just minted the newest version. A crash may take such a version back, unless
                 another store knows it or the store has acknowledged it. Its dot then names another operation later.
-            now: the virtual time, in seconds.
 
         Returns:
             The error in words if a dot names two operations; otherwise "".
@@ -334,7 +322,6 @@ class KeyModel:
         """Free the dots that a dead node alone knew, unless its disk has them.
 
         Args:
-            host: the machine of the node.
             left: the records on its disk, and the copies in all other stores. A copy may know a dot by a later dot of
                 the same actor.
         """
@@ -363,8 +350,6 @@ class KeyModel:
         """Note that a dot names this operation; return an error if it names another too.
 
         Args:
-            dot: the dot.
-            op_id: the operation.
             is_firm: whether other nodes or clients rely on it. Two operations with one dot are an error only if both
                 are firm.
         """
@@ -451,7 +436,6 @@ class KeyModel:
         """Return an operation if its value is shown, and all its versions were replaced.
 
         Args:
-            values: the values shown.
             gone: the events replaced for certain; see `gone`.
         """
         shown = frozenset(values)
@@ -513,8 +497,6 @@ class KeyModel:
         A value that another covered version may have replaced does not count.
 
         Args:
-            context: the context that the reader received.
-            shown: the values that the reader received.
             before: clock of the story; only values acknowledged by then count.
         """
         seen, covered = frozenset(shown), versions.decode_context(context)
@@ -537,8 +519,6 @@ class KeyModel:
         `Losses.in_reach`.
 
         Args:
-            op: the put.
-            merged: all copies of the record, merged.
             w_min: W of an old write, at least; below it, the two quorums need not intersect.
             now: the virtual second. A value that has expired by then may be reaped, while a copy of it waits for the
                 reap log.

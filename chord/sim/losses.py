@@ -34,10 +34,7 @@ class Losses:
     """The accounting of one ring's copies.
 
     Args:
-        ring: the ring.
-        constants: of the ring.
         stories: the model of each key that was written.
-        counts: the counts of the oracle.
         complain: callback for each error found, in words.
 
     Attributes:
@@ -130,7 +127,6 @@ class Losses:
         put among those nodes replaces only the versions that they know.
 
         Args:
-            story: the key.
             is_dead_out: leave out operations that the reap log of a living node names as dead; no node accepts them
                 again.
         """
@@ -275,7 +271,6 @@ class Losses:
         The machine gets a new node, or an operator names the old one as gone.
 
         Args:
-            host: the machine.
             how: name of the counter for the lost writes.
         """
         self._died_s.pop(host, None)
@@ -330,8 +325,6 @@ class Losses:
         That is an error unless as many disks were lost as a quorum has.
 
         Args:
-            story: the key.
-            op: the operation.
             host: the machine with the last copy, if known.
             how: name of the counter for the lost write.
         """

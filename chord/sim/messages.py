@@ -41,9 +41,7 @@ class MessageNetwork(FaultyNetwork):
 
     Args:
         seed: seed of the delays and losses.
-        delay: draws each message's one-way delay.
         quantum_s: messages arrive at multiples of this, so that ties occur.
-        loss: fraction of messages that are lost, 0.0 to 1.0.
         is_traced: keep a digest of all messages.
         weigh: returns the size of each message for the hosts' `stats.bytes_sent`; None: do not count bytes.
 
@@ -169,7 +167,6 @@ class MessageCalls:
     """One host's calls. Satisfies `chord.net.calls.CallsService`.
 
     Attributes:
-        host: its name.
         as_caller: how it presents itself to hosts that it calls.
         stats: totals since the start.
     """

@@ -54,15 +54,9 @@ class Nemesis:
     """Draws joins, leaves and faults for one cluster, from dice of its own.
 
     Args:
-        plan: the plan of the seed.
-        cluster: the machines.
         ledger: the clients.
-        watch: the observer of the ring.
         nursery: for tasks that last longer than one action.
         healed: waits until the ring is Ideal again after an episode.
-
-    Attributes:
-        deaths: starts and kills the nodes.
     """
 
     def __init__(

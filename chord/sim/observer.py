@@ -94,10 +94,7 @@ class Watch:
             `chord.stabilize`).
 
     Attributes:
-        label: the start of each complaint.
-        counts: number of events of each kind.
         steps: number of events that were protocol steps.
-        checks: number of checks of all invariants.
         broken: the first violation; None: there was none yet.
         excused: ids of vnodes that were down for a moment. If other nodes notice that late, no step is at fault.
         on_event: callback for every event, after the checks.

@@ -74,7 +74,6 @@ class BeforeScan(NamedTuple):
         calm: see `Oracle.calm`; if None, `gone` and `required` are empty.
         gone: by key, the events that acknowledged writes had replaced for certain.
         required: by key, the values that the scan may not lack.
-        at: the virtual time, in seconds.
     """
 
     calm: int | None
@@ -232,11 +231,6 @@ class Oracle:
         node leaves only a quorum behind, even if the client asked for a larger W.
 
         Args:
-            node: the node that the client used.
-            story: the key.
-            op: the write.
-            stored: the answer.
-            client: the client of the write.
             asked: W as the client named it; None: a quorum.
             quorum: the result of `write_quorum` at the start of the write.
         """
@@ -273,9 +267,6 @@ class Oracle:
         The coordinator must find an old value if a node had it in reach both before and after the put.
 
         Args:
-            node: the node that the client used.
-            story: the key.
-            op: the acknowledged write.
             in_reach: the result of `Losses.in_reach` at the start of the write.
         """
         now_s, quorum = trio.current_time(), self._constants.quorum
@@ -533,7 +524,6 @@ class Oracle:
         """Return the unexpired values of a key, merged over all stores.
 
         Args:
-            story: the key.
             only_living: leave out the copies of dead nodes.
             at: the virtual second at which a value must be unexpired; default: now.
         """

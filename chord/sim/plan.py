@@ -121,15 +121,10 @@ class Plan(msgspec.Struct, frozen=True):
     Attributes:
         seed: the seed of everything.
         nodes: number of nodes at the start.
-        nodes_max: largest number of nodes.
-        successors: r of the ring.
-        replicas: N of the ring.
         fidelity: "messages": whole messages. "frames": frames over streams, with the codec and flow control.
-        faults: names out of `FAULTS`.
         delay_s: shortest and longest one-way delay of a message.
         quantum_s: messages arrive at multiples of this, so that ties occur.
         pause_s: mean time between two events.
-        clients: number of clients that write and read.
         client_pause_s: mean pause of each client between two operations.
         down_out_s, anti_entropy_s: see `chord.config.Timing`; short, so that a run sees the end of them.
         membership, steps, writes: the safety phase ends after this many membership changes, protocol steps and
@@ -139,7 +134,6 @@ class Plan(msgspec.Struct, frozen=True):
         shared: fraction of operations on keys that all clients write at the same time, 0.0 to 1.0.
         habits: names out of `chord.sim.habits.HABITS`: batches, large values, times to live, scans.
         theme: main kind of trouble, a name out of `THEMES`.
-        vnodes: number of vnodes of each node.
         grace_s: see `chord.config.Timing`; None: a value that suits the faults.
         reap_log: number of entries that the reap log of a slice keeps; None: the default, more than a run makes.
     """

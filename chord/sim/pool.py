@@ -17,9 +17,6 @@ def processes(workers: int | None = None) -> Iterator[Executor]:
 
     If the block is left early, the processes drop their work and end at once.
 
-    Args:
-        workers: number of processes; default: one for each core.
-
     Yields:
         The executor that runs functions in these processes.
     """

@@ -28,7 +28,6 @@ class PrebuiltPlacement:
 
     Args:
         contacts: all vnodes of the ring, in any order.
-        constants: of the ring.
         ring_id: sixteen bytes, because these nodes do not learn the ring's id by joining.
     """
 

@@ -76,9 +76,6 @@ class RunReport(msgspec.Struct):
     """The totals of a run.
 
     Attributes:
-        seed: the seed.
-        steps: protocol steps.
-        checks: number of checks of all invariants.
         membership: joins, leaves, crashes and restarts.
         counts: number of each transition, abort, takeover, action and client operation.
         keys: acknowledged keys that are readable at the end.
@@ -88,7 +85,6 @@ class RunReport(msgspec.Struct):
         virtual_s: duration of the run in virtual seconds.
         deliveries: deliveries of the network.
         digest: of every event and delivery; equal for equal seeds.
-        theme: the theme of the plan.
     """
 
     seed: int
@@ -110,7 +106,6 @@ class Run:
     """The run of one seed.
 
     Args:
-        plan: the plan of the seed.
         on_event: callback for every event, with the cluster; for logs.
         write_history: callback for each line of the clients' history (see `chord.verify.history`).
         on_progress: callback, called now and then with the number of acknowledged writes and of membership changes.

@@ -65,8 +65,6 @@ def absences(lasted_s: Iterable[float], plan: Plan, how: str) -> Counter[str]:
     """Count absences by their durations.
 
     Args:
-        lasted_s: the durations, in virtual seconds.
-        plan: the plan of the seed.
         how: the reason for the absence: "dead", "cut off" or "stopped".
     """
     timing, found = plan.timing, Counter[str]()
@@ -84,7 +82,6 @@ def of_life(plan: Plan, reported: Counter[str], requests: Counter[str]) -> Count
     """Return the situations of a run: those of its plan, its clients and its requests.
 
     Args:
-        plan: the plan of the seed.
         reported: counts of the workload.
         requests: counts of late requests.
     """

@@ -188,7 +188,6 @@ class SimulatedStorage(SqliteStorage):
         circle: of the ring; records of another circle are refused.
         disk: the disk; the store keeps the records on it.
         incarnation: of the store, if it is new.
-        staged_bytes_max: see `Limits`.
     """
 
     def __init__(

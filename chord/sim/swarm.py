@@ -126,13 +126,7 @@ SEEDS_FOR_ALL = 200
 
 
 class Broken(msgspec.Struct):
-    """A seed that failed.
-
-    Attributes:
-        plan: the plan of the seed.
-        kind: see `RunFailure`.
-        text: the error.
-    """
+    """A seed that failed."""
 
     plan: Plan
     kind: FailureKind
@@ -229,15 +223,9 @@ def run_one(
     write_history: Callable[[bytes], object] | None = None,
     on_progress: Callable[[int, int], object] = lambda writes, membership: None,
 ) -> RunReport | Broken:
-    """Run one seed, and return its report or its failure.
+    """Run one seed, and return its report or its failure; the callbacks are those of `Run`.
 
     Call it only in the main thread of a process.
-
-    Args:
-        plan: the plan of the seed.
-        on_event: see `Run`.
-        write_history: see `Run`.
-        on_progress: see `Run`.
     """
     with _Lookout() as lookout:
         try:
@@ -265,7 +253,6 @@ def run_many(
     """Run seeds on all cores.
 
     Args:
-        plans: one plan for each seed.
         on_result: callback for every finished seed, in no particular order.
         jobs: number of processes; default: one per core. With 1, the seeds run in this process.
         on_progress: see `Run`; only for seeds that run in this process.

@@ -54,9 +54,6 @@ class Attempt(NamedTuple):
 
     Attributes:
         story: the model of its key.
-        op: the operation.
-        request: the message sent.
-        client: the client that writes.
         asked: W as the client named it; None: a quorum.
         quorum: result of `Oracle.write_quorum` when the write began.
         in_reach: result of `Losses.in_reach` when the write began.
@@ -77,12 +74,8 @@ class Workload:
     """The clients of one ring.
 
     Args:
-        ring: the ring.
-        rng: the source of all random choices.
         complain: callback for each error found, in words.
-        recorder: writes the history of the clients; None: no history.
         constants: of the ring; default: those of its first node.
-        keys_per_client: number of keys that each client has for itself.
         reads: fraction of operations on existing keys that are reads, 0.0 to 1.0.
         draws: number of keys that a client tries in search of a key with another owner than the last coordinator.
         shared: fraction of each client's operations that use the shared keys, 0.0 to 1.0.
@@ -158,9 +151,7 @@ class Workload:
         """Let clients read and write until the scope given to the starter is cancelled.
 
         Args:
-            count: number of clients.
             pause_s: mean pause of each client between two operations, in seconds.
-            task_status: receives the cancel scope.
         """
         async with trio.open_nursery() as nursery:
             for number in range(count):
@@ -249,11 +240,7 @@ class Workload:
         """Write a key, sometimes with others in one batch, and let the oracle judge it.
 
         Args:
-            node: the node that the client uses.
-            key: the key.
-            client: the name of the client.
             kind: how the write replaces earlier versions.
-            is_delete: write a tombstone.
             w: W as the client names it; None: a quorum.
             strict: whether only members of the replica set count towards W.
         """
@@ -385,9 +372,6 @@ class Workload:
         """Read a key, sometimes with others in one batch, and let the oracle judge it.
 
         Args:
-            node: the node that the client uses.
-            key: the key.
-            client: the name of the client.
             r: R as the client names it; None: a quorum.
             is_final: whether no node joins or leaves any more, so that the read must find every value.
         """

@@ -54,9 +54,6 @@ class FaultyNetwork(ABC):
     """A network with faults injected by hand.
 
     Subclasses define what a change of faults means for traffic under way.
-
-    Attributes:
-        faults: the present faults.
     """
 
     def __init__(self) -> None:

@@ -172,12 +172,7 @@ class MemoryPipe:
 
 
 class MemoryStream(trio.abc.HalfCloseableStream):
-    """One end of a connection.
-
-    Attributes:
-        host: the host of this end.
-        remote_host: the host of the other end.
-    """
+    """One end of a connection."""
 
     def __init__(self, connection: Connection, outgoing: MemoryPipe, incoming: MemoryPipe) -> None:
         self.connection = connection

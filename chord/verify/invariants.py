@@ -45,9 +45,7 @@ class Violation(NamedTuple):
     """A violated invariant.
 
     Attributes:
-        invariant: its name.
         text: the violation in words.
-        nodes: the ids that it concerns.
     """
 
     invariant: str
@@ -277,7 +275,6 @@ def ownership(owned: Mapping[Point, Iterable[Arc]], circle: Circle) -> list[Viol
 
     Args:
         owned: the arcs that each vnode answers for.
-        circle: the identifier circle.
     """
     pieces = sorted(
         (low, circle.size - 1 if high is None else high, vnode)

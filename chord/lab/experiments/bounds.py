@@ -42,12 +42,7 @@ class Setting(NamedTuple):
     """One of the two schemes with its parameter, on several rings.
 
     Attributes:
-        kind: name of the scheme.
         value: number of probes, or capacity.
-        nodes: number of nodes.
-        keys: number of keys.
-        rings: number of rings.
-        seed: seed of the rings and keys.
     """
 
     kind: Kind
@@ -66,7 +61,6 @@ class Cell:
     """The spread of loads on each ring, and the needless movement.
 
     Attributes:
-        setting: the scheme.
         spreads: for probes, spread of the shares of all possible keys; for capacities, spread of the keys.
         by_keys: spread of the keys on the last ring.
         between_old: share of the keys that moved between old nodes when a node was added.

@@ -49,7 +49,6 @@ class Skew(NamedTuple):
     """How unevenly keys are requested.
 
     Attributes:
-        different: number of different keys.
         most: share of the most frequent key.
         squares: sum of the squared counts of the keys.
     """
@@ -146,9 +145,6 @@ def build(
 
     Args:
         scheme: its name in `SCHEMES`, or the function that builds it.
-        nodes: names of the nodes.
-        weights: weights of the nodes; None if all weigh 1.
-        options: options of the scheme.
 
     Raises:
         UnsupportedChange: weights were given, and the scheme does not support them.

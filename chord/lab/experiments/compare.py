@@ -62,13 +62,9 @@ class Setting(NamedTuple):
     """One scheme, the keys, and the numbers of nodes before and after growing.
 
     Attributes:
-        scheme: its name.
-        keys: the keys.
         nodes: number of nodes at first.
         then: number of nodes after growing.
         weights: weights by node number; empty if all are equal.
-        seed: seed of the node names.
-        factory: builds the scheme.
     """
 
     scheme: str
@@ -88,17 +84,14 @@ class Cell:
     """The results of one scheme.
 
     Attributes:
-        setting: the scheme and its keys.
         nodes: number of nodes at first; fewer than requested if the scheme only doubles.
         loads: keys per node at first, relative to the weights.
         grown_loads: keys per node after growing; None if the scheme cannot grow.
         grown: effect of growing; None if the scheme cannot grow.
         shrunk: effect of removing a node; None if the scheme cannot shrink.
-        is_weighted: whether the scheme was built with the weights.
         heavy: largest relative difference of a node from its share if every second node weighs two; None if the scheme
             has no weights.
         met: share of keys with two of three copies on one node; None for fewer than three nodes.
-        state_bytes: memory that a look-up needs, in bytes.
         removes: which nodes can go, in a word.
         is_consistent: whether the scheme claims to be consistent.
     """
@@ -395,8 +388,6 @@ def experiment(
     Args:
         keys: the keys; None: a million generated ones.
         schemes: names of the schemes; empty: all.
-        nodes: number of nodes at first.
-        then: number of nodes after growing.
         weights: one weight per node; empty: all equal. Only proportions matter, because schemes get the weights over
             their mean. New nodes weigh the mean.
         seed: seed of generated keys.

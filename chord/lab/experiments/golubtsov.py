@@ -144,11 +144,7 @@ class Setting(NamedTuple):
     """Some draws of one ring.
 
     Attributes:
-        scheme: name of the ring.
         first: number of the first draw.
-        draws: number of draws.
-        keys: number of keys.
-        seed: seed of keys and names.
     """
 
     scheme: str
@@ -166,7 +162,6 @@ class Cell:
     """The results of the draws.
 
     Attributes:
-        setting: the draws.
         kept: share of keys that stayed from 20 to 21 nodes, in each draw.
         stds: std of keys per node on 21 nodes, in each draw.
     """

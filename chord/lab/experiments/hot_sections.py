@@ -35,12 +35,6 @@ class Setting(NamedTuple):
 
     Attributes:
         exponent: the exponent s of the Zipf law.
-        sections: number of sections.
-        keys: number of keys.
-        requests: number of requests.
-        draws: number of draws.
-        seed: seed of the draws.
-        factory: builds the map.
     """
 
     exponent: float
@@ -62,7 +56,6 @@ class Cell:
     Loads are requests over the mean load of a node.
 
     Attributes:
-        setting: the skew and the sections.
         before: the fullest node's load before any move.
         after: the fullest node's load after the moves that these requests caused.
         later: the same for as many other requests of the same law.

@@ -56,7 +56,6 @@ class Cell:
     """The buckets of the keys.
 
     Attributes:
-        setting: the keys and buckets.
         same: share of the keys in the same bucket at m and n, by (m, n).
         visited: mean number of buckets visited up to n buckets, by n.
         counts: keys in each bucket, by the number of buckets.
@@ -104,7 +103,6 @@ def bucket_shares(buckets: int, dice: int = DICE) -> NDArray[np.float64]:
     probability floor((b + 1) 2^31 / i) / 2^31. This rounding is the only reason why shares differ.
 
     Args:
-        buckets: number of buckets.
         dice: number of different random values.
 
     Returns:

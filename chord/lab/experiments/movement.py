@@ -45,11 +45,9 @@ class Cell:
     """The cost of the growth.
 
     Attributes:
-        setting: the scheme.
         nodes: number of nodes at first and after each step; only the first if the scheme cannot grow.
         moved: share of the keys that each step moved; one entry per step.
         between_old: number of keys that moved between old nodes, in all steps.
-        is_consistent: whether the scheme claims that there are no such keys.
     """
 
     setting: Setting

@@ -39,8 +39,6 @@ class Variant(NamedTuple):
 
     Attributes:
         digit_bits: the base of the fingers is 2**digit_bits; 0 means no fingers.
-        successors: entries of the successor list.
-        colour: colour in the plot.
     """
 
     digit_bits: int
@@ -76,7 +74,6 @@ class Cell:
     """The cost of one way to route.
 
     Attributes:
-        setting: the way to route.
         mean: mean hops to the owner.
         high: 99th percentile of the hops.
         entries: mean number of entries at a node.

@@ -49,7 +49,6 @@ class Cell:
     """Times in seconds, each the best of several runs.
 
     Attributes:
-        setting: the scheme.
         one_s: one look-up, on few and on many nodes.
         each_s: one of many hashes placed at once, on few and on many nodes.
         build_s: building the scheme on many nodes.
@@ -98,10 +97,6 @@ def fastest_s(work: Callable[[], object], times: int) -> float:
     """Return the time of the fastest of several runs of `work`, in seconds.
 
     The minimum is taken because other processes can only slow a run down.
-
-    Args:
-        work: called without arguments; its result is ignored.
-        times: number of runs, at least 1.
     """
     best = float("inf")
     for _ in range(times):

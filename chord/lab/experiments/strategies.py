@@ -170,8 +170,6 @@ class Cell:
     """The efficiency of each layout: mean load over the largest.
 
     Attributes:
-        setting: the strategy and its layout.
-        efficiencies: efficiency of each drawn layout.
         by_token: efficiency of strategy 1 with the same number of tokens, at any size of membership. Measured for
             strategy 2 only, otherwise empty.
     """

@@ -60,7 +60,6 @@ class Cell:
     """The results of each ring.
 
     Attributes:
-        setting: the rings.
         by_share: std of the nodes' shares of the circle, over the mean.
         by_keys: std of the nodes' numbers of keys, over the mean.
         heirs: number of nodes that inherit from a failed node.

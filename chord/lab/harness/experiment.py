@@ -35,6 +35,7 @@ TICK_S = 1.0
 
 Value: TypeAlias = str | int | float | None
 
+T = TypeVar("T")  # what a row of a table is about
 S = TypeVar("S")  # a setting
 C = TypeVar("C")  # a cell: the measurements under one setting
 
@@ -53,6 +54,14 @@ class Column(NamedTuple):
     spec: str = ""
 
 
+class Field(NamedTuple, Generic[T]):
+    """A column of a table with one row per item, and the value of an item in it."""
+
+    heading: str
+    spec: str
+    value: Callable[[T], Value]
+
+
 class Row(NamedTuple):
     """A row of a table; `passed` says whether it meets its bar, None if it has no bar."""
 
@@ -66,8 +75,6 @@ class Table:
 
     Attributes:
         name: base name of its file; unique among all tables.
-        title: heading above the table.
-        columns: the columns.
         rows: the rows; each has one value per column.
         bar: the condition behind `passed` of the rows, in words.
         notes: explanations of the numbers for the reader.
@@ -79,6 +86,21 @@ class Table:
     rows: tuple[Row, ...]
     bar: str = ""
     notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        title: str,
+        fields: Sequence[Field[T]],
+        items: Iterable[T],
+        is_met: Callable[[T], bool | None],
+        bar: str = "",
+        notes: tuple[str, ...] = (),
+    ) -> Table:
+        """Return a table with one row per item; `is_met` gives `passed` of a row."""
+        rows = tuple(Row(tuple(field.value(item) for field in fields), is_met(item)) for item in items)
+        return cls(name, title, tuple(Column(field.heading, field.spec) for field in fields), rows, bar, notes)
 
     @property
     def passed(self) -> bool | None:

@@ -44,14 +44,7 @@ def make_room(figure: Figure, rows: int) -> None:
 
 
 def dress(axes: Axes, x: str, y: str, *, is_from_zero: bool = True) -> None:
-    """Label the axes, draw a light grid, and add a legend for several series.
-
-    Args:
-        axes: the axes to format.
-        x: label of the x axis.
-        y: label of the y axis.
-        is_from_zero: whether the y axis starts at 0.
-    """
+    """Label the axes, draw a light grid, and add a legend for several series."""
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.grid(True, color="#DDDDDD", linewidth=0.6)

@@ -42,8 +42,6 @@ class ExperimentReport:
     """The outcome of one experiment.
 
     Attributes:
-        name: name of the experiment.
-        title: heading of its page.
         tables: its tables, the most important one first.
         files: all files that were written.
         notes: remarks for the reader of the command's output, besides the tables' own notes.
@@ -74,12 +72,9 @@ def run_all(
     """Run experiments and write their reports.
 
     Args:
-        experiments: the experiments to run.
-        scale: how much is measured.
         seed: the source of all random choices; the same seed gives the same measurements.
         out_dir: directory of the files; created if necessary.
         executor: measures the cells; None measures them in this process, one after the other.
-        progress: called for each measured cell, and regularly in between.
     """
     plans = [(experiment, experiment.plan(scale, seed)) for experiment in experiments]
     jobs = [(experiment, setting) for experiment, settings in plans for setting in settings]

@@ -24,7 +24,6 @@ class Summary(NamedTuple):
     """A sample in four numbers.
 
     Attributes:
-        mean: the mean.
         error: standard error of the mean.
         low: 1st percentile.
         high: 99th percentile.
@@ -92,10 +91,6 @@ def poisson_upper(count: int, confidence: float = 0.95) -> float:
     """Return the exact one-sided upper confidence bound of a Poisson mean.
 
     With no event at 95 % it is 2.996, the rule of three.
-
-    Args:
-        count: number of events that were seen.
-        confidence: confidence of the bound, 0 to 1.
     """
     low, high = float(count), 4.0 * count + 10.0
     for _ in range(60):

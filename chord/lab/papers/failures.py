@@ -75,10 +75,7 @@ class Setting(NamedTuple):
     Attributes:
         share: share of the nodes that fails.
         ring: number of the first ring.
-        nodes: number of nodes of each ring.
         lookups: number of lookups, on all rings together.
-        seed: the source of all random choices.
-        rings: number of rings.
         is_model: whether the model looks up, not the real node.
     """
 
@@ -99,7 +96,6 @@ class Cell:
     """The cost and the answers of the lookups.
 
     Attributes:
-        setting: the rings.
         paths: number of lookups with each path length, by ring.
         timeouts: the same by contacts with dead nodes, including those at the last step, from predecessor to owner.
         on_route: the same without the contacts at the last step.
@@ -123,8 +119,6 @@ def plan(nodes: int | None, scale: Scale, seed: int) -> list[Setting]:
     Args:
         nodes: None: rings of real nodes, and models, of the published size. A number: models of the published size and
             of this one.
-        scale: how much is measured.
-        seed: the source of all random choices.
     """
     rings, lookups = {"quick": (1, 200), "standard": (4, 500), "full": (40, 250)}[scale]
     real = [Setting(share, ring, NODES, lookups, seed) for share in PUBLISHED_BY_SHARE for ring in range(rings)]
@@ -213,13 +207,11 @@ class LookupOutcome(NamedTuple):
 
     Attributes:
         setting: the setting of one of the rings.
-        rings: number of rings.
         path: the path lengths.
         timeouts: the timeouts of all steps.
         on_route: the timeouts of all steps but the last.
         wrong: number of lookups that named a wrong owner.
         unanswered: number of lookups that named no owner.
-        lookups: number of lookups.
     """
 
     setting: Setting

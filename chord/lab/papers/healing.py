@@ -25,15 +25,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import trio
 
 from chord import testing
-from chord.config import PRESETS, RingConstants, Timing
+from chord.config import PRESETS, Timing
 from chord.errors import ChordError
 from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.lab.harness.plot import BLUE, GREEN, ORANGE, PURPLE, dress, headline
-from chord.lab.papers.world import draw_points
+from chord.lab.papers.world import placed_ring
 from chord.node import Node
 from chord.ring.vnode import Vnode
-from chord.sim.cluster import Cluster, cluster
-from chord.sim.messages import MessageNetwork
+from chord.sim.cluster import Cluster
 from chord.verify import invariants
 from chord.wire.messages import Contact
 
@@ -58,11 +57,7 @@ class Setting(NamedTuple):
     """One ring: two halves of `nodes` nodes each, or a loop of `nodes` nodes.
 
     Attributes:
-        kind: split or loop.
         nodes: nodes of each half, or of the loop.
-        timing: timing of the nodes.
-        preset: name of the timing.
-        seed: seed of the ring.
         parted_s: least duration of the split in seconds.
     """
 
@@ -82,7 +77,6 @@ class Cell:
     """The healing of one ring.
 
     Attributes:
-        setting: the ring.
         rounds: rounds until the ring was Ideal; None if it was not within 1,000.
         home_rounds: rounds until every record was with its owner as well.
         acknowledged: values with an acknowledged write, before the split and on either side during it.
@@ -118,10 +112,8 @@ def measure(setting: Setting) -> Cell:
     found: list[Cell] = []
 
     async def main() -> None:
-        constants = RingConstants(successors=SUCCESSORS, replicas=1)
-        async with cluster(seed=seed, ring=constants, timing=setting.timing, network=MessageNetwork(seed)) as ring:
-            nodes = setting.nodes * (2 if setting.kind == "split" else 1)
-            await ring.place(nodes, ids=draw_points(random.Random(f"{seed}/points"), nodes))
+        nodes = setting.nodes * (2 if setting.kind == "split" else 1)
+        async with placed_ring(nodes, SUCCESSORS, setting.timing, seed) as ring:
             healing = _Healing(ring, setting.timing, random.Random(seed))
             found.append(await (healing.split(setting) if setting.kind == "split" else healing.loop(setting)))
 

@@ -69,10 +69,8 @@ class Setting(NamedTuple):
 
     Attributes:
         vnodes: points per node.
-        nodes: number of nodes.
         keys: number of keys; 0: the model, with shares of the circle.
         is_real: whether real nodes are asked as well.
-        seed: seed of the keys.
     """
 
     vnodes: int
@@ -96,8 +94,6 @@ class Cell:
     """The spread of the loads.
 
     Attributes:
-        setting: the ring and its keys.
-        spread: the spread of the loads.
         histogram: number of nodes by load over the mean, in bins of `BIN` from 0 on.
         disagreements: number of real nodes that own another number of keys than the hash gives them.
     """
@@ -114,8 +110,6 @@ def plan(nodes: int | None, scale: Scale, seed: int) -> list[Setting]:
     Args:
         nodes: None: the published rings, models of the same size, and a smaller ring of real nodes. A number: models of
             this size, or of fewer nodes if there would be too many points to sort in a short time.
-        scale: how much is measured.
-        seed: the source of all random choices.
     """
     if nodes is not None:
         return [Setting(v, nodes if v == 1 else min(nodes, POINTS_MAX // v), 0, False, seed) for v in MODEL_VNODES]

@@ -64,7 +64,6 @@ class Cell:
     """The path lengths of the lookups.
 
     Attributes:
-        setting: the rings and lookups.
         groups: number of lookups with each path length, by ring.
         used: for the model, how often a finger that starts 2**i points away was taken, by i.
     """
@@ -107,8 +106,6 @@ def plan(nodes: int | None, scale: Scale, seed: int) -> list[Setting]:
     Args:
         nodes: None: rings of real nodes and models of the same sizes, with each length of list. A number: models with
             fingers only, up to about this number of nodes, and of this number.
-        scale: how much is measured.
-        seed: the source of all random choices.
     """
     real: list[Setting] = []
     if nodes is None:

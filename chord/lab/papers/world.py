@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.util import find_spec
 from typing import Any, Protocol, TypeVar
 
@@ -81,18 +81,19 @@ def draw_points(rng: random.Random, count: int) -> list[Point]:
 
 
 @asynccontextmanager
-async def still_ring(nodes: int, successors: int, seed: str) -> AsyncIterator[Cluster]:
-    """Yield an Ideal ring of `nodes` nodes at random points, without maintenance.
-
-    Args:
-        nodes: number of nodes.
-        successors: length of the successor lists.
-        seed: seed of the ring.
-    """
+async def placed_ring(
+    nodes: int, successors: int, timing: Timing, seed: str, network: MessageNetwork | None = None
+) -> AsyncIterator[Cluster]:
+    """Yield an Ideal ring of `nodes` nodes at random points, with one copy of each record."""
     constants = RingConstants(successors=successors, replicas=1)
-    async with cluster(seed=seed, ring=constants, timing=STILL, network=MessageNetwork(seed)) as ring:
+    async with cluster(seed=seed, ring=constants, timing=timing, network=network or MessageNetwork(seed)) as ring:
         await ring.place(nodes, ids=draw_points(random.Random(f"{seed}/points"), nodes))
         yield ring
+
+
+def still_ring(nodes: int, successors: int, seed: str) -> AbstractAsyncContextManager[Cluster]:
+    """Yield an Ideal ring of `nodes` nodes at random points, without maintenance."""
+    return placed_ring(nodes, successors, STILL, seed)
 
 
 def successor(ordered: Sequence[Point], key: Point) -> Point:

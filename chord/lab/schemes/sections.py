@@ -21,13 +21,7 @@ TOLERANCE = 1.05
 
 
 class SectionMove(NamedTuple):
-    """A section that moves from one node to another.
-
-    Attributes:
-        section: number of the section.
-        old: the node it leaves.
-        new: the node it goes to.
-    """
+    """A section that moves from one node to another."""
 
     section: int
     old: str

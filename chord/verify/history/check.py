@@ -19,9 +19,6 @@ class HistoryReport(NamedTuple):
     """The report on a history.
 
     Attributes:
-        model: the model.
-        operations: number of operations.
-        keys: number of keys.
         results: one result for each key and checker.
     """
 
@@ -56,8 +53,6 @@ def check(
     """Check a history.
 
     Args:
-        operations: the operations of all keys.
-        model: the model to check against.
         steps_max: limit of states that the search visits for each key.
         on_progress: called after each key, with the number of operations checked so far.
     """

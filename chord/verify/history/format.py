@@ -30,7 +30,6 @@ class BadHistory(ValueError):
 
     Attributes:
         line: the number of the line, from 1.
-        why: the reason.
     """
 
     def __init__(self, line: int, why: str) -> None:
@@ -45,7 +44,6 @@ class Operation(msgspec.Struct, frozen=True):
     Attributes:
         line: the number of its line in the history, from 1, which identifies the operation.
         client: the client that made it.
-        key: the key.
         kind: put, get, cas (compare and set) or del.
         status: ok, fail (it did not happen) or unknown.
         start_s: when the client made the call, in seconds.

@@ -99,7 +99,6 @@ class _Graph:
 
     Attributes:
         is_partial: whether some read was left out, because several writes could explain it.
-        findings: the violations.
     """
 
     def __init__(self, key: Name, operations: Sequence[Operation]) -> None:

@@ -33,12 +33,8 @@ class RegisterResult(NamedTuple):
     """The result of a checker for one key.
 
     Attributes:
-        checker: the checker.
-        key: the key.
-        operations: number of operations of the key.
         verdict: partial means that no violation was found, but some reads could not be checked. Undecided means that
             the search reached its limit of steps.
-        findings: the violations.
         steps: number of states that a search visited.
     """
 

@@ -56,7 +56,6 @@ def search(operations: Sequence[Operation], steps_max: int = STEPS_MAX) -> Searc
     """Search for an order of one key's operations.
 
     Args:
-        operations: the operations of the key.
         steps_max: limit of states; beyond it the verdict is undecided.
     """
     return _Search(operations).run(steps_max)

@@ -24,7 +24,6 @@ def shrink(
     They need not be the fewest possible.
 
     Args:
-        operations: the operations that violate.
         is_violation: returns whether some of the operations still violate.
         trials_max: limit of calls of `is_violation`.
     """
