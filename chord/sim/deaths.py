@@ -19,6 +19,7 @@ from chord.sim.observer import Watch
 from chord.sim.plan import Plan
 from chord.sim.situations import LEAVER_BACK, SITUATION
 from chord.sim.workload import Workload
+from chord.store.identity import Kept
 from chord.verify import invariants
 
 SKEW_MAX_S = 3600.0
@@ -163,9 +164,7 @@ class Deaths:
 
         The fault *return* must be on. A node that never belonged to a ring, or that left, stays dead.
         """
-        kept = self._cluster.kept(node.name)
-        is_known = kept is not None and kept.ring is not None and not kept.has_left
-        return is_known and "return" in self._plan.faults
+        return _is_member(self._cluster.kept(node.name)) and "return" in self._plan.faults
 
     def return_soon(self, node: Node) -> None:
         """Start a dead node again after a moment.
@@ -218,7 +217,7 @@ class Deaths:
             self._ledger.losses.wipe(host)
             self._cluster.wipe(host)
             self.count("restart wiped", 2)
-            await self.start(name=host, id=self._a_point() if self._plan.vnodes == 1 else None)
+            await self.start(name=host, id=Point(self._rng.getrandbits(160)) if self._plan.vnodes == 1 else None)
             return
         if "damage" in self._plan.faults and self._rng.random() < DAMAGED:
             self._damage(host)
@@ -227,16 +226,12 @@ class Deaths:
         await self._bring_back(host)
 
     def _damage(self, host: str) -> None:
-        """Damage a record on a dead machine's disk."""
         keys = self._ledger.truth.records_of(host)
         if keys:
             key = self._rng.choice(keys)
             self._cluster.disk(host).damage(key)
             self._ledger.losses.damage(host, key)
             self.count("damage", 0)
-
-    def _a_point(self) -> Point:
-        return Point(self._rng.getrandbits(160))
 
     async def come_back_soon(self, node: Node, after_s: float) -> None:
         """Start a node again, on its disk, after a blackout of all nodes."""
@@ -252,8 +247,7 @@ class Deaths:
         losses, truth = self._ledger.losses, self._ledger.truth
         for host in truth.dead():
             kept = self._cluster.kept(host)
-            is_known = kept is not None and kept.ring is not None and not kept.has_left
-            if kept is None or not is_known:
+            if kept is None or not _is_member(kept):
                 losses.wipe(host, "acknowledged and away for ever")
                 self._cluster.wipe(host)
             else:
@@ -338,3 +332,8 @@ class Deaths:
             run = run + 1 if one else 0
             longest = max(longest, run)
         return longest
+
+
+def _is_member(kept: Kept | None) -> bool:
+    """Return whether a machine's node belonged to a ring and did not leave it."""
+    return kept is not None and kept.ring is not None and not kept.has_left

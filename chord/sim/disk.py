@@ -38,9 +38,9 @@ class Disk:
 
     Args:
         rng: draws delays, and the data left after a crash.
-        capacity_bytes: size of the disk; writes beyond it are refused. It may change at any time.
 
     Attributes:
+        capacity_bytes: size of the disk; writes beyond it are refused. It may change at any time.
         image: the database; None: not created yet, or lost.
         identity: content of the identity file; None: not written yet, or lost.
         is_hung: whether syncs wait. Reads go on, because they come from memory.
@@ -51,9 +51,9 @@ class Disk:
         unwritten_identities: number of identity writes that failed or did not end.
     """
 
-    def __init__(self, rng: random.Random, *, sync_delay: SyncDelay = flash, capacity_bytes: float = math.inf) -> None:
+    def __init__(self, rng: random.Random, *, sync_delay: SyncDelay = flash) -> None:
         self.rng = rng
-        self.capacity_bytes = capacity_bytes
+        self.capacity_bytes = math.inf
         self.image: Image | None = None
         self.identity: bytes | None = None
         self.is_hung = self.is_identity_hung = self.is_unreadable = False
@@ -159,9 +159,9 @@ class Disk:
         """Add this many seconds to each sync that begins from now on; 0: no longer slow."""
         self.slow_s = seconds
 
-    def refuse_identity(self, code: int = errno.ENOSPC) -> None:
-        """Let writes of the identity fail with this error number until `accept_identity`."""
-        self.identity_error = code
+    def refuse_identity(self) -> None:
+        """Let writes of the identity fail, as on a full disk, until `accept_identity`."""
+        self.identity_error = errno.ENOSPC
 
     def hang_identity(self) -> None:
         """Let writes of the identity wait until `accept_identity`."""

@@ -96,10 +96,10 @@ class Hardships:
     async def do_something(self) -> None:
         """Let one episode happen, and wait until the ring has healed."""
         await trio.sleep(self._rng.uniform(*QUIET_S))
-        self._ledger.is_lenient = True
+        self._ledger.oracle.is_lenient = True
         await self._actions[self._plan.theme]()
         await self._healed()
-        self._ledger.is_lenient = False
+        self._ledger.oracle.is_lenient = False
         self._ledger.oracle.merged()
         self.episodes += 1
 
@@ -135,7 +135,8 @@ class Hardships:
         until = trio.current_time() + seconds
         while trio.current_time() < until:
             await trio.sleep(min(self._rng.uniform(0, 2 * MEANWHILE_S), until - trio.current_time()))
-            ready = [node for node in self._cluster.nodes if node.state == "ready" and not self._is_stopped(node)]
+            running = [node for node in self._cluster.nodes if node.name not in self._cluster.stopped]
+            ready = [node for node in running if node.state == "ready"]
             if self._rng.random() >= MEANWHILE or not ready:
                 continue
             if self._rng.random() < 0.5 and len(self._cluster) + len(self._ledger.truth.dead()) < self._plan.nodes_max:
@@ -144,9 +145,6 @@ class Hardships:
                 self._rng.choice(ready).begin_leave()
                 self._deaths.count("leave")
         self._ledger.slower = 1.0
-
-    def _is_stopped(self, node: Node) -> bool:
-        return node.name in self._cluster.stopped
 
     # -- absences ---------------------------------------------------------------------------------
 

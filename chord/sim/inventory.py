@@ -161,12 +161,8 @@ class Inventory:
         return [record.key for record in storage.scan(Arc(Point(0), Point(0)))]
 
     def _disk(self, host: str) -> Disk | None:
-        return self._disks.get(host)
-
-    @property
-    def _disks(self) -> dict[str, Disk]:
-        found: dict[str, Disk] = getattr(self._ring, "disks", {})
-        return found
+        disks: dict[str, Disk] = getattr(self._ring, "disks", {})
+        return disks.get(host)
 
 
 def _covers(record: Record | None, other: Record) -> bool:

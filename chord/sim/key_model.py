@@ -11,7 +11,7 @@ Source: causal histories as the reference for version vectors, Preguica et al. 2
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from chord.store import versions
@@ -417,16 +417,18 @@ class KeyModel:
 
         The replacement may be indirect. Only minted versions count.
         """
+        return any(new.value is None or new.expires[0] <= now for new in self._replacements(op))
+
+    def _replacements(self, op: Op) -> Iterator[Op]:
+        """Yield the operations that may have replaced an operation, also indirectly."""
         todo, seen = [op], {op.number}
         while todo:
             dots = todo.pop().dots
             for mint in self._mints.values():
                 if mint.op.number not in seen and mint.may_cover(dots):
-                    if mint.op.value is None or mint.op.expires[0] <= now:
-                        return True
+                    yield mint.op
                     seen.add(mint.op.number)
                     todo.append(mint.op)
-        return False
 
     def gone(self) -> Covers:
         """Return the events that acknowledged operations have replaced for certain by now."""
@@ -449,16 +451,8 @@ class KeyModel:
 
         The replacement may be indirect.
         """
-        shown, todo, seen = frozenset(values), [op], {op.number}
-        while todo:
-            now = todo.pop()
-            if now.value in shown:
-                return True
-            for mint in self._mints.values():
-                if mint.op.number not in seen and mint.may_cover(now.dots):
-                    seen.add(mint.op.number)
-                    todo.append(mint.op)
-        return False
+        shown = frozenset(values)
+        return op.value in shown or any(new.value in shown for new in self._replacements(op))
 
     def wrong(self, merged: Record | None, now: float) -> list[str]:
         """Return the errors in the merged copies of the key, in words; empty if none.

@@ -46,6 +46,7 @@ class MessageNetwork(FaultyNetwork):
         weigh: returns the size of each message for the hosts' `stats.bytes_sent`; None: do not count bytes.
 
     Attributes:
+        loss: fraction of messages that are lost, 0.0 to 1.0.
         deliveries: number of messages that arrived.
         lateness: draws the requests that arrive late, or twice.
         faults: cuts, partitions, frozen hosts. A cut refuses messages; all other faults lose them.
@@ -57,13 +58,12 @@ class MessageNetwork(FaultyNetwork):
         *,
         delay: Delay = LAN_DELAY,
         quantum_s: float = 0.0001,
-        loss: float = 0.0,
         is_traced: bool = False,
         weigh: Weigh | None = None,
     ) -> None:
         self.rng = random.Random(f"messages/{seed}")
         super().__init__()
-        self.loss = loss
+        self.loss = 0.0
         self.deliveries = 0
         self.weigh = weigh
         self._delay = delay
@@ -202,12 +202,9 @@ class MessageCalls:
             try:
                 await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.SUCCEEDED)  # until cancelled
             finally:
-                self._nursery_closed()
-
-    def _nursery_closed(self) -> None:
-        self._nursery = None
-        if self._network.at_host(self.host) is self:
-            self._network.crash(self.host)
+                self._nursery = None
+                if self._network.at_host(self.host) is self:
+                    self._network.crash(self.host)
 
     def stop_accepting(self) -> None:
         """Do nothing: a host answers until it ends."""
@@ -231,15 +228,9 @@ class MessageCalls:
     async def call(self, to: Contact | str, request: Request, *, deadline: float) -> Reply:
         """Send a request and return its reply; see `Calls.call`."""
         address = to if isinstance(to, str) else to.address
-        target = host_of(address)
-        network = self._network
-        self.stats.calls_sent += 1
-        if network.passage(self.host, target) == "cut":
+        if (refusal := self._refusal(address, deadline)) is not None:
             await trio.lowlevel.checkpoint()
-            raise PeerUnreachable(f"{address}: no route")
-        if deadline <= trio.current_time():
-            await trio.lowlevel.checkpoint()
-            raise DeadlineExceeded("the deadline had passed before the call")
+            raise refusal
         budget = deadline
         if request.patient or deadline == math.inf:
             budget = min(deadline, trio.current_effective_deadline())
@@ -262,17 +253,21 @@ class MessageCalls:
     def begin(self, to: Contact | str, request: Request, callback: Callback, *, deadline: float) -> None:
         """Send a request without a task that waits for the reply; see `Calls.begin`."""
         address = to if isinstance(to, str) else to.address
-        self.stats.calls_sent += 1
-        if self._network.passage(self.host, host_of(address)) == "cut":
-            callback(PeerUnreachable(f"{address}: no route"))
-        elif deadline <= trio.current_time():
-            callback(DeadlineExceeded("the deadline had passed before the call"))
+        if (refusal := self._refusal(address, deadline)) is not None:
+            callback(refusal)
         else:
             self._send(Ticket(self, to, address, request, deadline, self._unless_dead(callback)), deadline)
 
     def _unless_dead(self, callback: Callback) -> Callback:
         """Return a callback that a crash disables, as a crash ends a task."""
         return lambda answer: None if self._nursery is None else callback(answer)
+
+    def _refusal(self, address: str, deadline: float) -> ChordError | None:
+        """Count a call; return its error if it cannot be sent."""
+        self.stats.calls_sent += 1
+        if self._network.passage(self.host, host_of(address)) == "cut":
+            return PeerUnreachable(f"{address}: no route")
+        return DeadlineExceeded("the deadline had passed before the call") if deadline <= trio.current_time() else None
 
     def _send(self, ticket: Ticket, deadline: float) -> Ticket:
         network = self._network

@@ -13,6 +13,7 @@ import math
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import TypeAlias
 
 import trio
@@ -87,9 +88,9 @@ class Nemesis:
         self._rough = self._of(
             drawn,
             [
-                (4, "crash", self._crash),
-                (2, "silent", self._crash_silently),
-                (1, "row", self._crash_row),
+                (4, "crash", partial(self._crash, "crash")),
+                (2, "silent", partial(self._crash, "crash silently", is_silent=True)),
+                (1, "row", partial(self._crash, "crash in a row", plan.successors - 1)),
                 (3, "restart", self._restart),
                 (4, "meddle", self._meddle),
                 (2, "hiccup", self._hiccup),
@@ -177,7 +178,7 @@ class Nemesis:
         """Note that the failure assumption is broken until the ring has healed."""
         if not self._is_episode:
             self.deaths.count(what, 0)
-            self._is_alarmed = self._ledger.is_lenient = True
+            self._is_alarmed = self._ledger.oracle.is_lenient = True
             self._watch.go_outside()
 
     async def _one_of(self, actions: list[tuple[Action, float]]) -> None:
@@ -210,21 +211,11 @@ class Nemesis:
                 node.begin_leave()
                 self.deaths.count("leave")
 
-    async def _crash(self) -> None:
-        for node in self.deaths.neighbours(1):
+    async def _crash(self, what: str, members: int = 1, *, is_silent: bool = False) -> None:
+        """Kill adjacent members at one moment."""
+        for node in self.deaths.neighbours(members):
             if self.deaths.may_go(node):
-                await self.deaths.end(node, "crash")
-
-    async def _crash_silently(self) -> None:
-        for node in self.deaths.neighbours(1):
-            if self.deaths.may_go(node):
-                await self.deaths.end(node, "crash silently", is_silent=True)
-
-    async def _crash_row(self) -> None:
-        """Kill r - 1 adjacent members at one moment."""
-        for node in self.deaths.neighbours(self._plan.successors - 1):
-            if self.deaths.may_go(node):
-                await self.deaths.end(node, "crash in a row")
+                await self.deaths.end(node, what, is_silent=is_silent)
 
     async def _restart(self) -> None:
         for node in self.deaths.neighbours(1):
@@ -249,9 +240,9 @@ class Nemesis:
                 self._nursery.start_soon(self._full, self._cluster.disk(node.name))
 
     async def _full(self, disk: Disk) -> None:
-        disk.capacity_bytes = disk.used_bytes + self._rng.randrange(FULL_BYTES)
+        disk.fill(self._rng.randrange(FULL_BYTES))
         await trio.sleep(self._rng.uniform(*FULL_S))
-        disk.capacity_bytes = math.inf
+        disk.free()
 
     async def _fail_disk(self) -> None:
         """Let the next sync of a disk fail, so that its node stops; start the node again."""
@@ -335,7 +326,7 @@ class Nemesis:
     async def _episode(self, what: str, begin: Callable[[], None], end: Callable[[], None]) -> None:
         """Begin a fault, let nodes join and leave, end it, and wait for the ring to heal."""
         self.deaths.count(what, 0)
-        self._is_episode = self._ledger.is_lenient = True
+        self._is_episode = self._ledger.oracle.is_lenient = True
         self._watch.go_outside()
         begin()
         until = trio.current_time() + self._rng.uniform(*EPISODE_S)
@@ -350,7 +341,7 @@ class Nemesis:
         await self._healed()
         self._watch.come_back()
         self._ledger.oracle.merged()
-        self._is_episode = self._is_alarmed = self._ledger.is_lenient = False
+        self._is_episode = self._is_alarmed = self._ledger.oracle.is_lenient = False
 
     async def _partition(self) -> None:
         """Split the network in two, drawn or along the circle; streams break or hang."""
@@ -386,7 +377,7 @@ class Nemesis:
         if len(nodes) < self._plan.nodes_min:
             return
         self.deaths.count("blackout", 0)
-        self._is_episode = self._ledger.is_lenient = True
+        self._is_episode = self._ledger.oracle.is_lenient = True
         self._watch.go_outside()
         others = [node for node in self._cluster.nodes if node not in nodes]
         for node in (*others, *nodes):

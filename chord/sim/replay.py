@@ -79,7 +79,6 @@ HEADING = _row("time", "node", "event", "predecessor", "list", "share", "keys")
 
 
 def _pointers(vnode: Vnode) -> tuple[str, str, str, str]:
-    """Return a vnode's predecessor, list, share of the circle and number of records."""
     ring, arc, circle = vnode.ring, vnode.ownership.arc, vnode.host.circle
     predecessor = "-" if ring.predecessor is None else _host(ring.predecessor.address)
     successors = " ".join(_host(contact.address) for contact in ring.successors) or "-"

@@ -248,7 +248,7 @@ class Run:
         await self._cluster.converged(within_s=HEALED_WITHIN_S)
         rounds = (trio.current_time() - began) / self._plan.timing.stabilize_s
         self.report.healed_rounds = max(self.report.healed_rounds, rounds)
-        await self._none(self._astray, HOME_WITHIN_S)
+        await self._none(lambda: astray(self._cluster), HOME_WITHIN_S)
 
     async def _be_live(self) -> float:
         """Stop the faults, start the dead nodes, and wait until the ring is whole.
@@ -287,10 +287,6 @@ class Run:
             if trio.current_time() > until:
                 raise NotConverged(f"after {within_s:g} s: {wrong}")
             await trio.sleep(0.5)
-
-    def _astray(self) -> Iterator[str]:
-        """Yield the copies with writes that the replicas, as the owner sees them, lack."""
-        return astray(self._cluster)
 
     def _unequal(self) -> Iterator[str]:
         yield from unequal(self._cluster, self._plan.replicas)

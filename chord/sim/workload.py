@@ -27,7 +27,7 @@ from chord.testing.rings import MemoryRing
 from chord.verify.history.recorder import RecordedCall, Recorder
 from chord.wire.messages import Put, Written
 
-KEYS_PER_CLIENT = 20
+KEYS_PER_CLIENT = 20  # beside the shared ones
 SHARED_NAME = "shared-"
 SHARED_KEYS = 4
 """Number of keys that all clients write, if the plan has shared keys."""
@@ -98,7 +98,6 @@ class Workload:
         recorder: Recorder | None = None,
         *,
         constants: RingConstants | None = None,
-        keys_per_client: int = KEYS_PER_CLIENT,
         reads: float = READS,
         draws: int = DRAWS,
         shared: float = 0.0,
@@ -108,7 +107,6 @@ class Workload:
         self._rng = rng
         self._recorder = recorder
         self._constants = constants or ring[0].host.constants
-        self._keys_per_client = keys_per_client
         self._reads = reads
         self._draws = draws
         self._shared = shared
@@ -120,15 +118,6 @@ class Workload:
         self._old: list[bytes] = []
         self._followed: Counter[str] = Counter()  # by name: number of keys that took the place of the first
         self._open: Counter[bytes] = Counter()  # by key: number of writes in flight
-
-    @property
-    def is_lenient(self) -> bool:
-        """Whether the oracle is lenient; see `Oracle.is_lenient`."""
-        return self.oracle.is_lenient
-
-    @is_lenient.setter
-    def is_lenient(self, is_lenient: bool) -> None:
-        self.oracle.is_lenient = is_lenient
 
     @property
     def keys(self) -> int:
@@ -205,7 +194,7 @@ class Workload:
         """Draw a key; prefer a key with another owner than at its last write."""
         if self._shared and self._rng.random() < self._shared:
             return self._current(f"{SHARED_NAME}{self._rng.randrange(SHARED_KEYS)}")
-        keys = [self._current(f"{name}-{self._rng.randrange(self._keys_per_client)}") for _ in range(self._draws)]
+        keys = [self._current(f"{name}-{self._rng.randrange(KEYS_PER_CLIENT)}") for _ in range(self._draws)]
         for key in keys:
             story = self.stories.get(key)
             if story is not None and story.owner and not self._is_owner(story.owner, story.point):
@@ -332,8 +321,7 @@ class Workload:
             story.refused(op)
 
     def _names(self, client: str) -> list[str]:
-        """Return the names of a client's own keys."""
-        return [f"{client}-{number}" for number in range(self._keys_per_client)]
+        return [f"{client}-{number}" for number in range(KEYS_PER_CLIENT)]
 
     def _begin_write(self, client: str, op: Op, key: bytes) -> RecordedCall | None:
         if self._recorder is None:

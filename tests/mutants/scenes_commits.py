@@ -70,7 +70,7 @@ async def _filled(world: World) -> None:
     await world.ledger.fill(KEYS)
     await world.level(N)
     world.watch.go_outside()
-    world.ledger.is_lenient = True
+    world.ledger.oracle.is_lenient = True
 
 
 def _write_all(world: World, nodes: list[Node], nursery: trio.Nursery) -> None:
@@ -81,6 +81,6 @@ def _write_all(world: World, nodes: list[Node], nursery: trio.Nursery) -> None:
 
 async def _level(world: World) -> None:
     await world.converged()
-    world.ledger.is_lenient = False
+    world.ledger.oracle.is_lenient = False
     await world.level(N)
     await world.ledger.settle()

@@ -67,7 +67,7 @@ def deletes_are_missed(seed: int) -> None:
         await world.ledger.fill(20)
         await world.level(N)
         world.watch.go_outside()
-        world.ledger.is_lenient = True
+        world.ledger.oracle.is_lenient = True
         away = world.rng.choice(world.nodes)
         world.ring.network.freeze(away.name)
         others = [node for node in world.nodes if node is not away]
@@ -75,7 +75,7 @@ def deletes_are_missed(seed: int) -> None:
             await world.ledger.write(world.rng.choice(others), b"old-%d" % number, "filler", "put", is_delete=True)
         world.ring.network.unfreeze(away.name)
         await world.converged()
-        world.ledger.is_lenient = False
+        world.ledger.oracle.is_lenient = False
         await world.level(N)
         await world.ledger.settle()
 
@@ -89,7 +89,7 @@ def too_few_answer(seed: int) -> None:
         network, ledger = world.ring.network, world.ledger
         await ledger.fill(20)
         world.watch.go_outside()
-        ledger.is_lenient = True
+        ledger.oracle.is_lenient = True
         for _ in range(4):
             one = world.rng.choice(world.nodes)
             for other in world.nodes:
@@ -101,7 +101,7 @@ def too_few_answer(seed: int) -> None:
             network.heal()
             await trio.sleep(2)
         await world.converged()
-        ledger.is_lenient = False
+        ledger.oracle.is_lenient = False
         await world.level(N)
         await ledger.settle()
 
@@ -152,7 +152,7 @@ def _away_while_reaped(seed: int, *, is_trimmed: bool) -> None:
         await world.ledger.fill(20)
         await world.level(N)
         world.watch.go_outside()
-        world.ledger.is_lenient = True
+        world.ledger.oracle.is_lenient = True
         away = world.rng.choice(world.nodes)
         world.ring.network.freeze(away.name)
         others = [node for node in world.nodes if node is not away]
@@ -181,7 +181,7 @@ def reaped_and_handed_over(seed: int) -> None:
         await world.ledger.fill(8)
         await world.level(N)
         world.watch.go_outside()
-        world.ledger.is_lenient = True
+        world.ledger.oracle.is_lenient = True
         away = world.rng.choice(world.nodes)
         await world.kill(away)
         await trio.sleep(2)
@@ -237,14 +237,14 @@ def owner_writes_what_it_missed(seed: int) -> None:
         owner = world.rng.choice(world.nodes)
         keys = _keys_of(world, owner, 12)
         others = [node for node in world.nodes if node is not owner]
-        ledger.is_lenient = True  # while it is cut off
+        ledger.oracle.is_lenient = True  # while it is cut off
         world.watch.go_outside()
         network.freeze(owner.name)
         await trio.sleep(2)
         for key in keys:
             await ledger.write(world.rng.choice(others), key, "writer", "put")
         network.unfreeze(owner.name)
-        ledger.is_lenient = False
+        ledger.oracle.is_lenient = False
         async with trio.open_nursery() as nursery:
             for key in keys:
                 nursery.start_soon(ledger.write, owner, key, "writer", "put")
@@ -409,7 +409,7 @@ def after_an_alarm(seed: int) -> None:
     async def scene(world: World) -> None:
         await world.ledger.fill(10)
         await world.level(N)
-        world.ledger.is_lenient = True
+        world.ledger.oracle.is_lenient = True
         for key in list(world.ledger.stories):
             owner = world.owner_of(key)
             await owner.host.storage.commit(Batch(removals=[key]))
@@ -430,14 +430,14 @@ def owner_reads_what_it_missed(seed: int) -> None:
         others = [node for node in world.nodes if node is not owner]
         for key in keys:
             await ledger.write(owner, key, "writer", "put")
-        ledger.is_lenient = True  # while it is cut off
+        ledger.oracle.is_lenient = True  # while it is cut off
         world.watch.go_outside()
         network.freeze(owner.name)
         await trio.sleep(2)
         for key in keys:
             await ledger.write(world.rng.choice(others), key, "writer", "put")
         network.unfreeze(owner.name)
-        ledger.is_lenient = False
+        ledger.oracle.is_lenient = False
         async with trio.open_nursery() as nursery:
             for key in keys:
                 nursery.start_soon(ledger.read, owner, key)

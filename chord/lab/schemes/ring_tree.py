@@ -48,7 +48,6 @@ class PointTree:
         return self._count
 
     def __iter__(self) -> Iterator[TreePoint]:
-        """Yield all points in ascending order."""
         above: list[TreePoint] = []
         at = self._root
         while above or at is not None:

@@ -58,12 +58,10 @@ class _Span:
 
     @property
     def end_s(self) -> float:
-        """When the first of them ended."""
         return -inf if self.ended is None else self.ended.latest_s
 
     @property
     def begin_s(self) -> float:
-        """When the last of them began."""
         return -inf if self.began is None else self.began.start_s
 
 
@@ -77,7 +75,6 @@ class _Cluster(_Span):
         self.is_first = True  # in its block
 
     def merge(self, read: Operation) -> None:
-        """Add a read of the written value."""
         if read.latest_s < self.end_s:
             self.ended = read
         if read.start_s > self.begin_s:

@@ -108,7 +108,6 @@ class _Open:
         return self._after[self._end] != self._end
 
     def take(self, position: int) -> None:
-        """Remove a position."""
         before, after = self._before[position], self._after[position]
         self._after[before], self._before[after] = after, before
 
