@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from chord.store import versions
@@ -32,6 +33,7 @@ ModelDot: TypeAlias = tuple[bytes, int]
 Covers: TypeAlias = Mapping[bytes, int]
 
 
+@dataclass(slots=True, eq=False)
 class Mint:
     """One version of an operation.
 
@@ -40,18 +42,16 @@ class Mint:
         covers: the events that the version replaced; None if unknown.
     """
 
-    __slots__ = ("covers", "host", "op")
-
-    def __init__(self, op: Op, host: str, covers: Covers | None) -> None:
-        self.op = op
-        self.host = host
-        self.covers = covers
+    op: Op
+    host: str
+    covers: Covers | None
 
     def may_cover(self, dots: Iterable[ModelDot]) -> bool:
         """Return whether this version may have replaced one of these dots."""
         return self.covers is None or any(covers(self.covers, dot) for dot in dots)
 
 
+@dataclass(slots=True, eq=False)
 class Op:
     """One write of a value, or of a tombstone (value None).
 
@@ -80,37 +80,31 @@ class Op:
         ttl_s: time to live in seconds, counted from the minting; None: unlimited.
     """
 
-    __slots__ = (
-        "acked", "began", "calm", "covers", "dots", "dropped", "expires", "given", "is_buried", "is_contested",
-        "is_lost", "is_ok", "is_out", "is_reaped", "is_strict", "kind", "number", "op_id", "quorum", "split",
-        "tombstone", "ttl_s", "value", "vanished", "w",
-    )  # fmt: skip
-
-    def __init__(self, number: int, value: bytes | None, kind: OpKind, given: Covers, began: int) -> None:
-        self.number = number
-        self.value = value
-        self.kind = kind
-        self.given = given
-        self.covers: Covers = {}
-        self.op_id = b""
-        self.dots: dict[ModelDot, Mint] = {}
-        self.began = began
-        self.acked: int | None = None
-        self.is_ok = False
-        self.w = self.quorum = 0
-        self.split: tuple[float, str] | None = None
-        self.is_strict = False
-        self.is_buried = False
-        self.tombstone: Record | None = None
-        self.is_reaped = False
-        self.is_contested = False
-        self.is_out = False
-        self.is_lost = False
-        self.vanished = 0
-        self.dropped: set[str] = set()
-        self.calm: int | None = None
-        self.expires = (math.inf, math.inf)
-        self.ttl_s: float | None = None
+    number: int
+    value: bytes | None
+    kind: OpKind
+    given: Covers
+    began: int
+    covers: Covers = field(default_factory=dict)
+    op_id: bytes = b""
+    dots: dict[ModelDot, Mint] = field(default_factory=dict)
+    acked: int | None = None
+    is_ok: bool = False
+    w: int = 0
+    quorum: int = 0
+    split: tuple[float, str] | None = None
+    is_strict: bool = False
+    is_buried: bool = False
+    tombstone: Record | None = None
+    is_reaped: bool = False
+    is_contested: bool = False
+    is_out: bool = False
+    is_lost: bool = False
+    vanished: int = 0
+    dropped: set[str] = field(default_factory=set)
+    calm: int | None = None
+    expires: tuple[float, float] = (math.inf, math.inf)
+    ttl_s: float | None = None
 
     def __str__(self) -> str:
         word = "delete" if self.value is None else self.kind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import trio
@@ -14,27 +15,17 @@ if TYPE_CHECKING:
     from chord.sim.messages import MessageCalls
 
 
+@dataclass(slots=True, eq=False)
 class Ticket:
     """A call in progress: the request, its target, and the callback for the outcome."""
 
-    __slots__ = ("address", "budget", "callback", "caller", "request", "result", "to")
-
-    def __init__(
-        self,
-        caller: MessageCalls,
-        to: Contact | str,
-        address: str,
-        request: Request,
-        budget: float,
-        callback: Callback | None,
-    ) -> None:
-        self.caller = caller
-        self.to = to
-        self.address = address
-        self.request = request
-        self.budget = budget
-        self.result: Reply | ChordError | None = None  # on its way back
-        self.callback: Callback | None = callback
+    caller: MessageCalls
+    to: Contact | str
+    address: str
+    request: Request
+    budget: float
+    callback: Callback | None
+    result: Reply | ChordError | None = None  # on its way back
 
     def again(self) -> Ticket:
         """Return the same request without a callback for the reply."""

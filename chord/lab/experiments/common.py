@@ -58,9 +58,11 @@ class Skew(NamedTuple):
     squares: int
 
 
+@lru_cache(1)
 def skew(keys: Keys) -> Skew:
     """Return how often each key is requested, in three numbers."""
-    return _skew(keys)
+    counts = Counter(keys.list())
+    return Skew(len(counts), max(counts.values()) / keys.total, sum(count * count for count in counts.values()))
 
 
 def chance_deviation(keys: Keys, nodes: int) -> float:
@@ -107,12 +109,6 @@ def given_keys(label: str, text: bytes) -> Keys:
 @lru_cache(1)
 def _list(keys: Keys) -> list[bytes]:
     return number_keys(keys.total, f"{keys.seed}/") if keys.given is None else keys.given.split(b"\n")
-
-
-@lru_cache(1)
-def _skew(keys: Keys) -> Skew:
-    counts = Counter(keys.list())
-    return Skew(len(counts), max(counts.values()) / keys.total, sum(count * count for count in counts.values()))
 
 
 @lru_cache(2)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from chord.lab.bigring import BigRing
-from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
+from chord.lab.harness.experiment import Experiment, Field, Result, Scale, Table
 from chord.lab.harness.plot import BLUE, GREEN, GREY, ORANGE, PURPLE, dress, headline
 from chord.lab.theory import mean_path
 
@@ -86,6 +86,11 @@ class Cell:
     entries: float
     central: int
 
+    @property
+    def changes_s(self) -> float:
+        """Changes per second that a node hears of, or the central place if there is one."""
+        return 2 * (self.setting.nodes if self.central else self.entries) / SESSION_S
+
 
 def plan(nodes: int, scale: Scale, seed: int) -> list[Setting]:
     """Return all ways to route."""
@@ -131,33 +136,27 @@ def expected(variant: str, nodes: int) -> float | None:
     return mean_path(nodes, digit_bits) + 1
 
 
+FIELDS: tuple[Field[Cell], ...] = (
+    Field("way", "", lambda cell: cell.setting.variant),
+    Field("hops to the owner", ",.2f", lambda cell: cell.mean),
+    Field("formula", ",.2f", lambda cell: expected(cell.setting.variant, cell.setting.nodes)),
+    Field("99th", ",d", lambda cell: cell.high),
+    Field("latency at 50 ms a hop (s)", ",.2f", lambda cell: cell.mean * HOP_S),
+    Field("entries at a node", ",.1f", lambda cell: cell.entries),
+    Field("entries in one place", ",d", lambda cell: cell.central or None),
+    Field("changes a node hears of, a second", ",.3f", lambda cell: 0.0 if cell.central else cell.changes_s),
+    Field("one place hears of, a second", ",.1f", lambda cell: cell.changes_s if cell.central else None),
+)
+
+
+def is_met(cell: Cell) -> bool | None:
+    """Whether the hops are close to the formula; None without a formula, and for small rings."""
+    formula = expected(cell.setting.variant, cell.setting.nodes)
+    return None if formula is None or cell.setting.nodes < 1024 else abs(cell.mean / formula - 1) <= WITHIN
+
+
 def tables(result: Result[Cell]) -> list[Table]:
     """Return hops, latency, state and upkeep of each way to route."""
-    columns = (
-        Column("way"), Column("hops to the owner", ",.2f"), Column("formula", ",.2f"), Column("99th", ",d"),
-        Column("latency at 50 ms a hop (s)", ",.2f"), Column("entries at a node", ",.1f"),
-        Column("entries in one place", ",d"),
-        Column("changes a node hears of, a second", ",.3f"), Column("one place hears of, a second", ",.1f"),
-    )  # fmt: skip
-    rows = []
-    for cell in result.cells:
-        nodes = cell.setting.nodes
-        formula = expected(cell.setting.variant, nodes)
-        central = (cell.central, 2 * nodes / SESSION_S) if cell.central else (None, None)
-        upkeep = 0.0 if cell.central else 2 * cell.entries / SESSION_S
-        passed = None if formula is None or nodes < 1024 else abs(cell.mean / formula - 1) <= WITHIN
-        values = (
-            cell.setting.variant,
-            cell.mean,
-            formula,
-            cell.high,
-            cell.mean * HOP_S,
-            cell.entries,
-            central[0],
-            upkeep,
-            central[1],
-        )
-        rows.append(Row(values, passed))
     nodes = result.cells[0].setting.nodes
     notes = (
         f"{nodes:,} nodes, sessions of an hour. The course notes “分片 (Sharding)” say 20 hops and one second. That is "
@@ -166,7 +165,7 @@ def tables(result: Result[Cell]) -> list[Table]:
         "In base b: (1 - 1/b) log_b N plus a constant with a similar derivation.",
     )
     bar = f"hops within {WITHIN:.0%} of the formula"
-    return [Table("routes", "Hops against state, way by way", columns, tuple(rows), bar, notes)]
+    return [Table.of("routes", "Hops against state, way by way", FIELDS, result.cells, is_met, bar, notes)]
 
 
 def draw(result: Result[Cell], figure: Figure) -> None:

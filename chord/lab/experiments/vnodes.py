@@ -159,14 +159,8 @@ def _heirs(result: Result[Cell]) -> Table:
         passed = low - slack <= heirs <= law + slack
         rows.append(Row((vnodes, heirs, law, float(np.mean(cell.largest))), passed))
     note = "The law: (n - 1) (1 - (1 - 1 / (n - 1))^v): each arc goes to any of the others."
-    return Table(
-        "heirs",
-        "Heirs of a failed node",
-        columns,
-        tuple(rows),
-        "within 0.1 and 4 sigmas of the law",
-        (note,),
-    )
+    bar = "within 0.1 and 4 sigmas of the law"
+    return Table("heirs", "Heirs of a failed node", columns, tuple(rows), bar, (note,))
 
 
 # -- pictures -----------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from chord.verify.history.format import HistoryValue, Name, Operation, OperationKind, State, Status, encode
 
 TIME_DECIMALS = 9
@@ -60,9 +62,8 @@ class Recorder:
 
     def _begin(self, client: Name, key: Name, kind: OperationKind, old: State, new: State) -> RecordedCall:
         self._begun += 1
-        call = RecordedCall(
-            self, self._begun, Operation(0, client, key, kind, "unknown", self._now_s(), None, old, new)
-        )
+        begun = Operation(0, client, key, kind, "unknown", self._now_s(), None, old, new)
+        call = RecordedCall(self, self._begun, begun)
         self._calls[call.number] = call
         return call
 
@@ -70,19 +71,8 @@ class Recorder:
         if self._calls.pop(call.number, None) is None:
             raise RuntimeError(f"{call.begun} has already ended")
         self._written += 1
-        begun = call.begun
-        operation = Operation(
-            self._written,
-            begun.client,
-            begun.key,
-            begun.kind,
-            status,
-            begun.start_s,
-            end_s,
-            begun.old,
-            begun.new,
-            found,
-        )
+        line = self._written
+        operation = msgspec.structs.replace(call.begun, line=line, status=status, end_s=end_s, found=found)
         self._write(encode(operation) + b"\n")
 
     def _now_s(self) -> float:
