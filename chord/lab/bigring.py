@@ -143,10 +143,7 @@ class BigRing:
         return np.where(owners == starts, 0, steps)
 
     def entries(self, ranks: Ranks, *, digit_bits: int = 1, successors: int = 1) -> Ranks:
-        """Return how many other nodes each of these nodes must know; shape (n,).
-
-        Counted are the distinct nodes among the fingers and the successor list.
-        """
+        """Return how many distinct nodes are in each node's fingers and list; shape (n,)."""
         nodes = len(self.ids)
         seen = [(ranks + step) % nodes for step in range(1, min(successors, nodes - 1) + 1)]
         for shift in range(0, BITS, digit_bits):
@@ -164,10 +161,7 @@ def draw_points(count: int, rng: np.random.Generator) -> PointArray:
 
 
 def highest_bit(values: PointArray) -> Ranks:
-    """Return the index of the highest bit that is set, 0 to 63; the same shape.
-
-    For the value 0 the index is 0.
-    """
+    """Return the index of the highest set bit, 0 to 63, and 0 for 0; the same shape."""
     # A float has 53 bits, so a number just below a power of two may round up to it. The guess is then one too high.
     guess = np.clip(np.frexp(values.astype(np.float64))[1].astype(np.intp) - 1, 0, BITS - 1)
     too_high = (values >> guess.astype(np.uint64)) == 0

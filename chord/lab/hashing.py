@@ -105,10 +105,7 @@ def mix(hashes: Hashes, salt: int | Hashes = 0) -> Hashes:
 
 
 def unit(number: int) -> float:
-    """Return a hash as a number strictly between 0 and 1.
-
-    The result is the top 52 bits and a half, which a float represents exactly.
-    """
+    """Return a hash as a number strictly between 0 and 1: its top 52 bits and a half."""
     return ((number >> 12) + 0.5) * 2.0**-52
 
 
@@ -118,10 +115,7 @@ def units(hashes: Hashes) -> NDArray[np.float64]:
 
 
 def scale_one(number: int, count: int) -> int:
-    """Return which of `count` equal parts of the hash range contains a hash.
-
-    The first 32 bits of the hash decide.
-    """
+    """Return which of `count` equal parts a hash is in, by its first 32 bits."""
     return ((number >> 32) * count) >> 32
 
 
@@ -164,10 +158,7 @@ hundred times as frequent as X.
 
 
 def surname_keys(rng: np.random.Generator, count: int) -> list[bytes]:
-    """Return keys of seven letters, the first letter distributed as `INITIALS`.
-
-    Such keys show how uneven a table of first letters is.
-    """
+    """Return keys of seven letters, the first letter distributed as `INITIALS`."""
     letters = np.array(list(INITIALS))
     shares = np.array(list(INITIALS.values()))
     first = rng.choice(letters, size=count, p=shares / shares.sum())

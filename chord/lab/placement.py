@@ -36,10 +36,7 @@ Growth = Literal["one", "factor", "double", "never"]
 
 
 class UnsupportedChange(DefiniteError):
-    """The scheme does not support this change; nothing has changed.
-
-    The message says why.
-    """
+    """The scheme does not support this change, and nothing has changed."""
 
     word = "unsupported_change"
 
@@ -166,10 +163,7 @@ class Placement(ABC):
     @property
     @abstractmethod
     def state_bytes(self) -> int:
-        """Memory that a look-up needs, in bytes.
-
-        Counted are packed tables and points, without the nodes' names.
-        """
+        """Bytes that a look-up needs: packed tables and points, without the nodes' names."""
 
     def shares(self) -> NDArray[np.float64] | None:
         """Return the exact share of all hashes that each node has.

@@ -114,10 +114,7 @@ def probed_deviation(probes: int) -> float:
 
 
 def key_deviation(nodes: int, keys: int) -> float:
-    """Return the std of keys per node over the mean, if all nodes have equal shares.
-
-    This is the deviation that chance alone causes.
-    """
+    """Return the std of keys per node over the mean that chance alone causes."""
     return math.sqrt((nodes - 1) / keys)
 
 

@@ -231,10 +231,7 @@ class Cluster(MemoryRing):
         return int(1000 * (EPOCH_S + true_s * (1 + self.drifts.get(host, 0.0)) + self.skews_s.get(host, 0.0)))
 
     def stop(self, node: Node) -> None:
-        """Stop a node's process.
-
-        None of its tasks and timers runs, and arriving messages wait.
-        """
+        """Stop a node's process: its tasks and timers, and the arrival of messages."""
         self.stopped[node.name] = network_host(node)
         stop_tasks(node.name)
         self.network.stop(network_host(node))

@@ -28,10 +28,7 @@ def records(ring: MemoryRing) -> dict[bytes, dict[str, Record]]:
 
 
 def unequal(ring: MemoryRing, replicas: int) -> Iterator[str]:
-    """Yield replicas that differ, and copies outside the replica set, in words.
-
-    The ring must be at rest: no node joins or leaves any more.
-    """
+    """Yield differing replicas and misplaced copies of a ring at rest, in words."""
     points = [(point, vnode.me.address) for point, vnode in ring.vnodes().items()]
     for key, copies in records(ring).items():
         members = _members(points, ring[0].host.circle.hash(key), replicas)
@@ -44,10 +41,7 @@ def unequal(ring: MemoryRing, replicas: int) -> Iterator[str]:
 
 
 def astray(ring: MemoryRing) -> Iterator[str]:
-    """Yield copies with writes that all living replicas together lack, in words.
-
-    The replicas are those that the owner sees.
-    """
+    """Yield copies with writes that all living replicas together lack, in words."""
     for key, copies in records(ring).items():
         point = ring[0].host.circle.hash(key)
         members = _seen_members(ring.nodes, point)
@@ -62,10 +56,7 @@ def astray(ring: MemoryRing) -> Iterator[str]:
 
 
 def unreadable(ring: MemoryRing, quorum: int) -> Iterator[str]:
-    """Yield the records with too few reachable replicas for a quorum, in words.
-
-    The replicas are those that the owner sees. Too many adjacent ones are dead, and the ring still waits for them.
-    """
+    """Yield the records with too few reachable replicas for a quorum, in words."""
     for key in records(ring):
         point = ring[0].host.circle.hash(key)
         for vnode in (vnode for node in ring.nodes for vnode in node.host.vnodes.values()):

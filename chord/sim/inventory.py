@@ -137,10 +137,7 @@ class Inventory:
         return self._dead.pop(host, None)
 
     def has_disk(self, host: str) -> bool:
-        """Return whether a machine has a disk.
-
-        Without a disk its next node has an empty store.
-        """
+        """Return whether a machine has a disk."""
         return self._disk(host) is not None
 
     def dead(self) -> list[str]:

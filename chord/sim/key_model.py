@@ -111,17 +111,11 @@ class Op:
         return f"{word} {self.number}" + (" (lost)" if self.is_lost else "" if self.is_ok else " (unknown)")
 
     def is_in(self, record: Record | None) -> bool:
-        """Return whether a record knows the operation.
-
-        The operation may be in quarantine, or replaced since.
-        """
+        """Return whether a record knows the operation: shown, replaced or in quarantine."""
         return record is not None and any(knows(record, dot) for dot in self.dots)
 
     def is_open_in(self, record: Record | None) -> bool:
-        """Return whether a read of a record sees the operation.
-
-        Reads ignore the quarantine.
-        """
+        """Return whether a record knows the operation outside of its quarantine."""
         return record is not None and any(_is_in_clock(record.clock, dot) for dot in self.dots)
 
     def is_isolated_in(self, record: Record | None) -> bool:
@@ -369,17 +363,11 @@ class KeyModel:
         return [op for op in self.ops if op.is_ok and not op.is_lost]
 
     def expiry(self, value: bytes) -> tuple[float, float]:
-        """Return the first and the last virtual second at which a value may expire.
-
-        Both are infinite if the value has no time to live.
-        """
+        """Return when a value may expire, first and last; infinite without a limit."""
         return self._expiring.get(value, (math.inf, math.inf))
 
     def lives(self, op: Op, ttl_s: float | None, now: float) -> None:
-        """Note the time to live of a value that is about to be sent.
-
-        The time to live begins when a store mints the value.
-        """
+        """Note the time to live of a value, counted from its minting, before it is sent."""
         if op.value is not None and ttl_s is not None:
             op.ttl_s = ttl_s
             op.expires = self._expiring[op.value] = (now + ttl_s - SLACK_S, math.inf)
@@ -407,10 +395,7 @@ class KeyModel:
         ]
 
     def may_be_deleted(self, op: Op, now: float) -> bool:
-        """Return whether a delete or an expired value may have replaced an operation.
-
-        The replacement may be indirect. Only minted versions count.
-        """
+        """Return whether a delete or an expired value may have replaced an operation."""
         return any(new.value is None or new.expires[0] <= now for new in self._replacements(op))
 
     def _replacements(self, op: Op) -> Iterator[Op]:
@@ -429,11 +414,7 @@ class KeyModel:
         return dict(self._gone)
 
     def shown_again(self, values: Iterable[bytes], gone: Covers) -> Op | None:
-        """Return an operation if its value is shown, and all its versions were replaced.
-
-        Args:
-            gone: the events replaced for certain; see `gone`.
-        """
+        """Return an operation if its value is shown, and all its versions were replaced."""
         shown = frozenset(values)
         for op in self._by_id.values():
             if op.value in shown and op.dots and all(covers(gone, dot) for dot in op.dots):
@@ -441,10 +422,7 @@ class KeyModel:
         return None
 
     def is_shown(self, op: Op, values: Iterable[bytes]) -> bool:
-        """Return whether a read shows an operation's value or a replacement of it.
-
-        The replacement may be indirect.
-        """
+        """Return whether a read shows an operation's value or a replacement of it."""
         shown = frozenset(values)
         return op.value in shown or any(new.value in shown for new in self._replacements(op))
 

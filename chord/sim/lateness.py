@@ -39,10 +39,7 @@ class Lateness:
         return waits_s
 
     def draw(self) -> tuple[float, float | None]:
-        """Return the seconds until a request is sent, and until it is sent again.
-
-        The second number is None if it is not sent again.
-        """
+        """Return the seconds until a request is sent, and until again; None: only once."""
         if not self.late and not self.twice:
             return 0.0, None
         if self._rng.random() < self.late:

@@ -89,10 +89,7 @@ class Losses:
         return {copy.host for copy in self.truth.copies(story.key) if op.is_in(copy.durable)}
 
     def readable(self, story: KeyModel, op: Op) -> set[str]:
-        """Return the machines with a durable copy that shows an operation to a read.
-
-        Copies that show its replacement count.
-        """
+        """Return the machines whose durable copy shows an operation or its replacement."""
         return {copy.host for copy in self.truth.copies(story.key) if op.is_open_in(copy.durable)}
 
     def readable_of(self, story: KeyModel) -> dict[Op, set[str]]:
@@ -143,10 +140,7 @@ class Losses:
     # -- events ---------------------------------------------------------------------------------
 
     def acknowledged(self, key: bytes) -> None:
-        """Note that a key has a new acknowledged write.
-
-        Earlier losses of the key no longer count.
-        """
+        """Note an acknowledged write of a key: earlier losses no longer count."""
         self.lost.discard(key)
         self._missed.pop(key, None)
 
@@ -219,10 +213,7 @@ class Losses:
         return all(story.expiry(value)[0] <= now for value in versions.values(record))
 
     def _is_dead(self, record: Record) -> bool:
-        """Return whether the reap log of a living node names all that a record knows.
-
-        That node accepts nothing of the record.
-        """
+        """Return whether a living node accepts nothing of a record, by its reap log."""
         return None in self._restored(record)
 
     def _buried(self, record: Record) -> set[bytes]:

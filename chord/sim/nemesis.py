@@ -223,10 +223,7 @@ class Nemesis:
                 await self.deaths.restart(node)
 
     async def _rest(self) -> None:
-        """Let no node join or leave for a while.
-
-        Only then can owners prove that tombstones are superfluous.
-        """
+        """Let no node join or leave, so that owners can prove tombstones superfluous."""
         self.deaths.count("rest", 0)
         await trio.sleep(self._rng.uniform(GRACE_S, 3 * GRACE_S))
 
@@ -261,10 +258,7 @@ class Nemesis:
     # -- stalls ---------------------------------------------------------------------------------
 
     async def _hiccup(self) -> None:
-        """Block a host, or one way between two hosts, for less than any timeout.
-
-        Then all messages arrive at once.
-        """
+        """Block a host or one way for less than any timeout; then all arrives at once."""
         one, other = (node.name for node in self._rng.sample(self._cluster.nodes, 2))
         self.deaths.count("hiccup", 0)
         self._nursery.start_soon(self._stall, one, other if self._rng.random() < 0.5 else None)
@@ -304,10 +298,7 @@ class Nemesis:
                 return
 
     async def _stall_receiver(self, giver: Contact, receiver: Contact) -> None:
-        """Freeze a joiner that is not a member yet, and sometimes kill its giver.
-
-        The giver may give the joiner up meanwhile.
-        """
+        """Freeze a joiner that is not a member yet, and sometimes kill its giver."""
         await trio.sleep(self._rng.uniform(0, 12 * self._plan.delay_s[0]))
         for node in self._cluster.nodes:
             if node.address == receiver.address and not any(v.ring.is_member for v in node.host.vnodes.values()):

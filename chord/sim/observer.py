@@ -264,19 +264,13 @@ class Watch:
         return {point for node in self._ring.nodes if node.host.is_leaving for point in node.host.vnodes}
 
     def _still_quoted(self) -> Snapshot:
-        """Return the members that died a moment ago.
-
-        Their last answers may be arriving only now.
-        """
+        """Return the members that died so recently that an answer may still arrive."""
         since = trio.current_time() - QUOTED_S
         self._gone = {point: gone for point, gone in self._gone.items() if gone[1] >= since}
         return {point: member for point, (member, _) in self._gone.items()}
 
     def _check_owners(self) -> None:
-        """Check that no point has two owners, unless a node died a moment ago.
-
-        After a death two nodes may own a point until they have met.
-        """
+        """Check that no point has two owners, unless a node died a moment ago."""
         if self._is_outside or trio.current_time() - self._last_death_s < self._mourning_s:
             return
         assert self._ring is not None

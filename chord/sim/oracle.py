@@ -154,10 +154,7 @@ class Oracle:
         self._splits.append(Split(self._ring))
 
     def merged(self) -> None:
-        """Note that the parts of every split are one Ideal ring again.
-
-        Each part now knows the writes of the others.
-        """
+        """Note that the parts of every split are one ring, which knows all writes."""
         self._splits.clear()
         for story in self.stories.values():
             for op in story.ops:
@@ -173,10 +170,7 @@ class Oracle:
         self.departed[node.name] = None
 
     def is_whole(self, story: KeyModel) -> bool:
-        """Whether the ring is Ideal and undisturbed, and a quorum has each required write.
-
-        The quorum is of the key's living members.
-        """
+        """Whether the ring is Ideal and undisturbed, and quorums have the required writes."""
         if self._is_disturbed() or self._ring.waiting():
             return False
         return all(self.losses.is_in_place(story, op) for op in story.required())

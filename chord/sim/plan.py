@@ -166,20 +166,14 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def limits(self) -> Limits:
-        """The limits of every node.
-
-        Short reap logs are trimmed, so that nodes that were away must catch up.
-        """
+        """The limits of every node; short reap logs are trimmed."""
         if self.reap_log is None:
             return Limits()
         return Limits(reap_log_entries=self.reap_log, reap_log_entries_max=2 * self.reap_log)
 
     @property
     def draws(self) -> int:
-        """Number of keys that a client tries in search of a key with another owner.
-
-        The owner must differ from the coordinator of the last write.
-        """
+        """Number of keys that a client tries in search of a key with another owner."""
         return DRAWS_OF_MANY if self.writes else DRAWS
 
     @property

@@ -35,10 +35,7 @@ class Replay:
         self._living: list[Node] = []
 
     def __call__(self, cluster: Cluster, event: Event) -> None:
-        """Report an event, and before it each node that died since the last event.
-
-        Dead nodes emit no events themselves.
-        """
+        """Report an event, and before it each node that died since the last event."""
         if cluster.nodes != self._living:
             for dead in self._living:
                 if dead not in cluster.nodes and dead.state not in ("left", "stopped"):

@@ -37,10 +37,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class SimulatedFile:
-    """The twin of `StoreFile` on a simulated disk.
-
-    Satisfies `chord.store.database.Database`.
-    """
+    """The twin of `StoreFile` on a simulated disk; a `Database` of the store."""
 
     def __init__(self, circle: Circle, disk: Disk, mount: Mount) -> None:
         self._circle = circle
@@ -138,10 +135,7 @@ def is_sound(circle: Circle, row: StoredRow) -> bool:
 
 
 class DiskWorker:
-    """Runs blocking functions of a store in the virtual time of a sync.
-
-    Satisfies `chord.store.worker.Worker`.
-    """
+    """A `Worker` that runs a store's functions in the virtual time of a sync."""
 
     def __init__(self, disk: Disk, mount: Mount) -> None:
         self._disk = disk

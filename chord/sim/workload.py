@@ -137,11 +137,7 @@ class Workload:
     # -- clients --------------------------------------------------------------------------------
 
     async def clients(self, count: int, pause_s: float, *, task_status: trio.TaskStatus[trio.CancelScope]) -> None:
-        """Let clients read and write until the scope given to the starter is cancelled.
-
-        Args:
-            pause_s: mean pause of each client between two operations, in seconds.
-        """
+        """Let clients with a mean pause read and write until the scope is cancelled."""
         async with trio.open_nursery() as nursery:
             for number in range(count):
                 nursery.start_soon(self._client, f"client{number}", pause_s)
@@ -184,10 +180,7 @@ class Workload:
                 await self.write(node, key, name, kind, is_delete=is_delete, w=self._unusual(), strict=strict)
 
     def _is_served(self, node: Node) -> bool:
-        """Return whether clients use a node.
-
-        They use no dead node, no stopped process and no copy of another node's directory.
-        """
+        """Return whether clients use a node: it lives, runs and is no copy."""
         return node.name not in getattr(self._ring, "stopped", ()) and self.truth.is_living(node)
 
     def _a_key(self, name: str) -> bytes:

@@ -293,7 +293,7 @@ class MemoryNetwork(FaultyNetwork):
             self._driver = trio.CancelScope(deadline=self.next_due())
 
     def _of(self, host: str) -> list[Connection]:
-        return [one for one in self._connections.values() if host in one.pipes[0].hosts]
+        return [one for one in self._connections.values() if host in (one.dialler.host, one.acceptor.host)]
 
     def after_change(self) -> None:
         """Reset streams that are cut now; resume streams and dials that no longer stall."""

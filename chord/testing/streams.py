@@ -72,11 +72,6 @@ class MemoryPipe:
         self.writer: trio.lowlevel.Task | None = None
 
     @property
-    def hosts(self) -> tuple[str, str]:
-        """The source and the target host."""
-        return self.source, self.target
-
-    @property
     def room(self) -> int:
         """Number of bytes that may be sent at once."""
         return self._window - self.unread

@@ -42,11 +42,7 @@ Snapshot: TypeAlias = Mapping[int, Member]
 
 
 class Violation(NamedTuple):
-    """A violated invariant.
-
-    Attributes:
-        text: the violation in words.
-    """
+    """A violated invariant: its name, the violation in words, and the ids concerned."""
 
     invariant: str
     text: str
@@ -110,10 +106,7 @@ def principals(ring: Snapshot) -> set[int]:
 
 
 def no_duplicates(ring: Snapshot) -> list[Violation]:
-    """Return the members with a vnode twice in their extended list.
-
-    A lone vnode may name itself.
-    """
+    """Return the members with a vnode twice in their list; a lone one may name itself."""
     return [
         Violation("NoDuplicates", f"{_name(ring, n)} lists a vnode twice", (n,))
         for n, member in sorted(ring.items())
@@ -271,11 +264,7 @@ def rank_error(ring: Snapshot) -> int:
 
 
 def ownership(owned: Mapping[Point, Iterable[Arc]], circle: Circle) -> list[Violation]:
-    """Return the parts of the circle without exactly one owner: gaps and overlaps.
-
-    Args:
-        owned: the arcs that each vnode answers for.
-    """
+    """Return the parts of the circle without exactly one owner: gaps and overlaps."""
     pieces = sorted(
         (low, circle.size - 1 if high is None else high, vnode)
         for vnode, arcs in owned.items()

@@ -39,11 +39,7 @@ Kind = Literal["multi-probe", "ring-bounded"]
 
 
 class Setting(NamedTuple):
-    """One of the two schemes with its parameter, on several rings.
-
-    Attributes:
-        value: number of probes, or capacity.
-    """
+    """A scheme with its number of probes or its capacity, on several rings."""
 
     kind: Kind
     value: float
@@ -150,10 +146,7 @@ def _probes(cells: list[Cell]) -> Table:
 
 
 def movement_bound(capacity: float) -> float:
-    """Return how many nodes' worth of keys may move between old nodes.
-
-    The bound is O(1 / eps^2), here with the constant 4.
-    """
+    """Return how many nodes' worth may move between old nodes: O(1 / eps^2), times 4."""
     return 4 * max(1 / (capacity - 1) ** 2, 1)
 
 

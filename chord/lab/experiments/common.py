@@ -120,10 +120,7 @@ def _hashes(keys: Keys, hasher: Hasher) -> Hashes:
 
 
 def node_names(count: int, seed: int, first: int = 0) -> list[str]:
-    """Return names of nodes, different for each seed.
-
-    A scheme that hashes names therefore gives another placement for each seed.
-    """
+    """Return names of nodes, other ones for each seed, because schemes may hash them."""
     return [f"n{seed}-{number}" for number in range(first, first + count)]
 
 
@@ -159,10 +156,7 @@ def room(scheme: str, most: int) -> dict[str, Any]:
 
 
 def fitting(scheme: str | Factory, nodes: int) -> int:
-    """Return the largest number of nodes up to `nodes` that a scheme can have.
-
-    For a scheme that doubles, this is a power of two.
-    """
+    """Return the largest number of nodes, at most `nodes`, that a scheme can have."""
     return 1 << (nodes.bit_length() - 1) if build(scheme, ["any"]).growth == "double" else nodes
 
 

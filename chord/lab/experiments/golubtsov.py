@@ -141,11 +141,7 @@ CENTRAL = 0.99
 
 
 class Setting(NamedTuple):
-    """Some draws of one ring.
-
-    Attributes:
-        first: number of the first draw.
-    """
+    """Draws of one ring, counted from `first`."""
 
     scheme: str
     first: int

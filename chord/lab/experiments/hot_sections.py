@@ -31,11 +31,7 @@ SHOWN = 0.9
 
 
 class Setting(NamedTuple):
-    """Requests of one skew, sent to a number of sections, in several draws.
-
-    Attributes:
-        exponent: the exponent s of the Zipf law.
-    """
+    """Requests of a Zipf law with this exponent, in several draws."""
 
     exponent: float
     sections: int

@@ -35,11 +35,7 @@ WITHIN = 0.05
 
 
 class Variant(NamedTuple):
-    """A way to route.
-
-    Attributes:
-        digit_bits: the base of the fingers is 2**digit_bits; 0 means no fingers.
-    """
+    """A way to route, with fingers of base 2**digit_bits; 0 bits mean no fingers."""
 
     digit_bits: int
     successors: int

@@ -94,10 +94,7 @@ def measure(setting: Setting) -> Cell:
 
 
 def fastest_s(work: Callable[[], object], times: int) -> float:
-    """Return the time of the fastest of several runs of `work`, in seconds.
-
-    The minimum is taken because other processes can only slow a run down.
-    """
+    """Return the time of the fastest run in seconds; other processes slow runs down."""
     best = float("inf")
     for _ in range(times):
         began = time.perf_counter()

@@ -72,10 +72,7 @@ def by_token(nodes: int, tokens: int, rng: np.random.Generator) -> Partitions:
 
 
 def by_equal_parts(nodes: int, tokens: int, parts: int, rng: np.random.Generator) -> Partitions:
-    """Return strategy 2: `tokens` random tokens per node, `parts` equal partitions.
-
-    Each partition belongs to the first token at or after its end.
-    """
+    """Return strategy 2: `tokens` random tokens per node, `parts` equal partitions."""
     at, owners = _draw_tokens(nodes, tokens, rng)
     ends = np.arange(1, parts + 1) / parts
     return Partitions(np.full(parts, 1 / parts), owners, np.searchsorted(at, ends) % len(at))
@@ -125,10 +122,7 @@ def shares(found: Partitions, nodes: int, copies: int) -> NDArray[np.float64]:
 
 
 def efficiency(loads: NDArray[np.float64]) -> float:
-    """Return the mean load over the largest: 1 if all loads are equal.
-
-    Source: DeCandia et al. 2007, section 6.2, "load balancing efficiency".
-    """
+    """Return the mean load over the largest: 1 if all loads are equal."""
     return float(loads.mean() / loads.max())
 
 
@@ -180,10 +174,7 @@ class Cell:
 
 
 def laid_out(strategy: Strategy, nodes: int, budget: int) -> tuple[int, int]:
-    """Return the tokens per node and the equal partitions that fit a budget.
-
-    The budget is the size of the membership, in bytes.
-    """
+    """Return the tokens per node and the partitions that fit a size of membership."""
     if strategy == 3:
         parts = max(1, budget // NODE_BYTES // nodes) * nodes
         return parts // nodes, parts

@@ -87,10 +87,7 @@ def run_all(
 
 
 def write_report(experiment: Experiment[Any, Any], result: Result[Any], out_dir: Path) -> ExperimentReport:
-    """Write the files of an experiment.
-
-    Without Matplotlib the plots are left out, and a note says so.
-    """
+    """Write the files of an experiment; a note replaces plots without Matplotlib."""
     out_dir.mkdir(parents=True, exist_ok=True)
     tables = tuple(experiment.tables(result))
     files = [_write_csv(table, out_dir) for table in tables]

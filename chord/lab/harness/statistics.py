@@ -20,6 +20,9 @@ GROUPS_MIN = 4
 """Smallest number of groups (rings) that give a usable standard error."""
 
 
+CONFIDENCE = 0.95
+
+
 class Summary(NamedTuple):
     """A sample in four numbers.
 
@@ -51,10 +54,7 @@ def summarize(samples: Sequence[Sequence[float]]) -> Summary:
 
 
 def summarize_counts(groups: Sequence[Counts]) -> Summary:
-    """Return the summary of whole numbers that were counted in groups.
-
-    The error is taken as in `summarize`.
-    """
+    """Return the summary, as by `summarize`, of whole numbers counted in groups."""
     pooled = [sum(each) for each in zip_longest(*groups, fillvalue=0)]
     total = sum(pooled)
     mean = _mean(pooled)
@@ -87,10 +87,10 @@ def per_10_000(count: float, of: int) -> float:
     return 10_000 * count / of if of else 0.0
 
 
-def poisson_upper(count: int, confidence: float = 0.95) -> float:
-    """Return the exact one-sided upper confidence bound of a Poisson mean.
+def poisson_upper(count: int) -> float:
+    """Return the exact one-sided upper bound of a Poisson mean, with 95 % confidence.
 
-    With no event at 95 % it is 2.996, the rule of three.
+    With no event it is 2.996, the rule of three.
     """
     low, high = float(count), 4.0 * count + 10.0
     for _ in range(60):
@@ -99,7 +99,7 @@ def poisson_upper(count: int, confidence: float = 0.95) -> float:
         for k in range(1, count + 1):
             term *= middle / k
             total += term
-        low, high = (middle, high) if total > 1 - confidence else (low, middle)
+        low, high = (middle, high) if total > 1 - CONFIDENCE else (low, middle)
     return high
 
 

@@ -139,10 +139,7 @@ class Cell:
 
 
 def plan(scale: Scale, seed: int) -> list[Setting]:
-    """Return the published rates, or fewer on a smaller ring at quick scale.
-
-    The smaller ring has as much churn per node.
-    """
+    """Return the published rates; fewer, on a ring with as much churn, at quick scale."""
     if scale == "quick":
         return [Setting(rate, 250, 400, 2.0, 60.0, seed) for rate in (0.05, 0.20, 0.40)]
     lookups, per_s, warm_up_s = (1_500, 4.0, 300.0) if scale == "standard" else (10_000, 1.0, 900.0)

@@ -225,10 +225,7 @@ class LookupOutcome(NamedTuple):
 
     @property
     def estimate(self) -> float:
-        """The paper's estimate of the timeouts on the route.
-
-        Each live node on the path costs p / (1 - p) dead ones.
-        """
+        """The paper's estimate of timeouts on the route: p / (1 - p) per live node."""
         return self.path.mean * self.setting.share / (1 - self.setting.share)
 
 
@@ -348,12 +345,7 @@ def draw(result: Result[Cell], figure: Figure) -> None:
 
 
 def experiment(nodes: int | None = None) -> Experiment[Setting, Cell]:
-    """Return the experiment.
-
-    Args:
-        nodes: None: with real nodes, at the published size. A number: the model only, at the published size and on
-            rings of `nodes` nodes.
-    """
+    """Return the experiment; with a number of nodes, by the model, also of that size."""
     return Experiment(
         name="failures",
         title="Simultaneous failures",

@@ -168,10 +168,7 @@ class _Healing:
         return (trio.current_time() - began) / period
 
     def _is_ring(self, side: Sequence[Node]) -> bool:
-        """Whether one half is an Ideal ring that has forgotten the other half.
-
-        It must own the whole circle, and no finger may point to the other half.
-        """
+        """Whether one half owns the whole circle, and no finger points to the other half."""
         own = {node.address for node in side}
         vnodes = {point: vnode for point, vnode in self._ring.vnodes().items() if vnode.me.address in own}
         snapshot = {point: member for point, member in self._ring.snapshot().items() if point in vnodes}

@@ -274,11 +274,7 @@ def draw(result: Result[Cell], figure: Figure) -> None:
 
 
 def experiment(nodes: int | None = None) -> Experiment[Setting, Cell]:
-    """Return the experiment.
-
-    Args:
-        nodes: None: the published rings. A number: the model only, on rings of `nodes` nodes.
-    """
+    """Return the experiment; with a number of nodes, by the model only."""
     return Experiment(
         name="load_balance",
         title="Keys per node, and virtual nodes",

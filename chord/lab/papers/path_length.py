@@ -238,10 +238,7 @@ def _may_be_mode(cell: Cell, scale: Scale) -> bool:
 
 
 def _units(cell: Cell) -> dict[int, float]:
-    """Return the share of lookups that took each finger from -8 to 8.
-
-    The fingers are identified by the log2 of their start in mean gaps.
-    """
+    """Return the share of lookups per finger, by the log2 of its start in mean gaps."""
     gap = len(cell.used) - (cell.setting.nodes.bit_length() - 1)
     shares = {level - gap: count / cell.setting.lookups for level, count in enumerate(cell.used)}
     return {unit: share for unit, share in shares.items() if -8 <= unit <= 8}
@@ -348,11 +345,7 @@ def draw_use(result: Result[Cell], figure: Figure) -> None:
 
 
 def experiment(nodes: int | None = None) -> Experiment[Setting, Cell]:
-    """Return the experiment.
-
-    Args:
-        nodes: None: with real nodes, at the published sizes. A number: the model only, on rings of up to `nodes` nodes.
-    """
+    """Return the experiment; with a number of nodes, by the model up to that size."""
     is_used = nodes is not None or has_model()
     return Experiment(
         name="path_length",

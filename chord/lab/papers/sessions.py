@@ -108,10 +108,7 @@ class Cell:
 
 
 def plan(scale: Scale, seed: int) -> list[Setting]:
-    """Return the medians under the presets.
-
-    Rings under `wan` run for longer, because their rounds are 15 times as long.
-    """
+    """Return the medians under the presets; rings under `wan` run for longer."""
     if scale == "quick":
         return [Setting("lan", median, 64, 60.0, 600, seed) for median in (60.0, 10.0, 1.4)]
     nodes, seconds, lookups = (250, 120.0, 3_000) if scale == "standard" else (1000, 300.0, 10_000)

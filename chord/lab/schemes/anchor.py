@@ -62,10 +62,7 @@ class AnchorHash(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """Four bytes each per bucket: buckets left at its removal, its heir and its node.
-
-        W and L serve only changes and are not counted.
-        """
+        """Four bytes each per bucket: buckets left at its removal, its heir and its node."""
         return 12 * self.capacity
 
     def locate(self, point: int) -> int:
@@ -81,10 +78,7 @@ class AnchorHash(Placement):
 
     @in_chunks
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the nodes of the buckets at which the hashing ends.
-
-        Hashes that have reached a working bucket drop out of the loop.
-        """
+        """Return the nodes of the buckets at which the hashing ends."""
         buckets = (hashes % np.uint64(self.capacity)).astype(np.intp)
         lost = np.flatnonzero(self._left[buckets])
         while len(lost):

@@ -65,10 +65,7 @@ class ChordRing(RingScheme):
         return 16 * self.vnodes * (1 + min(len(self._nodes), RingConstants().successors) + fingers)
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the nodes of a hash's replica set, as the owner's `PreferenceList` names them.
-
-        The owner's successor list is made long enough to name all of them.
-        """
+        """Return the nodes of a hash's replica set, by the owner's `PreferenceList`."""
         points, _ = self._lists()
         at = bisect_left(points, point) % len(points)
         me, before = self._contact(at), self._contact(at - 1)

@@ -72,10 +72,7 @@ class DxHash(Placement):
 
     @in_chunks
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the nodes of the first taken slots.
-
-        Hashes that have met a taken slot drop out of the loop.
-        """
+        """Return the nodes of the first taken slots."""
         mask, tried = np.uint64(self.slots - 1), 0
         found: Numbers = self._numbers[hashes & mask].astype(np.intp)
         while len(lost := np.flatnonzero(found < 0)):

@@ -46,10 +46,7 @@ class Jump(Numbered):
 
     @in_chunks
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the last buckets that the hashes jump to.
-
-        All hashes jump together, and those past the end drop out of the loop.
-        """
+        """Return the last buckets that the hashes jump to."""
         found = np.zeros(len(hashes), dtype=np.intp)
         jumping, state, onward = np.arange(len(hashes)), hashes, found
         while len(jumping):

@@ -23,10 +23,7 @@ Owners = NDArray[np.int32]
 
 
 def vnode_label(node: str, index: int) -> bytes:
-    """Return the bytes to hash for a node's point number `index`.
-
-    They are `host:port`, `host:port#1`, … (as in `chord.ids.vnode_id`).
-    """
+    """Return the bytes to hash for a point: `host:port`, `host:port#1` and so on."""
     return (node if index == 0 else f"{node}#{index}").encode()
 
 

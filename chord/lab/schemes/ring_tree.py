@@ -194,10 +194,7 @@ class TreeRing(Placement):
         return self._number_of[self._following(point).owner]
 
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the owners of the first points at or after the hashes.
-
-        The tree is read out into a sorted array first.
-        """
+        """Return the owners of the first points at or after the hashes, from an array."""
         points, owners = self._flattened()
         at = np.searchsorted(points, hashes)
         at[at == len(points)] = 0

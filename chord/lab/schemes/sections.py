@@ -80,18 +80,12 @@ class Sections(Placement):
         return self._owners[self._sections_of(hashes)].astype(np.intp)
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the distinct nodes of a hash's section and the sections after it.
-
-        A node without a section is never returned.
-        """
+        """Return the distinct nodes of a hash's section and of those after it."""
         owners = (int(self._owners[(point + step) % self.sections]) for step in range(self.sections))
         return first_distinct(owners, count)
 
     def replicas_many(self, hashes: Hashes, count: int) -> Numbers:
-        """Return the distinct nodes of each hash's section and the sections after it.
-
-        One list per section serves all its hashes.
-        """
+        """Return the distinct nodes of each hash's section and of those after it."""
         self._check_copies(count)
         count = min(count, len(set(self._owners.tolist())))
         lists = np.array([self.locate_replicas(section, count) for section in range(self.sections)], dtype=np.intp)

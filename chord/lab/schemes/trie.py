@@ -83,10 +83,7 @@ class BitTrie(Placement):
         return shares
 
     def locate(self, point: int) -> int:
-        """Return the server of the leaf that contains a hash.
-
-        Leaves do not overlap, so this is the last leaf that starts at or before the hash.
-        """
+        """Return the server of the last leaf that starts at or before a hash."""
         return self._numbers[bisect_right(self._starts, point) - 1]
 
     def place_many(self, hashes: Hashes) -> Numbers:

@@ -16,11 +16,7 @@ Model: TypeAlias = Literal["linearizable", "acknowledged"]
 
 
 class HistoryReport(NamedTuple):
-    """The report on a history.
-
-    Attributes:
-        results: one result for each key and checker.
-    """
+    """The report on a history, with a result for each key and checker."""
 
     model: Model
     operations: int

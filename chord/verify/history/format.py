@@ -26,11 +26,7 @@ SHOWN_CHARACTERS_MAX = 40
 
 
 class BadHistory(ValueError):
-    """A line of a history is not an operation.
-
-    Attributes:
-        line: the number of the line, from 1.
-    """
+    """A line of a history, numbered from 1, is not an operation."""
 
     def __init__(self, line: int, why: str) -> None:
         super().__init__(f"line {line}: {why}")

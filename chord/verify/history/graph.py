@@ -151,10 +151,7 @@ class _Graph:
                     latest = cluster
 
     def find_cycles_between(self, blocks: Sequence[_Block]) -> None:
-        """Report pairs of blocks that came before each other.
-
-        The shortest cycles come first, and no block is reported twice.
-        """
+        """Report pairs of blocks that came before each other: short cycles first."""
         cycles = [(self._cycle(a, b), {id(a), id(b)}) for a, b in _tangled(blocks)]
         blamed: set[int] = set()
         for cycle, pair in sorted(cycles, key=lambda found: len(found[0])):

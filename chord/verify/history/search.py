@@ -53,11 +53,7 @@ class SearchOutcome(NamedTuple):
 
 
 def search(operations: Sequence[Operation], steps_max: int = STEPS_MAX) -> SearchOutcome:
-    """Search for an order of one key's operations.
-
-    Args:
-        steps_max: limit of states; beyond it the verdict is undecided.
-    """
+    """Search for an order of one key's operations, over at most `steps_max` states."""
     return _Search(operations).run(steps_max)
 
 
