@@ -89,7 +89,7 @@ class Deaths:
         return node
 
     async def join(self, **changes: object) -> None:
-        """Let a node join, on a new machine or on one that a node left; see `start`."""
+        """Let a node join, on a new machine or on a leaver's; arguments as for `start`."""
         host = next(filter(self._may_join_again, self._ledger.oracle.departed), None)
         if host is not None:
             del self._ledger.oracle.departed[host]

@@ -89,7 +89,7 @@ class Losses:
         return {copy.host for copy in self.truth.copies(story.key) if op.is_in(copy.durable)}
 
     def readable(self, story: KeyModel, op: Op) -> set[str]:
-        """Return the machines whose durable copy shows an operation or its replacement."""
+        """Return the machines with a durable copy that a read finds, replaced or not."""
         return {copy.host for copy in self.truth.copies(story.key) if op.is_open_in(copy.durable)}
 
     def readable_of(self, story: KeyModel) -> dict[Op, set[str]]:
