@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from chord.net.calls import CallsService
     from chord.net.transport import Transport
     from chord.node import Node, open_node
+    from chord.node.world import World
     from chord.store.identity import IdentityStore
     from chord.store.storage import Storage
     from chord.wire.messages import (
@@ -122,6 +123,7 @@ __all__ = [
     "Version",
     "Via",
     "VnodeInfo",
+    "World",
     "__version__",
     "connect",
     "errors",
@@ -177,6 +179,7 @@ _HOME = {
     "Version": "chord.wire.messages",
     "Via": "chord.wire.messages",
     "VnodeInfo": "chord.wire.messages",
+    "World": "chord.node.world",
     "connect": "chord.client.blocking",
     "last_writer_wins": "chord.client.results",
     "open_asyncio_client": "chord.client.asyncio_client",

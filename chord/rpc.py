@@ -124,7 +124,7 @@ class Rpc:
 
         def on_reply(answer: Reply | ChordError) -> None:
             if isinstance(answer, UseBulk):  # the reply does not fit the control stream
-                self._shared.start_task(self._call_and_tell, to, request, callback, deadline)
+                self._shared.tasks.start(self._call_and_tell, to, request, callback, deadline)
             else:
                 callback(answer)
 
@@ -135,7 +135,7 @@ class Rpc:
         if self._nursery is None:
             callback(PeerUnreachable(f"{address}: this node is not running", is_ended=True))
         else:
-            self._shared.start_task(self._call_and_tell, to, request, callback, deadline)
+            self._shared.tasks.start(self._call_and_tell, to, request, callback, deadline)
 
     async def _call_and_tell(self, to: Contact | str, request: Request, callback: Callback, deadline: float) -> None:
         answer: Reply | ChordError = DeadlineExceeded(f"no answer from {to} in time")
@@ -180,7 +180,7 @@ class Rpc:
         listener = None if listen is None else await self._transport.open_listener(listen)
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            self._shared.start_task = nursery.start_soon
+            self._shared.tasks.open(nursery)
             nursery.start_soon(self._shared.run)
             nursery.start_soon(self._shared.alarm.run, self._sweep)
             if listener is not None:
@@ -199,6 +199,10 @@ class Rpc:
         """Wait until no call is in work and the operating system has taken all answers."""
         while self._shared.calls_in_work or any(link.has_unsent for link in self._shared.running):
             await self._shared.settled.park()
+
+    def shortage(self) -> str:
+        """Return why connections could not be made lately; "" if they could."""
+        return self._transport.shortage()
 
     @property
     def circle(self) -> Circle | None:
@@ -297,7 +301,7 @@ class Rpc:
         try:
             link = await self._reach(*key)
             self._register(link, key[0])
-            self._shared.start_task(link.run, name="connection")
+            self._shared.tasks.start(link.run, name="connection")
             dial.error = None
         except ChordError as error:
             dial.error = error

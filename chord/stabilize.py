@@ -74,17 +74,14 @@ class Stabilizer:
         self._host = vnode.host
         self._peers = vnode.host.peers
         self._lookups = lookups
-        self._notices = Latest(self._is_nearer_before, self.rectify, self._start_task)
-        self._offers = Latest(self._is_nearer_behind, self.consider_successor, self._start_task)
+        self._notices = Latest(self._is_nearer_before, self.rectify, vnode.host.tasks.start)
+        self._offers = Latest(self._is_nearer_behind, self.consider_successor, vnode.host.tasks.start)
 
     def _is_nearer_before(self, new: Contact, old: Contact) -> bool:
         return between(old.id, new.id, self._vnode.id)
 
     def _is_nearer_behind(self, new: Contact, old: Contact) -> bool:
         return between(self._vnode.id, new.id, old.id)
-
-    def _start_task(self, task: Callable[[], Awaitable[None]]) -> None:
-        self._host.start_task(task)
 
     # -- stabilize ------------------------------------------------------------------------------
 

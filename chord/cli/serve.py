@@ -32,6 +32,7 @@ from chord.events import (
     ValuesQuarantined,
 )
 from chord.node import Node
+from chord.node.world import World
 
 FAREWELL_S = 3.0
 WHY_EMPTY = {
@@ -136,7 +137,7 @@ async def _live(config: NodeConfig, on_ready: Callable[[Node, str], None], life_
         elif isinstance(event, ConnectionRefused) and event.address in config.join:
             reasons[event.address] = f"what listens there does not answer as a node of this ring ({event.reason})"
 
-    node = Node(config, observe=observe)
+    node = Node(config, World.real(config, observe))
     async with trio.open_nursery() as nursery:
         await nursery.start(node.run)
         # Ctrl-C at a terminal reaches the parent and its children at once. The parent then decides.

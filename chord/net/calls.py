@@ -183,3 +183,6 @@ class CallsService(Calls, Protocol):
 
     async def drain(self) -> None:
         """Wait until no request is in work and the system has taken every answer."""
+
+    def shortage(self) -> str:
+        """Return why connections could not be made lately; "" if they could."""

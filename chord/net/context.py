@@ -6,7 +6,7 @@ scheduler. A connection itself has only its reader task: an idle task costs kilo
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import trio
@@ -16,6 +16,7 @@ from chord.errors import NotReady
 from chord.events import Observer
 from chord.ids import Point
 from chord.net.calls import Caller, RequestHandler, Stats
+from chord.net.tasks import Tasks
 from chord.net.timers import TimerTask
 from chord.wire.messages import Reply, Request
 
@@ -36,7 +37,7 @@ class RpcContext:
         client_calls_in_work, client_bytes_in_work: the part of them that clients asked for, directly or through nodes.
         partial_bytes: bytes received of unfinished frames.
         running: the connections that finished their handshake; a dict, because its order is deterministic.
-        start_task: runs an async function in a task that ends with the `Rpc`.
+        tasks: the tasks that end with the `Rpc`.
         settled: the tasks that wait until no call is in work and all buffers are empty.
     """
 
@@ -52,7 +53,7 @@ class RpcContext:
         self.client_bytes_in_work = 0
         self.partial_bytes = 0
         self.running: dict[Connection, None] = {}
-        self.start_task: Callable[..., None] = _no_tasks
+        self.tasks = Tasks("the calls layer")
         self.settled = trio.lowlevel.ParkingLot()
         self._soon: list[Callable[[], None]] = []
         self._resting: trio.lowlevel.Task | None = None
@@ -99,7 +100,3 @@ class RpcContext:
 
 def _nobody_home(vnode: Point | None, request: Request, caller: Caller) -> Reply:
     raise NotReady("no handler is registered yet")
-
-
-def _no_tasks(task: Callable[..., Awaitable[object]], *args: object, name: str | None = None) -> None:
-    raise RuntimeError("the calls layer is not running")

@@ -124,7 +124,7 @@ class InboundCalls:
     def _wait_for(self, pending: _Pending, answer: Steps[Reply] | Work) -> None:
         if not isinstance(answer, Generator):
             pending.scope = trio.CancelScope(deadline=pending.deadline)
-            self._shared.start_task(self._work, pending, answer, pending.scope, name="answer")
+            self._shared.tasks.start(self._work, pending, answer, pending.scope, name="answer")
             return
         pending.driver = Driver(answer)
         self._deadlines.set(pending, pending.deadline)

@@ -118,7 +118,7 @@ class SendBuffer:
             if sent < len(data):
                 self._frames.append(data[sent:])
                 self._writing = trio.CancelScope()  # frames that are posted from now on wait for the task
-                self._shared.start_task(self._write_rest, self._writing, name="write")
+                self._shared.tasks.start(self._write_rest, self._writing, name="write")
 
     def flush_and_tell(self) -> None:
         """Write the posted frames now, and wake the waiting tasks if all bytes were taken."""

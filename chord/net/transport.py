@@ -57,6 +57,9 @@ class Transport(Protocol):
             OSError: the address is in use, or it is not an address of this machine.
         """
 
+    def shortage(self) -> str:
+        """Return why streams could not be opened or accepted lately; "" if they could."""
+
 
 # -- TCP --------------------------------------------------------------------------------------
 
@@ -186,7 +189,7 @@ class TcpTransport:
         now: the clock for the end of a shortage of descriptors, in seconds.
 
     Attributes:
-        make_room: callback for when the system refuses one more descriptor.
+        on_shortage: called when the system refuses one more descriptor, to make room.
     """
 
     def __init__(
@@ -195,7 +198,7 @@ class TcpTransport:
         self._names = Names(lookups_max)
         self._now = now
         self._spare = Spare()
-        self.make_room: Callable[[], object] = lambda: None
+        self.on_shortage: list[Callable[[], object]] = []
         self._exhausted_at = -math.inf
         self._why = ""
 
@@ -205,7 +208,8 @@ class TcpTransport:
 
     def _exhausted(self, error: OSError) -> str:
         self._exhausted_at = self._now()
-        self.make_room()
+        for make_room in self.on_shortage:
+            make_room()
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         is_files = error.errno == errno.EMFILE
         self._why = f"the node has run out of file descriptors; its limit is {limit} (ulimit -n)"

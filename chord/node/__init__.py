@@ -9,10 +9,7 @@ first hands everything over, with maintenance still running.
 
 from __future__ import annotations
 
-import random
-import secrets
-import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Literal
@@ -37,18 +34,17 @@ from chord.events import NodeStateChanged, Observer, ignore
 from chord.ids import Arc, Point, vnode_id
 from chord.membership.join import LastTime
 from chord.membership.leave import Departures
-from chord.net.calls import CallsService
 from chord.net.peers import Peers
-from chord.net.transport import TcpTransport, Transport
 from chord.node import restart
 from chord.node.disk_watch import DiskWatch
 from chord.node.dispatch import Dispatcher
 from chord.node.maintenance import Maintenance
-from chord.node.persisted import last_time, recall, to_keep
+from chord.node.persisted import last_time, recall
 from chord.node.saving import OpenFiles, Saver
 from chord.node.services import NodeServices, VnodeServices, coordinate
 from chord.node.shutdown import Shutdown
 from chord.node.status import NodeFacts, describe
+from chord.node.world import World
 from chord.replication.batch import Batches
 from chord.replication.catch_up import CatchUp
 from chord.replication.handoff import Handoff
@@ -58,9 +54,7 @@ from chord.replication.sync import ReplicaSync
 from chord.ring.context import NodeContext
 from chord.ring.lookup import Lookups
 from chord.ring.vnode import Vnode
-from chord.rpc import Rpc
-from chord.store.identity import FileIdentity, IdentityStore, Kept, MemoryIdentity
-from chord.store.storage import Storage
+from chord.store.identity import Kept
 from chord.wire.hello import HelloPolicy
 from chord.wire.messages import Contact, Description, NodeState
 
@@ -70,8 +64,7 @@ class Node(TrioRing):
 
     Args:
         config: the node's configuration, see `NodeConfig`.
-        transport, calls, storage, identity, wall_now_ms, rng, observe: the node's environment, to be replaced in tests.
-            The defaults are TCP, the data directory or memory, the system's clock and randomness, and no observer.
+        world: the seams of the node, see `chord/node/world.py`; default: those of a real process.
 
     Attributes:
         config: the configuration that was given.
@@ -83,68 +76,60 @@ class Node(TrioRing):
     and operations are retried. `leave` and `stop` end this node.
     """
 
-    def __init__(
-        self,
-        config: NodeConfig,
-        *,
-        transport: Transport | None = None,
-        calls: CallsService | None = None,
-        storage: Storage | None = None,
-        identity: IdentityStore | None = None,
-        wall_now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-        rng: random.Random | None = None,
-        observe: Observer = ignore,
-    ) -> None:
+    def __init__(self, config: NodeConfig, world: World | None = None) -> None:
+        world = world or World.real(config)
+
+        # The life of the node: `run`, `stop` and `leave` change it.
         self.config = config
+        self._limits = config.limits  # for the operations of `AsyncRing`
         self.state: NodeState = "starting"
         self.started_at = 0.0
-        rng = rng or random.Random(secrets.randbits(128))
-        self._identity = identity or (FileIdentity(config.data_dir) if config.data_dir else MemoryIdentity())
-        self._observe = observe
-        self._greeter = HelloPolicy(config.ring)
-        transport = transport or TcpTransport(config.limits.lookups_max)
-        self._rpc = calls or _rpc(config, transport, self._greeter, observe)
-        peers = Peers(self._rpc, config.timing, observe, config.limits)
-        if storage is None:  # not `storage or …`: an empty store has length 0 and is false
-            storage = restart.storage(config, rng.randbytes(8))
-        self.host = NodeContext(config, peers, storage, rng, wall_now_ms, observe, self._greeter)
-        if isinstance(transport, TcpTransport):
-            self.host.health.watch("descriptors", transport.shortage)
-        self.host.save = self._save
-        self.host.is_receiving = lambda: any(p.mover.inbound for p in self.parts.values())
-        self.lookups = Lookups(self.host)
-        self.parts: dict[Point, VnodeServices] = {}
-        self._records = Records(self.host)
-        catch_up = CatchUp(self.host, self.host.reap_log)
-        self._exchange = ReplicaSync(self.host, self._records.merge, catch_up)
-        self.misplaced = Handoff(self.host, self.lookups, self._exchange)
-        self._saver = Saver(self.host, self._identity, self._end_without_directory)
-        self._farewell = Shutdown(self.host, self.parts, self.misplaced)
-        say_back = partial(self._farewell.say_back, ())
-        self._maintenance = Maintenance(
-            self.host, config, self.parts, self.misplaced, self._save, self._saver.look, say_back
-        )
-        batches = Batches(
-            self.host, self.lookups, partial(coordinate, self.parts), lambda: self._dispatcher.member().vnode.me
-        )
-        replica = Replica(self.host, self._records.stage, self.misplaced.compared, lambda: self.misplaced.hints)
-        self._shared = NodeServices(self.lookups, self._records, self._exchange, catch_up, replica, batches)
-        departures = Departures(
-            self.host, lambda: [parts.repair for parts in self.parts.values()], self._maintenance.stabilize_soon
-        )
-        self._dispatcher = Dispatcher(
-            self.host, self.lookups, self.parts, batches, departures, self.description, self.begin_leave
-        )
-        peers.serve(self._dispatcher.handle)
         self.closed = trio.Event()
         self._ready = trio.Event()
         self._ending = trio.Event()
         self._how: Literal["stop", "leave"] = "stop"
         self._fatal: ChordError | None = None
         self._goodbye: tuple[str, ...] = ()
-        self._limits = config.limits
-        self._kept: Kept | None = None  # the persisted state at the start
         self._others = config.join  # addresses to ask about other rings, besides the ring pointers
+
+        # The calls to other nodes, and the context that the vnodes share. `run` adds the vnodes.
+        self._greeter = HelloPolicy(config.ring)
+        self._calls = world.connect(config, self._greeter, world.observe)
+        peers = Peers(self._calls, config.timing, world.observe, config.limits)
+        self.host = host = NodeContext(
+            config, peers, world.storage, world.rng, world.wall_now_ms, world.observe, self._greeter
+        )
+        host.health.watch("descriptors", self._calls.shortage)
+        self.parts: dict[Point, VnodeServices] = {}
+
+        # The services that the vnodes share.
+        self._saver = Saver(host, world.identity, self._end_without_directory)
+        self.lookups = Lookups(host)
+        records = Records(host)
+        catch_up = CatchUp(host, host.reap_log)
+        exchange = ReplicaSync(host, records.merge, catch_up)
+        self.misplaced = Handoff(host, self.lookups, exchange, self._saver.save, self._is_receiving)
+        replica = Replica(host, records.stage, self.misplaced.compared, lambda: self.misplaced.hints)
+        batches = Batches(host, self.lookups, partial(coordinate, self.parts))
+        self._shared = NodeServices(self.lookups, records, exchange, catch_up, replica, batches, self._saver.save)
+
+        # The end, the periodic steps, and the dispatcher of all requests.
+        self._farewell = Shutdown(host, self.parts, self.misplaced)
+        self._maintenance = Maintenance(host, self.parts, self.misplaced, self._saver, self._farewell)
+        departures = Departures(
+            host, lambda: [parts.repair for parts in self.parts.values()], self._maintenance.stabilize_soon
+        )
+        dispatcher = Dispatcher(
+            host,
+            self.lookups,
+            self.parts,
+            batches,
+            departures,
+            self._maintenance.note_running,
+            self.description,
+            self.begin_leave,
+        )
+        peers.serve(dispatcher.handle)
 
     def __repr__(self) -> str:
         return f"<chord.Node {self.name or self.config.listen}: {self.state}>"
@@ -169,7 +154,7 @@ class Node(TrioRing):
     @property
     def origin(self) -> Literal["created", "joined", "resumed"]:
         """How the node, once ready, got into its ring."""
-        if self._kept is not None and self._kept.ring is not None:
+        if self._saver.last is not None and self._saver.last.ring is not None:
             return "resumed"
         return "joined" if any(address != self.address for address in self._others) else "created"
 
@@ -198,14 +183,14 @@ class Node(TrioRing):
         Concurrency: cancelling it is a crash. The node sends no goodbye and hands nothing over.
         """
         try:
-            kept = self._kept = await restart.find(self._identity, self.host)
+            kept = await self._saver.find()
             if kept is not None:
                 self._others = tuple(dict.fromkeys((*self.config.join, *kept.known)))
             with unwrapped():
                 async with trio.open_nursery() as connections:
                     if (failed := self.host.storage.failed) is not None:
                         connections.start_soon(self._end_with_disk, failed, connections.cancel_scope)
-                    bound = await connections.start(self._rpc.run, self.config.listen, name="calls")
+                    bound = await connections.start(self._calls.run, self.config.listen, name="calls")
                     self.started_at = trio.current_time()
                     self._settle_address(bound, kept)
                     task_status.started(bound)
@@ -218,12 +203,12 @@ class Node(TrioRing):
                 raise self._fatal
         finally:
             await self.host.storage.close()
-            self._identity.close()
+            self._saver.close()
             self.closed.set()
             self._ready.set()
 
     async def _live(self, maintenance: trio.Nursery, kept: Kept | None) -> None:
-        self.host.start_task = maintenance.start_soon
+        self.host.tasks.open(maintenance)
         try:
             maintenance.start_soon(self._maintenance.run, maintenance.start_soon, name="maintenance")
             maintenance.start_soon(self._take_part, kept, name="take part")
@@ -232,8 +217,7 @@ class Node(TrioRing):
                 self._change("leaving")
                 await self._farewell.hand_over()
         finally:
-            self.host.start_task = _start_nothing
-            self.host.is_ending = True
+            self.host.end()
         self._goodbye = self._farewell.neighbours()
         maintenance.cancel_scope.cancel()
 
@@ -296,7 +280,8 @@ class Node(TrioRing):
 
         The ids are the persisted ones, otherwise the configured one, otherwise SHA-1 hashes of the address.
         """
-        self.host.address = self.host.peers.address = address = self.config.advertise or bound
+        address = self.config.advertise or bound
+        self.host.settle_address(address)
         self._core = Operations((address,), rng=self.host.rng)
         self._core.circle = self.host.circle
         if kept is not None:
@@ -318,7 +303,7 @@ class Node(TrioRing):
         try:
             await self._refuse_address_of_another()
             if kept is None:
-                await self._save()  # before the first record: a store without an identity is refused
+                await self._saver.save()  # before the first record: a store without an identity is refused
             joins = [address for address in self.config.join if address != self.address]
             remembered = restart.whom_to_ask(kept, self.host, is_told=bool(joins))
             if kept is not None and (joins or remembered):
@@ -333,12 +318,12 @@ class Node(TrioRing):
             self._end("stop")
             return
         self._maintenance.keep_at_home(self.contact)
-        if self.config.data_dir is not None and isinstance(self._identity, FileIdentity):
+        if self.config.data_dir is not None:
             look = partial(self._look_for_files, OpenFiles(self.config.data_dir))
             self._maintenance.keep_watch(self.contact, look)
-        await self._save()
+        await self._saver.save()
         if kept is None:
-            self.host.start_task(self._farewell.say_back, self._others)
+            self.host.tasks.start(self._farewell.say_back, self._others)
         else:
             await self._farewell.say_back(self._others)  # before "ready": then no other node takes it for down
         self._change("ready")
@@ -405,12 +390,6 @@ class Node(TrioRing):
             parts.vnode.view.settled(parts.vnode.id, Arc(parts.vnode.id, parts.vnode.id))
             parts.vnode.state = "member"
 
-    async def _save(self, *, has_left: bool = False) -> bool:
-        kept = to_keep(self.host, self.parts, self.ring_id, self._kept, has_left=has_left)
-        if kept is self._kept:  # nothing to save: no vnode has got further than its persisted state
-            return True
-        return await self._saver.save(self.contact.id, kept)
-
     def _end_without_directory(self) -> None:
         self._fatal = self._fatal or WritesRefused(f"the data directory of {self.name} is gone; the node stopped")
         self._end("stop")
@@ -438,12 +417,12 @@ class Node(TrioRing):
         elif self._how == "leave":
             await self._farewell.say_back(self._goodbye)
         with trio.move_on_after(self.host.timing.leave_s):  # a disk that hangs must not keep the node from ending
-            await self._save(has_left=has_left)
+            await self._saver.save(has_left=has_left)
         if has_left and self._goodbye:
             await self._farewell.linger(self._goodbye)
-        self._rpc.stop_accepting()
+        self._calls.stop_accepting()
         with trio.move_on_after(self.host.timing.drain_s):
-            await self._rpc.drain()
+            await self._calls.drain()
         self._change("left" if has_left else "stopped")
 
     # -- status and calls ------------------------------------------------------------------------
@@ -458,6 +437,10 @@ class Node(TrioRing):
         except trio.TooSlowError:
             return DeadlineExceeded(f"{call.address} did not answer in time")
 
+    def _is_receiving(self) -> bool:
+        """Return whether a vnode of this node is receiving an arc."""
+        return any(parts.mover.inbound for parts in self.parts.values())
+
     def description(self) -> Description:
         """Return the status of the node, as the node sees it."""
         me = NodeFacts(
@@ -466,29 +449,10 @@ class Node(TrioRing):
             self.ring_id,
             self.started_at,
             self.config.data_dir is not None,
-            self._rpc.stats.bytes_sent,
-            self._rpc.stats.bytes_received,
+            self._calls.stats.bytes_sent,
+            self._calls.stats.bytes_received,
         )
         return describe(me, self.host, self.parts, self.misplaced)
-
-
-def _start_nothing(task: object, *args: object) -> None:
-    """Ignore new work, because the node is ending."""
-
-
-def _rpc(config: NodeConfig, transport: Transport, greeter: HelloPolicy, observe: Observer) -> Rpc:
-    """Return the calls of a node over a transport."""
-    rpc = Rpc(
-        transport,
-        circle=config.ring.circle,
-        limits=config.limits,
-        hello=greeter.hello,
-        on_hello=greeter.on_hello,
-        observe=observe,
-    )
-    if isinstance(transport, TcpTransport):
-        transport.make_room = rpc.make_room
-    return rpc
 
 
 @asynccontextmanager
@@ -535,7 +499,7 @@ async def open_node(
         ring=ring or RingConstants(),
         preset=preset,
     )
-    node = Node(config, observe=observe)
+    node = Node(config, World.real(config, observe))
     with unwrapped():
         async with trio.open_nursery() as nursery:
             await nursery.start(node.run)

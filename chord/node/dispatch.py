@@ -19,7 +19,7 @@ from chord.node.services import VnodeServices
 from chord.replication.batch import Batches
 from chord.ring.context import NodeContext
 from chord.ring.lookup import Lookups
-from chord.ring.vnode import RETRY_MS
+from chord.ring.vnode import RETRY_MS, member_of
 from chord.wire.batch import BatchRequest
 from chord.wire.messages import (
     Confirm,
@@ -55,6 +55,7 @@ class Dispatcher:
         vnodes: the services of the node's vnodes, by id.
         batches: answers batches of clients.
         departures: handles the goodbyes of other nodes.
+        note_running: called before each request, to notice whether the process stood still.
         describe: returns the status of the node.
         leave: lets the node begin to leave.
     """
@@ -66,6 +67,7 @@ class Dispatcher:
         vnodes: Mapping[Point, VnodeServices],
         batches: Batches,
         departures: Departures,
+        note_running: Callable[[], None],
         describe: Callable[[], Description],
         leave: Callable[[], None],
     ) -> None:
@@ -74,6 +76,7 @@ class Dispatcher:
         self._vnodes = vnodes
         self._batches = batches
         self.departures = departures
+        self._note_running = note_running
         self._describe = describe
         self._leave = leave
 
@@ -86,7 +89,7 @@ class Dispatcher:
             UnknownVnode: definite; this node does not have the vnode, or the vnode has left.
             UnknownRequest: definite; the request is not for a node, or not for a vnode.
         """
-        self._host.note_running()
+        self._note_running()
         if caller.address and caller.address != self._host.address:
             self._host.peers.heard_from(caller.address)
         if self._host.is_stalled and not isinstance(request, Describe):
@@ -133,7 +136,7 @@ class Dispatcher:
         return answer
 
     async def _forward(self, request: Request, point: Point) -> Reply:
-        start = self.member().vnode.me
+        start = member_of(self._host).me
         reply, path, _, _ = await self._lookups.deliver(request, request.reply, point, start)
         self._host.counters["forwarded"] += 1
         self._host.counters["forward_calls"] += path.calls
@@ -147,7 +150,7 @@ class Dispatcher:
     @handles(Lookup, FindNeighbours)
     def on_lookup(self, request: Lookup | FindNeighbours) -> Answer:
         """Start a lookup at a vnode of this node."""
-        answer: Answer = VnodeServices.HANDLERS[type(request)].of(self.member())(request)
+        answer: Answer = VnodeServices.HANDLERS[type(request)].of(self._vnodes[member_of(self._host).id])(request)
         return answer
 
     @handles(Ping)
@@ -172,17 +175,6 @@ class Dispatcher:
         for services in self._vnodes.values():
             return services
         raise NotReady("the node is starting", after_ms=RETRY_MS)
-
-    def member(self) -> VnodeServices:
-        """Return a vnode of this node that is a member of the ring.
-
-        Raises:
-            NotReady: definite; none is.
-        """
-        for services in self._vnodes.values():
-            if services.vnode.ring.is_member and services.vnode.state != "left":
-                return services
-        raise NotReady("the node is not in the ring", after_ms=RETRY_MS)
 
     HANDLERS: ClassVar[HandlerTable]
 

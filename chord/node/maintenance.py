@@ -10,12 +10,13 @@ from typing import Final
 
 import trio
 
-from chord.config import NodeConfig
 from chord.errors import WritesRefused
 from chord.events import StepFailed
 from chord.ids import Point
 from chord.node.periodic import Periodic, Timetable
+from chord.node.saving import Saver
 from chord.node.services import VnodeServices
+from chord.node.shutdown import Shutdown
 from chord.replication.handoff import Handoff
 from chord.replication.scrub import Scrub
 from chord.ring.context import NodeContext
@@ -35,31 +36,28 @@ class Maintenance:
 
     Args:
         parts: the services of every vnode.
-        save: persists the node's state.
-        look: reports if the state could not be persisted for too long.
-        say_back: tells the neighbours that this node is back.
+        saver: persists the node's state.
+        farewell: tells the neighbours when this node is back after a standstill.
 
     Attributes:
         run: coroutine function that runs the steps; see `Timetable.run`.
+        note_running: notices whether the process stood still; see `Timetable.note_running`.
     """
 
     def __init__(
         self,
         host: NodeContext,
-        config: NodeConfig,
         parts: Mapping[Point, VnodeServices],
         misplaced: Handoff,
-        save: Callable[[], Awaitable[object]],
-        look: Callable[[], None],
-        say_back: Callable[[], Awaitable[None]],
+        saver: Saver,
+        farewell: Shutdown,
     ) -> None:
         self._host = host
-        self._has_replicas = config.ring.replicas > 1
+        self._has_replicas = host.constants.replicas > 1
         self._parts = parts
         self._misplaced = misplaced
-        self._save = save
-        self._look = look
-        self._say_back = say_back
+        self._saver = saver
+        self._farewell = farewell
         self._timetable = Timetable(
             host.rng,
             self._on_step_failed,
@@ -68,10 +66,10 @@ class Maintenance:
             standstill_s=1.5 * host.timing.stabilize_s + STANDSTILL_S,
             woke=self.woke,
         )
-        host.note_running = self._timetable.note_running
         self._stabilizing: list[Periodic] = []
         self._woken_at: dict[Point, float] = {}  # of vnodes that stood still and are not confirmed yet
         self.run = self._timetable.run
+        self.note_running = self._timetable.note_running
 
     def keep(self, parts: VnodeServices, others: tuple[str, ...]) -> None:
         """Begin the steps of a vnode that has become a member.
@@ -94,10 +92,10 @@ class Maintenance:
 
     def keep_at_home(self, contact: Contact) -> None:
         """Begin the node-wide steps, run by its first vnode: handoff, save, scrub."""
-        self._repeat(contact.id, "save_identity", self._save, self._host.timing.stabilize_s)
+        self._repeat(contact.id, "save_identity", self._saver.save, self._host.timing.stabilize_s)
         step = partial(self.bring_home, contact)
         bring_home = self._repeat(contact.id, "bring_home", step, 4 * self._host.timing.stabilize_s)
-        self._host.bring_home_soon = bring_home.kick
+        self._host.on_arc_lost.append(bring_home.kick)
         if not self._host.storage.is_instant:
             scrub = Scrub(self._host)
             self._repeat(contact.id, "scrub", scrub.step, scrub.period_s)
@@ -132,7 +130,7 @@ class Maintenance:
         for parts in self._parts.values():
             self._woken_at[parts.vnode.id] = trio.current_time()
             parts.repair.stood_still()
-        self._host.start_task(self._say_back)
+        self._host.tasks.start(self._farewell.say_back, ())
 
     def stabilize_soon(self) -> None:
         """Stabilize now instead of at the next round."""
@@ -175,4 +173,4 @@ class Maintenance:
         await parts.stabilizer.stabilize()
         for contact in (*parts.vnode.ring.successors, *parts.vnode.ring.predecessors):
             self._host.peers.passive.moved(contact)
-        self._look()
+        self._saver.look()

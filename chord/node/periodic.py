@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
+from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
@@ -86,7 +87,6 @@ class Timetable:
         self._timers = timers
         self._lines: list[tuple[float, int, Periodic]] = []  # a heap: due time, number of the line, step
         self._last_number = _RUNNING
-        self._start_task: Callable[..., None] | None = None
 
     def add(
         self,
@@ -133,18 +133,16 @@ class Timetable:
         Args:
             start_task: runs an async function in a task. That task is cancelled together with this one.
         """
-        self._start_task = start_task
-        await self._timers.alarm.run(self._begin_due)
+        await self._timers.alarm.run(partial(self._begin_due, start_task))
 
-    def _begin_due(self, now: float) -> float:
-        assert self._start_task is not None
+    def _begin_due(self, start_task: Callable[..., None], now: float) -> float:
         self.note_running()
         lines = self._lines
         while lines and lines[0][0] <= now:
             _, number, periodic = heappop(lines)
             if number == periodic.number:  # otherwise it was kicked, and has a newer line
                 periodic.number = _RUNNING
-                self._start_task(self._perform, periodic, name=periodic.name)
+                start_task(self._perform, periodic, name=periodic.name)
         due = self._timers.sweep(now)
         return min(lines[0][0], due) if lines else due
 

@@ -9,7 +9,6 @@ import msgspec
 
 from chord.ids import Arc, Point
 from chord.membership.join import LastTime
-from chord.node.services import VnodeServices
 from chord.ring.context import NodeContext
 from chord.ring.ownership import Ownership, Taken
 from chord.ring.vnode import Vnode
@@ -44,18 +43,17 @@ def _vnode_to_keep(vnode: Vnode) -> KeptVnode:
     )
 
 
-def to_keep(
-    host: NodeContext, parts: dict[Point, VnodeServices], ring_id: bytes | None, last: Kept | None, *, has_left: bool
-) -> Kept:
+def to_keep(host: NodeContext, last: Kept | None, *, has_left: bool) -> Kept:
     """Return the state to persist.
 
     Args:
         last: the persisted state at the start; it still applies to vnodes that have not rejoined yet.
     """
-    vnodes = tuple(_vnode_to_keep(p.vnode) for p in parts.values())
+    own, ring_id = list(host.vnodes.values()), host.greeter.ring_id
+    vnodes = tuple(_vnode_to_keep(vnode) for vnode in own)
     before = (contact for vnode in vnodes for contact in vnode.before)  # a joiner with an arc may be in no list
     known = tuple(dict.fromkeys(c.address for c in (*host.contacts(), *before) if c.address != host.address))
-    if last is None and not all(p.vnode.ring.is_member for p in parts.values()):
+    if last is None and not all(vnode.ring.is_member for vnode in own):
         known = tuple(dict.fromkeys((*known, *host.config.join)))  # a node configured to join never founds a ring
     ring = None if ring_id is None else ring_id.hex()
     incarnation = host.storage.incarnation.hex()
@@ -74,9 +72,9 @@ def to_keep(
         replicas=ring_constants.replicas,
         cluster=ring_constants.cluster,
         left=tuple(host.peers.left),
-        forgotten=tuple({pair: None for p in parts.values() for pair in p.vnode.view.forgotten_addresses()}),
+        forgotten=tuple({pair: None for vnode in own for pair in vnode.view.forgotten_addresses()}),
     )
-    return now if last is None else _still_kept(last, now, [p.vnode for p in parts.values()])
+    return now if last is None else _still_kept(last, now, own)
 
 
 def _still_kept(last: Kept, now: Kept, vnodes: list[Vnode]) -> Kept:

@@ -1,7 +1,4 @@
-"""Persist the node's state, in a step of its own.
-
-A disk that hangs blocks no other step.
-"""
+"""Persist the node's state, and notice if its files are gone."""
 
 from __future__ import annotations
 
@@ -13,7 +10,8 @@ from pathlib import Path
 import trio
 
 from chord.events import StepFailed
-from chord.ids import Point
+from chord.node import restart
+from chord.node.persisted import to_keep
 from chord.ring.context import NodeContext
 from chord.store.identity import FILE_NAME, LOCK_NAME, IdentityStore, Kept
 from chord.store.sqlite_file import FILE_NAME as RECORDS
@@ -53,33 +51,49 @@ class OpenFiles:
 
 
 class Saver:
-    """Keeps the identity file up to date, and knows for how long that has failed.
+    """Keeps the persisted state up to date, and knows for how long that has failed.
 
     Args:
         is_gone: callback for a data directory that is gone, and the records with it.
+
+    Attributes:
+        last: the persisted state at the start; None if the node is new, or before `find`.
     """
 
     def __init__(self, host: NodeContext, identity: IdentityStore, is_gone: Callable[[], None]) -> None:
         self._host = host
         self._identity = identity
         self._is_gone = is_gone
+        self.last: Kept | None = None
         self._unsaved_since: float | None = None
         self._reason = ""
         self._is_told = False
 
-    async def save(self, vnode: Point, kept: Kept) -> bool:
-        """Write the state durably.
+    async def find(self) -> Kept | None:
+        """Open the store, and return the persisted state; see `restart.find`."""
+        self.last = await restart.find(self._identity, self._host)
+        return self.last
+
+    def close(self) -> None:
+        """Release the identity, so that another node can use it."""
+        self._identity.close()
+
+    async def save(self, *, has_left: bool = False) -> bool:
+        """Write the present state durably.
 
         A failure is an event, and the next save retries.
 
         Args:
-            vnode: the vnode that the event names.
+            has_left: whether the node handed over its arcs.
 
         Returns:
             Whether the state was written.
 
         Concurrency: checkpoints. If it is cancelled, the system may still be writing; the next save waits for that.
         """
+        kept = to_keep(self._host, self.last, has_left=has_left)
+        if kept is self.last:  # no vnode has got further than its persisted state
+            return True
         if self._unsaved_since is None:
             self._unsaved_since, self._reason = trio.current_time(), "it takes too long"
         try:
@@ -87,7 +101,7 @@ class Saver:
         except OSError as error:
             self._reason = str(error.strerror)
             self._host.counters["identity_unsaved"] += 1
-            self._host.tell([StepFailed(vnode, "save_identity", self._reason)])
+            self._host.tell([StepFailed(next(iter(self._host.vnodes)), "save_identity", self._reason)])
             if error.errno == errno.ENOENT:  # the directory is gone, and the records with it
                 self._is_gone()
             return False

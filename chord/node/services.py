@@ -28,6 +28,7 @@ from chord.ring.merge import RingMerge
 from chord.ring.takeover import Takeover
 from chord.ring.vnode import RETRY_MS, Vnode
 from chord.stabilize import Stabilizer
+from chord.store.identity import SaveState
 from chord.wire.batch import BatchRequest, Item
 from chord.wire.messages import (
     Done,
@@ -57,6 +58,7 @@ class NodeServices(NamedTuple):
     catch_up: CatchUp
     replica: Replica
     batches: Batches
+    save: SaveState
 
 
 class VnodeServices:
@@ -73,7 +75,7 @@ class VnodeServices:
         self.coordinator = Coordinator(vnode, shared.records, self.repair, shared.catch_up)
         self.reads = self.coordinator.reads
         self.scanner = Scanner(vnode, shared.records, self.repair)
-        self.mover = Transfers(vnode, shared.records, shared.exchange)
+        self.mover = Transfers(vnode, shared.records, shared.exchange, shared.save)
         self.stabilizer = Stabilizer(vnode, shared.lookups)
         self.bounds = Takeover(vnode, self.stabilizer)
         self.self_lookup = RingMerge(vnode, self.stabilizer)

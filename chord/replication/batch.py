@@ -23,7 +23,7 @@ from chord.net.steps import Driver, Steps
 from chord.replication.coalesce import Coalescer
 from chord.ring.context import NodeContext
 from chord.ring.lookup import TELL_BEFORE_S, Lookups
-from chord.ring.vnode import RETRY_MS, Vnode
+from chord.ring.vnode import RETRY_MS, Vnode, member_of
 from chord.wire.batch import BatchReplies, BatchRequest, Frame, Item, frames, items_of, key_of, pack
 from chord.wire.messages import BATCH_ITEMS_MAX, Contact, Get, Reply, as_retry
 
@@ -47,16 +47,12 @@ class Batches:
         host: the node context.
         lookups: finds owners, and delivers items to them.
         coordinate: reads or writes one key.
-        start: returns the vnode at which lookups start.
     """
 
-    def __init__(
-        self, host: NodeContext, lookups: Lookups, coordinate: Coordinate, start: Callable[[], Contact]
-    ) -> None:
+    def __init__(self, host: NodeContext, lookups: Lookups, coordinate: Coordinate) -> None:
         self._host = host
         self._lookups = lookups
         self._coordinate = coordinate
-        self._start = start
         self._in_work = 0  # items of all batches
 
     async def for_vnode(self, vnode: Vnode, batch: BatchRequest) -> BatchReplies:
@@ -83,7 +79,7 @@ class Batches:
         owners = [self._host.owner_of(point) for point in points]
         here = {place: vnode for place, vnode in enumerate(owners) if vnode is not None}
         away = [place for place in part.waiting if place not in here]
-        start = self._start() if away else None
+        start = member_of(self._host).me if away else None
         forwarder = None if start is None else _Away(self._host, self._lookups, part, points, start)
         await self._see_through(part, here, forwarder, away)
         return pack(batch, part.outcomes())

@@ -74,7 +74,7 @@ class Coalescer:
             return
         if not self._is_due:
             self._is_due = True
-            self._host.start_task(self._leave)
+            self._host.tasks.start(self._leave)
 
     async def _leave(self) -> None:
         self._is_due = False

@@ -83,7 +83,7 @@ class InTask:
         """Start the task."""
         if self._host.is_ending:
             raise ending()
-        self._host.start_task(self._run, driver)
+        self._host.tasks.start(self._run, driver)
 
     async def _run(self, driver: Driver[Any]) -> None:
         result: object

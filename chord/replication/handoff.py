@@ -20,6 +20,8 @@ replicas, and keeps them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import trio
 
 from chord import events
@@ -29,6 +31,7 @@ from chord.replication.sync import ReplicaSync
 from chord.ring.context import NodeContext
 from chord.ring.lookup import Lookups
 from chord.ring.ownership import overlap
+from chord.store.identity import SaveState
 from chord.store.storage import Batch
 from chord.wire.messages import Confirm, Confirmed, Contact, TransferInfo
 
@@ -63,15 +66,28 @@ def lies_in(circle: Circle, part: Arc, arc: Arc) -> bool:
 class Handoff:
     """Finds the misplaced records and the hints of a node, and brings them home.
 
+    Args:
+        save: persists the node's state.
+        is_receiving: returns whether a vnode of this node is receiving an arc. Meanwhile no record is dropped.
+
     Attributes:
         hints: number of records kept for unreachable replicas, as of the last round.
         transfer: the progress of the round that runs now; None if none runs.
     """
 
-    def __init__(self, host: NodeContext, lookups: Lookups, exchange: ReplicaSync) -> None:
+    def __init__(
+        self,
+        host: NodeContext,
+        lookups: Lookups,
+        exchange: ReplicaSync,
+        save: SaveState,
+        is_receiving: Callable[[], bool],
+    ) -> None:
         self._host = host
         self._lookups = lookups
         self._exchange = exchange
+        self._save = save
+        self._is_receiving = is_receiving
         self.hints = 0
         self._misplaced_hints = 0  # hints outside the arcs that this node seems to replicate
         self._logs_home: dict[Arc, bytes] = {}  # by misplaced arc: the digest of the reap logs that its replicas have
@@ -285,7 +301,7 @@ class Handoff:
         rest: Arc | None = stretch
         while rest is not None:
             first = next(storage.heads(rest), None)
-            if first is None or self._host.is_receiving():  # an arc being received is on its way, not lost
+            if first is None or self._is_receiving():  # an arc being received is on its way, not lost
                 break
             point = circle.hash(first[0])
             confirmed = await self._ask_owner(point, start)
@@ -359,10 +375,10 @@ class Handoff:
             for contact in confirmed.holders:
                 held = await self._exchange.prove(contact, part)
                 proven = {key: digest for key, digest in proven.items() if held.get(key) == digest}
-            is_saved = not proven or await self._host.save()
+            is_saved = not proven or await self._save()
         finally:
             is_compared = self._at_stake.pop(part, True)
-        if is_compared or self._host.is_receiving() or not is_saved:
+        if is_compared or self._is_receiving() or not is_saved:
             return 0  # the owner may hand the arc to this node, and drop its own copy next
         now = dict(storage.heads(part))
         keys = [key for key, digest in proven.items() if now.get(key) == digest and self._is_to_drop(key)]

@@ -472,7 +472,7 @@ class QuorumReads:
         stale = reading.stale([place.contact for place in replicas.members])
         if stale:
             self._repairing[record.key] = None
-            self._host.start_task(self._push_to_stale, record, reading.seen, stale)
+            self._host.tasks.start(self._push_to_stale, record, reading.seen, stale)
 
     async def _push_to_stale(self, record: Record, seen: bytes, stale: list[Contact]) -> None:
         of_it = (seen,) if seen else ()

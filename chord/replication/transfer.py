@@ -24,6 +24,7 @@ from chord.replication.sync import ReplicaSync
 from chord.replication.transfer_source import Outbound, TransferFailed, TransferSender
 from chord.ring.ownership import Giving, Taken
 from chord.ring.vnode import RETRY_MS, Vnode
+from chord.store.identity import SaveState
 from chord.wire.messages import Abandon, Contact, Done, HandOver, JoinArc, StorePage, Switch, TransferInfo
 
 SESSIONS_REMEMBERED = 16
@@ -51,16 +52,20 @@ class Inbound:
 class Transfers:
     """Gives and receives arcs for one vnode.
 
+    Args:
+        save: persists the node's state.
+
     Attributes:
         outbound: the transfer that this vnode gives; None if it gives no arc.
     """
 
-    def __init__(self, vnode: Vnode, records: Records, exchange: ReplicaSync) -> None:
+    def __init__(self, vnode: Vnode, records: Records, exchange: ReplicaSync, save: SaveState) -> None:
         self._vnode = vnode
         self._host = vnode.host
         self._own = vnode.ownership
         self._records = records
-        self._sender = TransferSender(vnode, records, exchange)
+        self._save = save
+        self._sender = TransferSender(vnode, records, exchange, save)
         self.outbound: Outbound | None = None
         self._inbound: Inbound | None = None
         self._switched: list[bytes] = []
@@ -114,7 +119,7 @@ class Transfers:
         if self.outbound is None:
             self._host.peers.took_its_place(joiner, is_owner=True)  # an earlier goodbye no longer counts
             self.outbound = Outbound(request.session, joiner, Arc(start, joiner.id), "join", trio.current_time())
-            self._host.start_task(self._give_to_joiner, self.outbound)
+            self._host.tasks.start(self._give_to_joiner, self.outbound)
         return Done()
 
     async def _give_to_joiner(self, outbound: Outbound) -> None:
@@ -176,7 +181,7 @@ class Transfers:
         finally:
             self.outbound = None
             self._host.tell([events.TransferEnded(self._vnode.id, arc, outbound.to, outbound.records, outcome)])
-        self._host.bring_home_soon()  # drops the records when all their replicas hold them
+        self._host.arc_lost()  # the node drops the records when all their replicas hold them
 
     async def _require_reachable(self, joiner: Contact) -> None:
         """Open a connection to the address that a joiner advertises.
@@ -288,7 +293,7 @@ class Transfers:
         inbound.is_switched = True
         self._inbound = None
         inbound.ended.set()
-        return self._save() if self._host.constants.replicas == 1 else Done()
+        return self._acknowledge() if self._host.constants.replicas == 1 else Done()
 
     @handles(Abandon)
     def on_abandon(self, request: Abandon) -> Done:
@@ -299,8 +304,8 @@ class Transfers:
             inbound.ended.set()
         return Done()
 
-    async def _save(self) -> Done:
-        await self._host.save()
+    async def _acknowledge(self) -> Done:
+        await self._save()
         return Done()
 
     # -- inside ---------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from chord.replication.sync import ReplicaSync
 from chord.ring.context import PAGE_RECORDS_SERVING
 from chord.ring.ownership import Giving, marks_within
 from chord.ring.vnode import RETRY_MS, Vnode
+from chord.store.identity import SaveState
 from chord.wire.messages import LIST_ENTRIES_MAX, Contact, Done, Down, Record, StorePage, Switch, TakenArc, wire_bytes
 
 STRETCH_RECORDS = 1024  # records that are compared before any of them is sent
@@ -68,11 +69,12 @@ class TransferSender:
     Every coroutine raises `TransferFailed` if the receiver does not take them.
     """
 
-    def __init__(self, vnode: Vnode, records: Records, exchange: ReplicaSync) -> None:
+    def __init__(self, vnode: Vnode, records: Records, exchange: ReplicaSync, save: SaveState) -> None:
         self._vnode = vnode
         self._host = vnode.host
         self._own = vnode.ownership
         self._records = records
+        self._save = save
         self._exchange = exchange
 
     async def snapshot(self, outbound: Outbound, arc: Arc) -> None:
@@ -260,7 +262,7 @@ class TransferSender:
         another vnode, because after a restart it must not own the arc as before. If N = 1, it would then deny records
         that the receiver holds. So it fails if it cannot persist.
         """
-        if not await self._host.save() and self._host.constants.replicas == 1:
+        if not await self._save() and self._host.constants.replicas == 1:
             raise TransferFailed("node.json cannot be written")
         now = trio.current_time()
         taken = tuple(

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -16,6 +16,7 @@ from chord.config import SKEW_REPORTED_MS, NodeConfig
 from chord.events import ClockSkewed, Event, Observer
 from chord.ids import Circle, Point
 from chord.net.peers import Peers
+from chord.net.tasks import Tasks
 from chord.net.timers import Timers
 from chord.ring.health import Health
 from chord.store.reap_log import ReapLog
@@ -76,11 +77,8 @@ class NodeContext:
         is_stalled: whether the disk hangs. Meanwhile the node serves no requests and makes no calls (`disk_watch`).
         timers: the timers that run with the maintenance.
         on_write: called with the point and key of every change, just before it, so that a transfer sends the key again.
-        start_task: runs an async function in the node's maintenance nursery. The task ends with the node.
-        save: writes the persisted state and returns when it is durable: True if it was written.
-        note_running: finds out whether the process stood still; see `Timetable.note_running`.
-        bring_home_soon: starts the search for misplaced records now instead of at the next round.
-        is_receiving: returns whether any vnode is receiving an arc. Meanwhile no record is dropped.
+        on_arc_lost: called when a vnode has lost a part of its arc. The records there are misplaced now.
+        tasks: the tasks of the maintenance nursery. They end with the node.
     """
 
     def __init__(
@@ -117,11 +115,17 @@ class NodeContext:
         self.is_stalled = False
         self.timers = Timers()
         self.on_write: list[Callable[[Point, bytes], None]] = []
-        self.start_task: Callable[..., None] = _no_tasks
-        self.save: Callable[[], Awaitable[bool]] = _remember_nothing
-        self.note_running: Callable[[], None] = _nothing
-        self.bring_home_soon: Callable[[], None] = _nothing
-        self.is_receiving: Callable[[], bool] = lambda: False
+        self.tasks = Tasks("the node")
+        self.on_arc_lost: list[Callable[[], None]] = []
+
+    def settle_address(self, address: str) -> None:
+        """Use this advertised address from now on."""
+        self.address = self.peers.address = address
+
+    def end(self) -> None:
+        """Begin no new work and no tasks from now on."""
+        self.is_ending = True
+        self.tasks.close()
 
     def tell(self, happened: list[Event]) -> bool:
         """Pass events to the observer and count them; return whether there were any."""
@@ -220,6 +224,11 @@ class NodeContext:
         moved = {self.address} & living | gone & taken
         return living - {self.address} | gone - taken | {f"once {address}" for address in moved}
 
+    def arc_lost(self) -> None:
+        """Note that a vnode has lost a part of its arc."""
+        for note in self.on_arc_lost:
+            note()
+
     def owner_of(self, point: int) -> Vnode | None:
         """Return the local vnode that answers for a point, or None."""
         for vnode in self.vnodes.values():
@@ -230,16 +239,3 @@ class NodeContext:
 
 def _refuses(why: str) -> str:
     return f"its store takes no writes: {why}" if why else ""
-
-
-async def _remember_nothing() -> bool:
-    """Do nothing: a vnode outside a node has no state to save."""
-    return True
-
-
-def _nothing() -> None:
-    """Do nothing: the node does not run yet."""
-
-
-def _no_tasks(task: Callable[..., Awaitable[Any]], *args: Any) -> None:
-    raise RuntimeError("the node is not running")

@@ -147,7 +147,7 @@ class Takeover:
         except ChordError:
             return
         if own.epoch == seen and self._ring.predecessor == predecessor and self._host.tell(own.shrink(owner)):
-            self._host.bring_home_soon()
+            self._host.arc_lost()
 
     async def _take_over(self, owner: Contact, passed: Collection[Point] = ()) -> None:
         """Take over the gap before the arc if every vnode known to stand in it is gone.

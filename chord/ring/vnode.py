@@ -482,3 +482,15 @@ class Vnode:
         if doubtful:
             fresh = [c for c in fresh if not peers.is_doubtful(c.contact)] + doubtful
         return tuple(fresh[:CANDIDATES_MAX])
+
+
+def member_of(host: NodeContext) -> Vnode:
+    """Return a vnode of a node that is a member of the ring.
+
+    Raises:
+        NotReady: definite; none is.
+    """
+    for vnode in host.vnodes.values():
+        if vnode.ring.is_member and vnode.state != "left":
+            return vnode
+    raise NotReady("the node is not in the ring", after_ms=RETRY_MS)

@@ -20,11 +20,12 @@ from chord.errors import WritesRefused, unwrapped
 from chord.events import Event, Observer, PeerChanged, ignore
 from chord.ids import Point, vnode_id
 from chord.node import Node
+from chord.node.world import World
 from chord.sim.disk import Disk, SyncDelay
 from chord.sim.prebuilt import PlacedNode, PrebuiltPlacement
 from chord.sim.stores import DiskIdentity, SimulatedStorage, kept_on
 from chord.sim.watched import WatchedStorage
-from chord.store.identity import Kept
+from chord.store.identity import IdentityStore, Kept
 from chord.testing.faults import FaultyNetwork
 from chord.testing.network import MemoryNetwork
 from chord.testing.rings import PORT, MemoryRing, network_host
@@ -147,21 +148,20 @@ class Cluster(MemoryRing):
     def make_node(self, host: str, config: NodeConfig, rng: random.Random) -> Node:
         """Build a node on a machine, with its disk if it has one, and with its clock."""
         at = (config.listen or "").partition(":")[0]
-        world: dict[str, Any] = {**self.network.seams(at), "identity": self.identity(host)}
+        connect = self.network.connector(at)
         circle, incarnation = config.ring.circle, rng.randbytes(8)
+        identity: IdentityStore = self.identity(host)
         if self.has_disk(host):
             disk, staged_bytes_max = self.disk(host), config.limits.staged_bytes_max
             storage: SimulatedStorage | WatchedStorage = SimulatedStorage(circle, disk, incarnation, staged_bytes_max)
-            world["identity"] = DiskIdentity(disk)
+            identity = DiskIdentity(disk)
         else:
             storage = WatchedStorage(circle, incarnation)
         machine = _Machine(self, host)
         storage.watch(machine.put, machine.drop)
-        world["storage"], world["wall_now_ms"] = storage, machine.now_ms
-        if self._placement is None:
-            node = Node(config, **world, rng=rng, observe=machine.observe)
-        else:
-            node = PlacedNode(config, **world, rng=rng, observe=machine.observe, placement=self._placement)
+        world = World(connect, storage, identity, machine.now_ms, rng, machine.observe)
+        placement = self._placement
+        node = Node(config, world) if placement is None else PlacedNode(config, world, placement)
         machine.node = node
         return node
 

@@ -23,9 +23,10 @@ from chord.errors import ChordError, DeadlineExceeded, MalformedMessage, PeerLos
 from chord.net.calls import Callback, Caller, RequestHandler, Stats, Work
 from chord.net.one_way_delay import JITTER_S
 from chord.net.steps import Driver
+from chord.node.world import Connect
 from chord.sim.lateness import Lateness
 from chord.sim.ticket import Ticket
-from chord.testing.faults import FaultyNetwork, Seams
+from chord.testing.faults import FaultyNetwork
 from chord.testing.network import LAN_DELAY, Delay
 from chord.testing.runner import VirtualClock
 from chord.wire.messages import Contact, Hello, Reply, Request
@@ -81,9 +82,10 @@ class MessageNetwork(FaultyNetwork):
         self.faults.down.pop(host, None)
         return MessageCalls(self, host)
 
-    def seams(self, host: str) -> Seams:
-        """Return the arguments with which to build a node on a host."""
-        return {"calls": self.calls(host)}
+    def connector(self, host: str) -> Connect:
+        """Return the network of a new node on a host; see `FaultyNetwork.connector`."""
+        calls = self.calls(host)
+        return lambda config, greeter, observe: calls
 
     def crash(self, host: str, *, is_silent: bool = False) -> None:
         """End a host's process. Unless silent, waiting callers see a broken connection."""
@@ -208,6 +210,10 @@ class MessageCalls:
 
     def stop_accepting(self) -> None:
         """Do nothing: a host answers until it ends."""
+
+    def shortage(self) -> str:
+        """Return "": every connection can be made."""
+        return ""
 
     async def drain(self) -> None:
         """Wait until no request is in progress."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from typing import Any
 
 from chord.config import NodeConfig, RingConstants
 from chord.ids import Arc
 from chord.node import Node
 from chord.node.services import VnodeServices
+from chord.node.world import World
 from chord.ring.pointers import ENTRIES_PER_SUCCESSOR_MAX
 from chord.ring.vnode import Vnode
 from chord.store.identity import Kept
@@ -73,8 +73,8 @@ class PrebuiltPlacement:
 class PlacedNode(Node):
     """A node that is put in its place instead of joining."""
 
-    def __init__(self, config: NodeConfig, *, placement: PrebuiltPlacement, **world: Any) -> None:
-        super().__init__(config, **world)
+    def __init__(self, config: NodeConfig, world: World, placement: PrebuiltPlacement) -> None:
+        super().__init__(config, world)
         self._placement = placement
 
     async def _enter(self, parts: VnodeServices, kept: Kept | None, index: int) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import msgspec
 import trio
@@ -157,6 +157,10 @@ def _point(_: type[Point], digits: object) -> Point:
     if not isinstance(digits, str) or not digits.isdecimal():
         raise ValueError(f"an id is a string of digits, not {digits!r}")
     return Point(digits)
+
+
+SaveState: TypeAlias = Callable[[], Awaitable[bool]]
+"""Writes the present state of a node durably, and returns whether it was written."""
 
 
 class IdentityStore(Protocol):

@@ -7,19 +7,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Literal, TypeAlias, TypedDict
+from typing import Literal, TypeAlias
 
-from chord.net.calls import CallsService
-from chord.net.transport import Transport
+from chord.node.world import Connect
 
 Passage: TypeAlias = Literal["open", "stalled", "cut"]
-
-
-class Seams(TypedDict, total=False):
-    """A network's part of a node: byte streams, or the calls themselves."""
-
-    transport: Transport
-    calls: CallsService
 
 
 class Faults:
@@ -60,8 +52,8 @@ class FaultyNetwork(ABC):
         self.faults = Faults()
 
     @abstractmethod
-    def seams(self, host: str) -> Seams:
-        """Return the network for a new node on a host.
+    def connector(self, host: str) -> Connect:
+        """Return the network of a new node on a host, for its `World`.
 
         If the host has crashed, this restarts it.
         """

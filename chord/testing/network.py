@@ -13,6 +13,7 @@ import hashlib
 import math
 import random
 from collections.abc import Callable
+from functools import partial
 from heapq import heappop, heappush
 from typing import TypeAlias
 
@@ -20,7 +21,8 @@ import trio
 
 from chord.config import split_address, to_dial
 from chord.errors import PeerUnreachable
-from chord.testing.faults import FaultyNetwork, Seams
+from chord.node.world import Connect, connect_over
+from chord.testing.faults import FaultyNetwork
 from chord.testing.runner import VirtualClock
 from chord.testing.streams import Connection, MemoryPipe, MemoryStream, Signal
 
@@ -122,9 +124,9 @@ class MemoryNetwork(FaultyNetwork):
         self._hosts.setdefault(host, []).append(made)
         return made
 
-    def seams(self, host: str) -> Seams:
-        """Return the network for a new node on a host."""
-        return {"transport": self.transport(host)}
+    def connector(self, host: str) -> Connect:
+        """Return the network of a new node on a host; see `FaultyNetwork.connector`."""
+        return partial(connect_over, self.transport(host))
 
     def crash(self, host: str, *, is_silent: bool = False) -> None:
         """End the process of a host, as kill -9 does.
@@ -322,6 +324,10 @@ class MemoryTransport:
         self._network = network
         self.host = host
         self.is_dead = False
+
+    def shortage(self) -> str:
+        """Return "": streams can always be opened."""
+        return ""
 
     async def open_stream(self, address: str) -> MemoryStream:
         """Connect to HOST:PORT.

@@ -25,8 +25,10 @@ from chord.errors import ChordError, DuplicateId, OtherRing, unwrapped
 from chord.events import Event, HandlerFailed, Observer, ignore
 from chord.ids import Point
 from chord.node import Node
+from chord.node.world import World
 from chord.ring.vnode import Vnode
 from chord.store.identity import MemoryIdentity
+from chord.store.storage import MemoryStorage
 from chord.testing.faults import FaultyNetwork
 from chord.testing.network import MemoryNetwork
 from chord.verify import invariants
@@ -128,9 +130,13 @@ class MemoryRing:
 
     def make_node(self, host: str, config: NodeConfig, rng: random.Random) -> Node:
         """Build a node on a host. Subclasses may build it in another way."""
-        return Node(
-            config,
-            **self.network.seams(host),
+        return Node(config, self.world(host, config, rng))
+
+    def world(self, host: str, config: NodeConfig, rng: random.Random) -> World:
+        """Return the world of a new node on a host, with an empty store in memory."""
+        return World(
+            connect=self.network.connector(host),
+            storage=MemoryStorage(config.ring.circle, rng.randbytes(8)),
             identity=self.identity(host),
             wall_now_ms=lambda: int(1000 * trio.current_time()),
             rng=rng,

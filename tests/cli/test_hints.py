@@ -374,8 +374,8 @@ def test_node_with_its_own_address_as_contact_reports_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def main() -> None:
-        seams = MemoryNetwork(1).seams("n0")
-        monkeypatch.setattr(serve, "Node", lambda config, observe: Node(config, observe=observe, **seams))
+        connect = MemoryNetwork(1).connector("n0")
+        monkeypatch.setattr(serve, "Node", lambda config, world: Node(config, world._replace(connect=connect)))
         ready = trio.Event()
         config = NodeConfig(listen="n0:1", join=("n0:1",), preset="local")
         async with trio.open_nursery() as nursery:

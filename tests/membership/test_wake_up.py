@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -18,6 +17,7 @@ from chord.errors import ChordError
 from chord.ids import Arc
 from chord.node import Node
 from chord.node.maintenance import Maintenance
+from chord.node.periodic import Periodic
 from chord.node.services import VnodeServices
 from chord.replication.anti_entropy import AntiEntropy
 from chord.ring.ownership import Ownership
@@ -46,12 +46,16 @@ def stopped(ring: MemoryRing, node: Node, late: float) -> Iterator[None]:
     Afterwards each step begins after the share `late` of its period.
     """
     timetable = node._maintenance._timetable
-    start_task, due, stopped_at = timetable._start_task, list[Any](), trio.current_time()
-    timetable._start_task = lambda perform, periodic, name: due.append(periodic)
+    due, stopped_at = list[Periodic](), trio.current_time()
+
+    async def hold(periodic: Periodic) -> None:
+        due.append(periodic)
+
+    perform, timetable._perform = timetable._perform, hold  # type: ignore[method-assign]
     ring.network.freeze(node.name)
     yield
     ring.network.unfreeze(node.name)
-    timetable._start_task, timetable._ran_at = start_task, stopped_at
+    timetable._perform, timetable._ran_at = perform, stopped_at  # type: ignore[method-assign]
     for periodic in due:
         timetable.put(periodic, trio.current_time() + late * periodic.period_s)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from chord.membership.join import Membership
 from chord.net.peers import Peers
-from chord.node import Node
 from chord.replication.coordinator import Coordinator
 from chord.replication.handoff import Handoff
 from chord.replication.replica import Replica
@@ -59,14 +58,6 @@ MUTANTS = (
         ("ledger: acknowledged",),
     ),
     Mutant(
-        "empty store counts as no store",
-        "a node with a new disk keeps everything in memory",
-        (Edit(Node.__init__, "if storage is None:", "if not storage:"),),
-        scenes.power_fails,
-        2,
-        ("ledger: lost",),
-    ),
-    Mutant(
         "timeout reported as failure",
         "a client gets the answer that nothing happened, although the write happened",
         (
@@ -111,8 +102,8 @@ MUTANTS = (
         "arc dropped while it is handed back",
         "a giver goes on dropping an arc that is handed back to it",
         (
-            Edit(Handoff._bring_part_home, "or self._host.is_receiving()", ""),
-            Edit(Handoff._hand_to, "or self._host.is_receiving() or", "or"),
+            Edit(Handoff._bring_part_home, "or self._is_receiving()", ""),
+            Edit(Handoff._hand_to, "or self._is_receiving() or", "or"),
             Edit(Handoff._is_to_drop, "return not any(", "return True or any("),
         ),
         scenes.back_while_it_is_forgotten,

@@ -56,7 +56,7 @@ class Box:
 async def box(room: int) -> AsyncIterator[Box]:
     made = Box(room)
     async with trio.open_nursery() as nursery:
-        made.shared.start_task = nursery.start_soon
+        made.shared.tasks.open(nursery)
         nursery.start_soon(made.shared.run)
         await trio.sleep(0.1)
         yield made

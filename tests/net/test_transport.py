@@ -270,7 +270,7 @@ async def test_pipe_of_another_stream_uses_its_methods(autojump_clock: Any) -> N
 async def test_make_room_ends_the_quietest_connection() -> None:
     async with testing.ring(6, seed=1) as ring:
         node = ring[0]
-        rpc = node._rpc
+        rpc = node._calls
         assert isinstance(rpc, Rpc)
         quietest = min(link.quiet_rank for link in rpc._shared.running if link.quiet_rank)
         (chosen, *_) = [link for link in rpc._shared.running if link.quiet_rank == quietest]

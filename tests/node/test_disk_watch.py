@@ -16,6 +16,7 @@ from chord.config import PRESETS, Limits, NodeConfig, RingConstants, Timing
 from chord.errors import Busy, ChordError, ConfigError, PeerUnreachable, WritesRefused
 from chord.events import Event, HealthChanged
 from chord.node import Node
+from chord.node.world import World
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
 from chord.store.sqlite import SqliteStorage
@@ -248,12 +249,14 @@ async def test_real_node_with_a_hung_commit_is_replaced_and_returns(tmp_path: Pa
             nodes: list[Node] = []
             for number in range(4):
                 directory = str(tmp_path / str(number))
-                hanging = SqliteStorage(RING.circle, directory, os.urandom(8), gate.wait) if number == 1 else None
                 join = (nodes[0].address,) if nodes else ()
                 config = NodeConfig(
                     listen="127.0.0.1:0", join=join, data_dir=directory, preset="local", timing=timing, ring=RING
                 )
-                node = Node(config, storage=hanging)
+                world = World.real(config)
+                if number == 1:
+                    world = world._replace(storage=SqliteStorage(RING.circle, directory, os.urandom(8), gate.wait))
+                node = Node(config, world)
                 await nursery.start(node.run)
                 await node.ready()
                 nodes.append(node)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 import threading
 from pathlib import Path
 
@@ -16,10 +15,9 @@ from chord.errors import ConfigError
 from chord.events import Event, HealthChanged
 from chord.node import Node
 from chord.store.identity import FileIdentity, Kept, MemoryIdentity
-from chord.testing import MemoryNetwork
 from tests.store.test_identity import KEPT, changed
 from tests.support.real_rings import HANG_S
-from tests.support.rings import virtual
+from tests.support.rings import lone_world, virtual
 
 TIMING = PRESETS["local"]
 
@@ -52,9 +50,8 @@ class Scene:
     def __init__(self) -> None:
         self.identity = Faulty()
         self.events: list[HealthChanged] = []
-        seams = MemoryNetwork(1).seams("n0")
         config = NodeConfig(listen="n0:1", timing=TIMING)
-        self.node = Node(config, **seams, identity=self.identity, rng=random.Random(1), observe=self._observe)
+        self.node = Node(config, lone_world(config, self.identity, self._observe))
 
     def _observe(self, event: Event) -> None:
         if isinstance(event, HealthChanged) and event.why:

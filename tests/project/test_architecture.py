@@ -72,7 +72,7 @@ SEAMS: dict[str, set[str]] = {
     "chord.client.blocking": {"time", "random", "threading"},
     "chord.client.async_client": {"random", "secrets"},
     "chord.client.asyncio_client": {"random", "socket"},
-    "chord.node": {"time", "random", "secrets"},
+    "chord.node.world": {"time", "random", "secrets"},
     "chord.testing.*": {"random"},
     "chord.sim.*": {"random"},
     "chord.lab.papers.*": {"random"},

@@ -15,13 +15,12 @@ import pytest
 import trio
 
 from chord import events, testing
-from chord.config import PRESETS, NodeConfig
+from chord.config import PRESETS
 from chord.errors import DuplicateId, OwnerDown
 from chord.events import Event
 from chord.ids import Arc, Circle, Point, between
 from chord.node import Node
 from chord.sim.observer import Watch
-from chord.store.storage import MemoryStorage
 from chord.testing.rings import MemoryRing
 from chord.verify import invariants
 from chord.wire.messages import Contact, FindNext, NeighboursOf, NextHops, Notify
@@ -387,13 +386,6 @@ async def test_leaver_gives_its_list_to_a_predecessor_without_others() -> None:
         assert [c.id for c in only(first).ring.successors][:1] == [C]
         await ring.converged()
     assert lonely == []
-
-
-def test_empty_store_counts_as_a_store() -> None:
-    """An empty store is false in Python. A node must not take it for a missing one."""
-    empty = MemoryStorage(Circle(160), bytes(8))
-    assert not empty
-    assert Node(NodeConfig(), storage=empty).host.storage is empty
 
 
 @virtual

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 from collections import Counter
-from collections.abc import Generator
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from itertools import count
 from unittest.mock import AsyncMock
 
@@ -24,6 +26,7 @@ from chord.node import Node
 from chord.replication.transfer_source import Outbound, SeenEntries, TransferSender
 from chord.ring.context import PAGE_RECORDS_SERVING
 from chord.ring.ownership import Giving, Ownership
+from chord.store.identity import Kept
 from chord.store.storage import Batch
 from chord.testing.rings import MemoryRing
 from chord.wire.messages import Confirm, Contact, Departing, Done, Pausing, Put, Record, Switch
@@ -571,15 +574,30 @@ async def test_only_copies_move_once_the_receiver_has_saved_the_arc() -> None:
     async with testing.ring(4, seed=15, replicas=1) as ring:
         leaver, heir = in_order(ring)[1:3]
         start, saved = only(leaver).ownership.start, []
-        save = heir.host.save
+        identity = ring.identity(heir.name)
+        save = identity.save
 
-        async def note() -> bool:
+        async def note(kept: Kept) -> None:
             saved.append((only(heir).ownership.start, only(leaver).ownership.start))
-            return await save()
+            await save(kept)
 
-        heir.host.save = note
+        identity.save = note  # type: ignore[method-assign]
         await leaver.leave()
         assert (start, start) in saved
+
+
+@contextmanager
+def full_disk(ring: MemoryRing, node: Node) -> Iterator[None]:
+    """Let a node's state not be written for the length of the block."""
+    identity = ring.identity(node.name)
+    save = identity.save
+
+    async def refuse(kept: Kept) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    identity.save = refuse  # type: ignore[method-assign]
+    yield
+    identity.save = save  # type: ignore[method-assign]
 
 
 @virtual
@@ -587,17 +605,12 @@ async def test_only_copies_stay_while_the_giver_cannot_save() -> None:
     """Otherwise a giver that restarts would own the arc again, with old records."""
     async with testing.ring(4, seed=15, replicas=1) as ring:
         leaver = in_order(ring)[1]
-        is_full, save, owned = True, leaver.host.save, only(leaver).ownership.start
-
-        async def refuse() -> bool:
-            return not is_full and await save()
-
-        leaver.host.save = refuse
+        owned = only(leaver).ownership.start
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(leaver.leave)
-            await trio.sleep(2)
-            assert only(leaver).ownership.start == owned
-            is_full = False
+            with full_disk(ring, leaver):
+                nursery.start_soon(leaver.leave)
+                await trio.sleep(2)
+                assert only(leaver).ownership.start == owned
         assert only(leaver).ownership.start is None
 
 
@@ -606,19 +619,13 @@ async def test_copies_of_a_lost_arc_are_dropped_after_node_json() -> None:
     """Otherwise a restarted node would take the dropped records of the old file for present."""
     async with testing.ring(4, seed=15, replicas=2) as ring:
         await fill(ring, 100)
-        holder, is_full = ring[1], True
-        save = holder.host.save
-
-        async def refuse() -> bool:
-            return not is_full and await save()
-
-        holder.host.save = refuse
+        holder = ring[1]
         had = len(holder.host.storage)
-        for _ in range(4):
-            await (await ring.start(join=[ring[0]])).ready()
-        await trio.sleep(10)
-        assert len(holder.host.storage) >= had
-        is_full = False
+        with full_disk(ring, holder):
+            for _ in range(4):
+                await (await ring.start(join=[ring[0]])).ready()
+            await trio.sleep(10)
+            assert len(holder.host.storage) >= had
         await until(lambda: len(holder.host.storage) < had)
 
 

@@ -90,7 +90,7 @@ async def test_store_copies_with_an_unmergeable_record_is_refused() -> None:
 async def test_records_of_actors_held_max_actors_are_merged() -> None:
     async with settled_ring(1, 1) as ring:
         (node,) = ring.nodes
-        records = node._records
+        records = node._shared.records
         half = ACTORS_HELD_MAX // 2
         assert await records.merge([coordinated_by(KEY, 0, half), coordinated_by(KEY, 1000, half)], ()) == 1
         assert await records.merge([coordinated_by(KEY, 5000, 1)], ()) == 0
@@ -134,7 +134,7 @@ async def test_put_over_the_largest_count_stays_encodable() -> None:
         assert actor is not None
         claimed = Record(KEY, (ActorClock(actor, versions.COUNT_MAX - 1, ()),))
         for node in ring.nodes:
-            await node._records.merge([claimed], ())
+            await node._shared.records.merge([claimed], ())
         for number in range(3):
             await write(owner, KEY, b"v%d" % number)
         found = await read(ring[0], KEY)

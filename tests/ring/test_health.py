@@ -23,16 +23,17 @@ from chord.errors import ConfigError, PeerUnreachable, RecordDamaged, WritesRefu
 from chord.events import Event, HealthChanged
 from chord.ids import Arc, Circle, Point
 from chord.node import Node
+from chord.node.world import World
 from chord.ring.health import Health
 from chord.store.identity import Kept, MemoryIdentity
 from chord.store.sqlite import SqliteStorage
 from chord.store.sqlite_file import FILE_NAME, StoreFile
-from chord.testing import MemoryNetwork, ring, run
+from chord.testing import ring, run
 from chord.wire.messages import Contact, Description, Get, Put, ReplicaState, Scan, ScanPage, Written
 from tests.support.cli import CannedRing, Run
 from tests.support.fake_node import Heard
 from tests.support.ports import Ports
-from tests.support.rings import virtual
+from tests.support.rings import lone_world, virtual
 
 # -- Health -------------------------------------------------------------------------------------------------
 
@@ -78,7 +79,8 @@ async def node_on(path: Path, disk: Callable[[], None] = lambda: None, seen: Any
     ring = RingConstants(bits=32)
     config = NodeConfig(listen="127.0.0.1:0", data_dir=str(path), preset="local", name="n1", ring=ring)
     storage = SqliteStorage(Circle(32), str(path), b"incarnat", disk)
-    node = Node(config, storage=storage, observe=lambda event: None if seen is None else seen.append(event))
+    world = World.real(config, lambda event: None if seen is None else seen.append(event))
+    node = Node(config, world._replace(storage=storage))
     async with trio.open_nursery() as nursery:
         await nursery.start(node.run)
         await node.ready()
@@ -121,7 +123,7 @@ async def test_node_that_cannot_write_its_identity_is_not_ready() -> None:
     identity = ReadOnly()
     timing = msgspec.structs.replace(PRESETS["local"], unsaved_s=1.0)
     config = NodeConfig(listen="n0:1", preset="local", timing=timing)
-    node = Node(config, **MemoryNetwork(1).seams("n0"), identity=identity)
+    node = Node(config, lone_world(config, identity))
     async with trio.open_nursery() as nursery:
         await nursery.start(node.run)
         await node.ready()

@@ -174,7 +174,7 @@ async def test_vnodes_that_are_not_back_keep_their_ids() -> None:
         vnodes = list(node.host.vnodes.values())
         while not any(vnode.ring.is_member for vnode in vnodes):
             await trio.sleep(0.0001)
-        await node.host.save()
+        await node._saver.save()
         now = stored(machines, "n1")
         away = [not vnode.ring.is_member for vnode in vnodes]
         assert any(away)

@@ -26,9 +26,8 @@ from chord.sim.stores import DiskIdentity
 from chord.store import identity
 from chord.store.identity import FILE_NAME, FileIdentity, IdentityStore, Kept, KeptVnode, MemoryIdentity, encode_kept
 from chord.testing import run
-from chord.testing.network import MemoryNetwork
 from chord.wire.messages import Contact
-from tests.support.rings import virtual
+from tests.support.rings import lone_world, virtual
 
 VNODE = KeptVnode(
     id=Point(7),
@@ -436,7 +435,7 @@ async def unsaved(code: int) -> tuple[Node, list[StepFailed], list[BaseException
 
     identity = Unwritable()
     config = NodeConfig(listen="n0:1", timing=PRESETS["local"])
-    node = Node(config, **MemoryNetwork(1).seams("n0"), identity=identity, rng=random.Random(1), observe=observe)
+    node = Node(config, lone_world(config, identity, observe))
 
     async def live(task_status: trio.TaskStatus[str]) -> None:
         try:

@@ -97,16 +97,9 @@ def keep_disks(ring: MemoryRing) -> dict[str, MemoryStorage]:
         disks[node.name] = node.host.storage
 
     def make_node(host: str, config: NodeConfig, rng: random.Random) -> Node:
-        disks.setdefault(host, MemoryStorage(config.ring.circle, rng.randbytes(8)))
-        return Node(
-            config,
-            **ring.network.seams(host),
-            identity=ring.identity(host),
-            storage=disks[host],
-            wall_now_ms=lambda: int(1000 * trio.current_time()),
-            rng=rng,
-            observe=ring.on_event,
-        )
+        world = ring.world(host, config, rng)
+        assert isinstance(world.storage, MemoryStorage)
+        return Node(config, world._replace(storage=disks.setdefault(host, world.storage)))
 
     ring.make_node = make_node  # type: ignore[method-assign]
     return disks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -10,10 +11,16 @@ import pytest
 import trio
 
 from chord import testing
+from chord.config import NodeConfig
 from chord.errors import ChordError
+from chord.events import Observer, ignore
 from chord.ids import Arc, Point
 from chord.node import Node
+from chord.node.world import World, wall_now_ms
 from chord.ring.vnode import Vnode
+from chord.store.identity import IdentityStore
+from chord.store.storage import MemoryStorage
+from chord.testing.network import MemoryNetwork
 from chord.testing.rings import MemoryRing
 from chord.wire.messages import Get, Put, Record, Values, Written
 
@@ -33,6 +40,13 @@ def seeds(count: int) -> list[Any]:
     slow = pytest.mark.slow
     marks = {0: (), 1: (slow,)}
     return [pytest.param(seed, marks=marks.get(seed, (slow, pytest.mark.thorough))) for seed in range(count)]
+
+
+def lone_world(config: NodeConfig, identity: IdentityStore, observe: Observer = ignore) -> World:
+    """Return the world of the only node of a network, `n0`, with an empty store in memory."""
+    rng = random.Random(1)
+    storage = MemoryStorage(config.ring.circle, rng.randbytes(8))
+    return World(MemoryNetwork(1).connector("n0"), storage, identity, wall_now_ms, rng, observe)
 
 
 async def put(node: Node, key: bytes, value: bytes | None, *, context: bytes | None = None) -> bytes:
