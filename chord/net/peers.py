@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 
 from chord.config import Limits, Timing
-from chord.errors import SILENCE, Busy, ChordError, DeadlineExceeded, MalformedMessage, PeerUnreachable, UnknownVnode
+from chord.errors import (
+    SILENCE,
+    Busy,
+    ChordError,
+    DeadlineExceeded,
+    MalformedMessage,
+    PeerLost,
+    PeerUnreachable,
+    UnknownVnode,
+)
 from chord.events import Observer, PeerChanged
 from chord.ids import Point
 from chord.net.calls import Caller, Calls, RequestHandler, reply_of
@@ -113,6 +122,38 @@ class Peers:
         if not request.patient:
             deadline = min(deadline, sent + self.suspicion.timeout(to.address))
         self._calls.begin(to, request, on_reply, deadline=deadline)
+
+    async def call_watched(self, to: Contact, request: Request, expect: type[R]) -> R:
+        """Make a call that may wait for other nodes; pings show if the callee is alive.
+
+        Raises:
+            ChordError: the callee's error reply; or that it is unreachable, once its own timeout has passed.
+        """
+        outcomes: list[R | ChordError] = []
+        news = trio.Event()
+        is_pinging = False
+
+        def on_reply(answer: R | ChordError) -> None:
+            outcomes.append(answer)
+            news.set()
+
+        def has_pinged(answer: Pong | ChordError) -> None:
+            nonlocal is_pinging
+            is_pinging = False
+            if isinstance(answer, SILENCE) and not outcomes:
+                # The callee may have carried out the request before it went down.
+                on_reply(answer if not isinstance(answer, PeerUnreachable) else PeerLost(answer.message))
+
+        self.begin(to, request, expect, on_reply, deadline=trio.current_effective_deadline())
+        while not outcomes:
+            with trio.move_on_after(self.suspicion.timeout(to.address)):
+                await news.wait()
+            if not outcomes and not is_pinging:
+                is_pinging = True
+                self.begin(to, Ping(), Pong, has_pinged, deadline=math.inf)
+        if isinstance(outcomes[0], ChordError):
+            raise outcomes[0]
+        return outcomes[0]
 
     async def reach(self, address: str) -> Hello | None:
         """Open a new connection and return the hello of the node there; see `Calls.reach`."""

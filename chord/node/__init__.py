@@ -53,6 +53,7 @@ from chord.replication.replica import Replica
 from chord.replication.sync import ReplicaSync
 from chord.ring.context import NodeContext
 from chord.ring.lookup import Lookups
+from chord.ring.routing import Router
 from chord.ring.vnode import Vnode
 from chord.store.identity import Kept
 from chord.wire.hello import HelloPolicy
@@ -104,14 +105,17 @@ class Node(TrioRing):
 
         # The services that the vnodes share.
         self._saver = Saver(host, world.identity, self._end_without_directory)
-        self.lookups = Lookups(host)
+        router = Router(host)
+        self.lookups = Lookups(host, router)
         records = Records(host)
         catch_up = CatchUp(host, host.reap_log)
         exchange = ReplicaSync(host, records.merge, catch_up)
         self.misplaced = Handoff(host, self.lookups, exchange, self._saver.save, self._is_receiving)
         replica = Replica(host, records.stage, self.misplaced.compared, lambda: self.misplaced.hints)
         batches = Batches(host, self.lookups, partial(coordinate, self.parts))
-        self._shared = NodeServices(self.lookups, records, exchange, catch_up, replica, batches, self._saver.save)
+        self._shared = NodeServices(
+            router, self.lookups, records, exchange, catch_up, replica, batches, self._saver.save
+        )
 
         # The end, the periodic steps, and the dispatcher of all requests.
         self._farewell = Shutdown(host, self.parts, self.misplaced)

@@ -25,6 +25,7 @@ from chord.replication.sync import ReplicaSync
 from chord.replication.transfer import Transfers
 from chord.ring.lookup import Lookups
 from chord.ring.merge import RingMerge
+from chord.ring.routing import Router
 from chord.ring.takeover import Takeover
 from chord.ring.vnode import RETRY_MS, Vnode
 from chord.stabilize import Stabilizer
@@ -52,6 +53,7 @@ from chord.wire.messages import (
 class NodeServices(NamedTuple):
     """The services that all vnodes of a node share."""
 
+    router: Router
     lookups: Lookups
     records: Records
     exchange: ReplicaSync
@@ -93,7 +95,7 @@ class VnodeServices:
     @handles(Forward)
     def on_forward(self, request: Forward) -> Answer:
         """Take one hop of a recursive lookup."""
-        return self.shared.lookups.forward(request, self.vnode.me)
+        return self.shared.router.forward(request, self.vnode.me)
 
     @handles(Lookup)
     async def on_lookup(self, request: Lookup) -> Trace:

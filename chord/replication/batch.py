@@ -256,7 +256,7 @@ class _Away:
         self._host.counters["forwarded"] += count
         self._host.counters["forward_calls"] += 1
         try:
-            answer = await self._lookups.call_watched(owner, request, request.reply)
+            answer = await self._host.peers.call_watched(owner, request, request.reply)
         except ChordError as error:
             answer = error
         if frame.is_refused_whole(answer):

@@ -46,15 +46,21 @@ WAIT_MAX_S = 0.25
 TELL_BEFORE_S = 0.1  # how long before the deadline the last refusal is sent to the caller
 
 
-class Lookups(Router):
+class Lookups:
     """Lookups made by one node, from any of its vnodes or on behalf of another node.
+
+    Args:
+        host: the node context.
+        router: finds the way to a key's predecessor.
 
     Attributes:
         arcs: the owner cache; fast lookups try it first.
     """
 
-    def __init__(self, host: NodeContext) -> None:
-        super().__init__(host)
+    def __init__(self, host: NodeContext, router: Router) -> None:
+        self._host = host
+        self._peers = host.peers
+        self._router = router
         self.arcs = OwnerCache(host.circle, host.limits.arcs_max)
 
     async def find(
@@ -97,8 +103,8 @@ class Lookups(Router):
         Raises:
             LookupFailed: no such vnodes were found.
         """
-        path = self.new_path(point, start, "iterative", "classic")
-        await self.find_way(path)
+        path = Path(point, start, "iterative", "classic", trio.current_time())
+        await self._router.find_way(path)
         if not path.candidates:
             raise LookupFailed(f"{path.predecessor.address} names no vnode behind it")
         return path.predecessor, path.candidates[0].contact
@@ -133,16 +139,16 @@ class Lookups(Router):
         Returns:
             The reply, the path, how the owner was reached, and the round-trip time in ms.
         """
-        path = self.new_path(key, start, mode, route)
+        path = Path(key, start, mode, route, trio.current_time())
         wait = WAIT_FIRST_S
         known = self._known(path, is_remembered)
         if known is not None:
-            path.hops.append(HopTrace(start, Via("start"), self.remaining(start, key), None, 0.0))
+            path.hops.append(HopTrace(start, Via("start"), self._router.remaining(start, key), None, 0.0))
             path.candidates = (known,)
         while True:
             try:
                 if not path.candidates:
-                    await self.find_way(path)
+                    await self._router.find_way(path)
                 found = await self._offer(path, request, expect)
             except LookupFailed:
                 found = None
@@ -154,7 +160,7 @@ class Lookups(Router):
                 path.forget_hops()
                 known, path.candidates = None, ()
                 continue
-            pause = self.host.jitter(wait)
+            pause = self._host.jitter(wait)
             is_last = trio.current_time() + pause + TELL_BEFORE_S >= trio.current_effective_deadline()
             if is_last and path.refusal is not None and path.doubt is None:
                 raise path.refusal
@@ -170,15 +176,15 @@ class Lookups(Router):
         If the cache only knows an owner shortly before the key, note that vnode as a shortcut. Its list may reach the
         key.
         """
-        if any(v.ownership.is_owner(path.key) for v in self.host.vnodes.values() if v.me == path.start):
+        if any(v.ownership.is_owner(path.key) for v in self._host.vnodes.values() if v.me == path.start):
             return Candidate(path.start, Via("start"))
         if not is_remembered or path.route != "fast" or path.mode != "iterative":
             return None
         owner = self.arcs.find(path.key)
-        if owner is not None and not self.peers.is_doubtful(owner):
+        if owner is not None and not self._peers.is_doubtful(owner):
             return Candidate(owner, Via("cache"))
         before = self.arcs.before(path.key)
-        if before is not None and not self.peers.is_doubtful(before):
+        if before is not None and not self._peers.is_doubtful(before):
             path.shortcut = Candidate(before, Via("cache"))
         return None
 
@@ -190,15 +196,15 @@ class Lookups(Router):
             up again.
         """
         queue = list(path.candidates)
-        steps_back = 2 * self.host.constants.successors
+        steps_back = 2 * self._host.constants.successors
         while queue:
             candidate = queue.pop(0)
             sent = trio.current_time()
-            if path.restarts == 0 and self.peers.is_dead(candidate.contact):
+            if path.restarts == 0 and self._peers.is_dead(candidate.contact):
                 # Only at first: a vnode that others go on naming may be back, and only a call can tell.
-                path.hops.append(self.hop(candidate, path.key, path.began, sent, PeerUnreachable(NOT_ASKED)))
+                path.hops.append(self._router.hop(candidate, path.key, path.began, sent, PeerUnreachable(NOT_ASKED)))
                 continue
-            self.count_call(path, candidate.contact)
+            self._router.count_call(path, candidate.contact)
             try:
                 asked = request if path.doubt is None else as_retry(request)
                 reply = await self._call(candidate.contact, asked, expect)
@@ -211,7 +217,7 @@ class Lookups(Router):
                 continue  # the vnode is gone, and the vnode that named it does not know yet
             except SILENCE as error:
                 path.timeouts += 1
-                path.hops.append(self.hop(candidate, path.key, path.began, sent, error))
+                path.hops.append(self._router.hop(candidate, path.key, path.began, sent, error))
                 if isinstance(request, WRITES) and isinstance(error, IndefiniteError):
                     path.doubt = error
             except ChordError as error:
@@ -222,16 +228,16 @@ class Lookups(Router):
                     raise path.doubt from error
                 raise
             else:
-                if candidate.contact.address != self.host.address:
+                if candidate.contact.address != self._host.address:
                     start = reply.arc_start if isinstance(reply, Confirmed) else None
                     self.arcs.learn(path.key, candidate.contact, start)
                 return reply, candidate.via, 1000 * (trio.current_time() - sent)
         return None
 
     async def _call(self, to: Contact, request: Request, expect: type[R]) -> R:
-        if request.patient and to.address != self.host.address:
-            return await self.call_watched(to, request, expect)
-        return await self.peers.call(to, request, expect)
+        if request.patient and to.address != self._host.address:
+            return await self._peers.call_watched(to, request, expect)
+        return await self._peers.call(to, request, expect)
 
     # -- the trace ------------------------------------------------------------------------------
 
@@ -249,7 +255,7 @@ class Lookups(Router):
             path_length=path.path_length,
             timeouts=path.timeouts,
             calls=path.calls,
-            duration_ms=self.ms(path),
+            duration_ms=path.ms,
             nodes_estimate=path.nodes_estimate,
             arc_start=confirmed.arc_start,
             epoch=confirmed.epoch,

@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 import trio
 
-from chord.errors import SILENCE, ChordError, IndefiniteError, LookupFailed, PeerLost, PeerUnreachable
+from chord.errors import SILENCE, ChordError, IndefiniteError, LookupFailed
 from chord.ids import Point, between
 from chord.ring.context import NodeContext
 from chord.wire.messages import (
@@ -26,10 +26,7 @@ from chord.wire.messages import (
     HopTrace,
     Mode,
     NextHops,
-    Ping,
-    Pong,
     Reply,
-    Request,
     Route,
     Via,
 )
@@ -84,6 +81,11 @@ class Path:
         self.refusal: ChordError | None = None
         self.spacings: list[float] = []
         self.shortcut: Candidate | None = None
+
+    @property
+    def ms(self) -> float:
+        """The time since the lookup began, in milliseconds."""
+        return 1000 * (trio.current_time() - self.began)
 
     @property
     def path_length(self) -> int:
@@ -165,18 +167,12 @@ def _behind(hops: list[HopTrace], before: Contact | None) -> int:
 class Router:
     """Finds ways for one node, from any of its vnodes or on behalf of another node.
 
-    Attributes:
-        host: the context that all vnodes of the node share.
-        peers: the calls to other nodes.
+    It also makes the lines of traces.
     """
 
     def __init__(self, host: NodeContext) -> None:
-        self.host = host
-        self.peers = host.peers
-
-    def new_path(self, key: Point, start: Contact, mode: Mode, route: Route) -> Path:
-        """Return a lookup that begins now."""
-        return Path(key, start, mode, route, trio.current_time())
+        self._host = host
+        self._peers = host.peers
 
     async def find_way(self, path: Path) -> None:
         """Go from the start to the key's predecessor, which names the candidates.
@@ -191,11 +187,11 @@ class Router:
 
     async def _route_recursively(self, path: Path) -> None:
         remaining = self.remaining(path.start, path.key)
-        path.hops.append(HopTrace(path.start, Via("start"), remaining, None, self.ms(path)))
+        path.hops.append(HopTrace(path.start, Via("start"), remaining, None, path.ms))
         hops_max = self._hops_max(path)
         self.count_call(path, path.start)
         try:
-            reply = await self.peers.call(path.start, Forward(path.key, path.route_now, int(hops_max)), Forwarded)
+            reply = await self._peers.call(path.start, Forward(path.key, path.route_now, int(hops_max)), Forwarded)
         except ChordError as error:
             raise LookupFailed(error.message) from error
         path.hops.extend(reply.hops)
@@ -231,7 +227,7 @@ class Router:
 
     async def _first_answer(self, path: Path, trail: list[Candidate], candidates: list[Candidate]) -> NextHops | None:
         for candidate in candidates:
-            if self.peers.is_dead(candidate.contact):
+            if self._peers.is_dead(candidate.contact):
                 path.tried[candidate.contact.id] = None
                 continue
             step = await self._ask(path, candidate)
@@ -250,7 +246,7 @@ class Router:
             request = self._find_next(path)
             self.count_call(path, asked.contact)
             try:
-                step = await self.peers.call(asked.contact, request, NextHops)
+                step = await self._peers.call(asked.contact, request, NextHops)
             except ChordError:
                 step = NextHops(False, ())
             fresh = [c for c in step.candidates if step.final or self._is_progress(path, asked.contact, c.contact)]
@@ -266,7 +262,7 @@ class Router:
         sent = trio.current_time()
         self.count_call(path, candidate.contact)
         try:
-            step = await self.peers.call(candidate.contact, request, NextHops)
+            step = await self._peers.call(candidate.contact, request, NextHops)
         except ChordError as error:
             hop = self.hop(candidate, path.key, path.began, sent, error)
             path.hops.append(hop)
@@ -296,7 +292,7 @@ class Router:
     def _hops_max(self, path: Path) -> float:
         if path.mode == "successor":
             return 4096 - 1
-        return 2 * math.log2(max(2, path.nodes_estimate)) + self.host.constants.successors + len(path.tried) + 8
+        return 2 * math.log2(max(2, path.nodes_estimate)) + self._host.constants.successors + len(path.tried) + 8
 
     # -- recursive ------------------------------------------------------------------------------
 
@@ -307,7 +303,7 @@ class Router:
             LookupFailed: the lookup ran out of hops, or no candidate could carry it on.
         """
         began = trio.current_time()
-        step = await self.peers.call(me, FindNext(request.key, request.route), NextHops)
+        step = await self._peers.call(me, FindNext(request.key, request.route), NextHops)
         if step.final:
             return Forwarded((), step.candidates, 0.0, step.spacing)
         if request.hops_left == 0:
@@ -335,46 +331,14 @@ class Router:
             ChordError: the next hop is dead, or knows no next hop.
             TooSlowError: a later hop took too long.
         """
-        with trio.fail_after(self.host.timing.timeout_cap_s):
-            return await self.call_watched(to, request, Forwarded)
-
-    async def call_watched(self, to: Contact, request: Request, expect: type[R]) -> R:
-        """Make a call that may wait for other nodes; pings show if the callee is alive.
-
-        Raises:
-            ChordError: the callee's error reply; or that it is unreachable, once its own timeout has passed.
-        """
-        outcomes: list[R | ChordError] = []
-        news = trio.Event()
-        is_pinging = False
-
-        def on_reply(answer: R | ChordError) -> None:
-            outcomes.append(answer)
-            news.set()
-
-        def has_pinged(answer: Pong | ChordError) -> None:
-            nonlocal is_pinging
-            is_pinging = False
-            if isinstance(answer, SILENCE) and not outcomes:
-                # The callee may have carried out the request before it went down.
-                on_reply(answer if not isinstance(answer, PeerUnreachable) else PeerLost(answer.message))
-
-        self.peers.begin(to, request, expect, on_reply, deadline=trio.current_effective_deadline())
-        while not outcomes:
-            with trio.move_on_after(self.peers.suspicion.timeout(to.address)):
-                await news.wait()
-            if not outcomes and not is_pinging:
-                is_pinging = True
-                self.peers.begin(to, Ping(), Pong, has_pinged, deadline=math.inf)
-        if isinstance(outcomes[0], ChordError):
-            raise outcomes[0]
-        return outcomes[0]
+        with trio.fail_after(self._host.timing.timeout_cap_s):
+            return await self._peers.call_watched(to, request, Forwarded)
 
     # -- the trace ------------------------------------------------------------------------------
 
     def count_call(self, path: Path, to: Contact) -> None:
         """Count a call of a lookup, unless it goes to this node itself."""
-        path.calls += to.address != self.host.address
+        path.calls += to.address != self._host.address
 
     def hop(
         self, candidate: Candidate, key: int, began: float, sent: float, error: ChordError | trio.TooSlowError | None
@@ -394,7 +358,7 @@ class Router:
         if error is not None:
             reason = error.message if isinstance(error, ChordError) else "no answer in time"
             reason = reason.replace(f" from {candidate.contact.address}", "")  # the line names the address already
-            outcome = f"{reason}; {self.peers.suspicion.state(candidate.contact.address)}" if is_dead else reason
+            outcome = f"{reason}; {self._peers.suspicion.state(candidate.contact.address)}" if is_dead else reason
         return HopTrace(
             contact=candidate.contact,
             via=candidate.via,
@@ -407,9 +371,5 @@ class Router:
 
     def remaining(self, contact: Contact, key: int) -> float:
         """Return the distance from a vnode to the key, as a share of the circle."""
-        circle = self.host.circle
+        circle = self._host.circle
         return circle.fraction(circle.distance(contact.id, key))
-
-    def ms(self, path: Path) -> float:
-        """Return how long a lookup has taken so far, in milliseconds."""
-        return 1000 * (trio.current_time() - path.began)
