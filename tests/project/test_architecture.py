@@ -99,6 +99,19 @@ COMPOSITION_ROOTS = {
 }
 """Modules and packages that put parts together: each part may have no other importer."""
 
+ONE_SUBCLASS = {
+    "chord.client.batch.Many": "one class in pieces, until its operations take a session",
+    "chord.client.session.ClientSession": "one class in pieces, until its operations take a session",
+    "chord.cli.numbers.FiniteRange": "a type of its own: the subclass only has another name in messages",
+    "chord.lab.schemes.mod.Mod": "a scheme of its own, and a variant of it",
+    "chord.lab.schemes.rendezvous.Rendezvous": "a scheme of its own, and a variant of it",
+    "chord.node.Node": "the simulator's node differs in its first step",
+    "chord.store.sqlite.SqliteStorage": "the simulator's store has another disk and another thread",
+    "chord.store.storage.MemoryStorage": "the simulator's store reports what it does",
+    "chord.testing.rings.MemoryRing": "the simulator's ring adds disks and clocks",
+}
+"""The only classes with a single subclass: each is in use without it."""
+
 LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
 
@@ -382,6 +395,46 @@ def check_files_and_functions_stay_small(modules: Sequence[Module]) -> list[str]
     return wrong
 
 
+def check_base_classes_have_two_subclasses(modules: Sequence[Module]) -> list[str]:
+    return [
+        f"{base} has the single subclass {subclass}"
+        for base, subclass in single_subclasses(modules).items()
+        if base not in ONE_SUBCLASS
+    ]
+
+
+def single_subclasses(modules: Sequence[Module]) -> dict[str, str]:
+    """Return the classes with one subclass, and that subclass; without protocols, abstract classes and errors."""
+    subclasses: dict[str, list[str]] = {}
+    classes: set[str] = set()
+    for module in modules:
+        known = _names_of_classes(module)
+        for node in ast.walk(module.tree):
+            if not isinstance(node, ast.ClassDef):
+                continue
+            name = f"{module.name}.{node.name}"
+            bases = [ast.unparse(base.value if isinstance(base, ast.Subscript) else base) for base in node.bases]
+            if not any(base.endswith(("Protocol", "ABC", "Error", "Exception")) for base in bases):
+                classes.add(name)
+            for base in bases:
+                first, dot, rest = base.partition(".")
+                subclasses.setdefault(f"{known.get(first, first)}{dot}{rest}", []).append(name)
+    return {base: found[0] for base, found in subclasses.items() if base in classes and len(found) == 1}
+
+
+def _names_of_classes(module: Module) -> dict[str, str]:
+    """Return the full name of each name that a module imports or defines as a class."""
+    found: dict[str, str] = {}
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ClassDef):
+            found[node.name] = f"{module.name}.{node.name}"
+        elif isinstance(node, ast.ImportFrom):
+            found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.asname: alias.name for alias in node.names if alias.asname}
+    return found
+
+
 def check_only_few_places_catch_everything(modules: Sequence[Module]) -> list[str]:
     """Allow `except Exception` in few places, and `except BaseException` only if it raises again."""
     wrong = []
@@ -459,6 +512,13 @@ PLANTED: list[tuple[Check, str, str]] = [
     (check_public_names_are_documented, "chord.finger", "x = 1"),
     (check_files_and_functions_stay_small, "chord.finger", "x = 1\n" * (LINES_MAX + 1)),
     (check_files_and_functions_stay_small, "chord.finger", LONG_FUNCTION),
+    (check_base_classes_have_two_subclasses, "chord.finger", "class A: pass\nclass B(A): pass"),
+    (check_base_classes_have_two_subclasses, "chord.finger", "class A(Generic[T]): pass\nclass B(A[int]): pass"),
+    (
+        check_base_classes_have_two_subclasses,
+        "chord.ring.lookup",
+        "from chord.ring.routing import Router\nclass Lookups(Router): pass",
+    ),
     (check_only_few_places_catch_everything, "chord.rpc", "try: f()\nexcept Exception: pass"),
     (check_only_few_places_catch_everything, "chord.rpc", "try: f()\nexcept (OSError, Exception): pass"),
     (check_only_few_places_catch_everything, "chord.rpc", "try: f()\nexcept: pass"),
@@ -489,6 +549,7 @@ def test_lists_name_only_existing_modules() -> None:
     names = {module.name for module in chord_modules()}
     assert set(LAYER) | {f"chord.{name}" for name in WITHOUT_TRIO} | set(LAZY) <= names
     assert {seam.removesuffix(".*") for seam in SEAMS} | set(CATCH_ALL) <= names
+    assert set(ONE_SUBCLASS) <= set(single_subclasses(chord_modules()))
 
 
 def test_root_has_nine_modules_and_the_packages() -> None:
