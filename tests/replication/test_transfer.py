@@ -412,7 +412,7 @@ async def test_put_begun_before_a_switch_is_not_stored_after_it() -> None:
             if self is only(giver).ownership and self.start is not None and not keys:
                 arc = Arc(self.start, end)
                 keys.append(next(key for key in (b"k%d" % i for i in count()) if giver.host.circle.hash(key) in arc))
-                answer = giver._dispatcher.handle(None, Put(keys[0], b"v", b"o" * 16), Caller(""))
+                answer = giver.host.peers._handler(None, Put(keys[0], b"v", b"o" * 16), Caller(""))
                 assert isinstance(answer, Generator)
                 Driver(answer).begin(outcomes.append, trio.current_time() + 5)
             return original(self, end, to)

@@ -135,13 +135,14 @@ def lying(nodes: Sequence[Node], nonsense: Nonsense, rng: random.Random, share: 
 
         return handle
 
+    honest = {node: node.host.peers._handler for node in nodes}
     for node in nodes:
-        node.host.peers.serve(handler(node._dispatcher.handle))
+        node.host.peers.serve(handler(honest[node]))
     try:
         yield
     finally:
         for node in nodes:
-            node.host.peers.serve(node._dispatcher.handle)
+            node.host.peers.serve(honest[node])
 
 
 async def still_serves(ring: MemoryRing) -> None:
