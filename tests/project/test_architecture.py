@@ -395,6 +395,26 @@ def check_files_and_functions_stay_small(modules: Sequence[Module]) -> list[str]
     return wrong
 
 
+def check_parts_are_complete_when_constructed(modules: Sequence[Module]) -> list[str]:
+    """A part of a node takes its callbacks as arguments; no other object fills them in later."""
+    parts = [m for m in modules if (layer := layer_of(m.name)) is not None and layer <= LAYER["chord.node"]]
+    nodes = [(module, node) for module in parts for node in ast.walk(module.tree)]
+    hooks = {
+        node.target.attr
+        for _, node in nodes
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Attribute)
+        and ast.unparse(node.annotation).startswith("Callable")
+    }
+    return [
+        f"{module.name}:{node.lineno} fills in {ast.unparse(target)} later"
+        for module, node in nodes
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Attribute) and target.attr in hooks and ast.unparse(target.value) != "self"
+    ]
+
+
 def check_base_classes_have_two_subclasses(modules: Sequence[Module]) -> list[str]:
     return [
         f"{base} has the single subclass {subclass}"
@@ -512,6 +532,11 @@ PLANTED: list[tuple[Check, str, str]] = [
     (check_public_names_are_documented, "chord.finger", "x = 1"),
     (check_files_and_functions_stay_small, "chord.finger", "x = 1\n" * (LINES_MAX + 1)),
     (check_files_and_functions_stay_small, "chord.finger", LONG_FUNCTION),
+    (
+        check_parts_are_complete_when_constructed,
+        "chord.node",
+        "class A:\n  def __init__(self):\n    self.save: Callable[[], None] = f\n\ndef g(a):\n  a.save = print",
+    ),
     (check_base_classes_have_two_subclasses, "chord.finger", "class A: pass\nclass B(A): pass"),
     (check_base_classes_have_two_subclasses, "chord.finger", "class A(Generic[T]): pass\nclass B(A[int]): pass"),
     (
