@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 import msgspec
 import trio
 
-from chord.errors import ChordError
+from chord.errors import ChordError, NotReady
 from chord.ids import Point
 from chord.net.steps import Driver, Steps
 from chord.wire.messages import Contact, Hello, Reply, Request
@@ -50,6 +50,15 @@ A handler that does not wait returns the reply. A handler that waits returns ste
 coroutine. A coroutine gets its own task, which is cancelled when the caller's budget is used up. The caller receives a
 `ChordError` that a handler raises. Any other exception is a bug, and the caller receives `RemoteFailure`.
 """
+
+
+def no_handler(vnode: Point | None, request: Request, caller: Caller) -> Answer:
+    """Refuse every request. This is the `RequestHandler` of a client, and of a node until `Calls.serve` is called.
+
+    Raises:
+        NotReady: definite; always.
+    """
+    raise NotReady("no handler is registered yet")
 
 
 def discard(answer: Answer) -> None:

@@ -12,13 +12,10 @@ from typing import TYPE_CHECKING
 import trio
 
 from chord.config import Limits
-from chord.errors import NotReady
 from chord.events import Observer
-from chord.ids import Point
-from chord.net.calls import Caller, RequestHandler, Stats
+from chord.net.calls import RequestHandler, Stats, no_handler
 from chord.net.tasks import Tasks
 from chord.net.timers import TimerTask
-from chord.wire.messages import Reply, Request
 
 if TYPE_CHECKING:
     from chord.net.connection import Connection
@@ -45,7 +42,7 @@ class RpcContext:
         self.limits = limits
         self.observe = observe
         self.alarm = TimerTask()
-        self.handler: RequestHandler = _nobody_home
+        self.handler: RequestHandler = no_handler
         self.stats = Stats()
         self.calls_in_work = 0
         self.bytes_in_work = 0
@@ -96,7 +93,3 @@ class RpcContext:
     def _disturb(self, _: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
         self._resting = None
         return trio.lowlevel.Abort.SUCCEEDED
-
-
-def _nobody_home(vnode: Point | None, request: Request, caller: Caller) -> Reply:
-    raise NotReady("no handler is registered yet")

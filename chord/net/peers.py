@@ -25,7 +25,7 @@ from chord.errors import (
 )
 from chord.events import Observer, PeerChanged
 from chord.ids import Point
-from chord.net.calls import Caller, Calls, RequestHandler, reply_of
+from chord.net.calls import Caller, Calls, RequestHandler, no_handler, reply_of
 from chord.net.failure_detector import FailureDetector
 from chord.wire.messages import Contact, Hello, Ping, Pong, Reply, Request
 
@@ -58,7 +58,7 @@ class Peers:
         self.passive = PassiveList(timing, limits.passive_max, limits.silent_max)
         self._left: dict[Point, None] = {}  # the latest last
         self._returned: dict[Point, None] = {}  # left once, and were seen to own an arc again
-        self._handler: RequestHandler | None = None
+        self._handler: RequestHandler = no_handler
         self.calls_made = 0
         self._timing = timing
         self._not_ready: dict[Contact, tuple[float, float]] = {}  # not members yet: first and last report of that
@@ -175,7 +175,6 @@ class Peers:
             self._tell(self.suspicion.missed(address, now, is_refused, answer.message))
 
     async def _call_self(self, to: Contact | str, request: Request) -> Reply:
-        assert self._handler is not None
         await trio.lowlevel.checkpoint()
         if isinstance(to, str):
             return await reply_of(self._handler(None, request, Caller(self.address)))
