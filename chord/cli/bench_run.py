@@ -211,7 +211,7 @@ class Bench:
             self._contexts[number] = stored.context
 
         table: dict[str, Do] = {
-            "ping": lambda number: ring.drive(ring.core.request(Ping(), self._owners[number])),
+            "ping": lambda number: ring.drive(ring.core.session.request(Ping(), self._owners[number])),
             "get": lambda number: ring.get(self.names[number], r=quorum),
             "put, context": lambda number: put(number, context=self._contexts[number]),
             "put": put,

@@ -480,18 +480,18 @@ class AsyncClientRing(AsyncRing):
 
     async def enter(self) -> None:
         """Find an entry node that answers. Called when the client is opened."""
-        await self.drive(self.core.enter())
+        await self.drive(self.core.session.enter())
 
     @property
     def entry(self) -> str:
         """The address of the entry node in use."""
-        return self.core.entry
+        return self.core.session.entry
 
     @property
     def circle(self) -> Circle:
         """The ring's identifier circle."""
-        assert self.core.circle is not None  # `enter` has learnt it
-        return self.core.circle
+        assert self.core.session.circle is not None  # `enter` has learnt it
+        return self.core.session.circle
 
     async def leave(self, address: str) -> None:
         """Make another node hand everything over and leave the ring.

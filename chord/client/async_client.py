@@ -18,7 +18,7 @@ import trio
 from chord.client.api import AsyncClientRing
 from chord.client.operations import Operations
 from chord.client.routing import CLIENT_ARCS_MAX
-from chord.client.session import ClientCall, Outcome
+from chord.client.session import ClientCall, ClientSession, Outcome
 from chord.client.trio_driver import TrioRing
 from chord.config import PROTOCOL_VERSION, Limits
 from chord.errors import ChordError, InvalidRequest, unwrapped
@@ -51,19 +51,20 @@ async def open_client(
     seconds.
     """
     limits = limits or Limits()
-    core = Operations(addresses, rng=rng or random.Random(secrets.randbits(128)), arcs_max=CLIENT_ARCS_MAX)
+    rng = rng or random.Random(secrets.randbits(128))
+    session = ClientSession(addresses, rng=rng, arcs_max=CLIENT_ARCS_MAX)
     rpc = Rpc(
         transport or TcpTransport(limits.lookups_max),
         circle=None,
         limits=limits,
         hello=_hello,
-        on_hello=lambda hello: core.learn(hello.address, hello.bits, hello.ring),
+        on_hello=lambda hello: session.learn(hello.address, hello.bits, hello.ring),
         observe=ignore,
     )
     with unwrapped():  # an exception of the caller's block must reach the caller unwrapped
         async with trio.open_nursery() as nursery:
             await nursery.start(rpc.run, None)
-            client = Client(core, rpc, limits)
+            client = Client(Operations(session), rpc, limits)
             await client.enter()
             try:
                 yield client

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 from chord.client.api import AsyncClientRing
 from chord.client.operations import Operations
 from chord.client.routing import CLIENT_ARCS_MAX, LINKS_MAX
-from chord.client.session import TIMEOUT_S, ClientCall, ClientOperation, MakeCalls, Outcome, Timed
+from chord.client.session import TIMEOUT_S, ClientCall, ClientOperation, ClientSession, MakeCalls, Outcome, Timed
 from chord.config import Limits, to_dial
 from chord.errors import ChordError, DeadlineExceeded, InvalidRequest, PeerUnreachable, UseBulk
 from chord.ids import Point
@@ -84,9 +84,10 @@ class AsyncioClient(AsyncClientRing):
         self.timeout_s = timeout_s
         self.is_closed = False
         self._loop = asyncio.get_running_loop()
-        self._core = Operations(addresses, rng=random.SystemRandom(), arcs_max=CLIENT_ARCS_MAX)
+        session = ClientSession(addresses, rng=random.SystemRandom(), arcs_max=CLIENT_ARCS_MAX)
+        self._core = Operations(session)
         self._limits = limits
-        self._connections = _Connections(limits, self._core.learn)
+        self._connections = _Connections(limits, session.learn)
 
     async def close(self) -> None:
         """Close all connections. Called at the end of the block."""

@@ -90,8 +90,11 @@ class _State:
         return [outcome for outcome in outcomes if outcome is not None]
 
 
-class Many(ClientSession):
-    """Client state for requests in batches. See `ClientSession`."""
+class ClientBatches:
+    """Makes the requests of a client session in batches."""
+
+    def __init__(self, session: ClientSession) -> None:
+        self._session = session
 
     def request_all(self, items: Sequence[Item]) -> ClientOperation[list[Outcome]]:
         """Make requests at the same time, and retry each until its outcome is final.
@@ -104,11 +107,11 @@ class Many(ClientSession):
         """
         state = _State(items)
         while state.left:
-            entry = self.entry
+            entry = self._session.entry
             sent = self._frames(state)
             calls = tuple(ClientCall(way or entry, frame.request) for way, frame in sent)
             count = sum(len(frame.places) for _, frame in sent)
-            within_s = self.attempt_s(next((way for way, _ in sent if way), None))
+            within_s = self._session.attempt_s(next((way for way, _ in sent if way), None))
             within_s = None if within_s is None else within_s + ITEM_S * count
             try:
                 answers = yield MakeCalls(calls, within_s)
@@ -119,7 +122,7 @@ class Many(ClientSession):
                 again = self._take(state, way, frame, answer)
                 failed += again
                 if again and way is None and isinstance(answer, SILENCE):
-                    self.turn_from(entry)
+                    self._session.turn_from(entry)
             if any(isinstance(answer, DeadlineExceeded) for answer in answers):
                 state.window = max(WINDOW_MIN, count // WINDOW_PART)
             else:
@@ -135,7 +138,7 @@ class Many(ClientSession):
         """Return the frames to send now, each with the address of the remembered owner; None: the entry node."""
         groups: dict[str | None, list[int]] = {}
         for place in islice(state.left, state.window):
-            way = None if state.tries[place] else self.short_cuts.to(self.circle, state.asked[place])
+            way = None if state.tries[place] else self._session.short_cuts.to(self._session.circle, state.asked[place])
             groups.setdefault(way, []).append(place)
         return [
             (way, frame)
@@ -153,13 +156,13 @@ class Many(ClientSession):
             state.room = min(state.room, len(frame.places) // 2)
             return []
         if isinstance(answer, ChordError):  # a single failure, however many items it leaves without a reply
-            self.short_cuts.learn(self.circle, state.asked[frame.places[0]], way, answer)
+            self._session.short_cuts.learn(self._session.circle, state.asked[frame.places[0]], way, answer)
         outcomes = list(frame.outcomes(answer))
         answered = sum(isinstance(outcome, Reply) for _, outcome in outcomes)
         failed: list[int] = []
         for place, outcome in outcomes:
             if isinstance(outcome, Reply):
-                self.short_cuts.learn(self.circle, state.asked[place], way, outcome)
+                self._session.short_cuts.learn(self._session.circle, state.asked[place], way, outcome)
                 state.end(place, outcome)
             elif has_no_room(outcome) and answered:
                 state.room = min(state.room, answered)
@@ -171,7 +174,7 @@ class Many(ClientSession):
         """Record an error. Returns whether to retry; if not, the error is the outcome."""
         tries = state.tries[place]
         known = state.fail(place, error)
-        if self.is_worth_retrying(error, tries) or (way is not None and isinstance(error, OtherRing)):
+        if self._session.is_worth_retrying(error, tries) or (way is not None and isinstance(error, OtherRing)):
             return True
         # A definite error settles a read. An earlier attempt at a write may have taken effect.
         state.end(place, error if isinstance(state.asked[place], Get) else known)
@@ -179,4 +182,4 @@ class Many(ClientSession):
 
     def _pause_s(self, state: _State, place: int) -> float:
         known = state.known[place]
-        return self.backoff_s(state.tries[place] - 1, known if isinstance(known, ChordError) else None)
+        return self._session.backoff_s(state.tries[place] - 1, known if isinstance(known, ChordError) else None)

@@ -35,7 +35,7 @@ from chord.client.results import (
     to_value,
 )
 from chord.client.routing import CLIENT_ARCS_MAX
-from chord.client.session import TIMEOUT_S, ClientOperation, MakeCalls, Outcome, Timed, error_of_all
+from chord.client.session import TIMEOUT_S, ClientOperation, ClientSession, MakeCalls, Outcome, Timed, error_of_all
 from chord.config import Limits
 from chord.errors import ChordError, DeadlineExceeded, InvalidRequest, PeerUnreachable
 from chord.ids import Circle
@@ -98,7 +98,7 @@ class Ring:
 
     def __init__(self, addresses: Sequence[str], *, timeout_s: float, limits: Limits) -> None:
         self.timeout_s = timeout_s
-        self._core = Operations(addresses, rng=random.SystemRandom(), arcs_max=CLIENT_ARCS_MAX)
+        self._core = Operations(ClientSession(addresses, rng=random.SystemRandom(), arcs_max=CLIENT_ARCS_MAX))
         self._limits = limits
         self._pools = Pools(limits, self._learn)
         self._is_closed = False
@@ -118,7 +118,7 @@ class Ring:
     def open(self) -> None:
         """Connect to the first entry node that answers. Called by `connect`."""
         deadline = time.monotonic() + self.timeout_s
-        entries = self._core.entries
+        entries = self._core.session.entries
         failures: dict[str, Outcome] = {}
         for i, entry in enumerate(entries):
             share = (deadline - time.monotonic()) / (len(entries) - i)
@@ -126,7 +126,7 @@ class Ring:
             if failure is None:
                 return
             failures[entry] = self._judged(failure, entry)
-            self._core.turn_from(entry)
+            self._core.session.turn_from(entry)
         if all(isinstance(failure, DeadlineExceeded) for failure in failures.values()):
             raise DeadlineExceeded(f"no answer from {', '.join(entries)} within {self.timeout_s:g} s")
         raise error_of_all(failures)
@@ -139,12 +139,12 @@ class Ring:
     @property
     def entry(self) -> str:
         """The address of the entry node in use."""
-        return self._core.entry
+        return self._core.session.entry
 
     @property
     def circle(self) -> Circle:
         """The ring's identifier circle."""
-        return self._run(self._core.known_circle())
+        return self._run(self._core.session.known_circle())
 
     # -- records ----------------------------------------------------------------------------------
 
@@ -564,7 +564,7 @@ class Ring:
 
     def _learn(self, address: str, bits: int, ring_id: bytes | None) -> None:
         with self._lock:
-            self._core.learn(address, bits, ring_id)
+            self._core.session.learn(address, bits, ring_id)
 
     def _judged(self, outcome: Outcome, address: str) -> Outcome:
         """Return an outcome, with a hello that came too late as `DeadlineExceeded`.

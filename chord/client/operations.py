@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from chord.client.batch import Many
+from chord.client.batch import ClientBatches
 from chord.client.results import (
     MISSING,
     Decided,
@@ -27,7 +27,7 @@ from chord.client.results import (
     to_ttl_ms,
     to_value,
 )
-from chord.client.session import ClientCall, ClientOperation, MakeCalls, Outcome, error_of_all
+from chord.client.session import ClientCall, ClientOperation, ClientSession, MakeCalls, Outcome, error_of_all
 from chord.config import split_address
 from chord.errors import (
     ChordError,
@@ -160,11 +160,22 @@ def addresses_in(node: Description) -> list[str]:
     return list(dict.fromkeys([node.address, *(contact.address for contact in contacts_in(node))]))
 
 
-class Operations(Many):
+class Operations:
     """The operations on a ring.
+
+    Args:
+        session: makes the requests.
+
+    Attributes:
+        session: as given.
+        batches: makes requests in batches.
 
     Concurrency: synchronous; several operations may be under way at once.
     """
+
+    def __init__(self, session: ClientSession) -> None:
+        self.session = session
+        self.batches = ClientBatches(session)
 
     # -- records ----------------------------------------------------------------------------------
 
@@ -174,7 +185,7 @@ class Operations(Many):
         """Read a key. If the ring is certain that it has no value, return the default or raise `NotFound`."""
         raw = to_key(key)
         try:
-            found = _found(raw, (yield from self.request(Get(raw, to_quorum(r, "r")))))
+            found = _found(raw, (yield from self.session.request(Get(raw, to_quorum(r, "r")))))
             if isinstance(found, ChordError):
                 raise found
         except NotFound:
@@ -207,14 +218,15 @@ class Operations(Many):
             raise InvalidRequest("cannot put with both blind and context: a blind put replaces nothing")
         raw = None if value is None else to_value(value)
         covers = b"" if blind else to_context(context)
-        return Put(to_key(key), raw, self.rng.randbytes(16), covers, to_quorum(w, "w"), bool(strict), to_ttl_ms(ttl_s))
+        op_bytes = self.session.rng.randbytes
+        return Put(to_key(key), raw, op_bytes(16), covers, to_quorum(w, "w"), bool(strict), to_ttl_ms(ttl_s))
 
     def write(self, request: Put | Merge) -> ClientOperation[Stored]:
         """Write until the write is acknowledged.
 
         All attempts have the same operation id, so that the write takes effect once.
         """
-        return _stored(request, (yield from self.request(request)))
+        return _stored(request, (yield from self.session.request(request)))
 
     def to_merge(self, record: Record, w: int | None = None, *, bring_back: bool = False) -> Merge:
         """Return the request that merges a record.
@@ -223,11 +235,11 @@ class Operations(Many):
             bring_back: write the deleted and replaced values of the record anew.
         """
         to_key(to_record(record).key)
-        return Merge(record, to_quorum(w, "w"), self.rng.randbytes(16) if bring_back else b"")
+        return Merge(record, to_quorum(w, "w"), self.session.rng.randbytes(16) if bring_back else b"")
 
     def write_all(self, requests: Sequence[Put | Merge]) -> ClientOperation[list[Stored | ChordError]]:
         """Write many keys at once. Returns a result or an error for each, in order."""
-        outcomes = yield from self.request_all(requests)
+        outcomes = yield from self.batches.request_all(requests)
         return [
             outcome if isinstance(outcome, ChordError) else _stored(request, outcome)
             for request, outcome in zip(requests, outcomes, strict=True)
@@ -236,7 +248,7 @@ class Operations(Many):
     def get_all(self, keys: Sequence[str | bytes], r: int | None = None) -> ClientOperation[list[Found | ChordError]]:
         """Read many keys at once. Returns a result or an error for each, in order."""
         asked = [Get(to_key(key), to_quorum(r, "r")) for key in keys]
-        outcomes = yield from self.request_all(asked)
+        outcomes = yield from self.batches.request_all(asked)
         return [_found(get.key, outcome) for get, outcome in zip(asked, outcomes, strict=True)]
 
     # -- quarantine -------------------------------------------------------------------------------
@@ -244,7 +256,7 @@ class Operations(Many):
     def get_quarantine(self, key: str | bytes, r: int | None = None) -> ClientOperation[Quarantined]:
         """Read the quarantined values of a key."""
         raw = to_key(key)
-        reply = yield from self.request(GetQuarantine(raw, to_quorum(r, "r")))
+        reply = yield from self.session.request(GetQuarantine(raw, to_quorum(r, "r")))
         assert isinstance(reply, Quarantine)
         return to_quarantined(Record(raw, (), b"", reply.entries), reply.left)
 
@@ -281,8 +293,8 @@ class Operations(Many):
                 return last
 
     def _decide(self, key: bytes, context: bytes, w: int, is_merge: bool) -> ClientOperation[Decided]:
-        request = DecideQuarantine(key, context, self.rng.randbytes(16), is_merge, w)
-        reply = yield from self.request(request)
+        request = DecideQuarantine(key, context, self.session.rng.randbytes(16), is_merge, w)
+        reply = yield from self.session.request(request)
         assert isinstance(reply, Written)
         return Decided(key, reply.decided, reply.quarantined, reply.w, reply.w_needed)
 
@@ -297,7 +309,7 @@ class Operations(Many):
         Returns:
             None if the node owns no arc.
         """
-        circle = yield from self.known_circle()
+        circle = yield from self.session.known_circle()
         if of is None:
             return Cursor(Point(circle.size - 1), None, 0, circle.size, what=what)
         node = yield from self.describe(of)
@@ -322,8 +334,8 @@ class Operations(Many):
         """
         if cursor.covered >= cursor.span:
             raise _lacking(cursor)
-        circle = yield from self.known_circle()
-        reply = yield from self.request(Scan(cursor.after, cursor.after_key, what=cursor.what), cursor.of)
+        circle = yield from self.session.known_circle()
+        reply = yield from self.session.request(Scan(cursor.after, cursor.after_key, what=cursor.what), cursor.of)
         assert isinstance(reply, ScanPage)
         start = circle.point(cursor.after - cursor.covered)
         covered = cursor.covered
@@ -354,7 +366,7 @@ class Operations(Many):
         """Find the owner of a key or a point, and the path to it from a node."""
         if (key is None) == (key_id is None):
             raise InvalidRequest("look up either a key or a key id")
-        circle = yield from self.known_circle()
+        circle = yield from self.session.known_circle()
         if key is not None:
             point = circle.hash(to_key(key))
         else:
@@ -362,7 +374,7 @@ class Operations(Many):
             if not 0 <= key_id < circle.size:
                 raise InvalidRequest(f"{key_id} is not on a circle of {circle.bits} bits (0 to {circle.size - 1})")
             point = Point(key_id)
-        reply = yield from self.request(Lookup(point, mode, route), start)
+        reply = yield from self.session.request(Lookup(point, mode, route), start)
         assert isinstance(reply, Trace)
         return reply
 
@@ -370,14 +382,14 @@ class Operations(Many):
         """Return the status of a node, as the node reports it."""
         if address is not None:
             split_address(address)
-        reply = yield from self.request(Describe(), address)
+        reply = yield from self.session.request(Describe(), address)
         assert isinstance(reply, Description)
         return reply
 
     def leave(self, address: str) -> ClientOperation[None]:
         """Make a node hand everything over and leave. The node answers before it is done."""
         split_address(address)
-        yield from self.request(Leave(), address)
+        yield from self.session.request(Leave(), address)
 
     def forget(self, address: str) -> ClientOperation[dict[str, Outcome]]:
         """Make every node that answers forget the node last seen at an address.
@@ -425,7 +437,7 @@ class Operations(Many):
         """
         found: dict[str, Outcome] = {}
         ring: bytes | None = None
-        frontier = list(dict.fromkeys(only or (*self.entries, *also)))
+        frontier = list(dict.fromkeys(only or (*self.session.entries, *also)))
         while frontier and len(found) < CRAWL_NODES_MAX:
             now, frontier = frontier[:CRAWL_AT_ONCE], frontier[CRAWL_AT_ONCE:]
             outcomes = yield MakeCalls(tuple(ClientCall(address, Describe()) for address in now), CRAWL_S)

@@ -166,13 +166,15 @@ class ClientSession:
     Concurrency: synchronous; several operations may be under way at once.
     """
 
-    def __init__(self, entries: Sequence[str], *, rng: random.Random, arcs_max: int = 0) -> None:
+    def __init__(
+        self, entries: Sequence[str], *, rng: random.Random, circle: Circle | None = None, arcs_max: int = 0
+    ) -> None:
         if not entries:
             raise InvalidRequest("no address was given; expected at least one HOST:PORT")
         for entry in entries:
             split_address(entry)
         self.entries = tuple(dict.fromkeys(entries))
-        self.circle: Circle | None = None
+        self.circle = circle
         self.rng = rng
         self._ring_id: bytes | None = None
         self._at = 0

@@ -17,7 +17,7 @@ from typing import Literal
 import trio
 
 from chord.client.operations import Operations
-from chord.client.session import ClientCall, Outcome
+from chord.client.session import ClientCall, ClientSession, Outcome
 from chord.client.trio_driver import TrioRing
 from chord.config import NodeConfig, Preset, RingConstants
 from chord.errors import (
@@ -286,8 +286,7 @@ class Node(TrioRing):
         """
         address = self.config.advertise or bound
         self.host.settle_address(address)
-        self._core = Operations((address,), rng=self.host.rng)
-        self._core.circle = self.host.circle
+        self._core = Operations(ClientSession((address,), rng=self.host.rng, circle=self.host.circle))
         if kept is not None:
             ids = [v.id for v in kept.vnodes]
         elif self.config.id is not None:

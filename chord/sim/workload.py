@@ -247,7 +247,7 @@ class Workload:
         if len(requests) == 1:
             return [await node.drive(node.core.write(requests[0]))]
         found: list[Stored | ChordError | None] = []
-        for request, outcome in zip(requests, await node.drive(node.core.request_all(requests)), strict=True):
+        for request, outcome in zip(requests, await node.drive(node.core.batches.request_all(requests)), strict=True):
             if isinstance(outcome, Written):
                 reported = (
                     outcome.context,

@@ -11,7 +11,16 @@ import pytest
 from chord.client.operations import Operations
 from chord.client.results import Stored
 from chord.client.routing import LEFT_ALONE_FIRST, OwnerRouting
-from chord.client.session import ATTEMPT_S, ENTRIES_MAX, ClientCall, ClientOperation, MakeCalls, Outcome, Pause
+from chord.client.session import (
+    ATTEMPT_S,
+    ENTRIES_MAX,
+    ClientCall,
+    ClientOperation,
+    ClientSession,
+    MakeCalls,
+    Outcome,
+    Pause,
+)
 from chord.errors import Busy, ChordError, NotFound, OtherRing, OwnerDown, PeerLost, PeerUnreachable
 from chord.ids import Circle
 from chord.wire.messages import Contact, Get, Merge, Put, Record, Values, Written
@@ -37,8 +46,8 @@ class World:
     """
 
     def __init__(self, arcs_max: int = 256) -> None:
-        self.core = Operations((ENTRY,), rng=random.Random(1), arcs_max=arcs_max)
-        self.core.learn(ENTRY, CIRCLE.bits, b"ring" * 4)
+        self.core = Operations(ClientSession((ENTRY,), rng=random.Random(1), arcs_max=arcs_max))
+        self.core.session.learn(ENTRY, CIRCLE.bits, b"ring" * 4)
         self.of: dict[bytes, Contact] = {}
         self.answers: dict[str, Answerer] = {}
         self.asked: list[str] = []
@@ -120,7 +129,7 @@ def test_failed_direct_request_is_repeated_at_the_entry_node(error: ChordError) 
     assert world.get().value == b"v"
     assert world.asked == [ENTRY, STRAIGHT, ENTRY]
     assert not world.paused
-    assert world.core.entry == ENTRY
+    assert world.core.session.entry == ENTRY
 
 
 @pytest.mark.parametrize("error", [NotFound(), OwnerDown("its copies are down")], ids=lambda error: error.word)
@@ -168,7 +177,7 @@ def test_put_many_sends_each_key_to_its_owner() -> None:
     puts = [world.core.to_put(key, b"v") for key in keys]
     assert all(isinstance(outcome, Stored) for outcome in world.run(world.core.write_all(puts)))
     assert world.asked == [ENTRY, ENTRY, "a:1", "b:1", ENTRY, ENTRY]
-    assert world.core.entry == ENTRY, "the entry node was never unreachable"
+    assert world.core.session.entry == ENTRY, "the entry node was never unreachable"
 
 
 def test_owner_cache_is_bounded() -> None:
@@ -193,7 +202,7 @@ def test_known_owner_replaces_an_unreachable_entry_node() -> None:
     assert world.get(other).value == b"v"
     assert world.asked == [ENTRY, ENTRY, STRAIGHT]
     assert world.limits == [None, ATTEMPT_S, ATTEMPT_S], "no request waits for a stopped node while another is known"
-    assert world.core.entry == STRAIGHT
+    assert world.core.session.entry == STRAIGHT
     assert not any(limit is None for limit in world.limits[1:])
 
 
@@ -203,6 +212,6 @@ def test_entry_nodes_are_learnt_up_to_a_limit() -> None:
         key = b"%d" % number
         world.of[key] = owner(f"n{number}:1", key)
         world.get(key)
-        world.core.turn_from(world.core.entry)
-    assert len(world.core.entries) == ENTRIES_MAX
-    assert world.core.entries[0] == ENTRY
+        world.core.session.turn_from(world.core.session.entry)
+    assert len(world.core.session.entries) == ENTRIES_MAX
+    assert world.core.session.entries[0] == ENTRY

@@ -100,8 +100,6 @@ COMPOSITION_ROOTS = {
 """Modules and packages that put parts together: each part may have no other importer."""
 
 ONE_SUBCLASS = {
-    "chord.client.batch.Many": "one class in pieces, until its operations take a session",
-    "chord.client.session.ClientSession": "one class in pieces, until its operations take a session",
     "chord.cli.numbers.FiniteRange": "a type of its own: the subclass only has another name in messages",
     "chord.lab.schemes.mod.Mod": "a scheme of its own, and a variant of it",
     "chord.lab.schemes.rendezvous.Rendezvous": "a scheme of its own, and a variant of it",

@@ -32,12 +32,12 @@ def always_a_batch(items: Sequence[Item]) -> GetMany | PutMany:
 
 
 def others(core: Operations) -> list[bytes]:
-    return [b"other-%d" % core.rng.randrange(OTHER_KEYS) for _ in range(OTHERS)]
+    return [b"other-%d" % core.session.rng.randrange(OTHER_KEYS) for _ in range(OTHERS)]
 
 
 def write(self: Operations, request: Put | Merge) -> ClientOperation[Stored]:
     with_it = [self.to_put(key, b"v") for key in dict.fromkeys(others(self))]
-    outcome, *_ = yield from self.request_all([request, *with_it])
+    outcome, *_ = yield from self.batches.request_all([request, *with_it])
     if isinstance(outcome, ChordError):
         raise outcome
     assert isinstance(outcome, Written)
