@@ -101,7 +101,7 @@ COMPOSITION_ROOTS = {
 
 ONE_SUBCLASS = {
     "chord.cli.numbers.FiniteRange": "a type of its own: the subclass only has another name in messages",
-    "chord.lab.schemes.mod.Mod": "a scheme of its own, and a variant of it",
+    "chord.lab.schemes.numbered.Mod": "a scheme of its own, and a variant of it",
     "chord.lab.schemes.rendezvous.Rendezvous": "a scheme of its own, and a variant of it",
     "chord.node.Node": "the simulator's node differs in its first step",
     "chord.store.sqlite.SqliteStorage": "the simulator's store has another disk and another thread",
