@@ -43,7 +43,7 @@ def cpu_s(pids: Sequence[int]) -> float:
     return total
 
 
-def runs_of(ring: library.Client, value: bytes) -> dict[tuple[str, str], Run]:
+def runs_of(ring: library.AsyncClient, value: bytes) -> dict[tuple[str, str], Run]:
     """Return the runs to compare, by operation and way."""
 
     async def put(key: str) -> None:

@@ -137,7 +137,7 @@ async def put_all_the_time(addresses: list[str], clients: int, each: int, second
     latencies: list[float] = []
     end = time.perf_counter() + seconds
 
-    async def put(ring: library.Client, name: str) -> None:
+    async def put(ring: library.AsyncClient, name: str) -> None:
         count = 0
         while (before := time.perf_counter()) < end:
             await ring.put(f"{name}-{count}", VALUE, w=2)

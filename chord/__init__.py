@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from chord import errors, testing
-    from chord.client.async_client import Client, open_client
+    from chord.client.async_client import AsyncClient, open_client
     from chord.client.asyncio_client import AsyncioClient, open_asyncio_client
     from chord.client.blocking import Ring, connect
     from chord.client.results import (
@@ -80,10 +80,10 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ActorClock",
+    "AsyncClient",
     "AsyncioClient",
     "CallsService",
     "Circle",
-    "Client",
     "Contact",
     "Decided",
     "Description",
@@ -136,10 +136,10 @@ __all__ = [
 
 _HOME = {
     "ActorClock": "chord.wire.messages",
+    "AsyncClient": "chord.client.async_client",
     "AsyncioClient": "chord.client.asyncio_client",
     "CallsService": "chord.net.calls",
     "Circle": "chord.ids",
-    "Client": "chord.client.async_client",
     "Contact": "chord.ids",
     "Decided": "chord.client.results",
     "Description": "chord.wire.messages",

@@ -13,7 +13,7 @@ from benchmarks.others import program
 if TYPE_CHECKING:
     from benchmarks.others.processes import Group
     from benchmarks.others.system import Home
-    from chord import Client as Ring
+    from chord import AsyncClient as Ring
 
 READY_S = 60.0
 IDEAL_S = 60

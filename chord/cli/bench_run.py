@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import trio
 
-from chord.client.async_client import Client, open_client
+from chord.client.async_client import AsyncClient, open_client
 from chord.client.results import Stored
 from chord.errors import ChordError, DeadlineExceeded, NotFound, QuorumFailed
 from chord.wire.messages import Ping
@@ -136,7 +136,7 @@ class Bench:
             finally:
                 await self._clean_up(ring, timeout_s)
 
-    async def _fill(self, ring: Client, timeout_s: float) -> None:
+    async def _fill(self, ring: AsyncClient, timeout_s: float) -> None:
         for some in self._batches():
             if self.is_interrupted:
                 return
@@ -149,7 +149,7 @@ class Bench:
                     self._owners.append(found.owner.address)
                     self._contexts.append(found.context)
 
-    async def _measure(self, ring: Client, timeout_s: float) -> None:
+    async def _measure(self, ring: AsyncClient, timeout_s: float) -> None:
         turns = TURNS if self.plan.ops is None else min(TURNS, self.plan.ops)
         done = 0
         for turn in range(turns):
@@ -203,7 +203,7 @@ class Bench:
         else:
             measured.took_s.append(time.perf_counter() - before)
 
-    def _doing(self, ring: Client, operation: BenchOperation) -> Do:
+    def _doing(self, ring: AsyncClient, operation: BenchOperation) -> Do:
         quorum = operation.quorum
 
         async def put(number: int, *, context: bytes | None = None) -> None:
@@ -219,7 +219,7 @@ class Bench:
         }
         return table[operation.name]
 
-    async def _clean_up(self, ring: Client, timeout_s: float) -> None:
+    async def _clean_up(self, ring: AsyncClient, timeout_s: float) -> None:
         """Delete the keys, and verify that they are gone.
 
         A write that timed out may take effect after the delete, so up to `SWEEPS_MAX` attempts are made.

@@ -3,7 +3,7 @@
     async with chord.open_client("127.0.0.1:9000") as ring:
         await ring.put("user:42", b"Ada")
 
-`Client` drives the operations of `chord.client.operations` over `chord.rpc`.
+`AsyncClient` drives the operations of `chord.client.operations` over `chord.rpc`.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from chord.wire.messages import Hello, StreamName
 @asynccontextmanager
 async def open_client(
     *addresses: str, transport: Transport | None = None, limits: Limits | None = None, rng: random.Random | None = None
-) -> AsyncIterator[Client]:
+) -> AsyncIterator[AsyncClient]:
     """Connect to a ring through the first node that answers.
 
-    The `async with` block receives a `Client`, and closes its connections at the end.
+    The `async with` block receives a `AsyncClient`, and closes its connections at the end.
 
     Args:
         addresses: HOST:PORT of one or more nodes. If the node in use stops answering, the client turns to the next.
@@ -64,7 +64,7 @@ async def open_client(
     with unwrapped():  # an exception of the caller's block must reach the caller unwrapped
         async with trio.open_nursery() as nursery:
             await nursery.start(rpc.run, None)
-            client = Client(Operations(session), rpc, limits)
+            client = AsyncClient(Operations(session), rpc, limits)
             await client.enter()
             try:
                 yield client
@@ -73,7 +73,7 @@ async def open_client(
             nursery.cancel_scope.cancel()
 
 
-class Client(AsyncClientRing, TrioRing):
+class AsyncClient(AsyncClientRing, TrioRing):
     """A ring of nodes, seen by a Trio client. Created by `open_client`.
 
     Its operations are those of `AsyncRing`.

@@ -113,8 +113,8 @@ async def test_repr_of_a_client_names_its_entry_until_it_is_closed() -> None:
             assert repr(ring) == f"<chord.Ring {node.address}>"
         assert repr(ring) == "<chord.Ring closed>"
         async with chord.open_client(node.address) as client:
-            assert repr(client) == f"<chord.Client {node.address}>"
-        assert repr(client) == "<chord.Client closed>"
+            assert repr(client) == f"<chord.AsyncClient {node.address}>"
+        assert repr(client) == "<chord.AsyncClient closed>"
         await trio.lowlevel.checkpoint()
 
 

@@ -58,7 +58,7 @@ def test_node_and_clients_have_one_interface() -> None:
     for name in shared:
         shapes = {
             tuple((p.name, p.kind, p.annotation) for p in inspect.signature(getattr(kind, name)).parameters.values())
-            for kind in (chord.Ring, chord.Client, chord.AsyncioClient, chord.Node)
+            for kind in (chord.Ring, chord.AsyncClient, chord.AsyncioClient, chord.Node)
         }
         assert len(shapes) == 1, f"{name}: {shapes}"
 
@@ -67,21 +67,21 @@ def test_asynchronous_clients_have_the_same_methods() -> None:
     def public(kind: type) -> set[str]:
         return {name for name in dir(kind) if not name.startswith("_")}
 
-    assert public(chord.AsyncioClient) - public(chord.Client) == {"close"}
-    assert public(chord.Client) <= public(chord.AsyncioClient)
+    assert public(chord.AsyncioClient) - public(chord.AsyncClient) == {"close"}
+    assert public(chord.AsyncClient) <= public(chord.AsyncioClient)
 
 
 def test_docstrings_of_blocking_and_async_clients_agree() -> None:
     shared = [name for name in vars(AsyncRing) if not name.startswith("_") and hasattr(chord.Ring, name)]
     for name in shared:
         assert inspect.getdoc(getattr(chord.Ring, name)) == inspect.getdoc(getattr(AsyncRing, name)), name
-    assert inspect.getdoc(chord.Ring.leave) == inspect.getdoc(chord.Client.leave)
-    assert inspect.getdoc(chord.AsyncioClient.leave) == inspect.getdoc(chord.Client.leave)
+    assert inspect.getdoc(chord.Ring.leave) == inspect.getdoc(chord.AsyncClient.leave)
+    assert inspect.getdoc(chord.AsyncioClient.leave) == inspect.getdoc(chord.AsyncClient.leave)
 
 
 MACHINERY = {"core", "drive", "enter"}
 """Members for drivers and other packages of this project. They will become private."""
-CREATED_BY_FUNCTIONS = {"Ring", "Client", "AsyncioClient"}
+CREATED_BY_FUNCTIONS = {"Ring", "AsyncClient", "AsyncioClient"}
 """Classes with constructors that users do not call."""
 OTHERS = {
     "Any", "AsyncGenerator", "AsyncIterator", "BaseException", "Callable", "ChordError", "D", "Iterable", "Iterator",

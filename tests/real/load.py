@@ -315,7 +315,7 @@ def read_all(nodes: list[str], keys: Iterable[str], patience_s: float) -> dict[s
     found: dict[str, Answer] = {}
     waiting = iter(list(keys))
 
-    async def reader(ring: library.Client) -> None:
+    async def reader(ring: library.AsyncClient) -> None:
         for key in waiting:
             until = trio.current_time() + patience_s
             while True:

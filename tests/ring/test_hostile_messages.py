@@ -21,7 +21,7 @@ import trio
 from msgspec import Meta
 
 from chord import testing
-from chord.client.async_client import Client, open_client
+from chord.client.async_client import AsyncClient, open_client
 from chord.config import PRESETS
 from chord.errors import ChordError
 from chord.ids import Point
@@ -214,10 +214,10 @@ def test_planted_unsound_records_make_handlers_fail(monkeypatch: pytest.MonkeyPa
     assert " failed:" in "".join(traceback.format_exception(caught.value))
 
 
-Ask = Callable[[Client, bytes], Awaitable[object]]
+Ask = Callable[[AsyncClient, bytes], Awaitable[object]]
 
 
-async def scanned(client: Client, _: bytes) -> None:
+async def scanned(client: AsyncClient, _: bytes) -> None:
     async for _pair in client.scan():
         pass
 
