@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from chord import errors, testing
     from chord.client.async_client import AsyncClient, open_client
     from chord.client.asyncio_client import AsyncioClient, open_asyncio_client
-    from chord.client.blocking import Ring, connect
+    from chord.client.blocking import Client, connect
     from chord.client.results import (
         Decided,
         Found,
@@ -84,6 +84,7 @@ __all__ = [
     "AsyncioClient",
     "CallsService",
     "Circle",
+    "Client",
     "Contact",
     "Decided",
     "Description",
@@ -111,7 +112,6 @@ __all__ = [
     "ReplicaLine",
     "ReplicaState",
     "Resolver",
-    "Ring",
     "RingConstants",
     "Route",
     "Storage",
@@ -140,6 +140,7 @@ _HOME = {
     "AsyncioClient": "chord.client.asyncio_client",
     "CallsService": "chord.net.calls",
     "Circle": "chord.ids",
+    "Client": "chord.client.blocking",
     "Contact": "chord.ids",
     "Decided": "chord.client.results",
     "Description": "chord.wire.messages",
@@ -167,7 +168,6 @@ _HOME = {
     "ReplicaLine": "chord.wire.messages",
     "ReplicaState": "chord.wire.messages",
     "Resolver": "chord.client.results",
-    "Ring": "chord.client.blocking",
     "RingConstants": "chord.config",
     "Route": "chord.wire.messages",
     "Storage": "chord.store.storage",

@@ -13,30 +13,30 @@ from chord.errors import NotFound
 
 def main(address: str) -> None:
     """Write, read, resolve a conflict, and show the path of a lookup."""
-    with chord.connect(address, timeout_s=5.0) as ring:
-        ring.put("user:42", "Ada")
-        print("user:42 is", ring.get("user:42").value.decode())
+    with chord.connect(address, timeout_s=5.0) as client:
+        client.put("user:42", "Ada")
+        print("user:42 is", client.get("user:42").value.decode())
 
         # Two concurrent writers: no value is lost, and the reader gets both.
-        ring.put("user:42", "Grace", blind=True)
-        found = ring.get("user:42")
+        client.put("user:42", "Grace", blind=True)
+        found = client.get("user:42")
         print("written at the same time:", sorted(value.decode() for value in found.siblings))
 
         # The reader resolves them: it writes under the context of its read.
-        ring.put("user:42", "Ada and Grace", context=found.context)
-        print("settled:", ring.get("user:42").value.decode())
+        client.put("user:42", "Ada and Grace", context=found.context)
+        print("settled:", client.get("user:42").value.decode())
 
-        trace = ring.lookup("user:42")
+        trace = client.lookup("user:42")
         path = [*(hop.contact.address for hop in trace.hops), trace.owner.address]
         print("the way to its owner:", " → ".join(path))
 
-        failures = ring.put_many((f"word:{i}", str(i)) for i in range(1000))
-        words = [pair.key for pair in ring.scan() if pair.key.startswith(b"word:")]
+        failures = client.put_many((f"word:{i}", str(i)) for i in range(1000))
+        words = [pair.key for pair in client.scan() if pair.key.startswith(b"word:")]
         print(len(words), "words stored,", len(failures), "failures")
 
-        ring.delete("user:42")
+        client.delete("user:42")
         try:
-            ring.get("user:42")
+            client.get("user:42")
         except NotFound:
             print("user:42 is gone, for sure")
 

@@ -17,8 +17,8 @@ from chord.errors import NotFound
 class Sessions:
     """Sessions of users. Each expires a while after its last visit."""
 
-    def __init__(self, ring: chord.Ring, ttl_s: float) -> None:
-        self.ring, self.ttl_s = ring, ttl_s
+    def __init__(self, client: chord.Client, ttl_s: float) -> None:
+        self.client, self.ttl_s = client, ttl_s
 
     def open(self, user: str) -> str:
         token = secrets.token_urlsafe(16)
@@ -29,7 +29,7 @@ class Sessions:
         """Count a visit and extend the session. Returns None if the session has expired."""
         try:
             # If two visits are concurrent, the later one is enough: losing a visit does no harm here.
-            session = json.loads(self.ring.get(f"session:{token}", resolve=chord.last_writer_wins).value)
+            session = json.loads(self.client.get(f"session:{token}", resolve=chord.last_writer_wins).value)
         except NotFound:
             return None
         session["visits"] += 1
@@ -37,16 +37,16 @@ class Sessions:
         return dict(session)
 
     def close(self, token: str) -> None:
-        self.ring.delete(f"session:{token}")
+        self.client.delete(f"session:{token}")
 
     def _save(self, token: str, session: dict[str, object]) -> None:
-        self.ring.put(f"session:{token}", json.dumps(session), ttl_s=self.ttl_s)
+        self.client.put(f"session:{token}", json.dumps(session), ttl_s=self.ttl_s)
 
 
 def main(address: str, ttl_s: str = "1.0") -> None:
     """Open a session, visit it, and let it expire."""
-    with chord.connect(address) as ring:
-        sessions = Sessions(ring, float(ttl_s))
+    with chord.connect(address) as client:
+        sessions = Sessions(client, float(ttl_s))
         token = sessions.open("ada")
         print("first visit:", sessions.visit(token))
         print("second visit:", sessions.visit(token))

@@ -24,33 +24,33 @@ def union(found: Found) -> bytes:
 class Browser:
     """A browser tab. It writes the cart under the context of its last read."""
 
-    def __init__(self, ring: chord.Ring, key: str) -> None:
-        self.ring, self.key = ring, key
+    def __init__(self, client: chord.Client, key: str) -> None:
+        self.client, self.key = client, key
         self.cart: Cart = {}
         self.context = b""  # replaces nothing: the tab has not read the cart yet
 
     def read(self) -> Cart:
-        found = self.ring.get(self.key, resolve=union)  # merges concurrent carts
+        found = self.client.get(self.key, resolve=union)  # merges concurrent carts
         self.cart, self.context = json.loads(found.value), found.context
         return self.cart
 
     def add(self, item: str) -> None:
         self.cart[item] = self.cart.get(item, 0) + 1
-        self.context = self.ring.put(self.key, json.dumps(self.cart), context=self.context).context
+        self.context = self.client.put(self.key, json.dumps(self.cart), context=self.context).context
 
 
 def main(address: str) -> None:
     """Let two tabs write concurrently, and read the merged cart."""
-    with chord.connect(address) as ring:
-        phone, laptop = Browser(ring, "cart:ada"), Browser(ring, "cart:ada")
+    with chord.connect(address) as client:
+        phone, laptop = Browser(client, "cart:ada"), Browser(client, "cart:ada")
         phone.add("tea")
         laptop.read()
         phone.add("milk")  # concurrent with the next write
         laptop.add("honey")
-        print("side by side:", len(ring.get("cart:ada").siblings))
+        print("side by side:", len(client.get("cart:ada").siblings))
         print("merged:", phone.read())
         phone.add("tea")  # its context covers both carts, so it resolves them
-        print("settled:", ring.get("cart:ada").value.decode())
+        print("settled:", client.get("cart:ada").value.decode())
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from chord.cli.failures import INTERRUPTED, OK, USAGE, explain
 from chord.cli.inputs import file_failure
 from chord.cli.output import Failure, Out, byte_size, counted
 from chord.cli.target import Target, ring_options
-from chord.client.blocking import Ring
+from chord.client.blocking import Client
 from chord.client.bulk import record_key
 from chord.client.results import Stored
 from chord.errors import OwnerDown, RecordDamaged, RecordTooLarge
@@ -66,7 +66,7 @@ def backup_command(target: Target, file: str, node_only: bool) -> int:
     return OK
 
 
-def _write_all(ring: Ring, of: str | None, writer: Writer, show: Callable[[int], object]) -> Failure | None:
+def _write_all(ring: Client, of: str | None, writer: Writer, show: Callable[[int], object]) -> Failure | None:
     """Write every record that can be read.
 
     Returns:
@@ -178,14 +178,14 @@ class Past:
             out.note(f"{counted(self.quarantined, 'value')} of these keys in quarantine: see chord quarantine list")
 
 
-def _header(ring: Ring, of: str | None) -> Header:
+def _header(ring: Client, of: str | None) -> Header:
     node = ring.describe()
     now = datetime.now(UTC).isoformat(timespec="seconds")
     ring_id = None if node.ring is None else node.ring.hex()
     return Header(ring_id, node.cluster, node.bits, node.replicas, now, of)
 
 
-def _explain_ring(out: Out, ring: Ring, backup: Backup) -> None:
+def _explain_ring(out: Out, ring: Client, backup: Backup) -> None:
     here = ring.describe().ring
     if here is not None and here.hex() != backup.header.ring:
         out.note("the backup is of another ring; its records are merged into this one")

@@ -22,7 +22,7 @@ from chord.cli.plain import can_write
 from chord.cli.shapes import Json, error_json, key_json, pair_json
 from chord.cli.target import Target, count_keys, descriptions, ring_options
 from chord.client.batch import IN_FLIGHT, IN_FLIGHT_MAX
-from chord.client.blocking import Ring
+from chord.client.blocking import Client
 from chord.client.bulk import pair_bytes, pair_key
 from chord.client.results import Pair, to_key, to_value
 from chord.errors import ChordError, IndefiniteError
@@ -199,12 +199,12 @@ def scan_command(target: Target) -> int:
     return OK
 
 
-def key_count(ring: Ring) -> int:
+def key_count(ring: Client) -> int:
     """Return the approximate number of keys in the ring."""
     return count_keys(descriptions(ring.members()))
 
 
-def lost_owners(ring: Ring) -> list[str]:
+def lost_owners(ring: Client) -> list[str]:
     """Return the addresses of dead nodes that left arcs without their records.
 
     Other nodes answer for these arcs now. This concerns only rings with one copy of each record. With more copies, the

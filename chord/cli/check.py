@@ -19,7 +19,7 @@ from chord.cli.output import Failure, Out, counted, percent
 from chord.cli.ring import clock_warnings, failures_taken, is_small
 from chord.cli.shapes import Json
 from chord.cli.target import Target, descriptions, ring_options, who_left
-from chord.client.blocking import Ring
+from chord.client.blocking import Client
 from chord.client.session import Outcome
 from chord.errors import SILENCE
 from chord.ids import Arc, Circle, Point
@@ -118,7 +118,7 @@ def _but_for_counts(verdict: CheckVerdict) -> CheckVerdict:
     return verdict._replace(under_replicated=under_replicated, unavailable=unavailable, quarantined=quarantined)
 
 
-def examine(ring: Ring) -> CheckVerdict:
+def examine(ring: Client) -> CheckVerdict:
     """Take a snapshot of the ring, and return the verdict on it."""
     crawl, unsettled = _survey(ring)
     nodes = descriptions(crawl)
@@ -225,7 +225,7 @@ def _examine_until(target: Target, deadline: float) -> CheckVerdict:
             time.sleep(WATCH_EVERY_S / 2)
 
 
-def _survey(ring: Ring) -> tuple[dict[str, Outcome], list[str]]:
+def _survey(ring: Client) -> tuple[dict[str, Outcome], list[str]]:
     """Crawl the ring twice, and repeat it for the nodes that changed.
 
     A single crawl of a changing ring would mix states of different moments.

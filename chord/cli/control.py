@@ -17,7 +17,7 @@ from chord.cli.failures import OK, TIMEOUT, USAGE, explain
 from chord.cli.output import Failure, Out, counted
 from chord.cli.shapes import error_json
 from chord.cli.target import Target, choose, descriptions, find_node, is_address, is_meant, json_option, ring_options
-from chord.client.blocking import Ring
+from chord.client.blocking import Client
 from chord.client.operations import addresses_in, contacts_in
 from chord.config import PROTOCOL_VERSION, split_address
 from chord.errors import ChordError
@@ -62,7 +62,7 @@ def leave_command(target: Target, node: str, force: bool) -> int:
 
 
 def _wait_until_gone(
-    ring: Ring, leaver: Description, deadline: float, show_keys: Callable[[int], None]
+    ring: Client, leaver: Description, deadline: float, show_keys: Callable[[int], None]
 ) -> Description:
     """Poll a leaving node until it no longer answers, or another process answers.
 
@@ -83,7 +83,7 @@ def _wait_until_gone(
     raise Failure(f"{leaver.name} has not left yet", hint, TIMEOUT, "timeout")
 
 
-def _has_left(ring: Ring, leaver: Description, final: Description, others: list[str]) -> bool:
+def _has_left(ring: Client, leaver: Description, final: Description, others: list[str]) -> bool:
     """Return whether a node that has ended has left the ring, not only stopped.
 
     It has left if it said so, or if other nodes received its goodbye. A node that was alone in its ring has no peer to
@@ -167,7 +167,7 @@ def forget_command(target: Target, node: str) -> int:
     return OK
 
 
-def _find_silent(ring: Ring, word: str) -> str:
+def _find_silent(ring: Client, word: str) -> str:
     """Return the address of the node that a word names, even if it is unreachable.
 
     The points of an unreachable node are known only from other nodes.

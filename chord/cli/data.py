@@ -19,7 +19,7 @@ from chord.cli.output import Failure, Out, counted
 from chord.cli.shapes import context_json, get_json, names_of, put_json, replicas_json, vnode_json
 from chord.cli.target import Target, descriptions, ring_options
 from chord.cli.trace import print_replicas
-from chord.client.blocking import Ring
+from chord.client.blocking import Client
 from chord.client.results import Found, Stored, last_writer_wins, to_key, to_value
 from chord.errors import NotFound
 from chord.wire.messages import REPLICAS_MAX, VALUE_BYTES_MAX
@@ -157,7 +157,7 @@ def get_command(
     return OK
 
 
-def _report(target: Target, ring: Ring, stored: Stored, duration_ms: float, with_trace: bool) -> None:
+def _report(target: Target, ring: Client, stored: Stored, duration_ms: float, with_trace: bool) -> None:
     """Report a write: warnings on stderr, the rest only with --json or --trace."""
     out = target.out
     if stored.beside and not out.as_json:
@@ -175,7 +175,7 @@ def _report(target: Target, ring: Ring, stored: Stored, duration_ms: float, with
         print_replicas(out, circle, stored, names, duration_ms)
 
 
-def _names(ring: Ring, result: Found | Stored) -> dict[str, str]:
+def _names(ring: Client, result: Found | Stored) -> dict[str, str]:
     contacts = [result.owner, *(line.contact for line in result.replicas)]
     return names_of(descriptions(ring.members(only=list(dict.fromkeys(c.address for c in contacts)))))
 

@@ -13,7 +13,7 @@ from chord.cli.shapes import Json, lookup_json, name_of, names_of
 from chord.cli.svg import draw_lookup, save
 from chord.cli.target import Target, descriptions, find_node, parse_id, ring_options
 from chord.cli.trace import Size, one_line, print_trace
-from chord.client.blocking import Ring
+from chord.client.blocking import Client
 from chord.errors import ChordError, InvalidRequest
 from chord.wire.messages import Contact, Description, Mode, Trace
 
@@ -66,14 +66,14 @@ def is_worth_counting(trace: Trace) -> bool:
     return trace.nodes_estimate <= COUNTED_MAX
 
 
-def _start(ring: Ring, word: str | None) -> Contact | str | None:
+def _start(ring: Client, word: str | None) -> Contact | str | None:
     if word is None:
         return None
     chosen = find_node(ring, word)
     return chosen.vnode.contact if chosen.vnode is not None else chosen.node.address
 
 
-def _nodes_of(ring: Ring, trace: Trace) -> list[Description]:
+def _nodes_of(ring: Client, trace: Trace) -> list[Description]:
     """Return the nodes of a trace that answer, for their names.
 
     A dead node is shown by its address.
@@ -83,7 +83,7 @@ def _nodes_of(ring: Ring, trace: Trace) -> list[Description]:
 
 
 def _print(
-    target: Target, ring: Ring, trace: Trace, names: dict[str, str], key: bytes | None, what: str, size: Size | None
+    target: Target, ring: Client, trace: Trace, names: dict[str, str], key: bytes | None, what: str, size: Size | None
 ) -> None:
     """Print a lookup: every hop if `size` is given, otherwise only the owner."""
     out, circle = target.out, ring.circle
@@ -98,7 +98,7 @@ def _print(
         out.table(OWNER_COLUMNS, [row])
 
 
-def _from_everywhere(target: Target, ring: Ring, key: bytes | None, key_id: int | None, mode: Mode) -> int:
+def _from_everywhere(target: Target, ring: Client, key: bytes | None, key_id: int | None, mode: Mode) -> int:
     out = target.out
     nodes = descriptions(ring.members())
     names = names_of(nodes)

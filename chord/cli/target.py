@@ -13,7 +13,7 @@ import click
 from chord.cli.failures import UNREACHABLE, USAGE, explain
 from chord.cli.numbers import Seconds
 from chord.cli.output import DEFAULT_NODE, Failure, Out
-from chord.client.blocking import Ring, connect
+from chord.client.blocking import Client, connect
 from chord.client.session import Outcome
 from chord.config import split_address
 from chord.errors import SILENCE, ChordError, ConfigError, PeerUnreachable
@@ -33,7 +33,7 @@ class Target(NamedTuple):
     out: Out  # the output
 
     @contextmanager
-    def connect(self) -> Iterator[Ring]:
+    def connect(self) -> Iterator[Client]:
         """Connect to the ring for the length of a `with` block.
 
         Raises:
@@ -203,7 +203,7 @@ def is_meant(word: str, bits: int, point: int) -> bool:
     )
 
 
-def find_node(ring: Ring, word: str) -> Chosen:
+def find_node(ring: Client, word: str) -> Chosen:
     """Return the node of the ring that a word names.
 
     If the word is an address, only that node is asked.

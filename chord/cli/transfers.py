@@ -11,7 +11,7 @@ from chord.cli.failures import OK
 from chord.cli.output import Out, bar, byte_size, duration, percent
 from chord.cli.shapes import Json, name_of, names_of, vnode_json
 from chord.cli.target import Target, descriptions, ring_options
-from chord.client.blocking import Ring
+from chord.client.blocking import Client
 from chord.ids import Circle
 from chord.wire.messages import Description, TransferInfo
 
@@ -103,7 +103,7 @@ def transfers_command(target: Target, watch: bool) -> int:
             time.sleep(WATCH_EVERY_S)
 
 
-def _show(out: Out, ring: Ring, watcher: Watcher, is_watching: bool) -> None:
+def _show(out: Out, ring: Client, watcher: Watcher, is_watching: bool) -> None:
     nodes = descriptions(ring.members())
     moves = watcher.look(nodes, time.monotonic())
     circle, names = ring.circle, names_of(nodes)

@@ -1,9 +1,9 @@
 """The operations that the asynchronous clients and the node share, for Trio and asyncio.
 
-`AsyncRing` has the methods. A subclass drives the operations of `chord.client.operations`: `chord.client.trio_driver`
+`AsyncApi` has the methods. A subclass drives the operations of `chord.client.operations`: `chord.client.trio_driver`
 on Trio, `chord.client.asyncio_client` on asyncio.
 
-`AsyncClientRing` adds the methods that a client has and a node does not have. Thus `leave(address)` makes another node
+`AsyncClientApi` adds the methods that a client has and a node does not have. Thus `leave(address)` makes another node
 leave, and `Node.leave()` leaves the ring itself.
 """
 
@@ -40,7 +40,7 @@ D = TypeVar("D")
 T = TypeVar("T")
 
 
-class AsyncRing(ABC):
+class AsyncApi(ABC):
     """The operations on a ring for an asynchronous program.
 
     Errors: every operation may raise these errors, besides those in its own list. `PeerUnreachable` means that no node
@@ -466,8 +466,8 @@ class AsyncRing(ABC):
         """Carry out an operation of `core` before its deadline."""
 
 
-class AsyncClientRing(AsyncRing):
-    """The operations of an asynchronous client: those of `AsyncRing`, and those on nodes.
+class AsyncClientApi(AsyncApi):
+    """The operations of an asynchronous client: those of `AsyncApi`, and those on nodes.
 
     Attributes:
         is_closed: whether the block that opened the client has ended. Then every operation raises `InvalidRequest`.

@@ -1,7 +1,7 @@
 """The Trio client: use a ring from a Trio program without being a member of it.
 
-    async with chord.open_client("127.0.0.1:9000") as ring:
-        await ring.put("user:42", b"Ada")
+    async with chord.open_client("127.0.0.1:9000") as client:
+        await client.put("user:42", b"Ada")
 
 `AsyncClient` drives the operations of `chord.client.operations` over `chord.rpc`.
 """
@@ -15,11 +15,11 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from chord.client.api import AsyncClientRing
+from chord.client.api import AsyncClientApi
 from chord.client.operations import Operations
 from chord.client.routing import CLIENT_ARCS_MAX
 from chord.client.session import ClientCall, ClientSession, Outcome
-from chord.client.trio_driver import TrioRing
+from chord.client.trio_driver import TrioApi
 from chord.config import PROTOCOL_VERSION, Limits
 from chord.errors import ChordError, InvalidRequest, unwrapped
 from chord.events import ignore
@@ -73,10 +73,10 @@ async def open_client(
             nursery.cancel_scope.cancel()
 
 
-class AsyncClient(AsyncClientRing, TrioRing):
-    """A ring of nodes, seen by a Trio client. Created by `open_client`.
+class AsyncClient(AsyncClientApi, TrioApi):
+    """A client of a ring for Trio programs. Created by `open_client`.
 
-    Its operations are those of `AsyncRing`.
+    Its operations are those of `AsyncApi`.
 
     Attributes:
         is_closed: whether the block of `open_client` has ended. Then every operation raises `InvalidRequest`.

@@ -1,7 +1,7 @@
 """The asyncio client: use a ring from an asyncio program. It does not load Trio.
 
-    async with chord.open_asyncio_client("127.0.0.1:9000") as ring:
-        await ring.put("user:42", b"Ada")
+    async with chord.open_asyncio_client("127.0.0.1:9000") as client:
+        await client.put("user:42", b"Ada")
 
 `AsyncioClient` drives the operations of `chord.client.operations` over asyncio's transports. This is the only module
 that knows asyncio.
@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from copy import copy
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
-from chord.client.api import AsyncClientRing
+from chord.client.api import AsyncClientApi
 from chord.client.operations import Operations
 from chord.client.routing import CLIENT_ARCS_MAX, LINKS_MAX
 from chord.client.session import TIMEOUT_S, ClientCall, ClientOperation, ClientSession, MakeCalls, Outcome, Timed
@@ -62,10 +62,10 @@ async def open_asyncio_client(
         await client.close()
 
 
-class AsyncioClient(AsyncClientRing):
-    """A ring of nodes, seen by an asyncio client. Created by `open_asyncio_client`.
+class AsyncioClient(AsyncClientApi):
+    """A client of a ring for asyncio programs. Created by `open_asyncio_client`.
 
-    Its operations are those of `AsyncRing`.
+    Its operations are those of `AsyncApi`.
 
     Deadlines: `timeout_s` bounds each operation, each batch of an operation on many keys, and each page of `scan` and
     `records`. If the limit passes, the operation raises the ring's last error, or `DeadlineExceeded` if there was none.

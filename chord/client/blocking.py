@@ -1,10 +1,10 @@
 """The blocking client: plain sockets, no event loop, quick to import.
 
-    with chord.connect("127.0.0.1:9000") as ring:
-        ring.put("user:42", b"Ada")
-        ring.get("user:42").value
+    with chord.connect("127.0.0.1:9000") as client:
+        client.put("user:42", b"Ada")
+        client.get("user:42").value
 
-`Ring` drives the operations of `chord.client.operations` over `chord.client.pool`. Threads may share a `Ring`.
+`Client` drives the operations of `chord.client.operations` over `chord.client.pool`. Threads may share a `Client`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ D = TypeVar("D")
 T = TypeVar("T")
 
 
-def connect(*addresses: str, timeout_s: float = TIMEOUT_S, limits: Limits | None = None) -> Ring:
+def connect(*addresses: str, timeout_s: float = TIMEOUT_S, limits: Limits | None = None) -> Client:
     """Connect to a ring through the first node that answers.
 
     Args:
@@ -57,20 +57,20 @@ def connect(*addresses: str, timeout_s: float = TIMEOUT_S, limits: Limits | None
         limits: size limits, if the ring uses other than the defaults.
 
     Returns:
-        The ring, as a context manager that closes the connections at its end.
+        The client, as a context manager that closes the connections at its end.
 
     Raises:
         ConfigError, InvalidRequest: an address is not HOST:PORT, or no address was given.
         PeerUnreachable: none of the nodes answers.
         OtherRing: a node speaks another version of the protocol.
     """
-    ring = Ring(addresses, timeout_s=timeout_s, limits=limits or Limits())
-    ring.open()
-    return ring
+    client = Client(addresses, timeout_s=timeout_s, limits=limits or Limits())
+    client.open()
+    return client
 
 
-class Ring:
-    """A ring of nodes, seen by a blocking client. Created by `connect`.
+class Client:
+    """A client of a ring for blocking programs. Created by `connect`.
 
     Attributes:
         timeout_s: time limit of every operation in seconds. It may be changed between operations.
@@ -85,13 +85,13 @@ class Ring:
     its operation id, so that it takes effect once. Operations on many keys do not raise errors of the ring, because
     each key has an outcome of its own.
 
-    `key in ring` reads a key, and tells whether a value is stored under it.
+    `key in client` reads a key, and tells whether a value is stored under it.
 
     After `close`, or at the end of its `with` block, every operation raises `InvalidRequest`.
 
-    Concurrency: any number of threads may share a `Ring`. Up to eight make calls at the same time, each over
+    Concurrency: any number of threads may share a `Client`. Up to eight make calls at the same time, each over
     connections of its own. Further threads wait for one of the eight, within their own time limit. An iterator that
-    `scan`, `records` or `scan_quarantine` returned belongs to one thread at a time. If one thread closes the `Ring`,
+    `scan`, `records` or `scan_quarantine` returned belongs to one thread at a time. If one thread closes the `Client`,
     operations that other threads have begun may still end, and their connections close then. A process that forks must
     connect anew in the child.
     """
@@ -107,9 +107,9 @@ class Ring:
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
-        return f"<chord.Ring {'closed' if self._is_closed else self.entry}>"
+        return f"<chord.Client {'closed' if self._is_closed else self.entry}>"
 
-    def __enter__(self) -> Ring:
+    def __enter__(self) -> Client:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -183,7 +183,7 @@ class Ring:
         return resolved(found, resolve) if isinstance(found, Found) and found is not default else found
 
     def __contains__(self, key: str | bytes) -> bool:
-        """Return whether a value is stored under a key: `key in ring`.
+        """Return whether a value is stored under a key: `key in client`.
 
         Raises:
             TooFewReplicas, OwnerDown, RecordDamaged: as for `get`.
@@ -545,7 +545,7 @@ class Ring:
 
     def _run(self, operation: ClientOperation[T]) -> T:
         if self._is_closed:
-            raise InvalidRequest("this Ring is closed: its with block has ended; connect again: chord.connect(...)")
+            raise InvalidRequest("this client is closed: its block has ended; connect again: chord.connect(...)")
         now = time.monotonic()
         timed = Timed(operation, now, now + self.timeout_s)
         outcomes: tuple[Outcome, ...] | None = None

@@ -209,7 +209,7 @@ class Operations:
 
         Args:
             value: the value; None deletes the key.
-            context, blind, w, strict, ttl_s: see `AsyncRing.put`.
+            context, blind, w, strict, ttl_s: see `AsyncApi.put`.
 
         Raises:
             InvalidRequest: an argument is out of bounds.

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import trio
 
-from chord.client.api import AsyncRing
+from chord.client.api import AsyncApi
 from chord.client.session import TIMEOUT_S, ClientCall, ClientOperation, MakeCalls, Outcome, Timed
 
 PATIENCE_S = TIMEOUT_S  # the limit if the caller set no deadline
@@ -17,7 +17,7 @@ PATIENCE_S = TIMEOUT_S  # the limit if the caller set no deadline
 T = TypeVar("T")
 
 
-class TrioRing(AsyncRing):
+class TrioApi(AsyncApi):
     """The operations on a ring for a Trio program. Subclasses make the single calls.
 
     Deadlines: the caller's cancel scopes bound every operation. If a scope expires, Trio reports it (`trio.fail_after`

@@ -18,7 +18,7 @@ import trio
 
 from chord.client.operations import Operations
 from chord.client.session import ClientCall, ClientSession, Outcome
-from chord.client.trio_driver import TrioRing
+from chord.client.trio_driver import TrioApi
 from chord.config import NodeConfig, Preset, RingConstants
 from chord.errors import (
     ChordError,
@@ -60,8 +60,8 @@ from chord.wire.hello import HelloPolicy
 from chord.wire.messages import Contact, Description, NodeState
 
 
-class Node(TrioRing):
-    """A node of a ring. It reads and writes like a client (`AsyncRing`).
+class Node(TrioApi):
+    """A node of a ring. It reads and writes like a client (`AsyncApi`).
 
     Args:
         config: the node's configuration, see `NodeConfig`.

@@ -18,7 +18,7 @@ from chord.cli import serve, up
 from chord.cli.bench_run import Bench
 from chord.cli.failures import Terminated, orderly_end
 from chord.cli.output import Out
-from chord.client.blocking import Ring
+from chord.client.blocking import Client
 from chord.config import NodeConfig
 from chord.lab.harness.files import whole, write_whole
 from tests.support.cli import CannedRing, Run
@@ -244,15 +244,15 @@ def test_interrupted_load_or_restore_counts_the_stored_keys(
         canned.scanned.keys = [b"a", b"b", b"c", b"d"]
         assert run("backup", str(source)).code == 0
         name = "merge_many"
-    write, calls = getattr(Ring, name), []
+    write, calls = getattr(Client, name), []
 
-    def interrupted(self: Ring, items: Any, **options: Any) -> Any:
+    def interrupted(self: Client, items: Any, **options: Any) -> Any:
         calls.append(items)
         if len(calls) == 2:
             raise KeyboardInterrupt
         return write(self, items, **options)
 
-    monkeypatch.setattr(Ring, name, interrupted)
+    monkeypatch.setattr(Client, name, interrupted)
     done = "stored" if command == "load" else "merged"
     ended = run(command, str(source), "--in-flight", "3")
     assert (ended.code, ended.out.startswith(f"{done} 3 of 4")) == (130, True)

@@ -911,7 +911,7 @@ def test_blocking_client_is_closed_after_its_block() -> None:
             ring.put("k", "v")
         heard = len(node.heard)
         for use in (lambda: ring.get("k"), lambda: ring.put_many([("a", "b")]), lambda: list(ring.scan())):
-            with pytest.raises(InvalidRequest, match="this Ring is closed: its with block has ended; connect again"):
+            with pytest.raises(InvalidRequest, match="this client is closed: its block has ended; connect again"):
                 use()
         ring.close()
         assert len(node.heard) == heard

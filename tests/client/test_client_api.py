@@ -110,8 +110,8 @@ def test_repr_of_a_result_is_short(result: object, shown: str) -> None:
 async def test_repr_of_a_client_names_its_entry_until_it_is_closed() -> None:
     with fake_node(Store()) as node:
         with chord.connect(node.address) as ring:
-            assert repr(ring) == f"<chord.Ring {node.address}>"
-        assert repr(ring) == "<chord.Ring closed>"
+            assert repr(ring) == f"<chord.Client {node.address}>"
+        assert repr(ring) == "<chord.Client closed>"
         async with chord.open_client(node.address) as client:
             assert repr(client) == f"<chord.AsyncClient {node.address}>"
         assert repr(client) == "<chord.AsyncClient closed>"

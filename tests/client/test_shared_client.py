@@ -43,12 +43,12 @@ def in_threads(work: Callable[[int], None], threads: int = THREADS) -> None:
         raise errors[0]
 
 
-def put(ring: chord.Ring, key: str) -> None:
+def put(ring: chord.Client, key: str) -> None:
     """Write a key."""
     ring.put(key, "v")
 
 
-def work_on(ring: chord.Ring) -> Callable[[int], None]:
+def work_on(ring: chord.Client) -> Callable[[int], None]:
     """Return the work of a thread: it writes its own keys, and reads them back."""
 
     def work(number: int) -> None:
@@ -159,7 +159,7 @@ def test_client_closed_by_one_thread_refuses_the_others() -> None:
         thread.start()
         asked.wait(HANG_S)
         ring.close()
-        with pytest.raises(InvalidRequest, match="this Ring is closed"):
+        with pytest.raises(InvalidRequest, match="this client is closed"):
             ring.get("k")
         thread.join(HANG_S)
         assert len(errors) == 1

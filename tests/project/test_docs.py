@@ -21,7 +21,7 @@ import chord.testing
 from chord import errors
 from chord.cli import cli, failures
 from chord.cli.settings import KEYS, VARIABLES
-from chord.client.api import AsyncRing
+from chord.client.api import AsyncApi
 from chord.client.session import TIMEOUT_S
 from chord.client.trio_driver import PATIENCE_S
 from chord.config import Limits, NodeConfig, RingConstants, Timing
@@ -170,7 +170,7 @@ def command_ids(command: click.Command, path: str, context: click.Context) -> It
 def member_ids() -> Iterator[str]:
     """Yield the anchor of every operation, of every public class, and of every name of `chord.testing`."""
     kinds = {f"chord.{name}": getattr(chord, name) for name in PUBLIC}
-    for name, kind in {**kinds, "chord.client.api.AsyncRing": AsyncRing}.items():
+    for name, kind in {**kinds, "chord.client.api.AsyncApi": AsyncApi}.items():
         if name in DIRECTIVES - {"chord.testing"}:  # the page has a heading of its own for this module
             yield name
             for member in vars(kind) if isinstance(kind, type) and kind.__module__ != "chord.client.results" else ():

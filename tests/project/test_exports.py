@@ -14,7 +14,7 @@ from typing import Any, get_args, get_origin, get_overloads, get_type_hints
 import pytest
 
 import chord
-from chord.client.api import AsyncRing
+from chord.client.api import AsyncApi
 
 
 @pytest.mark.parametrize("name", chord.__all__)
@@ -58,7 +58,7 @@ def test_node_and_clients_have_one_interface() -> None:
     for name in shared:
         shapes = {
             tuple((p.name, p.kind, p.annotation) for p in inspect.signature(getattr(kind, name)).parameters.values())
-            for kind in (chord.Ring, chord.AsyncClient, chord.AsyncioClient, chord.Node)
+            for kind in (chord.Client, chord.AsyncClient, chord.AsyncioClient, chord.Node)
         }
         assert len(shapes) == 1, f"{name}: {shapes}"
 
@@ -72,16 +72,16 @@ def test_asynchronous_clients_have_the_same_methods() -> None:
 
 
 def test_docstrings_of_blocking_and_async_clients_agree() -> None:
-    shared = [name for name in vars(AsyncRing) if not name.startswith("_") and hasattr(chord.Ring, name)]
+    shared = [name for name in vars(AsyncApi) if not name.startswith("_") and hasattr(chord.Client, name)]
     for name in shared:
-        assert inspect.getdoc(getattr(chord.Ring, name)) == inspect.getdoc(getattr(AsyncRing, name)), name
-    assert inspect.getdoc(chord.Ring.leave) == inspect.getdoc(chord.AsyncClient.leave)
+        assert inspect.getdoc(getattr(chord.Client, name)) == inspect.getdoc(getattr(AsyncApi, name)), name
+    assert inspect.getdoc(chord.Client.leave) == inspect.getdoc(chord.AsyncClient.leave)
     assert inspect.getdoc(chord.AsyncioClient.leave) == inspect.getdoc(chord.AsyncClient.leave)
 
 
 MACHINERY = {"core", "drive", "enter"}
 """Members for drivers and other packages of this project. They will become private."""
-CREATED_BY_FUNCTIONS = {"Ring", "AsyncClient", "AsyncioClient"}
+CREATED_BY_FUNCTIONS = {"Client", "AsyncClient", "AsyncioClient"}
 """Classes with constructors that users do not call."""
 OTHERS = {
     "Any", "AsyncGenerator", "AsyncIterator", "BaseException", "Callable", "ChordError", "D", "Iterable", "Iterator",

@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 import trio
 
 import chord as library
-from chord.client.blocking import Ring
+from chord.client.blocking import Client
 from chord.errors import ChordError, DefiniteError, NotFound, WritesRefused
 
 Kind = Literal["blind", "context", "delete", "default"]
@@ -223,7 +223,7 @@ class Load:
         except BaseException as error:
             self.failures.append(error)
 
-    def _one(self, ring: Ring, rng: random.Random, value: bytes) -> str:
+    def _one(self, ring: Client, rng: random.Random, value: bytes) -> str:
         hot = rng.random() < HOT_SHARE
         key = f"key-{rng.randrange(HOT_KEYS if hot else self._keys)}"
         kind = rng.choices([kind for kind, _ in KINDS], [share for _, share in KINDS])[0]
@@ -246,7 +246,7 @@ class Load:
             self._write(ring, key, "delete" if kind == "delete" else "context", value, found)
         return kind
 
-    def _write(self, ring: Ring, key: str, kind: Kind, value: bytes, found: library.Found | None) -> None:
+    def _write(self, ring: Client, key: str, kind: Kind, value: bytes, found: library.Found | None) -> None:
         covers = frozenset(found.values) if found else frozenset() if kind == "blind" else None
         write = self.ledger.begin(key, kind, None if kind == "delete" else value, covers)
         try:

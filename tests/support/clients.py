@@ -31,7 +31,7 @@ Open = Callable[..., AbstractAsyncContextManager[Any]]
 class Awaited:
     """A blocking client that can be awaited, so that one test serves all clients. The fakes run in threads."""
 
-    def __init__(self, ring: chord.Ring) -> None:
+    def __init__(self, ring: chord.Client) -> None:
         self._ring = ring
 
     def __getattr__(self, name: str) -> Any:
