@@ -4,7 +4,7 @@
     chord.open_client("127.0.0.1:9000")    a client for a Trio program            (chord/client/async_client.py)
     chord.open_asyncio_client(…)           a client for an asyncio program        (chord/client/asyncio_client.py)
     chord.open_node(listen=…, join=[…])    a node inside a Trio program           (chord/node/__init__.py)
-    chord.testing.ring(16, seed=7)         a whole ring in memory                 (chord/testing/)
+    chord.testing.open_ring(16, seed=7)    a whole ring in memory                 (chord/testing/)
     chord.errors                           all errors of the package              (chord/errors.py)
 
 The packages are layers. Each imports only its own layer and the layers above it in this list:

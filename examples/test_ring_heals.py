@@ -12,7 +12,7 @@ import chord.testing
 
 async def kill_one_of_eight() -> float:
     """Store keys, kill a node, and return the virtual seconds until the ring heals."""
-    async with chord.testing.ring(8, seed=7) as ring:
+    async with chord.testing.open_ring(8, seed=7) as ring:
         keys = [f"user:{i}" for i in range(50)]
         for key in keys:
             await ring[0].put(key, b"here")

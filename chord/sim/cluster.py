@@ -1,7 +1,7 @@
 """Machines on virtual time, each with a disk, a wall clock and a real node.
 
 A machine is a host of the network, known by its name. Its disk outlives its node, as far as the disk was synced. Its
-wall clock may be wrong. `MemoryRing` starts nodes, kills them and waits for them. A cluster adds the parts that belong
+wall clock may be wrong. `TestRing` starts nodes, kills them and waits for them. A cluster adds the parts that belong
 to a machine and not to a process.
 """
 
@@ -28,7 +28,7 @@ from chord.sim.watched import WatchedStorage
 from chord.store.identity import IdentityStore, Kept
 from chord.testing.faults import FaultyNetwork
 from chord.testing.network import MemoryNetwork
-from chord.testing.rings import PORT, MemoryRing, network_host
+from chord.testing.rings import PORT, TestRing, network_host
 from chord.testing.runner import stop_tasks, wake_tasks
 from chord.wire.messages import Contact, Record
 
@@ -67,7 +67,7 @@ class _Machine:
             self._cluster.on_event(event)
 
 
-class Cluster(MemoryRing):
+class Cluster(TestRing):
     """Nodes on machines. Made by `cluster`.
 
     Attributes:
@@ -83,7 +83,7 @@ class Cluster(MemoryRing):
         expected: errors that may end a node; here also the failure of its disk, which counts as a crash.
     """
 
-    expected = (*MemoryRing.expected, WritesRefused)
+    expected = (*TestRing.expected, WritesRefused)
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class Cluster(MemoryRing):
     async def start(
         self, *, join: Sequence[Node] | None = None, name: str | None = None, listen: str | None = None, **changes: Any
     ) -> Node:
-        """Start a node; the arguments are those of `MemoryRing.start`.
+        """Start a node; the arguments are those of `TestRing.start`.
 
         By default the node listens at its last address. If another node listens there now, it gets a new address.
         """

@@ -12,13 +12,13 @@ from chord.ids import Arc, Point
 from chord.node import Node
 from chord.store import versions
 from chord.store.merkle import digest_of
-from chord.testing.rings import MemoryRing
+from chord.testing.rings import TestRing
 from chord.wire.messages import Record
 
 WHOLE = Arc(Point(0), Point(0))
 
 
-def records(ring: MemoryRing) -> dict[bytes, dict[str, Record]]:
+def records(ring: TestRing) -> dict[bytes, dict[str, Record]]:
     """Return every record of the living nodes, by key, then by address."""
     found: dict[bytes, dict[str, Record]] = {}
     for node in ring.nodes:
@@ -27,7 +27,7 @@ def records(ring: MemoryRing) -> dict[bytes, dict[str, Record]]:
     return found
 
 
-def unequal(ring: MemoryRing, replicas: int) -> Iterator[str]:
+def unequal(ring: TestRing, replicas: int) -> Iterator[str]:
     """Yield differing replicas and misplaced copies of a ring at rest, in words."""
     points = [(point, vnode.me.address) for point, vnode in ring.vnodes().items()]
     for key, copies in records(ring).items():
@@ -40,7 +40,7 @@ def unequal(ring: MemoryRing, replicas: int) -> Iterator[str]:
             yield f"{key!r} is on {', '.join(spare)}, and belongs on {', '.join(members)}"
 
 
-def astray(ring: MemoryRing) -> Iterator[str]:
+def astray(ring: TestRing) -> Iterator[str]:
     """Yield copies with writes that all living replicas together lack, in words."""
     for key, copies in records(ring).items():
         point = ring[0].host.circle.hash(key)
@@ -55,7 +55,7 @@ def astray(ring: MemoryRing) -> Iterator[str]:
                 yield f"{address} has writes of {key!r} that {', '.join(members)} lack"
 
 
-def unreadable(ring: MemoryRing, quorum: int) -> Iterator[str]:
+def unreadable(ring: TestRing, quorum: int) -> Iterator[str]:
     """Yield the records with too few reachable replicas for a quorum, in words."""
     for key in records(ring):
         point = ring[0].host.circle.hash(key)

@@ -15,7 +15,7 @@ from chord.sim.disk import Disk
 from chord.sim.stores import left_on
 from chord.store import versions
 from chord.store.storage import Batch, MemoryStorage, Storage
-from chord.testing.rings import MemoryRing
+from chord.testing.rings import TestRing
 from chord.wire.messages import Record
 
 
@@ -37,7 +37,7 @@ class FoundCopy(NamedTuple):
 class Inventory:
     """The copies of one ring's records."""
 
-    def __init__(self, ring: MemoryRing) -> None:
+    def __init__(self, ring: TestRing) -> None:
         self._ring = ring
         # By machine: the store of the dead node, or the content of its disk after the autopsy.
         self._dead: dict[str, Storage] = {}

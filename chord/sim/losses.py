@@ -22,7 +22,7 @@ from chord.node import Node
 from chord.sim.inventory import Inventory
 from chord.sim.key_model import KeyModel, Op
 from chord.store import versions
-from chord.testing.rings import MemoryRing
+from chord.testing.rings import TestRing
 from chord.wire.messages import ActorClock, Record
 
 WHOLE = Arc(Point(0), Point(0))
@@ -48,7 +48,7 @@ class Losses:
 
     def __init__(
         self,
-        ring: MemoryRing,
+        ring: TestRing,
         constants: RingConstants,
         stories: dict[bytes, KeyModel],
         counts: Counter[str],

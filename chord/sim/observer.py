@@ -20,7 +20,7 @@ import trio
 from chord import events
 from chord.events import Event
 from chord.ids import Arc, Point
-from chord.testing.rings import MemoryRing
+from chord.testing.rings import TestRing
 from chord.verify import invariants
 from chord.verify.invariants import Member, Snapshot
 
@@ -115,7 +115,7 @@ class Watch:
         self.on_event: Callable[[Event], None] = lambda event: None
         self.on_broken: Callable[[], None] = lambda: None
         self.on_late: Callable[[], None] = lambda: None
-        self._ring: MemoryRing | None = None
+        self._ring: TestRing | None = None
         self._recent: deque[tuple[float, Event]] = deque(maxlen=RECENT)
         self._principals: set[int] = set()
         self._gone: dict[int, tuple[Member, float]] = {}
@@ -128,7 +128,7 @@ class Watch:
     # -- observing ------------------------------------------------------------------------------
 
     @contextmanager
-    def over(self, ring: MemoryRing) -> Iterator[None]:
+    def over(self, ring: TestRing) -> Iterator[None]:
         """Check a ring for the length of the block."""
         self._ring = ring
         try:

@@ -22,7 +22,7 @@ from chord.sim.key_model import Covers, KeyModel, Op, covers
 from chord.sim.losses import Losses
 from chord.sim.splits import Split
 from chord.store import versions
-from chord.testing.rings import MemoryRing
+from chord.testing.rings import TestRing
 from chord.wire.messages import Contact
 
 ANSWERED = ("ok", "stale", "absent")
@@ -96,7 +96,7 @@ class Oracle:
 
     def __init__(
         self,
-        ring: MemoryRing,
+        ring: TestRing,
         constants: RingConstants,
         counts: Counter[str],
         complain: Callable[[str], None],

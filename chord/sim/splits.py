@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import trio
 
-from chord.testing.rings import MemoryRing
+from chord.testing.rings import TestRing
 
 
 class Split:
@@ -19,7 +19,7 @@ class Split:
         before: the hosts with a node that was a member at that time.
     """
 
-    def __init__(self, ring: MemoryRing) -> None:
+    def __init__(self, ring: TestRing) -> None:
         self._ring = ring
         self.began = trio.current_time()
         members = (node for node in ring.nodes if any(p.vnode.ring.is_member for p in node.parts.values()))

@@ -23,7 +23,7 @@ from chord.sim.key_model import KeyModel, Op, OpKind
 from chord.sim.oracle import Before, Oracle, WriteQuorum
 from chord.sim.plan import DRAWS, READS
 from chord.store.storage import Batch
-from chord.testing.rings import MemoryRing
+from chord.testing.rings import TestRing
 from chord.verify.history.recorder import RecordedCall, Recorder
 from chord.wire.messages import Put, Written
 
@@ -92,7 +92,7 @@ class Workload:
 
     def __init__(
         self,
-        ring: MemoryRing,
+        ring: TestRing,
         rng: random.Random,
         complain: Callable[[str], None],
         recorder: Recorder | None = None,

@@ -2,7 +2,7 @@
 
 It is for this project's tests and for tests of users.
 
-- `chord.testing.ring(16, seed=7)`: a ring of real nodes, an async context manager.
+- `chord.testing.open_ring(16, seed=7)`: a ring of real nodes, an async context manager.
 - `chord.testing.run(fn, seed=7)`: virtual time; the same seed gives the same run.
 - `chord.testing.MemoryNetwork(seed=7)`: hosts and streams with delays, cuts, partitions, crashes.
 """
@@ -10,19 +10,19 @@ It is for this project's tests and for tests of users.
 from __future__ import annotations
 
 from chord.testing.network import MemoryNetwork, MemoryTransport, exponential, lossy, uniform
-from chord.testing.rings import MemoryRing, NotConverged, ring
+from chord.testing.rings import NotConverged, TestRing, open_ring
 from chord.testing.runner import Stuck, VirtualClock, run
 
 __all__ = [
     "MemoryNetwork",
-    "MemoryRing",
     "MemoryTransport",
     "NotConverged",
     "Stuck",
+    "TestRing",
     "VirtualClock",
     "exponential",
     "lossy",
-    "ring",
+    "open_ring",
     "run",
     "uniform",
 ]

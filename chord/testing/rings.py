@@ -1,7 +1,7 @@
 """A ring of real nodes in memory: start, kill, leave, restart, await convergence.
 
     async def test_heals(autojump_clock):
-        async with chord.testing.ring(16, seed=7) as ring:
+        async with chord.testing.open_ring(16, seed=7) as ring:
             await ring.kill(ring[3])
             await ring.converged()
 
@@ -50,8 +50,8 @@ class NotConverged(AssertionError):
     """The ring did not become Ideal in time. The message lists the reasons."""
 
 
-class MemoryRing:
-    """Nodes on one in-memory network. Created by `ring`.
+class TestRing:
+    """Nodes on one in-memory network. Created by `open_ring`.
 
     Attributes:
         network: the network, to inject faults; node `n3` is on host "n3".
@@ -61,6 +61,7 @@ class MemoryRing:
         expected: errors with which a node may end; a test may add to them.
     """
 
+    __test__ = False  # pytest collects no class with this attribute
     expected: tuple[type[ChordError], ...] = (OtherRing, DuplicateId)
 
     def __init__(
@@ -269,7 +270,7 @@ class MemoryRing:
 
 
 @asynccontextmanager
-async def ring(
+async def open_ring(
     n: int,
     *,
     seed: int | str = 0,
@@ -283,7 +284,7 @@ async def ring(
     network: FaultyNetwork | None = None,
     observe: Observer = ignore,
     is_converged: bool = True,
-) -> AsyncIterator[MemoryRing]:
+) -> AsyncIterator[TestRing]:
     """Run a ring of n nodes in memory, for the length of an `async with` block.
 
     At the end of the block all nodes end at once.
@@ -309,7 +310,7 @@ async def ring(
     )
     with unwrapped():
         async with trio.open_nursery() as nursery:
-            made = MemoryRing(nursery, network or MemoryNetwork(seed), seed, template, observe)
+            made = TestRing(nursery, network or MemoryNetwork(seed), seed, template, observe)
             first: list[Node] = []
             for index in range(n):
                 changes: dict[str, Any] = {} if ids is None else {"id": ids[index]}

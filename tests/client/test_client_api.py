@@ -64,7 +64,7 @@ def test_in_operator_is_true_for_stored_keys_only() -> None:
 
 @virtual
 async def test_node_get_takes_a_default_and_contains_works() -> None:
-    async with chord.testing.ring(3, seed=1) as ring:
+    async with chord.testing.open_ring(3, seed=1) as ring:
         node = ring[0]
         await node.put("k", "v")
         assert (await node.get("k", None)).text == "v"

@@ -79,7 +79,7 @@ def test_real_nodes_place_keys_and_copies_as_the_lab() -> None:
     """Five nodes of three vnodes have joined and stabilised. Compare owners and replica sets, key by key."""
 
     async def main() -> None:
-        async with testing.ring(5, seed=3, vnodes=3, replicas=3) as ring:
+        async with testing.open_ring(5, seed=3, vnodes=3, replicas=3) as ring:
             await ring.converged()
             lab = ChordRing([node.address for node in ring], vnodes=3)
             for key in KEYS[:100]:

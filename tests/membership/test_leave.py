@@ -216,7 +216,7 @@ async def test_adjacent_nodes_can_leave_at_once() -> None:
 @virtual
 async def test_leavers_take_turns_to_keep_a_write_quorum_of_copies() -> None:
     """While listed nodes leave, the owner does not see the nodes behind the end of its list."""
-    async with testing.ring(7, seed=5, replicas=4, successors=3) as ring:
+    async with testing.open_ring(7, seed=5, replicas=4, successors=3) as ring:
         await trio.sleep(5)
         key = key_at(ring, "n4")
         await write(ring[0], key, b"v", w=4)
@@ -281,7 +281,7 @@ def test_leaver_that_was_killed_and_restarted_is_a_replica_again(
 @pytest.mark.parametrize("is_forgotten", [False, True])
 def test_lone_leaver_keeps_its_data_if_down_nodes_may_return(is_forgotten: bool) -> None:
     async def main() -> None:
-        async with testing.ring(3, seed=4, timing=timing(down_out_s=2.0)) as ring:
+        async with testing.open_ring(3, seed=4, timing=timing(down_out_s=2.0)) as ring:
             last, *others = ring.nodes
             for node in others:
                 await ring.kill(node)

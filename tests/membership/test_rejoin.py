@@ -12,7 +12,7 @@ import trio
 from chord import testing
 from chord.config import PRESETS, Limits, RingConstants
 from chord.errors import PeerUnreachable
-from chord.events import RingResumed
+from chord.events import Event, RingResumed
 from chord.ids import Point
 from chord.membership.rejoin import Rejoin
 from chord.net.peers import RESUMES_MAX, Peers
@@ -21,7 +21,7 @@ from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
 from chord.sim.messages import MessageNetwork
 from chord.store.storage import Batch
-from chord.testing.rings import MemoryRing, ring
+from chord.testing.rings import TestRing, open_ring
 from chord.wire.messages import Confirmed, Contact, Ping, Pong
 from tests.support.quorum import clockwise
 from tests.support.rings import only, put, virtual
@@ -45,7 +45,7 @@ async def started(nodes: Cluster, count: int) -> list[Node]:
     return found
 
 
-async def cut_power(nodes: MemoryRing) -> list[str]:
+async def cut_power(nodes: TestRing) -> list[str]:
     """Kill every node at one moment; return their names."""
     names = [node.name for node in nodes.nodes]
     for node in list(nodes.nodes):
@@ -55,7 +55,7 @@ async def cut_power(nodes: MemoryRing) -> list[str]:
 
 @virtual
 async def test_vnodes_of_one_node_resume_together() -> None:
-    async with ring(4, seed=2, successors=5, replicas=4, vnodes=3) as nodes:
+    async with open_ring(4, seed=2, successors=5, replicas=4, vnodes=3) as nodes:
         for name in await cut_power(nodes):
             await nodes.start(join=(), name=name)
             await trio.sleep(0.05)
@@ -102,7 +102,12 @@ async def test_resume_while_the_only_other_node_leaves_succeeds() -> None:
 async def test_resume_after_a_stalled_join_rejoins_by_the_members() -> None:
     """Members answer, the node's network stalls until its join ends, and then members answer again."""
     resumed: list[RingResumed] = []
-    async with ring(6, seed=1, observe=lambda event: isinstance(event, RingResumed) and resumed.append(event)) as nodes:
+
+    def observe(event: Event) -> None:
+        if isinstance(event, RingResumed):
+            resumed.append(event)
+
+    async with open_ring(6, seed=1, observe=observe) as nodes:
         gone = nodes[3]
         await nodes.kill(gone)
         await trio.sleep(5)
@@ -180,7 +185,7 @@ def test_joiners_merge_with_stopped_members_they_never_met(end: str) -> None:
 
 @virtual
 async def test_calls_of_an_ended_node_count_no_miss_against_its_peers() -> None:
-    async with ring(2, seed=1) as nodes:
+    async with open_ring(2, seed=1) as nodes:
         ended, other = nodes[0], nodes[1].address
         await nodes.kill(ended)
         for _ in range(3):
@@ -245,7 +250,7 @@ async def test_leaver_keeps_its_records_if_too_few_others_have_them() -> None:
 @virtual
 async def test_holder_keeps_a_copy_if_the_owner_knows_too_few_nodes() -> None:
     """A woken owner counts itself as the only replica. The holder of the record knows of more nodes."""
-    async with ring(6, seed=1, replicas=3) as nodes:
+    async with open_ring(6, seed=1, replicas=3) as nodes:
         await put(nodes[0], b"key", b"value")
         owner, *_, far = clockwise(nodes, b"key")
         record = owner.host.storage.get(b"key")

@@ -26,7 +26,7 @@ from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
 from chord.sim.messages import MessageNetwork
 from chord.testing.network import uniform
-from chord.testing.rings import MemoryRing
+from chord.testing.rings import TestRing
 from chord.wire.messages import Done, Get, Put, Settled, Values
 from tests.support.quorum import clockwise, key_at, only, read, settled_ring, timing, until, write
 from tests.support.rings import grown, patiently, virtual
@@ -40,7 +40,7 @@ WOKEN_SET_SEEDS = (10, 20, 45, 49)
 
 
 @contextmanager
-def stopped(ring: MemoryRing, node: Node, late: float) -> Iterator[None]:
+def stopped(ring: TestRing, node: Node, late: float) -> Iterator[None]:
     """Suspend a node for the length of the block: no message passes, and no step begins.
 
     Afterwards each step begins after the share `late` of its period.
@@ -333,13 +333,13 @@ async def test_woken_owner_does_not_vouch_while_an_heir_owns_its_arc() -> None:
         assert await repair._pull_from_behind(arc)
 
 
-def unsynced_arcs(ring: MemoryRing, node: Node) -> int:
+def unsynced_arcs(ring: TestRing, node: Node) -> int:
     """Return the number of arcs that a node replicates without being in sync."""
     owners = [only(other).id for other in ring.nodes if node.name in replicas_at(ring, only(other).id)]
     return sum(not only(node).is_settled(owner) for owner in owners)
 
 
-def replicas_at(ring: MemoryRing, point: int) -> list[str]:
+def replicas_at(ring: TestRing, point: int) -> list[str]:
     """Return the names of the first three nodes clockwise from a point."""
     nodes = sorted(ring.nodes, key=lambda node: node.host.circle.distance(point, only(node).id))
     return [node.name for node in nodes[:3]]

@@ -268,7 +268,7 @@ async def test_pipe_of_another_stream_uses_its_methods(autojump_clock: Any) -> N
 
 @virtual
 async def test_make_room_ends_the_quietest_connection() -> None:
-    async with testing.ring(6, seed=1) as ring:
+    async with testing.open_ring(6, seed=1) as ring:
         node = ring[0]
         rpc = node._calls
         assert isinstance(rpc, Rpc)

@@ -21,7 +21,7 @@ from chord.events import Event
 from chord.ids import Arc, Circle, Point, between
 from chord.node import Node
 from chord.sim.observer import Watch
-from chord.testing.rings import MemoryRing
+from chord.testing.rings import TestRing
 from chord.verify import invariants
 from chord.wire.messages import Contact, FindNext, NeighboursOf, NextHops, Notify
 from tests.models import original
@@ -88,11 +88,11 @@ def test_ring_without_enough_principals_can_split() -> None:
 A, B, C, D = 10_000, 30_000, 50_000, 60_000
 
 
-def by_id(ring: MemoryRing, point: int) -> Node:
+def by_id(ring: TestRing, point: int) -> Node:
     return next(node for node in ring.nodes if Point(point) in node.host.vnodes)
 
 
-def keys_between(ring: MemoryRing, low: int, high: int, count: int) -> list[bytes]:
+def keys_between(ring: TestRing, low: int, high: int, count: int) -> list[bytes]:
     circle = Circle(16)
     every = (f"key-{number}".encode() for number in range(100_000))
     return list(islice((key for key in every if circle.hash(key) in Arc(Point(low), Point(high))), count))
@@ -108,7 +108,7 @@ async def test_two_owners_of_one_arc_become_one_without_losses() -> None:
             frozen.append(by_id(ring, 20_000))
             ring.network.freeze(frozen[0].name)  # its acknowledgement is lost, too
 
-    async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=1, observe=on_event, replicas=1) as ring:
+    async with testing.open_ring(4, bits=16, ids=[A, B, C, D], seed=1, observe=on_event, replicas=1) as ring:
         early, late = keys_between(ring, A, 20_000, 2)
         await put(ring[0], early, b"1")
         joiner = await ring.start(id=20_000, join=[by_id(ring, C)])
@@ -141,7 +141,7 @@ async def test_newcomer_known_only_to_a_dead_vnode_is_not_skipped() -> None:
     watch = Watch("anomaly", 4)
     joined = trio.Event()
     watch.on_event = lambda event: joined.set() if isinstance(event, events.RingJoined) else None
-    async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=2, observe=watch) as ring:
+    async with testing.open_ring(4, bits=16, ids=[A, B, C, D], seed=2, observe=watch) as ring:
         with watch.over(ring):
             key = keys_between(ring, B, 40_000, 1)[0]
             await put(ring[0], key, b"1")
@@ -165,7 +165,7 @@ async def test_newcomer_known_only_to_a_dead_vnode_is_not_skipped() -> None:
 async def test_arc_from_a_vnode_to_itself_is_the_whole_circle() -> None:
     """The arc from n to n is everything: a lone vnode owns every point, its own included."""
     assert all(between(x, y, x) == (x != y) for x in range(8) for y in range(8))
-    async with testing.ring(1, bits=3, ids=[5], seed=3) as ring:
+    async with testing.open_ring(1, bits=3, ids=[5], seed=3) as ring:
         vnode = only(ring[0])
         assert all(Point(p) in Arc(Point(5), Point(5)) for p in range(8))
         for point in range(8):
@@ -176,7 +176,7 @@ async def test_arc_from_a_vnode_to_itself_is_the_whole_circle() -> None:
 @virtual
 async def test_full_circle_has_arcs_of_one_point() -> None:
     """With adjacent ids, every arc is a single point."""
-    async with testing.ring(8, bits=3, ids=list(range(8)), successors=3, seed=4) as ring:
+    async with testing.open_ring(8, bits=3, ids=list(range(8)), successors=3, seed=4) as ring:
         for node in ring.nodes:
             assert only(node).ownership.arc == Arc(Point((only(node).id - 1) % 8), only(node).id)
             for point in range(8):
@@ -187,7 +187,7 @@ async def test_full_circle_has_arcs_of_one_point() -> None:
 @virtual
 async def test_closest_preceding_vnode_is_never_the_vnode_itself() -> None:
     """A hop offers only vnodes strictly between itself and the key, so no lookup can loop."""
-    async with testing.ring(7, bits=8, ids=[10, 42, 80, 120, 160, 200, 230], successors=3, seed=5) as ring:
+    async with testing.open_ring(7, bits=8, ids=[10, 42, 80, 120, 160, 200, 230], successors=3, seed=5) as ring:
         await trio.sleep(10)
         for node in ring.nodes:
             me = only(node)
@@ -205,7 +205,7 @@ async def test_closest_preceding_vnode_is_never_the_vnode_itself() -> None:
 @virtual
 async def test_two_joiners_with_one_id_become_one_member() -> None:
     """Two nodes join with one id at once. One becomes a member, and the other gets `DuplicateId`."""
-    async with testing.ring(3, bits=8, ids=(10, 120, 200), seed=6) as ring:
+    async with testing.open_ring(3, bits=8, ids=(10, 120, 200), seed=6) as ring:
         twins = [await ring.start(id=80) for _ in range(2)]
         outcomes: list[str] = []
 
@@ -228,7 +228,7 @@ async def test_two_joiners_with_one_id_become_one_member() -> None:
 @virtual
 async def test_id_of_a_dead_node_is_free_again() -> None:
     """A node may join with the id of a dead node."""
-    async with testing.ring(4, bits=8, ids=(10, 80, 120, 200), seed=7) as ring:
+    async with testing.open_ring(4, bits=8, ids=(10, 80, 120, 200), seed=7) as ring:
         await ring.kill(by_id(ring, 80))
         heir = await ring.start(id=80)
         with trio.fail_after(20):
@@ -244,7 +244,7 @@ async def test_id_of_a_dead_node_is_free_again() -> None:
 @virtual
 async def test_ring_heals_under_five_thousand_lookups_a_second() -> None:
     """Lookup replies are hints that no vnode adopts without a question. So they abort no step."""
-    async with testing.ring(16, seed=8) as ring:
+    async with testing.open_ring(16, seed=8) as ring:
         stop = trio.Event()
         done = 0
 
@@ -287,7 +287,7 @@ async def test_late_switch_makes_no_second_owner() -> None:
         if isinstance(event, events.TransferStarted) and event.to.id == 40_000 and not frozen:
             frozen.append(by_id(ring, 40_000))
 
-    async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=9, observe=on_event) as ring:
+    async with testing.open_ring(4, bits=16, ids=[A, B, C, D], seed=9, observe=on_event) as ring:
         giver = by_id(ring, C)
         keys = keys_between(ring, B, 40_000, 3)
         joiner = await ring.start(id=40_000, join=[ring[0]])
@@ -315,7 +315,7 @@ async def test_late_switch_makes_no_second_owner() -> None:
 @virtual
 async def test_restarted_node_does_not_wait_for_a_dead_successor() -> None:
     """The successor of a node dies while the node is down. No vnode takes over before the node is back."""
-    async with testing.ring(8, seed=10) as ring:
+    async with testing.open_ring(8, seed=10) as ring:
         node, behind = in_order(ring)[2:4]
         again = await ring.restart(node)
         await ring.kill(behind)
@@ -330,7 +330,7 @@ def test_adjacent_restarted_nodes_do_not_wait_for_each_other(n: int) -> None:
     """Two adjacent nodes restart in a running ring. Neither is a member that the other could ask."""
 
     async def main() -> None:
-        async with testing.ring(n, seed=11) as ring:
+        async with testing.open_ring(n, seed=11) as ring:
             for node in in_order(ring)[:2]:
                 await ring.kill(node)
                 await ring.start(join=(), name=node.config.name)
@@ -352,7 +352,7 @@ async def test_head_that_counts_as_dead_is_asked_before_it_is_dropped() -> None:
         if isinstance(event, events.HeadForgotten) and event.vnode == A:
             forgotten.append(event.old.id)
 
-    async with testing.ring(4, bits=16, ids=[A, B, C, D], successors=2, seed=12, observe=on_event) as ring:
+    async with testing.open_ring(4, bits=16, ids=[A, B, C, D], successors=2, seed=12, observe=on_event) as ring:
         first, second = by_id(ring, A), by_id(ring, C)
         await ring.kill(by_id(ring, B))
         while not forgotten:
@@ -377,7 +377,7 @@ async def test_leaver_gives_its_list_to_a_predecessor_without_others() -> None:
 
     began = math.inf
     timing = msgspec.structs.replace(PRESETS["local"], stabilize_s=5.0)  # its own rounds come too late
-    async with testing.ring(
+    async with testing.open_ring(
         4, bits=16, ids=[A, B, C, D], successors=2, timing=timing, seed=13, observe=on_event
     ) as ring:
         first, leaver = by_id(ring, A), by_id(ring, B)
@@ -397,7 +397,7 @@ async def test_arc_of_a_dead_neighbour_is_marked_after_a_joint_absence() -> None
         if isinstance(event, events.ArcGained) and event.vnode == C:
             gained.append((event.how, event.arc))
 
-    async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=14, observe=on_event, replicas=1) as ring:
+    async with testing.open_ring(4, bits=16, ids=[A, B, C, D], seed=14, observe=on_event, replicas=1) as ring:
         (key,) = keys_between(ring, A, B, 1)
         await put(ring[0], key, b"1")
         dead, down = by_id(ring, B), by_id(ring, C)
@@ -427,7 +427,7 @@ async def test_unknown_joiner_gives_up_an_arc_that_was_taken_over() -> None:
                 frozen.append(by_id(ring, 40_000))
                 ring.network.freeze(frozen[0].name)
 
-    async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=15, observe=on_event) as ring:
+    async with testing.open_ring(4, bits=16, ids=[A, B, C, D], seed=15, observe=on_event) as ring:
         (key,) = keys_between(ring, B, 40_000, 1)
         joiner = await ring.start(id=40_000, join=[by_id(ring, A)])
         with trio.fail_after(5):
@@ -461,7 +461,7 @@ async def test_joiner_known_to_a_dead_vnode_is_asked_before_takeover() -> None:
                     ring.network.block(by_id(ring, J).name, name)
 
     J = 40_000
-    async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=16, observe=on_event) as ring:
+    async with testing.open_ring(4, bits=16, ids=[A, B, C, D], seed=16, observe=on_event) as ring:
         (key,) = keys_between(ring, B, J, 1)
         await put(ring[0], key, b"1")
         joiner = await ring.start(id=J, join=[by_id(ring, A)])
@@ -488,7 +488,7 @@ async def test_joiner_known_to_a_dead_vnode_is_asked_before_takeover() -> None:
 @virtual
 async def test_unreachable_contacts_do_not_delay_a_joiner() -> None:
     """The joiner may already own its arc, and another vnode may be about to take it over."""
-    async with testing.ring(8, seed=17) as ring:
+    async with testing.open_ring(8, seed=17) as ring:
         silent, living = list(ring.nodes)[:2], ring[2]
         for node in silent:
             await ring.kill(node, is_silent=True)
@@ -502,7 +502,7 @@ async def test_unreachable_contacts_do_not_delay_a_joiner() -> None:
 @virtual
 async def test_late_switch_counts_while_a_restarted_node_looks_up() -> None:
     """The node asked for its arc, got no reply in time, and looks up again. Meanwhile the arc has arrived."""
-    async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=18) as ring:
+    async with testing.open_ring(4, bits=16, ids=[A, B, C, D], seed=18) as ring:
         node, before = by_id(ring, C), only(by_id(ring, B)).me
         own, membership = only(node).ownership, node.parts[Point(C)].membership
 
@@ -519,7 +519,7 @@ async def test_late_switch_counts_while_a_restarted_node_looks_up() -> None:
 @virtual
 async def test_predecessor_without_an_address_is_given_up() -> None:
     """A predecessor without an address once stayed: the error of a call to it counted as a sign of life."""
-    async with testing.ring(4, bits=16, ids=[A, B, C, D], seed=19) as ring:
+    async with testing.open_ring(4, bits=16, ids=[A, B, C, D], seed=19) as ring:
         node, before = by_id(ring, C), only(by_id(ring, B)).me
         nobody = Contact(Point(C - 1), "nonsense")
         await by_id(ring, A).host.peers.call(only(node).me, Notify(nobody), Notify.reply)

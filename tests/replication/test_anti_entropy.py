@@ -19,7 +19,7 @@ from chord.ring.ownership import OwnerVerdict
 from chord.ring.vnode import Vnode
 from chord.store import versions
 from chord.store.storage import Batch
-from chord.testing.rings import MemoryRing
+from chord.testing.rings import TestRing
 from chord.wire.messages import Contact, Copy, Done, Forget, Get, GetRing, ReadCopy, RingPointers, Values, Version
 from tests.support.quorum import (
     KEY,
@@ -40,7 +40,7 @@ from tests.support.quorum import (
 from tests.support.rings import misplaced, only, virtual
 
 
-async def fill(ring: MemoryRing, count: int) -> list[bytes]:
+async def fill(ring: TestRing, count: int) -> list[bytes]:
     keys = [b"k-%d" % number for number in range(count)]
     for number, key in enumerate(keys):
         await write(ring[number % len(ring)], key, b"v")
@@ -133,7 +133,7 @@ class Watch:
 
     def __init__(self, at_least: int) -> None:
         self.at_least = at_least
-        self.ring: MemoryRing | None = None
+        self.ring: TestRing | None = None
         self.keys: list[bytes] = []
         self.seen: Counter[int] = Counter()
 
@@ -153,7 +153,7 @@ class Watch:
 @virtual
 async def test_copies_never_fall_below_n_during_joins_and_leaves() -> None:
     watch = Watch(at_least=3)
-    async with testing.ring(5, seed=10, observe=watch) as ring:
+    async with testing.open_ring(5, seed=10, observe=watch) as ring:
         watch.keys = await fill(ring, 40)
         await until_synced(ring)
         await settled(ring)
@@ -187,7 +187,7 @@ def all_but_one_leave(seed: int, nodes: int = 6) -> list[str]:
     states: list[str] = []
 
     async def main() -> None:
-        async with testing.ring(nodes, seed=11) as ring:
+        async with testing.open_ring(nodes, seed=11) as ring:
             keys = await fill(ring, 40)
             await settled(ring)
             first, *others = ring.nodes
@@ -214,7 +214,7 @@ def test_leave_of_all_nodes_but_one_loses_no_key(seed: int, nodes: int) -> None:
 
 async def ask_during_leave() -> None:
     """Ask a leaver without an arc for keys anywhere on the circle. It must name its heir for each key."""
-    async with testing.ring(5, seed=11) as ring:
+    async with testing.open_ring(5, seed=11) as ring:
         leaver, other = ring[2], ring[3]
         vnode = only(leaver)
         heir = next(contact for contact in vnode.ring.successors)
@@ -259,7 +259,7 @@ def test_planted_leavers_that_wait_for_each_other_are_caught(monkeypatch: pytest
 @virtual
 async def test_nodes_that_lose_their_disks_in_turn_lose_no_key() -> None:
     """Each disk is lost only after the copies of the previous one are restored."""
-    async with testing.ring(6, seed=12) as ring:
+    async with testing.open_ring(6, seed=12) as ring:
         keys = await fill(ring, 40)
         await settled(ring)
         for name in [node.name for node in ring.nodes]:
@@ -386,7 +386,7 @@ async def has_caught_up(replica: Node, value: bytes, within_s: float) -> bool:
 @pytest.mark.parametrize("is_planted", [False, True])
 def test_replica_that_refused_a_write_is_compared_at_once(is_planted: bool) -> None:
     async def main() -> None:
-        async with testing.ring(5, seed=3, timing=RARELY) as ring:
+        async with testing.open_ring(5, seed=3, timing=RARELY) as ring:
             await settled(ring)
             owner, _, third, *_ = clockwise(ring, KEY)
             await write(owner, KEY, b"1", w=3)
@@ -409,7 +409,7 @@ def test_replica_that_refused_a_write_is_compared_at_once(is_planted: bool) -> N
 @pytest.mark.parametrize("is_planted", [False, True])
 def test_owner_after_a_standstill_compares_with_its_replicas(is_planted: bool) -> None:
     async def main() -> None:
-        async with testing.ring(5, seed=3, timing=RARELY) as ring:
+        async with testing.open_ring(5, seed=3, timing=RARELY) as ring:
             await settled(ring)
             owner, second, third, *_ = clockwise(ring, KEY)
             await write(owner, KEY, b"1", w=3)
@@ -454,7 +454,7 @@ def test_comparison_across_a_standstill_puts_no_replica_in_sync(
 
 @virtual
 async def test_stored_write_is_replicated_though_its_caller_gives_up() -> None:
-    async with testing.ring(5, seed=3, timing=RARELY) as ring:
+    async with testing.open_ring(5, seed=3, timing=RARELY) as ring:
         await settled(ring)
         owner, second, third, *_ = clockwise(ring, KEY)
         await write(owner, KEY, b"1", w=3)
@@ -475,7 +475,7 @@ async def test_stored_write_is_replicated_though_its_caller_gives_up() -> None:
 
 @virtual
 async def test_missing_nodes_of_several_vnodes_are_named_once() -> None:
-    async with testing.ring(1, seed=1) as ring:
+    async with testing.open_ring(1, seed=1) as ring:
         vnode = only(ring[0])
         assert vnode.ownership.arc is not None
         vnode.ownership.doubt(vnode.ownership.arc)

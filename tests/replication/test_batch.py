@@ -24,7 +24,7 @@ from chord.node import Node
 from chord.replication.batch import LOOKUPS_AT_ONCE, _Part
 from chord.store.storage import Batch
 from chord.testing.network import MemoryNetwork
-from chord.testing.rings import MemoryRing
+from chord.testing.rings import TestRing
 from chord.wire.batch import unpack
 from chord.wire.messages import (
     BATCH_ITEMS_MAX,
@@ -71,7 +71,7 @@ async def test_batch_takes_one_frame_per_owner_and_replica() -> None:
 
 @virtual
 async def test_batch_looks_up_each_owner_once() -> None:
-    async with testing.ring(6, seed=2) as ring:
+    async with testing.open_ring(6, seed=2) as ring:
         asker = ring[0]
         before = asker.host.peers.calls_made
         keys = [b"cold-%d" % number for number in range(BATCH_ITEMS_MAX)]
@@ -102,7 +102,7 @@ async def test_batch_with_a_stale_owner_cache_takes_one_more_frame() -> None:
 @virtual
 async def test_batch_works_with_one_replica_and_with_many_vnodes() -> None:
     for replicas, vnodes in ((1, 1), (3, 4)):
-        async with testing.ring(5, seed=3, replicas=replicas, vnodes=vnodes) as ring:
+        async with testing.open_ring(5, seed=3, replicas=replicas, vnodes=vnodes) as ring:
             assert await ring[1].put_many((key, key) for key in KEYS) == []
             found = await ring[2].get_many(KEYS)
             assert {key: one.value for key, one in found.items() if not isinstance(one, ChordError)} == {
@@ -133,14 +133,15 @@ def test_batches_have_the_outcomes_of_single_operations(seed: int) -> None:
     async def main() -> None:
         rng = random.Random(seed)
         keys = KEYS[: rng.randrange(2, 30)]
-        async with testing.ring(5, seed="one by one") as single, testing.ring(5, seed="in batches") as batched:
+        one_by_one, in_batches = (testing.open_ring(5, seed=how) for how in ("one by one", "in batches"))
+        async with one_by_one as single, in_batches as batched:
             contexts: list[dict[bytes, bytes]] = [{}, {}]
             for step in range(12):
                 entry = rng.randrange(5)
                 some = [rng.choice(keys)] if rng.random() < 0.2 else rng.sample(keys, rng.randrange(1, len(keys) + 1))
                 plans = [(key, rng.choice(["put", "blind", "seen", "delete", "w=4"]), b"%d" % step) for key in some]
 
-                def writes(ring: MemoryRing, known: dict[bytes, bytes], plans: Any = plans) -> list[Put]:
+                def writes(ring: TestRing, known: dict[bytes, bytes], plans: Any = plans) -> list[Put]:
                     made = []
                     for key, how, value in plans:
                         context = {"blind": b"", "seen": known.get(key)}.get(how)
@@ -198,7 +199,7 @@ async def test_batch_with_keys_of_another_owner_executes_the_rest() -> None:
         assert [type(outcome) for outcome in unpack(reads, answer)] == [Values, NotOwner]
 
 
-def holding_names(ring: MemoryRing, key: bytes) -> list[str]:
+def holding_names(ring: TestRing, key: bytes) -> list[str]:
     """Return the names of the members of a key."""
     vnode = only(owner(ring, key))
     addresses = [place.contact.address for place in vnode.replica_set(vnode.host.circle.hash(key)).members]
@@ -233,7 +234,7 @@ async def test_batch_sent_again_is_executed_once() -> None:
 
 @virtual
 async def test_records_are_merged_in_batches() -> None:
-    async with warm_ring(5, 8) as ring, testing.ring(3, seed="other") as other:
+    async with warm_ring(5, 8) as ring, testing.open_ring(3, seed="other") as other:
         assert await ring[0].put_many((key, key) for key in KEYS) == []
         records = [record async for record in ring[0].records()]
         outcomes = await write_many(other[1], *map(Merge, records))
@@ -457,7 +458,7 @@ async def test_read_copies_without_room_for_a_copy_is_asked_again() -> None:
 @pytest.mark.parametrize("in_flight", [0, -1, 4097, True, 1.5])
 def test_in_flight_outside_1_to_4096_is_refused(in_flight: Any) -> None:
     async def main() -> None:
-        async with testing.ring(1, seed=1) as ring:
+        async with testing.open_ring(1, seed=1) as ring:
             with pytest.raises(InvalidRequest, match="1 to 4096"):
                 await ring[0].put_many([("a", "b")], in_flight=in_flight)
             with pytest.raises(InvalidRequest, match="1 to 4096"):
@@ -480,7 +481,7 @@ def test_batch_ends_when_its_coordinator_stops(passes: int) -> None:
     """The requests to the replicas may be sent or still queued. The caller must not wait for its deadline."""
 
     async def main() -> None:
-        async with testing.ring(4, seed=3) as ring:
+        async with testing.open_ring(4, seed=3) as ring:
             node = ring[0]
             keys = [key for key in (b"key-%d" % n for n in range(400)) if owner(ring, key) is node][:4]
             batch = PutMany(tuple(put(node, key, context=b"") for key in keys))

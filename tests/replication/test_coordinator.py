@@ -16,7 +16,7 @@ from chord.node import Node
 from chord.replication.read import QuorumReads, Reading
 from chord.store import versions
 from chord.store.storage import Batch, MemoryStorage
-from chord.testing.rings import MemoryRing
+from chord.testing.rings import TestRing
 from chord.wire.messages import Contact, Put, Reply, Request, Written
 from tests.support.quorum import (
     KEY,
@@ -135,7 +135,7 @@ def test_late_duplicate_does_not_undo_a_later_write() -> None:
     testing.run(main, seed=0)
 
 
-async def done_twice(ring: testing.MemoryRing, value: bytes | None) -> tuple[bytes, ...]:
+async def done_twice(ring: testing.TestRing, value: bytes | None) -> tuple[bytes, ...]:
     """Execute a write twice, replace it, and return the final values.
 
     The owner is frozen after it has stored the write, before it sends a copy. Another coordinator executes the write
@@ -164,7 +164,7 @@ async def done_twice(ring: testing.MemoryRing, value: bytes | None) -> tuple[byt
 @pytest.mark.parametrize("value", [b"3", None])
 def test_write_executed_twice_is_replaced_as_one_value(value: bytes | None) -> None:
     async def main() -> None:
-        async with testing.ring(6, seed=0) as ring:
+        async with testing.open_ring(6, seed=0) as ring:
             await settled(ring)
             assert await done_twice(ring, value) == (() if value is None else (value,))
 
@@ -176,7 +176,7 @@ def test_write_executed_twice_is_replaced_as_one_value(value: bytes | None) -> N
 async def test_planted_no_retry_deduplication_brings_a_value_back() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(versions, "_superseded", lambda *_, **__: b"")
-        async with testing.ring(6, seed=0) as ring:
+        async with testing.open_ring(6, seed=0) as ring:
             await settled(ring)
             assert await done_twice(ring, b"3") == (b"2", b"3")
 
@@ -184,7 +184,7 @@ async def test_planted_no_retry_deduplication_brings_a_value_back() -> None:
 @virtual
 async def test_replica_that_was_never_in_sync_does_not_count_for_r() -> None:
     """The owner missed a write, and one of two replicas lost it with its disk. The third replica still has it."""
-    async with testing.ring(6, seed=11) as ring:
+    async with testing.open_ring(6, seed=11) as ring:
         disks = keep_disks(ring)
         await settled(ring)
         key = key_at(ring, "n3")
@@ -221,7 +221,7 @@ async def outcome_of_put(node: Node, key: bytes) -> str:
     return "silent"
 
 
-async def put_through_new_replicas(ring: MemoryRing) -> tuple[bytes, list[str]]:
+async def put_through_new_replicas(ring: TestRing) -> tuple[bytes, list[str]]:
     """Let new nodes replace a value while the two replicas that have it are down.
 
     Returns the key, and the outcome of a put through each new node.
@@ -251,7 +251,7 @@ async def put_through_new_replicas(ring: MemoryRing) -> tuple[bytes, list[str]]:
 @virtual
 async def test_put_to_new_replicas_is_refused_until_the_old_return() -> None:
     """The put must replace a value that none of the first replicas to answer has."""
-    async with testing.ring(7, seed=75, timing=timing(down_out_s=DOWN_OUT_S)) as ring:
+    async with testing.open_ring(7, seed=75, timing=timing(down_out_s=DOWN_OUT_S)) as ring:
         key, outcomes = await put_through_new_replicas(ring)
         assert outcomes
         assert "stored" not in outcomes
@@ -265,7 +265,7 @@ async def test_put_to_new_replicas_is_refused_until_the_old_return() -> None:
 async def test_planted_read_quorum_of_new_replicas_keeps_old_value() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(QuorumReads, "is_sure", lambda self, reading, replica_set: True)
-        async with testing.ring(7, seed=75, timing=timing(down_out_s=DOWN_OUT_S)) as ring:
+        async with testing.open_ring(7, seed=75, timing=timing(down_out_s=DOWN_OUT_S)) as ring:
             key, outcomes = await put_through_new_replicas(ring)
             assert "stored" in outcomes
             await until(lambda: len(versions.values(record_at(clockwise(ring, key)[0], key))) > 1)
@@ -288,7 +288,7 @@ async def test_replica_refuses_to_coordinate_while_the_owner_answers() -> None:
 @pytest.mark.parametrize("vnodes", [2, 5])
 def test_copies_are_on_different_nodes_with_many_vnodes(vnodes: int) -> None:
     async def main() -> None:
-        async with testing.ring(4, seed=vnodes, vnodes=vnodes) as ring:
+        async with testing.open_ring(4, seed=vnodes, vnodes=vnodes) as ring:
             await settled(ring)
             for number in range(30):
                 key = b"k-%d" % number
@@ -302,7 +302,7 @@ def test_copies_are_on_different_nodes_with_many_vnodes(vnodes: int) -> None:
 
 @virtual
 async def test_write_is_sent_to_replicas_only_once_it_is_durable() -> None:
-    async with testing.ring(3, seed=20, is_converged=True) as ring:
+    async with testing.open_ring(3, seed=20, is_converged=True) as ring:
         disks: dict[str, MemoryStorage] = keep_disks(ring)
         await settled(ring)
         name = clockwise(ring, KEY)[0].name
@@ -328,7 +328,7 @@ async def test_write_is_sent_to_replicas_only_once_it_is_durable() -> None:
 @virtual
 async def test_read_does_not_wait_for_writes_of_others() -> None:
     """A read returns the durable value at once. Otherwise a key under continuous writes could not be read."""
-    async with testing.ring(3, seed=20, is_converged=True) as ring:
+    async with testing.open_ring(3, seed=20, is_converged=True) as ring:
         disks: dict[str, MemoryStorage] = keep_disks(ring)
         await settled(ring)
         for place in range(3):
@@ -359,7 +359,7 @@ async def test_read_does_not_wait_for_writes_of_others() -> None:
 @virtual
 async def test_forwarded_write_with_a_lost_answer_is_indefinite() -> None:
     """The owner stores the write, and stops before its answer arrives. A definite error would be wrong."""
-    async with testing.ring(5, seed=18, replicas=1) as ring:
+    async with testing.open_ring(5, seed=18, replicas=1) as ring:
         keep_disks(ring)
         key = key_at(ring, "n3")
         owner, asked = clockwise(ring, key)[0], ring[0]
@@ -465,7 +465,7 @@ async def test_read_during_a_refused_write_returns_the_durable_value() -> None:
 
 @virtual
 async def test_write_quorum_of_a_joiner_counts_its_predecessor() -> None:
-    async with testing.ring(3, seed=1, replicas=5) as ring:
+    async with testing.open_ring(3, seed=1, replicas=5) as ring:
         vnode = only(ring[0])
         vnode.ring.successors = vnode.ring.successors[:1]  # the vnode has not copied the list of its new head yet
         replica_set = vnode.replica_set(vnode.id)

@@ -18,7 +18,7 @@ from chord.replication.replica import Replica
 from chord.ring.ownership import Ownership
 from chord.ring.vnode import Vnode
 from chord.store.storage import Batch, MemoryStorage
-from chord.testing.rings import MemoryRing
+from chord.testing.rings import TestRing
 from chord.wire.messages import ActorClock, Contact, Copy, Done, Forget, Get, ReadCopy, Record, Values, Version
 from tests.support.quorum import (
     KEY,
@@ -39,13 +39,13 @@ from tests.support.rings import in_order, only, virtual
 ABSENT = b"never written"
 
 
-async def ask_owner(ring: MemoryRing, key: bytes) -> Values:
+async def ask_owner(ring: TestRing, key: bytes) -> Values:
     """Read at the first living node of a key, once."""
     owner = clockwise(ring, key)[0]
     return await owner.host.peers.call(only(owner).me, Get(key), Values)
 
 
-async def never_denied(ring: MemoryRing, key: bytes, value: bytes, for_s: float, step_s: float = 0.05) -> int:
+async def never_denied(ring: TestRing, key: bytes, value: bytes, for_s: float, step_s: float = 0.05) -> int:
     """Ask every living node for a key repeatedly; return the number of answers with the value.
 
     An answer may be the value or an error, but no denial.
@@ -94,7 +94,7 @@ def test_key_is_denied_with_at_most_one_unreachable_replica(how: str, unreachabl
 @virtual
 async def test_owner_denies_no_key_in_an_arc_that_contains_others() -> None:
     """All nodes were suspended together. Each takes all others for dead and owns the whole circle for a moment."""
-    async with testing.ring(4, seed=3, replicas=2) as ring:
+    async with testing.open_ring(4, seed=3, replicas=2) as ring:
         await settled(ring)
         await write(ring[0], KEY, b"v")
         node = clockwise(ring, KEY)[-1]
@@ -144,7 +144,7 @@ def test_key_is_not_denied_with_two_unreachable_holders(positions: tuple[int, in
     """Any two of the first six nodes may hold an acknowledged write that no other node has."""
 
     async def main() -> None:
-        async with testing.ring(9, seed=sum(positions)) as ring:
+        async with testing.open_ring(9, seed=sum(positions)) as ring:
             await settled(ring)
             places = clockwise(ring, ABSENT)
             for position in positions:
@@ -165,7 +165,7 @@ def test_key_is_not_denied_with_two_unreachable_holders(positions: tuple[int, in
 @pytest.mark.parametrize("nodes", [1, 2, 3])
 def test_small_ring_denies_a_key_that_was_never_written(nodes: int) -> None:
     async def main() -> None:
-        async with testing.ring(nodes, seed=nodes) as ring:
+        async with testing.open_ring(nodes, seed=nodes) as ring:
             for node in ring.nodes:
                 with trio.fail_after(10):
                     assert (await read(node, ABSENT)).values == ()
@@ -211,7 +211,7 @@ def test_key_is_not_denied_if_the_founder_dies_in_a_growing_ring(after_s: float)
     """Writes with w = 1 from before the first join are never denied. A replica in sync has them."""
 
     async def main() -> None:
-        async with testing.ring(1, seed="grow") as ring:
+        async with testing.open_ring(1, seed="grow") as ring:
             founder = ring[0]
             for number in range(20):
                 await write(founder, b"k-%d" % number, b"v")
@@ -232,7 +232,7 @@ def test_key_is_not_denied_if_the_founder_dies_in_a_growing_ring(after_s: float)
 @pytest.mark.parametrize("after_s", [0.0, 0.01, 0.1])
 def test_key_is_not_denied_if_the_founder_dies_during_a_join(after_s: float) -> None:
     async def main() -> None:
-        async with testing.ring(1, seed="two") as ring:
+        async with testing.open_ring(1, seed="two") as ring:
             founder = ring[0]
             keys = [b"k-%d" % number for number in range(20)]
             for key in keys:
@@ -247,7 +247,7 @@ def test_key_is_not_denied_if_the_founder_dies_during_a_join(after_s: float) -> 
     testing.run(main, seed=int(1000 * after_s))
 
 
-async def join_between(ring: MemoryRing, before: Node, after: Node, count: int) -> list[Node]:
+async def join_between(ring: TestRing, before: Node, after: Node, count: int) -> list[Node]:
     """Let `count` nodes join at once between two others."""
     low, high = only(before).id, only(after).id
     gap = (high - low) % (1 << 160)
@@ -284,7 +284,7 @@ def test_new_owners_deny_no_existing_key(joiners: int, seed: int) -> None:
 
 async def no_replica_in_sync_is_left() -> None:
     """Two replicas have a write and are down. New nodes join before them and compare only with each other."""
-    async with testing.ring(7, seed=75) as ring:
+    async with testing.open_ring(7, seed=75) as ring:
         await settled(ring)
         order = sorted(ring.nodes, key=lambda node: only(node).id)
         before, first, second, third = order[1:5]
@@ -314,7 +314,7 @@ def test_planted_joiners_that_vouch_for_each_other_are_caught(monkeypatch: pytes
 
 async def three_holders_gone() -> None:
     """The writes of dead holders count as lost only when an operator forgets these nodes, never with time."""
-    async with testing.ring(7, seed=76, timing=timing(down_out_s=15.0)) as ring:
+    async with testing.open_ring(7, seed=76, timing=timing(down_out_s=15.0)) as ring:
         await settled(ring)
         gone = clockwise(ring, ABSENT)[:3]
         for node in gone:
@@ -336,7 +336,7 @@ async def three_holders_gone() -> None:
 
 
 async def three_holders_forgotten_at_once() -> None:
-    async with testing.ring(7, seed=76) as ring:
+    async with testing.open_ring(7, seed=76) as ring:
         await settled(ring)
         gone = clockwise(ring, ABSENT)[:3]
         for node in gone:
@@ -441,7 +441,7 @@ def test_planted_short_list_of_unreachable_nodes_is_caught(monkeypatch: pytest.M
 async def written_in_a_split(
     split: tuple[int, int], is_cut: bool, old_s: float, successors: int = 4, acknowledged_min: int = 5
 ) -> None:
-    async with testing.ring(sum(split), seed=sum(split), successors=successors) as ring:
+    async with testing.open_ring(sum(split), seed=sum(split), successors=successors) as ring:
         await settled(ring)
         await trio.sleep(old_s)
         keys = [b"k-%d" % number for number in range(12)]
@@ -471,7 +471,7 @@ async def written_in_a_split(
 
 async def denied_behind_a_joiner() -> None:
     """Cut off the last two places of a key, which write it. Then a node joins right behind the owner."""
-    async with testing.ring(10, seed=5, successors=8) as ring:
+    async with testing.open_ring(10, seed=5, successors=8) as ring:
         await settled(ring)
         await trio.sleep(4)
         owner, *_, fifth, sixth = clockwise(ring, KEY)[:6]
@@ -547,7 +547,7 @@ async def test_forgotten_node_that_returned_is_waited_for_again() -> None:
 @virtual
 async def test_stop_repair_leaves_a_record_missing() -> None:
     """The helper `stop_repair` works: a replica that lacks a record continues to lack it."""
-    async with testing.ring(4, seed=5, timing=timing(anti_entropy_s=0.5)) as ring:
+    async with testing.open_ring(4, seed=5, timing=timing(anti_entropy_s=0.5)) as ring:
         await write(ring[0], b"k", b"v", w=3)
         stop_repair(*ring.nodes)
         second = clockwise(ring, b"k")[1]

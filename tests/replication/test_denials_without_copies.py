@@ -18,7 +18,7 @@ from chord.replication.handoff import Handoff
 from chord.ring.ownership import Ownership
 from chord.ring.vnode import Vnode
 from chord.store.storage import Batch, MemoryStorage
-from chord.testing.rings import MemoryRing
+from chord.testing.rings import TestRing
 from chord.wire.messages import Contact
 from tests.replication.test_denials import never_denied
 from tests.support.quorum import clockwise, holding, keep_disks, key_at, settled, timing, write
@@ -26,10 +26,10 @@ from tests.support.rings import only, virtual
 
 VALUE = b"acknowledged"
 
-Scene = Callable[[MemoryRing, dict[str, MemoryStorage], bytes], Awaitable[None]]
+Scene = Callable[[TestRing, dict[str, MemoryStorage], bytes], Awaitable[None]]
 
 
-async def start(ring: MemoryRing, *names: str) -> None:
+async def start(ring: TestRing, *names: str) -> None:
     """Start nodes again, and wait until all are members."""
     for name in names:
         await ring.start(name=name)
@@ -37,7 +37,7 @@ async def start(ring: MemoryRing, *names: str) -> None:
         await node.ready()
 
 
-async def missed(ring: MemoryRing, key: bytes, owner: Node) -> None:
+async def missed(ring: TestRing, key: bytes, owner: Node) -> None:
     """Kill the owner and store a write on the two nodes behind it."""
     await ring.kill(owner)
     await trio.sleep(3)
@@ -45,7 +45,7 @@ async def missed(ring: MemoryRing, key: bytes, owner: Node) -> None:
         await write(clockwise(ring, key)[0], key, VALUE, w=2, is_strict=True)
 
 
-async def hint_and_lost_owner(ring: MemoryRing, disks: dict[str, MemoryStorage], key: bytes) -> None:
+async def hint_and_lost_owner(ring: TestRing, disks: dict[str, MemoryStorage], key: bytes) -> None:
     """Only the owner's copy and a hint of a write exist. The owner's disk is lost, and the stand-in is killed."""
     owner, second, third, *_ = clockwise(ring, key)
     await ring.kill(second)
@@ -62,7 +62,7 @@ async def hint_and_lost_owner(ring: MemoryRing, disks: dict[str, MemoryStorage],
     await start(ring, owner.name, second.name, third.name)
 
 
-async def replica_and_lost_replica(ring: MemoryRing, disks: dict[str, MemoryStorage], key: bytes) -> None:
+async def replica_and_lost_replica(ring: TestRing, disks: dict[str, MemoryStorage], key: bytes) -> None:
     """Two replicas have a write that the owner missed. One loses its disk, the other is killed."""
     owner, second, *_ = clockwise(ring, key)
     await missed(ring, key, owner)
@@ -72,7 +72,7 @@ async def replica_and_lost_replica(ring: MemoryRing, disks: dict[str, MemoryStor
     await start(ring, owner.name, second.name)
 
 
-async def damaged_record(ring: MemoryRing, disks: dict[str, MemoryStorage], key: bytes) -> None:
+async def damaged_record(ring: TestRing, disks: dict[str, MemoryStorage], key: bytes) -> None:
     """Two replicas have a write. One is killed, the other finds its record damaged."""
     owner, second, third, *_ = clockwise(ring, key)
     await ring.kill(third)
@@ -88,7 +88,7 @@ async def damaged_record(ring: MemoryRing, disks: dict[str, MemoryStorage], key:
     await start(ring, second.name, third.name)
 
 
-async def joiners_in_front(ring: MemoryRing, disks: dict[str, MemoryStorage], key: bytes) -> None:
+async def joiners_in_front(ring: TestRing, disks: dict[str, MemoryStorage], key: bytes) -> None:
     """Two replicas have a write that the owner missed and are killed. Nodes join between the key and the owner."""
     owner = clockwise(ring, key)[0]
     await missed(ring, key, owner)
@@ -107,7 +107,7 @@ def denied(scene: Scene, seed: int) -> bool:
     """Return whether a node denies the acknowledged key after a scene."""
 
     async def main() -> None:
-        async with testing.ring(10, seed=seed) as ring:
+        async with testing.open_ring(10, seed=seed) as ring:
             disks = keep_disks(ring)
             await settled(ring)
             await trio.sleep(3)
@@ -147,7 +147,7 @@ def test_planted_denials_are_caught(scene: Scene, monkeypatch: pytest.MonkeyPatc
 @virtual
 async def test_scan_fails_if_unreachable_nodes_may_hold_more() -> None:
     """With one of three replicas down a scan is complete. Two may hold a write that no other node has."""
-    async with testing.ring(6, seed=4) as ring:
+    async with testing.open_ring(6, seed=4) as ring:
         await settled(ring)
         stored = {b"key-%d" % number for number in range(20)}
         for key in sorted(stored):
@@ -169,7 +169,7 @@ async def test_scan_fails_if_unreachable_nodes_may_hold_more() -> None:
 @virtual
 async def test_key_of_a_dead_lone_replica_is_denied_once_forgotten() -> None:
     timing = msgspec.structs.replace(PRESETS["local"], down_out_s=5.0)
-    async with testing.ring(5, seed=1, replicas=1, timing=timing) as ring:
+    async with testing.open_ring(5, seed=1, replicas=1, timing=timing) as ring:
         await trio.sleep(2)  # all nodes know their predecessor lists
         gone, *others = ring.nodes
         key = key_at(ring, gone.name)
@@ -196,7 +196,7 @@ async def test_returned_owner_of_only_copies_is_asked_before_a_denial() -> None:
         return 0
 
     timing = msgspec.structs.replace(PRESETS["local"], down_out_s=5.0)
-    async with testing.ring(5, seed=1, replicas=1, timing=timing) as ring:
+    async with testing.open_ring(5, seed=1, replicas=1, timing=timing) as ring:
         keep_disks(ring)
         await trio.sleep(2)
         gone, asked, *_ = ring.nodes
@@ -224,7 +224,7 @@ async def test_returned_owner_of_only_copies_is_asked_before_a_denial() -> None:
 @virtual
 async def test_only_copy_at_a_dead_heir_is_not_denied() -> None:
     """The owner dies first. Its heir takes a write and dies with the ring. All nodes but the heir return."""
-    async with testing.ring(4, seed=2, replicas=1, timing=timing(down_out_s=5.0, reprobe_max_s=2.0)) as ring:
+    async with testing.open_ring(4, seed=2, replicas=1, timing=timing(down_out_s=5.0, reprobe_max_s=2.0)) as ring:
         keep_disks(ring)
         key = key_at(ring, "n2")
         owner, heir, *others = clockwise(ring, key)

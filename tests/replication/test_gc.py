@@ -25,7 +25,7 @@ from chord.store import reap_log, versions
 from chord.store.reap_log import ReapLog
 from chord.store.reap_log_state import Grave
 from chord.store.storage import Batch
-from chord.testing.rings import MemoryRing
+from chord.testing.rings import TestRing
 from chord.wire.messages import ActorClock, AreExpired, Contact, Forget, Record, SliceLog, Version
 from chord.wire.messages.base import Done
 from tests.models.absence import keys_in_slices
@@ -42,7 +42,7 @@ MANY = 20
 """More writes than a record remembers as replaced, so no tag of an operation decides about the first one."""
 
 
-def holders(ring: MemoryRing, key: bytes) -> list[str]:
+def holders(ring: TestRing, key: bytes) -> list[str]:
     return [node.name for node in ring.nodes if node.host.storage.get(key) is not None]
 
 
@@ -52,12 +52,12 @@ def hidden(record: Record | None) -> list[bytes]:
     return [value for value in found if value is not None]
 
 
-def hidden_at(ring: MemoryRing, key: bytes) -> list[str]:
+def hidden_at(ring: TestRing, key: bytes) -> list[str]:
     """Return which nodes hold values of a key in quarantine."""
     return [node.name for node in ring.nodes if hidden(node.host.storage.get(key))]
 
 
-def named(ring: MemoryRing, name: str) -> Node:
+def named(ring: TestRing, name: str) -> Node:
     return next(node for node in ring.nodes if node.name == name)
 
 
@@ -75,7 +75,7 @@ async def visible(node: Node, key: bytes) -> tuple[bytes, ...]:
 @pytest.mark.slow
 @virtual
 async def test_tombstone_older_than_grace_leaves_every_replica() -> None:
-    async with testing.ring(6, seed=1, timing=TIMING) as ring:
+    async with testing.open_ring(6, seed=1, timing=TIMING) as ring:
         await put(ring[0], b"k", b"v")
         await put(ring[1], b"k", None)
         await trio.sleep(GRACE_S - 1)
@@ -94,7 +94,7 @@ async def test_tombstone_older_than_grace_leaves_every_replica() -> None:
 @pytest.mark.slow
 @virtual
 async def test_expired_value_is_reaped_after_grace() -> None:
-    async with testing.ring(6, seed=2, timing=TIMING) as ring:
+    async with testing.open_ring(6, seed=2, timing=TIMING) as ring:
         await ring[0].put("k", "v", ttl_s=2)
         assert (await ring[1].get("k")).value == b"v"
         await trio.sleep(3)
@@ -108,7 +108,7 @@ async def test_expired_value_is_reaped_after_grace() -> None:
 @pytest.mark.slow
 @virtual
 async def test_tombstone_beside_living_sibling_stays() -> None:
-    async with testing.ring(6, seed=3, timing=TIMING) as ring:
+    async with testing.open_ring(6, seed=3, timing=TIMING) as ring:
         await put(ring[0], b"k", b"v", context=b"")
         await put(ring[0], b"k", None, context=b"")
         await trio.sleep(GRACE_S + 10)
@@ -127,7 +127,7 @@ def test_expired_value_is_kept_while_one_clock_is_behind(is_planted: bool, monke
         monkeypatch.setattr(GarbageCollector, "_expired_everywhere", believe)
 
     async def main() -> None:
-        async with testing.ring(6, seed=2, timing=TIMING) as ring:
+        async with testing.open_ring(6, seed=2, timing=TIMING) as ring:
             await ring[0].put("k", "v", ttl_s=2)
             late = named(ring, replicas(ring, b"k")[1]).host
             late.wall_now_ms = lambda: int(1000 * trio.current_time()) - 60_000
@@ -143,7 +143,7 @@ def test_expired_value_is_kept_while_one_clock_is_behind(is_planted: bool, monke
 @pytest.mark.slow
 @virtual
 async def test_expired_value_is_kept_while_a_member_is_unreachable() -> None:
-    async with testing.ring(6, seed=2, timing=TIMING) as ring:
+    async with testing.open_ring(6, seed=2, timing=TIMING) as ring:
         await ring[0].put("k", "v", ttl_s=2)
         away = replicas(ring, b"k")[1]
         await trio.sleep(2)
@@ -176,7 +176,7 @@ def test_record_is_ripe_once_everything_in_it_ended() -> None:
 @virtual
 async def test_owner_of_several_parts_reaps_in_each_of_them() -> None:
     """An owner with a taken-over arc looks at two parts. It must keep the times of both."""
-    async with testing.ring(6, seed=9, timing=TIMING) as ring:
+    async with testing.open_ring(6, seed=9, timing=TIMING) as ring:
         keys = [b"key-%d" % number for number in range(30)]
         for key in keys:
             await put(ring[0], key, b"v")
@@ -206,7 +206,7 @@ def test_held_times_an_unchanged_record_only(monkeypatch: pytest.MonkeyPatch) ->
 
 @virtual
 async def test_are_expired_is_false_only_for_living_keys() -> None:
-    async with testing.ring(1, seed=1, timing=TIMING) as ring:
+    async with testing.open_ring(1, seed=1, timing=TIMING) as ring:
         await put(ring[0], b"living", b"v")
         await put(ring[0], b"gone", None)
         (parts,) = ring[0].parts.values()
@@ -226,7 +226,7 @@ KEY, OTHER = SLICE_KEYS[:2]
 @virtual
 async def test_reap_log_without_any_room_ends_a_delete_with_one_entry() -> None:
     """The owner tells the replicas an entry that its own log trims at once. So no replica sends the tombstone back."""
-    async with testing.ring(6, seed=5, timing=TIMING, limits=NOTHING) as ring:
+    async with testing.open_ring(6, seed=5, timing=TIMING, limits=NOTHING) as ring:
         for key in (KEY, OTHER):
             await put(ring[0], key, b"v")
             await put(ring[1], key, None)
@@ -239,7 +239,7 @@ async def test_reap_log_without_any_room_ends_a_delete_with_one_entry() -> None:
 @pytest.mark.slow
 @virtual
 async def test_tombstone_at_a_replica_behind_a_trim_is_reaped() -> None:
-    async with testing.ring(6, seed=6, timing=TIMING, limits=NOTHING) as ring:
+    async with testing.open_ring(6, seed=6, timing=TIMING, limits=NOTHING) as ring:
         await put(ring[0], KEY, b"v")
         await put(ring[1], KEY, None)
         await trio.sleep(2)
@@ -254,7 +254,7 @@ async def test_tombstone_at_a_replica_behind_a_trim_is_reaped() -> None:
         assert ring.totals()["keys_reaped"] == reaped, "the tombstone is reaped for good"
 
 
-async def away_while_reaped(ring: MemoryRing, writes: int = 0) -> str:
+async def away_while_reaped(ring: TestRing, writes: int = 0) -> str:
     """Freeze a replica of a value, delete the value and wait for the reaping; return the replica's name.
 
     Then the same happens to another key of the slice, so a log of one entry loses the entry of the first key.
@@ -318,7 +318,7 @@ class Ended(NamedTuple):
 
 def back_after_reaping(limits: Limits, writes: int, before_return: Callable[[], None] = lambda: None) -> Ended:
     async def main() -> Ended:
-        async with testing.ring(6, seed=4, timing=TIMING, limits=limits) as ring:
+        async with testing.open_ring(6, seed=4, timing=TIMING, limits=limits) as ring:
             away = await away_while_reaped(ring, writes)
             before_return()
             ring.network.unfreeze(away)
@@ -348,7 +348,7 @@ def test_node_cut_off_while_tombstone_is_reaped_undoes_nothing(limits: Limits, w
 @pytest.mark.slow
 def test_reap_log_without_any_room_brings_nothing_back() -> None:
     async def main() -> None:
-        async with testing.ring(6, seed=4, timing=TIMING, limits=NOTHING) as ring:
+        async with testing.open_ring(6, seed=4, timing=TIMING, limits=NOTHING) as ring:
             for key in SLICE_KEYS:
                 await put(ring[0], key, b"v")
             await trio.sleep(2)
@@ -392,7 +392,7 @@ def test_returned_store_catches_up_and_denies_nothing(limits: Limits) -> None:
     """A node returns with its disk after many grace periods. It drops deleted keys and gets the new values."""
 
     async def main() -> None:
-        async with testing.ring(6, seed=6, timing=TIMING, limits=limits) as ring:
+        async with testing.open_ring(6, seed=6, timing=TIMING, limits=limits) as ring:
             keep_disks(ring)
             keys = [b"key-%d" % number for number in range(60)]
             for key in keys:
@@ -438,7 +438,7 @@ def test_entry_reaches_members_that_missed_the_push(is_planted: bool, monkeypatc
         monkeypatch.setattr(CatchUp, "level", nothing)
 
     async def main() -> None:
-        async with testing.ring(6, seed=1, timing=TIMING) as ring:
+        async with testing.open_ring(6, seed=1, timing=TIMING) as ring:
             await put(ring[0], b"k", b"v")
             await put(ring[1], b"k", None)
             await trio.sleep(GRACE_S + 10)
@@ -467,7 +467,7 @@ def test_read_of_a_reaped_key_syncs_the_logs_of_stand_ins(is_planted: bool, monk
         monkeypatch.setattr(QuorumReads, "_level", give_up)
 
     async def main() -> bool:
-        async with testing.ring(6, seed=1, timing=TIMING) as ring:
+        async with testing.open_ring(6, seed=1, timing=TIMING) as ring:
             await put(ring[0], b"k", b"v")
             await put(ring[1], b"k", None)
             await trio.sleep(GRACE_S + 10)
@@ -484,14 +484,14 @@ def test_read_of_a_reaped_key_syncs_the_logs_of_stand_ins(is_planted: bool, monk
 SHORT = Limits(reap_log_entries=4, reap_log_entries_max=8)
 
 
-def entries_at(ring: MemoryRing) -> dict[str, int]:
+def entries_at(ring: TestRing) -> dict[str, int]:
     """Return how long the log of the slice of these keys is at its members."""
     part = ring[0].host.reap_log.slice_of(SLICE_KEYS[0])
     members = [named(ring, name) for name in replicas(ring, SLICE_KEYS[0]) if name in {n.name for n in ring.nodes}]
     return {node.name: node.host.reap_log.state(part).entries for node in members}
 
 
-async def deleted(ring: MemoryRing, keys: list[bytes], node: Node) -> None:
+async def deleted(ring: TestRing, keys: list[bytes], node: Node) -> None:
     for key in keys:
         await patiently(lambda key=key: put(node, key, None))  # type: ignore[misc]
     await trio.sleep(GRACE_S + 8)
@@ -506,7 +506,7 @@ def test_trimming_waits_for_unreachable_nodes_up_to_the_limit(
         monkeypatch.setattr(GarbageCollector, "_is_whole", lambda self, arc, members: True)
 
     async def main() -> None:
-        async with testing.ring(6, seed=4, timing=TIMING, limits=SHORT) as ring:
+        async with testing.open_ring(6, seed=4, timing=TIMING, limits=SHORT) as ring:
             keys = SLICE_KEYS
             for key in keys:
                 await put(ring[0], key, b"v")
@@ -534,7 +534,7 @@ def test_trimming_waits_for_unreachable_nodes_up_to_the_limit(
 @pytest.mark.slow
 @virtual
 async def test_trimming_continues_once_a_down_node_is_forgotten() -> None:
-    async with testing.ring(6, seed=4, timing=TIMING, limits=SHORT) as ring:
+    async with testing.open_ring(6, seed=4, timing=TIMING, limits=SHORT) as ring:
         keys = SLICE_KEYS
         for key in keys:
             await put(ring[0], key, b"v")
@@ -554,7 +554,7 @@ async def test_trimming_continues_once_a_down_node_is_forgotten() -> None:
 @virtual
 async def test_forgotten_node_that_returns_brings_back_nothing() -> None:
     """The node was suspended when the operator gave it up, so it does not know that."""
-    async with testing.ring(6, seed=4, timing=TIMING) as ring:
+    async with testing.open_ring(6, seed=4, timing=TIMING) as ring:
         await put(ring[0], KEY, b"v")
         await trio.sleep(3)
         away = replicas(ring, KEY)[1]
@@ -577,7 +577,7 @@ async def test_forgotten_node_that_returns_brings_back_nothing() -> None:
 # -- quarantine --------------------------------------------------------------------------------------------
 
 
-async def with_hidden_value(ring: MemoryRing) -> None:
+async def with_hidden_value(ring: TestRing) -> None:
     """Bring all replicas of a key to hold its old value in quarantine."""
     away = await away_while_reaped(ring, MANY)
     ring.network.unfreeze(away)
@@ -589,7 +589,7 @@ async def with_hidden_value(ring: MemoryRing) -> None:
 @virtual
 async def test_quarantined_value_is_freed_by_a_live_copy() -> None:
     """A live value of its actor shows that the actor was not reaped."""
-    async with testing.ring(6, seed=4, timing=TIMING, limits=LAST) as ring:
+    async with testing.open_ring(6, seed=4, timing=TIMING, limits=LAST) as ring:
         await with_hidden_value(ring)
         node = owner(ring, KEY)
         record = node.host.storage.get(KEY)
@@ -603,7 +603,7 @@ async def test_quarantined_value_is_freed_by_a_live_copy() -> None:
 @pytest.mark.slow
 @virtual
 async def test_key_with_quarantined_value_can_be_written_and_deleted() -> None:
-    async with testing.ring(6, seed=4, timing=TIMING, limits=LAST) as ring:
+    async with testing.open_ring(6, seed=4, timing=TIMING, limits=LAST) as ring:
         await with_hidden_value(ring)
         await put(ring[1], KEY, b"new")
         assert [await visible(node, KEY) for node in ring.nodes] == [(b"new",)] * 6
@@ -622,7 +622,7 @@ async def test_key_with_quarantined_value_can_be_written_and_deleted() -> None:
 @virtual
 async def test_quarantine_outlives_its_first_holder() -> None:
     """All replicas have the quarantine of the returned store, so it survives a lost disk."""
-    async with testing.ring(6, seed=4, timing=TIMING, limits=LAST) as ring:
+    async with testing.open_ring(6, seed=4, timing=TIMING, limits=LAST) as ring:
         await with_hidden_value(ring)
         first = named(ring, replicas(ring, KEY)[1])
         await ring.restart(first)

@@ -160,7 +160,7 @@ def test_hints_are_counted_while_their_home_is_away(position: int) -> None:
     """The stand-in knows of no unreachable node before it. So it must ask the owners of its records."""
 
     async def main() -> None:
-        async with testing.ring(8, seed=40 + position, timing=timing(anti_entropy_s=3.0)) as ring:
+        async with testing.open_ring(8, seed=40 + position, timing=timing(anti_entropy_s=3.0)) as ring:
             keep_disks(ring)
             await settled(ring)
             places = clockwise(ring, KEY)
@@ -184,7 +184,7 @@ def test_hints_are_counted_while_their_home_is_away(position: int) -> None:
 
 async def stored_at_a_stand_in_only() -> None:
     """Store a write on its owner and on the stand-in of a dead member. Then the owner dies for good."""
-    async with testing.ring(4, seed=50, timing=timing(anti_entropy_s=3.0)) as ring:
+    async with testing.open_ring(4, seed=50, timing=timing(anti_entropy_s=3.0)) as ring:
         await settled(ring)
         owner, dead, third, stand_in = clockwise(ring, KEY)
         await ring.kill(dead)
@@ -218,7 +218,7 @@ def test_planted_hint_taken_for_an_own_copy_is_caught(monkeypatch: pytest.Monkey
 @virtual
 async def test_hints_in_a_taken_over_arc_follow_its_former_owners() -> None:
     """A taken-over arc has two sets of members. A node may be a member in only one part."""
-    async with testing.ring(8, seed=60, timing=timing(anti_entropy_s=3.0)) as ring:
+    async with testing.open_ring(8, seed=60, timing=timing(anti_entropy_s=3.0)) as ring:
         keep_disks(ring)
         await settled(ring)
         order = in_order(ring)

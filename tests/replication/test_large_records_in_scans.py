@@ -69,7 +69,7 @@ READINGS: list[Reading] = [
 
 @virtual
 async def test_scan_of_a_record_beyond_one_reply_ends_with_its_key() -> None:
-    async with testing.ring(3, seed=1, limits=LIMITS) as ring:
+    async with testing.open_ring(3, seed=1, limits=LIMITS) as ring:
         large, other = Record(b"large", written(4)), Record(b"other", written(3))
         for record in (large, other):
             await merged(ring[0], record)
@@ -94,7 +94,7 @@ def test_planted_scan_without_cut_keys_loses_values(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(scan, "is_cut", lambda whole, shown, what: False)
 
     async def main() -> None:
-        async with testing.ring(3, seed=1, limits=LIMITS) as ring:
+        async with testing.open_ring(3, seed=1, limits=LIMITS) as ring:
             await merged(ring[0], Record(KEY, written(4)))
             assert [len(versions.siblings(record)) async for record in ring[0].records()] == [3]
             assert await collected(ring[0].records()) == ([KEY], None)
@@ -104,7 +104,7 @@ def test_planted_scan_without_cut_keys_loses_values(monkeypatch: pytest.MonkeyPa
 
 @virtual
 async def test_scan_of_large_quarantine_ends_with_its_key() -> None:
-    async with testing.ring(3, seed=1, limits=LIMITS) as ring:
+    async with testing.open_ring(3, seed=1, limits=LIMITS) as ring:
         await ring[0].merge(Record(KEY, (), b"", written(2)), w=3)
         assert (await collected(ring[0].scan_quarantine()))[1] is None
         await ring[0].merge(Record(KEY, (), b"", written(4)[2:]), w=3)
@@ -116,7 +116,7 @@ async def test_scan_of_large_quarantine_ends_with_its_key() -> None:
 @virtual
 async def test_scan_of_a_node_continues_behind_a_large_record() -> None:
     """The end of the first arc is not the end of the scan."""
-    async with testing.ring(1, seed=1, limits=LIMITS, vnodes=4, replicas=1) as ring:
+    async with testing.open_ring(1, seed=1, limits=LIMITS, vnodes=4, replicas=1) as ring:
         node, circle = ring[0], ring[0].host.circle
         keys = [b"key%d" % number for number in range(32)]
         assert len({node.host.owner_of(circle.hash(key)) for key in keys}) > 2
@@ -262,7 +262,7 @@ def test_scan_keeps_the_first_cut_keys_and_counts_all(run: Run, canned: CannedRi
 
 @virtual
 async def test_scan_of_several_faults_raises_the_worst_with_the_others() -> None:
-    async with testing.ring(3, seed=1, limits=LIMITS) as ring:
+    async with testing.open_ring(3, seed=1, limits=LIMITS) as ring:
         core = ring[0].core
         cursor = await ring[0].drive(core.scan_start())
         assert cursor is not None

@@ -19,7 +19,7 @@ from chord.store.merkle import digest_of
 from chord.store.reap_log import _Work
 from chord.store.reap_log_state import Grave
 from chord.store.storage import Batch
-from chord.testing.rings import MemoryRing
+from chord.testing.rings import TestRing
 from chord.wire.messages import ActorClock, Record, Version
 from tests.support.rings import get, only, owner, put, replicas, virtual
 
@@ -37,16 +37,16 @@ def crowded(written_ms: int = LATELY_MS) -> Record:
     return Record(KEY, tuple(ActorClock(actor, 1, (new,) if actor == ACTORS[0] else ()) for actor in ACTORS))
 
 
-def holders(ring: MemoryRing) -> list[Node]:
+def holders(ring: TestRing) -> list[Node]:
     return [node for node in ring.nodes if node.host.storage.get(KEY) is not None]
 
 
-def lengths(ring: MemoryRing) -> set[int]:
+def lengths(ring: TestRing) -> set[int]:
     """Return the numbers of actors in the copies."""
     return {len(record.clock) for node in ring.nodes if (record := node.host.storage.get(KEY)) is not None}
 
 
-def place(ring: MemoryRing, record: Record, **minted: dict[bytes, bytes]) -> None:
+def place(ring: TestRing, record: Record, **minted: dict[bytes, bytes]) -> None:
     for node in ring.nodes:
         if node.name in replicas(ring, KEY):
             node.host.storage.apply(Batch(puts=(record,), **minted))
@@ -55,7 +55,7 @@ def place(ring: MemoryRing, record: Record, **minted: dict[bytes, bytes]) -> Non
 @pytest.mark.slow
 @virtual
 async def test_actors_empty_for_the_grace_time_are_pruned_everywhere() -> None:
-    async with testing.ring(6, seed=1, timing=TIMING) as ring:
+    async with testing.open_ring(6, seed=1, timing=TIMING) as ring:
         await trio.sleep(5)
         place(ring, crowded())
         await trio.sleep(GRACE_S - 1)
@@ -72,7 +72,7 @@ async def test_actors_empty_for_the_grace_time_are_pruned_everywhere() -> None:
 @pytest.mark.slow
 @virtual
 async def test_actor_replaced_by_an_old_value_is_pruned_early() -> None:
-    async with testing.ring(6, seed=1, timing=TIMING) as ring:
+    async with testing.open_ring(6, seed=1, timing=TIMING) as ring:
         await trio.sleep(5)
         now_ms = ring[0].host.wall_now_ms()
         place(ring, crowded(now_ms - int(1000 * GRACE_S) + 1500))
@@ -85,7 +85,7 @@ async def test_actor_replaced_by_an_old_value_is_pruned_early() -> None:
 @pytest.mark.slow
 @virtual
 async def test_context_from_before_the_pruning_covers_what_it_saw() -> None:
-    async with testing.ring(6, seed=1, timing=TIMING) as ring:
+    async with testing.open_ring(6, seed=1, timing=TIMING) as ring:
         await trio.sleep(5)
         place(ring, crowded())
         seen = await ring[0].get("k")
@@ -109,7 +109,7 @@ def test_store_that_pruned_its_own_actor_mints_under_a_new_one(
         monkeypatch.setattr(_Work, "replace", replace)
 
     async def main() -> None:
-        async with testing.ring(6, seed=1, timing=TIMING) as ring:
+        async with testing.open_ring(6, seed=1, timing=TIMING) as ring:
             await trio.sleep(5)
             first = owner(ring, KEY)
             mine = versions.actor(first.host.storage.incarnation, first.host.storage.next_key_epoch())
@@ -148,7 +148,7 @@ def old_copy_after_pruning(change: Callable[[Node], None]) -> tuple[tuple[bytes,
     """
 
     async def main() -> tuple[tuple[bytes, ...], list[Record | None]]:
-        async with testing.ring(6, seed=4, timing=TIMING) as ring:
+        async with testing.open_ring(6, seed=4, timing=TIMING) as ring:
             await trio.sleep(5)
             place(ring, crowded())
             away = next(node for node in ring.nodes if node.name == replicas(ring, KEY)[1])
@@ -191,7 +191,7 @@ def test_planted_pruning_without_an_entry_is_caught() -> None:
 @virtual
 async def test_copy_from_before_the_pruning_is_refused() -> None:
     """The copy's store has not seen the entry, so the copy would bring all actors back."""
-    async with testing.ring(6, seed=1, timing=TIMING) as ring:
+    async with testing.open_ring(6, seed=1, timing=TIMING) as ring:
         await trio.sleep(5)
         place(ring, crowded())
         await trio.sleep(GRACE_S + 9)
@@ -256,7 +256,7 @@ def test_ripe_drops_absent_records_to_make_room(monkeypatch: pytest.MonkeyPatch)
 @virtual
 async def test_bury_of_a_record_that_changed_meanwhile_is_left_out() -> None:
     """A write may arrive between the check of a record and its burial. It must survive."""
-    async with testing.ring(3, seed=1, timing=TIMING) as ring:
+    async with testing.open_ring(3, seed=1, timing=TIMING) as ring:
         await trio.sleep(5)
         place(ring, crowded())
         node = owner(ring, KEY)

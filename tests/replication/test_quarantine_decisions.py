@@ -20,7 +20,7 @@ from chord.replication.records import Remarks
 from chord.store import quarantine, versions
 from chord.store.quarantine import Decided
 from chord.store.storage import Batch
-from chord.testing.rings import MemoryRing
+from chord.testing.rings import TestRing
 from chord.wire.messages import (
     ACTORS_HELD_MAX,
     ActorClock,
@@ -288,7 +288,7 @@ HIDDEN = tuple(
 SHORT = timing(grace_s=5.0, anti_entropy_s=1.0)
 
 
-async def hide(ring: MemoryRing, key: bytes = KEY, what: tuple[ActorClock, ...] = HIDDEN) -> None:
+async def hide(ring: TestRing, key: bytes = KEY, what: tuple[ActorClock, ...] = HIDDEN) -> None:
     """Bring all replicas of a key to hold values in quarantine."""
     for node in clockwise(ring, key)[:3]:
         await next(iter(node.parts.values())).records.merge([Record(key, (), b"", what)], ())
@@ -305,7 +305,7 @@ async def quarantined(node: Node) -> list[Quarantined]:
 
 @virtual
 async def test_scan_lists_quarantined_keys_of_the_whole_ring_once() -> None:
-    async with testing.ring(5, seed=1) as ring:
+    async with testing.open_ring(5, seed=1) as ring:
         keys = [b"key-%d" % number for number in range(12)]
         for number, key in enumerate(keys):
             await put(ring[0], key, b"v")
@@ -326,7 +326,7 @@ async def test_scan_lists_quarantined_keys_of_the_whole_ring_once() -> None:
 
 @virtual
 async def test_scan_of_quarantine_comes_in_pages() -> None:
-    async with testing.ring(3, seed=1, limits=Limits(page_bytes=4096)) as ring:
+    async with testing.open_ring(3, seed=1, limits=Limits(page_bytes=4096)) as ring:
         big = ActorClock(versions.actor(b"gone  00", 3), 1, (Version(b"x" * 3000, b"o" * 16, 5),))
         for number in range(20):
             await hide(ring, b"key-%d" % number, (big,))
@@ -336,7 +336,7 @@ async def test_scan_of_quarantine_comes_in_pages() -> None:
 
 @virtual
 async def test_read_counts_the_values_in_quarantine() -> None:
-    async with testing.ring(4, seed=1) as ring:
+    async with testing.open_ring(4, seed=1) as ring:
         await hide(ring)
         with pytest.raises(NotFound) as caught:
             await ring[1].get(KEY)
@@ -348,7 +348,7 @@ async def test_read_counts_the_values_in_quarantine() -> None:
 
 @virtual
 async def test_dropped_quarantine_is_gone_everywhere_and_reaped() -> None:
-    async with testing.ring(4, seed=1, timing=SHORT) as ring:
+    async with testing.open_ring(4, seed=1, timing=SHORT) as ring:
         await hide(ring)
         decided = await ring[3].drop_quarantine(KEY)
         assert (decided.values, decided.left, decided.w >= 2, decided.w_needed) == (2, 0, True, 2)
@@ -363,7 +363,7 @@ async def test_dropped_quarantine_is_gone_everywhere_and_reaped() -> None:
 
 @virtual
 async def test_merged_quarantine_stands_beside_the_live_value() -> None:
-    async with testing.ring(4, seed=1) as ring:
+    async with testing.open_ring(4, seed=1) as ring:
         await hide(ring)
         await put(ring[0], KEY, b"new")
         decided = await ring[3].merge_quarantine(KEY)
@@ -379,7 +379,7 @@ async def test_merged_quarantine_stands_beside_the_live_value() -> None:
 
 @virtual
 async def test_decision_under_a_context_leaves_later_values_alone() -> None:
-    async with testing.ring(4, seed=1) as ring:
+    async with testing.open_ring(4, seed=1) as ring:
         await hide(ring, what=HIDDEN[:1])
         listed = await ring[0].get_quarantine(KEY)
         await hide(ring, what=HIDDEN)
@@ -392,7 +392,7 @@ async def test_decision_under_a_context_leaves_later_values_alone() -> None:
 
 @virtual
 async def test_decision_without_a_quorum_is_refused() -> None:
-    async with testing.ring(4, seed=1) as ring:
+    async with testing.open_ring(4, seed=1) as ring:
         await hide(ring)
         owner, *others = clockwise(ring, KEY)
         for node in others:
@@ -405,7 +405,7 @@ async def test_decision_without_a_quorum_is_refused() -> None:
 @virtual
 async def test_quarantine_is_denied_only_if_none_was_missed() -> None:
     """Too many unreachable replicas may hold a quarantine that the others lack."""
-    async with testing.ring(5, seed=1) as ring:
+    async with testing.open_ring(5, seed=1) as ring:
         await put(ring[0], KEY, b"v")
         owner, *others = clockwise(ring, KEY)
         assert (await owner.get_quarantine(KEY)).values == ()
@@ -418,7 +418,7 @@ async def test_quarantine_is_denied_only_if_none_was_missed() -> None:
             await owner.drop_quarantine(KEY)
 
 
-async def decided_while_one_is_away(ring: MemoryRing, *, is_merge: bool, until_reaped: bool) -> Node:
+async def decided_while_one_is_away(ring: TestRing, *, is_merge: bool, until_reaped: bool) -> Node:
     """Decide while a replica that holds the quarantine is frozen; return it when it has been back for long."""
     await hide(ring)
     away = clockwise(ring, KEY)[2]
@@ -437,7 +437,7 @@ async def decided_while_one_is_away(ring: MemoryRing, *, is_merge: bool, until_r
 @pytest.mark.parametrize(("is_merge", "until_reaped"), [(False, False), (False, True), (True, False)])
 def test_late_replica_does_not_bring_a_decided_quarantine_back(is_merge: bool, until_reaped: bool) -> None:
     async def main() -> None:
-        async with testing.ring(5, seed=3, timing=SHORT) as ring:
+        async with testing.open_ring(5, seed=3, timing=SHORT) as ring:
             away = await decided_while_one_is_away(ring, is_merge=is_merge, until_reaped=until_reaped)
             assert [hidden_at(node) for node in ring.nodes] == [0] * 5
             assert await quarantined(away) == []
@@ -457,7 +457,7 @@ def test_planted_drop_at_one_store_only_is_undone(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(quarantine, "drop", forgets)
 
     async def main() -> None:
-        async with testing.ring(5, seed=3, timing=SHORT) as ring:
+        async with testing.open_ring(5, seed=3, timing=SHORT) as ring:
             await decided_while_one_is_away(ring, is_merge=False, until_reaped=False)
             assert [hidden_at(node) for node in ring.nodes] != [0] * 5
 
@@ -467,7 +467,7 @@ def test_planted_drop_at_one_store_only_is_undone(monkeypatch: pytest.MonkeyPatc
 @virtual
 async def test_merge_whose_answer_is_lost_is_made_again_once() -> None:
     """The same request at another coordinator brings each value back once."""
-    async with testing.ring(5, seed=2) as ring:
+    async with testing.open_ring(5, seed=2) as ring:
         await hide(ring)
         context = (await ring[0].get_quarantine(KEY)).context
         request = DecideQuarantine(KEY, context, OP_ID, is_merge=True)
@@ -484,7 +484,7 @@ async def test_merge_whose_answer_is_lost_is_made_again_once() -> None:
 
 @virtual
 async def test_quarantine_beyond_one_answer_is_decided_in_several() -> None:
-    async with testing.ring(4, seed=1, limits=Limits(record_bytes_max=6000, page_bytes=4096)) as ring:
+    async with testing.open_ring(4, seed=1, limits=Limits(record_bytes_max=6000, page_bytes=4096)) as ring:
         many = tuple(
             ActorClock(versions.actor(b"gone %03d" % number, 3), 1, (Version(b"x" * 2000, b"%016d" % number, 5),))
             for number in range(7)
@@ -504,7 +504,7 @@ async def test_quarantine_beyond_one_answer_is_decided_in_several() -> None:
 
 @virtual
 async def test_quarantine_is_read_from_a_quorum() -> None:
-    async with testing.ring(4, seed=1, timing=timing(anti_entropy_s=LOCAL.anti_entropy_s)) as ring:
+    async with testing.open_ring(4, seed=1, timing=timing(anti_entropy_s=LOCAL.anti_entropy_s)) as ring:
         owner, second = clockwise(ring, KEY)[:2]
         await write(owner, KEY, b"v")
         await next(iter(second.parts.values())).records.merge([Record(KEY, (), b"", HIDDEN)], ())
@@ -518,7 +518,7 @@ def test_node_named_by_its_store() -> None:
     """What the command line shows as the origin: a node tells the incarnation of its store."""
 
     async def main() -> Any:
-        async with testing.ring(3, seed=1) as ring:
+        async with testing.open_ring(3, seed=1) as ring:
             return {node.description().incarnation: node.name for node in ring.nodes}
 
     assert sorted(testing.run(main, seed=1).values()) == ["n0", "n1", "n2"]

@@ -11,7 +11,7 @@ from chord.ids import Arc, Point
 from chord.node import Node
 from chord.store import versions
 from chord.store.reap_log_state import Grave
-from chord.testing.rings import MemoryRing
+from chord.testing.rings import TestRing
 from chord.wire.messages import Confirmed, Contact, Version
 from tests.support.quorum import clockwise, settled_ring, stop_repair, timing, until, write
 from tests.support.rings import only, virtual
@@ -34,7 +34,7 @@ def seen_by(nodes: list[Node]) -> list[bytes]:
     return [node.host.reap_log.seen_of(KEY) for node in nodes]
 
 
-async def joiner_right_behind_key(ring: MemoryRing) -> Node:
+async def joiner_right_behind_key(ring: TestRing) -> Node:
     """Let a node join and take over the first half of the arc from `KEY` to its owner, without comparisons."""
     owner = only(clockwise(ring, KEY)[0])
     point = owner.host.circle.hash(KEY)
@@ -139,7 +139,7 @@ def test_reap_log_comes_home_though_another_slice_fails(failing: str) -> None:
 @virtual
 async def test_lone_replica_that_missed_a_reap_drops_the_record() -> None:
     """With N = 1 nodes compare nothing. So only the stand-in can bring the log to an owner that was stopped."""
-    async with testing.ring(5, seed=6, timing=timing(), replicas=1) as ring:
+    async with testing.open_ring(5, seed=6, timing=timing(), replicas=1) as ring:
         await trio.sleep(5)
         await write(ring[0], KEY, b"v")
         owner, *_, stand_in = clockwise(ring, KEY)
@@ -156,7 +156,7 @@ def test_leaver_stops_if_too_few_would_know_what_it_reaped(is_known_to_the_other
     """One of three nodes is silent, and may return with the reaped value. One remaining node is no quorum."""
 
     async def main() -> None:
-        async with testing.ring(3, seed=5, timing=timing(leave_s=LEAVE_S)) as ring:
+        async with testing.open_ring(3, seed=5, timing=timing(leave_s=LEAVE_S)) as ring:
             await trio.sleep(5)
             leaver, other, silent = ring.nodes
             await ring.kill(silent)

@@ -20,7 +20,7 @@ from chord.ids import Point
 from chord.net.calls import Callback
 from chord.replication.replica import Replica
 from chord.store import versions
-from chord.testing.rings import MemoryRing
+from chord.testing.rings import TestRing
 from chord.wire.messages import Contact, Done, Get, Merge, Put, Request, StoreCopies, Written
 from tests.support.quorum import (
     KEY,
@@ -41,13 +41,13 @@ from tests.support.rings import only, virtual
 # -- writes -----------------------------------------------------------------------------------------
 
 
-def point(ring: MemoryRing, key: bytes) -> Point:
+def point(ring: TestRing, key: bytes) -> Point:
     return ring[0].host.circle.hash(key)
 
 
 @virtual
 async def test_acknowledged_put_is_on_two_nodes_and_soon_on_three() -> None:
-    async with testing.ring(6, seed=1) as ring:
+    async with testing.open_ring(6, seed=1) as ring:
         for number in range(20):
             key = b"k-%d" % number
             written = await write(ring[number % 6], key, b"v")
@@ -64,7 +64,7 @@ async def test_acknowledged_put_is_on_two_nodes_and_soon_on_three() -> None:
 @pytest.mark.parametrize(("w", "at_least"), [(1, 1), (2, 2), (3, 3)])
 def test_put_waits_for_w_replicas(w: int, at_least: int) -> None:
     async def main() -> None:
-        async with testing.ring(5, seed=w) as ring:
+        async with testing.open_ring(5, seed=w) as ring:
             written = await write(ring[0], KEY, b"v", w=w)
             assert (written.w_needed, written.w >= w) == (w, True)
             assert len(holding(ring, KEY)) >= at_least
@@ -78,7 +78,7 @@ def test_put_waits_for_w_replicas(w: int, at_least: int) -> None:
 
 @virtual
 async def test_quorum_above_the_number_of_nodes_is_refused() -> None:
-    async with testing.ring(2, seed=1) as ring:
+    async with testing.open_ring(2, seed=1) as ring:
         with pytest.raises(InvalidRequest):
             await write(ring[0], KEY, b"v", w=4)
         with pytest.raises(InvalidRequest):
@@ -96,7 +96,7 @@ async def test_quorum_above_the_number_of_nodes_is_refused() -> None:
 
 @virtual
 async def test_write_with_too_few_reachable_nodes_stores_nothing() -> None:
-    async with testing.ring(3, seed=2) as ring:
+    async with testing.open_ring(3, seed=2) as ring:
         owner, *others = clockwise(ring, KEY)
         for node in others:
             ring.network.freeze(node.name)
@@ -114,7 +114,7 @@ async def test_write_with_too_few_reachable_nodes_stores_nothing() -> None:
 @virtual
 async def test_write_quorum_of_a_joiner_counts_nodes_that_died() -> None:
     """The joiner learns of the dead nodes with its arc. Otherwise it would count only two nodes."""
-    async with testing.ring(4, seed=2, replicas=5, successors=4, timing=timing(down_out_s=2.0)) as ring:
+    async with testing.open_ring(4, seed=2, replicas=5, successors=4, timing=timing(down_out_s=2.0)) as ring:
         first, *others = ring.nodes
         for node in others:
             await ring.kill(node)
@@ -131,7 +131,7 @@ async def test_write_quorum_of_a_joiner_counts_nodes_that_died() -> None:
 @virtual
 async def test_returned_node_counts_as_known_until_it_is_listed() -> None:
     """Otherwise the node would be neither a member nor unreachable, and a write would need one node less."""
-    async with testing.ring(3, seed=2) as ring:
+    async with testing.open_ring(3, seed=2) as ring:
         node, back, _ = ring.nodes
         vnode, contact = only(node), only(back).me
         node.host.peers.passive.add(contact, 0.0)
@@ -199,7 +199,7 @@ async def test_strict_write_counts_only_members_unlike_a_sloppy_one() -> None:
 
 @virtual
 async def test_strict_write_with_all_members_is_not_sloppy() -> None:
-    async with testing.ring(4, seed=5) as ring:
+    async with testing.open_ring(4, seed=5) as ring:
         written = await write(ring[0], KEY, b"v", is_strict=True, w=3)
         assert (written.w, written.is_sloppy) == (3, False)
 
@@ -222,7 +222,7 @@ async def test_ending_node_that_refuses_a_write_has_not_stored_it() -> None:
 
 @virtual
 async def test_merge_is_replicated_like_a_put() -> None:
-    async with testing.ring(5, seed=7) as ring:
+    async with testing.open_ring(5, seed=7) as ring:
         await write(ring[0], KEY, b"v")
         record = record_at(clockwise(ring, KEY)[0], KEY)
         other = b"other key"
@@ -239,7 +239,7 @@ async def test_merge_is_replicated_like_a_put() -> None:
 @pytest.mark.slow
 @virtual
 async def test_two_clients_that_alternate_leave_at_most_two_siblings() -> None:
-    async with testing.ring(4, seed=12) as ring:
+    async with testing.open_ring(4, seed=12) as ring:
         contexts = [b"", b""]
         for number in range(1000):
             before = (await read(ring[0], KEY)).context  # each context lacks the other client's last write
@@ -250,7 +250,7 @@ async def test_two_clients_that_alternate_leave_at_most_two_siblings() -> None:
 
 @virtual
 async def test_context_of_a_write_covers_no_unread_sibling() -> None:
-    async with testing.ring(4, seed=12) as ring:
+    async with testing.open_ring(4, seed=12) as ring:
         await write(ring[0], KEY, b"empty")
         seen = (await read(ring[0], KEY)).context
         await write(ring[1], KEY, b"milk", context=seen)
@@ -272,7 +272,7 @@ async def test_context_of_a_write_covers_no_unread_sibling() -> None:
 
 @virtual
 async def test_blind_writes_beyond_64_siblings_are_refused() -> None:
-    async with testing.ring(4, seed=13) as ring:
+    async with testing.open_ring(4, seed=13) as ring:
         for number in range(64):
             await write(ring[number % 4], KEY, b"%d" % number, context=b"")
         with pytest.raises(VersionConflict):
@@ -285,7 +285,7 @@ async def test_blind_writes_beyond_64_siblings_are_refused() -> None:
 
 @virtual
 async def test_deleted_key_stays_absent() -> None:
-    async with testing.ring(5, seed=14) as ring:
+    async with testing.open_ring(5, seed=14) as ring:
         await write(ring[0], KEY, b"v")
         await write(ring[1], KEY, None)
         for node in ring.nodes:
@@ -299,7 +299,7 @@ async def test_deleted_key_stays_absent() -> None:
 
 @virtual
 async def test_ttl_is_not_prolonged_by_repair() -> None:
-    async with testing.ring(5, seed=15, timing=timing(anti_entropy_s=1.0)) as ring:
+    async with testing.open_ring(5, seed=15, timing=timing(anti_entropy_s=1.0)) as ring:
         await write(ring[0], KEY, b"short", ttl_ms=3000)
         began = trio.current_time()
         assert (await read(ring[1], KEY)).values == (b"short",)
@@ -317,7 +317,7 @@ async def test_ttl_is_not_prolonged_by_repair() -> None:
 
 @virtual
 async def test_retried_operation_writes_once() -> None:
-    async with testing.ring(6, seed=16) as ring:
+    async with testing.open_ring(6, seed=16) as ring:
         key = key_at(ring, "n3")
         await settled(ring)
         op_id = b"o" * 16
@@ -338,7 +338,7 @@ async def test_retried_operation_writes_once() -> None:
 
 @virtual
 async def test_operation_through_two_coordinators_is_one_value() -> None:
-    async with testing.ring(6, seed=17) as ring:
+    async with testing.open_ring(6, seed=17) as ring:
         key = key_at(ring, "n3")
         await settled(ring)
         owner = clockwise(ring, key)[0]

@@ -159,7 +159,7 @@ async def restored(node: Node, saved: list[Record], *, bring_back: bool = False)
 @pytest.mark.parametrize("until_reaped", [False, True])
 def test_restore_keeps_deletes_unless_asked_to_bring_back(until_reaped: bool) -> None:
     async def main() -> None:
-        async with testing.ring(5, seed=1, timing=REAPING) as ring:
+        async with testing.open_ring(5, seed=1, timing=REAPING) as ring:
             await put(ring[0], KEY, b"v")
             await put(ring[0], b"other", b"1")
             saved = await saved_of(ring[1])
@@ -188,12 +188,12 @@ def test_restore_keeps_deletes_unless_asked_to_bring_back(until_reaped: bool) ->
 @virtual
 async def test_restore_puts_the_quarantine_of_a_backup_back() -> None:
     hidden = (entry(ACTORS[0], 1, 1),)
-    async with testing.ring(4, seed=1) as ring:
+    async with testing.open_ring(4, seed=1) as ring:
         for node in clockwise(ring, KEY)[:3]:
             await next(iter(node.parts.values())).records.merge([Record(KEY, (), b"", hidden)], ())
         saved = await saved_of(ring[0])
     assert saved == [Record(KEY, (), b"", hidden)]
-    async with testing.ring(4, seed=2) as ring:
+    async with testing.open_ring(4, seed=2) as ring:
         (stored,) = await restored(ring[0], saved)
         assert (stored.dead, stored.quarantined) == (0, 1)
         assert len((await ring[1].get_quarantine(KEY)).values) == 1
@@ -207,7 +207,7 @@ async def test_restore_puts_the_quarantine_of_a_backup_back() -> None:
 @virtual
 async def test_bring_back_asks_a_quorum_for_deletes() -> None:
     """A coordinator that missed the delete would count the value as living."""
-    async with testing.ring(5, seed=1) as ring:
+    async with testing.open_ring(5, seed=1) as ring:
         await put(ring[0], KEY, b"v")
         saved = await saved_of(ring[1])
         owner, second, third = clockwise(ring, KEY)[:3]
@@ -224,7 +224,7 @@ async def test_bring_back_asks_a_quorum_for_deletes() -> None:
 
 @virtual
 async def test_bring_back_with_a_lost_answer_is_repeated_once() -> None:
-    async with testing.ring(5, seed=1) as ring:
+    async with testing.open_ring(5, seed=1) as ring:
         await put(ring[0], KEY, b"v")
         (saved,) = await saved_of(ring[1])
         await put(ring[0], KEY, b"new")

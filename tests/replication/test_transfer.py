@@ -28,7 +28,7 @@ from chord.ring.context import PAGE_RECORDS_SERVING
 from chord.ring.ownership import Giving, Ownership
 from chord.store.identity import Kept
 from chord.store.storage import Batch
-from chord.testing.rings import MemoryRing
+from chord.testing.rings import TestRing
 from chord.wire.messages import Confirm, Contact, Departing, Done, Pausing, Put, Record, Switch
 from tests.support.quorum import SlowDisk, keep_disks, until
 from tests.support.rings import get, in_order, keys_of, misplaced, only, owner, patiently, put, seeds, virtual
@@ -36,7 +36,7 @@ from tests.support.rings import get, in_order, keys_of, misplaced, only, owner, 
 CIRCLE = Circle(160)
 
 
-async def fill(ring: MemoryRing, count: int) -> dict[bytes, bytes]:
+async def fill(ring: TestRing, count: int) -> dict[bytes, bytes]:
     stored = {}
     for number in range(count):
         key, value, node = b"key-%d" % number, b"value-%d" % number, ring[number % len(ring)]
@@ -45,14 +45,14 @@ async def fill(ring: MemoryRing, count: int) -> dict[bytes, bytes]:
     return stored
 
 
-async def all_there(ring: MemoryRing, stored: dict[bytes, bytes]) -> None:
+async def all_there(ring: TestRing, stored: dict[bytes, bytes]) -> None:
     for number, (key, value) in enumerate(stored.items()):
         found = await patiently(lambda k=key, i=number: get(ring[i % len(ring)], k))  # type: ignore[misc]
         assert found == (value,), key
     await until_synced(ring)
 
 
-async def until_synced(ring: MemoryRing) -> None:
+async def until_synced(ring: TestRing) -> None:
     """Wait until exactly the replicas of each record hold it."""
     with trio.move_on_after(30):
         while misplaced(ring):
@@ -76,7 +76,7 @@ def test_transfer_sends_only_durable_records(is_planted: bool) -> None:
         return page
 
     async def main() -> None:
-        async with testing.ring(1, seed=2) as ring:
+        async with testing.open_ring(1, seed=2) as ring:
             disks = keep_disks(ring)
             await ring.kill(ring[0])
             disks["n0"] = SlowDisk(CIRCLE, b"slowdisk")
@@ -112,7 +112,7 @@ def test_transfer_ends_under_continuous_writes(is_planted: bool) -> None:
 
     async def main() -> None:
         limits = Limits(page_bytes=256)
-        async with testing.ring(1, seed=3, replicas=1, limits=limits) as ring, trio.open_nursery() as nursery:
+        async with testing.open_ring(1, seed=3, replicas=1, limits=limits) as ring, trio.open_nursery() as nursery:
             for number in range(100):
                 nursery.start_soon(keep_writing, ring[0], number)
             await trio.sleep(1)
@@ -131,7 +131,7 @@ def test_transfer_ends_under_continuous_writes(is_planted: bool) -> None:
 
 @virtual
 async def test_join_moves_only_the_keys_of_its_arc() -> None:
-    async with testing.ring(8, seed=1, replicas=1) as ring:
+    async with testing.open_ring(8, seed=1, replicas=1) as ring:
         stored = await fill(ring, 200)
         before = {node.name: dict(node.host.counters) for node in ring.nodes}
         joiner = await ring.start()
@@ -146,7 +146,7 @@ async def test_join_moves_only_the_keys_of_its_arc() -> None:
 
 @virtual
 async def test_joiner_at_an_unreachable_address_gets_no_arc() -> None:
-    async with testing.ring(3, seed=1) as ring:
+    async with testing.open_ring(3, seed=1) as ring:
         joiner = await ring.start(advertise="elsewhere:1")
         await trio.sleep(20)
         assert only(joiner).ownership.start is None
@@ -158,7 +158,7 @@ async def test_joiner_at_an_unreachable_address_gets_no_arc() -> None:
 
 @virtual
 async def test_joiner_at_the_address_of_a_member_is_refused() -> None:
-    async with testing.ring(3, seed=1) as ring:
+    async with testing.open_ring(3, seed=1) as ring:
         await fill(ring, 50)
         other = ring[1]
         ring.expected += (ConfigError,)
@@ -172,7 +172,7 @@ async def test_joiner_at_the_address_of_a_member_is_refused() -> None:
 
 @virtual
 async def test_joiner_at_the_address_of_another_listener_is_refused() -> None:
-    async with testing.ring(3, seed=1) as ring:
+    async with testing.open_ring(3, seed=1) as ring:
         await ring.start(listen="n8:1", name="n8", advertise="elsewhere:1")
         ring.expected += (ConfigError,)
         joiner = await ring.start(advertise="n8:1")
@@ -182,7 +182,7 @@ async def test_joiner_at_the_address_of_another_listener_is_refused() -> None:
 
 @virtual
 async def test_leaver_hands_over_all_records() -> None:
-    async with testing.ring(8, seed=2) as ring:
+    async with testing.open_ring(8, seed=2) as ring:
         stored = await fill(ring, 200)
         leaver = ring[3]
         await leaver.leave()
@@ -191,7 +191,7 @@ async def test_leaver_hands_over_all_records() -> None:
         await all_there(ring, stored)
 
 
-async def churn(ring: MemoryRing, order: list[str], positions: list[int]) -> None:
+async def churn(ring: TestRing, order: list[str], positions: list[int]) -> None:
     """Let nodes join and leave at once at these positions of the ring."""
     nodes = in_order(ring)
     async with trio.open_nursery() as nursery:
@@ -222,7 +222,7 @@ async def churn(ring: MemoryRing, order: list[str], positions: list[int]) -> Non
 @pytest.mark.parametrize("seed", seeds(3))
 def test_joins_and_leaves_of_neighbours_at_once_lose_no_key(order: list[str], positions: list[int], seed: int) -> None:
     async def main() -> None:
-        async with testing.ring(8, seed=seed) as ring:
+        async with testing.open_ring(8, seed=seed) as ring:
             stored = await fill(ring, 100)
             await churn(ring, order, positions)
             await ring.converged()
@@ -234,7 +234,7 @@ def test_joins_and_leaves_of_neighbours_at_once_lose_no_key(order: list[str], po
 @pytest.mark.parametrize("seed", seeds(4))
 def test_two_adjacent_joins_at_once_lose_no_key(seed: int) -> None:
     async def main() -> None:
-        async with testing.ring(4, bits=16, ids=[1000, 20000, 40000, 60000], seed=seed) as ring:
+        async with testing.open_ring(4, bits=16, ids=[1000, 20000, 40000, 60000], seed=seed) as ring:
             stored = await fill(ring, 200)
             pair = [await ring.start(id=30000 + i, join=[ring[0]]) for i in range(2)]
             for node in pair:
@@ -249,7 +249,7 @@ def test_two_adjacent_joins_at_once_lose_no_key(seed: int) -> None:
 @virtual
 async def test_operations_succeed_during_joins_and_leaves() -> None:
     """4 join and 3 leave: no stored key is "not found", no operation waits 2 s, every key ends on its owner."""
-    async with testing.ring(12, seed=5) as ring:
+    async with testing.open_ring(12, seed=5) as ring:
         stop = trio.Event()
         slowest = 0.0
         done: Counter[str] = Counter()
@@ -295,7 +295,7 @@ async def test_operations_succeed_during_joins_and_leaves() -> None:
 @virtual
 async def test_keys_of_a_dead_owner_are_not_denied() -> None:
     timing = msgspec.structs.replace(PRESETS["local"], down_out_s=20.0)
-    async with testing.ring(8, seed=6, timing=timing, replicas=1) as ring:
+    async with testing.open_ring(8, seed=6, timing=timing, replicas=1) as ring:
         victim = ring[3]
         keys = keys_of(ring, victim, 3)
         await put(ring[0], keys[0], b"x")
@@ -322,7 +322,7 @@ async def test_keys_of_a_dead_owner_are_not_denied() -> None:
 
 @virtual
 async def test_mark_of_a_dead_owner_moves_with_the_arc() -> None:
-    async with testing.ring(6, seed=7, replicas=1) as ring:
+    async with testing.open_ring(6, seed=7, replicas=1) as ring:
         victim = ring[2]
         keys = keys_of(ring, victim, 1)
         await ring.kill(victim)
@@ -335,7 +335,7 @@ async def test_mark_of_a_dead_owner_moves_with_the_arc() -> None:
 
 @virtual
 async def test_mark_of_a_dead_owner_ends_when_it_returns() -> None:
-    async with testing.ring(6, seed=8) as ring:
+    async with testing.open_ring(6, seed=8) as ring:
         victim = ring[2]
         keys = keys_of(ring, victim, 1)
         await ring.kill(victim)
@@ -357,7 +357,8 @@ def test_crash_during_a_transfer_loses_nothing(victim: str, seed: int) -> None:
             if isinstance(event, events.TransferStarted) and event.to.address == "joiner:1":
                 started.set()
 
-        async with testing.ring(5, bits=16, ids=[5000, 20000, 33000, 47000, 60000], seed=seed, observe=watch) as ring:
+        ids = [5000, 20000, 33000, 47000, 60000]
+        async with testing.open_ring(5, bits=16, ids=ids, seed=seed, observe=watch) as ring:
             stored = await fill(ring, 300)
             giver = next(n for n in ring.nodes if only(n).id == 47000)
             joiner = await ring.start(id=44000, name="joiner", join=[ring[0]])
@@ -375,7 +376,7 @@ def test_crash_during_a_transfer_loses_nothing(victim: str, seed: int) -> None:
 
 @virtual
 async def test_switch_with_a_lost_acknowledgement_is_repeated() -> None:
-    async with testing.ring(3, bits=16, ids=[10000, 30000, 50000], seed=9) as ring:
+    async with testing.open_ring(3, bits=16, ids=[10000, 30000, 50000], seed=9) as ring:
         stored = await fill(ring, 100)
         node = await ring.start(id=40000, join=[ring[0]])
         parts = next(iter(node.parts.values()))
@@ -404,7 +405,7 @@ async def test_put_begun_before_a_switch_is_not_stored_after_it() -> None:
     original = Ownership.begin_switch
     outcomes: list[object] = []
     keys: list[bytes] = []
-    async with testing.ring(2, seed=1, replicas=2) as ring:
+    async with testing.open_ring(2, seed=1, replicas=2) as ring:
         giver = ring[0]
         await ring.converged()
 
@@ -434,7 +435,7 @@ async def test_put_begun_before_a_switch_is_not_stored_after_it() -> None:
 @pytest.mark.slow
 @virtual
 async def test_two_rings_written_on_both_sides_heal_with_nothing_lost() -> None:
-    async with testing.ring(10, seed=10) as ring:
+    async with testing.open_ring(10, seed=10) as ring:
         half = {f"n{i}" for i in range(5)}
         ring.network.partition(half, is_cut=True)
         await trio.sleep(20)
@@ -454,7 +455,7 @@ async def test_two_rings_written_on_both_sides_heal_with_nothing_lost() -> None:
 async def test_same_operation_through_each_node_writes_once() -> None:
     from chord.wire.messages import Put, Written
 
-    async with testing.ring(3, seed=11) as ring:
+    async with testing.open_ring(3, seed=11) as ring:
         request = Put(b"k", b"v", b"0123456789abcdef", b"")
         for node in ring.nodes:
             await node.host.peers.call(node.address, request, Written)
@@ -463,7 +464,7 @@ async def test_same_operation_through_each_node_writes_once() -> None:
 
 @virtual
 async def test_context_replaces_the_siblings_of_blind_puts() -> None:
-    async with testing.ring(3, seed=12) as ring:
+    async with testing.open_ring(3, seed=12) as ring:
         await put(ring[0], b"k", b"1", context=b"")
         await put(ring[1], b"k", b"2", context=b"")
         both = await ring[2].get(b"k")
@@ -476,7 +477,7 @@ async def test_context_replaces_the_siblings_of_blind_puts() -> None:
 
 @virtual
 async def test_transfer_moves_large_values() -> None:
-    async with testing.ring(2, seed=13) as ring:
+    async with testing.open_ring(2, seed=13) as ring:
         big = bytes(1 << 20)
         for number in range(4):
             await put(ring[0], b"big-%d" % number, big)
@@ -496,7 +497,7 @@ def test_owner_down_is_not_retryable() -> None:
 @virtual
 async def test_dot_is_not_reused_after_an_arc_is_handed_over() -> None:
     """Otherwise the merge would discard an acknowledged write as already seen."""
-    async with testing.ring(1, seed=14) as ring:
+    async with testing.open_ring(1, seed=14) as ring:
         parts = next(iter(ring[0].parts.values()))
         storage = ring[0].host.storage
         await put(ring[0], b"k", b"1")
@@ -518,7 +519,7 @@ def test_node_with_adjacent_vnodes_can_leave(seed: int) -> None:
     """The last vnode of a row leaves first. Transfers skip vnodes without an arc."""
 
     async def main() -> None:
-        async with testing.ring(3, seed=seed, vnodes=4) as ring:
+        async with testing.open_ring(3, seed=seed, vnodes=4) as ring:
             stored = await fill(ring, 150)
             began = trio.current_time()
             await ring[1].leave()
@@ -533,7 +534,7 @@ def test_node_with_adjacent_vnodes_can_leave(seed: int) -> None:
 @virtual
 async def test_leaver_killed_before_its_handover_counts_as_dead() -> None:
     """Otherwise its lost keys would be denied. Only nodes that end without a goodbye are marked as dead."""
-    async with testing.ring(4, seed=15, replicas=1) as ring:
+    async with testing.open_ring(4, seed=15, replicas=1) as ring:
         nodes = in_order(ring)
         leaver, heir = nodes[1], nodes[2]
         keys = keys_of(ring, leaver, 2)
@@ -551,7 +552,7 @@ async def test_leaver_killed_before_its_handover_counts_as_dead() -> None:
 @virtual
 async def test_records_being_received_are_not_brought_home() -> None:
     """The heir holds copies of an interrupted handover. It must not give them back when the leaver tries again."""
-    async with testing.ring(6, seed=16) as ring:
+    async with testing.open_ring(6, seed=16) as ring:
         stored = await fill(ring, 300)
         nodes = in_order(ring)
         leaver, heir = nodes[1], nodes[2]
@@ -571,7 +572,7 @@ async def test_records_being_received_are_not_brought_home() -> None:
 @virtual
 async def test_only_copies_move_once_the_receiver_has_saved_the_arc() -> None:
     """Otherwise a receiver that restarts would not know that it owns the only copies."""
-    async with testing.ring(4, seed=15, replicas=1) as ring:
+    async with testing.open_ring(4, seed=15, replicas=1) as ring:
         leaver, heir = in_order(ring)[1:3]
         start, saved = only(leaver).ownership.start, []
         identity = ring.identity(heir.name)
@@ -603,7 +604,7 @@ def full_disk(ring: MemoryRing, node: Node) -> Iterator[None]:
 @virtual
 async def test_only_copies_stay_while_the_giver_cannot_save() -> None:
     """Otherwise a giver that restarts would own the arc again, with old records."""
-    async with testing.ring(4, seed=15, replicas=1) as ring:
+    async with testing.open_ring(4, seed=15, replicas=1) as ring:
         leaver = in_order(ring)[1]
         owned = only(leaver).ownership.start
         async with trio.open_nursery() as nursery:
@@ -617,7 +618,7 @@ async def test_only_copies_stay_while_the_giver_cannot_save() -> None:
 @virtual
 async def test_copies_of_a_lost_arc_are_dropped_after_node_json() -> None:
     """Otherwise a restarted node would take the dropped records of the old file for present."""
-    async with testing.ring(4, seed=15, replicas=2) as ring:
+    async with testing.open_ring(4, seed=15, replicas=2) as ring:
         await fill(ring, 100)
         holder = ring[1]
         had = len(holder.host.storage)
@@ -632,7 +633,7 @@ async def test_copies_of_a_lost_arc_are_dropped_after_node_json() -> None:
 @virtual
 async def test_drop_while_another_node_counts_on_the_copy_is_put_off() -> None:
     """Two nodes hold a record, and each learned from an owner that the other is a member."""
-    async with testing.ring(6, seed=16, replicas=2) as ring:
+    async with testing.open_ring(6, seed=16, replicas=2) as ring:
         nodes = in_order(ring)
         (key,) = keys_of(ring, nodes[1], 1)
         await put(nodes[1], key, b"x")
@@ -653,7 +654,7 @@ async def test_drop_while_another_node_counts_on_the_copy_is_put_off() -> None:
 
 @virtual
 async def test_two_dead_neighbours_are_each_named_for_their_keys() -> None:
-    async with testing.ring(8, seed=17, replicas=1) as ring:
+    async with testing.open_ring(8, seed=17, replicas=1) as ring:
         first, second = in_order(ring)[3:5]
         keys = {node.address: keys_of(ring, node, 1)[0] for node in (first, second)}
         await trio.sleep(2)  # the predecessor lists are known
@@ -675,7 +676,7 @@ async def test_two_dead_neighbours_are_each_named_for_their_keys() -> None:
 
 @virtual
 async def test_marks_survive_a_restart_of_the_new_owner() -> None:
-    async with testing.ring(6, seed=18) as ring:
+    async with testing.open_ring(6, seed=18) as ring:
         dead, taker = in_order(ring)[2:4]
         (key,) = keys_of(ring, dead, 1)
         await ring.kill(dead)
@@ -691,7 +692,7 @@ async def test_marks_survive_a_restart_of_the_new_owner() -> None:
 @virtual
 async def test_restarted_node_rejoins_past_two_unreachable_nodes() -> None:
     """The node asks all known nodes at once, and one member is enough to rejoin."""
-    async with testing.ring(9, seed=19) as ring:
+    async with testing.open_ring(9, seed=19) as ring:
         nodes = in_order(ring)
         node, following = nodes[2], nodes[4:6]  # the node between takes the arc over
         (key,) = keys_of(ring, node, 1)
@@ -709,7 +710,7 @@ async def test_restarted_node_rejoins_past_two_unreachable_nodes() -> None:
 
 @virtual
 async def test_goodbye_for_another_node_is_refused() -> None:
-    async with testing.ring(4, seed=20) as ring:
+    async with testing.open_ring(4, seed=20) as ring:
         for liar in (Departing(ring[2].address), Pausing(ring[2].address)):
             with pytest.raises(InvalidRequest):
                 await ring[1].host.peers.call(ring[0].address, liar, Done)
@@ -719,7 +720,7 @@ async def test_goodbye_for_another_node_is_refused() -> None:
 @virtual
 async def test_arc_behind_a_leaver_without_arc_stays_with_its_owner() -> None:
     """A returned vnode still believes that it owns the arc. The leaver before it does not send the bounds."""
-    async with testing.ring(6, seed=1) as ring:
+    async with testing.open_ring(6, seed=1) as ring:
         first, leaver, late = (only(node) for node in in_order(ring)[1:4])
         stale = first.ownership.start
         leaver.host.tell(leaver.ownership.renounce())

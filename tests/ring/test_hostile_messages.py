@@ -28,7 +28,7 @@ from chord.ids import Point
 from chord.net.calls import Answer, Caller, RequestHandler
 from chord.node import Node
 from chord.store import versions
-from chord.testing.rings import MemoryRing
+from chord.testing.rings import TestRing
 from chord.wire.codec import PREFIX_BYTES, codec_for
 from chord.wire.messages import REQUESTS, Contact, Forget, Leave, Pausing, Record, Reply, Request
 from tests.support.rings import get, patiently, put, seeds
@@ -51,7 +51,7 @@ PLAIN: dict[type, Callable[[random.Random], object]] = {
 class Nonsense:
     """A source of random requests and replies about one ring."""
 
-    def __init__(self, ring: MemoryRing, rng: random.Random) -> None:
+    def __init__(self, ring: TestRing, rng: random.Random) -> None:
         self._ring = ring
         self._rng = rng
         self._identities = [rng.randbytes(16) for _ in range(4)]
@@ -145,7 +145,7 @@ def lying(nodes: Sequence[Node], nonsense: Nonsense, rng: random.Random, share: 
             node.host.peers.serve(honest[node])
 
 
-async def still_serves(ring: MemoryRing) -> None:
+async def still_serves(ring: TestRing) -> None:
     """Check that the ring heals, that all nodes are ready, and that each write can be read at another node."""
     await trio.sleep(2 * TIMING.down_out_s)
     await ring.converged()
@@ -156,7 +156,7 @@ async def still_serves(ring: MemoryRing) -> None:
         assert await patiently(partial(get, ring[0], key), 10.0) == (b"w",)
 
 
-def lives(seed: int, scene: Callable[[MemoryRing, Nonsense, random.Random], Awaitable[None]]) -> None:
+def lives(seed: int, scene: Callable[[TestRing, Nonsense, random.Random], Awaitable[None]]) -> None:
     """Play a scene on a ring with records, and check that the ring serves afterwards.
 
     `HandlerFailed` ends a ring in memory.
@@ -164,7 +164,7 @@ def lives(seed: int, scene: Callable[[MemoryRing, Nonsense, random.Random], Awai
 
     async def main() -> None:
         rng = random.Random(seed)
-        async with testing.ring(NODES, seed=seed, timing=TIMING) as ring:
+        async with testing.open_ring(NODES, seed=seed, timing=TIMING) as ring:
             for key in KEYS:
                 await patiently(partial(put, ring[0], key, b"v"))
             await scene(ring, Nonsense(ring, rng), rng)
@@ -175,7 +175,7 @@ def lives(seed: int, scene: Callable[[MemoryRing, Nonsense, random.Random], Awai
 
 @pytest.mark.parametrize("seed", seeds(30))
 def test_nonsense_requests_fail_no_handler_and_end_no_node(seed: int) -> None:
-    async def scene(ring: MemoryRing, nonsense: Nonsense, rng: random.Random) -> None:
+    async def scene(ring: TestRing, nonsense: Nonsense, rng: random.Random) -> None:
         kinds = [kind for kind in KINDS for _ in range(12)]
         rng.shuffle(kinds)
         for kind in kinds:
@@ -191,7 +191,7 @@ def test_nonsense_requests_fail_no_handler_and_end_no_node(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", seeds(30))
 def test_nonsense_replies_fail_no_handler_and_end_no_node(seed: int) -> None:
-    async def scene(ring: MemoryRing, nonsense: Nonsense, rng: random.Random) -> None:
+    async def scene(ring: TestRing, nonsense: Nonsense, rng: random.Random) -> None:
         with lying(ring.nodes[-1:], nonsense, rng, 0.5):
             for number in range(60):
                 node, key = rng.choice(ring.nodes), KEYS[number % len(KEYS)]
@@ -239,7 +239,7 @@ ASKS: tuple[Ask, ...] = (
 
 @pytest.mark.parametrize("seed", seeds(30))
 def test_client_raises_only_chord_errors_for_nonsense_replies(seed: int) -> None:
-    async def scene(ring: MemoryRing, nonsense: Nonsense, rng: random.Random) -> None:
+    async def scene(ring: TestRing, nonsense: Nonsense, rng: random.Random) -> None:
         async with open_client(*(n.address for n in ring.nodes), transport=ring.network.transport("client")) as client:
             with lying(ring.nodes, nonsense, rng, 0.3):
                 for number in range(80):

@@ -10,7 +10,7 @@ from chord.ids import Point
 from chord.node import Node
 from chord.ring.lookup import Lookups
 from chord.store import versions
-from chord.testing.rings import MemoryRing
+from chord.testing.rings import TestRing
 from chord.wire.messages import Contact
 from tests.support.quorum import KEY, clockwise, key_at, read, settled_ring, write
 from tests.support.rings import only, virtual
@@ -58,7 +58,7 @@ async def test_joiner_before_a_cached_owner_is_found_in_three_calls() -> None:
         assert await calls_of(asking, moved[0]) == 1
 
 
-async def cache_only_the_owner_before(ring: MemoryRing, asking: Node, key: bytes) -> Node:
+async def cache_only_the_owner_before(ring: TestRing, asking: Node, key: bytes) -> Node:
     """Leave only the owner before a key's owner in a node's cache; return that owner."""
     around = clockwise(ring, key)
     before = around[-1]

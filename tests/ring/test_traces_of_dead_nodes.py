@@ -12,13 +12,13 @@ from chord.errors import OwnerDown
 from chord.ids import Circle, Point
 from chord.node import Node
 from chord.ring.routing import Path
-from chord.testing import MemoryRing, ring, run
+from chord.testing import TestRing, ring, run
 from chord.wire.messages import HopTrace, Trace, Via
 from tests.support.cli import CannedRing, Run
 from tests.support.descriptions import contact, worked_trace
 
 
-async def trace_with_dead_owner(memory: MemoryRing, owner: Node) -> Trace:
+async def trace_with_dead_owner(memory: TestRing, owner: Node) -> Trace:
     """Look up a key after its owner has stopped answering."""
     key = owner.contact.id
     start = next(node for node in memory.nodes if node is not owner)

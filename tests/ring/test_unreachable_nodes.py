@@ -73,7 +73,7 @@ async def give_addresses_away(machines: Cluster, lone: Node, dead: list[Node]) -
 @virtual
 async def test_node_counts_down_vnodes_that_only_its_successor_knew() -> None:
     """A new vnode dies before a node lists it. The node's successor took over its arc and knows the vnode."""
-    async with testing.ring(6, seed=4, replicas=2, timing=TIMING) as ring:
+    async with testing.open_ring(6, seed=4, replicas=2, timing=TIMING) as ring:
         node, old, new, heir, *_ = in_order(ring)
         vnode, absent = only(node), only(new).me
         await ring.kill(old)

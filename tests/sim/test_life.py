@@ -27,7 +27,7 @@ from chord.sim.run import Run, RunFailure
 from chord.sim.workload import Workload
 from chord.store import versions
 from chord.store.storage import Batch
-from chord.testing.rings import MemoryRing
+from chord.testing.rings import TestRing
 from chord.verify.history.format import read
 from chord.verify.invariants import Member, Snapshot, exact_successors
 from chord.wire.messages import ActorClock, Contact, Record, Version
@@ -103,7 +103,7 @@ KEYS = 12
 class Judged:
     """A ring of five, a workload that has written a few keys, and the complaints of the oracle."""
 
-    def __init__(self, ring: MemoryRing, ledger: Workload, complaints: list[str]) -> None:
+    def __init__(self, ring: TestRing, ledger: Workload, complaints: list[str]) -> None:
         self.ring, self.ledger, self.complaints = ring, ledger, complaints
 
     def owner(self, key: bytes) -> Node:
@@ -118,7 +118,7 @@ class Judged:
 
 def ledger_test(test: Callable[[Judged], Awaitable[None]]) -> Callable[[], None]:
     async def wrapper() -> None:
-        async with testing.ring(5, seed=3, successors=4, network=MessageNetwork(3)) as ring:
+        async with testing.open_ring(5, seed=3, successors=4, network=MessageNetwork(3)) as ring:
             complaints: list[str] = []
             ledger = Workload(ring, random.Random(3), complaints.append)
             await ledger.fill(KEYS)
@@ -310,7 +310,7 @@ class Shown:
 def watching(test: Callable[[Watch, Shown], None]) -> Callable[[], None]:
     async def wrapper() -> None:
         shown, watch = Shown(ideal(range(10, 90, 10))), Watch("here", 2)
-        with watch.over(cast(MemoryRing, shown)):
+        with watch.over(cast(TestRing, shown)):
             watch.check()
             assert (watch.checks, watch.broken) == (1, None)
             test(watch, shown)
@@ -374,7 +374,7 @@ def test_watch_reports_a_growing_rank_error_in_a_calm_ring(watch: Watch, shown: 
 @virtual
 async def test_watch_checks_a_large_ring_at_intervals() -> None:
     shown, watch = Shown(ideal(range(EVERY_STEP_MAX + 10))), Watch("here", 2)
-    with watch.over(cast(MemoryRing, shown)):
+    with watch.over(cast(TestRing, shown)):
         for rounds in range(100):
             shown.set(0, rounds=rounds)
             watch.check()

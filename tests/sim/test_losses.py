@@ -19,7 +19,7 @@ from chord.sim.oracle import Oracle
 from chord.store import versions
 from chord.store.reap_log_state import Grave
 from chord.store.storage import Batch
-from chord.testing.rings import MemoryRing
+from chord.testing.rings import TestRing
 from chord.wire.messages import ActorClock, Record, Version
 from tests.support.rings import only
 
@@ -29,7 +29,7 @@ KEY = b"k"
 Made = tuple[KeyModel, Op, Record]
 
 
-def written(ring: MemoryRing, *, is_ok: bool = True) -> Made:
+def written(ring: TestRing, *, is_ok: bool = True) -> Made:
     """Return a story with one put that was acknowledged, and the record that the put made."""
     actor = ring[0].host.storage.incarnation + bytes(8)
     story = KeyModel(KEY, ring[0].host.circle.hash(KEY))
@@ -43,13 +43,13 @@ def written(ring: MemoryRing, *, is_ok: bool = True) -> Made:
     return story, put, record
 
 
-def losses_of(ring: MemoryRing, story: KeyModel, complain: Callable[[str], None]) -> Losses:
+def losses_of(ring: TestRing, story: KeyModel, complain: Callable[[str], None]) -> Losses:
     return Losses(ring, ring[0].host.constants, {KEY: story}, Counter(), complain)
 
 
 def test_record_is_dead_if_dropped_tombstones_covered_it() -> None:
     async def main() -> None:
-        async with testing.ring(3, seed=1) as ring:
+        async with testing.open_ring(3, seed=1) as ring:
             story, _, record = written(ring)
             assert not story.is_buried(record)
             story.bury(Record(KEY, (ActorClock(bytes(16), 9, ()),)))
@@ -64,7 +64,7 @@ def test_record_is_dead_if_dropped_tombstones_covered_it() -> None:
 
 def test_record_lost_by_a_disk_counts_as_dropped_in_a_read() -> None:
     async def main() -> None:
-        async with testing.ring(3, seed=1) as ring:
+        async with testing.open_ring(3, seed=1) as ring:
             story, _, record = written(ring)
             losses = losses_of(ring, story, lambda text: None)
             losses._reckon([record], "n1")
@@ -76,7 +76,7 @@ def test_record_lost_by_a_disk_counts_as_dropped_in_a_read() -> None:
 @pytest.mark.parametrize("is_leaving", [False, True])
 def test_copy_counts_as_dropped_only_if_its_node_leaves(is_leaving: bool) -> None:
     async def main() -> None:
-        async with testing.ring(3, seed=1) as ring:
+        async with testing.open_ring(3, seed=1) as ring:
             story, put, record = written(ring, is_ok=False)
             losses = losses_of(ring, story, pytest.fail)
             ring[0].host.is_leaving = is_leaving
@@ -93,7 +93,7 @@ def test_write_counts_as_lost_only_with_every_disk_that_had_it(disks: int, compl
     """In the first case the second copy disappears without a lost disk, and nothing excuses that."""
 
     async def main() -> None:
-        async with testing.ring(4, seed=1) as ring:
+        async with testing.open_ring(4, seed=1) as ring:
             reported: list[str] = []
             story, put, record = written(ring)
             losses = losses_of(ring, story, reported.append)
@@ -112,7 +112,7 @@ def test_write_counts_as_lost_only_with_every_disk_that_had_it(disks: int, compl
 
 def test_lost_disks_count_until_all_members_have_the_write() -> None:
     async def main() -> None:
-        async with testing.ring(4, seed=1) as ring:
+        async with testing.open_ring(4, seed=1) as ring:
             story, put, record = written(ring)
             losses = losses_of(ring, story, pytest.fail)
             for node in ring.nodes:
@@ -157,7 +157,7 @@ def test_only_copy_may_be_denied_only_if_its_disk_is_lost(is_wiped: bool) -> Non
 @pytest.mark.parametrize("is_same", [False, True])
 def test_lost_only_copy_may_be_denied_after_its_machine_returns(is_same: bool) -> None:
     async def main() -> None:
-        async with testing.ring(3, seed=1, replicas=1) as ring:
+        async with testing.open_ring(3, seed=1, replicas=1) as ring:
             complaints: list[str] = []
             oracle = Oracle(ring, ring[0].host.constants, Counter(), complaints.append)
             story, put, record = written(ring)
@@ -181,7 +181,7 @@ def test_healed_partition_excuses_only_values_of_the_other_part(what: str, monke
     """The key's owner is in one part. Another part wrote the value, and no living node has brought it over."""
 
     async def main() -> None:
-        async with testing.ring(4, seed=1, replicas=2) as ring:
+        async with testing.open_ring(4, seed=1, replicas=2) as ring:
             complaints: list[str] = []
             oracle = Oracle(ring, ring[0].host.constants, Counter(), complaints.append)
             story, put, record = written(ring)
@@ -209,7 +209,7 @@ def test_healed_partition_excuses_only_values_of_the_other_part(what: str, monke
 @pytest.mark.parametrize("what", ["apart", "same part", "reached"])
 def test_partition_excuses_only_values_beyond_the_reader(what: str) -> None:
     async def main() -> None:
-        async with testing.ring(4, seed=1, replicas=2) as ring:
+        async with testing.open_ring(4, seed=1, replicas=2) as ring:
             complaints: list[str] = []
             oracle = Oracle(ring, ring[0].host.constants, Counter(), complaints.append)
             story, put, record = written(ring)
@@ -231,7 +231,7 @@ def test_partition_excuses_only_values_beyond_the_reader(what: str) -> None:
 @pytest.mark.parametrize("is_held", [False, True])
 def test_scan_may_miss_only_later_writes_of_the_owner(is_held: bool) -> None:
     async def main() -> None:
-        async with testing.ring(3, seed=1) as ring:
+        async with testing.open_ring(3, seed=1) as ring:
             complaints: list[str] = []
             oracle = Oracle(ring, ring[0].host.constants, Counter(), complaints.append)
             oracle.disturb()
@@ -254,7 +254,7 @@ def test_scan_may_show_old_values_only_if_the_owner_has_no_new(is_held: bool) ->
     """Two nodes that have just woken up may both coordinate. A write of one reaches the other as a hint."""
 
     async def main() -> None:
-        async with testing.ring(3, seed=1) as ring:
+        async with testing.open_ring(3, seed=1) as ring:
             complaints: list[str] = []
             oracle = Oracle(ring, ring[0].host.constants, Counter(), complaints.append)
             oracle.disturb()
@@ -281,7 +281,7 @@ def test_unanswered_delete_may_be_reaped_with_what_it_replaced(is_elsewhere: boo
     """The client got no reply. The deleted value counts as deleted, and also as present if a copy is left."""
 
     async def main() -> None:
-        async with testing.ring(3, seed=1) as ring:
+        async with testing.open_ring(3, seed=1) as ring:
             host = ring[0].host
             complaints: list[str] = []
             story, put, value = written(ring)
@@ -318,7 +318,7 @@ def test_old_copy_may_be_dropped_only_if_reaped_and_logged(is_reaped: bool, is_i
     """
 
     async def main() -> None:
-        async with testing.ring(3, seed=1) as ring:
+        async with testing.open_ring(3, seed=1) as ring:
             reported: list[str] = []
             story, _, value = written(ring)
             losses = losses_of(ring, story, reported.append)
@@ -343,7 +343,7 @@ def test_old_copy_may_be_dropped_only_if_reaped_and_logged(is_reaped: bool, is_i
 @pytest.mark.parametrize("dies", [(), (0,), (0, 1)])
 def test_put_must_replace_the_versions_of_ready_nodes_only(dies: tuple[int, ...], leaves: tuple[int, ...]) -> None:
     async def main() -> None:
-        async with testing.ring(4, seed=1) as ring:
+        async with testing.open_ring(4, seed=1) as ring:
             story, put, value = written(ring)
             losses = losses_of(ring, story, pytest.fail)
             for at in (0, 1):
@@ -360,7 +360,7 @@ def test_put_must_replace_the_versions_of_ready_nodes_only(dies: tuple[int, ...]
 
 def test_run_waits_for_owners_that_await_every_replica() -> None:
     async def main() -> None:
-        async with testing.ring(6, seed=2) as ring:
+        async with testing.open_ring(6, seed=2) as ring:
             ring[0].host.storage.apply(Batch(puts=(Record(KEY, ()),)))
             assert list(unreadable(ring, 2)) == []
             (owner,) = [n for n in ring.nodes if only(n).ownership.is_owner(n.host.circle.hash(KEY))]
@@ -375,7 +375,7 @@ def test_run_waits_for_owners_that_await_every_replica() -> None:
 @pytest.mark.parametrize(("now", "is_left"), [(9.0, True), (10.0, False)])
 def test_put_need_not_replace_expired_values(now: float, is_left: bool) -> None:
     async def main() -> None:
-        async with testing.ring(3, seed=1) as ring:
+        async with testing.open_ring(3, seed=1) as ring:
             story, old, record = written(ring)
             old.is_strict, old.expires = True, (10.0, 11.0)
             put = story.begin("put")
@@ -392,7 +392,7 @@ def quarantined(record: Record) -> Record:
 @pytest.mark.parametrize(("is_trimming", "complaints"), [(False, 1), (True, 0)])
 def test_quarantine_without_a_trimmed_log_is_a_fault(is_trimming: bool, complaints: int) -> None:
     async def main() -> None:
-        async with testing.ring(3, seed=1) as ring:
+        async with testing.open_ring(3, seed=1) as ring:
             reported: list[str] = []
             story, _, record = written(ring)
             losses = losses_of(ring, story, reported.append)
@@ -406,7 +406,7 @@ def test_quarantine_without_a_trimmed_log_is_a_fault(is_trimming: bool, complain
 @pytest.mark.parametrize(("shown", "is_hidden"), [(1, True), (2, False)])
 def test_quarantined_value_is_hidden_unless_a_quorum_shows_it(shown: int, is_hidden: bool) -> None:
     async def main() -> None:
-        async with testing.ring(3, seed=1) as ring:
+        async with testing.open_ring(3, seed=1) as ring:
             story, put, record = written(ring)
             put.quorum = 2
             losses = losses_of(ring, story, pytest.fail)
@@ -424,7 +424,7 @@ def test_quarantined_value_is_hidden_unless_a_quorum_shows_it(shown: int, is_hid
 @pytest.mark.parametrize(("is_own", "complaints"), [(True, 0), (False, 1)])
 def test_version_that_no_store_minted_is_a_fault(is_own: bool, complaints: int) -> None:
     async def main() -> None:
-        async with testing.ring(3, seed=1) as ring:
+        async with testing.open_ring(3, seed=1) as ring:
             reported: list[str] = []
             story = KeyModel(KEY, ring[0].host.circle.hash(KEY))
             put = story.begin("put")
@@ -439,7 +439,7 @@ def test_version_that_no_store_minted_is_a_fault(is_own: bool, complaints: int) 
 @pytest.mark.parametrize(("known", "dots"), [(2, 1), (0, 0)])
 def test_crash_takes_back_no_dot_with_a_later_one_elsewhere(known: int, dots: int) -> None:
     async def main() -> None:
-        async with testing.ring(3, seed=1) as ring:
+        async with testing.open_ring(3, seed=1) as ring:
             story, put, record = written(ring, is_ok=False)
             actor = record.clock[0].actor
             story.crashed(ring[0].name, [Record(KEY, (ActorClock(actor, known, ()),))])
@@ -450,7 +450,7 @@ def test_crash_takes_back_no_dot_with_a_later_one_elsewhere(known: int, dots: in
 
 def test_copy_in_flight_keeps_its_history_after_a_crash() -> None:
     async def main() -> None:
-        async with testing.ring(3, seed=1) as ring:
+        async with testing.open_ring(3, seed=1) as ring:
             story, put, record = written(ring, is_ok=False)
             losses = losses_of(ring, story, pytest.fail)
             story.crashed(ring[0].name, [])

@@ -21,7 +21,7 @@ from tests.support.rings import get, only, put
 @pytest.mark.slow
 def test_ring_on_messages_survives_joins_leaves_and_crashes() -> None:
     async def main() -> None:
-        async with testing.ring(24, seed=1, network=MessageNetwork(1)) as ring:
+        async with testing.open_ring(24, seed=1, network=MessageNetwork(1)) as ring:
             for number in range(40):
                 await put(ring[number % 24], b"key-%d" % number, b"v")
             await ring[5].leave()
@@ -40,7 +40,7 @@ def test_ring_on_messages_survives_joins_leaves_and_crashes() -> None:
 def test_caller_gets_the_error_of_each_fault() -> None:
     async def main() -> None:
         network = MessageNetwork(2)
-        async with testing.ring(3, seed=2, network=network) as ring:
+        async with testing.open_ring(3, seed=2, network=network) as ring:
             calls = network.at_host("n0")
             other = only(ring[1]).me
             assert calls is not None
@@ -103,7 +103,7 @@ def test_same_seed_gives_the_same_history() -> None:
             seen.append(f"{trio.current_time()} {event}")
 
         async def main() -> None:
-            async with testing.ring(12, seed=seed, network=MessageNetwork(seed), observe=note) as ring:
+            async with testing.open_ring(12, seed=seed, network=MessageNetwork(seed), observe=note) as ring:
                 await ring.kill(ring[3])
                 await ring.converged()
 

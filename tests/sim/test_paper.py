@@ -168,7 +168,7 @@ def test_estimated_bytes_equal_those_of_real_frames() -> None:
     """Measure one idle ring twice: estimated at message level, and counted on streams."""
 
     async def main(network: MessageNetwork | MemoryNetwork) -> float:
-        async with testing.ring(8, seed=1, timing=LAN, network=network) as ring:
+        async with testing.open_ring(8, seed=1, timing=LAN, network=network) as ring:
             before = spent(network)
             await trio.sleep(60.0)
             assert len(ring) == 8

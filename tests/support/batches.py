@@ -10,7 +10,7 @@ from typing import Any
 from chord import testing
 from chord.node import Node
 from chord.testing.network import MemoryNetwork
-from chord.testing.rings import MemoryRing
+from chord.testing.rings import TestRing
 from chord.wire.batch import unpack
 from chord.wire.messages import Get, GetMany, Merge, Put, PutMany, Reply, Request
 from tests.support.quorum import settled, timing
@@ -96,11 +96,11 @@ def counted(nodes: Sequence[Node]) -> Iterator[Frames]:
 
 
 @asynccontextmanager
-async def warm_ring(n: int, seed: int | str, **changes: Any) -> AsyncIterator[MemoryRing]:
+async def warm_ring(n: int, seed: int | str, **changes: Any) -> AsyncIterator[TestRing]:
     """Run a ring in sync, with every arc in its first node's owner cache."""
     network = changes.pop("network", None) or MemoryNetwork(seed)
     replicas = changes.pop("replicas", 3)
-    async with testing.ring(n, seed=seed, timing=timing(**changes), network=network, replicas=replicas) as ring:
+    async with testing.open_ring(n, seed=seed, timing=timing(**changes), network=network, replicas=replicas) as ring:
         await settled(ring)
         await ring[0].get_many(b"warm-%d" % number for number in range(40 * n))
         yield ring

@@ -17,7 +17,7 @@ from chord.ids import Arc, Circle, Point
 from chord.node import Node
 from chord.node.services import VnodeServices
 from chord.store.storage import Batch, MemoryStorage
-from chord.testing.rings import MemoryRing
+from chord.testing.rings import TestRing
 from chord.wire.messages import Get, Put, Record, Values, Written
 from tests.support.rings import misplaced, only
 
@@ -42,14 +42,14 @@ async def read(node: Node, key: bytes, r: int = 0) -> Values:
     return await node.host.peers.call(node.address, Get(key, r), Values)
 
 
-def clockwise(ring: MemoryRing, key: bytes) -> list[Node]:
+def clockwise(ring: TestRing, key: bytes) -> list[Node]:
     """Return the living nodes clockwise from a key (one vnode each)."""
     circle = ring[0].host.circle
     point = circle.hash(key)
     return sorted(ring.nodes, key=lambda node: circle.distance(point, only(node).id))
 
 
-def holding(ring: MemoryRing, key: bytes) -> list[str]:
+def holding(ring: TestRing, key: bytes) -> list[str]:
     """Return the names of the living nodes that hold a key, clockwise from it."""
     return [node.name for node in clockwise(ring, key) if node.host.storage.get(key) is not None]
 
@@ -68,7 +68,7 @@ async def until(is_so: Callable[[], object], within_s: float = 30.0) -> None:
             await trio.sleep(0.05)
 
 
-async def until_synced(ring: MemoryRing, within_s: float = 30.0) -> None:
+async def until_synced(ring: TestRing, within_s: float = 30.0) -> None:
     """Wait until exactly the replicas of each record hold it."""
     with trio.move_on_after(within_s):
         while misplaced(ring):
@@ -76,7 +76,7 @@ async def until_synced(ring: MemoryRing, within_s: float = 30.0) -> None:
     assert misplaced(ring) == []
 
 
-async def settled(ring: MemoryRing) -> None:
+async def settled(ring: TestRing) -> None:
     """Wait until every owner's arc is in sync with all its replicas."""
     every = [parts for node in ring.nodes for parts in node.parts.values()]
     await until(lambda: all(parts.repair.is_complete() and are_all_synced(parts) for parts in every))
@@ -89,7 +89,7 @@ def are_all_synced(parts: VnodeServices) -> bool:
     return all(parts.repair.is_level(end, address) for end, address in living)
 
 
-def keep_disks(ring: MemoryRing) -> dict[str, MemoryStorage]:
+def keep_disks(ring: TestRing) -> dict[str, MemoryStorage]:
     """Keep the stores of all hosts when their nodes end; return the stores by host."""
     disks: dict[str, MemoryStorage] = {}
     for node in ring.nodes:
@@ -108,16 +108,16 @@ def keep_disks(ring: MemoryRing) -> dict[str, MemoryStorage]:
 @asynccontextmanager
 async def settled_ring(
     n: int, seed: int | str, *, keeps_disks: bool = False, **changes: float
-) -> AsyncIterator[MemoryRing]:
+) -> AsyncIterator[TestRing]:
     """Run a ring in sync, on the local preset with changes; see `keep_disks`."""
-    async with testing.ring(n, seed=seed, timing=timing(**changes)) as ring:
+    async with testing.open_ring(n, seed=seed, timing=timing(**changes)) as ring:
         if keeps_disks:
             keep_disks(ring)
         await settled(ring)
         yield ring
 
 
-async def back(ring: MemoryRing, name: str) -> Node:
+async def back(ring: TestRing, name: str) -> Node:
     """Start a host's node again."""
     node = await ring.start(name=name)
     await node.ready()
@@ -147,7 +147,7 @@ def stop_repair(*nodes: Node) -> None:
         node.misplaced.bring_home = nothing  # type: ignore[method-assign, assignment]
 
 
-def key_at(ring: MemoryRing, name: str, number: int = 0) -> bytes:
+def key_at(ring: TestRing, name: str, number: int = 0) -> bytes:
     """Return a key with the node of this name as its owner."""
     seen = 0
     for i in range(1 << 16):

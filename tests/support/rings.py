@@ -21,7 +21,7 @@ from chord.ring.vnode import Vnode
 from chord.store.identity import IdentityStore
 from chord.store.storage import MemoryStorage
 from chord.testing.network import MemoryNetwork
-from chord.testing.rings import MemoryRing
+from chord.testing.rings import TestRing
 from chord.wire.messages import Get, Put, Record, Values, Written
 
 
@@ -72,7 +72,7 @@ async def patiently(operation: Callable[[], Awaitable[Any]], within_s: float = 2
                 await trio.sleep(0.02)
 
 
-async def grown(ring: MemoryRing, count: int, **changes: Any) -> Node:
+async def grown(ring: TestRing, count: int, **changes: Any) -> Node:
     """Start nodes one after the other, with these fields of `NodeConfig`, until the ring is Ideal; return the first."""
     first = await ring.start(join=(), **changes)
     await first.ready()
@@ -88,12 +88,12 @@ def only(node: Node) -> Vnode:
     return vnode
 
 
-def in_order(ring: MemoryRing) -> list[Node]:
+def in_order(ring: TestRing) -> list[Node]:
     """Return the living nodes in ring order (one vnode each)."""
     return sorted(ring.nodes, key=lambda node: only(node).id)
 
 
-def owner(ring: MemoryRing, key: bytes) -> Node:
+def owner(ring: TestRing, key: bytes) -> Node:
     """Return the node with the successor of a key, computed from the ids alone."""
     vnodes = ring.vnodes()
     point = next(iter(vnodes.values())).host.circle.hash(key)
@@ -101,7 +101,7 @@ def owner(ring: MemoryRing, key: bytes) -> Node:
     return next(node for node in ring.nodes if Point(found) in node.host.vnodes)
 
 
-def keys_of(ring: MemoryRing, node: Node, count: int = 5) -> list[bytes]:
+def keys_of(ring: TestRing, node: Node, count: int = 5) -> list[bytes]:
     """Return keys that belong to a node."""
     found: list[bytes] = []
     number = 0
@@ -113,7 +113,7 @@ def keys_of(ring: MemoryRing, node: Node, count: int = 5) -> list[bytes]:
     return found
 
 
-def replicas(ring: MemoryRing, key: bytes) -> list[str]:
+def replicas(ring: TestRing, key: bytes) -> list[str]:
     """Return the names of the first N nodes clockwise from a key."""
     host = ring[0].host
     point = host.circle.hash(key)
@@ -122,7 +122,7 @@ def replicas(ring: MemoryRing, key: bytes) -> list[str]:
     return list(dict.fromkeys(name for _, name in places))[: host.constants.replicas]
 
 
-def misplaced(ring: MemoryRing) -> list[tuple[str, bytes]]:
+def misplaced(ring: TestRing) -> list[tuple[str, bytes]]:
     """Return every record that is at a wrong node, missing at a replica, or unequal at two replicas."""
     held = {node.name: {record.key: record for record in everything(node)} for node in ring.nodes}
     keys = {key: None for records in held.values() for key in records}

@@ -9,21 +9,21 @@ from chord import testing
 from chord.config import RingConstants
 from chord.errors import DuplicateId, OtherRing
 from chord.ids import Circle, Point
-from chord.testing.rings import MemoryRing
+from chord.testing.rings import TestRing
 from chord.wire.messages import Contact, Ping, Pong
 from tests.support.rings import get, in_order, only, put, virtual
 
 WORKED_EXAMPLE = (10, 42, 80, 120, 160, 200, 230)
 
 
-def successors(ring: MemoryRing) -> dict[int, list[int]]:
+def successors(ring: TestRing) -> dict[int, list[int]]:
     return {int(p): [int(c.id) for c in v.ring.successors] for p, v in ring.vnodes().items()}
 
 
 @virtual
 async def test_ring_of_the_worked_example_has_its_fingers_and_path() -> None:
     """m = 8: node 80's fingers are 120 six times, 160, 230, and lookup(190) from 80 goes 80, 160, 200."""
-    async with testing.ring(7, bits=8, ids=WORKED_EXAMPLE, seed=1) as ring:
+    async with testing.open_ring(7, bits=8, ids=WORKED_EXAMPLE, seed=1) as ring:
         await trio.sleep(10)
         node = next(n for n in ring.nodes if only(n).id == 80)
         entries = [only(node).fingers.entry(i) for i in range(8)]
@@ -40,7 +40,7 @@ def test_small_ring_becomes_ideal_and_answers(n: int) -> None:
     """Rings of 1, 2, r and r + 1 nodes (r = 4): each list has every other node once."""
 
     async def main() -> None:
-        async with testing.ring(n, seed=n) as ring:
+        async with testing.open_ring(n, seed=n) as ring:
             for vnode in ring.vnodes().values():
                 assert len(vnode.ring.successors) == max(1, min(4, n - 1))
             for number, node in enumerate(ring.nodes):
@@ -56,7 +56,7 @@ def test_small_ring_becomes_ideal_and_answers(n: int) -> None:
 @pytest.mark.parametrize("n", [40, pytest.param(120, marks=pytest.mark.thorough)])
 def test_nodes_that_start_at_once_form_an_ideal_ring(n: int) -> None:
     async def main() -> None:
-        async with testing.ring(n, seed=3, is_converged=False) as ring:
+        async with testing.open_ring(n, seed=3, is_converged=False) as ring:
             assert len(ring) == n
             await ring.converged(within_s=30)
             assert not ring.violations()
@@ -66,7 +66,7 @@ def test_nodes_that_start_at_once_form_an_ideal_ring(n: int) -> None:
 
 @virtual
 async def test_killed_node_is_dropped_and_its_arc_taken_over() -> None:
-    async with testing.ring(16, seed=4) as ring:
+    async with testing.open_ring(16, seed=4) as ring:
         await ring.kill(ring[5])
         took = await ring.converged()
         assert took < 1.5 + 10 * 0.25, "10 rounds after the suspicion time"
@@ -76,7 +76,7 @@ async def test_killed_node_is_dropped_and_its_arc_taken_over() -> None:
 @virtual
 async def test_ring_survives_the_death_of_r_minus_1_adjacent_nodes() -> None:
     """If r - 1 adjacent successors die, the last entry of the list keeps the ring."""
-    async with testing.ring(16, seed=5) as ring:
+    async with testing.open_ring(16, seed=5) as ring:
         for node in in_order(ring)[4:7]:
             await ring.kill(node)
         await ring.converged()
@@ -85,7 +85,7 @@ async def test_ring_survives_the_death_of_r_minus_1_adjacent_nodes() -> None:
 
 @virtual
 async def test_unreachable_machine_is_suspect_and_then_dead() -> None:
-    async with testing.ring(8, seed=6) as ring:
+    async with testing.open_ring(8, seed=6) as ring:
         await ring.kill(ring[3], is_silent=True)
         await ring.converged()
         assert ring.counts["PeerChanged"]
@@ -94,7 +94,7 @@ async def test_unreachable_machine_is_suspect_and_then_dead() -> None:
 @virtual
 async def test_last_node_without_reachable_neighbours_denies_nothing() -> None:
     """A node without reachable neighbours is isolated, not alone. It serves its records and denies no key."""
-    async with testing.ring(2, seed=7) as ring:
+    async with testing.open_ring(2, seed=7) as ring:
         survivor, other = ring[0], ring[1]
         await put(survivor, b"a", b"1")
         await ring.kill(other)
@@ -108,7 +108,7 @@ async def test_last_node_without_reachable_neighbours_denies_nothing() -> None:
 
 @virtual
 async def test_last_node_after_all_leaves_is_alone_and_not_isolated() -> None:
-    async with testing.ring(3, seed=8) as ring:
+    async with testing.open_ring(3, seed=8) as ring:
         await put(ring[0], b"a", b"1")
         for node in ring.nodes[1:]:
             await node.leave()
@@ -120,7 +120,7 @@ async def test_last_node_after_all_leaves_is_alone_and_not_isolated() -> None:
 
 @virtual
 async def test_node_restarted_before_its_detection_rejoins() -> None:
-    async with testing.ring(8, seed=9) as ring:
+    async with testing.open_ring(8, seed=9) as ring:
         before = successors(ring)
         again = await ring.restart(ring[4])
         await again.ready()
@@ -130,7 +130,7 @@ async def test_node_restarted_before_its_detection_rejoins() -> None:
 
 @virtual
 async def test_node_restarted_after_it_was_dropped_rejoins() -> None:
-    async with testing.ring(8, seed=10) as ring:
+    async with testing.open_ring(8, seed=10) as ring:
         old = ring[4]
         await ring.kill(old)
         await ring.converged()
@@ -142,7 +142,7 @@ async def test_node_restarted_after_it_was_dropped_rejoins() -> None:
 
 @virtual
 async def test_nodes_that_all_restart_at_once_form_the_ring_again() -> None:
-    async with testing.ring(8, seed=11) as ring:
+    async with testing.open_ring(8, seed=11) as ring:
         before = successors(ring)
         nodes = list(ring.nodes)
         for node in nodes:
@@ -158,7 +158,7 @@ async def test_nodes_that_all_restart_at_once_form_the_ring_again() -> None:
 
 @virtual
 async def test_restarted_node_without_others_starts_no_new_ring() -> None:
-    async with testing.ring(3, seed=12) as ring:
+    async with testing.open_ring(3, seed=12) as ring:
         nodes = list(ring.nodes)
         ring_id = nodes[0].ring_id
         for node in nodes:
@@ -177,7 +177,7 @@ async def test_restarted_node_without_others_starts_no_new_ring() -> None:
 @virtual
 async def test_split_ring_is_merged_by_self_lookups() -> None:
     """Both halves of a split are Ideal rings. Stabilization alone would never merge them."""
-    async with testing.ring(10, seed=13) as ring:
+    async with testing.open_ring(10, seed=13) as ring:
         half = [f"n{i}" for i in range(5)]
         ring.network.partition(half, is_cut=True)
         await trio.sleep(20)
@@ -190,7 +190,7 @@ async def test_split_ring_is_merged_by_self_lookups() -> None:
 @virtual
 async def test_loopy_ring_is_repaired_by_self_lookups() -> None:
     """The successors run around the circle twice. Plain stabilization would keep such a ring."""
-    async with testing.ring(9, seed=14) as ring:
+    async with testing.open_ring(9, seed=14) as ring:
         nodes = in_order(ring)
         for index, node in enumerate(nodes):  # step 2 on an odd number of vnodes
             vnode = only(node)
@@ -205,7 +205,7 @@ async def test_loopy_ring_is_repaired_by_self_lookups() -> None:
 @pytest.mark.slow
 @virtual
 async def test_vnodes_of_a_few_nodes_form_one_ring() -> None:
-    async with testing.ring(5, seed=15, vnodes=4) as ring:
+    async with testing.open_ring(5, seed=15, vnodes=4) as ring:
         assert len(ring.vnodes()) == 20
         for number in range(50):
             await put(ring[number % 5], b"key-%d" % number, b"v")
@@ -218,7 +218,7 @@ async def test_vnodes_of_a_few_nodes_form_one_ring() -> None:
 
 @virtual
 async def test_node_with_the_id_of_another_is_refused() -> None:
-    async with testing.ring(3, bits=8, ids=(10, 80, 160), seed=16) as ring:
+    async with testing.open_ring(3, bits=8, ids=(10, 80, 160), seed=16) as ring:
         twin = await ring.start(id=80)
         with pytest.raises(DuplicateId):
             await twin.ready()
@@ -232,7 +232,7 @@ async def test_node_with_the_id_of_another_is_refused() -> None:
 )
 def test_node_with_other_ring_constants_is_refused(constants: RingConstants) -> None:
     async def main() -> None:
-        async with testing.ring(3, seed=17) as ring:
+        async with testing.open_ring(3, seed=17) as ring:
             stranger = await ring.start(ring=constants)
             with pytest.raises(OtherRing):
                 await stranger.ready()
@@ -244,7 +244,7 @@ def test_node_with_other_ring_constants_is_refused(constants: RingConstants) -> 
 @virtual
 async def test_rings_with_other_ring_ids_never_merge() -> None:
     """A new ring has a new id, so another ring at a known address does no harm."""
-    async with testing.ring(3, seed=18) as ring:
+    async with testing.open_ring(3, seed=18) as ring:
         await (await ring.start(join=(), name="founder")).ready()
         founder = ring[3]
         assert founder.ring_id != ring[0].ring_id
@@ -256,7 +256,7 @@ async def test_rings_with_other_ring_ids_never_merge() -> None:
 async def test_two_nodes_with_equal_periods_do_not_livelock() -> None:
     """With equal delays and periods, abort-if-observed must not livelock."""
     network = testing.MemoryNetwork(19, delay=lambda rng, a, b: 0.01)
-    async with testing.ring(2, seed=19, network=network) as ring:
+    async with testing.open_ring(2, seed=19, network=network) as ring:
         await trio.sleep(30)
         rounds = [v.rounds for v in ring.vnodes().values()]
         assert min(rounds) > 30 / 0.25 / 3
@@ -266,7 +266,7 @@ async def test_two_nodes_with_equal_periods_do_not_livelock() -> None:
 @virtual
 async def test_ring_heals_under_a_load_of_lookups() -> None:
     """Vnodes verify the hints of a lookup before they adopt them, so lookups do not count as observed."""
-    async with testing.ring(12, seed=20) as ring:
+    async with testing.open_ring(12, seed=20) as ring:
         stop = trio.Event()
 
         async def ask(number: int) -> None:
@@ -295,7 +295,7 @@ def test_circle_hex_keeps_leading_zeros() -> None:
 @pytest.mark.slow
 @virtual
 async def test_vnode_isolated_for_down_out_s_is_alone() -> None:
-    async with testing.ring(2, seed=21) as ring:
+    async with testing.open_ring(2, seed=21) as ring:
         await ring.kill(ring[1])
         await ring.converged()
         assert only(ring[0]).ring.is_isolated

@@ -18,7 +18,7 @@ from chord.ids import BITS_MAX, Point
 from chord.node import Node
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.messages import MessageNetwork
-from chord.testing.rings import MemoryRing
+from chord.testing.rings import TestRing
 
 MAKERS = ("real node", "model")
 """The two columns of a figure; index with `is_model`."""
@@ -101,7 +101,7 @@ def successor(ordered: Sequence[Point], key: Point) -> Point:
     return ordered[bisect_left(ordered, key) % len(ordered)]
 
 
-def rightful_owner(ring: MemoryRing, key: Point) -> Point | None:
+def rightful_owner(ring: TestRing, key: Point) -> Point | None:
     """Return the key's true successor at this moment; None if no node has an arc.
 
     The result is the first live vnode at or after the key that has an arc. The function inspects the nodes' state and
