@@ -165,18 +165,18 @@ class Cluster(TestRing):
         machine.node = node
         return node
 
-    async def kill(self, node: Node, *, is_silent: bool = False, is_power_lost: bool = False) -> None:
+    async def kill(self, node: Node, *, silently: bool = False, power_loss: bool = False) -> None:
         """End a node as kill -9 does.
 
         Args:
-            is_silent: the machine vanishes: its peers get no reset and no answer. This cuts the power, too.
-            is_power_lost: cut the power of the machine: any part of the data that is not durable may be gone.
+            silently: the machine vanishes: its peers get no reset and no answer. This cuts the power, too.
+            power_loss: cut the power of the machine: any part of the data that is not durable may be gone.
         """
         host = node.config.name or ""
         self.wake(host)
         if host in self.disks:
-            (self.disks[host].crash if is_power_lost or is_silent else self.disks[host].kill)()
-        await super().kill(node, is_silent=is_silent)
+            (self.disks[host].crash if power_loss or silently else self.disks[host].kill)()
+        await super().kill(node, silently=silently)
 
     def ended(self, node: Node) -> None:
         """End the process, and call `on_stopped` or `on_left`."""

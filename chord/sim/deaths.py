@@ -111,19 +111,19 @@ class Deaths:
         ids = [vnode_id(circle, kept.address, index) for index in range(self._plan.vnodes)]
         return taken.union(self._cluster.vnodes()).isdisjoint(ids)
 
-    async def kill(self, node: Node, *, is_silent: bool = False, is_power_lost: bool | None = None) -> None:
+    async def kill(self, node: Node, *, silently: bool = False, power_loss: bool | None = None) -> None:
         """Kill a node, within the failure assumption or not.
 
         Args:
-            is_silent: the machine vanishes: its peers get no reset and no answer.
-            is_power_lost: also cut the power of the machine; None: draw that with probability one half.
+            silently: the machine vanishes: its peers get no reset and no answer.
+            power_loss: also cut the power of the machine; None: draw that with probability one half.
         """
         self._cluster.wake(node.name)
         self._ledger.losses.bury(node)
         self._watch.somebody_died()
         self._last_words += [(trio.current_time(), entries) for entries in self._lists_of(node)]
-        is_lost = self._rng.random() < 0.5 if is_power_lost is None else is_power_lost
-        await self._cluster.kill(node, is_silent=is_silent, is_power_lost=is_lost)
+        is_lost = self._rng.random() < 0.5 if power_loss is None else power_loss
+        await self._cluster.kill(node, silently=silently, power_loss=is_lost)
         self._ledger.losses.autopsy(node)
         self._watch.check()
 
@@ -142,9 +142,9 @@ class Deaths:
             self._cluster.disks[node.name].kill()
         self._ledger.losses.autopsy(node)
 
-    async def end(self, node: Node, what: str, *, is_silent: bool = False) -> None:
+    async def end(self, node: Node, what: str, *, silently: bool = False) -> None:
         """Kill a node for good, unless the fault *return* is on."""
-        await self.kill(node, is_silent=is_silent)
+        await self.kill(node, silently=silently)
         self.count(what)
         if self.is_returning(node):
             self.return_soon(node)

@@ -166,7 +166,7 @@ class Hardships:
         self._deaths.count("partition", 0)
         self._count_absences(len(nodes), lasts_s, "cut off")
         network = self._cluster.network
-        network.partition([node.name for node in nodes], is_cut=self._rng.random() < 0.5)
+        network.partition([node.name for node in nodes], reset=self._rng.random() < 0.5)
         self._ledger.oracle.split()
         await self._last(lasts_s)
         network.heal()
@@ -206,7 +206,7 @@ class Hardships:
         self._count("staggered power cut", fades_s > 0)
         for node in self._rng.sample(nodes, len(nodes)):
             if node in self._cluster.nodes:
-                await self._deaths.kill(node, is_power_lost=True)
+                await self._deaths.kill(node, power_loss=True)
                 self._deaths.count("blackout")
                 await trio.sleep(self._rng.uniform(0, fades_s / len(nodes)))
         await trio.sleep(lasts_s)

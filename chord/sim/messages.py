@@ -43,7 +43,7 @@ class MessageNetwork(FaultyNetwork):
     Args:
         seed: seed of the delays and losses.
         quantum_s: messages arrive at multiples of this, so that ties occur.
-        is_traced: keep a digest of all messages.
+        trace: keep a digest of all messages.
         weigh: returns the size of each message for the hosts' `stats.bytes_sent`; None: do not count bytes.
 
     Attributes:
@@ -59,7 +59,7 @@ class MessageNetwork(FaultyNetwork):
         *,
         delay: Delay = LAN_DELAY,
         quantum_s: float = 0.0001,
-        is_traced: bool = False,
+        trace: bool = False,
         weigh: Weigh | None = None,
     ) -> None:
         self.rng = random.Random(f"messages/{seed}")
@@ -69,7 +69,7 @@ class MessageNetwork(FaultyNetwork):
         self.weigh = weigh
         self._delay = delay
         self._quantum_s = quantum_s
-        self._trace = hashlib.blake2b(digest_size=16) if is_traced else None
+        self._trace = hashlib.blake2b(digest_size=16) if trace else None
         self.lateness = Lateness(random.Random(f"lateness/{seed}"))
         self._heap: list[tuple[float, int, str, Callable[[Any], None], Any]] = []
         self._stopped: dict[str, list[tuple[Callable[[Any], None], Any]]] = {}  # with the events that wait for each
@@ -87,13 +87,13 @@ class MessageNetwork(FaultyNetwork):
         calls = self.calls(host)
         return lambda config, greeter, observe: calls
 
-    def crash(self, host: str, *, is_silent: bool = False) -> None:
+    def crash(self, host: str, *, silently: bool = False) -> None:
         """End a host's process. Unless silent, waiting callers see a broken connection."""
         calls = self._hosts.pop(host, None)
-        if is_silent:
+        if silently:
             self.faults.down[host] = True
         if calls is not None:
-            calls.die(is_silent=is_silent)
+            calls.die(silently=silently)
 
     def after_change(self) -> None:
         """Do nothing: the fate of a message is decided when it is sent."""
@@ -105,9 +105,9 @@ class MessageNetwork(FaultyNetwork):
     def digest(self) -> str:
         """Return a digest of every message so far: due time, source, target.
 
-        Needs `is_traced`.
+        Needs `trace`.
         """
-        assert self._trace is not None, "MessageNetwork(is_traced=True)"
+        assert self._trace is not None, "MessageNetwork(trace=True)"
         return self._trace.hexdigest()
 
     # -- for MessageCalls -----------------------------------------------------------------------
@@ -221,11 +221,11 @@ class MessageCalls:
             await self._idle.park()
         await trio.lowlevel.checkpoint()
 
-    def die(self, *, is_silent: bool) -> None:
+    def die(self, *, silently: bool) -> None:
         """End the host. Waiting callers see a broken connection, or nothing if silent."""
         self._nursery = None
         for ticket in list(self._waiting):
-            if not is_silent:
+            if not silently:
                 ticket.settle(PeerLost(f"{ticket.address}: the connection broke"))
         self._waiting.clear()
 

@@ -89,7 +89,7 @@ class Nemesis:
             drawn,
             [
                 (4, "crash", partial(self._crash, "crash")),
-                (2, "silent", partial(self._crash, "crash silently", is_silent=True)),
+                (2, "silent", partial(self._crash, "crash silently", silently=True)),
                 (1, "row", partial(self._crash, "crash in a row", plan.successors - 1)),
                 (3, "restart", self._restart),
                 (4, "meddle", self._meddle),
@@ -211,11 +211,11 @@ class Nemesis:
                 node.begin_leave()
                 self.deaths.count("leave")
 
-    async def _crash(self, what: str, members: int = 1, *, is_silent: bool = False) -> None:
+    async def _crash(self, what: str, members: int = 1, *, silently: bool = False) -> None:
         """Kill adjacent members at one moment."""
         for node in self.deaths.neighbours(members):
             if self.deaths.may_go(node):
-                await self.deaths.end(node, what, is_silent=is_silent)
+                await self.deaths.end(node, what, silently=silently)
 
     async def _restart(self) -> None:
         for node in self.deaths.neighbours(1):
@@ -344,7 +344,7 @@ class Nemesis:
         network = self._cluster.network
 
         def begin() -> None:
-            network.partition(part, is_cut=is_cut)
+            network.partition(part, reset=is_cut)
             self._ledger.oracle.split()
 
         await self._episode("partition", begin, network.heal)

@@ -125,7 +125,7 @@ class Run:
         self._write_history = write_history
         self._digest = hashlib.blake2b(digest_size=16)
         kind = MessageNetwork if plan.fidelity == "messages" else MemoryNetwork
-        self._network = kind(plan.seed, delay=plan.delay, quantum_s=plan.quantum_s, is_traced=True)
+        self._network = kind(plan.seed, delay=plan.delay, quantum_s=plan.quantum_s, trace=True)
         self.report = RunReport(plan.seed, theme=plan.theme)
         self._watch = Watch(f"seed {plan.seed}", plan.successors, mourning_s=plan.mourning_s, is_atomic=plan.is_atomic)
 

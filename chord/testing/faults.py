@@ -59,11 +59,11 @@ class FaultyNetwork(ABC):
         """
 
     @abstractmethod
-    def crash(self, host: str, *, is_silent: bool = False) -> None:
+    def crash(self, host: str, *, silently: bool = False) -> None:
         """End the process of a host, as kill -9 does.
 
         Args:
-            is_silent: the machine vanishes with the process; peers see no reset.
+            silently: the machine vanishes with the process; peers see no reset.
         """
 
     def cut(self, a: str, b: str) -> None:
@@ -83,14 +83,14 @@ class FaultyNetwork(ABC):
         self.faults.rules.pop((source, target), None)
         self.after_change()
 
-    def partition(self, *groups: Iterable[str], is_cut: bool = False) -> None:
+    def partition(self, *groups: Iterable[str], reset: bool = False) -> None:
         """Separate groups of hosts. The hosts that are not named form one more group.
 
         Args:
-            is_cut: reset the streams between groups and refuse new ones; default: stall both.
+            reset: reset the streams between groups and refuse new ones; default: stall both.
         """
         self.faults.islands = {host: number for number, group in enumerate(groups) for host in group}
-        self.faults.between_islands = "cut" if is_cut else "stalled"
+        self.faults.between_islands = "cut" if reset else "stalled"
         self.after_change()
 
     def heal(self) -> None:

@@ -77,7 +77,7 @@ class MemoryNetwork(FaultyNetwork):
         delay: draws the delay of each message; default: 0.5 to 1 ms.
         quantum_s: arrivals happen at multiples of this many seconds.
         window_bytes: most bytes sent and not yet read, for each direction of a stream.
-        is_traced: keep a digest of all deliveries.
+        trace: keep a digest of all deliveries.
 
     Attributes:
         deliveries: number of messages that arrived, closing signals included.
@@ -91,14 +91,14 @@ class MemoryNetwork(FaultyNetwork):
         delay: Delay = LAN_DELAY,
         quantum_s: float = 0.0001,
         window_bytes: int = 1 << 16,
-        is_traced: bool = False,
+        trace: bool = False,
     ) -> None:
         super().__init__()
         self._rng = random.Random(f"network/{seed}")
         self._delay = delay
         self._quantum_s = quantum_s
         self._window = window_bytes
-        self._trace = hashlib.blake2b(digest_size=16) if is_traced else None
+        self._trace = hashlib.blake2b(digest_size=16) if trace else None
         self.deliveries = 0
         self.bytes_delivered = 0
         self._hosts: dict[str, list[MemoryTransport]] = {}
@@ -128,26 +128,26 @@ class MemoryNetwork(FaultyNetwork):
         """Return the network of a new node on a host; see `FaultyNetwork.connector`."""
         return partial(connect_over, self.transport(host))
 
-    def crash(self, host: str, *, is_silent: bool = False) -> None:
+    def crash(self, host: str, *, silently: bool = False) -> None:
         """End the process of a host, as kill -9 does.
 
         Data that it had sent still arrives, then its streams are reset. Its listeners are gone, so that dials are
         refused. All further calls of its tasks fail.
 
         Args:
-            is_silent: the machine vanishes with the process. Peers see no reset, and dials stall.
+            silently: the machine vanishes with the process. Peers see no reset, and dials stall.
         """
         for transport in self._hosts.get(host, ()):
             transport.is_dead = True
         self._hosts[host] = []
         for address in [one for one in self._listeners if one[0] == host]:
             self._listeners.pop(address).close()
-        if is_silent:
+        if silently:
             self.faults.down[host] = True
         for connection in self._of(host):
             for end in connection.ends:
                 if end.host == host:
-                    end.die(is_silent=is_silent)
+                    end.die(silently=silently)
 
     def set_delay(self, delay: Delay) -> None:
         """Draw the delays of later messages from another distribution.
@@ -166,9 +166,9 @@ class MemoryNetwork(FaultyNetwork):
     def digest(self) -> str:
         """Return a digest of every delivery so far: time, source, target, content.
 
-        Only with `is_traced`.
+        Only with `trace`.
         """
-        assert self._trace is not None, "MemoryNetwork(is_traced=True)"
+        assert self._trace is not None, "MemoryNetwork(trace=True)"
         return self._trace.hexdigest()
 
     def check(self) -> list[str]:

@@ -172,20 +172,20 @@ class TestRing:
     def refused(self, node: Node) -> None:
         """Called when a node has ended with an expected error."""
 
-    async def kill(self, node: Node, *, is_silent: bool = False) -> None:
+    async def kill(self, node: Node, *, silently: bool = False) -> None:
         """End a node as kill -9 does: without a goodbye and without a handover.
 
         Its memory is lost, and its identity is kept.
 
         Args:
-            is_silent: the machine vanishes with the node; peers see no reset.
+            silently: the machine vanishes with the node; peers see no reset.
         """
         host = node.config.name or ""
         if node in self.nodes:
             self.nodes.remove(node)
         self._scopes[host].cancel()
         at = network_host(node)
-        self.network.crash(at, is_silent=is_silent)  # before its tasks run again, so that their clean-up sends nothing
+        self.network.crash(at, silently=silently)  # before its tasks run again, so that their clean-up sends nothing
         await node.closed.wait()
 
     async def restart(self, node: Node) -> Node:
@@ -283,7 +283,7 @@ async def open_ring(
     limits: Limits | None = None,
     network: FaultyNetwork | None = None,
     observe: Observer = ignore,
-    is_converged: bool = True,
+    wait: bool = True,
 ) -> AsyncIterator[TestRing]:
     """Run a ring of n nodes in memory, for the length of an `async with` block.
 
@@ -297,7 +297,7 @@ async def open_ring(
         ids: n points, one for each node; for toy rings. Default: hashes of the addresses.
         network: the network of the nodes; default: a new one.
         observe: callback that gets every event of every node.
-        is_converged: wait until the ring is Ideal before the block begins.
+        wait: wait until the ring is Ideal before the block begins.
 
     Concurrency: checkpoints. Run it on virtual time: `chord.testing.run`, or pytest-trio's `autojump_clock`.
     """
@@ -318,7 +318,7 @@ async def open_ring(
                 first = first or [node]
                 if index == 0:
                     await node.ready()
-            if is_converged:
+            if wait:
                 for node in list(made.nodes):
                     await node.ready()
                 await made.converged()

@@ -280,16 +280,16 @@ class MemoryStream(trio.abc.HalfCloseableStream):
             self.connection.on_closed()
         await trio.lowlevel.checkpoint()
 
-    def die(self, *, is_silent: bool) -> None:
+    def die(self, *, silently: bool) -> None:
         """Make this end unusable, because its host crashed.
 
         Args:
-            is_silent: do not reset the other end.
+            silently: do not reset the other end.
         """
         if self._is_dead or self._out.is_broken:
             return
         self._is_dead = True
-        if not is_silent:
+        if not silently:
             self._out.send(Signal.RESET)
         self._wake()
 

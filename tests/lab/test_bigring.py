@@ -77,7 +77,7 @@ def test_detours_around_dead_nodes_equal_those_of_real_nodes(nodes: int, share: 
 
     async def ask(cluster: Cluster, by_id: dict[int, object]) -> None:
         for rank in np.flatnonzero(is_dead).tolist():
-            await cluster.kill(by_id[widened(int(ring.ids[rank]))], is_silent=True)  # type: ignore[arg-type]
+            await cluster.kill(by_id[widened(int(ring.ids[rank]))], silently=True)  # type: ignore[arg-type]
         for start, key in zip(starts.tolist(), keys.tolist(), strict=True):
             node = by_id[widened(int(ring.ids[start]))]
             lookups = node.lookups  # type: ignore[attr-defined]

@@ -87,11 +87,11 @@ class World:
         """Return the living node that holds a vnode."""
         return next(node for node in self.ring.nodes if vnode in node.host.vnodes)
 
-    async def kill(self, node: Node, *, is_silent: bool = False) -> None:
+    async def kill(self, node: Node, *, silently: bool = False) -> None:
         """Let a node die. Its memory is lost, and its disk stays."""
         self.ledger.losses.bury(node)
         self.watch.somebody_died()
-        await self.ring.kill(node, is_silent=is_silent)
+        await self.ring.kill(node, silently=silently)
         self.ledger.losses.autopsy(node)
         self.watch.check()
 

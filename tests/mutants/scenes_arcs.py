@@ -191,7 +191,7 @@ def halves_merge(seed: int) -> None:
 
     async def scene(world: World) -> None:
         ring = world.ring
-        ring.network.partition([node.name for node in ring.nodes[:3]], is_cut=True)
+        ring.network.partition([node.name for node in ring.nodes[:3]], reset=True)
         await trio.sleep(5)
         await world.ledger.fill(120)
         ring.network.heal()

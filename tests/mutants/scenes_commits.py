@@ -49,7 +49,7 @@ def power_is_cut_before_the_sync(seed: int) -> None:
             await trio.sleep(SYNC_S / 2)
             for node in nodes:
                 world.ledger.losses.bury(node)
-                await world.ring.kill(node, is_power_lost=True)
+                await world.ring.kill(node, power_loss=True)
                 world.ledger.losses.autopsy(node)
         for node in nodes:
             world.ring.disk(node.name).slow_s = 0.0

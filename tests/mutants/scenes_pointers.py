@@ -107,7 +107,7 @@ def split(seed: int) -> None:
 
     async def scene(world: World) -> None:
         ring = world.ring
-        ring.network.partition([node.name for node in ring.nodes[:3]], is_cut=True)
+        ring.network.partition([node.name for node in ring.nodes[:3]], reset=True)
         await trio.sleep(5)
         assert any(v.invariant == "AtMostOneRing" for v in ring.violations())
         ring.network.heal()

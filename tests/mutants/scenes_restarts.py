@@ -167,7 +167,7 @@ def acknowledgements_are_lost(seed: int) -> None:
         async with trio.open_nursery() as nursery:
             clients: trio.CancelScope = await nursery.start(world.ledger.clients, 16, 0.05)
             await trio.sleep(2)
-            network.partition(*[[node.name] for node in world.ring.nodes], is_cut=True)
+            network.partition(*[[node.name] for node in world.ring.nodes], reset=True)
             network.heal()
             await trio.sleep(0.01)
             clients.cancel()

@@ -469,7 +469,7 @@ async def test_call_uses_the_newer_connection_of_a_restarted_peer() -> None:
         await a.ping(b)
         await trio.sleep(10)
         b.scope.cancel()
-        network.crash("b", is_silent=True)  # its streams seem open
+        network.crash("b", silently=True)  # its streams seem open
         again = Peer(network.transport("b"), "b:1")
         await nursery.start(again.run)
         await again.ping(a)
@@ -610,7 +610,7 @@ def test_nodes_that_flood_each_other_do_not_deadlock(seed: int) -> None:
 def test_equal_seeds_make_equal_histories() -> None:
     def history(seed: int) -> str:
         async def main() -> str:
-            network = MemoryNetwork(seed, is_traced=True)
+            network = MemoryNetwork(seed, trace=True)
             a, b = pair(network, limits=limits(idle_s=1.0))
             async with running(a, b):
                 for _ in range(3):

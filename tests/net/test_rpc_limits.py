@@ -504,7 +504,7 @@ async def test_vanished_peer_is_lost_when_a_write_gets_stuck() -> None:
     async with running(a, b):
         await a.ping(b)
         b.scope.cancel()
-        network.crash("b", is_silent=True)
+        network.crash("b", silently=True)
         put = Put(b"k", bytes(15_000), bytes(16))
         await outcome(a.rpc.call("b:1", put, deadline=trio.current_time() + 60), outcomes)
         assert isinstance(outcomes[0], PeerLost)

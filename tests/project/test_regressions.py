@@ -491,7 +491,7 @@ async def test_unreachable_contacts_do_not_delay_a_joiner() -> None:
     async with testing.open_ring(8, seed=17) as ring:
         silent, living = list(ring.nodes)[:2], ring[2]
         for node in silent:
-            await ring.kill(node, is_silent=True)
+            await ring.kill(node, silently=True)
         await ring.converged()
         began = trio.current_time()
         joiner = await ring.start(join=[*silent, living])

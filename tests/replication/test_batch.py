@@ -273,7 +273,7 @@ def test_batch_survives_the_death_of_an_owner(seed: int) -> None:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(load)
                 await trio.sleep(0.0005 * (1 + seed % 7))
-                await ring.kill(victim, is_silent=bool(seed % 2))
+                await ring.kill(victim, silently=bool(seed % 2))
             assert failures == []
             with trio.fail_after(30):
                 found = await ring[0].get_many(KEYS)

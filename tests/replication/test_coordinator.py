@@ -58,7 +58,7 @@ def test_reads_and_writes_succeed_without_the_owner(how: str) -> None:
             elif how == "stopped":
                 await owner.stop()
             else:
-                await ring.kill(owner, is_silent=how == "vanished")
+                await ring.kill(owner, silently=how == "vanished")
             began = trio.current_time()
             with trio.fail_after(3):
                 assert (await read(asked, key)).values == (b"before",)
@@ -302,7 +302,7 @@ def test_copies_are_on_different_nodes_with_many_vnodes(vnodes: int) -> None:
 
 @virtual
 async def test_write_is_sent_to_replicas_only_once_it_is_durable() -> None:
-    async with testing.open_ring(3, seed=20, is_converged=True) as ring:
+    async with testing.open_ring(3, seed=20, wait=True) as ring:
         disks: dict[str, MemoryStorage] = keep_disks(ring)
         await settled(ring)
         name = clockwise(ring, KEY)[0].name
@@ -328,7 +328,7 @@ async def test_write_is_sent_to_replicas_only_once_it_is_durable() -> None:
 @virtual
 async def test_read_does_not_wait_for_writes_of_others() -> None:
     """A read returns the durable value at once. Otherwise a key under continuous writes could not be read."""
-    async with testing.open_ring(3, seed=20, is_converged=True) as ring:
+    async with testing.open_ring(3, seed=20, wait=True) as ring:
         disks: dict[str, MemoryStorage] = keep_disks(ring)
         await settled(ring)
         for place in range(3):

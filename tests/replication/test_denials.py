@@ -447,7 +447,7 @@ async def written_in_a_split(
         keys = [b"k-%d" % number for number in range(12)]
         order = clockwise(ring, keys[0])
         one, two = order[: split[0]], order[split[0] :]
-        ring.network.partition([n.name for n in one], [n.name for n in two], is_cut=is_cut)
+        ring.network.partition([n.name for n in one], [n.name for n in two], reset=is_cut)
         await trio.sleep(8)
         acknowledged = {}
         for number, key in enumerate(keys):
@@ -476,7 +476,7 @@ async def denied_behind_a_joiner() -> None:
         await trio.sleep(4)
         owner, *_, fifth, sixth = clockwise(ring, KEY)[:6]
         split = [fifth, sixth]
-        ring.network.partition([node.name for node in split], is_cut=True)
+        ring.network.partition([node.name for node in split], reset=True)
         joiner = only(owner).id + 1
         await (await ring.start(join=[owner], id=joiner)).ready()
         with trio.fail_after(20):

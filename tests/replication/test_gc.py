@@ -540,7 +540,7 @@ async def test_trimming_continues_once_a_down_node_is_forgotten() -> None:
             await put(ring[0], key, b"v")
         await trio.sleep(3)
         away = next(node for node in ring.nodes if node.name not in replicas(ring, keys[0]))
-        await ring.kill(away, is_silent=True)
+        await ring.kill(away, silently=True)
         asker = named(ring, replicas(ring, keys[0])[0])
         await deleted(ring, keys[:8], asker)
         assert set(entries_at(ring).values()) == {8}

@@ -251,7 +251,7 @@ async def test_hint_reaches_the_owner_if_all_members_are_unreachable() -> None:
         first, second, third, owner, fifth, sixth, keeper, *_ = clockwise(ring, KEY)
         record = record_at(first, KEY)
         for node in (first, second, third, fifth, sixth):  # the possible stand-ins are unreachable, too
-            await ring.kill(node, is_silent=True)
+            await ring.kill(node, silently=True)
         await until(lambda: only(owner).ownership.is_owner(owner.host.circle.hash(KEY)))
         assert owner.host.storage.get(KEY) is None
         keeper.host.storage.apply(Batch(puts=(record,)))

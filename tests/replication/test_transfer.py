@@ -437,7 +437,7 @@ async def test_put_begun_before_a_switch_is_not_stored_after_it() -> None:
 async def test_two_rings_written_on_both_sides_heal_with_nothing_lost() -> None:
     async with testing.open_ring(10, seed=10) as ring:
         half = {f"n{i}" for i in range(5)}
-        ring.network.partition(half, is_cut=True)
+        ring.network.partition(half, reset=True)
         await trio.sleep(20)
         stored = {}
         for number in range(60):
@@ -701,7 +701,7 @@ async def test_restarted_node_rejoins_past_two_unreachable_nodes() -> None:
         await ring.converged()
         await put(ring[0], key, b"new")
         for silent in following:
-            await ring.kill(silent, is_silent=True)
+            await ring.kill(silent, silently=True)
         again = await ring.start(join=(), name=node.config.name)
         await again.ready()
         assert not only(again).ring.is_isolated

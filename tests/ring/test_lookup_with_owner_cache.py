@@ -86,13 +86,13 @@ async def test_lookup_starts_at_the_cached_owner_before_the_key() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_silent", [False, True])
-def test_lookup_skips_a_dead_cached_owner_before_the_key(is_silent: bool) -> None:
+@pytest.mark.parametrize("silently", [False, True])
+def test_lookup_skips_a_dead_cached_owner_before_the_key(silently: bool) -> None:
     async def main() -> None:
         async with settled_ring(24, 5) as ring:
             asking = clockwise(ring, KEY)[3]
             before = await cache_only_the_owner_before(ring, asking, KEY)
-            await ring.kill(before, is_silent=is_silent)
+            await ring.kill(before, silently=silently)
             with trio.fail_after(4):
                 trace = await asking.lookups.find(asking.host.circle.hash(KEY), only(asking).me, route="fast")
             assert trace.owner == only(clockwise(ring, KEY)[0]).me
@@ -120,7 +120,7 @@ def test_reads_and_writes_work_if_the_cached_owner_is_gone(how: str) -> None:
                 asking.lookups.arcs.forget(owner.address)
                 asking.lookups.arcs.learn(asking.host.circle.hash(key), stranger)
             else:
-                await ring.kill(owner, is_silent=how == "vanished")
+                await ring.kill(owner, silently=how == "vanished")
             with trio.fail_after(4):
                 assert (await read(asking, key)).values == (b"before",)
                 await write(asking, key, b"after")

@@ -87,7 +87,7 @@ def test_scan_names_dead_replicas_in_its_error() -> None:
             gone = {contact.address for contact in trace.replicas}
             reader = next(node for node in memory.nodes if node.address not in gone)
             for node in [node for node in memory.nodes if node.address in gone]:
-                await memory.kill(node, is_silent=True)
+                await memory.kill(node, silently=True)
             await trio.sleep(20)
             found = [replica for node in memory.nodes for replica in node.description().sets if replica.silent]
             assert found

@@ -40,7 +40,7 @@ class World:
     async def again(self, *nodes: Node, after_s: float = 0.0, apart_s: float = 0.0) -> list[Node]:
         """Kill nodes, advance their clocks by `after_s`, and start them at intervals of `apart_s`."""
         for node in nodes:
-            await self.machines.kill(node, is_power_lost=True)
+            await self.machines.kill(node, power_loss=True)
         for node in nodes:
             self.machines.skew(node.config.name or "", after_s)
         started = []
@@ -119,7 +119,7 @@ async def back_after_days(limits: Limits, is_planted: bool = False) -> list[Fate
         nodes = await world.found(limits=limits)
         away = nodes[-1]
         await trio.sleep(5)
-        await machines.kill(away, is_power_lost=True)
+        await machines.kill(away, power_loss=True)
         await machines.converged()
         for key in KEYS[:20]:
             await patiently(lambda k=key: put(nodes[0], k, None))  # type: ignore[misc]
@@ -343,6 +343,6 @@ async def test_rejoin_with_a_contact_ends_before_resume_s() -> None:
         began = trio.current_time()
         back = await started_with(machines, join=[machines[0]])
         assert trio.current_time() - began < back.host.timing.resume_s
-        await machines.kill(gone, is_silent=True)
+        await machines.kill(gone, silently=True)
         back = await started_with(machines, join=[gone])
         assert back.ring_id == machines[0].ring_id

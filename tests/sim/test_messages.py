@@ -30,7 +30,7 @@ def test_ring_on_messages_survives_joins_leaves_and_crashes() -> None:
             for number in range(40):
                 assert await get(ring[0], b"key-%d" % number) == (b"v",)
             await ring.kill(ring[7])
-            await ring.kill(ring[9], is_silent=True)
+            await ring.kill(ring[9], silently=True)
             await ring.converged()
             assert not ring.violations()
 

@@ -71,7 +71,7 @@ async def test_list_of_a_vnode_that_dies_counts_as_copied(nemesis: Nemesis, mach
     """The vnode that asks has a longer list. The answer replaces it, and must name a vnode that survives."""
     await machines.place(NODES)
     asker, head, new, dead, *_ = in_order(machines)
-    await nemesis.deaths.kill(dead, is_silent=True)
+    await nemesis.deaths.kill(dead, silently=True)
     await trio.sleep(PLAN.timing.timeout_cap_s)
     ring = only(asker).ring
     ring.successors = (only(head).me, only(dead).me, *ring.successors[-1:])  # it does not know the new vnode yet

@@ -177,7 +177,7 @@ async def test_acknowledged_writes_survive_a_power_cut_of_all_nodes() -> None:
             nursery.cancel_scope.cancel()
         assert len(acknowledged) == 50
         for node in nodes:
-            await machines.kill(node, is_silent=True)
+            await machines.kill(node, silently=True)
         for node in nodes:
             await machines.start(join=(), name=node.name)
         await machines.converged()

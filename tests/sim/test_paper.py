@@ -113,7 +113,7 @@ def test_lookup_passes_as_many_dead_as_a_list_holds() -> None:
         async with still_ring(60, 20, "in a row") as ring:
             order = sorted(ring.nodes, key=lambda node: node.contact.id)
             for node in order[10:29]:
-                await ring.kill(node, is_silent=True)
+                await ring.kill(node, silently=True)
             key, start = order[10].contact.id, order[40]
             with trio.fail_after(60):
                 _, path, via, _ = await start.lookups.deliver(Ping(), Pong, key, start.contact, "iterative", "classic")

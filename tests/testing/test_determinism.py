@@ -37,7 +37,7 @@ QUANTUM_S = 0.01  # coarse against the delays, so that many deliveries are due a
 
 
 def traced(seed: int) -> MemoryNetwork:
-    return MemoryNetwork(seed, delay=uniform(0.001, 0.02), quantum_s=QUANTUM_S, is_traced=True)
+    return MemoryNetwork(seed, delay=uniform(0.001, 0.02), quantum_s=QUANTUM_S, trace=True)
 
 
 async def chatter(seed: int) -> str:

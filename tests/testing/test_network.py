@@ -317,7 +317,7 @@ def test_partition_separates_only_its_groups(is_cut: bool) -> None:
         inside = await pair_over(hosts["a"], hosts["b"], "b:1")
         across = await pair_over(hosts["a"], hosts["c"], "c:1")
         unnamed = await pair_over(hosts["c"], hosts["d"], "d:1")
-        network.partition(["a", "b"], is_cut=is_cut)
+        network.partition(["a", "b"], reset=is_cut)
         for one, other in (inside, unnamed):
             await one.send_all(b"x")
             assert await other.receive_some() == b"x"
@@ -380,7 +380,7 @@ async def test_crash_delivers_sent_bytes_then_resets_and_refuses() -> None:
 @in_memory
 async def test_silent_crash_leaves_half_open_streams_until_a_return() -> None:
     async with two_hosts() as (network, a, _, (dialled, accepted)):
-        network.crash("b", is_silent=True)
+        network.crash("b", silently=True)
         await dialled.send_all(b"into the void")
         for wait in (dialled.receive_some, lambda: a.open_stream("b:1")):
             with trio.move_on_after(10) as scope:

@@ -56,7 +56,7 @@ def test_small_ring_becomes_ideal_and_answers(n: int) -> None:
 @pytest.mark.parametrize("n", [40, pytest.param(120, marks=pytest.mark.thorough)])
 def test_nodes_that_start_at_once_form_an_ideal_ring(n: int) -> None:
     async def main() -> None:
-        async with testing.open_ring(n, seed=3, is_converged=False) as ring:
+        async with testing.open_ring(n, seed=3, wait=False) as ring:
             assert len(ring) == n
             await ring.converged(within_s=30)
             assert not ring.violations()
@@ -86,7 +86,7 @@ async def test_ring_survives_the_death_of_r_minus_1_adjacent_nodes() -> None:
 @virtual
 async def test_unreachable_machine_is_suspect_and_then_dead() -> None:
     async with testing.open_ring(8, seed=6) as ring:
-        await ring.kill(ring[3], is_silent=True)
+        await ring.kill(ring[3], silently=True)
         await ring.converged()
         assert ring.counts["PeerChanged"]
 
@@ -179,7 +179,7 @@ async def test_split_ring_is_merged_by_self_lookups() -> None:
     """Both halves of a split are Ideal rings. Stabilization alone would never merge them."""
     async with testing.open_ring(10, seed=13) as ring:
         half = [f"n{i}" for i in range(5)]
-        ring.network.partition(half, is_cut=True)
+        ring.network.partition(half, reset=True)
         await trio.sleep(20)
         assert ring.counts["HeadForgotten"]
         ring.network.heal()

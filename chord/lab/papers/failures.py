@@ -148,7 +148,7 @@ def measure(setting: Setting) -> Cell:
         nonlocal wrong, unanswered
         async with still_ring(setting.nodes, LIST, seed) as ring:
             for node in rng.sample(ring.nodes, round(setting.share * setting.nodes)):
-                await ring.kill(node, is_silent=True)
+                await ring.kill(node, silently=True)
             living = list(ring.vnodes())
             for _ in range(setting.lookups):
                 key, start = draw_point(rng), rng.choice(ring.nodes)

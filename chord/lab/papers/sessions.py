@@ -201,7 +201,7 @@ class _Churn:
         while True:
             await trio.sleep(self._rng.expovariate(deaths_per_s))
             self._deaths += 1
-            await ring.kill(self._rng.choice(ring.nodes), is_silent=True)
+            await ring.kill(self._rng.choice(ring.nodes), silently=True)
             await ring.start()
 
     async def _look_up(self, ring: Cluster) -> None:
