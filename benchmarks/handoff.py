@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from benchmarks.bars import Rows, bar, positive, run_parts
-from benchmarks.rings import describe, fill, ring_of, scratch
+from benchmarks.rings import fill, ring_of, scratch, statuses
 from tests.real.processes import Peers
 
 MEMORY_MIN, SQLITE_MIN = 50_000, 20_000
@@ -59,7 +59,7 @@ def join(keys: int, base: Path | None, name: str) -> tuple[float, int]:
         began = time.perf_counter()
         late.start("--join", address, "--replicas", "1", *data).ready()
         took = time.perf_counter() - began
-        sent = sum(dict(node.counters).get("keys_sent", 0) for node in describe([address]))
+        sent = sum(dict(node.counters).get("keys_sent", 0) for node in statuses([address]))
         return took, sent
 
 

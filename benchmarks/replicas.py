@@ -29,7 +29,7 @@ import chord as library
 from benchmarks.bars import Row, Rows, bar, percentile, positive, run_parts
 from benchmarks.foreground import Foreground
 from benchmarks.others.processes import cpu_s_of
-from benchmarks.rings import VALUE, describe, fill, owner_of, ring_of, scratch, settled
+from benchmarks.rings import VALUE, fill, owner_of, ring_of, scratch, settled, statuses
 from benchmarks.storage import CIRCLE, commit_all_the_time
 from chord.client.session import ClientCall
 from chord.store.sqlite import SqliteStorage
@@ -178,12 +178,12 @@ def puts(args: argparse.Namespace) -> Rows:
         addresses = [peer.address for peer in ring]
         trio.run(put_all_the_time, addresses, 8, 2, 0.5)
         for clients, each in ((1, 1), (CLIENTS, 1), (CLIENTS, EACH)):
-            before = {node.address: dict(node.counters) for node in describe(addresses)}
+            before = {node.address: dict(node.counters) for node in statuses(addresses)}
             spent = cpu_s(ring)
             latencies = trio.run(put_all_the_time, addresses, clients, each, seconds)
             spent = cpu_s(ring) - spent
             per_sync = []
-            for node in describe(addresses):
+            for node in statuses(addresses):
                 now, then = dict(node.counters), before[node.address]
                 wrote = now["store_rows_written"] - then["store_rows_written"]
                 synced = now["store_transactions"] - then["store_transactions"]
@@ -233,10 +233,10 @@ def bytes_per_s(period_s: float, args: argparse.Namespace) -> float:
         with ring_of(3, None, "--config", str(config)) as ring:
             addresses = [peer.address for peer in ring]
             fill(addresses, IDLE_KEYS)
-            before = sum(dict(node.counters)["bytes_sent"] for node in describe(addresses))
+            before = sum(dict(node.counters)["bytes_sent"] for node in statuses(addresses))
             began = time.monotonic()
             time.sleep(args.seconds)
-            after = sum(dict(node.counters)["bytes_sent"] for node in describe(addresses))
+            after = sum(dict(node.counters)["bytes_sent"] for node in statuses(addresses))
             return (after - before) / (time.monotonic() - began)
 
 
@@ -260,7 +260,7 @@ def join(args: argparse.Namespace) -> Rows:
         calm, moving = foreground.between(idle_began, began), foreground.between(began, ended)
         everyone = [*addresses, peer.address]
         settled(everyone)
-        held = {node.address: node.keys for node in describe(everyone)}
+        held = {node.address: node.keys for node in statuses(everyone)}
         copies = sum(held.values())
     p99, p99_idle = percentile(moving, 0.99), percentile(calm, 0.99)
     return [
@@ -286,7 +286,7 @@ def watch(peer: Peer, addresses: list[str], began: float) -> Row:
     member_s = time.perf_counter() - began
     everyone = [*addresses, peer.address]
     while True:
-        nodes = describe(everyone)
+        nodes = statuses(everyone)
         for node in nodes:
             for info in node.transfers:
                 kinds[info.kind] = kinds.get(info.kind, 0) + 1

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import chord as library
 from chord.ids import Circle
-from chord.wire.messages import Description
+from chord.wire.messages import Status
 from tests.real.processes import PROGRAM, Peer, Peers, ideal
 
 CIRCLE = Circle(160)
@@ -18,16 +18,16 @@ VALUE = b"v" * 100
 REST_WITHIN_S = 120.0
 
 
-def describe(addresses: list[str]) -> list[Description]:
+def statuses(addresses: list[str]) -> list[Status]:
     """Return the status of every node."""
     with library.connect(*addresses, timeout_s=20) as ring:
-        return [node for node in ring.members(also=addresses).values() if isinstance(node, Description)]
+        return [node for node in ring.members(also=addresses).values() if isinstance(node, Status)]
 
 
 def settled(addresses: list[str]) -> None:
     """Wait until the ring has nothing to move or to repair."""
     deadline = time.monotonic() + REST_WITHIN_S
-    while any(n.hints or n.misplaced or n.under_replicated or n.transfers for n in describe(addresses)):
+    while any(n.hints or n.misplaced or n.under_replicated or n.transfers for n in statuses(addresses)):
         if time.monotonic() > deadline:
             raise SystemExit("the ring is not in sync in time")
         time.sleep(0.2)

@@ -49,7 +49,7 @@ def backup_command(target: Target, file: str, node_only: bool) -> int:
     out = target.out
     began = time.monotonic()
     with target.connect() as ring, _written(file, target.out) as sink:
-        of = ring.describe().address if node_only else None
+        of = ring.status().address if node_only else None
         writer = Writer(sink, _header(ring, of))
         with out.progress(f"backup {file}", key_count(ring) if out.is_live and of is None else None) as show:
             missing = _write_all(ring, of, writer, show)
@@ -72,7 +72,7 @@ def _write_all(ring: Client, of: str | None, writer: Writer, show: Callable[[int
     Returns:
         The failure that names the missing or incomplete records; None if the backup is complete.
     """
-    has_copies = ring.describe().replicas > 1
+    has_copies = ring.status().replicas > 1
     try:
         for record in ring.records(of=of):
             writer.add(record)
@@ -179,14 +179,14 @@ class Past:
 
 
 def _header(ring: Client, of: str | None) -> Header:
-    node = ring.describe()
+    node = ring.status()
     now = datetime.now(UTC).isoformat(timespec="seconds")
     ring_id = None if node.ring is None else node.ring.hex()
     return Header(ring_id, node.cluster, node.bits, node.replicas, now, of)
 
 
 def _explain_ring(out: Out, ring: Client, backup: Backup) -> None:
-    here = ring.describe().ring
+    here = ring.status().ring
     if here is not None and here.hex() != backup.header.ring:
         out.note("the backup is of another ring; its records are merged into this one")
 

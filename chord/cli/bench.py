@@ -12,9 +12,9 @@ from chord.cli.failures import CHECK_FAILED, INTERRUPTED, OK, TIMEOUT, USAGE, ex
 from chord.cli.numbers import Seconds
 from chord.cli.output import Failure, Out, counted
 from chord.cli.shapes import Json
-from chord.cli.target import Target, descriptions, ring_options
+from chord.cli.target import Target, ring_options, statuses
 from chord.errors import ChordError, DeadlineExceeded, unwrapped
-from chord.wire.messages import VALUE_BYTES_MAX, Description
+from chord.wire.messages import VALUE_BYTES_MAX, Status
 
 if TYPE_CHECKING:
     from chord.cli.bench_run import Bench, BenchPlan, Measured
@@ -66,7 +66,7 @@ def bench_command(
     if seconds is not None and ops is not None:
         raise click.UsageError("give either --seconds or --ops, not both")
     with target.connect() as ring:
-        nodes = descriptions(ring.members())
+        nodes = statuses(ring.members())
     kept = _replicas(nodes, r, w)
     majority = kept // 2 + 1
     size = PRESETS[preset]
@@ -100,7 +100,7 @@ def bench_command(
     return CHECK_FAILED if strict and verdict == "FAIL" else OK
 
 
-def _replicas(nodes: list[Description], r: int | None, w: int | None) -> int:
+def _replicas(nodes: list[Status], r: int | None, w: int | None) -> int:
     """Return the number of replicas: N, or the number of nodes if that is smaller."""
     kept = max((node.replicas for node in nodes), default=1)
     for name, asked in (("--r", r), ("--w", w)):

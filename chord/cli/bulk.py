@@ -20,7 +20,7 @@ from chord.cli.inputs import LINE_BYTES_MAX, STDIN, file_failure, lines_limited,
 from chord.cli.output import Failure, Out, counted, json_text
 from chord.cli.plain import can_write
 from chord.cli.shapes import Json, error_json, key_json, pair_json
-from chord.cli.target import Target, count_keys, descriptions, ring_options
+from chord.cli.target import Target, count_keys, ring_options, statuses
 from chord.client.batch import IN_FLIGHT, IN_FLIGHT_MAX
 from chord.client.blocking import Client
 from chord.client.bulk import pair_bytes, pair_key
@@ -201,7 +201,7 @@ def scan_command(target: Target) -> int:
 
 def key_count(ring: Client) -> int:
     """Return the approximate number of keys in the ring."""
-    return count_keys(descriptions(ring.members()))
+    return count_keys(statuses(ring.members()))
 
 
 def lost_owners(ring: Client) -> list[str]:
@@ -210,7 +210,7 @@ def lost_owners(ring: Client) -> list[str]:
     Other nodes answer for these arcs now. This concerns only rings with one copy of each record. With more copies, the
     ring itself knows whether it has every record.
     """
-    nodes = [node for node in descriptions(ring.members()) if node.replicas == 1]
+    nodes = [node for node in statuses(ring.members()) if node.replicas == 1]
     arcs = [arc for node in nodes for vnode in node.vnodes for arc in vnode.arcs]
     return sorted({arc.peer.address for arc in arcs if arc.state == "taken_over" and arc.peer is not None})
 

@@ -18,13 +18,13 @@ from chord.cli.numbers import Seconds
 from chord.cli.output import Failure, Out, counted, percent
 from chord.cli.ring import clock_warnings, failures_taken, is_small
 from chord.cli.shapes import Json
-from chord.cli.target import Target, descriptions, ring_options, who_left
+from chord.cli.target import Target, ring_options, statuses, who_left
 from chord.client.blocking import Client
 from chord.client.session import Outcome
 from chord.errors import SILENCE
 from chord.ids import Arc, Circle, Point
 from chord.verify.invariants import Member, Violation, ownership, violations, waiting
-from chord.wire.messages import Description, VnodeInfo
+from chord.wire.messages import Status, VnodeInfo
 
 REREADS_MAX = 4
 WATCH_EVERY_S = 0.5
@@ -121,7 +121,7 @@ def _but_for_counts(verdict: CheckVerdict) -> CheckVerdict:
 def examine(ring: Client) -> CheckVerdict:
     """Take a snapshot of the ring, and return the verdict on it."""
     crawl, unsettled = _survey(ring)
-    nodes = descriptions(crawl)
+    nodes = statuses(crawl)
     waited_for = {contact.address for node in nodes for contact in node.known} - who_left(nodes)
     silent = {at: outcome for at in waited_for if isinstance(outcome := crawl.get(at), SILENCE)}
     words = {at: error.message for at, error in silent.items()}
@@ -129,7 +129,7 @@ def examine(ring: Client) -> CheckVerdict:
     return judge(nodes, unsettled, silent)._replace(reported=tuple(sorted(reported)))
 
 
-def judge(nodes: list[Description], unsettled: list[str], silent: Iterable[str] = ()) -> CheckVerdict:
+def judge(nodes: list[Status], unsettled: list[str], silent: Iterable[str] = ()) -> CheckVerdict:
     """Return the verdict on a ring.
 
     `nodes` answered, those in `unsettled` differently each time, and those in `silent` did not answer.
@@ -173,7 +173,7 @@ def judge(nodes: list[Description], unsettled: list[str], silent: Iterable[str] 
     )
 
 
-def _unavailable(nodes: list[Description], circle: Circle) -> tuple[float, tuple[str, ...]]:
+def _unavailable(nodes: list[Status], circle: Circle) -> tuple[float, tuple[str, ...]]:
     """Return the share of the circle in which a get may fail, and the missing nodes.
 
     A get may fail if unreachable nodes may be the only holders of an acknowledged write. It may also fail if too few
@@ -240,12 +240,12 @@ def _survey(ring: Client) -> tuple[dict[str, Outcome], list[str]]:
         if not changed:
             return after, []
         before, after = after, {**after, **ring.members(only=changed)}
-    return after, [o.name for a in changed if isinstance(o := after[a], Description)]
+    return after, [o.name for a in changed if isinstance(o := after[a], Status)]
 
 
 def _place(outcome: Outcome | None) -> object:
-    """Return the part of a description that must not change during a crawl."""
-    if not isinstance(outcome, Description):
+    """Return the part of a status that must not change during a crawl."""
+    if not isinstance(outcome, Status):
         return None
     return [(v.contact, v.state, v.predecessor, v.successors, v.arcs) for v in outcome.vnodes]
 
@@ -255,7 +255,7 @@ def _member(vnode: VnodeInfo, label: str) -> Member:
     return Member(label, predecessor, tuple(int(c.id) for c in vnode.successors), vnode.rounds)
 
 
-def _labels(nodes: list[Description]) -> dict[str, str]:
+def _labels(nodes: list[Status]) -> dict[str, str]:
     """Return a label for each address: the node's name if unique, or the address."""
     names = Counter(node.name for node in nodes)
     return {node.address: node.name if names[node.name] == 1 else node.address for node in nodes}

@@ -16,12 +16,12 @@ import chord
 from chord.cli.failures import OK, TIMEOUT, USAGE, explain
 from chord.cli.output import Failure, Out, counted
 from chord.cli.shapes import error_json
-from chord.cli.target import Target, choose, descriptions, find_node, is_address, is_meant, json_option, ring_options
+from chord.cli.target import Target, choose, find_node, is_address, is_meant, json_option, ring_options, statuses
 from chord.client.blocking import Client
 from chord.client.operations import addresses_in, contacts_in
 from chord.config import PROTOCOL_VERSION, split_address
 from chord.errors import ChordError
-from chord.wire.messages import Description
+from chord.wire.messages import Status
 
 POLL_S = 0.1
 MEMBERS = ("ready", "degraded")
@@ -40,7 +40,7 @@ def leave_command(target: Target, node: str, force: bool) -> int:
     began = time.monotonic()
     with target.connect() as ring:
         leaver = find_node(ring, node).node
-        nodes = descriptions(ring.members())
+        nodes = statuses(ring.members())
         others = [n.address for n in nodes if n.address != leaver.address and n.state in MEMBERS]
         if not others and not force:
             keys = counted(leaver.keys, "key")
@@ -62,17 +62,17 @@ def leave_command(target: Target, node: str, force: bool) -> int:
 
 
 def _wait_until_gone(
-    ring: Client, leaver: Description, deadline: float, show_keys: Callable[[int], None]
-) -> Description:
+    ring: Client, leaver: Status, deadline: float, show_keys: Callable[[int], None]
+) -> Status:
     """Poll a leaving node until it no longer answers, or another process answers.
 
     Returns:
-        The last description of the node.
+        The last status of the node.
     """
     last = leaver
     while time.monotonic() < deadline:
         try:
-            last = ring.describe(leaver.address)
+            last = ring.status(leaver.address)
         except ChordError:
             return last
         if last.incarnation != leaver.incarnation or last.pid != leaver.pid:
@@ -83,7 +83,7 @@ def _wait_until_gone(
     raise Failure(f"{leaver.name} has not left yet", hint, TIMEOUT, "timeout")
 
 
-def _has_left(ring: Client, leaver: Description, final: Description, others: list[str]) -> bool:
+def _has_left(ring: Client, leaver: Status, final: Status, others: list[str]) -> bool:
     """Return whether a node that has ended has left the ring, not only stopped.
 
     It has left if it said so, or if other nodes received its goodbye. A node that was alone in its ring has no peer to
@@ -97,7 +97,7 @@ def _has_left(ring: Client, leaver: Description, final: Description, others: lis
         near = [c for v in leaver.vnodes for c in (*v.successors, *v.predecessors)]
         is_isolated = any(vnode.is_isolated for vnode in leaver.vnodes)
         return not is_isolated and all(contact.address == leaver.address for contact in near)
-    seen = descriptions(ring.members(only=others))
+    seen = statuses(ring.members(only=others))
     return any(peer.address == leaver.address and peer.state == "left" for node in seen for peer in node.peers)
 
 
@@ -146,7 +146,7 @@ def forget_command(target: Target, node: str) -> int:
     out = target.out
     with target.connect() as ring:
         address = node if is_address(node) else _find_silent(ring, node)
-        nodes = descriptions(ring.members())
+        nodes = statuses(ring.members())
         if not any(address in addresses_in(n) or address in {p.address for p in n.peers} for n in nodes):
             hint = "See the known nodes: chord members"
             raise Failure(f"no node of the ring knows {address}", hint, USAGE, "no_such_node")
@@ -173,9 +173,9 @@ def _find_silent(ring: Client, word: str) -> str:
     The points of an unreachable node are known only from other nodes.
     """
     crawl = ring.members()
-    nodes = descriptions(crawl)
+    nodes = statuses(crawl)
     contacts = dict.fromkeys(contact for node in nodes for contact in contacts_in(node))
-    silent = [c for c in contacts if not isinstance(crawl.get(c.address), Description)]
+    silent = [c for c in contacts if not isinstance(crawl.get(c.address), Status)]
     meant = {c.address for c in silent if is_meant(word, nodes[0].bits, c.id)}
     if len(meant) == 1:
         return meant.pop()
@@ -201,7 +201,7 @@ def _signal(text: str) -> signal.Signals:
         raise Failure(f"there is no signal {text!r}", "Try 9, 15 or STOP", USAGE, "usage") from None
 
 
-def _refuse_if_elsewhere(node: Description) -> None:
+def _refuse_if_elsewhere(node: Status) -> None:
     """Make sure that a node's process is a chord process on this machine.
 
     A node reports its process id itself, so the id may be wrong or belong to another machine.

@@ -17,7 +17,7 @@ from chord.cli.inputs import CONTEXT_TEXT_BYTES_MAX, STDIN, file_failure, read_f
 from chord.cli.numbers import Seconds
 from chord.cli.output import Failure, Out, counted
 from chord.cli.shapes import context_json, get_json, names_of, put_json, replicas_json, vnode_json
-from chord.cli.target import Target, descriptions, ring_options
+from chord.cli.target import Target, ring_options, statuses
 from chord.cli.trace import print_replicas
 from chord.client.blocking import Client
 from chord.client.results import Found, Stored, last_writer_wins, to_key, to_value
@@ -177,7 +177,7 @@ def _report(target: Target, ring: Client, stored: Stored, duration_ms: float, wi
 
 def _names(ring: Client, result: Found | Stored) -> dict[str, str]:
     contacts = [result.owner, *(line.contact for line in result.replicas)]
-    return names_of(descriptions(ring.members(only=list(dict.fromkeys(c.address for c in contacts)))))
+    return names_of(statuses(ring.members(only=list(dict.fromkeys(c.address for c in contacts)))))
 
 
 def parse_context(text: str, hint: str) -> bytes:

@@ -11,11 +11,11 @@ from chord.cli.failures import OK
 from chord.cli.output import counted
 from chord.cli.shapes import Json, lookup_json, name_of, names_of
 from chord.cli.svg import draw_lookup, save
-from chord.cli.target import Target, descriptions, find_node, parse_id, ring_options
+from chord.cli.target import Target, find_node, parse_id, ring_options, statuses
 from chord.cli.trace import Size, one_line, print_trace
 from chord.client.blocking import Client
 from chord.errors import ChordError, InvalidRequest
-from chord.wire.messages import Contact, Description, Mode, Trace
+from chord.wire.messages import Contact, Mode, Status, Trace
 
 COUNTED_MAX = 128
 OWNER_COLUMNS = ("owner", "address", "id", ">hops", ">t")
@@ -48,7 +48,7 @@ def lookup_command(
             return _from_everywhere(target, ring, raw, key_id, mode)
         trace = ring.lookup(raw, key_id=key_id, mode=mode, from_=_start(ring, start))
         everybody = svg is not None or (with_trace and is_worth_counting(trace))
-        nodes = descriptions(ring.members()) if everybody else _nodes_of(ring, trace)
+        nodes = statuses(ring.members()) if everybody else _nodes_of(ring, trace)
         size = Size(len(nodes) if everybody else trace.nodes_estimate, everybody, nodes[0].successors if nodes else 1)
         _print(target, ring, trace, names_of(nodes), raw, what, size if with_trace else None)
         if svg is not None:
@@ -73,13 +73,13 @@ def _start(ring: Client, word: str | None) -> Contact | str | None:
     return chosen.vnode.contact if chosen.vnode is not None else chosen.node.address
 
 
-def _nodes_of(ring: Client, trace: Trace) -> list[Description]:
+def _nodes_of(ring: Client, trace: Trace) -> list[Status]:
     """Return the nodes of a trace that answer, for their names.
 
     A dead node is shown by its address.
     """
     contacts = [trace.start, *(hop.contact for hop in trace.hops if not hop.is_dead), trace.owner, *trace.replicas]
-    return descriptions(ring.members(only=list(dict.fromkeys(c.address for c in contacts))))
+    return statuses(ring.members(only=list(dict.fromkeys(c.address for c in contacts))))
 
 
 def _print(
@@ -100,7 +100,7 @@ def _print(
 
 def _from_everywhere(target: Target, ring: Client, key: bytes | None, key_id: int | None, mode: Mode) -> int:
     out = target.out
-    nodes = descriptions(ring.members())
+    nodes = statuses(ring.members())
     names = names_of(nodes)
     found: list[Json] = []
     rows: list[list[str]] = []

@@ -15,9 +15,9 @@ import click
 from chord.cli.failures import OK, USAGE
 from chord.cli.output import Failure, byte_size, counted, percent
 from chord.cli.shapes import Json, names_of
-from chord.cli.target import Target, check_address, choose, descriptions, ring_options, to_number
+from chord.cli.target import Target, check_address, choose, ring_options, statuses, to_number
 from chord.ids import Circle, vnode_id
-from chord.wire.messages import Description
+from chord.wire.messages import Status
 
 COLUMNS = ("node", ">owns", ">will own", ">keys", ">will keep", ">bytes", ">will be", ">gets", ">drops")
 
@@ -73,7 +73,7 @@ class PlanPoints:
 
 
 def changes(
-    circle: Circle, nodes: Sequence[Description], after: Mapping[int, str], replicas: int
+    circle: Circle, nodes: Sequence[Status], after: Mapping[int, str], replicas: int
 ) -> list[PlannedChange]:
     """Return the change of each node if the ring gets other points.
 
@@ -128,7 +128,7 @@ def plan_join_command(target: Target, address: str, id_: str | None, vnodes: int
     if id_ is not None and (point is None or vnodes != 1):
         raise click.UsageError("--id is one point, decimal or 0xHEX, of a node with one vnode")
     with target.connect() as ring:
-        nodes, circle = descriptions(ring.members()), ring.circle
+        nodes, circle = statuses(ring.members()), ring.circle
     points = _points(nodes)
     if any(node.address == address for node in nodes):
         raise Failure(f"{address} is in the ring already", "See: chord plan leave NODE", USAGE, "usage")
@@ -142,7 +142,7 @@ def plan_join_command(target: Target, address: str, id_: str | None, vnodes: int
 def plan_leave_command(target: Target, node: str) -> int:
     """Estimate the effects of a leave of NODE on all nodes."""
     with target.connect() as ring:
-        nodes, circle = descriptions(ring.members()), ring.circle
+        nodes, circle = statuses(ring.members()), ring.circle
     leaver = choose(node, nodes).node
     rest = {point: address for point, address in _points(nodes).items() if address != leaver.address}
     if not rest:
@@ -150,11 +150,11 @@ def plan_leave_command(target: Target, node: str) -> int:
     return _show(target, circle, nodes, rest, f"{leaver.name} leaves")
 
 
-def _points(nodes: Sequence[Description]) -> dict[int, str]:
+def _points(nodes: Sequence[Status]) -> dict[int, str]:
     return {vnode.contact.id: node.address for node in nodes for vnode in node.vnodes}
 
 
-def _show(target: Target, circle: Circle, nodes: list[Description], after: Mapping[int, str], what: str) -> int:
+def _show(target: Target, circle: Circle, nodes: list[Status], after: Mapping[int, str], what: str) -> int:
     out = target.out
     names = names_of(nodes)
     found = changes(circle, nodes, after, nodes[0].replicas)

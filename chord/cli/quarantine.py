@@ -17,11 +17,11 @@ from chord.cli.data import parse_context, w_option
 from chord.cli.failures import CONFLICT, NOT_FOUND, OK, USAGE
 from chord.cli.output import Failure, counted
 from chord.cli.shapes import Json, context_json, key_json, value_json
-from chord.cli.target import Target, descriptions, ring_options
+from chord.cli.target import Target, ring_options, statuses
 from chord.client.results import Decided, Quarantined, QuarantinedValue, to_key
 from chord.errors import InvalidRequest, NotFound, VersionConflict
 from chord.store.versions import decode_context
-from chord.wire.messages import Description
+from chord.wire.messages import Status
 
 VALUE_CHARS = 40
 COLUMNS = ("key", ">values", ">bytes", "written", "origin")
@@ -59,7 +59,7 @@ def list_command(target: Target, key: str | None) -> int:
     rows: list[list[str]] = []
     keys = 0
     with target.connect() as ring:
-        nodes = descriptions(ring.members())
+        nodes = statuses(ring.members())
         stores, total = _stores(nodes), sum(node.quarantined for node in nodes)
         try:
             with out.progress("quarantine, keys", total or None) as show:
@@ -88,7 +88,7 @@ def _list_values(target: Target, key: bytes) -> int:
         found = ring.get_quarantine(key)
         if not found.values:
             raise _none(key)
-        stores = _stores(descriptions(ring.members()))
+        stores = _stores(statuses(ring.members()))
     if out.as_json:
         out.json(quarantined_json(found, stores))
     else:
@@ -196,7 +196,7 @@ def _none(key: bytes) -> Failure:
     return Failure(f"no value of {_named(key)} is in quarantine", hint, NOT_FOUND, NotFound.word)
 
 
-def _stores(nodes: Iterable[Description]) -> dict[bytes, str]:
+def _stores(nodes: Iterable[Status]) -> dict[bytes, str]:
     return {node.incarnation: node.name for node in nodes}
 
 

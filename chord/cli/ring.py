@@ -21,17 +21,17 @@ from chord.cli.shapes import (
     vnode_json,
 )
 from chord.cli.svg import draw_ring, save
-from chord.cli.target import Chosen, Target, count_keys, descriptions, find_node, ring_options, who_left
+from chord.cli.target import Chosen, Target, count_keys, find_node, ring_options, statuses, who_left
 from chord.client.session import Outcome
 from chord.config import SKEW_REFUSED_MS, SKEW_REPORTED_MS
 from chord.errors import SILENCE, ChordError
 from chord.ids import Circle
-from chord.wire.messages import Description
+from chord.wire.messages import Status
 
 SUCCESSORS_SHOWN = 4
 
 
-def is_small(nodes: list[Description]) -> bool:
+def is_small(nodes: list[Status]) -> bool:
     """Return whether the ring has at most r + 1 nodes.
 
     Each node of such a ring knows all others, because successor lists span r other nodes.
@@ -60,7 +60,7 @@ def status_command(target: Target) -> int:
     out = target.out
     with target.connect() as ring:
         crawl = ring.members()
-        nodes, circle = descriptions(crawl), ring.circle
+        nodes, circle = statuses(crawl), ring.circle
     names = names_of(nodes)
     if out.as_json:
         first = nodes[0]
@@ -124,7 +124,7 @@ def members_command(target: Target) -> int:
     with target.connect() as ring:
         crawl = ring.members()
         circle, entry = ring.circle, ring.entry
-    nodes = descriptions(crawl)
+    nodes = statuses(crawl)
     names = names_of(nodes)
     seen = next((n for n in nodes if n.address == entry), nodes[0])
     opinions = {peer.address: peer for peer in seen.peers}
@@ -159,7 +159,7 @@ def ring_command(target: Target, svg: Path | None) -> int:
     """Show every vnode in ring order, its neighbours and the arc it owns."""
     out = target.out
     with target.connect() as ring:
-        nodes, circle = descriptions(ring.members()), ring.circle
+        nodes, circle = statuses(ring.members()), ring.circle
     names = names_of(nodes)
     vnodes = sorted((v for node in nodes for v in node.vnodes), key=lambda v: v.contact.id)
     if svg is not None:
@@ -194,10 +194,10 @@ def fingers_command(target: Target, node: str | None) -> int:
     out = target.out
     with target.connect() as ring:
         circle = ring.circle
-        chosen = Chosen(ring.describe(), None) if node is None else find_node(ring, node)
+        chosen = Chosen(ring.status(), None) if node is None else find_node(ring, node)
         vnode = chosen.vnode or chosen.node.vnodes[0]
         asked = list(dict.fromkeys([chosen.node.address, *(run.contact.address for run in vnode.fingers)]))
-        names = names_of(descriptions(ring.members(only=asked)))
+        names = names_of(statuses(ring.members(only=asked)))
     if out.as_json:
         out.json(fingers_json(circle, vnode, names))
         return OK
@@ -217,15 +217,15 @@ def fingers_command(target: Target, node: str | None) -> int:
     return OK
 
 
-def _share(circle: Circle, node: Description) -> float:
+def _share(circle: Circle, node: Status) -> float:
     return sum(owned_share(circle, vnode) for vnode in node.vnodes)
 
 
-def _state(node: Description) -> str:
+def _state(node: Status) -> str:
     return "isolated" if any(v.is_isolated for v in node.vnodes) else node.state
 
 
-def _ids(out: Out, circle: Circle, node: Description) -> str:
+def _ids(out: Out, circle: Circle, node: Status) -> str:
     ids = [out.id(circle, v.contact.id) for v in node.vnodes]
     if not out.as_table:
         return ",".join(ids) or "-"
@@ -240,7 +240,7 @@ def _unreachable(crawl: dict[str, Outcome]) -> list[Json]:
     return [{"address": address, "error": error_json(error)} for address, error in _errors(crawl)]
 
 
-def _headline(nodes: list[Description]) -> str:
+def _headline(nodes: list[Status]) -> str:
     first = nodes[0]
     keys = count_keys(nodes)
     misplaced = sum(node.misplaced for node in nodes)
@@ -251,7 +251,7 @@ def _headline(nodes: list[Description]) -> str:
     return text + (f". {counted(misplaced, 'record')} on the way to the right nodes" if misplaced else "")
 
 
-def clock_warnings(nodes: list[Description]) -> list[str]:
+def clock_warnings(nodes: list[Status]) -> list[str]:
     """Return the warnings about clocks that differ; none if all clocks agree.
 
     They name the clocks that are wrong, and the nodes that refuse puts with a time to live.
@@ -271,7 +271,7 @@ def clock_warnings(nodes: list[Description]) -> list[str]:
     return [f"Clocks differ by {skew_ms / 1000:.0f} s{which}{refused}"]
 
 
-def _warnings(nodes: list[Description], silent: int) -> list[str]:
+def _warnings(nodes: list[Status], silent: int) -> list[str]:
     """Return the warnings for an operator.
 
     `silent` counts the members that do not answer.

@@ -190,7 +190,7 @@ async def _unreachable(address: str) -> str:
     try:
         with trio.fail_after(REACH_S):
             async with open_client(address) as client:
-                node = await client.describe(address)
+                node = await client.status(address)
     except ChordError as error:
         return error.message.removeprefix(f"{address}: ")
     except trio.TooSlowError:

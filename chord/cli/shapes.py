@@ -13,12 +13,12 @@ from typing import Any
 from chord.client.results import Found, Stored
 from chord.errors import ChordError
 from chord.ids import Circle
-from chord.wire.messages import Contact, Description, HopTrace, ReplicaLine, Trace, VnodeInfo
+from chord.wire.messages import Contact, HopTrace, ReplicaLine, Status, Trace, VnodeInfo
 
 Json = dict[str, Any]
 
 
-def names_of(nodes: Iterable[Description]) -> dict[str, str]:
+def names_of(nodes: Iterable[Status]) -> dict[str, str]:
     """Return the name of each node, by its address."""
     return {node.address: node.name for node in nodes}
 
@@ -157,7 +157,7 @@ def owned_share(circle: Circle, vnode: VnodeInfo) -> float:
     return float(sum(circle.fraction(circle.length(a.start, a.end)) for a in arcs))
 
 
-def ring_json(circle: Circle, nodes: Iterable[Description]) -> Json:
+def ring_json(circle: Circle, nodes: Iterable[Status]) -> Json:
     """Return every vnode with its neighbours, in ring order."""
     known = list(nodes)
     names = names_of(known)
@@ -189,7 +189,7 @@ def fingers_json(circle: Circle, vnode: VnodeInfo, names: Mapping[str, str]) -> 
     return {"vnode": vnode_json(circle, vnode.contact, names), "fingers": sorted(fingers, key=lambda f: int(f["i"]))}
 
 
-def node_json(circle: Circle, node: Description, names: Mapping[str, str]) -> Json:
+def node_json(circle: Circle, node: Status, names: Mapping[str, str]) -> Json:
     """Return the status of a node."""
     return {
         "node": node.name,

@@ -18,7 +18,7 @@ from chord.client.session import Outcome
 from chord.config import split_address
 from chord.errors import SILENCE, ChordError, ConfigError, PeerUnreachable
 from chord.ids import Circle
-from chord.wire.messages import Description, VnodeInfo
+from chord.wire.messages import Status, VnodeInfo
 
 PREFIX_MIN = 3  # hexadecimal digits; a shorter word may mean something else
 
@@ -122,16 +122,16 @@ def is_address(text: str) -> bool:
 class Chosen(NamedTuple):
     """The node that a word names, and the vnode if the word is an id."""
 
-    node: Description
+    node: Status
     vnode: VnodeInfo | None
 
 
-def descriptions(crawl: dict[str, Outcome]) -> list[Description]:
+def statuses(crawl: dict[str, Outcome]) -> list[Status]:
     """Return the nodes that answered a crawl, sorted by name (n2 before n10)."""
-    return sorted((d for d in crawl.values() if isinstance(d, Description)), key=lambda d: natural(d.name))
+    return sorted((d for d in crawl.values() if isinstance(d, Status)), key=lambda d: natural(d.name))
 
 
-def who_left(nodes: Iterable[Description]) -> set[str]:
+def who_left(nodes: Iterable[Status]) -> set[str]:
     """Return the addresses of nodes that have left the ring.
 
     At least one node received their goodbye, so no node waits for them.
@@ -147,7 +147,7 @@ def parse_id(ctx: click.Context, param: click.Parameter, text: str | None) -> in
     return point
 
 
-def count_keys(nodes: Iterable[Description]) -> int:
+def count_keys(nodes: Iterable[Status]) -> int:
     """Return the number of keys in the ring. The owner of a key counts it."""
     return sum(vnode.keys for node in nodes for vnode in node.vnodes)
 
@@ -158,7 +158,7 @@ def natural(text: str) -> list[tuple[str, int]]:
     return [(word, int(number)) for word, number in zip(words[::2], [*words[1::2], "-1"], strict=True)]
 
 
-def choose(word: str, nodes: Iterable[Description]) -> Chosen:
+def choose(word: str, nodes: Iterable[Status]) -> Chosen:
     """Return the node that a word names: a name, HOST:PORT, 0xHEX or a decimal id.
 
     These are tried in this order. After them, the word may be an id as tables shorten it, 8f3a…c21d or only its
@@ -210,13 +210,13 @@ def find_node(ring: Client, word: str) -> Chosen:
     """
     if is_address(word):
         try:
-            return Chosen(ring.describe(word), None)
+            return Chosen(ring.status(word), None)
         except SILENCE as error:
             if word == ring.entry or (isinstance(error, PeerUnreachable) and error.is_own):
                 raise
             hint = f"See the members: chord members; if it will never return: chord forget {word}"
             raise Failure(error.message, hint, UNREACHABLE, error.word) from None
-    return choose(word, descriptions(ring.members()))
+    return choose(word, statuses(ring.members()))
 
 
 def to_number(word: str) -> int | None:

@@ -10,10 +10,10 @@ import click
 from chord.cli.failures import OK
 from chord.cli.output import Out, bar, byte_size, duration, percent
 from chord.cli.shapes import Json, name_of, names_of, vnode_json
-from chord.cli.target import Target, descriptions, ring_options
+from chord.cli.target import Target, ring_options, statuses
 from chord.client.blocking import Client
 from chord.ids import Circle
-from chord.wire.messages import Description, TransferInfo
+from chord.wire.messages import Status, TransferInfo
 
 WATCH_EVERY_S = 1.0
 COLUMNS = ("node", "what", "with", "arc", ">keys", ">done", "progress", ">rate", ">left")
@@ -22,7 +22,7 @@ COLUMNS = ("node", "what", "with", "arc", ">keys", ">done", "progress", ">rate",
 class TransferRow(NamedTuple):
     """A transfer of one arc, as a node reports it, with its rate."""
 
-    node: Description  # the node that reports it
+    node: Status  # the node that reports it
     info: TransferInfo  # the report
     keys_per_s: float  # the rate in keys per second
     bytes_per_s: float  # the rate in bytes per second
@@ -64,7 +64,7 @@ class Watcher:
     def __init__(self) -> None:
         self._seen: dict[Key, Sight] = {}
 
-    def look(self, nodes: list[Description], now: float) -> list[TransferRow]:
+    def look(self, nodes: list[Status], now: float) -> list[TransferRow]:
         """Return every transfer that the nodes report, with its rate."""
         moves: list[TransferRow] = []
         seen: dict[Key, Sight] = {}
@@ -77,7 +77,7 @@ class Watcher:
         return moves
 
 
-def _measured(node: Description, info: TransferInfo, before: Sight | None, now: float) -> TransferRow:
+def _measured(node: Status, info: TransferInfo, before: Sight | None, now: float) -> TransferRow:
     since_s, done, sent = info.since_ms / 1000, info.done, info.bytes_sent
     if before is not None and before.info.since_ms <= info.since_ms and before.info.done <= done:
         since_s, done, sent = now - before.at, done - before.info.done, sent - before.info.bytes_sent
@@ -104,7 +104,7 @@ def transfers_command(target: Target, watch: bool) -> int:
 
 
 def _show(out: Out, ring: Client, watcher: Watcher, is_watching: bool) -> None:
-    nodes = descriptions(ring.members())
+    nodes = statuses(ring.members())
     moves = watcher.look(nodes, time.monotonic())
     circle, names = ring.circle, names_of(nodes)
     if out.as_json:

@@ -28,11 +28,11 @@ from chord.cli.check import examine
 from chord.cli.failures import INTERNAL, INTERRUPTED, OK, TERMINATED, TIMEOUT, USAGE, Terminated, announcing, explain
 from chord.cli.output import Failure, Out, counted
 from chord.cli.settings import from_flags
-from chord.cli.target import check_address, descriptions, json_option, parse_id
+from chord.cli.target import check_address, json_option, parse_id, statuses
 from chord.client.blocking import connect
 from chord.config import NodeConfig
 from chord.errors import ChordError, ConfigError, OtherRing
-from chord.wire.messages import Description
+from chord.wire.messages import Status
 
 HOST = "127.0.0.1"
 BASE_PORT = 9000
@@ -406,16 +406,16 @@ def _points(ids: str | None) -> list[int]:
     return [point for point in points if point is not None]
 
 
-def _existing(join: str) -> list[Description]:
+def _existing(join: str) -> list[Status]:
     check_address(join)
     try:
         with connect(join) as ring:
-            return descriptions(ring.members())
+            return statuses(ring.members())
     except ChordError as error:
         raise explain(error, join) from error
 
 
-def _constants_of(ring: Description, join: str, flags: dict[str, int | str | None]) -> dict[str, int | str]:
+def _constants_of(ring: Status, join: str, flags: dict[str, int | str | None]) -> dict[str, int | str]:
     """Return the constants of the ring that the peers join."""
     for name in ("bits", "successors", "replicas"):
         wish, has = flags[name], getattr(ring, name)

@@ -34,7 +34,7 @@ from chord.client.session import ClientOperation, Outcome
 from chord.config import Limits
 from chord.errors import ChordError, NotReady
 from chord.ids import Circle
-from chord.wire.messages import Contact, Description, Mode, Record, Route, Trace
+from chord.wire.messages import Contact, Mode, Record, Route, Status, Trace
 
 D = TypeVar("D")
 T = TypeVar("T")
@@ -419,13 +419,13 @@ class AsyncApi(ABC):
         """
         return await self.drive(self.core.lookup(key, key_id, mode, route, from_))
 
-    async def describe(self, address: str | None = None) -> Description:
+    async def status(self, address: str | None = None) -> Status:
         """Return the status of a node, as the node reports it.
 
         Args:
             address: the node to ask. If it does not answer, no other node is asked. Default: the entry node.
         """
-        return await self.drive(self.core.describe(address))
+        return await self.drive(self.core.status(address))
 
     async def members(self, *, also: Iterable[str] = (), only: Sequence[str] = ()) -> dict[str, Outcome]:
         """Ask every node that can be found for its status.
@@ -437,7 +437,7 @@ class AsyncApi(ABC):
             only: ask exactly these addresses, and follow no others.
 
         Returns:
-            A `Description` or an error for each address, in the order of discovery.
+            A `Status` or an error for each address, in the order of discovery.
 
         Raises:
             PeerUnreachable: no node answered. Not raised if `only` is given.

@@ -39,7 +39,7 @@ from chord.client.session import TIMEOUT_S, ClientOperation, ClientSession, Make
 from chord.config import Limits
 from chord.errors import ChordError, DeadlineExceeded, InvalidRequest, PeerUnreachable
 from chord.ids import Circle
-from chord.wire.messages import Contact, Description, Mode, Record, Route, Trace
+from chord.wire.messages import Contact, Mode, Record, Route, Status, Trace
 
 HELLO_S = 0.25
 """A running node sends its hello within this time. If a shorter deadline passes, that says nothing about the node."""
@@ -486,13 +486,13 @@ class Client:
         """
         return self._run(self._core.lookup(key, key_id, mode, route, from_))
 
-    def describe(self, address: str | None = None) -> Description:
+    def status(self, address: str | None = None) -> Status:
         """Return the status of a node, as the node reports it.
 
         Args:
             address: the node to ask. If it does not answer, no other node is asked. Default: the entry node.
         """
-        return self._run(self._core.describe(address))
+        return self._run(self._core.status(address))
 
     def members(self, *, also: Iterable[str] = (), only: Sequence[str] = ()) -> dict[str, Outcome]:
         """Ask every node that can be found for its status.
@@ -504,7 +504,7 @@ class Client:
             only: ask exactly these addresses, and follow no others.
 
         Returns:
-            A `Description` or an error for each address, in the order of discovery.
+            A `Status` or an error for each address, in the order of discovery.
 
         Raises:
             PeerUnreachable: no node answered. Not raised if `only` is given.

@@ -43,11 +43,10 @@ from chord.ids import Point
 from chord.wire.messages import (
     Contact,
     DecideQuarantine,
-    Describe,
-    Description,
     Forget,
     Get,
     GetQuarantine,
+    GetStatus,
     Leave,
     Lookup,
     Merge,
@@ -60,6 +59,7 @@ from chord.wire.messages import (
     Scan,
     ScanOf,
     ScanPage,
+    Status,
     Trace,
     Values,
     Written,
@@ -67,7 +67,7 @@ from chord.wire.messages import (
 
 D = TypeVar("D")
 
-CRAWL_S = 1.0  # time limit in seconds for one node's description
+CRAWL_S = 1.0  # time limit in seconds for one node's status
 CRAWL_NODES_MAX = 4096
 CRAWL_AT_ONCE = 128
 CUT_KEYS_MAX = 256  # keys of cut records that a scan remembers; the others are only counted
@@ -143,8 +143,8 @@ def _lacking(cursor: Cursor) -> ChordError:
     return first
 
 
-def contacts_in(node: Description) -> list[Contact]:
-    """Return every vnode of other nodes that a description names."""
+def contacts_in(node: Status) -> list[Contact]:
+    """Return every vnode of other nodes that a status names."""
     contacts: list[Contact] = []
     for vnode in node.vnodes:
         contacts += [vnode.predecessor] if vnode.predecessor else []
@@ -155,8 +155,8 @@ def contacts_in(node: Description) -> list[Contact]:
     return [*contacts, *node.known]
 
 
-def addresses_in(node: Description) -> list[str]:
-    """Return every address that a description names, its own first, each once."""
+def addresses_in(node: Status) -> list[str]:
+    """Return every address that a status names, its own first, each once."""
     return list(dict.fromkeys([node.address, *(contact.address for contact in contacts_in(node))]))
 
 
@@ -312,7 +312,7 @@ class Operations:
         circle = yield from self.session.known_circle()
         if of is None:
             return Cursor(Point(circle.size - 1), None, 0, circle.size, what=what)
-        node = yield from self.describe(of)
+        node = yield from self.status(of)
         cursors = [
             Cursor(arc.start, None, 0, circle.distance(arc.start, arc.end) or circle.size, vnode.contact, what=what)
             for vnode in node.vnodes
@@ -378,12 +378,12 @@ class Operations:
         assert isinstance(reply, Trace)
         return reply
 
-    def describe(self, address: str | None) -> ClientOperation[Description]:
+    def status(self, address: str | None) -> ClientOperation[Status]:
         """Return the status of a node, as the node reports it."""
         if address is not None:
             split_address(address)
-        reply = yield from self.session.request(Describe(), address)
-        assert isinstance(reply, Description)
+        reply = yield from self.session.request(GetStatus(), address)
+        assert isinstance(reply, Status)
         return reply
 
     def leave(self, address: str) -> ClientOperation[None]:
@@ -403,12 +403,12 @@ class Operations:
             InvalidRequest: a node of the ring answers at the address, and no node names a former one there.
         """
         split_address(address)
-        (outcome,) = yield MakeCalls((ClientCall(address, Describe()),), CRAWL_S)
+        (outcome,) = yield MakeCalls((ClientCall(address, GetStatus()),), CRAWL_S)
         crawl = yield from self.members()
-        reported = [at for at, found in crawl.items() if isinstance(found, Description)]
-        nodes = [found for found in crawl.values() if isinstance(found, Description)]
+        reported = [at for at, found in crawl.items() if isinstance(found, Status)]
+        nodes = [found for found in crawl.values() if isinstance(found, Status)]
         living: tuple[Point, ...] = ()
-        if isinstance(outcome, Description) and (
+        if isinstance(outcome, Status) and (
             any(node.ring == outcome.ring for node in nodes) or outcome.address in reported
         ):
             living = tuple(vnode.contact.id for vnode in outcome.vnodes)
@@ -429,7 +429,7 @@ class Operations:
             only: if given, visit exactly these addresses and follow no others.
 
         Returns:
-            A `Description` or an error for each address, in the order of discovery. A node that answers appears only
+            A `Status` or an error for each address, in the order of discovery. A node that answers appears only
             under its own address.
 
         Raises:
@@ -440,20 +440,20 @@ class Operations:
         frontier = list(dict.fromkeys(only or (*self.session.entries, *also)))
         while frontier and len(found) < CRAWL_NODES_MAX:
             now, frontier = frontier[:CRAWL_AT_ONCE], frontier[CRAWL_AT_ONCE:]
-            outcomes = yield MakeCalls(tuple(ClientCall(address, Describe()) for address in now), CRAWL_S)
+            outcomes = yield MakeCalls(tuple(ClientCall(address, GetStatus()) for address in now), CRAWL_S)
             named: list[str] = []
             for address, outcome in zip(now, outcomes, strict=True):
-                if isinstance(outcome, Description) and outcome.ring in (None, ring or outcome.ring):
+                if isinstance(outcome, Status) and outcome.ring in (None, ring or outcome.ring):
                     ring = ring or outcome.ring
                     found[outcome.address] = outcome
                     named += addresses_in(outcome)
-                elif isinstance(outcome, Description):
+                elif isinstance(outcome, Status):
                     found[address] = OtherRing(f"{address} belongs to another ring")
                 else:
                     found[address] = outcome
             if not only:
                 frontier = [a for a in dict.fromkeys([*frontier, *named]) if a not in found]
-        if not only and not any(isinstance(outcome, Description) for outcome in found.values()):
+        if not only and not any(isinstance(outcome, Status) for outcome in found.values()):
             raise error_of_all(found)
         return found
 

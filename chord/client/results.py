@@ -192,7 +192,7 @@ class QuarantinedValue(msgspec.Struct, frozen=True):
         value: the value that was written; None for a delete.
         written_ms: time of the write by the wall clock of its coordinator, in ms since 1970.
         expires_ms: end of its lifetime by the same clock, in ms since 1970; 0 if it never expires.
-        store: incarnation of the store that took the write first. `describe` shows the incarnation of a node.
+        store: incarnation of the store that took the write first. `status` shows the incarnation of a node.
         key_epoch, number: which write of that store it was. Together with `store` they identify one write of the key.
     """
 

@@ -24,7 +24,7 @@ from chord.errors import (
     RemoteFailure,
 )
 from chord.ids import Circle
-from chord.wire.messages import WRITES, Contact, Describe, Description, Reply, Request, as_retry
+from chord.wire.messages import WRITES, Contact, GetStatus, Reply, Request, Status, as_retry
 
 if TYPE_CHECKING:
     import random
@@ -71,7 +71,7 @@ class Pause(NamedTuple):
 ClientEffect: TypeAlias = MakeCalls | Pause
 
 Outcome: TypeAlias = Reply | ChordError
-"""The result of a call: a reply such as `Description`, or the error that would be raised."""
+"""The result of a call: a reply such as `Status`, or the error that would be raised."""
 
 ClientOperation: TypeAlias = Generator[ClientEffect, Any, T]
 
@@ -251,9 +251,9 @@ class ClientSession:
         failures: dict[str, Outcome] = {}
         for _ in self.entries:
             entry = self.entry
-            (failures[entry],) = yield MakeCalls((ClientCall(entry, Describe()),), ATTEMPT_S)
+            (failures[entry],) = yield MakeCalls((ClientCall(entry, GetStatus()),), ATTEMPT_S)
             outcome = failures[entry]
-            if isinstance(outcome, Description):
+            if isinstance(outcome, Status):
                 self.learn(entry, outcome.bits, outcome.ring)
                 return
             self.turn_from(entry)
@@ -262,8 +262,8 @@ class ClientSession:
     def known_circle(self) -> ClientOperation[Circle]:
         """Return the ring's circle. Asks a node for it if no hello has shown it yet."""
         if self.circle is None:
-            node = yield from self.request(Describe())
-            assert isinstance(node, Description)
+            node = yield from self.request(GetStatus())
+            assert isinstance(node, Status)
             self.learn(node.address, node.bits, node.ring)
         assert self.circle is not None
         return self.circle

@@ -43,7 +43,7 @@ from chord.node.persisted import last_time, recall
 from chord.node.saving import OpenFiles, Saver
 from chord.node.services import NodeServices, VnodeServices, coordinate
 from chord.node.shutdown import Shutdown
-from chord.node.status import NodeFacts, describe
+from chord.node.status import NodeFacts, node_status
 from chord.node.world import World
 from chord.replication.batch import Batches
 from chord.replication.catch_up import CatchUp
@@ -57,7 +57,7 @@ from chord.ring.routing import Router
 from chord.ring.vnode import Vnode
 from chord.store.identity import Kept
 from chord.wire.hello import HelloPolicy
-from chord.wire.messages import Contact, Description, NodeState
+from chord.wire.messages import Contact, NodeState, Status
 
 
 class Node(TrioApi):
@@ -130,7 +130,7 @@ class Node(TrioApi):
             batches,
             departures,
             self._maintenance.note_running,
-            self.description,
+            self.local_status,
             self.begin_leave,
         )
         peers.serve(dispatcher.handle)
@@ -444,7 +444,7 @@ class Node(TrioApi):
         """Return whether a vnode of this node is receiving an arc."""
         return any(parts.mover.inbound for parts in self.parts.values())
 
-    def description(self) -> Description:
+    def local_status(self) -> Status:
         """Return the status of the node, as the node sees it."""
         me = NodeFacts(
             self.name,
@@ -455,7 +455,7 @@ class Node(TrioApi):
             self._calls.stats.bytes_sent,
             self._calls.stats.bytes_received,
         )
-        return describe(me, self.host, self.parts, self.misplaced)
+        return node_status(me, self.host, self.parts, self.misplaced)
 
 
 @asynccontextmanager

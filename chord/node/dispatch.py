@@ -24,13 +24,12 @@ from chord.wire.batch import BatchRequest
 from chord.wire.messages import (
     Confirm,
     DecideQuarantine,
-    Describe,
-    Description,
     Done,
     FindNeighbours,
     Get,
     GetMany,
     GetQuarantine,
+    GetStatus,
     Leave,
     Lookup,
     Merge,
@@ -40,6 +39,7 @@ from chord.wire.messages import (
     Reply,
     Request,
     Scan,
+    Status,
 )
 
 AFTER_LEAVING: Final = (Confirm, DecideQuarantine, Get, GetMany, GetQuarantine, Merge, Put, PutMany, Scan)
@@ -56,7 +56,7 @@ class Dispatcher:
         batches: answers batches of clients.
         departures: handles the goodbyes of other nodes.
         note_running: called before each request, to notice whether the process stood still.
-        describe: returns the status of the node.
+        status: returns the status of the node.
         leave: lets the node begin to leave.
     """
 
@@ -68,7 +68,7 @@ class Dispatcher:
         batches: Batches,
         departures: Departures,
         note_running: Callable[[], None],
-        describe: Callable[[], Description],
+        status: Callable[[], Status],
         leave: Callable[[], None],
     ) -> None:
         self._host = host
@@ -77,7 +77,7 @@ class Dispatcher:
         self._batches = batches
         self.departures = departures
         self._note_running = note_running
-        self._describe = describe
+        self._status = status
         self._leave = leave
 
     def handle(self, vnode: Point | None, request: Request, caller: Caller) -> Answer:
@@ -92,7 +92,7 @@ class Dispatcher:
         self._note_running()
         if caller.address and caller.address != self._host.address:
             self._host.peers.heard_from(caller.address)
-        if self._host.is_stalled and not isinstance(request, Describe):
+        if self._host.is_stalled and not isinstance(request, GetStatus):
             raise PeerUnreachable("the disk of this node does not answer; ask another node", is_own=True)
         owner: object = self
         if vnode is None:
@@ -160,10 +160,10 @@ class Dispatcher:
         services = next((services for services in every if services.vnode.ring.is_member), None)
         return (services or self._first()).on_ping(request)
 
-    @handles(Describe)
-    def on_describe(self, request: Describe) -> Description:
+    @handles(GetStatus)
+    def on_get_status(self, request: GetStatus) -> Status:
         """Return the status of this node."""
-        return self._describe()
+        return self._status()
 
     @handles(Leave)
     def on_leave(self, request: Leave) -> Done:

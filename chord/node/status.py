@@ -11,7 +11,7 @@ from chord.ids import Arc, Point
 from chord.node.services import VnodeServices
 from chord.replication.handoff import Handoff
 from chord.ring.context import NodeContext
-from chord.wire.messages import LIST_ENTRIES_MAX, Description, TransferInfo, VnodeInfo
+from chord.wire.messages import LIST_ENTRIES_MAX, Status, TransferInfo, VnodeInfo
 
 
 class NodeFacts(NamedTuple):
@@ -26,8 +26,8 @@ class NodeFacts(NamedTuple):
     bytes_received: int
 
 
-def describe(me: NodeFacts, host: NodeContext, parts: dict[Point, VnodeServices], misplaced: Handoff) -> Description:
-    """Return the answer to `Describe`. Lists that exceed a message are cut."""
+def node_status(me: NodeFacts, host: NodeContext, parts: dict[Point, VnodeServices], misplaced: Handoff) -> Status:
+    """Return the answer to `GetStatus`. Lists that exceed a message are cut."""
     now = host.peers.now()
     constants = host.constants
     counters = {
@@ -40,7 +40,7 @@ def describe(me: NodeFacts, host: NodeContext, parts: dict[Point, VnodeServices]
     troubles = host.health.reasons()
     for name in ("keys_sent", "keys_received", "keys_brought_home", "gets", "puts", "forwarded"):
         counters.setdefault(name, 0)
-    return Description(
+    return Status(
         name=me.name,
         address=host.address,
         pid=os.getpid(),
@@ -105,4 +105,4 @@ def _quarantined(parts: VnodeServices, host: NodeContext) -> int:
 
 def _vnode(parts: VnodeServices, host: NodeContext) -> VnodeInfo:
     arc = parts.vnode.ownership.arc
-    return parts.vnode.describe(0 if arc is None else host.storage.count(arc))
+    return parts.vnode.status(0 if arc is None else host.storage.count(arc))

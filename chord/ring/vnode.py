@@ -399,7 +399,7 @@ class Vnode:
             raise Busy("the predecessor is dead and not yet replaced", after_ms=RETRY_MS)
         raise NotOwner("another vnode's arc", peer=predecessor)
 
-    def describe(self, keys: int) -> VnodeInfo:
+    def status(self, keys: int) -> VnodeInfo:
         """Return everything this vnode knows about its place."""
         ring = self.ring
         return VnodeInfo(

@@ -20,14 +20,14 @@ import pytest
 from chord import cli
 from chord.errors import Busy, ChordError, InvalidRequest, LookupFailed, OwnerDown, RemoteFailure
 from chord.ids import Circle, Point
-from chord.wire.messages import Contact, Describe, Description, Get, Leave, Lookup, OwnedArc, PeerInfo, Put
+from chord.wire.messages import Contact, Get, GetStatus, Leave, Lookup, OwnedArc, PeerInfo, Put, Status
 from tests.support.cli import CannedRing, Run
 from tests.support.clocks import PATIENCE_S, Skipping
-from tests.support.descriptions import WORKED_IDS
 from tests.support.fake_node import SILENCE, Answer, Heard
 from tests.support.ports import Ports
 from tests.support.real_rings import HANG_S
 from tests.support.schemas import check_shape
+from tests.support.statuses import WORKED_IDS
 
 # -- records ------------------------------------------------------------------------------------------
 
@@ -211,7 +211,7 @@ def test_scan_output_is_input_for_load(run: Run, canned: CannedRing, tmp_path: P
 def test_scan_says_when_a_dead_node_has_the_only_copy(run: Run, canned: CannedRing, ports: Ports) -> None:
     dead = Contact(Point(70), ports.address())
 
-    def taken(point: int, node: Description) -> Description:
+    def taken(point: int, node: Status) -> Status:
         arc = OwnedArc(Point(60), Point(70), 2, "taken_over", dead)
         vnode = msgspec.structs.replace(node.vnodes[0], arcs=(*node.vnodes[0].arcs, arc))
         return msgspec.structs.replace(node, vnodes=(vnode,)) if point == 80 else node
@@ -396,7 +396,7 @@ def test_check_names_unreachable_nodes_and_missing_copies(run: Run, canned: Cann
     gone, points = canned.addresses[160], [point for point in canned.addresses if point != 160]
     parted: list[PeerInfo] = []
 
-    def without(point: int, node: Description) -> Description:
+    def without(point: int, node: Status) -> Status:
         at = points.index(point)
         others = tuple(Contact(Point(p), canned.addresses[p]) for p in (*points[at + 1 :], *points[:at]))
         own = (OwnedArc(others[-1].id, Point(point), 1, "owned", others[-1]),)
@@ -419,7 +419,7 @@ def test_check_names_unreachable_nodes_and_missing_copies(run: Run, canned: Cann
 
 
 def test_check_separates_waiting_from_violation(run: Run, canned: CannedRing) -> None:
-    def late(point: int, node: Description) -> Description:
+    def late(point: int, node: Status) -> Status:
         vnode = node.vnodes[0]
         if point == 80:
             vnode = msgspec.structs.replace(vnode, predecessor=Contact(Point(10), canned.addresses[10]))
@@ -435,7 +435,7 @@ def test_check_separates_waiting_from_violation(run: Run, canned: CannedRing) ->
 
 
 def test_check_of_a_split_ring(run: Run, canned: CannedRing) -> None:
-    def split(point: int, node: Description) -> Description:
+    def split(point: int, node: Status) -> Status:
         half = (10, 42, 80) if point in (10, 42, 80) else (120, 160, 200, 230)
         at = half.index(point)
         after = tuple(Contact(Point(p), canned.addresses[p]) for p in (*half[at + 1 :], *half[:at]))
@@ -450,7 +450,7 @@ def test_check_of_a_split_ring(run: Run, canned: CannedRing) -> None:
 
 
 def test_check_reports_a_gap_in_ownership(run: Run, canned: CannedRing) -> None:
-    def without(point: int, node: Description) -> Description:
+    def without(point: int, node: Status) -> Status:
         vnode = msgspec.structs.replace(node.vnodes[0], arcs=())
         return msgspec.structs.replace(node, vnodes=(vnode,)) if point == 80 else node
 
@@ -461,7 +461,7 @@ def test_check_reports_a_gap_in_ownership(run: Run, canned: CannedRing) -> None:
 def test_check_reads_changed_nodes_again(run: Run, canned: CannedRing) -> None:
     asked = {"n": 0}
 
-    def settling(point: int, node: Description) -> Description:
+    def settling(point: int, node: Status) -> Status:
         if point == 120:
             asked["n"] += 1
             if asked["n"] < 2:
@@ -476,7 +476,7 @@ def test_check_reads_changed_nodes_again(run: Run, canned: CannedRing) -> None:
 def test_check_waits_for_an_ideal_ring(run: Run, canned: CannedRing) -> None:
     asked = {"n": 0}
 
-    def slow(point: int, node: Description) -> Description:
+    def slow(point: int, node: Status) -> Status:
         asked["n"] += point == 10
         return msgspec.structs.replace(node, misplaced=int(asked["n"] < 5 and point == 10))
 
@@ -494,9 +494,9 @@ def let_n2_leave(canned: CannedRing, *, says_goodbye: bool) -> None:
 
     def leaving(point: int, heard: Heard) -> Answer:
         is_told = canned.nodes[80].requests(Leave)
-        return "hang up" if point == 80 and is_told and isinstance(heard.request, Describe) else None
+        return "hang up" if point == 80 and is_told and isinstance(heard.request, GetStatus) else None
 
-    def having_heard(point: int, node: Description) -> Description:
+    def having_heard(point: int, node: Status) -> Status:
         if not says_goodbye or not canned.nodes[80].requests(Leave):
             return node
         peers = (PeerInfo(canned.addresses[80], "left", None, 0),)
@@ -526,7 +526,7 @@ def test_leave_of_the_last_node_needs_force(run: Run, canned: CannedRing, is_alo
             canned.nodes[point].die()
     let_n2_leave(canned, says_goodbye=True)
 
-    def alone(point: int, node: Description) -> Description:
+    def alone(point: int, node: Status) -> Status:
         vnode = msgspec.structs.replace(node.vnodes[0], successors=(), predecessors=(), predecessor=None, fingers=())
         return msgspec.structs.replace(node, vnodes=(vnode,), known=(), peers=())
 

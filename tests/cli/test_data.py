@@ -16,10 +16,10 @@ from chord.cli.trace import print_replicas
 from chord.client.results import Stored
 from chord.errors import ChordError, OwnerDown, QuorumFailed, TooFewReplicas, WritesRefused
 from chord.ids import Circle, Point
-from chord.wire.messages import Contact, Description, Get, OwnedArc, Put, ReplicaLine, VnodeInfo
+from chord.wire.messages import Contact, Get, OwnedArc, Put, ReplicaLine, Status, VnodeInfo
 from tests.support.cli import CannedRing, Run
-from tests.support.descriptions import contact, described
 from tests.support.ports import Ports
+from tests.support.statuses import contact, statuses
 
 
 def the_put(canned: CannedRing) -> Any:
@@ -152,7 +152,7 @@ def test_replica_trace_on_a_terminal_is_a_table(
         ReplicaLine(contact(80), "ok", True, None, bytes(range(16))),
         ReplicaLine(contact(120), "hinted for n4", True, 1.0, bytes(range(16))),
     )
-    names = {node.address: node.name for node in described()}
+    names = {node.address: node.name for node in statuses()}
     print_replicas(Out(), Circle(8), Stored(b"k", b"", contact(80), 2, 2, True, lines), names, 1.25)
     assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
         "replica  address         id   outcome        counts  version       rtt",
@@ -221,7 +221,7 @@ def test_load_gives_up_if_every_put_fails(run: Run, canned: CannedRing, tmp_path
 
 
 def test_scan_with_replicas_survives_a_dead_node(run: Run, canned: CannedRing, ports: Ports) -> None:
-    def taken(point: int, node: Description) -> Description:
+    def taken(point: int, node: Status) -> Status:
         arc = OwnedArc(Point(60), Point(70), 2, "taken_over", Contact(Point(70), ports.address()))
         vnode: VnodeInfo = msgspec.structs.replace(node.vnodes[0], arcs=(*node.vnodes[0].arcs, arc))
         return msgspec.structs.replace(node, vnodes=(vnode,), replicas=3)
@@ -234,7 +234,7 @@ def test_scan_with_replicas_survives_a_dead_node(run: Run, canned: CannedRing, p
 
 
 def test_name_of_several_nodes_is_ambiguous() -> None:
-    nodes = [msgspec.structs.replace(node, name="b") for node in described()[:2]] + [*described()[2:]]
+    nodes = [msgspec.structs.replace(node, name="b") for node in statuses()[:2]] + [*statuses()[2:]]
     with pytest.raises(Failure, match="2 nodes of the ring are called 'b'") as raised:
         choose("b", nodes)
     assert raised.value.hint == f"Name one by its address: {', '.join(sorted(node.address for node in nodes[:2]))}"
@@ -248,7 +248,7 @@ def test_shortened_id_is_accepted_as_a_node() -> None:
         msgspec.structs.replace(node, bits=160, vnodes=(msgspec.structs.replace(
             node.vnodes[0], contact=msgspec.structs.replace(node.vnodes[0].contact, id=Point(point << 80 | 0xC21D))
         ),))
-        for node, point in zip(described(), (0xABC1 << 64, 0xABC2 << 64, 0x1234 << 64), strict=False)
+        for node, point in zip(statuses(), (0xABC1 << 64, 0xABC2 << 64, 0x1234 << 64), strict=False)
     ]
     assert choose("1234…c21d", nodes).node.name == "n2"
     assert choose("1234...C21D", nodes).node.name == "n2"

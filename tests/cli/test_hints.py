@@ -32,12 +32,12 @@ from chord.store.identity import Kept, KeptVnode, decode_kept, encode_kept
 from chord.testing import MemoryNetwork
 from chord.testing import run as virtually
 from chord.wire.codec import encode_refusal
-from chord.wire.messages import Description
+from chord.wire.messages import Status
 from tests.support.cli import CannedRing, Run
-from tests.support.descriptions import described
 from tests.support.fake_node import FakeNode, Heard
 from tests.support.ports import NOBODY
 from tests.support.real_rings import HANG_S
+from tests.support.statuses import statuses
 
 
 @pytest.mark.parametrize(
@@ -125,14 +125,14 @@ def test_up_join_names_an_unreachable_node() -> None:
 
 @pytest.mark.parametrize("name", ["bits", "successors", "replicas"])
 def test_up_join_with_another_constant_names_both_values(run: Run, canned: CannedRing, name: str) -> None:
-    has = getattr(described()[0], name)
+    has = getattr(statuses()[0], name)
     ended = run("up", "--join", canned.entry, f"--{name}", str(has + 2))
     said = f"{canned.entry} has {name} {has}, --{name} asks for {has + 2}. All nodes of a ring have the same {name}"
     assert (ended.code, said in ended.err) == (2, True), ended.err
 
 
 def test_up_join_adopts_the_constants_of_the_ring() -> None:
-    ring = described()[0]
+    ring = statuses()[0]
     flags = {"bits": ring.bits, "successors": None, "replicas": None}
     taken = {"bits": ring.bits, "successors": ring.successors, "replicas": ring.replicas, "cluster": ring.cluster}
     assert up._constants_of(ring, "127.0.0.1:9000", flags) == taken
@@ -330,8 +330,8 @@ def test_counts_have_the_right_grammatical_number(
 
 
 def test_ring_of_one_node_is_said_to_tolerate_no_failure(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def answer(heard: Heard) -> Description:
-        return described((42,), addresses={42: lone.address})[0]
+    def answer(heard: Heard) -> Status:
+        return statuses((42,), addresses={42: lone.address})[0]
 
     monkeypatch.setenv("CHORD_OUTPUT", "table")
     with contextlib.closing(FakeNode(answer)) as lone:
@@ -366,7 +366,7 @@ async def test_reachability_check_tells_a_node_from_another(
             with monkeypatch.context() as patched:
                 patched.setattr(serve, "REACH_S", 0.02)
                 assert await serve._unreachable(address) == "no answer in 0.02 s"
-    with contextlib.closing(FakeNode(lambda heard: described()[0])) as other:
+    with contextlib.closing(FakeNode(lambda heard: statuses()[0])) as other:
         assert await serve._unreachable(other.address) == "n0 answers there"
 
 

@@ -17,12 +17,12 @@ from chord.cli.settings import node_config
 from chord.cli.transfers import Watcher
 from chord.errors import RemoteFailure
 from chord.ids import Circle, Point
-from chord.wire.messages import Contact, Description, Forget, ReplicaState, TransferInfo
+from chord.wire.messages import Contact, Forget, ReplicaState, Status, TransferInfo
 from tests.support.cli import CannedRing, Run
-from tests.support.descriptions import WORKED_IDS, described
 from tests.support.fake_node import Answer, Heard
 from tests.support.ports import Ports
 from tests.support.real_rings import CHORD, HANG_S, environment
+from tests.support.statuses import WORKED_IDS, statuses
 
 CIRCLE = Circle(8)
 
@@ -36,9 +36,9 @@ def transfer(done: int, total: int | None, since_ms: int = 2000, sent: int = 409
     return TransferInfo("repair", Point(42), Point(80), peer, done, total, sent, since_ms)
 
 
-def ring_with_transfers(*transfers: TransferInfo) -> list[Description]:
+def ring_with_transfers(*transfers: TransferInfo) -> list[Status]:
     """The ring, in which n2 reports these transfers."""
-    nodes = described()
+    nodes = statuses()
     return [msgspec.structs.replace(node, transfers=transfers) if i == 2 else node for i, node in enumerate(nodes)]
 
 
@@ -104,14 +104,14 @@ def test_sizes_and_times_are_rounded_for_people() -> None:
 
 def plan_of(after: dict[int, str], replicas: int = 1, keys: int = 100) -> dict[str, tuple[float, ...]]:
     """Return for each node of the worked example: planned share, keys before and after, gets, drops."""
-    nodes = described(keys=keys)
+    nodes = statuses(keys=keys)
     return {
         c.address[-1]: (c.after.owned, c.before.keys, c.after.keys, c.gets, c.drops)
         for c in changes(CIRCLE, nodes, after, replicas)
     }
 
 
-RING = {node.vnodes[0].contact.id: node.address for node in described()}
+RING = {node.vnodes[0].contact.id: node.address for node in statuses()}
 
 
 def test_plan_of_a_join_splits_one_arc() -> None:
@@ -181,7 +181,7 @@ def test_forget_finds_a_node_that_is_only_in_a_replica_set(run: Run, canned: Can
     """No list names a node that is down for long, but its neighbours still wait for it."""
     gone = Contact(Point(99), ports.address())
 
-    def waiting(point: int, node: Description) -> Description:
+    def waiting(point: int, node: Status) -> Status:
         own = ReplicaState(Point(80), Point(120), (gone,), (gone,), ())
         return msgspec.structs.replace(node, sets=(own,)) if point == 120 else node
 

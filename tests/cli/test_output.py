@@ -22,11 +22,11 @@ from chord.cli.trace import Size, print_trace, rows, summary
 from chord.errors import BY_CODE
 from chord.ids import Circle, Point
 from chord.wire.messages import HopTrace, Via
-from tests.support.descriptions import contact, described, worked_trace
 from tests.support.schemas import check_shape
+from tests.support.statuses import contact, statuses, worked_trace
 
 CIRCLE = Circle(8)
-NAMES = names_of(described())
+NAMES = names_of(statuses())
 LEADING_ZEROS = re.compile("(?<![0-9])0+(?=[0-9])")
 
 
@@ -213,7 +213,7 @@ def test_natural_order_compares_numbers_by_value() -> None:
 
 
 def test_node_argument_matches_in_order_of_precedence() -> None:
-    nodes = described()
+    nodes = statuses()
     nodes[3] = msgspec.structs.replace(nodes[3], name="80")  # a name that looks like another node's id
     assert choose("80", nodes).node.address == "127.0.0.1:9003"
     assert choose("0x50", nodes).node.address == "127.0.0.1:9002"
@@ -233,8 +233,8 @@ def test_json_of_the_worked_example_matches_its_schemas() -> None:
     shape = lookup_json(CIRCLE, worked_trace(dead=True), NAMES, b"\xff")
     check_shape("lookup", shape)
     assert [hop["outcome"] for hop in shape["hops"]] == ["ok", "no answer in 500 ms; suspect", "ok"]
-    check_shape("ring", ring_json(CIRCLE, described()))
-    check_shape("fingers", fingers_json(CIRCLE, described()[2].vnodes[0], NAMES))
+    check_shape("ring", ring_json(CIRCLE, statuses()))
+    check_shape("fingers", fingers_json(CIRCLE, statuses()[2].vnodes[0], NAMES))
     check_shape("get", get_json(b"k", None))
     check_shape("scan", pair_json(b"\xff", b"text"))
     assert key_json("é".encode()) == {"key": "é"}

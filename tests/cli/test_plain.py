@@ -14,7 +14,7 @@ from chord.cli import plain
 from chord.cli.output import Out, json_text, short_id
 from chord.cli.target import is_meant
 from chord.ids import Circle, Point
-from chord.wire.messages import Description
+from chord.wire.messages import Status
 from tests.support.cli import CannedRing, Run
 
 COMMANDS = (
@@ -75,7 +75,7 @@ def test_json_in_ascii_loses_nothing(canned: CannedRing, monkeypatch: pytest.Mon
     ids=" ".join,
 )  # fmt: skip
 def test_pipe_gets_no_ellipsis(run: Run, canned: CannedRing, args: tuple[str, ...]) -> None:
-    def widen(point: int, node: Description) -> Description:
+    def widen(point: int, node: Status) -> Status:
         return msgspec.structs.replace(node, bits=160)
 
     canned.change = widen

@@ -11,8 +11,8 @@ from jsonschema import Draft202012Validator, ValidationError
 from chord.cli.shapes import lookup_json, names_of
 from chord.events import Event
 from chord.ids import Circle
-from tests.support.descriptions import described, worked_trace
 from tests.support.schemas import all_schemas, validator
+from tests.support.statuses import statuses, worked_trace
 
 SHAPE_OF_COMMAND = {
     "up": "up", "node": "node", "put": "put", "get": "get", "del": "put", "load": "load", "scan": "scan",
@@ -53,7 +53,7 @@ def test_schema_is_valid_and_closed(name: str) -> None:
 
 
 def test_schema_rejects_planted_faults() -> None:
-    good = lookup_json(Circle(8), worked_trace(), names_of(described()), None)
+    good = lookup_json(Circle(8), worked_trace(), names_of(statuses()), None)
     check = validator("lookup")
     check.validate(good)
     for spoil in (

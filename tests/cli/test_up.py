@@ -26,7 +26,6 @@ from chord.config import RingConstants
 from chord.ids import Point
 from chord.store.identity import Kept, KeptVnode, encode_kept
 from tests.support.clocks import PATIENCE_S, Skipping
-from tests.support.descriptions import described
 from tests.support.fake_node import FakeNode
 from tests.support.ports import Ports
 from tests.support.real_rings import (
@@ -42,6 +41,7 @@ from tests.support.real_rings import (
     running,
 )
 from tests.support.schemas import check_shape
+from tests.support.statuses import statuses
 
 pytestmark = pytest.mark.slow
 
@@ -276,7 +276,7 @@ def test_busy_default_ports_are_skipped_with_a_note(
 
 
 def test_up_refuses_the_ports_of_a_running_ring(monkeypatch: pytest.MonkeyPatch) -> None:
-    with contextlib.closing(FakeNode(lambda heard: described()[0])) as node:
+    with contextlib.closing(FakeNode(lambda heard: statuses()[0])) as node:
         port = int(node.address.rpartition(":")[2])
         monkeypatch.setattr(up, "BASE_PORT", port)
         with pytest.raises(Failure, match=f"a ring is running at {node.address} already") as caught:

@@ -14,7 +14,7 @@ import chord
 from chord.client import asyncio_client
 from chord.config import Limits
 from chord.errors import ChordError, DeadlineExceeded, InvalidRequest, PeerUnreachable
-from chord.wire.messages import Describe, Get, Put
+from chord.wire.messages import Get, GetStatus, Put
 from tests.support.clients import Store
 from tests.support.fake_node import GO_AWAY, HANG_UP, SILENCE, Answer, Heard, fake_node
 from tests.support.ports import Ports
@@ -87,7 +87,7 @@ async def test_cancelled_group_of_calls_ends_all_of_them() -> None:
                 one.cancel()
             outcomes = await asyncio.gather(task, waiting, return_exceptions=True)
             assert isinstance(outcomes[1], asyncio.CancelledError)
-            assert (await ring.describe()).ring == b"R" * 16
+            assert (await ring.status()).ring == b"R" * 16
 
 
 @on_asyncio
@@ -144,7 +144,7 @@ async def test_tasks_share_one_connection() -> None:
 async def test_dial_of_several_tasks_survives_one_cancellation() -> None:
     with fake_node(Store()) as node, fake_node(Store()) as other:
         async with chord.open_asyncio_client(node.address, timeout_s=HANG_S) as ring:
-            tasks = [asyncio.create_task(ring.describe(other.address)) for _ in range(5)]
+            tasks = [asyncio.create_task(ring.status(other.address)) for _ in range(5)]
             await asyncio.sleep(0)
             tasks[0].cancel()
             outcomes = await asyncio.gather(*tasks, return_exceptions=True)
@@ -158,7 +158,7 @@ async def test_failed_dial_gives_each_task_its_own_error(ports: Ports) -> None:
     dead = ports.address()
     with fake_node(Store()) as node:
         async with chord.open_asyncio_client(node.address, timeout_s=HANG_S) as ring:
-            errors = await asyncio.gather(*(ring.describe(dead) for _ in range(3)), return_exceptions=True)
+            errors = await asyncio.gather(*(ring.status(dead) for _ in range(3)), return_exceptions=True)
     assert [type(error) for error in errors] == [PeerUnreachable] * 3
     assert len(set(map(id, errors))) == 3
     assert all(isinstance(error, PeerUnreachable) and error.is_refused for error in errors)
@@ -178,7 +178,7 @@ async def test_entry_that_is_no_node_is_named() -> None:
         limits = Limits(handshake_s=SOON_S)
         async with chord.open_asyncio_client(node.address, timeout_s=HANG_S, limits=limits) as ring:
             with pytest.raises(PeerUnreachable, match="connected, but received no hello") as caught:
-                await ring.describe(address)
+                await ring.status(address)
     assert caught.value.is_taken
 
 
@@ -214,7 +214,7 @@ async def test_idle_connections_are_closed_at_the_limit(monkeypatch: pytest.Monk
     with fake_node(Store()) as a, fake_node(Store()) as b, fake_node(Store()) as c:
         async with chord.open_asyncio_client(a.address, timeout_s=HANG_S) as ring:
             for node in (b, c):
-                await ring.describe(node.address)
+                await ring.status(node.address)
             assert [address for address, _ in ring._connections._links] == [b.address, c.address]
             await ring.put("k", "v")
 
@@ -283,4 +283,4 @@ async def test_exception_of_the_block_is_raised_unchanged() -> None:
     with fake_node(Store()) as node, pytest.raises(ZeroDivisionError):
         async with chord.open_asyncio_client(node.address, timeout_s=HANG_S):
             raise ZeroDivisionError
-    assert len(node.requests(Describe)) == 1
+    assert len(node.requests(GetStatus)) == 1

@@ -42,11 +42,11 @@ from chord.wire.batch import cut
 from chord.wire.messages import (
     ActorClock,
     Contact,
-    Describe,
     Done,
     Forget,
     Get,
     GetMany,
+    GetStatus,
     Leave,
     Lookup,
     Merge,
@@ -63,10 +63,10 @@ from chord.wire.messages import (
 )
 from tests.support.clients import OWNER, Open, Store
 from tests.support.clocks import PATIENCE_S, Skipping
-from tests.support.descriptions import RING_ID, WORKED_IDS, described
 from tests.support.fake_node import GO_AWAY, HANG_UP, REFUSED, SILENCE, Answer, FakeNode, Heard, fake_node
 from tests.support.ports import Ports
 from tests.support.real_rings import HANG_S
+from tests.support.statuses import RING_ID, WORKED_IDS, statuses
 
 
 @pytest.fixture
@@ -288,7 +288,7 @@ async def test_entry_nodes_of_two_rings_are_refused(open_ring: Open) -> None:
     with fake_node(Store()) as one, fake_node(Store(), ring=b"S" * 16) as other:
         async with open_ring(one.address, other.address) as ring:
             with pytest.raises(OtherRing):
-                await ring.describe(other.address)
+                await ring.status(other.address)
 
 
 async def test_handshake_refusal_reaches_the_caller(open_ring: Open) -> None:
@@ -335,8 +335,8 @@ async def test_late_reply_is_dropped(open_ring: Open, clock: Skipping) -> None:
     late: list[bytes] = []
 
     def answer(heard: Heard) -> Answer:
-        if isinstance(heard.request, Describe):
-            return described()[0]
+        if isinstance(heard.request, GetStatus):
+            return statuses()[0]
         assert isinstance(heard.request, Get)
         if heard.request.key == b"slow":
             return SILENCE
@@ -368,8 +368,8 @@ async def test_put_many_stores_all_and_retries_busy_items(open_ring: Open) -> No
 
 async def test_put_many_names_failed_keys(open_ring: Open) -> None:
     def answer(heard: Heard) -> Answer:
-        if isinstance(heard.request, Describe):
-            return described()[0]
+        if isinstance(heard.request, GetStatus):
+            return statuses()[0]
         assert isinstance(heard.request, Put)
         return OwnerDown("down") if heard.request.key == b"k3" else Written(b"", OWNER)
 
@@ -399,8 +399,8 @@ async def test_batch_item_is_retried_with_its_operation_id(open_ring: Open) -> N
     }  # fmt: skip
 
     def answer(heard: Heard) -> Answer:
-        if isinstance(heard.request, Describe):
-            return described()[0]
+        if isinstance(heard.request, GetStatus):
+            return statuses()[0]
         assert isinstance(heard.request, Put)
         left = script.get(heard.request.key)
         return left.pop(0) if left else Written(b"", OWNER)
@@ -420,8 +420,8 @@ async def test_batch_refused_for_one_item_is_split(open_ring: Open) -> None:
     """The next batch is one frame again."""
 
     def answer(heard: Heard) -> Answer:
-        if isinstance(heard.request, Describe):
-            return described()[0]
+        if isinstance(heard.request, GetStatus):
+            return statuses()[0]
         assert isinstance(heard.request, Put)
         if heard.request.key != b"bad":
             return Written(b"", OWNER)
@@ -511,8 +511,8 @@ class ScannedRing:
 
     def __call__(self, heard: Heard) -> Answer:
         request = heard.request
-        if isinstance(request, Describe):
-            return described()[0]
+        if isinstance(request, GetStatus):
+            return statuses()[0]
         assert isinstance(request, Scan)
         point = self.circle.point(request.after + 1)
         owner = next((o for o in self.owners if o >= point), self.owners[0])
@@ -566,10 +566,10 @@ async def test_scan_omits_deleted_keys(open_ring: Open) -> None:
 
 
 def _trace(heard: Heard) -> Answer:
-    if isinstance(heard.request, Describe):
-        return described()[0]
+    if isinstance(heard.request, GetStatus):
+        return statuses()[0]
     assert isinstance(heard.request, Lookup)
-    from tests.support.descriptions import worked_trace
+    from tests.support.statuses import worked_trace
 
     return worked_trace()
 
@@ -600,7 +600,7 @@ async def test_unreachable_node_of_an_argument_is_dialled_once(open_ring: Open, 
         async with open_ring(node.address) as ring:
             dead = ports.address()
             with pytest.raises(PeerUnreachable):
-                await ring.describe(dead)
+                await ring.status(dead)
             assert dials.count(dead) == 1
 
 
@@ -609,15 +609,15 @@ async def test_members_follows_every_name_and_reports_the_dead(open_ring: Open, 
     dead = ports.address()
     ids = (10, 80, 160, 230)
 
-    def describe_as(point: int) -> Callable[[Heard], Answer]:
+    def status_as(point: int) -> Callable[[Heard], Answer]:
         def answer(heard: Heard) -> Answer:
             addresses = {p: nodes[p].address if p in nodes else dead for p in ids}
-            return described(ids, addresses=addresses, successors=1)[ids.index(point)]
+            return statuses(ids, addresses=addresses, successors=1)[ids.index(point)]
 
         return answer
 
     for point in ids[:3]:
-        nodes[point] = FakeNode(describe_as(point))
+        nodes[point] = FakeNode(status_as(point))
     try:
         async with open_ring(nodes[10].address) as ring:
             found = await ring.members()
@@ -630,13 +630,13 @@ async def test_members_follows_every_name_and_reports_the_dead(open_ring: Open, 
 
 
 async def test_members_omits_nodes_of_other_rings(open_ring: Open, ports: Ports) -> None:
-    nodes = described(addresses={point: ports.address() for point in WORKED_IDS})
+    nodes = statuses(addresses={point: ports.address() for point in WORKED_IDS})
     with fake_node(lambda heard: nodes[0]) as node:
         async with open_ring(node.address) as ring:
             with fake_node(lambda heard: nodes[1], ring=b"S" * 16) as stranger:
                 found = await ring.members(also=[stranger.address])
     assert isinstance(found[stranger.address], OtherRing)
-    assert described()[0].ring == RING_ID
+    assert statuses()[0].ring == RING_ID
 
 
 async def test_leave_is_sent_to_the_leaving_node(open_ring: Open) -> None:
@@ -801,7 +801,7 @@ async def test_records_of_one_node_are_read_from_its_vnodes(open_ring: Open) -> 
 
     def answer(heard: Heard) -> Answer:
         addresses = dict.fromkeys(WORKED_IDS, node.address)
-        return described(addresses=addresses)[2] if isinstance(heard.request, Describe) else ring_(heard)
+        return statuses(addresses=addresses)[2] if isinstance(heard.request, GetStatus) else ring_(heard)
 
     with fake_node(answer) as node:
         async with open_ring(node.address) as ring:
@@ -826,17 +826,17 @@ async def test_forget_reaches_every_node_and_refuses_a_living_one(open_ring: Ope
     nodes: dict[int, FakeNode] = {}
     dead, ids = ports.address(), (10, 80, 160)
 
-    def describe_as(point: int) -> Callable[[Heard], Answer]:
+    def status_as(point: int) -> Callable[[Heard], Answer]:
         def answer(heard: Heard) -> Answer:
             if isinstance(heard.request, Forget):
                 return RemoteFailure("no") if point == 160 else Done()
             addresses = {p: nodes[p].address for p in ids}
-            return described(ids, addresses=addresses)[ids.index(point)]
+            return statuses(ids, addresses=addresses)[ids.index(point)]
 
         return answer
 
     for point in ids:
-        nodes[point] = FakeNode(describe_as(point))
+        nodes[point] = FakeNode(status_as(point))
     try:
         async with open_ring(nodes[10].address) as ring:
             answers = await ring.forget(dead)
@@ -897,7 +897,7 @@ async def test_invalid_context_is_refused(open_ring: Open, context: Any) -> None
         assert [put.context for put in node.requests(Put)] == [b"seen"]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("name", ["leave", "describe", "forget"])
+@pytest.mark.parametrize("name", ["leave", "status", "forget"])
 async def test_node_name_is_not_an_address(open_ring: Open, name: str) -> None:
     with fake_node(Store()) as node:
         async with open_ring(node.address) as ring:
@@ -940,7 +940,7 @@ def test_short_deadline_does_not_mark_a_new_node_unreachable() -> None:
         with chord.connect(node.address) as ring:
             ring.timeout_s = 0.01
             with pytest.raises(DeadlineExceeded):
-                ring.describe(address)
+                ring.status(address)
             ring.timeout_s = HELLO_S
             with pytest.raises(PeerUnreachable, match="received no hello"):
-                ring.describe(address)
+                ring.status(address)

@@ -63,7 +63,7 @@ def work_on(ring: chord.Client) -> Callable[[int], None]:
         found = ring.get_many(keys)
         values = [one.text for one in found.values() if isinstance(one, chord.Found)]
         assert values == [f"newer {key}" for key in keys]
-        assert ring.describe().ring == b"R" * 16
+        assert ring.status().ring == b"R" * 16
 
     return work
 

@@ -74,7 +74,7 @@ async def test_node_with_a_hung_disk_is_replaced_and_returns() -> None:
         (stalled,) = (event for event in happened if isinstance(event, HealthChanged))
         assert (stalled.subject, "has not answered for" in stalled.why) == ("disk", True)
         assert node.host.is_stalled
-        seen = node.description()  # the node still answers `status`
+        seen = node.local_status()  # the node still answers `status`
         assert (seen.state, len(seen.troubles)) == ("degraded", 1)
         assert "the disk has not answered for" in seen.troubles[0]
         with pytest.raises(PeerUnreachable, match="disk"):
@@ -86,7 +86,7 @@ async def test_node_with_a_hung_disk_is_replaced_and_returns() -> None:
         disk.resume()
         await trio.sleep(2 * STALL_S)
         assert not node.host.is_stalled
-        assert node.description().state == "ready"
+        assert node.local_status().state == "ready"
         await machines.converged()
         for key in keys:
             assert await patiently(lambda k=key: get(node, k)) == (b"new",)  # type: ignore[misc]

@@ -497,7 +497,7 @@ PLANTED: list[tuple[Check, str, str]] = [
     (check_imports_point_down, "chord.ids", "def f():\n    from chord.ring.pointers import RingState"),
     (check_imports_point_down, "chord.ring.pointers", "if TYPE_CHECKING:\n    from chord.node import Node"),
     (check_imports_point_down, "chord.store.versions", "from chord.replication.records import Records"),
-    (check_imports_point_down, "chord.client.results", "from chord.node.status import describe"),
+    (check_imports_point_down, "chord.client.results", "from chord.node.status import node_status"),
     (check_imports_point_down, "chord.node", "def f():\n    import chord.lab.schemes.ring"),
     (check_imports_point_down, "chord.testing.rings", "def f():\n    import chord.sim.cluster"),
     (check_no_module_serves_one_module_of_another_package, "chord.lab.novelty", "import chord.cli.backup"),

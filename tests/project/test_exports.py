@@ -42,7 +42,7 @@ def test_unknown_name_is_an_attribute_error() -> None:
     [
         ("chord", "msgspec"), ("chord.errors", "msgspec"), ("chord.connect", "trio"), ("chord.Found", "trio"),
         ("chord.open_asyncio_client", "trio"), ("chord.connect", "asyncio"), ("chord.open_client", "asyncio"),
-        ("chord.Description", "trio"), ("chord.Limits", "trio"),
+        ("chord.Status", "trio"), ("chord.Limits", "trio"),
     ],
 )  # fmt: skip
 def test_import_loads_only_what_it_uses(use: str, spared: str) -> None:
@@ -52,7 +52,7 @@ def test_import_loads_only_what_it_uses(use: str, spared: str) -> None:
 
 def test_node_and_clients_have_one_interface() -> None:
     shared = (
-        "put", "get", "delete", "put_many", "get_many", "scan", "records", "merge", "merge_many", "lookup", "describe",
+        "put", "get", "delete", "put_many", "get_many", "scan", "records", "merge", "merge_many", "lookup", "status",
         "members", "forget", "scan_quarantine", "get_quarantine", "drop_quarantine", "merge_quarantine",
     )
     for name in shared:

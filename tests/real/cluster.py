@@ -12,7 +12,7 @@ from typing import NamedTuple
 import chord as library
 from chord.ids import Circle
 from chord.store.sqlite_file import FILE_NAME
-from chord.wire.messages import Description
+from chord.wire.messages import Status
 from tests.real.machines import SmallDisk, WrongClock, forget_clock
 from tests.real.processes import HANG_S, HEALED_S, PROGRAM, Peer, Peers, ideal
 
@@ -145,15 +145,15 @@ class Cluster:
         gone = [peer for peer in self.all if peer.process.poll() is not None]
         return {peer.address: f"{peer.process.returncode}: {peer.errors()[-200:]}" for peer in gone}
 
-    def describe(self) -> dict[str, Description]:
+    def statuses(self) -> dict[str, Status]:
         """Return the description of each node."""
         with library.connect(*self.addresses, timeout_s=HANG_S) as ring:
             found = ring.members(also=self.addresses)
-        return {address: node for address, node in found.items() if isinstance(node, Description)}
+        return {address: node for address, node in found.items() if isinstance(node, Status)}
 
     def restless(self) -> dict[str, int]:
         """Return the pending work of all nodes together."""
-        nodes = list(self.describe().values())
+        nodes = list(self.statuses().values())
         work = {
             "nodes away": len(self.addresses) - len(nodes),
             "hints": sum(node.hints for node in nodes),
@@ -192,12 +192,12 @@ class Cluster:
 
     def troubles(self, address: str | None = None) -> str:
         """Return the troubles that one node, or all nodes, report."""
-        nodes = self.describe()
+        nodes = self.statuses()
         return "; ".join(why for name, node in nodes.items() if address in (None, name) for why in node.troubles)
 
     def reaped(self) -> int:
         """Return the number of tombstones that the running nodes have reaped."""
-        return sum(dict(node.counters).get("keys_reaped", 0) for node in self.describe().values())
+        return sum(dict(node.counters).get("keys_reaped", 0) for node in self.statuses().values())
 
 
 def read_rows(directory: Path) -> list[tuple[bytes, bytes, int]]:

@@ -188,7 +188,7 @@ def test_put_in_a_stopped_node_is_not_repeated_after_it_wakes(tmp_path: Path, is
                 library.connect(stuck, other, timeout_s=HANG_S) as ring,
                 library.connect(other, timeout_s=HANG_S) as reader,
             ):
-                ring.describe()
+                ring.status()
                 with stopped(cluster.all[1]):
                     ring.put(key, b"deleted", blind=True)
                     reader.delete(key, context=reader.get(key).context)

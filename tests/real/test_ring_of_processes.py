@@ -63,7 +63,7 @@ def test_sixteen_peers_own_ten_thousand_keys_as_computed(tmp_path: Path) -> None
         with library.connect(ring[3].address) as client:
             held = {}
             for peer in ring:
-                node = client.describe(peer.address)
+                node = client.status(peer.address)
                 held[int(node.vnodes[0].contact.id)] = node.vnodes[0].keys  # the keys that it owns
             assert held == expected
             paths = []
@@ -123,7 +123,7 @@ def test_clients_lose_nothing_while_four_join_and_three_leave() -> None:
         with library.connect(ring[0].address) as store:
             for key, value in stored.items():
                 assert store.get(key).value == value
-            nodes = [store.describe(peer.address) for peer in [*ring[:5], *joiners]]
+            nodes = [store.status(peer.address) for peer in [*ring[:5], *joiners]]
         assert sum(vnode.keys for node in nodes for vnode in node.vnodes) == len(stored)
         assert all(node.misplaced == 0 for node in nodes)
 

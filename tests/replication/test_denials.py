@@ -120,7 +120,7 @@ def test_check_after_neighbours_died_reports_undeniable_keys(killed: int, apart_
                 await ring.kill(node)
                 await trio.sleep(apart_s)
             await trio.sleep(10)
-            nodes = [node.description() for node in ring.nodes]
+            nodes = [node.local_status() for node in ring.nodes]
             parts = [part for node in nodes for part in node.sets if part.missing]
             for number in range(200):
                 key = b"absent-%d" % number

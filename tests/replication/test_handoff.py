@@ -170,14 +170,14 @@ def test_hints_are_counted_while_their_home_is_away(position: int) -> None:
             await write(places[5], KEY, b"v")
             await until(lambda: stand_in.name in holding(ring, KEY))
             await trio.sleep(5)
-            counts = {node.name: node.description().hints for node in ring.nodes}
+            counts = {node.name: node.local_status().hints for node in ring.nodes}
             assert {name for name, count in counts.items() if count} == {stand_in.name}, counts
             assert counts[stand_in.name] == 1
-            assert [node.description().misplaced for node in ring.nodes] == [0] * 7
+            assert [node.local_status().misplaced for node in ring.nodes] == [0] * 7
             home = await back(ring, home.name)
             await until(lambda: stand_in.name not in holding(ring, KEY))
             await trio.sleep(3)
-            assert [node.description().hints for node in ring.nodes] == [0] * 8
+            assert [node.local_status().hints for node in ring.nodes] == [0] * 8
 
     testing.run(main, seed=position)
 
@@ -229,8 +229,8 @@ async def test_hints_in_a_taken_over_arc_follow_its_former_owners() -> None:
         for key in (*first, *second):
             await write(taker, key, b"v")
         await trio.sleep(5)
-        assert member_of_the_second.description().hints == len(first)
-        assert [node.description().hints for node in ring.nodes if node is not member_of_the_second] == [0] * 6
+        assert member_of_the_second.local_status().hints == len(first)
+        assert [node.local_status().hints for node in ring.nodes if node is not member_of_the_second] == [0] * 6
 
 
 points = st.integers(0, 255).map(Point)

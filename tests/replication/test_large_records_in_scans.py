@@ -45,7 +45,7 @@ def written(count: int, value: bytes = VALUE, per_actor: int = 1) -> tuple[Actor
 async def merged(node: Node, record: Record) -> None:
     """Store a record coordinator by coordinator, as the nodes of several sides do."""
     for part in versions.split(record, 1):
-        await node.merge(part, w=node.description().replicas)
+        await node.merge(part, w=node.local_status().replicas)
 
 
 async def collected(source: AsyncIterator[Any]) -> tuple[list[bytes], RecordTooLarge | None]:

@@ -320,7 +320,7 @@ async def test_scan_lists_quarantined_keys_of_the_whole_ring_once() -> None:
             assert [(value.store, value.key_epoch, value.number) for value in one.values] == [
                 (b"gone  00", 3, 1), (b"gone  01", 3, 1),
             ]
-        assert sum(node.description().quarantined for node in ring.nodes) == 8, "each counted once, at its owner"
+        assert sum(node.local_status().quarantined for node in ring.nodes) == 8, "each counted once, at its owner"
         assert [pair.key async for pair in ring[1].scan()] == sorted(keys, key=circle.hash)
 
 
@@ -330,7 +330,7 @@ async def test_scan_of_quarantine_comes_in_pages() -> None:
         big = ActorClock(versions.actor(b"gone  00", 3), 1, (Version(b"x" * 3000, b"o" * 16, 5),))
         for number in range(20):
             await hide(ring, b"key-%d" % number, (big,))
-        assert sum(node.description().quarantined for node in ring.nodes) == 20
+        assert sum(node.local_status().quarantined for node in ring.nodes) == 20
         assert len({one.key for one in await quarantined(ring[0])}) == 20
 
 
@@ -519,6 +519,6 @@ def test_node_named_by_its_store() -> None:
 
     async def main() -> Any:
         async with testing.open_ring(3, seed=1) as ring:
-            return {node.description().incarnation: node.name for node in ring.nodes}
+            return {node.local_status().incarnation: node.name for node in ring.nodes}
 
     assert sorted(testing.run(main, seed=1).values()) == ["n0", "n1", "n2"]

@@ -179,7 +179,7 @@ def test_restore_keeps_deletes_unless_asked_to_bring_back(until_reaped: bool) ->
                 assert sorted((await node.get(b"other")).values) == [b"1", b"2"]
             stored = await restored(ring[0], saved, bring_back=True)
             assert [(one.dead, one.brought_back) for one in stored] == [(0, 0)] * 2
-            siblings = sum(node.description().sibling_keys for node in ring.nodes)
+            siblings = sum(node.local_status().sibling_keys for node in ring.nodes)
             assert siblings == 3, "the replaced key has siblings on each replica, the deleted key has none"
 
     testing.run(main, seed=1)

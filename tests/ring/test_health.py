@@ -29,7 +29,7 @@ from chord.store.identity import Kept, MemoryIdentity
 from chord.store.sqlite import SqliteStorage
 from chord.store.sqlite_file import FILE_NAME, StoreFile
 from chord.testing import ring, run
-from chord.wire.messages import Contact, Description, Get, Put, ReplicaState, Scan, ScanPage, Written
+from chord.wire.messages import Contact, Get, Put, ReplicaState, Scan, ScanPage, Status, Written
 from tests.support.cli import CannedRing, Run
 from tests.support.fake_node import Heard
 from tests.support.ports import Ports
@@ -92,16 +92,16 @@ async def test_node_is_degraded_while_its_disk_is_full(tmp_path: Path) -> None:
     disk, seen = Disk(), []  # type: ignore[var-annotated]
     async with node_on(tmp_path, disk, seen) as node:
         await node.put("a", "1")
-        assert (node.description().state, node.description().troubles) == ("ready", ())
+        assert (node.local_status().state, node.local_status().troubles) == ("ready", ())
         disk.code = errno.ENOSPC
         with pytest.raises(WritesRefused, match=f"{node.address}: no writes are taken: No space left on device"):
             await node.put("b", "2")
-        shown = node.description()
+        shown = node.local_status()
         assert shown.state == "degraded"
         assert shown.troubles == ("its store takes no writes: No space left on device",)
         assert (await node.get("a")).value == b"1", "reads still work"
         disk.code = 0
-        while node.description().state == "degraded":  # the node retries without a write
+        while node.local_status().state == "degraded":  # the node retries without a write
             await trio.sleep(0.05)
     changes = [event.why for event in seen if isinstance(event, HealthChanged)]
     assert changes == ["its store takes no writes: No space left on device", ""]
@@ -129,12 +129,12 @@ async def test_node_that_cannot_write_its_identity_is_not_ready() -> None:
         await node.ready()
         identity.error = OSError(errno.EROFS, "Read-only file system")
         await trio.sleep(2)
-        assert "node.json could not be written for" in node.description().troubles[0]
-        assert "(read-only file system)" in node.description().troubles[0]
-        assert node.description().state == "degraded"
+        assert "node.json could not be written for" in node.local_status().troubles[0]
+        assert "(read-only file system)" in node.local_status().troubles[0]
+        assert node.local_status().state == "degraded"
         identity.error = None
         await trio.sleep(2)
-        assert node.description().state == "ready"
+        assert node.local_status().state == "ready"
         nursery.cancel_scope.cancel()
 
 
@@ -282,10 +282,10 @@ async def test_scan_and_get_report_damaged_records(tmp_path: Path) -> None:
         with pytest.raises(RecordDamaged, match=r"a damaged record at 127.* may be of this key, and no other node has"):
             await node.get("key3")
         assert (await node.get("key2")).value == b"value"
-        assert node.description().damaged == 3
+        assert node.local_status().damaged == 3
         await node.put("key3", "again")
         assert (await node.get("key3")).value == b"again"
-        assert node.description().damaged == 2
+        assert node.local_status().damaged == 2
         points = {node.host.circle.hash(key) for key in (b"key1", b"key5")}
         assert set(node.host.storage.damaged(Arc(Point(0), Point(0)))) == points
         for point in points:
@@ -499,7 +499,7 @@ def test_status_with_too_few_reachable_nodes_warns_of_writes(
 
 
 def test_description_of_a_healthy_node_has_default_fields() -> None:
-    assert Description.__struct_defaults__[-4:] == (0, (), 0, 0)
+    assert Status.__struct_defaults__[-4:] == (0, (), 0, 0)
 
 
 def test_check_shows_the_reason_of_an_unreachable_node(run: Run, canned: CannedRing) -> None:

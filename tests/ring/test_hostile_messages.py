@@ -231,7 +231,7 @@ ASKS: tuple[Ask, ...] = (
     lambda client, key: client.put_many([(key, b"v"), (b"other", b"w")]),
     lambda client, key: client.lookup(key, mode="recursive"),
     lambda client, key: client.lookup(key),
-    lambda client, _: client.describe(),
+    lambda client, _: client.status(),
     lambda client, _: client.members(),
     scanned,
 )

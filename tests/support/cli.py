@@ -15,11 +15,10 @@ from chord.store import quarantine, versions
 from chord.wire.messages import (
     Contact,
     DecideQuarantine,
-    Describe,
-    Description,
     Done,
     Get,
     GetQuarantine,
+    GetStatus,
     Lookup,
     Merge,
     Ping,
@@ -31,13 +30,14 @@ from chord.wire.messages import (
     Reply,
     Scan,
     ScanPage,
+    Status,
     Values,
     Written,
 )
 from tests.client.test_client import ScannedRing
-from tests.support.descriptions import WORKED_IDS, described, worked_trace
 from tests.support.fake_node import Answer, FakeNode, Heard
 from tests.support.schemas import check_shape
+from tests.support.statuses import WORKED_IDS, statuses, worked_trace
 
 Run = Callable[..., "Ended"]
 
@@ -70,7 +70,7 @@ class CannedRing:
         self.override: Callable[[int, Heard], Answer | ChordError | None] = lambda point, heard: None
         self.trace_is_dead = False
         self.scanned = ScannedRing(list(WORKED_IDS), [])
-        self.change: Callable[[int, Description], Description] = lambda point, node: node
+        self.change: Callable[[int, Status], Status] = lambda point, node: node
         self.merged: list[Record] = []
         self.hidden: dict[bytes, Record] = {}  # records with a quarantine
         self.dead: dict[bytes, int] = {}  # number of values of a backup that were deleted since, by key
@@ -95,8 +95,8 @@ class CannedRing:
 
     def _answer(self, point: int, request: object) -> Reply | ChordError:
         owner = Contact(Point(80), self.addresses[80])
-        if isinstance(request, Describe):
-            node = described(addresses=self.addresses)[WORKED_IDS.index(point)]
+        if isinstance(request, GetStatus):
+            node = statuses(addresses=self.addresses)[WORKED_IDS.index(point)]
             return self.change(point, msgspec.structs.replace(node, pid=os.getpid()))
         if isinstance(request, Put):
             if request.value is None:

@@ -13,13 +13,13 @@ from chord.client import trio_driver
 from chord.config import Limits
 from chord.errors import NotFound
 from chord.ids import Point
-from chord.wire.messages import Contact, Describe, Get, Put, Values, Written
+from chord.wire.messages import Contact, Get, GetStatus, Put, Values, Written
 from tests.support.clocks import Skipping
-from tests.support.descriptions import described
 from tests.support.fake_node import Answer, Heard
 from tests.support.on_asyncio import AsyncioBridge, BridgedBlock
 from tests.support.ports import NOBODY
 from tests.support.real_rings import HANG_S
+from tests.support.statuses import statuses
 
 OWNER = Contact(Point(7), NOBODY)
 PATIENT = Limits(handshake_s=HANG_S, frame_s=HANG_S, stuck_s=HANG_S)
@@ -90,8 +90,8 @@ class Store:
 
     def __call__(self, heard: Heard) -> Answer:
         request = heard.request
-        if isinstance(request, Describe):
-            return described()[0]
+        if isinstance(request, GetStatus):
+            return statuses()[0]
         if self.script:
             return self.script.pop(0)
         if isinstance(request, Put):

@@ -91,7 +91,7 @@ class Running:
         """Wait until every node's arcs are in sync. Before, one death may make denials impossible."""
         with connect(self.entry) as client:
             for node in self.nodes:
-                while any(part.pending for part in client.describe(node["address"]).sets):
+                while any(part.pending for part in client.status(node["address"]).sets):
                     time.sleep(0.05)
 
     def stop(self, number: int = signal.SIGTERM) -> int:

@@ -61,8 +61,6 @@ from chord.wire.messages import (
     Copy,
     DeadActor,
     DecideQuarantine,
-    Describe,
-    Description,
     ErrorReply,
     Expired,
     FindNext,
@@ -72,6 +70,7 @@ from chord.wire.messages import (
     GetMany,
     GetQuarantine,
     GetSeen,
+    GetStatus,
     Got,
     GotMany,
     Hello,
@@ -99,6 +98,7 @@ from chord.wire.messages import (
     SeenIn,
     SliceLog,
     SliceSeen,
+    Status,
     StoreCopies,
     StoreLogs,
     Trace,
@@ -487,7 +487,7 @@ def outcomes(body: bytes) -> None:
         TOY.decode_error,
         CODEC.decode_call,
         TOY.decode_call,
-        *(lambda body, t=reply: CODEC.decode_reply(body, t) for reply in (Pong, Values, Trace, Description)),
+        *(lambda body, t=reply: CODEC.decode_reply(body, t) for reply in (Pong, Values, Trace, Status)),
     ]
     for decoder in decoders:
         with suppress(MalformedMessage):
@@ -689,7 +689,7 @@ def test_reply_of_another_type_is_refused() -> None:
 
 def test_random_frames_raise_only_malformed_message() -> None:
     rng = random.Random(1)
-    valid = [CODEC.encode_call(1, Point(5), 100, r) for r in (Ping(), Get(b"key"), Describe())]
+    valid = [CODEC.encode_call(1, Point(5), 100, r) for r in (Ping(), Get(b"key"), GetStatus())]
     for _ in range(3000):
         data = bytearray(b"".join(rng.choices(valid, k=3)))
         for _ in range(rng.randrange(4)):

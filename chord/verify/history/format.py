@@ -18,7 +18,7 @@ Name: TypeAlias = str | int
 HistoryValue: TypeAlias = str | int
 State: TypeAlias = HistoryValue | None  # the content of a register; None is "not found"
 OperationKind: TypeAlias = Literal["put", "get", "cas", "del"]
-Status: TypeAlias = Literal["ok", "fail", "unknown"]
+OperationStatus: TypeAlias = Literal["ok", "fail", "unknown"]
 
 LINE_BYTES_MAX = 4 << 20
 OPERATIONS_MAX = 2_000_000
@@ -53,7 +53,7 @@ class Operation(msgspec.Struct, frozen=True):
     client: Name
     key: Name
     kind: OperationKind
-    status: Status
+    status: OperationStatus
     start_s: float
     end_s: float | None
     old: State = None
@@ -87,7 +87,7 @@ class _Line(msgspec.Struct):
     c: Name
     k: Name
     f: OperationKind
-    st: Status
+    st: OperationStatus
     t0: float
     t1: float | None = None
     a: HistoryValue | tuple[State, HistoryValue] | None = None

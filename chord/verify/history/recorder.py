@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from chord.verify.history.format import HistoryValue, Name, Operation, OperationKind, State, Status, encode
+from chord.verify.history.format import HistoryValue, Name, Operation, OperationKind, OperationStatus, State, encode
 
 TIME_DECIMALS = 9
 
@@ -67,7 +67,9 @@ class Recorder:
         self._calls[call.number] = call
         return call
 
-    def _end(self, call: RecordedCall, status: Status, found: tuple[HistoryValue, ...], end_s: float | None) -> None:
+    def _end(
+        self, call: RecordedCall, status: OperationStatus, found: tuple[HistoryValue, ...], end_s: float | None
+    ) -> None:
         if self._calls.pop(call.number, None) is None:
             raise RuntimeError(f"{call.begun} has already ended")
         self._written += 1
@@ -108,5 +110,5 @@ class RecordedCall:
         """End the operation as unknown: it may have happened, or may still happen."""
         self._end("unknown")
 
-    def _end(self, status: Status, found: tuple[HistoryValue, ...] = ()) -> None:
+    def _end(self, status: OperationStatus, found: tuple[HistoryValue, ...] = ()) -> None:
         self._recorder._end(self, status, found, self._recorder._now_s())

@@ -58,14 +58,14 @@ from chord.wire.messages.batches import PutMany as PutMany
 from chord.wire.messages.batches import ReadCopies as ReadCopies
 from chord.wire.messages.batches import Wrote as Wrote
 from chord.wire.messages.batches import WroteMany as WroteMany
-from chord.wire.messages.node import Describe as Describe
-from chord.wire.messages.node import Description as Description
 from chord.wire.messages.node import FingerRun as FingerRun
 from chord.wire.messages.node import Forget as Forget
+from chord.wire.messages.node import GetStatus as GetStatus
 from chord.wire.messages.node import Leave as Leave
 from chord.wire.messages.node import OwnedArc as OwnedArc
 from chord.wire.messages.node import PeerInfo as PeerInfo
 from chord.wire.messages.node import ReplicaState as ReplicaState
+from chord.wire.messages.node import Status as Status
 from chord.wire.messages.node import TransferInfo as TransferInfo
 from chord.wire.messages.node import VnodeInfo as VnodeInfo
 from chord.wire.messages.reaping import LOG_ENTRIES_MAX as LOG_ENTRIES_MAX

@@ -1,4 +1,4 @@
-"""The description that a node gives of itself, and the requests of its operator."""
+"""The status of a node, and the requests of its operator."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class ReplicaState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     is_uncertain: bool = False
 
 
-class Description(Reply, frozen=True, tag=176):
+class Status(Reply, frozen=True, tag=176):
     """The state of a node.
 
     Attributes:
@@ -209,10 +209,10 @@ class Description(Reply, frozen=True, tag=176):
     wall_ms: Count = 0
 
 
-class Describe(Request, frozen=True, tag=64):
-    """*node* Request for the description of a node."""
+class GetStatus(Request, frozen=True, tag=64):
+    """*node* Request for the status of a node."""
 
-    reply = Description
+    reply = Status
 
 
 class Forget(Request, frozen=True, tag=66):

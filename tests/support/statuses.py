@@ -1,4 +1,4 @@
-"""Descriptions and traces of rings that never ran, for tests of views and checks."""
+"""Statuses and traces of rings that never ran, for tests of views and checks."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from chord.verify.invariants import Member, exact_successors
 from chord.wire.messages import (
     Candidate,
     Contact,
-    Description,
     FingerRun,
     HopTrace,
     OwnedArc,
     PeerInfo,
+    Status,
     Trace,
     Via,
     VnodeInfo,
@@ -22,7 +22,7 @@ from chord.wire.messages import (
 WORKED_IDS = (10, 42, 80, 120, 160, 200, 230)
 RING_ID = b"R" * 16
 
-__all__ = ["WORKED_IDS", "Candidate", "contact", "described", "worked_trace"]
+__all__ = ["WORKED_IDS", "Candidate", "contact", "statuses", "worked_trace"]
 
 
 def contact(point: int, ports: dict[int, int] | None = None) -> Contact:
@@ -31,11 +31,11 @@ def contact(point: int, ports: dict[int, int] | None = None) -> Contact:
     return Contact(Point(point), f"127.0.0.1:{port}")
 
 
-def described(
+def statuses(
     ids: tuple[int, ...] = WORKED_IDS, *, bits: int = 8, successors: int = 8, addresses: dict[int, str] | None = None,
     keys: int = 3,
-) -> list[Description]:
-    """Return the descriptions of the nodes of an Ideal ring, one vnode each."""
+) -> list[Status]:
+    """Return the statuses of the nodes of an Ideal ring, one vnode each."""
     circle = Circle(bits)
     order = sorted(ids)
     contacts = {
@@ -59,7 +59,7 @@ def described(
             predecessors=(contacts[before],), arcs=(OwnedArc(Point(before), Point(p), 1, "owned", contacts[before]),),
             fingers=tuple(runs), keys=keys, rounds=1000,
         )
-        nodes.append(Description(
+        nodes.append(Status(
             name=f"n{i}", address=contacts[p].address, pid=4000 + i, version="0.1.0", preset="local", ring=RING_ID,
             cluster="chord", fingerprint="f" * 16, bits=bits, successors=successors, replicas=1,
             incarnation=hashlib.blake2b(str(p).encode(), digest_size=8).digest(), state="ready", uptime_ms=1234,
