@@ -18,7 +18,7 @@ def main(address: str) -> None:
         print("user:42 is", client.get("user:42").value.decode())
 
         # Two concurrent writers: no value is lost, and the reader gets both.
-        client.put("user:42", "Grace", blind=True)
+        client.put("user:42", "Grace", no_context=True)
         found = client.get("user:42")
         print("written at the same time:", sorted(value.decode() for value in found.siblings))
 

@@ -28,7 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 CONTEXT_HINT = (
     'Take it from: chord get KEY --context FILE, or the "context" of: chord get KEY --json. '
-    "To replace nothing: chord put --blind"
+    "To replace nothing: chord put --no-context"
 )
 CONTEXT_HELP = "{what} exactly the values that a `get` saw. Its context as text, or @FILE to read it from a file."
 
@@ -51,28 +51,28 @@ trace_option = click.option("--trace", "with_trace", is_flag=True, help="Show wh
 @click.argument("key")
 @click.argument("value")
 @click.option("--context", metavar="TEXT", help=CONTEXT_HELP.format(what="Replace"))
-@click.option("--blind", is_flag=True, help="Replace nothing: existing values stay beside the new one.")
+@click.option("--no-context", is_flag=True, help="Replace nothing: existing values stay beside the new one.")
 @w_option
 @strict_option
 @ttl_option
 @trace_option
 @ring_options()
 def put_command(
-    target: Target, key: str, value: str, context: str | None, blind: bool, w: int | None, strict: bool,
+    target: Target, key: str, value: str, context: str | None, no_context: bool, w: int | None, strict: bool,
     ttl_s: float | None, with_trace: bool,
 ) -> int:
     """Store VALUE under KEY; with - the value is read from stdin.
 
-    The write replaces the values that a majority of the replicas holds at that moment. Use --context or --blind to
+    The write replaces the values that a majority of the replicas holds at that moment. Use --context or --no-context to
     change that.
     """
-    if blind and context is not None:
-        raise click.UsageError("--blind replaces nothing, so it takes no --context; give one of them")
+    if no_context and context is not None:
+        raise click.UsageError("--no-context replaces nothing, so it takes no --context; give one of them")
     raw_key, covers = to_key(os.fsencode(key)), None if context is None else parse_context(context, CONTEXT_HINT)
     raw_value = to_value(_read_stdin() if value == STDIN else os.fsencode(value))
     with target.connect() as ring:
         began = time.monotonic()
-        stored = ring.put(raw_key, raw_value, context=covers, blind=blind, w=w, strict=strict, ttl_s=ttl_s)
+        stored = ring.put(raw_key, raw_value, context=covers, no_context=no_context, w=w, strict=strict, ttl_s=ttl_s)
         _report(target, ring, stored, 1000 * (time.monotonic() - began), with_trace)
     return OK
 

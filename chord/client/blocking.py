@@ -196,7 +196,7 @@ class Client:
         value: str | bytes,
         *,
         context: bytes | None = None,
-        blind: bool = False,
+        no_context: bool = False,
         w: int | None = None,
         strict: bool = False,
         ttl_s: float | None = None,
@@ -208,7 +208,7 @@ class Client:
             value: up to 1 MiB; text is encoded as UTF-8.
             context: from an earlier `get` or `put`. The write replaces exactly the values that the context covers;
                 later values stay beside the new one. Default: replace the values that a read quorum holds now.
-            blind: replace nothing; existing values stay beside the new one. Cannot be combined with `context`.
+            no_context: replace nothing; existing values stay beside the new one. Cannot be combined with `context`.
             w: number of nodes on which the write must be durable before it is acknowledged, 1 to N; default: a majority
                 of N.
             strict: count only replicas towards `w`. By default a stand-in counts, too, if it keeps the write for a
@@ -224,8 +224,10 @@ class Client:
             VersionConflict: the key holds too many concurrent values; nothing was written. Read the key, and put with
                 the context of that read.
         """
-        request = self._core.to_put(key, to_value(value), context=context, blind=blind, w=w, strict=strict, ttl_s=ttl_s)
-        return self._run(self._core.write(request))
+        put = self._core.to_put(
+            key, to_value(value), context=context, no_context=no_context, w=w, strict=strict, ttl_s=ttl_s
+        )
+        return self._run(self._core.write(put))
 
     def delete(
         self, key: str | bytes, *, context: bytes | None = None, w: int | None = None, strict: bool = False

@@ -200,7 +200,7 @@ class Operations:
         value: str | bytes | None,
         *,
         context: bytes | None = None,
-        blind: bool = False,
+        no_context: bool = False,
         w: int | None = None,
         strict: bool = False,
         ttl_s: float | None = None,
@@ -209,15 +209,15 @@ class Operations:
 
         Args:
             value: the value; None deletes the key.
-            context, blind, w, strict, ttl_s: see `AsyncApi.put`.
+            context, no_context, w, strict, ttl_s: see `AsyncApi.put`.
 
         Raises:
             InvalidRequest: an argument is out of bounds.
         """
-        if blind and context is not None:
-            raise InvalidRequest("cannot put with both blind and context: a blind put replaces nothing")
+        if no_context and context is not None:
+            raise InvalidRequest("cannot put with both no_context and context: with no_context a put replaces nothing")
         raw = None if value is None else to_value(value)
-        covers = b"" if blind else to_context(context)
+        covers = b"" if no_context else to_context(context)
         op_bytes = self.session.rng.randbytes
         return Put(to_key(key), raw, op_bytes(16), covers, to_quorum(w, "w"), bool(strict), to_ttl_ms(ttl_s))
 

@@ -46,7 +46,7 @@ def test_put_as_json_has_its_schema(run: Run) -> None:
 def test_put_reports_siblings_of_its_value(run: Run, canned: CannedRing) -> None:
     assert run("put", "k", "v").err == ""
     canned.beside = 2
-    ended = run("put", "k", "w", "--blind")
+    ended = run("put", "k", "w", "--no-context")
     assert (ended.code, ended.out) == (0, "")
     assert "beside it: 2; see them all: chord get KEY --all" in ended.err
     assert run("put", "k", "w", "--json").json("put")["beside"] == 2

@@ -46,10 +46,10 @@ def test_put_sends_the_context_or_none(run: Run, canned: CannedRing) -> None:
     run("put", "k", "v")
     assert the_put(canned).context is None, "without a context, the coordinator reads a quorum"
     canned.nodes[10].heard.clear()
-    run("put", "k", "w", "--blind")
+    run("put", "k", "w", "--no-context")
     assert the_put(canned).context == b""
     assert canned.values[b"k"] == (b"v", b"w")
-    assert run("put", "k", "v", "--blind", "--context", "AA==").code == 2
+    assert run("put", "k", "v", "--no-context", "--context", "AA==").code == 2
 
 
 def test_context_goes_through_a_file(run: Run, canned: CannedRing, tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_context_goes_through_a_file(run: Run, canned: CannedRing, tmp_path: Pat
         for command in (("put", "k", "v"), ("del", "k")):
             ended = run(*command, "--context", empty)
             assert (ended.code, "the context is empty" in ended.err) == (2, True)
-    assert len(canned.nodes[10].requests(Put)) == heard, "an empty context is refused: a blind put needs --blind"
+    assert len(canned.nodes[10].requests(Put)) == heard, "an empty context is refused: a blind put needs --no-context"
     context.write_text("é")
     assert run("put", "k", "v", "--context", f"@{context}").code == 2
 

@@ -127,9 +127,9 @@ async def test_concurrent_values_are_all_returned(open_ring: Open) -> None:
 async def test_blind_put_replaces_nothing(open_ring: Open) -> None:
     with fake_node(Store()) as node:
         async with open_ring(node.address) as ring:
-            await ring.put("k", b"v", blind=True)
-            with pytest.raises(InvalidRequest, match="both blind and context"):
-                await ring.put("k", b"v", blind=True, context=b"c")
+            await ring.put("k", b"v", no_context=True)
+            with pytest.raises(InvalidRequest, match="both no_context and context"):
+                await ring.put("k", b"v", no_context=True, context=b"c")
     assert [p.context for p in node.requests(Put)] == [b""]
 
 

@@ -253,7 +253,7 @@ class Load:
             if kind == "delete" and found is not None:
                 ring.delete(key, context=found.context)
             else:
-                ring.put(key, value, context=found.context if found else None, blind=kind == "blind")
+                ring.put(key, value, context=found.context if found else None, no_context=kind == "blind")
         except ChordError as error:
             self.ledger.end(write, error)
         else:
@@ -293,7 +293,7 @@ def put_all(ledger: Ledger, nodes: list[str], keys: Iterable[str]) -> list[str]:
         for key in keys:
             write = ledger.begin(key, "blind", value := f"{key}.{ledger.now()}".encode(), frozenset())
             try:
-                ring.put(key, value, blind=True)
+                ring.put(key, value, no_context=True)
             except ChordError as error:
                 ledger.end(write, error)
                 refused.append(key)

@@ -190,7 +190,7 @@ def test_put_in_a_stopped_node_is_not_repeated_after_it_wakes(tmp_path: Path, is
             ):
                 ring.status()
                 with stopped(cluster.all[1]):
-                    ring.put(key, b"deleted", blind=True)
+                    ring.put(key, b"deleted", no_context=True)
                     reader.delete(key, context=reader.get(key).context)
                 time.sleep(1)
                 cluster.calm()

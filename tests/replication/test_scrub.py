@@ -75,7 +75,7 @@ async def test_get_with_all_copies_damaged_raises_record_damaged() -> None:
                 with pytest.raises(RecordDamaged, match=named):
                     await machine.get(KEYS[0])
                 await trio.sleep(1)
-        await first.put(KEYS[0], "written again", blind=True)
+        await first.put(KEYS[0], "written again", no_context=True)
         assert (await first.get(KEYS[0])).value == b"written again"
 
 

@@ -201,7 +201,7 @@ class Put(Request, frozen=True, tag=33):
         value: the value; None: delete the key.
         op_id: the operation id, the same in every attempt.
         context: the versions that the write replaces. None: all that a read quorum holds at that moment. Empty: none
-            (a blind put), so that the write becomes a sibling of a value that exists.
+            (`no_context`), so that the write becomes a sibling of a value that exists.
         w: number of nodes on which the write must be durable; 0: a majority.
         is_strict: whether only replicas count towards `w`, and no stand-ins.
         ttl_ms: time to live of the value, in ms; 0: for ever.
