@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
-from chord.cli.data import strict_option, ttl_option, w_option
+from chord.cli.data import sloppy_option, ttl_option, w_option
 from chord.cli.failures import INTERRUPTED, OK, QUORUM, USAGE, explain
 from chord.cli.inputs import LINE_BYTES_MAX, STDIN, file_failure, lines_limited, stdin_to_read
 from chord.cli.output import Failure, Out, counted, json_text
@@ -129,11 +129,11 @@ def in_flight_option(help_text: str) -> Callable[[F], F]:
               help="Take each line, whatever it contains, as both key and value.")
 @in_flight_option("Number of puts at the same time.")
 @w_option
-@strict_option
+@sloppy_option
 @ttl_option
 @ring_options()
 def load_command(
-    target: Target, file: str, is_words: bool, in_flight: int, w: int | None, strict: bool, ttl_s: float | None
+    target: Target, file: str, is_words: bool, in_flight: int, w: int | None, sloppy: bool, ttl_s: float | None
 ) -> int:
     """Store the records of FILE (- is stdin), one per line.
 
@@ -154,7 +154,7 @@ def load_command(
         pairs = _counted(_read_pairs(file, is_words), tally)
         for batch in cut(pairs, pair_bytes, in_flight, BATCH_BYTES_MAX, pair_key):
             tally.under_way = len(batch)
-            tally.add(len(batch), ring.put_many(batch, in_flight=in_flight, w=w, strict=strict, ttl_s=ttl_s))
+            tally.add(len(batch), ring.put_many(batch, in_flight=in_flight, w=w, sloppy=sloppy, ttl_s=ttl_s))
             show(tally.tried)
             if tally.is_given_up:
                 break

@@ -40,8 +40,8 @@ def quorum_option(letter: str, help_text: str) -> Callable[[F], F]:
 
 
 w_option = quorum_option("w", "Acknowledge the write once it is durable on this many nodes.")
-strict_option = click.option("--strict", is_flag=True, help="Count only replicas, not stand-ins for unreachable "
-                             "replicas.")
+sloppy_option = click.option("--no-sloppy", "sloppy", is_flag=True, flag_value=False, default=True,
+                             help="Count only replicas, not stand-ins for unreachable replicas.")
 ttl_option = click.option("--ttl", "ttl_s", type=Seconds(min=0, min_open=True), metavar="SECONDS",
                           help="Let the value expire after this many seconds.")
 trace_option = click.option("--trace", "with_trace", is_flag=True, help="Show what each replica did.")
@@ -53,12 +53,12 @@ trace_option = click.option("--trace", "with_trace", is_flag=True, help="Show wh
 @click.option("--context", metavar="TEXT", help=CONTEXT_HELP.format(what="Replace"))
 @click.option("--no-context", is_flag=True, help="Replace nothing: existing values stay beside the new one.")
 @w_option
-@strict_option
+@sloppy_option
 @ttl_option
 @trace_option
 @ring_options()
 def put_command(
-    target: Target, key: str, value: str, context: str | None, no_context: bool, w: int | None, strict: bool,
+    target: Target, key: str, value: str, context: str | None, no_context: bool, w: int | None, sloppy: bool,
     ttl_s: float | None, with_trace: bool,
 ) -> int:
     """Store VALUE under KEY; with - the value is read from stdin.
@@ -72,7 +72,7 @@ def put_command(
     raw_value = to_value(_read_stdin() if value == STDIN else os.fsencode(value))
     with target.connect() as ring:
         began = time.monotonic()
-        stored = ring.put(raw_key, raw_value, context=covers, no_context=no_context, w=w, strict=strict, ttl_s=ttl_s)
+        stored = ring.put(raw_key, raw_value, context=covers, no_context=no_context, w=w, sloppy=sloppy, ttl_s=ttl_s)
         _report(target, ring, stored, 1000 * (time.monotonic() - began), with_trace)
     return OK
 
@@ -81,17 +81,17 @@ def put_command(
 @click.argument("key")
 @click.option("--context", metavar="TEXT", help=CONTEXT_HELP.format(what="Delete"))
 @w_option
-@strict_option
+@sloppy_option
 @trace_option
 @ring_options()
 def del_command(
-    target: Target, key: str, context: str | None, w: int | None, strict: bool, with_trace: bool
+    target: Target, key: str, context: str | None, w: int | None, sloppy: bool, with_trace: bool
 ) -> int:
     """Delete KEY. A key without a value is no error."""
     raw_key, covers = to_key(os.fsencode(key)), None if context is None else parse_context(context, CONTEXT_HINT)
     with target.connect() as ring:
         began = time.monotonic()
-        stored = ring.delete(raw_key, context=covers, w=w, strict=strict)
+        stored = ring.delete(raw_key, context=covers, w=w, sloppy=sloppy)
         _report(target, ring, stored, 1000 * (time.monotonic() - began), with_trace)
     return OK
 

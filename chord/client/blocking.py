@@ -198,7 +198,7 @@ class Client:
         context: bytes | None = None,
         no_context: bool = False,
         w: int | None = None,
-        strict: bool = False,
+        sloppy: bool = True,
         ttl_s: float | None = None,
     ) -> Stored:
         """Write a key.
@@ -211,8 +211,8 @@ class Client:
             no_context: replace nothing; existing values stay beside the new one. Cannot be combined with `context`.
             w: number of nodes on which the write must be durable before it is acknowledged, 1 to N; default: a majority
                 of N.
-            strict: count only replicas towards `w`. By default a stand-in counts, too, if it keeps the write for a
-                replica that does not answer.
+            sloppy: count a stand-in towards `w` if it keeps the write for a replica that does not answer. If False,
+                only replicas count.
             ttl_s: lifetime of the value in seconds, more than 0 and at most ten years; default: until it is replaced.
 
         Raises:
@@ -225,22 +225,22 @@ class Client:
                 the context of that read.
         """
         put = self._core.to_put(
-            key, to_value(value), context=context, no_context=no_context, w=w, strict=strict, ttl_s=ttl_s
+            key, to_value(value), context=context, no_context=no_context, w=w, sloppy=sloppy, ttl_s=ttl_s
         )
         return self._run(self._core.write(put))
 
     def delete(
-        self, key: str | bytes, *, context: bytes | None = None, w: int | None = None, strict: bool = False
+        self, key: str | bytes, *, context: bytes | None = None, w: int | None = None, sloppy: bool = True
     ) -> Stored:
         """Delete a key. Deleting an absent key is no error.
 
         Args:
-            key, context, w, strict: as for `put`.
+            key, context, w, sloppy: as for `put`.
 
         Raises:
             QuorumFailed, TooFewReplicas, WritesRefused, VersionConflict: as for `put`.
         """
-        return self._run(self._core.write(self._core.to_put(key, None, context=context, w=w, strict=strict)))
+        return self._run(self._core.write(self._core.to_put(key, None, context=context, w=w, sloppy=sloppy)))
 
     def get_many(
         self, keys: Iterable[str | bytes], *, r: int | None = None, in_flight: int = IN_FLIGHT
@@ -271,7 +271,7 @@ class Client:
         pairs: Iterable[tuple[str | bytes, str | bytes]],
         *,
         w: int | None = None,
-        strict: bool = False,
+        sloppy: bool = True,
         ttl_s: float | None = None,
         in_flight: int = IN_FLIGHT,
         on_progress: Callable[[int], None] = lambda done: None,
@@ -282,7 +282,7 @@ class Client:
 
         Args:
             pairs: keys and values. The iterable is consumed batch by batch, so it is never in memory as a whole.
-            w, strict, ttl_s: as for `put`, for each key.
+            w, sloppy, ttl_s: as for `put`, for each key.
             in_flight: largest number of keys in a batch, 1 to 4096. The next batch begins when all keys of one have an
                 outcome.
             on_progress: callback that gets the number of keys tried so far, after each batch.
@@ -296,7 +296,7 @@ class Client:
         """
         bulk = many_pairs(
             pairs,
-            lambda pair: self._core.to_put(*pair, w=w, strict=strict, ttl_s=ttl_s),
+            lambda pair: self._core.to_put(*pair, w=w, sloppy=sloppy, ttl_s=ttl_s),
             require_in_flight(in_flight),
             self._limits.buffer_bytes_max,
             on_progress,

@@ -202,14 +202,14 @@ class Operations:
         context: bytes | None = None,
         no_context: bool = False,
         w: int | None = None,
-        strict: bool = False,
+        sloppy: bool = True,
         ttl_s: float | None = None,
     ) -> Put:
         """Return the request that writes a key, with a new operation id.
 
         Args:
             value: the value; None deletes the key.
-            context, no_context, w, strict, ttl_s: see `AsyncApi.put`.
+            context, no_context, w, sloppy, ttl_s: see `AsyncApi.put`.
 
         Raises:
             InvalidRequest: an argument is out of bounds.
@@ -219,7 +219,7 @@ class Operations:
         raw = None if value is None else to_value(value)
         covers = b"" if no_context else to_context(context)
         op_bytes = self.session.rng.randbytes
-        return Put(to_key(key), raw, op_bytes(16), covers, to_quorum(w, "w"), bool(strict), to_ttl_ms(ttl_s))
+        return Put(to_key(key), raw, op_bytes(16), covers, to_quorum(w, "w"), not sloppy, to_ttl_ms(ttl_s))
 
     def write(self, request: Put | Merge) -> ClientOperation[Stored]:
         """Write until the write is acknowledged.

@@ -291,7 +291,9 @@ class Workload:
         story.lives(op, ttl_s, trio.current_time())
         context = story.contexts[client] if kind == "with context" else None
         is_blind = kind == "blind"
-        request = node.core.to_put(key, op.value, context=context, no_context=is_blind, w=w, strict=strict, ttl_s=ttl_s)
+        request = node.core.to_put(
+            key, op.value, context=context, no_context=is_blind, w=w, sloppy=not strict, ttl_s=ttl_s
+        )
         story.sent(op, request.op_id)
         self._open[key] += 1
         self.counts["writes of one key at the same time"] += self._open[key] == 2

@@ -103,7 +103,7 @@ def test_last_writer_option_returns_one_value(run: Run, canned: CannedRing) -> N
 
 
 def test_quorum_strict_and_ttl_options_are_sent(run: Run, canned: CannedRing, tmp_path: Path) -> None:
-    run("put", "k", "v", "--w", "3", "--strict", "--ttl", "1.5")
+    run("put", "k", "v", "--w", "3", "--no-sloppy", "--ttl", "1.5")
     put = the_put(canned)
     assert (put.w, put.is_strict, put.ttl_ms) == (3, True, 1500)
     run("get", "k", "--r", "1")

@@ -675,11 +675,11 @@ async def test_result_shows_how_its_quorum_was_met(open_ring: Open) -> None:
     answers = Store(Written(b"c", OWNER, 3, 2, True, (LINE,)), Values((b"v",), b"c", OWNER, 2, 2, (LINE,), (7,)))
     with fake_node(answers) as node:
         async with open_ring(node.address) as ring:
-            stored = await ring.put("k", b"v", w=2, strict=True, ttl_s=1.0005)
+            stored = await ring.put("k", b"v", w=2, sloppy=False, ttl_s=1.0005)
             assert (stored.w, stored.w_needed, stored.is_sloppy, stored.replicas) == (3, 2, True, (LINE,))
             found = await ring.get("k", r=3)
             assert (found.r, found.r_needed, found.replicas, found.written_ms) == (2, 2, (LINE,), (7,))
-            await ring.delete("k", w=1, strict=True)
+            await ring.delete("k", w=1, sloppy=False)
     put, delete = node.requests(Put)
     assert (put.w, put.is_strict, put.ttl_ms) == (2, True, 1001), "the time to live is rounded up"
     assert (delete.w, delete.is_strict, delete.ttl_ms) == (1, True, 0)
