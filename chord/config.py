@@ -197,7 +197,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             Beyond it the connections that have kept a frame incomplete the longest are cut.
         bulk_from_bytes: requests and replies with more bytes than this use the bulk stream.
         buffer_bytes_max: bytes waiting to be written to one peer. Beyond it the peer's requests are refused. For a
-            client, bytes in one batch of `put_many` or `merge_many`.
+            client, bytes in one batch of `put_many` or `import_many`.
         inflight_bytes_max: bytes of requests in progress, from all peers together.
         calls_per_connection_max: requests in progress on one connection.
         calls_max: requests in progress in all. The same number limits the batch items in progress.

@@ -74,7 +74,7 @@ def _write_all(ring: Client, of: str | None, writer: Writer, show: Callable[[int
     """
     has_copies = ring.status().replicas > 1
     try:
-        for record in ring.records(of=of):
+        for record in ring.export(of=of):
             writer.add(record)
             show(writer.count)
     except (OwnerDown, RecordDamaged, RecordTooLarge) as error:
@@ -125,7 +125,7 @@ def restore_command(
                 _explain_ring(out, ring, backup)
                 for batch in cut(records(source), wire_bytes, in_flight, BATCH_BYTES_MAX, record_key):
                     tally.under_way = len(batch)
-                    failures = ring.merge_many(
+                    failures = ring.import_many(
                         batch, in_flight=in_flight, w=w, bring_back=bring_back, on_stored=was.add
                     )
                     tally.add(len(batch), failures)

@@ -51,7 +51,7 @@ class AsyncApi(ABC):
     each key has an outcome of its own.
 
     Cancelling: a cancelled operation harms neither client nor node. A write may have happened, or may still happen
-    within its time limit. If `put_many` or `merge_many` is cancelled, only its current batch is uncertain: earlier
+    within its time limit. If `put_many` or `import_many` is cancelled, only its current batch is uncertain: earlier
     batches are done, but their failures are lost. Close a scan that you leave early (`contextlib.aclosing`).
 
     Concurrency: every coroutine checkpoints. Any number of tasks may share one object.
@@ -249,10 +249,10 @@ class AsyncApi(ABC):
             for pair in page.pairs():
                 yield pair
 
-    async def records(self, *, of: str | None = None) -> AsyncGenerator[Record, None]:
+    async def export(self, *, of: str | None = None) -> AsyncGenerator[Record, None]:
         """Yield every record with its clock, tombstones and quarantine, for a backup.
 
-        Restore the records with `merge` or `merge_many`.
+        Restore the records with `import_` or `import_many`.
 
         Args:
             of: address of a node; yield only the records of the arcs that this node owns. Default: all records.
@@ -269,14 +269,14 @@ class AsyncApi(ABC):
             for record in page.records:
                 yield record
 
-    async def merge(self, record: Record, *, w: int | None = None, bring_back: bool = False) -> Stored:
-        """Merge a record from `records` into the ring. Repeating it changes nothing.
+    async def import_(self, record: Record, *, w: int | None = None, bring_back: bool = False) -> Stored:
+        """Import a record from `export` into the ring. Repeating it changes nothing.
 
         Values that were overwritten or deleted since the backup stay so, and `Stored.dead` counts them. Newer values
         stay beside the merged ones.
 
         Args:
-            record: a record as `records` yields it.
+            record: a record as `export` yields it.
             w: as for `put`.
             bring_back: write the overwritten and deleted values anew, beside the present values of the key.
 
@@ -286,7 +286,7 @@ class AsyncApi(ABC):
         """
         return await self.drive(self.core.write(self.core.to_merge(record, w, bring_back=bring_back)))
 
-    async def merge_many(
+    async def import_many(
         self,
         records: Iterable[Record],
         *,
@@ -296,14 +296,14 @@ class AsyncApi(ABC):
         on_progress: Callable[[int], None] = lambda done: None,
         on_stored: Callable[[Stored], object] = lambda stored: None,
     ) -> list[tuple[bytes, ChordError]]:
-        """Merge many records, in batches with one frame for each owner.
+        """Import many records, in batches with one frame for each owner.
 
         Args:
-            records: records as `records` yields them. The iterable is consumed batch by batch, so it is never in memory
+            records: records as `export` yields them. The iterable is consumed batch by batch, so it is never in memory
                 as a whole.
             w: as for `put`, for each record.
             in_flight: largest number of records in a batch, 1 to 4096.
-            bring_back: as for `merge`.
+            bring_back: as for `import_`.
             on_progress: callback that gets the number of records tried so far, after each batch.
             on_stored: callback that gets the result for each merged record. `Stored.replicas` is empty.
 

@@ -68,7 +68,7 @@ class AsyncioClient(AsyncClientApi):
     Its operations are those of `AsyncApi`.
 
     Deadlines: `timeout_s` bounds each operation, each batch of an operation on many keys, and each page of `scan` and
-    `records`. If the limit passes, the operation raises the ring's last error, or `DeadlineExceeded` if there was none.
+    `export`. If the limit passes, the operation raises the ring's last error, or `DeadlineExceeded` if there was none.
     An `asyncio.timeout` of the caller may end an operation earlier: it cancels the operation, and raises
     `TimeoutError`.
 

@@ -76,7 +76,7 @@ class Client:
         timeout_s: time limit of every operation in seconds. It may be changed between operations.
 
     Deadlines: `timeout_s` bounds each operation, each batch of an operation on many keys, and each page of `scan` and
-    `records`. If the limit passes, the operation raises the ring's last error, or `DeadlineExceeded` if there was none.
+    `export`. If the limit passes, the operation raises the ring's last error, or `DeadlineExceeded` if there was none.
 
     Errors: every operation may raise these errors, besides those in its own list. `PeerUnreachable` means that no node
     could be reached. `DeadlineExceeded` and `PeerLost` mean that the operation may have happened. `OwnerDown` means
@@ -91,7 +91,7 @@ class Client:
 
     Concurrency: any number of threads may share a `Client`. Up to eight make calls at the same time, each over
     connections of its own. Further threads wait for one of the eight, within their own time limit. An iterator that
-    `scan`, `records` or `scan_quarantine` returned belongs to one thread at a time. If one thread closes the `Client`,
+    `scan`, `export` or `scan_quarantine` returned belongs to one thread at a time. If one thread closes the `Client`,
     operations that other threads have begun may still end, and their connections close then. A process that forks must
     connect anew in the child.
     """
@@ -320,10 +320,10 @@ class Client:
             page, following = self._run(self._core.scan_page(following))
             yield from page.pairs()
 
-    def records(self, *, of: str | None = None) -> Iterator[Record]:
+    def export(self, *, of: str | None = None) -> Iterator[Record]:
         """Yield every record with its clock, tombstones and quarantine, for a backup.
 
-        Restore the records with `merge` or `merge_many`.
+        Restore the records with `import_` or `import_many`.
 
         Args:
             of: address of a node; yield only the records of the arcs that this node owns. Default: all records.
@@ -339,14 +339,14 @@ class Client:
             page, following = self._run(self._core.scan_page(following))
             yield from page.records
 
-    def merge(self, record: Record, *, w: int | None = None, bring_back: bool = False) -> Stored:
-        """Merge a record from `records` into the ring. Repeating it changes nothing.
+    def import_(self, record: Record, *, w: int | None = None, bring_back: bool = False) -> Stored:
+        """Import a record from `export` into the ring. Repeating it changes nothing.
 
         Values that were overwritten or deleted since the backup stay so, and `Stored.dead` counts them. Newer values
         stay beside the merged ones.
 
         Args:
-            record: a record as `records` yields it.
+            record: a record as `export` yields it.
             w: as for `put`.
             bring_back: write the overwritten and deleted values anew, beside the present values of the key.
 
@@ -356,7 +356,7 @@ class Client:
         """
         return self._run(self._core.write(self._core.to_merge(record, w, bring_back=bring_back)))
 
-    def merge_many(
+    def import_many(
         self,
         records: Iterable[Record],
         *,
@@ -366,14 +366,14 @@ class Client:
         on_progress: Callable[[int], None] = lambda done: None,
         on_stored: Callable[[Stored], object] = lambda stored: None,
     ) -> list[tuple[bytes, ChordError]]:
-        """Merge many records, in batches with one frame for each owner.
+        """Import many records, in batches with one frame for each owner.
 
         Args:
-            records: records as `records` yields them. The iterable is consumed batch by batch, so it is never in memory
+            records: records as `export` yields them. The iterable is consumed batch by batch, so it is never in memory
                 as a whole.
             w: as for `put`, for each record.
             in_flight: largest number of records in a batch, 1 to 4096.
-            bring_back: as for `merge`.
+            bring_back: as for `import_`.
             on_progress: callback that gets the number of records tried so far, after each batch.
             on_stored: callback that gets the result for each merged record. `Stored.replicas` is empty.
 

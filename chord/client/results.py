@@ -436,5 +436,5 @@ def to_record(item: Record) -> Record:
         InvalidRequest: the item is not a record.
     """
     if not isinstance(item, Record):
-        raise InvalidRequest(f"expected a record, as `records` yields them, not {item!r:.60}")
+        raise InvalidRequest(f"expected a record, as `export` yields them, not {item!r:.60}")
     return item

@@ -22,7 +22,7 @@ class TrioApi(AsyncApi):
 
     Deadlines: the caller's cancel scopes bound every operation. If a scope expires, Trio reports it (`trio.fail_after`
     raises `TooSlowError`). Without a scope, five seconds bound each operation, each batch of an operation on many keys,
-    and each page of `scan` and `records`. If the limit passes, the operation raises the ring's last error, or
+    and each page of `scan` and `export`. If the limit passes, the operation raises the ring's last error, or
     `DeadlineExceeded` if there was none.
     """
 

@@ -243,7 +243,7 @@ def test_interrupted_load_or_restore_counts_the_stored_keys(
     if command == "restore":
         canned.scanned.keys = [b"a", b"b", b"c", b"d"]
         assert run("backup", str(source)).code == 0
-        name = "merge_many"
+        name = "import_many"
     write, calls = getattr(Client, name), []
 
     def interrupted(self: Client, items: Any, **options: Any) -> Any:

@@ -792,7 +792,7 @@ async def test_records_include_tombstones(open_ring: Open) -> None:
     tombstone = record(b"gone", Version(None, b"O" * 16, 3))
     with fake_node(Store(ScanPage((tombstone,), Point(255), None))) as node:
         async with open_ring(node.address) as ring:
-            assert [found async for found in ring.records()] == [tombstone]
+            assert [found async for found in ring.export()] == [tombstone]
 
 
 async def test_records_of_one_node_are_read_from_its_vnodes(open_ring: Open) -> None:
@@ -805,7 +805,7 @@ async def test_records_of_one_node_are_read_from_its_vnodes(open_ring: Open) -> 
 
     with fake_node(answer) as node:
         async with open_ring(node.address) as ring:
-            found = [one.key async for one in ring.records(of=node.address)]
+            found = [one.key async for one in ring.export(of=node.address)]
     assert sorted(found) == sorted(key for key in keys if 42 < circle.hash(key) <= 80)
     assert {heard.vnode for heard in node.heard if isinstance(heard.request, Scan)} == {80}
 
@@ -815,8 +815,8 @@ async def test_merge_sends_large_records_on_the_bulk_stream(open_ring: Open) -> 
     large = record(b"large", *(Version(b"v" * 20_000, bytes([i]) * 16, 1) for i in range(20)))
     with fake_node(Store(*[Written(b"", OWNER)] * 3)) as node:
         async with open_ring(node.address) as ring:
-            assert (await ring.merge(small, w=2)).key == b"k"
-            assert await ring.merge_many([small, large]) == []
+            assert (await ring.import_(small, w=2)).key == b"k"
+            assert await ring.import_many([small, large]) == []
     merges = [(h.request, h.stream) for h in node.heard if isinstance(h.request, Merge)]
     assert merges[0] == (Merge(small, 2), "control")
     assert sorted(stream for request, stream in merges[1:]) == ["bulk", "control"]
@@ -861,9 +861,9 @@ async def test_forget_reaches_every_node_and_refuses_a_living_one(open_ring: Ope
         ("put_many", [7], "expected several pairs of key and value, not 7"),
         ("get_many", [None], "expected several keys, not None; put them in a list"),
         ("get_many", [[[]]], "a key is text or bytes"),
-        ("merge_many", [None], "expected several records, not None; put them in a list"),
-        ("merge_many", [[1]], "expected a record, as `records` yields them, not 1"),
-        ("merge", [1], "expected a record, as `records` yields them, not 1"),
+        ("import_many", [None], "expected several records, not None; put them in a list"),
+        ("import_many", [[1]], "expected a record, as `export` yields them, not 1"),
+        ("import_", [1], "expected a record, as `export` yields them, not 1"),
         ("put_many", [{"a": "b"}], r"put_many takes pairs \(key, value\), not 'a'; of a dict: put_many\(d.items\(\)\)"),
         ("put_many", [["ab"]], "put_many takes pairs .* not 'ab'"),
         ("put_many", [[("a", "b", "c")]], "put_many takes pairs"),

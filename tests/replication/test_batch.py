@@ -236,7 +236,7 @@ async def test_batch_sent_again_is_executed_once() -> None:
 async def test_records_are_merged_in_batches() -> None:
     async with warm_ring(5, 8) as ring, testing.open_ring(3, seed="other") as other:
         assert await ring[0].put_many((key, key) for key in KEYS) == []
-        records = [record async for record in ring[0].records()]
+        records = [record async for record in ring[0].export()]
         outcomes = await write_many(other[1], *map(Merge, records))
         assert [type(one) for one in outcomes] == [Written] * len(KEYS)
         found = await other[2].get_many(KEYS)

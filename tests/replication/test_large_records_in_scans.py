@@ -45,7 +45,7 @@ def written(count: int, value: bytes = VALUE, per_actor: int = 1) -> tuple[Actor
 async def merged(node: Node, record: Record) -> None:
     """Store a record coordinator by coordinator, as the nodes of several sides do."""
     for part in versions.split(record, 1):
-        await node.merge(part, w=node.local_status().replicas)
+        await node.import_(part, w=node.local_status().replicas)
 
 
 async def collected(source: AsyncIterator[Any]) -> tuple[list[bytes], RecordTooLarge | None]:
@@ -62,8 +62,8 @@ async def collected(source: AsyncIterator[Any]) -> tuple[list[bytes], RecordTooL
 Reading = Callable[[Node], AsyncIterator[Any]]
 READINGS: list[Reading] = [
     lambda node: node.scan(),
-    lambda node: node.records(),
-    lambda node: node.records(of=node.address),
+    lambda node: node.export(),
+    lambda node: node.export(of=node.address),
 ]
 
 
@@ -96,8 +96,8 @@ def test_planted_scan_without_cut_keys_loses_values(monkeypatch: pytest.MonkeyPa
     async def main() -> None:
         async with testing.open_ring(3, seed=1, limits=LIMITS) as ring:
             await merged(ring[0], Record(KEY, written(4)))
-            assert [len(versions.siblings(record)) async for record in ring[0].records()] == [3]
-            assert await collected(ring[0].records()) == ([KEY], None)
+            assert [len(versions.siblings(record)) async for record in ring[0].export()] == [3]
+            assert await collected(ring[0].export()) == ([KEY], None)
 
     testing.run(main, seed=1)
 
@@ -105,10 +105,10 @@ def test_planted_scan_without_cut_keys_loses_values(monkeypatch: pytest.MonkeyPa
 @virtual
 async def test_scan_of_large_quarantine_ends_with_its_key() -> None:
     async with testing.open_ring(3, seed=1, limits=LIMITS) as ring:
-        await ring[0].merge(Record(KEY, (), b"", written(2)), w=3)
+        await ring[0].import_(Record(KEY, (), b"", written(2)), w=3)
         assert (await collected(ring[0].scan_quarantine()))[1] is None
-        await ring[0].merge(Record(KEY, (), b"", written(4)[2:]), w=3)
-        for source in (ring[0].scan_quarantine(), ring[0].records()):
+        await ring[0].import_(Record(KEY, (), b"", written(4)[2:]), w=3)
+        for source in (ring[0].scan_quarantine(), ring[0].export()):
             assert (await collected(source))[1] is not None
         assert (await collected(ring[0].scan()))[1] is None, "it shows no quarantine"
 
@@ -122,7 +122,7 @@ async def test_scan_of_a_node_continues_behind_a_large_record() -> None:
         assert len({node.host.owner_of(circle.hash(key)) for key in keys}) > 2
         for key in keys:
             await merged(node, Record(key, written(4)))
-        found, error = await collected(node.records(of=node.address))
+        found, error = await collected(node.export(of=node.address))
         assert sorted(found) == sorted(keys)
         assert error is not None
         assert (error.records, sorted(error.keys)) == (32, sorted(keys))

@@ -147,12 +147,12 @@ REAPING = timing(grace_s=5.0, anti_entropy_s=1.0)
 
 
 async def saved_of(node: Node) -> list[Record]:
-    return [record async for record in node.records()]
+    return [record async for record in node.export()]
 
 
 async def restored(node: Node, saved: list[Record], *, bring_back: bool = False) -> list[Stored]:
     stored: list[Stored] = []
-    assert await node.merge_many(saved, bring_back=bring_back, on_stored=stored.append) == []
+    assert await node.import_many(saved, bring_back=bring_back, on_stored=stored.append) == []
     return stored
 
 

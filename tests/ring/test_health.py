@@ -271,7 +271,7 @@ async def test_scan_and_get_report_damaged_records(tmp_path: Path) -> None:
                 found.append(pair.key)
 
         async def records() -> None:
-            async for record in node.records(of=node.address):
+            async for record in node.export(of=node.address):
                 found.append(record.key)
 
         for read in (scan, records):

@@ -48,8 +48,8 @@ class Awaited:
         for pair in self._ring.scan():
             yield pair
 
-    async def records(self, **of: Any) -> AsyncIterator[Any]:
-        for record in self._ring.records(**of):
+    async def export(self, **of: Any) -> AsyncIterator[Any]:
+        for record in self._ring.export(**of):
             yield record
 
 

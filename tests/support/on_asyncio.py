@@ -91,7 +91,7 @@ class Bridged:
                     return
                 yield item
 
-        return iterate if name in ("scan", "records", "scan_quarantine") else call
+        return iterate if name in ("scan", "export", "scan_quarantine") else call
 
 
 class BridgedBlock:
