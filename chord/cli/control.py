@@ -150,7 +150,7 @@ def forget_command(target: Target, node: str) -> int:
         if not any(address in addresses_in(n) or address in {p.address for p in n.peers} for n in nodes):
             hint = "See the known nodes: chord members"
             raise Failure(f"no node of the ring knows {address}", hint, USAGE, "no_such_node")
-        answers = ring.forget(address)
+        answers = ring.remove_node(address)
     failures = {at: outcome for at, outcome in answers.items() if isinstance(outcome, ChordError)}
     reported = [at for at in answers if at not in failures]
     if out.as_json:

@@ -446,20 +446,20 @@ class AsyncApi(ABC):
         """
         return await self.drive(self.core.members(also, only))
 
-    async def forget(self, address: str) -> dict[str, Outcome]:
+    async def remove_node(self, address: str) -> dict[str, Outcome]:
         """Declare that the node last seen at this address will never return.
 
         The ring stops waiting for the node. It makes new replicas on other nodes, and gives up records that only this
         node held. If another node lives at the address now, the former node is meant.
 
         Returns:
-            The answer of each node that was asked to forget it, by address: `Done` or an error.
+            The answer of each node that was asked, by address: `Done` or an error.
 
         Raises:
             InvalidRequest: a node of the ring answers at the address, and no node names a former one there. Make the
                 living node leave instead.
         """
-        return await self.drive(self.core.forget(address))
+        return await self.drive(self.core.remove_node(address))
 
     # -- driving operations -------------------------------------------------------------------------
 

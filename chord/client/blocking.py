@@ -513,20 +513,20 @@ class Client:
         """
         return self._run(self._core.members(also, only))
 
-    def forget(self, address: str) -> dict[str, Outcome]:
+    def remove_node(self, address: str) -> dict[str, Outcome]:
         """Declare that the node last seen at this address will never return.
 
         The ring stops waiting for the node. It makes new replicas on other nodes, and gives up records that only this
         node held. If another node lives at the address now, the former node is meant.
 
         Returns:
-            The answer of each node that was asked to forget it, by address: `Done` or an error.
+            The answer of each node that was asked, by address: `Done` or an error.
 
         Raises:
             InvalidRequest: a node of the ring answers at the address, and no node names a former one there. Make the
                 living node leave instead.
         """
-        return self._run(self._core.forget(address))
+        return self._run(self._core.remove_node(address))
 
     def leave(self, address: str) -> None:
         """Make another node hand everything over and leave the ring.

@@ -391,8 +391,8 @@ class Operations:
         split_address(address)
         yield from self.session.request(Leave(), address)
 
-    def forget(self, address: str) -> ClientOperation[dict[str, Outcome]]:
-        """Make every node that answers forget the node last seen at an address.
+    def remove_node(self, address: str) -> ClientOperation[dict[str, Outcome]]:
+        """Make every node that answers give up the node last seen at an address.
 
         If another node lives at the address now, the former node is meant.
 
@@ -413,7 +413,7 @@ class Operations:
         ):
             living = tuple(vnode.contact.id for vnode in outcome.vnodes)
             if not any(c.address == address and c.id not in living for node in nodes for c in contacts_in(node)):
-                raise InvalidRequest(f"cannot forget {address}: a node answers there; make it leave")
+                raise InvalidRequest(f"cannot remove {address}: a node answers there; make it leave")
         answers: dict[str, Outcome] = {}
         for i in range(0, len(reported), CRAWL_AT_ONCE):
             some = reported[i : i + CRAWL_AT_ONCE]

@@ -189,7 +189,7 @@ class Deaths:
         self._cluster.wipe(node.name)
         self.count("forget", 0)
         with suppress(ChordError):
-            await self._rng.choice(ready).forget(node.address)
+            await self._rng.choice(ready).remove_node(node.address)
 
     async def _come_back(self, node: Node, after_s: float) -> None:
         try:

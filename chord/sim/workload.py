@@ -483,7 +483,7 @@ class Workload:
             if contact.address not in living:
                 self.counts["departed node forgotten"] += 1
                 with suppress(ChordError):
-                    await node.forget(contact.address)
+                    await node.remove_node(contact.address)
 
 
 def _word(outcome: Stored | Found | ChordError | None) -> str:

@@ -839,12 +839,12 @@ async def test_forget_reaches_every_node_and_refuses_a_living_one(open_ring: Ope
         nodes[point] = FakeNode(status_as(point))
     try:
         async with open_ring(nodes[10].address) as ring:
-            answers = await ring.forget(dead)
+            answers = await ring.remove_node(dead)
             assert {address: type(outcome) for address, outcome in answers.items()} == {
                 nodes[10].address: Done, nodes[80].address: Done, nodes[160].address: RemoteFailure
             }
             with pytest.raises(InvalidRequest, match="a node answers there"):
-                await ring.forget(nodes[80].address)
+                await ring.remove_node(nodes[80].address)
         assert nodes[80].requests(Forget) == [Forget(dead)]
     finally:
         for node in nodes.values():
@@ -897,7 +897,7 @@ async def test_invalid_context_is_refused(open_ring: Open, context: Any) -> None
         assert [put.context for put in node.requests(Put)] == [b"seen"]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("name", ["leave", "status", "forget"])
+@pytest.mark.parametrize("name", ["leave", "status", "remove_node"])
 async def test_node_name_is_not_an_address(open_ring: Open, name: str) -> None:
     with fake_node(Store()) as node:
         async with open_ring(node.address) as ring:

@@ -287,7 +287,7 @@ def test_lone_leaver_keeps_its_data_if_down_nodes_may_return(is_forgotten: bool)
                 await ring.kill(node)
             await until(lambda: only(last).ring.is_alone and not only(last).ring.is_isolated)
             for node in others if is_forgotten else ():
-                await last.forget(node.address)
+                await last.remove_node(node.address)
             await last.leave()
             assert last.state == ("left" if is_forgotten else "stopped")
 

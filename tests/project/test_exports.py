@@ -53,7 +53,7 @@ def test_import_loads_only_what_it_uses(use: str, spared: str) -> None:
 def test_node_and_clients_have_one_interface() -> None:
     shared = (
         "put", "get", "delete", "put_many", "get_many", "scan", "export", "import_", "import_many", "lookup", "status",
-        "members", "forget", "scan_quarantine", "get_quarantine", "drop_quarantine", "merge_quarantine",
+        "members", "remove_node", "scan_quarantine", "get_quarantine", "drop_quarantine", "merge_quarantine",
     )
     for name in shared:
         shapes = {

@@ -408,7 +408,7 @@ def scene_forgotten(cluster: Cluster, load: Load, rng: random.Random, tell: Tell
     number = rng.randrange(1, len(cluster.all))
     deleted = delete_behind(cluster, load.ledger, number, "forgotten")
     with chord.connect(*all_but(cluster, number), timeout_s=HEALED_S) as ring:
-        ring.forget(cluster.addresses[number])
+        ring.remove_node(cluster.addresses[number])
     until_reaped(cluster, deleted, number)
     cluster.clock(number, "-1h")
     with load.running() as ledger:

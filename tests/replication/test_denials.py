@@ -345,7 +345,7 @@ async def three_holders_forgotten_at_once() -> None:
         with pytest.raises((Busy, OwnerDown)):
             await ask_owner(ring, ABSENT)
         for dead in gone:
-            await ring[0].forget(dead.address)
+            await ring[0].remove_node(dead.address)
         with trio.fail_after(15):
             while True:
                 with suppress(Busy, OwnerDown):

@@ -182,7 +182,7 @@ async def test_key_of_a_dead_lone_replica_is_denied_once_forgotten() -> None:
                 await others[0].get(key)
             with pytest.raises(OwnerDown):
                 _ = [pair async for pair in others[0].scan()]
-        await others[0].forget(gone.address)
+        await others[0].remove_node(gone.address)
         with pytest.raises(NotFound):
             await others[0].get(key)
         assert [pair async for pair in others[0].scan()] == []

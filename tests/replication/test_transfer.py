@@ -316,7 +316,7 @@ async def test_keys_of_a_dead_owner_are_not_denied() -> None:
         await trio.sleep(21)
         with pytest.raises(OwnerDown):  # it has the only copy
             await get(ring[0], keys[1])
-        await ring[0].forget(victim.address)
+        await ring[0].remove_node(victim.address)
         assert await get(ring[0], keys[1]) == ()
 
 

@@ -114,7 +114,7 @@ async def test_denial_after_one_of_two_nodes_was_forgotten_is_refused() -> None:
     async with cluster(seed=1, sync_delay=flash, timing=TIMING) as machines:
         lone, first, second = await alone_without_the_value(machines)
         await never_denied(lone, 30.0)
-        await lone.forget(second.address)
+        await lone.remove_node(second.address)
         machines.wipe(second.name)
         await never_denied(lone, 30.0)
         await (await machines.start(name=first.name)).ready()
@@ -126,7 +126,7 @@ async def test_denial_after_one_of_two_nodes_was_forgotten_is_refused() -> None:
 async def test_denial_after_a_forget_and_a_restart_is_refused() -> None:
     async with cluster(seed=1, sync_delay=flash, timing=TIMING) as machines:
         lone, first, second = await alone_without_the_value(machines)
-        await lone.forget(second.address)
+        await lone.remove_node(second.address)
         machines.wipe(second.name)
         await trio.sleep(5)
         await machines.kill(lone)
@@ -181,11 +181,11 @@ async def test_forget_of_a_reused_address_gives_up_the_former_node() -> None:
         lone, *dead = await alone_without_the_value(machines)
         await give_addresses_away(machines, lone, dead)
         for old in dead:
-            await lone.forget(old.address)
+            await lone.remove_node(old.address)
         await trio.sleep(12 * TIMING.down_out_s)
         assert (await read(lone, KEY)).values == ()
         with pytest.raises(InvalidRequest):
-            await lone.forget(dead[0].address)
+            await lone.remove_node(dead[0].address)
 
 
 @virtual
@@ -406,7 +406,7 @@ async def denial_with_more_down_nodes_than_probed() -> None:
         await lone.ready()
         await trio.sleep(15)
         for node in others[:2]:
-            await lone.forget(node.address)
+            await lone.remove_node(node.address)
         await never_denied(lone, 12 * TIMING.down_out_s)
         for node in (first, second):
             await (await machines.start(join=(), name=node.name)).ready()
