@@ -46,7 +46,7 @@ def leave_command(target: Target, node: str, force: bool) -> int:
             keys = counted(leaver.keys, "key")
             hint = f"Its data ({keys}) would be lost; to end the ring nevertheless: --force"
             raise Failure(f"{leaver.name} is the last node that answers", hint, USAGE, "last_node")
-        ring.leave(leaver.address)
+        ring.decommission(leaver.address)
         with out.progress(f"{leaver.name} leaves, keys left") as show:
             final = _wait_until_gone(ring, leaver, began + target.timeout_s, show)
         if not _has_left(ring, leaver, final, others):

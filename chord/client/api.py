@@ -3,8 +3,8 @@
 `AsyncApi` has the methods. A subclass drives the operations of `chord.client.operations`: `chord.client.trio_driver`
 on Trio, `chord.client.asyncio_client` on asyncio.
 
-`AsyncClientApi` adds the methods that a client has and a node does not have. Thus `leave(address)` makes another node
-leave, and `Node.leave()` leaves the ring itself.
+`AsyncClientApi` adds the methods that a client has and a node does not have. Thus `decommission(address)` makes another
+node leave, and `Node.leave()` leaves the ring itself.
 """
 
 from __future__ import annotations
@@ -456,8 +456,8 @@ class AsyncApi(ABC):
             The answer of each node that was asked, by address: `Done` or an error.
 
         Raises:
-            InvalidRequest: a node of the ring answers at the address, and no node names a former one there. Make the
-                living node leave instead.
+            InvalidRequest: a node of the ring answers at the address, and no node names a former one there. Use a
+                client's `decommission` for a living node.
         """
         return await self.drive(self.core.remove_node(address))
 
@@ -495,7 +495,7 @@ class AsyncClientApi(AsyncApi):
         assert self.core.session.circle is not None  # `enter` has learnt it
         return self.core.session.circle
 
-    async def leave(self, address: str) -> None:
+    async def decommission(self, address: str) -> None:
         """Make another node hand everything over and leave the ring.
 
         Returns as soon as the node has the request; the node ends when it has handed over. The node does not check
@@ -508,4 +508,4 @@ class AsyncClientApi(AsyncApi):
             ConfigError: the argument is not HOST:PORT; node names are not accepted.
             PeerUnreachable, PeerLost: the node does not answer.
         """
-        await self.drive(self.core.leave(address))
+        await self.drive(self.core.decommission(address))

@@ -523,12 +523,12 @@ class Client:
             The answer of each node that was asked, by address: `Done` or an error.
 
         Raises:
-            InvalidRequest: a node of the ring answers at the address, and no node names a former one there. Make the
-                living node leave instead.
+            InvalidRequest: a node of the ring answers at the address, and no node names a former one there. Use a
+                client's `decommission` for a living node.
         """
         return self._run(self._core.remove_node(address))
 
-    def leave(self, address: str) -> None:
+    def decommission(self, address: str) -> None:
         """Make another node hand everything over and leave the ring.
 
         Returns as soon as the node has the request; the node ends when it has handed over. The node does not check
@@ -541,7 +541,7 @@ class Client:
             ConfigError: the argument is not HOST:PORT; node names are not accepted.
             PeerUnreachable, PeerLost: the node does not answer.
         """
-        self._run(self._core.leave(address))
+        self._run(self._core.decommission(address))
 
     # -- driving operations -------------------------------------------------------------------------
 

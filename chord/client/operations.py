@@ -386,7 +386,7 @@ class Operations:
         assert isinstance(reply, Status)
         return reply
 
-    def leave(self, address: str) -> ClientOperation[None]:
+    def decommission(self, address: str) -> ClientOperation[None]:
         """Make a node hand everything over and leave. The node answers before it is done."""
         split_address(address)
         yield from self.session.request(Leave(), address)

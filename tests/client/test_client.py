@@ -642,7 +642,7 @@ async def test_members_omits_nodes_of_other_rings(open_ring: Open, ports: Ports)
 async def test_leave_is_sent_to_the_leaving_node(open_ring: Open) -> None:
     with fake_node(_trace) as entry, fake_node(lambda heard: Done()) as leaver:
         async with open_ring(entry.address) as ring:
-            await ring.leave(leaver.address)
+            await ring.decommission(leaver.address)
     assert len(leaver.requests(Leave)) == 1
     assert not entry.requests(Leave)
 
@@ -897,7 +897,7 @@ async def test_invalid_context_is_refused(open_ring: Open, context: Any) -> None
         assert [put.context for put in node.requests(Put)] == [b"seen"]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("name", ["leave", "status", "remove_node"])
+@pytest.mark.parametrize("name", ["decommission", "status", "remove_node"])
 async def test_node_name_is_not_an_address(open_ring: Open, name: str) -> None:
     with fake_node(Store()) as node:
         async with open_ring(node.address) as ring:

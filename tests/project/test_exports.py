@@ -75,8 +75,8 @@ def test_docstrings_of_blocking_and_async_clients_agree() -> None:
     shared = [name for name in vars(AsyncApi) if not name.startswith("_") and hasattr(chord.Client, name)]
     for name in shared:
         assert inspect.getdoc(getattr(chord.Client, name)) == inspect.getdoc(getattr(AsyncApi, name)), name
-    assert inspect.getdoc(chord.Client.leave) == inspect.getdoc(chord.AsyncClient.leave)
-    assert inspect.getdoc(chord.AsyncioClient.leave) == inspect.getdoc(chord.AsyncClient.leave)
+    assert inspect.getdoc(chord.Client.decommission) == inspect.getdoc(chord.AsyncClient.decommission)
+    assert inspect.getdoc(chord.AsyncioClient.decommission) == inspect.getdoc(chord.AsyncClient.decommission)
 
 
 MACHINERY = {"core", "drive", "enter"}
