@@ -62,8 +62,8 @@ def fill(addresses: list[str], keys: int) -> float:
     """Put the keys `key-0`, `key-1`, …; return the time in seconds."""
     began = time.perf_counter()
     with library.connect(*addresses, timeout_s=60) as client:
-        failed = client.put_many(((f"key-{i}", VALUE) for i in range(keys)), in_flight=128)
-    assert not failed, failed[:3]
+        errors = client.put_many(((f"key-{i}", VALUE) for i in range(keys)), in_flight=128).errors
+    assert not errors, list(errors.items())[:3]
     took = time.perf_counter() - began
     settled(addresses)
     return took

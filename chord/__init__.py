@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from chord.client.asyncio_client import AsyncioClient, open_asyncio_client
     from chord.client.blocking import Client, connect
     from chord.client.results import (
+        BatchResult,
         Decided,
         Found,
         Pair,
@@ -82,6 +83,7 @@ __all__ = [
     "ActorClock",
     "AsyncClient",
     "AsyncioClient",
+    "BatchResult",
     "CallsService",
     "Circle",
     "Client",
@@ -138,6 +140,7 @@ _HOME = {
     "ActorClock": "chord.wire.messages",
     "AsyncClient": "chord.client.async_client",
     "AsyncioClient": "chord.client.asyncio_client",
+    "BatchResult": "chord.client.results",
     "CallsService": "chord.net.calls",
     "Circle": "chord.ids",
     "Client": "chord.client.blocking",

@@ -30,9 +30,9 @@ def main(address: str) -> None:
         path = [*(hop.contact.address for hop in trace.hops), trace.owner.address]
         print("the way to its owner:", " → ".join(path))
 
-        failures = client.put_many((f"word:{i}", str(i)) for i in range(1000))
+        result = client.put_many((f"word:{i}", str(i)) for i in range(1000))
         words = [pair.key for pair in client.scan() if pair.key.startswith(b"word:")]
-        print(len(words), "words stored,", len(failures), "failures")
+        print(len(words), "words stored,", len(result.errors), "failures")
 
         client.delete("user:42")
         try:

@@ -125,10 +125,10 @@ def restore_command(
                 _explain_ring(out, ring, backup)
                 for batch in cut(records(source), wire_bytes, in_flight, BATCH_BYTES_MAX, record_key):
                     tally.under_way = len(batch)
-                    failures = ring.import_many(
-                        batch, in_flight=in_flight, w=w, bring_back=bring_back, on_stored=was.add
-                    )
-                    tally.add(len(batch), failures)
+                    result = ring.import_many(batch, in_flight=in_flight, w=w, bring_back=bring_back)
+                    tally.add(result)
+                    for stored in result.ok.values():
+                        was.add(stored)
                     show(tally.tried)
                     if tally.is_given_up:
                         break

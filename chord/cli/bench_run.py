@@ -141,11 +141,11 @@ class Bench:
             if self.is_interrupted:
                 return
             with trio.fail_after(timeout_s):
-                for _, error in await ring.put_many((name, self._value) for name in some):
+                stored = await ring.put_many((name, self._value) for name in some)
+                read = await ring.get_many(some)
+                for error in (*stored.errors.values(), *read.errors.values()):
                     raise error
-                for found in (await ring.get_many(some)).values():
-                    if isinstance(found, ChordError):
-                        raise found
+                for found in read.ok.values():
                     self._owners.append(found.owner.address)
                     self._contexts.append(found.context)
 

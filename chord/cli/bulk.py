@@ -8,7 +8,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -24,7 +24,7 @@ from chord.cli.target import Target, count_keys, ring_options, statuses
 from chord.client.batch import IN_FLIGHT, IN_FLIGHT_MAX
 from chord.client.blocking import Client
 from chord.client.bulk import pair_bytes, pair_key
-from chord.client.results import Pair, to_key, to_value
+from chord.client.results import BatchResult, Pair, Stored, to_key, to_value
 from chord.errors import ChordError, IndefiniteError
 from chord.wire.batch import cut
 
@@ -60,15 +60,16 @@ class Tally:
         """
         return self._in_vain >= IN_VAIN_MAX
 
-    def add(self, count: int, failures: Sequence[tuple[str | bytes, ChordError]]) -> None:
-        """Count a batch of keys and its failures."""
+    def add(self, result: BatchResult[str | bytes, Stored] | BatchResult[bytes, Stored]) -> None:
+        """Count the keys of a batch and its failures."""
+        errors = list(result.errors.items())
         self.under_way = 0
-        self.stored += count - len(failures)
-        self.failed += len(failures)
-        self.unknown += sum(isinstance(error, IndefiniteError) for _, error in failures)
-        self.failures += failures[: FAILURES_KEPT - len(self.failures)]
-        waited = sum(error.is_retryable or isinstance(error, IndefiniteError) for _, error in failures)
-        self._in_vain = self._in_vain + count if waited == count else 0
+        self.stored += len(result.ok)
+        self.failed += len(errors)
+        self.unknown += sum(isinstance(error, IndefiniteError) for _, error in errors)
+        self.failures += errors[: FAILURES_KEPT - len(self.failures)]
+        waited = sum(error.is_retryable or isinstance(error, IndefiniteError) for _, error in errors)
+        self._in_vain = self._in_vain + len(result) if waited == len(result) else 0
 
     @property
     def is_complete(self) -> bool:
@@ -154,7 +155,7 @@ def load_command(
         pairs = _counted(_read_pairs(file, is_words), tally)
         for batch in cut(pairs, pair_bytes, in_flight, BATCH_BYTES_MAX, pair_key):
             tally.under_way = len(batch)
-            tally.add(len(batch), ring.put_many(batch, in_flight=in_flight, w=w, sloppy=sloppy, ttl_s=ttl_s))
+            tally.add(ring.put_many(batch, in_flight=in_flight, w=w, sloppy=sloppy, ttl_s=ttl_s))
             show(tally.tried)
             if tally.is_given_up:
                 break

@@ -19,6 +19,7 @@ from chord.client.bulk import many_pairs, many_records
 from chord.client.operations import Operations
 from chord.client.results import (
     MISSING,
+    BatchResult,
     Decided,
     Found,
     Missing,
@@ -52,7 +53,7 @@ class AsyncApi(ABC):
 
     Cancelling: a cancelled operation harms neither client nor node. A write may have happened, or may still happen
     within its time limit. If `put_many` or `import_many` is cancelled, only its current batch is uncertain: earlier
-    batches are done, but their failures are lost. Close a scan that you leave early (`contextlib.aclosing`).
+    batches are done, but their results are lost. Close a scan that you leave early (`contextlib.aclosing`).
 
     Concurrency: every coroutine checkpoints. Any number of tasks may share one object.
     """
@@ -172,7 +173,7 @@ class AsyncApi(ABC):
 
     async def get_many(
         self, keys: Iterable[str | bytes], *, r: int | None = None, in_flight: int = IN_FLIGHT
-    ) -> dict[str | bytes, Found | ChordError]:
+    ) -> BatchResult[str | bytes, Found]:
         """Read many keys, in batches with one frame for each owner.
 
         Args:
@@ -181,8 +182,8 @@ class AsyncApi(ABC):
             in_flight: number of keys in a batch, 1 to 4096. The next batch begins when all keys of one have an outcome.
 
         Returns:
-            A `Found` or an error for each key, under the key as the caller passed it. `NotFound` is certain, as for
-            `get`. `Found.replicas` is empty; use `get` to see the replicas.
+            A `Found` or an error for each key. `NotFound` is certain, as for `get`. `Found.replicas` is empty; use
+            `get` to see the replicas.
 
         Raises:
             InvalidRequest: a key or an argument is out of bounds, or `keys` is a single key. Results that were read
@@ -192,7 +193,7 @@ class AsyncApi(ABC):
         source, length = iter(to_keys(keys)), require_in_flight(in_flight)
         while some := list(islice(source, length)):
             found.update(zip(some, await self.drive(self.core.get_all(some, r)), strict=True))
-        return found
+        return BatchResult(found)
 
     async def put_many(
         self,
@@ -203,24 +204,24 @@ class AsyncApi(ABC):
         ttl_s: float | None = None,
         in_flight: int = IN_FLIGHT,
         on_progress: Callable[[int], None] = lambda done: None,
-    ) -> list[tuple[str | bytes, ChordError]]:
+    ) -> BatchResult[str | bytes, Stored]:
         """Write many keys, in batches with one frame for each owner.
 
         If a key occurs twice, the later value wins.
 
         Args:
-            pairs: keys and values. The iterable is consumed batch by batch, so it is never in memory as a whole.
+            pairs: keys and values. The iterable is consumed batch by batch, so the values are never all in memory.
             w, sloppy, ttl_s: as for `put`, for each key.
             in_flight: largest number of keys in a batch, 1 to 4096. The next batch begins when all keys of one have an
                 outcome.
             on_progress: callback that gets the number of keys tried so far, after each batch.
 
         Returns:
-            The keys that could not be written, each with its error; empty if all writes succeeded.
+            A `Stored` or an error for each key. `Stored.replicas` is empty.
 
         Raises:
             InvalidRequest: a key, a value or an argument is out of bounds, or an item is not a pair. The batches before
-                that item were tried, and their failures are lost. Nothing of its own batch was sent.
+                that item were tried, and their results are lost. Nothing of its own batch was sent.
         """
         bulk = many_pairs(
             pairs,
@@ -231,7 +232,7 @@ class AsyncApi(ABC):
         )
         for requests in bulk:
             bulk.ended(await self.drive(self.core.write_all(requests)))
-        return bulk.failures
+        return BatchResult(bulk.outcomes)
 
     async def scan(self) -> AsyncGenerator[Pair, None]:
         """Yield every key with its values, clockwise from point 0.
@@ -294,25 +295,23 @@ class AsyncApi(ABC):
         in_flight: int = IN_FLIGHT,
         bring_back: bool = False,
         on_progress: Callable[[int], None] = lambda done: None,
-        on_stored: Callable[[Stored], object] = lambda stored: None,
-    ) -> list[tuple[bytes, ChordError]]:
+    ) -> BatchResult[bytes, Stored]:
         """Import many records, in batches with one frame for each owner.
 
         Args:
-            records: records as `export` yields them. The iterable is consumed batch by batch, so it is never in memory
-                as a whole.
+            records: records as `export` yields them. The iterable is consumed batch by batch, so the values are never
+                all in memory.
             w: as for `put`, for each record.
             in_flight: largest number of records in a batch, 1 to 4096.
             bring_back: as for `import_`.
             on_progress: callback that gets the number of records tried so far, after each batch.
-            on_stored: callback that gets the result for each merged record. `Stored.replicas` is empty.
 
         Returns:
-            The keys that could not be merged, each with its error; empty if all merges succeeded.
+            A `Stored` or an error for each key. `Stored.replicas` is empty.
 
         Raises:
             InvalidRequest: an item is not a record, or an argument is out of bounds. The batches before that item were
-                tried, and their failures are lost. Nothing of its own batch was sent.
+                tried, and their results are lost. Nothing of its own batch was sent.
         """
         bulk = many_records(
             records,
@@ -320,11 +319,10 @@ class AsyncApi(ABC):
             require_in_flight(in_flight),
             self._limits.buffer_bytes_max,
             on_progress,
-            on_stored,
         )
         for requests in bulk:
             bulk.ended(await self.drive(self.core.write_all(requests)))
-        return bulk.failures
+        return BatchResult(bulk.outcomes)
 
     # -- quarantine -------------------------------------------------------------------------------
 

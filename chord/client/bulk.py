@@ -1,4 +1,4 @@
-"""Many writes, cut into batches, and their collected failures."""
+"""Many writes, cut into batches, and their collected outcomes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class Bulk(Generic[T, K]):
     """The writes of many items, one batch after another.
 
     Attributes:
-        failures: the keys that could not be written so far, as the caller named them, each with its error.
+        outcomes: the result or the error of each key so far, by key as the caller named it. If a key occurs several
+            times, that of the last write.
     """
 
     def __init__(
@@ -27,14 +28,12 @@ class Bulk(Generic[T, K]):
         key_of: Callable[[T], K],
         to_request: Callable[[T], Put | Merge],
         on_progress: Callable[[int], None],
-        on_stored: Callable[[Stored], object] = lambda stored: None,
     ) -> None:
-        self.failures: list[tuple[K, ChordError]] = []
+        self.outcomes: dict[K, Stored | ChordError] = {}
         self._todo = todo
         self._key_of = key_of
         self._to_request = to_request
         self._on_progress = on_progress
-        self._on_stored = on_stored
         self._batch: list[T] = []
         self._done = 0
 
@@ -46,11 +45,7 @@ class Bulk(Generic[T, K]):
 
     def ended(self, outcomes: list[Stored | ChordError]) -> None:
         """Record the outcome of each request of the batch."""
-        for item, outcome in zip(self._batch, outcomes, strict=True):
-            if isinstance(outcome, ChordError):
-                self.failures.append((self._key_of(item), outcome))
-            else:
-                self._on_stored(outcome)
+        self.outcomes.update(zip(map(self._key_of, self._batch), outcomes, strict=True))
         self._done += len(outcomes)
         self._on_progress(self._done)
 
@@ -79,7 +74,6 @@ def many_records(
     in_flight: int,
     bytes_max: int,
     on_progress: Callable[[int], None],
-    on_stored: Callable[[Stored], object],
 ) -> Bulk[Record, bytes]:
     """Return the merges of many records, in batches.
 
@@ -89,7 +83,7 @@ def many_records(
     """
     source = require_several(records, "records")
     todo = cut(map(to_record, source), wire_bytes, in_flight, bytes_max, record_key)
-    return Bulk(todo, record_key, to_merge, on_progress, on_stored)
+    return Bulk(todo, record_key, to_merge, on_progress)
 
 
 def pair_key(pair: tuple[str | bytes, str | bytes]) -> bytes:

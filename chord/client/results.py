@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from chord.errors import InvalidRequest, VersionConflict
+from chord.errors import ChordError, InvalidRequest, VersionConflict
 from chord.store import quarantine, versions
 from chord.wire.messages import (
     CONTEXT_BYTES_MAX,
@@ -22,6 +22,7 @@ from chord.wire.messages import (
     ReplicaLine,
 )
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 TTL_S_MAX = TTL_MS_MAX / 1000
@@ -183,6 +184,37 @@ class Stored(msgspec.Struct, frozen=True):
         counts = (("beside", self.beside), ("dead", self.dead), ("brought_back", self.brought_back))
         notes += [f"{name}={number}" for name, number in counts if number]
         return f"<Stored {shown(self.key)}: {', '.join(notes)}>"
+
+
+class BatchResult(Mapping[K, T | ChordError]):
+    """The outcomes of an operation on many keys.
+
+    As a mapping it has the result or the error of each key, in the order of the keys.
+
+    Args:
+        outcomes: the result or the error of each key.
+
+    Attributes:
+        ok: the results, by key as the caller passed it.
+        errors: the errors of all other keys, by key. Empty if the operation succeeded for all keys.
+    """
+
+    def __init__(self, outcomes: Mapping[K, T | ChordError]) -> None:
+        self._outcomes = outcomes
+        self.ok: dict[K, T] = {k: one for k, one in outcomes.items() if not isinstance(one, ChordError)}
+        self.errors: dict[K, ChordError] = {k: one for k, one in outcomes.items() if isinstance(one, ChordError)}
+
+    def __getitem__(self, key: K) -> T | ChordError:
+        return self._outcomes[key]
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._outcomes)
+
+    def __len__(self) -> int:
+        return len(self._outcomes)
+
+    def __repr__(self) -> str:
+        return f"<BatchResult: {len(self.ok)} ok, {len(self.errors)} failed>"
 
 
 class QuarantinedValue(msgspec.Struct, frozen=True):

@@ -361,7 +361,7 @@ async def test_put_many_stores_all_and_retries_busy_items(open_ring: Open) -> No
     with fake_node(store) as node:
         async with open_ring(node.address) as ring:
             pairs = [(f"k{i}", f"v{i}") for i in range(150)]
-            assert await ring.put_many(pairs, in_flight=64, on_progress=reported.append) == []
+            assert not (await ring.put_many(pairs, in_flight=64, on_progress=reported.append)).errors
     assert store.values == {k.encode(): v.encode() for k, v in pairs}
     assert reported == [64, 128, 150]
 
@@ -375,8 +375,12 @@ async def test_put_many_names_failed_keys(open_ring: Open) -> None:
 
     with fake_node(answer) as node:
         async with open_ring(node.address) as ring:
-            failures = await ring.put_many([(f"k{i}", b"v") for i in range(5)])
-    assert [(key, type(error)) for key, error in failures] == [("k3", OwnerDown)]
+            result = await ring.put_many([(f"k{i}", b"v") for i in range(5)])
+    assert [(key, type(error)) for key, error in result.errors.items()] == [("k3", OwnerDown)]
+    assert list(result.ok) == ["k0", "k1", "k2", "k4"]
+    assert (list(result), result["k3"]) == ([f"k{i}" for i in range(5)], result.errors["k3"])
+    assert (result.ok["k0"].key, result["k0"]) == (b"k0", result.ok["k0"])
+    assert repr(result) == "<BatchResult: 4 ok, 1 failed>"
 
 
 async def test_get_many_finds_all_and_names_absent_keys(open_ring: Open) -> None:
@@ -387,8 +391,9 @@ async def test_get_many_finds_all_and_names_absent_keys(open_ring: Open) -> None
         async with open_ring(node.address) as ring:
             found = await ring.get_many(iter(keys), in_flight=64, r=2)
     assert list(found) == keys[:-1]
-    assert isinstance(found.pop(b"none"), NotFound)
-    assert [one.value for one in found.values()] == [b"v%d" % i for i in range(150)]
+    assert [type(error) for error in found.errors.values()] == [NotFound]
+    assert isinstance(found[b"none"], NotFound)
+    assert [one.value for one in found.ok.values()] == [b"v%d" % i for i in range(150)]
     assert {request.r for request in node.requests(Get) if isinstance(request, Get)} == {2}
     assert len(node.requests(GetMany)) == 4, "64 keys, the busy ones again, 64, 23"
 
@@ -407,8 +412,8 @@ async def test_batch_item_is_retried_with_its_operation_id(open_ring: Open) -> N
 
     with fake_node(answer) as node:
         async with open_ring(node.address) as ring:
-            failures = await ring.put_many((key, b"v") for key in "abcd")
-    assert [(key, type(error)) for key, error in failures] == [("d", QuorumFailed)], "the later owner_down is ignored"
+            errors = (await ring.put_many((key, b"v") for key in "abcd")).errors
+    assert [(key, type(e)) for key, e in errors.items()] == [("d", QuorumFailed)], "the later owner_down is ignored"
     puts = [request for request in node.requests(Put) if isinstance(request, Put)]
     assert [(put.key, put.is_retry) for put in puts] == [
         (b"a", False), (b"b", False), (b"c", False), (b"d", False), (b"a", True), (b"b", False), (b"d", True),
@@ -429,14 +434,14 @@ async def test_batch_refused_for_one_item_is_split(open_ring: Open) -> None:
 
     with fake_node(answer) as node:
         async with open_ring(node.address) as ring:
-            failures = await ring.put_many([("a", b"v"), ("bad", b"v"), ("c", b"v")])
-            assert [(key, type(error)) for key, error in failures] == [("bad", InvalidRequest)]
-            assert await ring.put_many([("a", b"v"), ("c", b"v")]) == []
+            errors = (await ring.put_many([("a", b"v"), ("bad", b"v"), ("c", b"v")])).errors
+            assert [(key, type(error)) for key, error in errors.items()] == [("bad", InvalidRequest)]
+            assert not (await ring.put_many([("a", b"v"), ("c", b"v")])).errors
     assert len(node.requests(PutMany)) == 2
     with fake_node(answer) as node:
         async with open_ring(node.address) as ring:
-            failures = await ring.put_many((key, b"v") for key in ["bad", *(f"k{i}" for i in range(127))])
-    assert [(key, type(error)) for key, error in failures] == [("bad", InvalidRequest)]
+            errors = (await ring.put_many((key, b"v") for key in ["bad", *(f"k{i}" for i in range(127))])).errors
+    assert [(key, type(error)) for key, error in errors.items()] == [("bad", InvalidRequest)]
     assert len(node.requests(PutMany)) < 20, "each time half of them are left: not one frame for each item"
 
 
@@ -457,7 +462,7 @@ async def test_batch_to_a_silent_node_moves_to_the_next_entry(open_ring: Open) -
     store = Store()
     with fake_node(Store(*[HANG_UP] * 9)) as silent, fake_node(store) as node:
         async with open_ring(silent.address, node.address) as ring:
-            assert await ring.put_many([(f"k{i}", b"v") for i in range(9)]) == []
+            assert not (await ring.put_many([(f"k{i}", b"v") for i in range(9)])).errors
             assert ring.entry == node.address
     assert len(store.values) == 9
     assert all(put.is_retry for put in node.requests(Put) if isinstance(put, Put))
@@ -477,7 +482,7 @@ async def test_batch_shrinks_if_the_ring_is_too_slow(open_ring: Open, monkeypatc
     monkeypatch.setattr(asking_many, "ITEM_S", 0.0)
     with fake_node(slow) as node, fake_node(slow) as other:
         async with open_ring(node.address, other.address, timeout_s=HANG_S) as ring:
-            assert await ring.put_many((f"k{i}", b"v") for i in range(300)) == []
+            assert not (await ring.put_many((f"k{i}", b"v") for i in range(300))).errors
     assert len(store.values) == 300
     frames = [*node.requests(PutMany), *other.requests(PutMany)]
     assert min(len(frame.writes) for frame in frames if isinstance(frame, PutMany)) < 50
@@ -486,9 +491,9 @@ async def test_batch_shrinks_if_the_ring_is_too_slow(open_ring: Open, monkeypatc
 async def test_put_many_to_a_silent_node_fails_in_time(open_ring: Open, clock: Skipping) -> None:
     with fake_node(Store(*[SILENCE] * 99)) as node:
         async with open_ring(node.address, timeout_s=PATIENCE_S) as ring:
-            failures = await ring.put_many([("a", b"1"), ("b", b"2")])
-    assert [key for key, _ in failures] == ["a", "b"]
-    assert all(isinstance(error, DeadlineExceeded) for _, error in failures)
+            errors = (await ring.put_many([("a", b"1"), ("b", b"2")])).errors
+    assert list(errors) == ["a", "b"]
+    assert all(isinstance(error, DeadlineExceeded) for error in errors.values())
 
 
 @given(st.lists(st.tuples(st.binary(max_size=5), st.binary(max_size=40)), max_size=40), st.integers(1, 9))
@@ -751,8 +756,7 @@ async def test_indefinite_write_outlives_a_later_refusal(open_ring: Open) -> Non
                 await ring.put("k", b"v")
     with fake_node(Store(QuorumFailed("1 of 2"), OwnerDown("gone"))) as node:
         async with open_ring(node.address) as ring:
-            ((_, error),) = await ring.put_many([("k", b"v")])
-            assert isinstance(error, QuorumFailed)
+            assert isinstance((await ring.put_many([("k", b"v")]))["k"], QuorumFailed)
     with fake_node(Store(QuorumFailed("1 of 2"), NotFound())) as node:
         async with open_ring(node.address) as ring:
             with pytest.raises(NotFound):
@@ -762,7 +766,7 @@ async def test_indefinite_write_outlives_a_later_refusal(open_ring: Open) -> Non
 async def test_put_many_with_a_key_twice_keeps_the_later_value(open_ring: Open) -> None:
     with fake_node(Store()) as node:
         async with open_ring(node.address) as ring:
-            await ring.put_many([("a", b"1"), ("b", b"1"), ("a", b"2")])
+            assert list((await ring.put_many([("a", b"1"), ("b", b"1"), ("a", b"2")])).ok) == ["a", "b"]
             assert (await ring.get("a")).value == b"2"
     assert len({(heard.stream, heard.connection) for heard in node.heard}) == 2, "one connection for each stream"
 
@@ -816,7 +820,7 @@ async def test_merge_sends_large_records_on_the_bulk_stream(open_ring: Open) -> 
     with fake_node(Store(*[Written(b"", OWNER)] * 3)) as node:
         async with open_ring(node.address) as ring:
             assert (await ring.import_(small, w=2)).key == b"k"
-            assert await ring.import_many([small, large]) == []
+            assert not (await ring.import_many([small, large])).errors
     merges = [(h.request, h.stream) for h in node.heard if isinstance(h.request, Merge)]
     assert merges[0] == (Merge(small, 2), "control")
     assert sorted(stream for request, stream in merges[1:]) == ["bulk", "control"]

@@ -59,9 +59,9 @@ def work_on(ring: chord.Client) -> Callable[[int], None]:
             assert key in ring
             assert f"no {key}" not in ring
         keys = [f"{number}:{i}" for i in range(ROUNDS)]
-        assert ring.put_many((key, f"newer {key}") for key in keys) == []
+        assert not ring.put_many((key, f"newer {key}") for key in keys).errors
         found = ring.get_many(keys)
-        values = [one.text for one in found.values() if isinstance(one, chord.Found)]
+        values = [one.text for one in found.ok.values()]
         assert values == [f"newer {key}" for key in keys]
         assert ring.status().ring == b"R" * 16
 

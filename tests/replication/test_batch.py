@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import trio
 
-from chord import testing
+from chord import BatchResult, testing
 from chord.errors import (
     ChordError,
     IndefiniteError,
@@ -103,11 +103,9 @@ async def test_batch_with_a_stale_owner_cache_takes_one_more_frame() -> None:
 async def test_batch_works_with_one_replica_and_with_many_vnodes() -> None:
     for replicas, vnodes in ((1, 1), (3, 4)):
         async with testing.open_ring(5, seed=3, replicas=replicas, vnodes=vnodes) as ring:
-            assert await ring[1].put_many((key, key) for key in KEYS) == []
+            assert not (await ring[1].put_many((key, key) for key in KEYS)).errors
             found = await ring[2].get_many(KEYS)
-            assert {key: one.value for key, one in found.items() if not isinstance(one, ChordError)} == {
-                key: key for key in KEYS
-            }
+            assert {key: one.value for key, one in found.ok.items()} == {key: key for key in KEYS}
 
 
 # -- the same outcomes as single operations -----------------------------------------------------------
@@ -235,12 +233,12 @@ async def test_batch_sent_again_is_executed_once() -> None:
 @virtual
 async def test_records_are_merged_in_batches() -> None:
     async with warm_ring(5, 8) as ring, testing.open_ring(3, seed="other") as other:
-        assert await ring[0].put_many((key, key) for key in KEYS) == []
+        assert not (await ring[0].put_many((key, key) for key in KEYS)).errors
         records = [record async for record in ring[0].export()]
         outcomes = await write_many(other[1], *map(Merge, records))
         assert [type(one) for one in outcomes] == [Written] * len(KEYS)
         found = await other[2].get_many(KEYS)
-        assert all(not isinstance(found[key], ChordError) for key in KEYS)
+        assert list(found.ok) == KEYS
 
 
 # -- faults -------------------------------------------------------------------------------------------
@@ -264,17 +262,17 @@ def test_batch_survives_the_death_of_an_owner(seed: int) -> None:
     async def main() -> None:
         async with warm_ring(7, seed) as ring:
             victim = ring[1 + seed % 6]
-            failures: list[Any] = []
+            results: list[BatchResult[Any, Any]] = []
 
             async def load() -> None:
                 with trio.fail_after(20):
-                    failures.extend(await ring[0].put_many((key, key) for key in KEYS * 3))
+                    results.append(await ring[0].put_many((key, key) for key in KEYS * 3))
 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(load)
                 await trio.sleep(0.0005 * (1 + seed % 7))
                 await ring.kill(victim, silently=bool(seed % 2))
-            assert failures == []
+            assert [len(result.errors) for result in results] == [0]
             with trio.fail_after(30):
                 found = await ring[0].get_many(KEYS)
             values = [one if isinstance(one, ChordError) else one.values for one in found.values()]
@@ -423,7 +421,7 @@ async def test_batch_items_beyond_calls_max_are_refused() -> None:
 
 
 async def load_all(node: Node, pairs: list[tuple[bytes, bytes]]) -> None:
-    assert await node.put_many(pairs, in_flight=40) == []
+    assert not (await node.put_many(pairs, in_flight=40)).errors
 
 
 # -- many bytes ---------------------------------------------------------------------------------------
@@ -435,9 +433,9 @@ async def test_batch_of_large_values_is_split_into_frames() -> None:
         values = {key: bytes([number]) * (number * 9000) for number, key in enumerate(KEYS[:40])}
         values[b"large"] = b"x" * (1 << 20)
         with trio.fail_after(60):
-            assert await ring[0].put_many(values.items()) == []
+            assert not (await ring[0].put_many(values.items())).errors
             found = await ring[1].get_many(values)
-        assert {key: one.value for key, one in found.items() if not isinstance(one, ChordError)} == values
+        assert {key: one.value for key, one in found.ok.items()} == values
 
 
 @virtual
@@ -446,12 +444,12 @@ async def test_read_copies_without_room_for_a_copy_is_asked_again() -> None:
     async with warm_ring(4, 15) as ring:
         values = {key: b"%02d" % number * 20000 for number, key in enumerate(KEYS[:40])}
         with trio.fail_after(60):
-            assert await ring[0].put_many(values.items(), w=3) == []
+            assert not (await ring[0].put_many(values.items(), w=3)).errors
             for key in values:
                 owner(ring, key).host.storage.stage(Batch(removals=[key]))
             with counted(ring.nodes) as frames:
                 found = await ring[0].get_many(values)
-        assert {key: one.value for key, one in found.items() if not isinstance(one, ChordError)} == values
+        assert {key: one.value for key, one in found.ok.items()} == values
         assert frames.of(ReadCopy) > 0
 
 
@@ -464,7 +462,7 @@ def test_in_flight_outside_1_to_4096_is_refused(in_flight: Any) -> None:
             with pytest.raises(InvalidRequest, match="1 to 4096"):
                 await ring[0].get_many(["a"], in_flight=in_flight)
             for edge in (1, 4096):
-                assert await ring[0].put_many([("a", "b"), ("c", "d")], in_flight=edge) == []
+                assert not (await ring[0].put_many([("a", "b"), ("c", "d")], in_flight=edge)).errors
                 assert set(await ring[0].get_many(["a", "c", "a"], in_flight=edge)) == {"a", "c"}
 
     testing.run(main, seed=1)

@@ -151,9 +151,9 @@ async def saved_of(node: Node) -> list[Record]:
 
 
 async def restored(node: Node, saved: list[Record], *, bring_back: bool = False) -> list[Stored]:
-    stored: list[Stored] = []
-    assert await node.import_many(saved, bring_back=bring_back, on_stored=stored.append) == []
-    return stored
+    result = await node.import_many(saved, bring_back=bring_back)
+    assert not result.errors
+    return list(result.ok.values())
 
 
 @pytest.mark.parametrize("until_reaped", [False, True])

@@ -588,7 +588,7 @@ async def test_only_copies_move_once_the_receiver_has_saved_the_arc() -> None:
 
 
 @contextmanager
-def full_disk(ring: MemoryRing, node: Node) -> Iterator[None]:
+def full_disk(ring: TestRing, node: Node) -> Iterator[None]:
     """Let a node's state not be written for the length of the block."""
     identity = ring.identity(node.name)
     save = identity.save

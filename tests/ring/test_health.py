@@ -28,7 +28,7 @@ from chord.ring.health import Health
 from chord.store.identity import Kept, MemoryIdentity
 from chord.store.sqlite import SqliteStorage
 from chord.store.sqlite_file import FILE_NAME, StoreFile
-from chord.testing import ring, run
+from chord.testing import open_ring, run
 from chord.wire.messages import Contact, Get, Put, ReplicaState, Scan, ScanPage, Status, Written
 from tests.support.cli import CannedRing, Run
 from tests.support.fake_node import Heard
@@ -471,7 +471,7 @@ def test_put_warns_if_the_ring_is_smaller_than_its_quorum(
 
 def test_put_on_a_lone_node_is_under_replicated() -> None:
     async def alone() -> None:
-        async with ring(1) as memory:
+        async with open_ring(1) as memory:
             stored = await memory[0].put("k", "v")
             assert (stored.w, stored.w_needed, stored.quorum, stored.is_under_replicated) == (1, 1, 2, True)
             asked = await memory[0].put("k", "v", w=1)

@@ -12,7 +12,7 @@ from chord.errors import OwnerDown
 from chord.ids import Circle, Point
 from chord.node import Node
 from chord.ring.routing import Path
-from chord.testing import TestRing, ring, run
+from chord.testing import TestRing, open_ring, run
 from chord.wire.messages import HopTrace, Trace, Via
 from tests.support.cli import CannedRing, Run
 from tests.support.statuses import contact, worked_trace
@@ -29,7 +29,7 @@ async def trace_with_dead_owner(memory: TestRing, owner: Node) -> Trace:
 
 def frozen_owner(seed: int, nodes: int) -> tuple[Trace, str]:
     async def main() -> tuple[Trace, str]:
-        async with ring(nodes, seed=seed) as memory:
+        async with open_ring(nodes, seed=seed) as memory:
             owner = memory[nodes - 1]
             return await trace_with_dead_owner(memory, owner), owner.address
 
@@ -81,7 +81,7 @@ def test_planted_trace_without_earlier_attempts_is_caught(monkeypatch: pytest.Mo
 
 def test_scan_names_dead_replicas_in_its_error() -> None:
     async def main() -> None:
-        async with ring(8, seed=4) as memory:
+        async with open_ring(8, seed=4) as memory:
             await memory[0].put_many((f"key{number}", "value") for number in range(50))
             trace = await memory[0].lookup("key7")
             gone = {contact.address for contact in trace.replicas}

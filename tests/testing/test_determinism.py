@@ -29,7 +29,7 @@ from chord.node import Node
 from chord.sim.deaths import Deaths
 from chord.sim.plan import FAULTS, Fidelity, Plan, draw
 from chord.sim.run import Run
-from chord.testing import MemoryNetwork, ring, run, runner, uniform
+from chord.testing import MemoryNetwork, open_ring, run, runner, uniform
 from tests.support.real_rings import HANG_S
 
 SEED, OTHER = 13, 10  # runs with many events within a second of real time
@@ -74,7 +74,7 @@ async def small_ring(seed: int) -> str:
     def observe(event: Event) -> None:
         history.update(f"{trio.current_time():.9f} {event!r}\n".encode())
 
-    async with ring(8, seed=seed, network=network, observe=observe) as peers:
+    async with open_ring(8, seed=seed, network=network, observe=observe) as peers:
         await peers.kill(peers[3])
         await peers[2].leave()
         await peers.start()
