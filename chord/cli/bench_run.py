@@ -211,7 +211,7 @@ class Bench:
             self._contexts[number] = stored.context
 
         table: dict[str, Do] = {
-            "ping": lambda number: ring.drive(ring.core.session.request(Ping(), self._owners[number])),
+            "ping": lambda number: ring._drive(ring._core.session.request(Ping(), self._owners[number])),
             "get": lambda number: ring.get(self.names[number], r=quorum),
             "put, context": lambda number: put(number, context=self._contexts[number]),
             "put": put,
@@ -229,8 +229,8 @@ class Bench:
             outcomes: dict[bytes, Stored | ChordError] = {}
             for _ in range(SWEEPS_MAX):
                 with trio.move_on_after(timeout_s):
-                    deletes = [ring.core.to_put(name, None) for name in left]
-                    outcomes = dict(zip(left, await ring.drive(ring.core.write_all(deletes)), strict=True))
+                    deletes = [ring._core.to_put(name, None) for name in left]
+                    outcomes = dict(zip(left, await ring._drive(ring._core.write_all(deletes)), strict=True))
                     found = await ring.get_many(left)
                     left = [name for name in left if not isinstance(found[name], NotFound)]
                 if not left:

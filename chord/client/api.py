@@ -1,7 +1,8 @@
-"""The operations that the asynchronous clients and the node share, for Trio and asyncio.
+"""The operations of the clients and the node, with their documentation. This is their only definition.
 
 `AsyncApi` has the methods. A subclass drives the operations of `chord.client.operations`: `chord.client.trio_driver`
-on Trio, `chord.client.asyncio_client` on asyncio.
+on Trio, `chord.client.asyncio_client` on asyncio. `tools/unasync.py` makes the same classes for the blocking client,
+`chord.client.blocking_api`, from this file.
 
 `AsyncClientApi` adds the methods that a client has and a node does not have. Thus `decommission(address)` makes another
 node leave, and `Node.leave()` leaves the ring itself.
@@ -33,7 +34,7 @@ from chord.client.results import (
 )
 from chord.client.session import ClientOperation, Outcome
 from chord.config import Limits
-from chord.errors import ChordError, NotReady
+from chord.errors import ChordError
 from chord.ids import Circle
 from chord.wire.messages import Contact, Mode, Record, Route, Status, Trace
 
@@ -58,19 +59,8 @@ class AsyncApi(ABC):
     Concurrency: every coroutine checkpoints. Any number of tasks may share one object.
     """
 
-    _core: Operations | None = None
+    _core: Operations
     _limits: Limits
-
-    @property
-    def core(self) -> Operations:
-        """The source of operations, for callers that pass one to `drive`.
-
-        Raises:
-            NotReady: the node does not run yet.
-        """
-        if self._core is None:
-            raise NotReady("the node does not run yet: start `run` in a task, and wait for `ready`")
-        return self._core
 
     # -- records ----------------------------------------------------------------------------------
 
@@ -105,7 +95,7 @@ class AsyncApi(ABC):
             OwnerDown: the replicas that answered hold no value, and nodes that are down may hold one.
             RecordDamaged: a damaged record may be the one of this key, and no node has an intact copy.
         """
-        found = await self.drive(self.core.get(key, r, default))
+        found = await self._drive(self._core.get(key, r, default))
         return resolved(found, resolve) if isinstance(found, Found) and found is not default else found
 
     async def contains(self, key: str | bytes, *, r: int | None = None) -> bool:
@@ -153,10 +143,10 @@ class AsyncApi(ABC):
             VersionConflict: the key holds too many concurrent values; nothing was written. Read the key, and put with
                 the context of that read.
         """
-        put = self.core.to_put(
+        put = self._core.to_put(
             key, to_value(value), context=context, no_context=no_context, w=w, sloppy=sloppy, ttl_s=ttl_s
         )
-        return await self.drive(self.core.write(put))
+        return await self._drive(self._core.write(put))
 
     async def delete(
         self, key: str | bytes, *, context: bytes | None = None, w: int | None = None, sloppy: bool = True
@@ -169,7 +159,7 @@ class AsyncApi(ABC):
         Raises:
             QuorumFailed, TooFewReplicas, WritesRefused, VersionConflict: as for `put`.
         """
-        return await self.drive(self.core.write(self.core.to_put(key, None, context=context, w=w, sloppy=sloppy)))
+        return await self._drive(self._core.write(self._core.to_put(key, None, context=context, w=w, sloppy=sloppy)))
 
     async def get_many(
         self, keys: Iterable[str | bytes], *, r: int | None = None, in_flight: int = IN_FLIGHT
@@ -192,7 +182,7 @@ class AsyncApi(ABC):
         found: dict[str | bytes, Found | ChordError] = {}
         source, length = iter(to_keys(keys)), require_in_flight(in_flight)
         while some := list(islice(source, length)):
-            found.update(zip(some, await self.drive(self.core.get_all(some, r)), strict=True))
+            found.update(zip(some, await self._drive(self._core.get_all(some, r)), strict=True))
         return BatchResult(found)
 
     async def put_many(
@@ -225,13 +215,13 @@ class AsyncApi(ABC):
         """
         bulk = many_pairs(
             pairs,
-            lambda pair: self.core.to_put(*pair, w=w, sloppy=sloppy, ttl_s=ttl_s),
+            lambda pair: self._core.to_put(*pair, w=w, sloppy=sloppy, ttl_s=ttl_s),
             require_in_flight(in_flight),
             self._limits.buffer_bytes_max,
             on_progress,
         )
         for requests in bulk:
-            bulk.ended(await self.drive(self.core.write_all(requests)))
+            bulk.ended(await self._drive(self._core.write_all(requests)))
         return BatchResult(bulk.outcomes)
 
     async def scan(self) -> AsyncGenerator[Pair, None]:
@@ -244,9 +234,9 @@ class AsyncApi(ABC):
             RecordDamaged: raised after the last readable pair, if damaged records were left out.
             RecordTooLarge: raised after the last readable pair, if one reply could not hold all values of some records.
         """
-        following = await self.drive(self.core.scan_start())
+        following = await self._drive(self._core.scan_start())
         while following is not None:
-            page, following = await self.drive(self.core.scan_page(following))
+            page, following = await self._drive(self._core.scan_page(following))
             for pair in page.pairs():
                 yield pair
 
@@ -264,9 +254,9 @@ class AsyncApi(ABC):
             RecordTooLarge: raised after the last readable record, if one reply could not hold all values of some
                 records.
         """
-        following = await self.drive(self.core.scan_start(of, "whole"))
+        following = await self._drive(self._core.scan_start(of, "whole"))
         while following is not None:
-            page, following = await self.drive(self.core.scan_page(following))
+            page, following = await self._drive(self._core.scan_page(following))
             for record in page.records:
                 yield record
 
@@ -285,7 +275,7 @@ class AsyncApi(ABC):
             InvalidRequest: the argument is not a record.
             QuorumFailed, TooFewReplicas, WritesRefused: as for `put`.
         """
-        return await self.drive(self.core.write(self.core.to_merge(record, w, bring_back=bring_back)))
+        return await self._drive(self._core.write(self._core.to_merge(record, w, bring_back=bring_back)))
 
     async def import_many(
         self,
@@ -315,13 +305,13 @@ class AsyncApi(ABC):
         """
         bulk = many_records(
             records,
-            lambda record: self.core.to_merge(record, w, bring_back=bring_back),
+            lambda record: self._core.to_merge(record, w, bring_back=bring_back),
             require_in_flight(in_flight),
             self._limits.buffer_bytes_max,
             on_progress,
         )
         for requests in bulk:
-            bulk.ended(await self.drive(self.core.write_all(requests)))
+            bulk.ended(await self._drive(self._core.write_all(requests)))
         return BatchResult(bulk.outcomes)
 
     # -- quarantine -------------------------------------------------------------------------------
@@ -337,9 +327,9 @@ class AsyncApi(ABC):
             RecordDamaged: raised after the last readable key, if damaged records were left out.
             RecordTooLarge: raised after the last readable key, if one reply could not hold all values of some records.
         """
-        following = await self.drive(self.core.scan_start(what="quarantine"))
+        following = await self._drive(self._core.scan_start(what="quarantine"))
         while following is not None:
-            page, following = await self.drive(self.core.scan_page(following))
+            page, following = await self._drive(self._core.scan_page(following))
             for found in page.quarantined():
                 yield found
 
@@ -353,7 +343,7 @@ class AsyncApi(ABC):
             TooFewReplicas: fewer replicas than `r` answered in time.
             OwnerDown: the replicas that answered hold no such value, and nodes that are down may hold one.
         """
-        return await self.drive(self.core.get_quarantine(key, r))
+        return await self._drive(self._core.get_quarantine(key, r))
 
     async def drop_quarantine(self, key: str | bytes, *, context: bytes | None = None, w: int | None = None) -> Decided:
         """Discard the quarantined values of a key, on all replicas and for good.
@@ -369,7 +359,7 @@ class AsyncApi(ABC):
             NotFound: no context was given, and no value of the key is in quarantine.
             QuorumFailed, TooFewReplicas, WritesRefused: as for `put`.
         """
-        return await self.drive(self.core.decide_quarantine(key, context, w, is_merge=False))
+        return await self._drive(self._core.decide_quarantine(key, context, w, is_merge=False))
 
     async def merge_quarantine(
         self, key: str | bytes, *, context: bytes | None = None, w: int | None = None
@@ -390,7 +380,7 @@ class AsyncApi(ABC):
             VersionConflict: the key holds too many values already; none was brought back.
             QuorumFailed, TooFewReplicas, WritesRefused: as for `put`.
         """
-        return await self.drive(self.core.decide_quarantine(key, context, w, is_merge=True))
+        return await self._drive(self._core.decide_quarantine(key, context, w, is_merge=True))
 
     # -- the ring ---------------------------------------------------------------------------------
 
@@ -417,7 +407,7 @@ class AsyncApi(ABC):
             LookupFailed: definite; no path was found.
             InvalidRequest: both or neither of `key` and `key_id` were given, or the point is not on the circle.
         """
-        return await self.drive(self.core.lookup(key, key_id, mode, route, from_))
+        return await self._drive(self._core.lookup(key, key_id, mode, route, from_))
 
     async def status(self, address: str | None = None) -> Status:
         """Return the status of a node, as the node reports it.
@@ -425,7 +415,7 @@ class AsyncApi(ABC):
         Args:
             address: the node to ask. If it does not answer, no other node is asked. Default: the entry node.
         """
-        return await self.drive(self.core.status(address))
+        return await self._drive(self._core.status(address))
 
     async def members(self, *, also: Iterable[str] = (), only: Sequence[str] = ()) -> dict[str, Outcome]:
         """Ask every node that can be found for its status.
@@ -442,7 +432,7 @@ class AsyncApi(ABC):
         Raises:
             PeerUnreachable: no node answered. Not raised if `only` is given.
         """
-        return await self.drive(self.core.members(also, only))
+        return await self._drive(self._core.members(also, only))
 
     async def remove_node(self, address: str) -> dict[str, Outcome]:
         """Declare that the node last seen at this address will never return.
@@ -457,20 +447,20 @@ class AsyncApi(ABC):
             InvalidRequest: a node of the ring answers at the address, and no node names a former one there. Use a
                 client's `decommission` for a living node.
         """
-        return await self.drive(self.core.remove_node(address))
+        return await self._drive(self._core.remove_node(address))
 
     # -- driving operations -------------------------------------------------------------------------
 
     @abstractmethod
-    async def drive(self, operation: ClientOperation[T]) -> T:
-        """Carry out an operation of `core` before its deadline."""
+    async def _drive(self, operation: ClientOperation[T]) -> T:
+        """Carry out an operation of `_core` before its deadline."""
 
 
 class AsyncClientApi(AsyncApi):
     """The operations of an asynchronous client: those of `AsyncApi`, and those on nodes.
 
     Attributes:
-        is_closed: whether the block that opened the client has ended. Then every operation raises `InvalidRequest`.
+        is_closed: whether the client is closed. Then every operation raises `InvalidRequest`.
     """
 
     is_closed: bool
@@ -478,20 +468,16 @@ class AsyncClientApi(AsyncApi):
     def __repr__(self) -> str:
         return f"<chord.{type(self).__name__} {'closed' if self.is_closed else self.entry}>"
 
-    async def enter(self) -> None:
-        """Find an entry node that answers. Called when the client is opened."""
-        await self.drive(self.core.session.enter())
-
     @property
     def entry(self) -> str:
         """The address of the entry node in use."""
-        return self.core.session.entry
+        return self._core.session.entry
 
     @property
     def circle(self) -> Circle:
         """The ring's identifier circle."""
-        assert self.core.session.circle is not None  # `enter` has learnt it
-        return self.core.session.circle
+        assert self._core.session.circle is not None  # the client learnt it when it was opened
+        return self._core.session.circle
 
     async def decommission(self, address: str) -> None:
         """Make another node hand everything over and leave the ring.
@@ -506,4 +492,4 @@ class AsyncClientApi(AsyncApi):
             ConfigError: the argument is not HOST:PORT; node names are not accepted.
             PeerUnreachable, PeerLost: the node does not answer.
         """
-        await self.drive(self.core.decommission(address))
+        await self._drive(self._core.decommission(address))

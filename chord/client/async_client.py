@@ -18,7 +18,7 @@ import trio
 from chord.client.api import AsyncClientApi
 from chord.client.operations import Operations
 from chord.client.routing import CLIENT_ARCS_MAX
-from chord.client.session import ClientCall, ClientSession, Outcome
+from chord.client.session import TIMEOUT_S, ClientCall, ClientSession, Outcome
 from chord.client.trio_driver import TrioApi
 from chord.config import PROTOCOL_VERSION, Limits
 from chord.errors import ChordError, InvalidRequest, unwrapped
@@ -30,7 +30,11 @@ from chord.wire.messages import Hello, StreamName
 
 @asynccontextmanager
 async def open_client(
-    *addresses: str, transport: Transport | None = None, limits: Limits | None = None, rng: random.Random | None = None
+    *addresses: str,
+    timeout_s: float = TIMEOUT_S,
+    limits: Limits | None = None,
+    transport: Transport | None = None,
+    rng: random.Random | None = None,
 ) -> AsyncIterator[AsyncClient]:
     """Connect to a ring through the first node that answers.
 
@@ -38,6 +42,8 @@ async def open_client(
 
     Args:
         addresses: HOST:PORT of one or more nodes. If the node in use stops answering, the client turns to the next.
+        timeout_s: time limit in seconds for connecting, and for every operation, if no cancel scope of the caller has a
+            deadline; default: 5.
         limits: size limits, if the ring uses other than the defaults.
         transport, rng: network and random numbers, to be replaced in tests; the defaults are TCP and the system's
             randomness.
@@ -47,8 +53,7 @@ async def open_client(
         PeerUnreachable: none of the nodes answers.
         OtherRing: a node speaks another version of the protocol, or belongs to another ring than an earlier node.
 
-    Concurrency: checkpoints. The caller's cancel scope bounds the time for connecting; without one the limit is five
-    seconds.
+    Concurrency: checkpoints.
     """
     limits = limits or Limits()
     rng = rng or random.Random(secrets.randbits(128))
@@ -64,8 +69,8 @@ async def open_client(
     with unwrapped():  # an exception of the caller's block must reach the caller unwrapped
         async with trio.open_nursery() as nursery:
             await nursery.start(rpc.run, None)
-            client = AsyncClient(Operations(session), rpc, limits)
-            await client.enter()
+            client = AsyncClient(Operations(session), rpc, limits, timeout_s)
+            await client._drive(session.enter())
             try:
                 yield client
             finally:
@@ -76,13 +81,18 @@ async def open_client(
 class AsyncClient(AsyncClientApi, TrioApi):
     """A client of a ring for Trio programs. Created by `open_client`.
 
-    Its operations are those of `AsyncApi`.
+    The caller's cancel scopes limit the time of every operation. If no scope has a deadline, `timeout_s` is the limit:
+    5 seconds by default. If it passes, the operation raises the ring's last error, or `DeadlineExceeded`.
+
+    The operations are those of `AsyncApi`.
 
     Attributes:
+        timeout_s: the limit in seconds if no cancel scope has a deadline. It may be changed between operations.
         is_closed: whether the block of `open_client` has ended. Then every operation raises `InvalidRequest`.
     """
 
-    def __init__(self, core: Operations, rpc: Rpc, limits: Limits) -> None:
+    def __init__(self, core: Operations, rpc: Rpc, limits: Limits, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
         self._core = core
         self._rpc = rpc
         self._limits = limits

@@ -56,7 +56,7 @@ async def open_asyncio_client(
     """
     client = AsyncioClient(addresses, timeout_s=timeout_s, limits=limits or Limits())
     try:
-        await client.enter()
+        await client._drive(client._core.session.enter())
         yield client
     finally:
         await client.close()
@@ -65,12 +65,12 @@ async def open_asyncio_client(
 class AsyncioClient(AsyncClientApi):
     """A client of a ring for asyncio programs. Created by `open_asyncio_client`.
 
-    Its operations are those of `AsyncApi`.
+    `timeout_s` limits the time of every operation: 5 seconds by default. It limits each operation, each batch of an
+    operation on many keys, and each page of `scan` and `export`. If it passes, the operation raises the ring's last
+    error, or `DeadlineExceeded` if there was none. An `asyncio.timeout` of the caller may end an operation earlier: it
+    cancels the operation, and raises `TimeoutError`.
 
-    Deadlines: `timeout_s` bounds each operation, each batch of an operation on many keys, and each page of `scan` and
-    `export`. If the limit passes, the operation raises the ring's last error, or `DeadlineExceeded` if there was none.
-    An `asyncio.timeout` of the caller may end an operation earlier: it cancels the operation, and raises
-    `TimeoutError`.
+    The operations are those of `AsyncApi`.
 
     Concurrency: any number of tasks of one event loop may share one client. In another event loop, and so in another
     thread, every operation raises `InvalidRequest`.
@@ -94,8 +94,7 @@ class AsyncioClient(AsyncClientApi):
         self.is_closed = True
         await self._connections.close()
 
-    async def drive(self, operation: ClientOperation[T]) -> T:
-        """Carry out an operation of `core` within `timeout_s`."""
+    async def _drive(self, operation: ClientOperation[T]) -> T:
         if asyncio.get_running_loop() is not self._loop:
             raise InvalidRequest(OTHER_LOOP)
         if self.is_closed:

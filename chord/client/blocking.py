@@ -12,40 +12,21 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from types import TracebackType
-from typing import TypeVar, overload
+from typing import TypeVar
 
-from chord.client.batch import IN_FLIGHT, require_in_flight
-from chord.client.bulk import many_pairs, many_records
+from chord.client.blocking_api import ClientApi
 from chord.client.operations import Operations
 from chord.client.pool import Pools
-from chord.client.results import (
-    MISSING,
-    BatchResult,
-    Decided,
-    Found,
-    Missing,
-    Pair,
-    Quarantined,
-    Resolver,
-    Stored,
-    resolved,
-    to_keys,
-    to_value,
-)
 from chord.client.routing import CLIENT_ARCS_MAX
 from chord.client.session import TIMEOUT_S, ClientOperation, ClientSession, MakeCalls, Outcome, Timed, error_of_all
 from chord.config import Limits
-from chord.errors import ChordError, DeadlineExceeded, InvalidRequest, PeerUnreachable
-from chord.ids import Circle
-from chord.wire.messages import Contact, Mode, Record, Route, Status, Trace
+from chord.errors import DeadlineExceeded, InvalidRequest, PeerUnreachable
 
 HELLO_S = 0.25
 """A running node sends its hello within this time. If a shorter deadline passes, that says nothing about the node."""
 
-D = TypeVar("D")
 T = TypeVar("T")
 
 
@@ -66,29 +47,24 @@ def connect(*addresses: str, timeout_s: float = TIMEOUT_S, limits: Limits | None
         OtherRing: a node speaks another version of the protocol.
     """
     client = Client(addresses, timeout_s=timeout_s, limits=limits or Limits())
-    client.open()
+    client._open()
     return client
 
 
-class Client:
+class Client(ClientApi):
     """A client of a ring for blocking programs. Created by `connect`.
+
+    `timeout_s` limits the time of every operation: 5 seconds by default. It limits each operation, each batch of an
+    operation on many keys, and each page of `scan` and `export`. If it passes, the operation raises the ring's last
+    error, or `DeadlineExceeded` if there was none.
+
+    The operations are those of `Api` (`chord.client.blocking_api`). `key in client` reads a key, and tells whether a
+    value is stored under it.
 
     Attributes:
         timeout_s: time limit of every operation in seconds. It may be changed between operations.
-
-    Deadlines: `timeout_s` bounds each operation, each batch of an operation on many keys, and each page of `scan` and
-    `export`. If the limit passes, the operation raises the ring's last error, or `DeadlineExceeded` if there was none.
-
-    Errors: every operation may raise these errors, besides those in its own list. `PeerUnreachable` means that no node
-    could be reached. `DeadlineExceeded` and `PeerLost` mean that the operation may have happened. `OwnerDown` means
-    that the copies are on nodes that are down. `InvalidRequest` means that an argument is out of bounds. `ConfigError`
-    means that an address is not HOST:PORT. Requests that may succeed later are retried until the deadline. A put keeps
-    its operation id, so that it takes effect once. Operations on many keys do not raise errors of the ring, because
-    each key has an outcome of its own.
-
-    `key in client` reads a key, and tells whether a value is stored under it.
-
-    After `close`, or at the end of its `with` block, every operation raises `InvalidRequest`.
+        is_closed: whether the client is closed, by `close` or at the end of its `with` block. Then every operation
+            raises `InvalidRequest`.
 
     Concurrency: any number of threads may share a `Client`. Up to eight make calls at the same time, each over
     connections of its own. Further threads wait for one of the eight, within their own time limit. An iterator that
@@ -102,13 +78,10 @@ class Client:
         self._core = Operations(ClientSession(addresses, rng=random.SystemRandom(), arcs_max=CLIENT_ARCS_MAX))
         self._limits = limits
         self._pools = Pools(limits, self._learn)
-        self._is_closed = False
+        self.is_closed = False
         # Held while an operation advances, never during I/O or in code of the caller. A signal handler may use the
         # client while its thread holds the lock.
         self._lock = threading.RLock()
-
-    def __repr__(self) -> str:
-        return f"<chord.Client {'closed' if self._is_closed else self.entry}>"
 
     def __enter__(self) -> Client:
         return self
@@ -116,8 +89,8 @@ class Client:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    def open(self) -> None:
-        """Connect to the first entry node that answers. Called by `connect`."""
+    def _open(self) -> None:
+        """Connect to the first entry node that answers."""
         deadline = time.monotonic() + self.timeout_s
         entries = self._core.session.entries
         failures: dict[str, Outcome] = {}
@@ -134,54 +107,8 @@ class Client:
 
     def close(self) -> None:
         """Close all connections. Repeated calls do nothing."""
-        self._is_closed = True
+        self.is_closed = True
         self._pools.close()
-
-    @property
-    def entry(self) -> str:
-        """The address of the entry node in use."""
-        return self._core.session.entry
-
-    @property
-    def circle(self) -> Circle:
-        """The ring's identifier circle."""
-        return self._run(self._core.session.known_circle())
-
-    # -- records ----------------------------------------------------------------------------------
-
-    @overload
-    def get(self, key: str | bytes, *, r: int | None = None, resolve: Resolver | None = None) -> Found: ...
-
-    @overload
-    def get(
-        self, key: str | bytes, default: D, *, r: int | None = None, resolve: Resolver | None = None
-    ) -> Found | D: ...
-
-    def get(
-        self,
-        key: str | bytes,
-        default: D | Missing = MISSING,
-        *,
-        r: int | None = None,
-        resolve: Resolver | None = None,
-    ) -> Found | D:
-        """Read a key.
-
-        Args:
-            key: 1 to 1024 bytes; text is encoded as UTF-8.
-            default: returned in place of raising `NotFound`. Other errors are raised.
-            r: number of replicas that must answer, 1 to N; default: a majority.
-            resolve: function that turns concurrent values into one value, such as `chord.last_writer_wins`. Without it,
-                `Found.siblings` holds all of them. Its exceptions propagate.
-
-        Raises:
-            NotFound: no value is stored under the key, and no default was given. This answer is certain.
-            TooFewReplicas: fewer replicas than `r` answered in time.
-            OwnerDown: the replicas that answered hold no value, and nodes that are down may hold one.
-            RecordDamaged: a damaged record may be the one of this key, and no node has an intact copy.
-        """
-        found = self._run(self._core.get(key, r, default))
-        return resolved(found, resolve) if isinstance(found, Found) and found is not default else found
 
     def __contains__(self, key: str | bytes) -> bool:
         """Return whether a value is stored under a key: `key in client`.
@@ -189,362 +116,10 @@ class Client:
         Raises:
             TooFewReplicas, OwnerDown, RecordDamaged: as for `get`.
         """
-        return self.get(key, None) is not None
+        return self.contains(key)
 
-    def put(
-        self,
-        key: str | bytes,
-        value: str | bytes,
-        *,
-        context: bytes | None = None,
-        no_context: bool = False,
-        w: int | None = None,
-        sloppy: bool = True,
-        ttl_s: float | None = None,
-    ) -> Stored:
-        """Write a key.
-
-        Args:
-            key: 1 to 1024 bytes; text is encoded as UTF-8.
-            value: up to 1 MiB; text is encoded as UTF-8.
-            context: from an earlier `get` or `put`. The write replaces exactly the values that the context covers;
-                later values stay beside the new one. Default: replace the values that a read quorum holds now.
-            no_context: replace nothing; existing values stay beside the new one. Cannot be combined with `context`.
-            w: number of nodes on which the write must be durable before it is acknowledged, 1 to N; default: a majority
-                of N.
-            sloppy: count a stand-in towards `w` if it keeps the write for a replica that does not answer. If False,
-                only replicas count.
-            ttl_s: lifetime of the value in seconds, more than 0 and at most ten years; default: until it is replaced.
-
-        Raises:
-            QuorumFailed: too few nodes acknowledged in time; the write may have happened.
-            TooFewReplicas, WritesRefused: too few nodes can take the write, or the coordinator's disk takes no writes;
-                nothing was written.
-            ClocksDiffer: `ttl_s` was given, and the coordinator's clock differs from a neighbour's by more than a
-                minute; nothing was written.
-            VersionConflict: the key holds too many concurrent values; nothing was written. Read the key, and put with
-                the context of that read.
-        """
-        put = self._core.to_put(
-            key, to_value(value), context=context, no_context=no_context, w=w, sloppy=sloppy, ttl_s=ttl_s
-        )
-        return self._run(self._core.write(put))
-
-    def delete(
-        self, key: str | bytes, *, context: bytes | None = None, w: int | None = None, sloppy: bool = True
-    ) -> Stored:
-        """Delete a key. Deleting an absent key is no error.
-
-        Args:
-            key, context, w, sloppy: as for `put`.
-
-        Raises:
-            QuorumFailed, TooFewReplicas, WritesRefused, VersionConflict: as for `put`.
-        """
-        return self._run(self._core.write(self._core.to_put(key, None, context=context, w=w, sloppy=sloppy)))
-
-    def get_many(
-        self, keys: Iterable[str | bytes], *, r: int | None = None, in_flight: int = IN_FLIGHT
-    ) -> BatchResult[str | bytes, Found]:
-        """Read many keys, in batches with one frame for each owner.
-
-        Args:
-            keys: the keys, all held in memory; a repeated key is read once.
-            r: number of replicas that must answer for each key, 1 to N; default: a majority.
-            in_flight: number of keys in a batch, 1 to 4096. The next batch begins when all keys of one have an outcome.
-
-        Returns:
-            A `Found` or an error for each key. `NotFound` is certain, as for `get`. `Found.replicas` is empty; use
-            `get` to see the replicas.
-
-        Raises:
-            InvalidRequest: a key or an argument is out of bounds, or `keys` is a single key. Results that were read
-                before are lost.
-        """
-        found: dict[str | bytes, Found | ChordError] = {}
-        source, length = iter(to_keys(keys)), require_in_flight(in_flight)
-        while some := list(islice(source, length)):
-            found.update(zip(some, self._run(self._core.get_all(some, r)), strict=True))
-        return BatchResult(found)
-
-    def put_many(
-        self,
-        pairs: Iterable[tuple[str | bytes, str | bytes]],
-        *,
-        w: int | None = None,
-        sloppy: bool = True,
-        ttl_s: float | None = None,
-        in_flight: int = IN_FLIGHT,
-        on_progress: Callable[[int], None] = lambda done: None,
-    ) -> BatchResult[str | bytes, Stored]:
-        """Write many keys, in batches with one frame for each owner.
-
-        If a key occurs twice, the later value wins.
-
-        Args:
-            pairs: keys and values. The iterable is consumed batch by batch, so the values are never all in memory.
-            w, sloppy, ttl_s: as for `put`, for each key.
-            in_flight: largest number of keys in a batch, 1 to 4096. The next batch begins when all keys of one have an
-                outcome.
-            on_progress: callback that gets the number of keys tried so far, after each batch.
-
-        Returns:
-            A `Stored` or an error for each key. `Stored.replicas` is empty.
-
-        Raises:
-            InvalidRequest: a key, a value or an argument is out of bounds, or an item is not a pair. The batches before
-                that item were tried, and their results are lost. Nothing of its own batch was sent.
-        """
-        bulk = many_pairs(
-            pairs,
-            lambda pair: self._core.to_put(*pair, w=w, sloppy=sloppy, ttl_s=ttl_s),
-            require_in_flight(in_flight),
-            self._limits.buffer_bytes_max,
-            on_progress,
-        )
-        for requests in bulk:
-            bulk.ended(self._run(self._core.write_all(requests)))
-        return BatchResult(bulk.outcomes)
-
-    def scan(self) -> Iterator[Pair]:
-        """Yield every key with its values, clockwise from point 0.
-
-        A scan is not a snapshot: changes made meanwhile may show.
-
-        Raises:
-            OwnerDown: raised after the last readable pair, if nodes that are down may hold more.
-            RecordDamaged: raised after the last readable pair, if damaged records were left out.
-            RecordTooLarge: raised after the last readable pair, if one reply could not hold all values of some records.
-        """
-        following = self._run(self._core.scan_start())
-        while following is not None:
-            page, following = self._run(self._core.scan_page(following))
-            yield from page.pairs()
-
-    def export(self, *, of: str | None = None) -> Iterator[Record]:
-        """Yield every record with its clock, tombstones and quarantine, for a backup.
-
-        Restore the records with `import_` or `import_many`.
-
-        Args:
-            of: address of a node; yield only the records of the arcs that this node owns. Default: all records.
-
-        Raises:
-            OwnerDown: raised after the last readable record, if nodes that are down may hold more.
-            RecordDamaged: raised after the last readable record, if damaged records were left out.
-            RecordTooLarge: raised after the last readable record, if one reply could not hold all values of some
-                records.
-        """
-        following = self._run(self._core.scan_start(of, "whole"))
-        while following is not None:
-            page, following = self._run(self._core.scan_page(following))
-            yield from page.records
-
-    def import_(self, record: Record, *, w: int | None = None, bring_back: bool = False) -> Stored:
-        """Import a record from `export` into the ring. Repeating it changes nothing.
-
-        Values that were overwritten or deleted since the backup stay so, and `Stored.dead` counts them. Newer values
-        stay beside the merged ones.
-
-        Args:
-            record: a record as `export` yields it.
-            w: as for `put`.
-            bring_back: write the overwritten and deleted values anew, beside the present values of the key.
-
-        Raises:
-            InvalidRequest: the argument is not a record.
-            QuorumFailed, TooFewReplicas, WritesRefused: as for `put`.
-        """
-        return self._run(self._core.write(self._core.to_merge(record, w, bring_back=bring_back)))
-
-    def import_many(
-        self,
-        records: Iterable[Record],
-        *,
-        w: int | None = None,
-        in_flight: int = IN_FLIGHT,
-        bring_back: bool = False,
-        on_progress: Callable[[int], None] = lambda done: None,
-    ) -> BatchResult[bytes, Stored]:
-        """Import many records, in batches with one frame for each owner.
-
-        Args:
-            records: records as `export` yields them. The iterable is consumed batch by batch, so the values are never
-                all in memory.
-            w: as for `put`, for each record.
-            in_flight: largest number of records in a batch, 1 to 4096.
-            bring_back: as for `import_`.
-            on_progress: callback that gets the number of records tried so far, after each batch.
-
-        Returns:
-            A `Stored` or an error for each key. `Stored.replicas` is empty.
-
-        Raises:
-            InvalidRequest: an item is not a record, or an argument is out of bounds. The batches before that item were
-                tried, and their results are lost. Nothing of its own batch was sent.
-        """
-        bulk = many_records(
-            records,
-            lambda record: self._core.to_merge(record, w, bring_back=bring_back),
-            require_in_flight(in_flight),
-            self._limits.buffer_bytes_max,
-            on_progress,
-        )
-        for requests in bulk:
-            bulk.ended(self._run(self._core.write_all(requests)))
-        return BatchResult(bulk.outcomes)
-
-    # -- quarantine -------------------------------------------------------------------------------
-
-    def scan_quarantine(self) -> Iterator[Quarantined]:
-        """Yield every key that has values in quarantine, clockwise from point 0.
-
-        A value is in quarantine if a node brought it back after an absence and no other node can say whether it was
-        deleted meanwhile. Readers do not see the value; all replicas keep it.
-
-        Raises:
-            OwnerDown: raised after the last readable key, if nodes that are down may hold more.
-            RecordDamaged: raised after the last readable key, if damaged records were left out.
-            RecordTooLarge: raised after the last readable key, if one reply could not hold all values of some records.
-        """
-        following = self._run(self._core.scan_start(what="quarantine"))
-        while following is not None:
-            page, following = self._run(self._core.scan_page(following))
-            yield from page.quarantined()
-
-    def get_quarantine(self, key: str | bytes, *, r: int | None = None) -> Quarantined:
-        """Read the quarantined values of a key. The result may have none.
-
-        Args:
-            key, r: as for `get`.
-
-        Raises:
-            TooFewReplicas: fewer replicas than `r` answered in time.
-            OwnerDown: the replicas that answered hold no such value, and nodes that are down may hold one.
-        """
-        return self._run(self._core.get_quarantine(key, r))
-
-    def drop_quarantine(self, key: str | bytes, *, context: bytes | None = None, w: int | None = None) -> Decided:
-        """Discard the quarantined values of a key, on all replicas and for good.
-
-        Args:
-            key, w: as for `put`.
-            context: from `Quarantined.context`; discard only the values that it names. Default: all quarantined values.
-
-        Returns:
-            The number of values that were discarded, and of those left.
-
-        Raises:
-            NotFound: no context was given, and no value of the key is in quarantine.
-            QuorumFailed, TooFewReplicas, WritesRefused: as for `put`.
-        """
-        return self._run(self._core.decide_quarantine(key, context, w, is_merge=False))
-
-    def merge_quarantine(self, key: str | bytes, *, context: bytes | None = None, w: int | None = None) -> Decided:
-        """Bring the quarantined values of a key back as new values.
-
-        Each becomes a concurrent value beside the present values of the key.
-
-        Args:
-            key, context, w: as for `drop_quarantine`.
-
-        Returns:
-            The number of values that were brought back. `Decided.left` counts the values that had no room beside the
-            others: resolve the concurrent values with a put, then merge again.
-
-        Raises:
-            NotFound: no context was given, and no value of the key is in quarantine.
-            VersionConflict: the key holds too many values already; none was brought back.
-            QuorumFailed, TooFewReplicas, WritesRefused: as for `put`.
-        """
-        return self._run(self._core.decide_quarantine(key, context, w, is_merge=True))
-
-    # -- the ring ---------------------------------------------------------------------------------
-
-    def lookup(
-        self,
-        key: str | bytes | None = None,
-        *,
-        key_id: int | None = None,
-        mode: Mode = "iterative",
-        route: Route = "classic",
-        from_: Contact | str | None = None,
-    ) -> Trace:
-        """Find the owner of a key or of a point, and the path to it.
-
-        Args:
-            key, key_id: the key, or the point as a number; exactly one of the two.
-            mode: iterative: the first node asks every hop. recursive: each node asks the next. successor: iterative,
-                along successors only.
-            route: classic: by fingers and successor lists. fast, as for `get` and `put`: remembered owners first, and
-                stop as soon as any successor list reaches the key.
-            from_: the node (an address) or vnode (a contact) that performs the lookup; default: the entry node.
-
-        Raises:
-            LookupFailed: definite; no path was found.
-            InvalidRequest: both or neither of `key` and `key_id` were given, or the point is not on the circle.
-        """
-        return self._run(self._core.lookup(key, key_id, mode, route, from_))
-
-    def status(self, address: str | None = None) -> Status:
-        """Return the status of a node, as the node reports it.
-
-        Args:
-            address: the node to ask. If it does not answer, no other node is asked. Default: the entry node.
-        """
-        return self._run(self._core.status(address))
-
-    def members(self, *, also: Iterable[str] = (), only: Sequence[str] = ()) -> dict[str, Outcome]:
-        """Ask every node that can be found for its status.
-
-        The search begins at the entry nodes, and follows every address that a status names.
-
-        Args:
-            also: further addresses to begin at.
-            only: ask exactly these addresses, and follow no others.
-
-        Returns:
-            A `Status` or an error for each address, in the order of discovery.
-
-        Raises:
-            PeerUnreachable: no node answered. Not raised if `only` is given.
-        """
-        return self._run(self._core.members(also, only))
-
-    def remove_node(self, address: str) -> dict[str, Outcome]:
-        """Declare that the node last seen at this address will never return.
-
-        The ring stops waiting for the node. It makes new replicas on other nodes, and gives up records that only this
-        node held. If another node lives at the address now, the former node is meant.
-
-        Returns:
-            The answer of each node that was asked, by address: `Done` or an error.
-
-        Raises:
-            InvalidRequest: a node of the ring answers at the address, and no node names a former one there. Use a
-                client's `decommission` for a living node.
-        """
-        return self._run(self._core.remove_node(address))
-
-    def decommission(self, address: str) -> None:
-        """Make another node hand everything over and leave the ring.
-
-        Returns as soon as the node has the request; the node ends when it has handed over. The node does not check
-        whether it is the last one: in that case its records are lost.
-
-        Args:
-            address: HOST:PORT of the node.
-
-        Raises:
-            ConfigError: the argument is not HOST:PORT; node names are not accepted.
-            PeerUnreachable, PeerLost: the node does not answer.
-        """
-        self._run(self._core.decommission(address))
-
-    # -- driving operations -------------------------------------------------------------------------
-
-    def _run(self, operation: ClientOperation[T]) -> T:
-        if self._is_closed:
+    def _drive(self, operation: ClientOperation[T]) -> T:
+        if self.is_closed:
             raise InvalidRequest("this client is closed: its block has ended; connect again: chord.connect(...)")
         now = time.monotonic()
         timed = Timed(operation, now, now + self.timeout_s)

@@ -12,28 +12,29 @@ import trio
 from chord.client.api import AsyncApi
 from chord.client.session import TIMEOUT_S, ClientCall, ClientOperation, MakeCalls, Outcome, Timed
 
-PATIENCE_S = TIMEOUT_S  # the limit if the caller set no deadline
-
 T = TypeVar("T")
 
 
 class TrioApi(AsyncApi):
     """The operations on a ring for a Trio program. Subclasses make the single calls.
 
-    Deadlines: the caller's cancel scopes bound every operation. If a scope expires, Trio reports it (`trio.fail_after`
-    raises `TooSlowError`). Without a scope, five seconds bound each operation, each batch of an operation on many keys,
-    and each page of `scan` and `export`. If the limit passes, the operation raises the ring's last error, or
-    `DeadlineExceeded` if there was none.
+    The caller's cancel scopes limit the time of every operation. If no scope has a deadline, `timeout_s` is the limit:
+    5 seconds by default. It limits each operation, each batch of an operation on many keys, and each page of `scan` and
+    `export`.
+
+    If a scope expires, Trio reports it (`trio.fail_after` raises `TooSlowError`). If `timeout_s` passes, the operation
+    raises the ring's last error, or `DeadlineExceeded` if there was none.
+
+    Attributes:
+        timeout_s: the limit in seconds if no cancel scope has a deadline. It may be changed between operations.
     """
 
-    async def drive(self, operation: ClientOperation[T]) -> T:
-        """Carry out an operation of `core` before the caller's deadline.
+    timeout_s: float = TIMEOUT_S
 
-        Without a deadline the limit is five seconds.
-        """
+    async def _drive(self, operation: ClientOperation[T]) -> T:
         now = trio.current_time()
         deadline = trio.current_effective_deadline()
-        timed = Timed(operation, now, now + PATIENCE_S if math.isinf(deadline) else deadline)
+        timed = Timed(operation, now, now + self.timeout_s if math.isinf(deadline) else deadline)
         effect = timed.next(now)
         while effect is not None:
             outcomes: tuple[Outcome, ...] | None = None

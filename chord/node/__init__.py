@@ -63,6 +63,9 @@ from chord.wire.messages import Contact, NodeState, Status
 class Node(TrioApi):
     """A node of a ring. It reads and writes like a client (`AsyncApi`).
 
+    The caller's cancel scopes limit the time of every operation. If no scope has a deadline, `timeout_s` is the limit:
+    5 seconds by default.
+
     Args:
         config: the node's configuration, see `NodeConfig`.
         world: the seams of the node, see `chord/node/world.py`; default: those of a real process.
@@ -72,6 +75,7 @@ class Node(TrioApi):
         state: starting, joining or resuming, ready, leaving, then left or stopped.
         started_at: time at which the node began to take calls, on Trio's clock.
         closed: set when `run` has ended.
+        timeout_s: the limit in seconds if no cancel scope has a deadline. It may be changed between operations.
 
     Operations may begin as soon as `run` has reported the address. Until the node is ready the ring may not know it,
     and operations are retried. `leave` and `stop` end this node.
@@ -82,9 +86,10 @@ class Node(TrioApi):
 
         # The life of the node: `run`, `stop` and `leave` change it.
         self.config = config
-        self._limits = config.limits  # for the operations of `AsyncRing`
+        self._limits = config.limits  # for the operations of `AsyncApi`
         self.state: NodeState = "starting"
         self.started_at = 0.0
+        self._operations: Operations | None = None
         self.closed = trio.Event()
         self._ready = trio.Event()
         self._ending = trio.Event()
@@ -429,6 +434,16 @@ class Node(TrioApi):
         self._change("left" if has_left else "stopped")
 
     # -- status and calls ------------------------------------------------------------------------
+
+    @property
+    def _core(self) -> Operations:
+        if self._operations is None:
+            raise NotReady("the node does not run yet: start `run` in a task, and wait for `ready`")
+        return self._operations
+
+    @_core.setter
+    def _core(self, operations: Operations) -> None:
+        self._operations = operations
 
     async def _call(self, call: ClientCall, deadline: float) -> Outcome:
         """Make a call of an operation; a call to this node does not use the network."""

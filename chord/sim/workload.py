@@ -245,9 +245,9 @@ class Workload:
     async def _send(node: Node, requests: list[Put]) -> list[Stored | ChordError | None]:
         """Send one write, or several in a batch. Return the outcome of each request."""
         if len(requests) == 1:
-            return [await node.drive(node.core.write(requests[0]))]
+            return [await node._drive(node._core.write(requests[0]))]
         found: list[Stored | ChordError | None] = []
-        for request, outcome in zip(requests, await node.drive(node.core.batches.request_all(requests)), strict=True):
+        for request, outcome in zip(requests, await node._drive(node._core.batches.request_all(requests)), strict=True):
             if isinstance(outcome, Written):
                 reported = (
                     outcome.context,
@@ -291,7 +291,7 @@ class Workload:
         story.lives(op, ttl_s, trio.current_time())
         context = story.contexts[client] if kind == "with context" else None
         is_blind = kind == "blind"
-        request = node.core.to_put(
+        request = node._core.to_put(
             key, op.value, context=context, no_context=is_blind, w=w, sloppy=not strict, ttl_s=ttl_s
         )
         story.sent(op, request.op_id)
@@ -368,9 +368,9 @@ class Workload:
         try:
             with trio.move_on_after(PATIENCE_S):
                 if len(keys) == 1:
-                    replies = [await node.drive(node.core.get(key, r))]
+                    replies = [await node._drive(node._core.get(key, r))]
                 else:
-                    replies = list(await node.drive(node.core.get_all(keys, r)))
+                    replies = list(await node._drive(node._core.get_all(keys, r)))
         except ChordError as error:
             replies = [error] * len(keys)
         is_heard = node in self._ring.nodes  # a killed node cannot have answered its client

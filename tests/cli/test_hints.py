@@ -82,8 +82,8 @@ def test_misuse_is_exit_2_with_a_next_step(run: Run, args: tuple[str, ...], said
 
 
 def test_misspelt_option_is_not_taken_for_a_value(run: Run) -> None:
-    ended = run("put", "k", "v", "--blin")
-    assert "--blin" in ended.err
+    ended = run("put", "k", "v", "--no-contex")
+    assert "--no-contex" in ended.err
     assert "write -- before it" not in ended.err
 
 

@@ -14,7 +14,8 @@ from typing import Any, get_args, get_origin, get_overloads, get_type_hints
 import pytest
 
 import chord
-from chord.client.api import AsyncApi
+from chord.client.session import TIMEOUT_S
+from tools import unasync
 
 
 @pytest.mark.parametrize("name", chord.__all__)
@@ -71,21 +72,31 @@ def test_asynchronous_clients_have_the_same_methods() -> None:
     assert public(chord.AsyncClient) <= public(chord.AsyncioClient)
 
 
-def test_docstrings_of_blocking_and_async_clients_agree() -> None:
-    shared = [name for name in vars(AsyncApi) if not name.startswith("_") and hasattr(chord.Client, name)]
-    for name in shared:
-        assert inspect.getdoc(getattr(chord.Client, name)) == inspect.getdoc(getattr(AsyncApi, name)), name
-    assert inspect.getdoc(chord.Client.decommission) == inspect.getdoc(chord.AsyncClient.decommission)
-    assert inspect.getdoc(chord.AsyncioClient.decommission) == inspect.getdoc(chord.AsyncClient.decommission)
+def test_blocking_twin_of_the_api_is_current() -> None:
+    source, twin = (path.read_text(encoding="utf-8") for path in (unasync.SOURCE, unasync.TWIN))
+    assert unasync.blocking(source) == twin, "run: python tools/unasync.py"
+    assert not re.search(r"\b(async|await|asynchronous|Trio|coroutine|checkpoint)", twin, re.IGNORECASE)
 
 
-MACHINERY = {"core", "drive", "enter"}
-"""Members for drivers and other packages of this project. They will become private."""
+def test_blocking_twin_of_a_changed_api_differs() -> None:
+    changed = unasync.SOURCE.read_text(encoding="utf-8").replace("Read a key.", "Read one key.")
+    assert unasync.blocking(changed) != unasync.TWIN.read_text(encoding="utf-8")
+
+
+def test_limits_of_time_have_one_name_and_default() -> None:
+    for entry in (chord.connect, chord.open_client, chord.open_asyncio_client):
+        assert inspect.signature(entry).parameters["timeout_s"].default == TIMEOUT_S
+    for kind in (chord.Client, chord.AsyncClient, chord.AsyncioClient, chord.Node):
+        first = (inspect.getdoc(kind) or "").split("\n\n")[1]
+        assert "`timeout_s`" in first, kind
+        assert "5 seconds by default" in " ".join(first.split()), kind
+
+
 CREATED_BY_FUNCTIONS = {"Client", "AsyncClient", "AsyncioClient"}
 """Classes with constructors that users do not call."""
 OTHERS = {
-    "Any", "AsyncGenerator", "AsyncIterator", "BaseException", "Callable", "ChordError", "D", "Iterable", "Iterator",
-    "Literal", "None", "Random", "Sequence", "TaskStatus", "TracebackType",
+    "Any", "AsyncGenerator", "AsyncIterator", "BaseException", "Callable", "ChordError", "D", "Generator", "Iterable",
+    "Iterator", "Literal", "None", "Random", "Sequence", "TaskStatus", "TracebackType",
 }  # fmt: skip
 """Names in signatures that other packages define, type variables, and errors, which are in `chord.errors`."""
 
@@ -99,7 +110,7 @@ def signatures(name: str) -> Iterator[tuple[str, inspect.Signature]]:
         for member in dir(found):
             value = inspect.getattr_static(found, member)
             value = value.fget if isinstance(value, property) else value
-            is_shown = member not in MACHINERY and (not member.startswith("_") or member == "__init__")
+            is_shown = not member.startswith("_") or member == "__init__"
             if not inspect.isfunction(value) or not is_shown or (member == "__init__" and name in CREATED_BY_FUNCTIONS):
                 continue
             for shape in get_overloads(value) or [value]:

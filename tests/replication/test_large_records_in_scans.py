@@ -263,13 +263,13 @@ def test_scan_keeps_the_first_cut_keys_and_counts_all(run: Run, canned: CannedRi
 @virtual
 async def test_scan_of_several_faults_raises_the_worst_with_the_others() -> None:
     async with testing.open_ring(3, seed=1, limits=LIMITS) as ring:
-        core = ring[0].core
-        cursor = await ring[0].drive(core.scan_start())
+        core = ring[0]._core
+        cursor = await ring[0]._drive(core.scan_start())
         assert cursor is not None
         silent = (Contact(Point(1), "n9:1"),)
         ended = cursor._replace(covered=cursor.span, silent=silent, damaged=2, cut=1, cut_keys=(b"k",))
         with pytest.raises(OwnerDown) as caught:
-            await ring[0].drive(core.scan_page(ended))
+            await ring[0]._drive(core.scan_page(ended))
         damaged, large = caught.value.also
         assert isinstance(damaged, RecordDamaged)
         assert damaged.records == 2

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import chord
-from chord.client import trio_driver
 from chord.config import Limits
 from chord.errors import NotFound
 from chord.ids import Point
@@ -67,8 +66,7 @@ def opener(kind: str, monkeypatch: pytest.MonkeyPatch, clock: Skipping | None) -
 
     @asynccontextmanager
     async def on_trio(*addresses: str, timeout_s: float = HANG_S) -> AsyncIterator[Any]:
-        monkeypatch.setattr(trio_driver, "PATIENCE_S", timeout_s)
-        async with chord.open_client(*addresses, limits=PATIENT) as ring:
+        async with chord.open_client(*addresses, timeout_s=timeout_s, limits=PATIENT) as ring:
             yield ring
 
     @asynccontextmanager

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import trio
 
 from chord import testing
-from chord.client.trio_driver import PATIENCE_S
+from chord.client.session import TIMEOUT_S
 from chord.config import PRESETS, RingConstants
 from chord.errors import ChordError
 from chord.ids import Circle, Point
@@ -208,7 +208,7 @@ class _Churn:
         node, key = self._rng.choice(members(ring.nodes)), draw_point(self._rng)
         before, began, trace = rightful_owner(ring, key), trio.current_time(), None
         try:
-            with trio.move_on_after(PATIENCE_S):
+            with trio.move_on_after(TIMEOUT_S):
                 trace = await node.lookups.find(key, node.contact, route="fast", is_remembered=False)
         except ChordError:
             pass  # an error is not a wrong answer
