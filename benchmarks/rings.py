@@ -21,7 +21,7 @@ REST_WITHIN_S = 120.0
 def statuses(addresses: list[str]) -> list[Status]:
     """Return the status of every node."""
     with library.connect(*addresses, timeout_s=20) as ring:
-        return [node for node in ring.members(also=addresses).values() if isinstance(node, Status)]
+        return list(ring.members(also=addresses).ok.values())
 
 
 def settled(addresses: list[str]) -> None:

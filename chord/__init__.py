@@ -48,7 +48,6 @@ if TYPE_CHECKING:
         Stored,
         last_writer_wins,
     )
-    from chord.client.session import Outcome
     from chord.config import Limits, NodeConfig, Preset, RingConstants, Timing
     from chord.events import Event, Observer
     from chord.ids import Circle, Contact, NodeState, PeerState, Point
@@ -100,7 +99,6 @@ __all__ = [
     "NodeConfig",
     "NodeState",
     "Observer",
-    "Outcome",
     "OwnedArc",
     "Pair",
     "PeerInfo",
@@ -157,7 +155,6 @@ _HOME = {
     "NodeConfig": "chord.config",
     "NodeState": "chord.ids",
     "Observer": "chord.events",
-    "Outcome": "chord.client.session",
     "OwnedArc": "chord.wire.messages",
     "Pair": "chord.client.results",
     "PeerInfo": "chord.wire.messages",

@@ -20,8 +20,8 @@ from chord.cli.ring import clock_warnings, failures_taken, is_small
 from chord.cli.shapes import Json
 from chord.cli.target import Target, ring_options, statuses, who_left
 from chord.client.blocking import Client
-from chord.client.session import Outcome
-from chord.errors import SILENCE
+from chord.client.results import BatchResult
+from chord.errors import SILENCE, ChordError
 from chord.ids import Arc, Circle, Point
 from chord.verify.invariants import Member, Violation, ownership, violations, waiting
 from chord.wire.messages import Status, VnodeInfo
@@ -225,7 +225,7 @@ def _examine_until(target: Target, deadline: float) -> CheckVerdict:
             time.sleep(WATCH_EVERY_S / 2)
 
 
-def _survey(ring: Client) -> tuple[dict[str, Outcome], list[str]]:
+def _survey(ring: Client) -> tuple[BatchResult[str, Status], list[str]]:
     """Crawl the ring twice, and repeat it for the nodes that changed.
 
     A single crawl of a changing ring would mix states of different moments.
@@ -239,11 +239,11 @@ def _survey(ring: Client) -> tuple[dict[str, Outcome], list[str]]:
         changed = [a for a, outcome in after.items() if _place(outcome) != _place(before.get(a))]
         if not changed:
             return after, []
-        before, after = after, {**after, **ring.members(only=changed)}
-    return after, [o.name for a in changed if isinstance(o := after[a], Status)]
+        before, after = after, BatchResult({**after, **ring.members(only=changed)})
+    return after, [after.ok[address].name for address in changed if address in after.ok]
 
 
-def _place(outcome: Outcome | None) -> object:
+def _place(outcome: Status | ChordError | None) -> object:
     """Return the part of a status that must not change during a crawl."""
     if not isinstance(outcome, Status):
         return None

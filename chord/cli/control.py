@@ -150,19 +150,18 @@ def forget_command(target: Target, node: str) -> int:
         if not any(address in addresses_in(n) or address in {p.address for p in n.peers} for n in nodes):
             hint = "See the known nodes: chord members"
             raise Failure(f"no node of the ring knows {address}", hint, USAGE, "no_such_node")
-        answers = ring.remove_node(address)
-    failures = {at: outcome for at, outcome in answers.items() if isinstance(outcome, ChordError)}
-    reported = [at for at in answers if at not in failures]
+        result = ring.remove_node(address)
+    reported, failures = list(result.ok), result.errors
     if out.as_json:
         listed = [{"address": at, "error": error_json(error)} for at, error in failures.items()]
         out.json({"address": address, "told": reported, "failed": listed})
     else:
-        out.line(f"{address} is forgotten by {len(reported)} of {counted(len(answers), 'node')}")
+        out.line(f"{address} is forgotten by {len(reported)} of {counted(len(result), 'node')}")
     for at, error in failures.items():
         out.note(f"{at}: {error.message}")
     if failures:
         worst = explain(next(iter(failures.values())), target.nodes[0])
-        what = f"{len(failures)} of {counted(len(answers), 'node')} still wait for {address}"
+        what = f"{len(failures)} of {counted(len(result), 'node')} still wait for {address}"
         raise Failure(what, "Repeat the command", worst.exit_code, worst.code)
     return OK
 
@@ -175,7 +174,7 @@ def _find_silent(ring: Client, word: str) -> str:
     crawl = ring.members()
     nodes = statuses(crawl)
     contacts = dict.fromkeys(contact for node in nodes for contact in contacts_in(node))
-    silent = [c for c in contacts if not isinstance(crawl.get(c.address), Status)]
+    silent = [contact for contact in contacts if contact.address not in crawl.ok]
     meant = {c.address for c in silent if is_meant(word, nodes[0].bits, c.id)}
     if len(meant) == 1:
         return meant.pop()

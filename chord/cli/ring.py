@@ -22,9 +22,9 @@ from chord.cli.shapes import (
 )
 from chord.cli.svg import draw_ring, save
 from chord.cli.target import Chosen, Target, count_keys, find_node, ring_options, statuses, who_left
-from chord.client.session import Outcome
+from chord.client.results import BatchResult
 from chord.config import SKEW_REFUSED_MS, SKEW_REPORTED_MS
-from chord.errors import SILENCE, ChordError
+from chord.errors import SILENCE
 from chord.ids import Circle
 from chord.wire.messages import Status
 
@@ -103,10 +103,10 @@ def status_command(target: Target) -> int:
         out.line()
         out.line(_headline(nodes))
     left = who_left(nodes)
-    silent = sum(isinstance(error, SILENCE) for address, error in _errors(crawl) if address not in left)
+    silent = sum(isinstance(error, SILENCE) for address, error in crawl.errors.items() if address not in left)
     for warning in _warnings(nodes, silent):
         out.note(warning)
-    for address, error in _errors(crawl):
+    for address, error in crawl.errors.items():
         out.note(f"{address}: {'has left' if address in left else error.message.removeprefix(f'{address}: ')}")
     return OK
 
@@ -136,7 +136,7 @@ def members_command(target: Target) -> int:
             "rtt_ms": None if peer is None or peer.rtt_ms is None else round(peer.rtt_ms, 3),
             "vnodes": [vnode_json(circle, v.contact, names) for v in node.vnodes],
         })
-    for address, _ in _errors(crawl):
+    for address in crawl.errors:
         peer = opinions.get(address)
         state = "unreachable" if peer is None or peer.state == "alive" else peer.state
         members.append({"node": address, "address": address, "state": state, "rtt_ms": None, "vnodes": []})
@@ -232,12 +232,8 @@ def _ids(out: Out, circle: Circle, node: Status) -> str:
     return ids[0] + (f" +{len(ids) - 1}" if len(ids) > 1 else "") if ids else "-"
 
 
-def _errors(crawl: dict[str, Outcome]) -> list[tuple[str, ChordError]]:
-    return [(address, outcome) for address, outcome in crawl.items() if isinstance(outcome, ChordError)]
-
-
-def _unreachable(crawl: dict[str, Outcome]) -> list[Json]:
-    return [{"address": address, "error": error_json(error)} for address, error in _errors(crawl)]
+def _unreachable(crawl: BatchResult[str, Status]) -> list[Json]:
+    return [{"address": address, "error": error_json(error)} for address, error in crawl.errors.items()]
 
 
 def _headline(nodes: list[Status]) -> str:

@@ -14,7 +14,7 @@ from chord.cli.failures import UNREACHABLE, USAGE, explain
 from chord.cli.numbers import Seconds
 from chord.cli.output import DEFAULT_NODE, Failure, Out
 from chord.client.blocking import Client, connect
-from chord.client.session import Outcome
+from chord.client.results import BatchResult
 from chord.config import split_address
 from chord.errors import SILENCE, ChordError, ConfigError, PeerUnreachable
 from chord.ids import Circle
@@ -126,9 +126,9 @@ class Chosen(NamedTuple):
     vnode: VnodeInfo | None
 
 
-def statuses(crawl: dict[str, Outcome]) -> list[Status]:
+def statuses(crawl: BatchResult[str, Status]) -> list[Status]:
     """Return the nodes that answered a crawl, sorted by name (n2 before n10)."""
-    return sorted((d for d in crawl.values() if isinstance(d, Status)), key=lambda d: natural(d.name))
+    return sorted(crawl.ok.values(), key=lambda node: natural(node.name))
 
 
 def who_left(nodes: Iterable[Status]) -> set[str]:

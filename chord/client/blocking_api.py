@@ -27,7 +27,7 @@ from chord.client.results import (
     to_keys,
     to_value,
 )
-from chord.client.session import ClientOperation, Outcome
+from chord.client.session import ClientOperation
 from chord.config import Limits
 from chord.errors import ChordError
 from chord.ids import Circle
@@ -403,7 +403,7 @@ class Api(ABC):
         """
         return self._drive(self._core.status(address))
 
-    def members(self, *, also: Iterable[str] = (), only: Sequence[str] = ()) -> dict[str, Outcome]:
+    def members(self, *, also: Iterable[str] = (), only: Sequence[str] = ()) -> BatchResult[str, Status]:
         """Ask every node that can be found for its status.
 
         The search begins at the entry nodes, and follows every address that a status names.
@@ -420,14 +420,14 @@ class Api(ABC):
         """
         return self._drive(self._core.members(also, only))
 
-    def remove_node(self, address: str) -> dict[str, Outcome]:
+    def remove_node(self, address: str) -> BatchResult[str, None]:
         """Declare that the node last seen at this address will never return.
 
         The ring stops waiting for the node. It makes new replicas on other nodes, and gives up records that only this
         node held. If another node lives at the address now, the former node is meant.
 
         Returns:
-            The answer of each node that was asked, by address: `Done` or an error.
+            None or an error for each node that was asked, by address.
 
         Raises:
             InvalidRequest: a node of the ring answers at the address, and no node names a former one there. Use a

@@ -13,6 +13,7 @@ import msgspec
 from chord.client.batch import ClientBatches
 from chord.client.results import (
     MISSING,
+    BatchResult,
     Decided,
     Found,
     Missing,
@@ -391,13 +392,13 @@ class Operations:
         split_address(address)
         yield from self.session.request(Leave(), address)
 
-    def remove_node(self, address: str) -> ClientOperation[dict[str, Outcome]]:
+    def remove_node(self, address: str) -> ClientOperation[BatchResult[str, None]]:
         """Make every node that answers give up the node last seen at an address.
 
         If another node lives at the address now, the former node is meant.
 
         Returns:
-            The answer of each node that was asked, by address.
+            None or an error for each node that was asked, by address.
 
         Raises:
             InvalidRequest: a node of the ring answers at the address, and no node names a former one there.
@@ -405,8 +406,7 @@ class Operations:
         split_address(address)
         (outcome,) = yield MakeCalls((ClientCall(address, GetStatus()),), CRAWL_S)
         crawl = yield from self.members()
-        reported = [at for at, found in crawl.items() if isinstance(found, Status)]
-        nodes = [found for found in crawl.values() if isinstance(found, Status)]
+        reported, nodes = list(crawl.ok), list(crawl.ok.values())
         living: tuple[Point, ...] = ()
         if isinstance(outcome, Status) and (
             any(node.ring == outcome.ring for node in nodes) or outcome.address in reported
@@ -414,14 +414,17 @@ class Operations:
             living = tuple(vnode.contact.id for vnode in outcome.vnodes)
             if not any(c.address == address and c.id not in living for node in nodes for c in contacts_in(node)):
                 raise InvalidRequest(f"cannot remove {address}: a node answers there; make it leave")
-        answers: dict[str, Outcome] = {}
+        answers: dict[str, ChordError | None] = {}
         for i in range(0, len(reported), CRAWL_AT_ONCE):
             some = reported[i : i + CRAWL_AT_ONCE]
             said = yield MakeCalls(tuple(ClientCall(at, Forget(address, living)) for at in some), CRAWL_S)
-            answers.update(zip(some, said, strict=True))
-        return answers
+            for at, answer in zip(some, said, strict=True):
+                answers[at] = answer if isinstance(answer, ChordError) else None
+        return BatchResult(answers)
 
-    def members(self, also: Iterable[str] = (), only: Sequence[str] = ()) -> ClientOperation[dict[str, Outcome]]:
+    def members(
+        self, also: Iterable[str] = (), only: Sequence[str] = ()
+    ) -> ClientOperation[BatchResult[str, Status]]:
         """Ask every node that can be found for its status, from the entry nodes outwards.
 
         Args:
@@ -435,7 +438,7 @@ class Operations:
         Raises:
             PeerUnreachable: no node answered. Not raised if `only` is given.
         """
-        found: dict[str, Outcome] = {}
+        found: dict[str, Status | ChordError] = {}
         ring: bytes | None = None
         frontier = list(dict.fromkeys(only or (*self.session.entries, *also)))
         while frontier and len(found) < CRAWL_NODES_MAX:
@@ -443,19 +446,22 @@ class Operations:
             outcomes = yield MakeCalls(tuple(ClientCall(address, GetStatus()) for address in now), CRAWL_S)
             named: list[str] = []
             for address, outcome in zip(now, outcomes, strict=True):
-                if isinstance(outcome, Status) and outcome.ring in (None, ring or outcome.ring):
+                if isinstance(outcome, ChordError):
+                    found[address] = outcome
+                    continue
+                assert isinstance(outcome, Status)
+                if outcome.ring in (None, ring or outcome.ring):
                     ring = ring or outcome.ring
                     found[outcome.address] = outcome
                     named += addresses_in(outcome)
-                elif isinstance(outcome, Status):
-                    found[address] = OtherRing(f"{address} belongs to another ring")
                 else:
-                    found[address] = outcome
+                    found[address] = OtherRing(f"{address} belongs to another ring")
             if not only:
                 frontier = [a for a in dict.fromkeys([*frontier, *named]) if a not in found]
-        if not only and not any(isinstance(outcome, Status) for outcome in found.values()):
+        result = BatchResult(found)
+        if not only and not result.ok:
             raise error_of_all(found)
-        return found
+        return result
 
 
 def _stored(request: Put | Merge, reply: Reply) -> Stored:

@@ -187,16 +187,17 @@ class Stored(msgspec.Struct, frozen=True):
 
 
 class BatchResult(Mapping[K, T | ChordError]):
-    """The outcomes of an operation on many keys.
+    """The outcomes of an operation on many keys, or on many nodes.
 
-    As a mapping it has the result or the error of each key, in the order of the keys.
+    As a mapping it has the result or the error of each key, in the order of the operation. The key of a node is its
+    address.
 
     Args:
         outcomes: the result or the error of each key.
 
     Attributes:
         ok: the results, by key as the caller passed it.
-        errors: the errors of all other keys, by key. Empty if the operation succeeded for all keys.
+        errors: the errors of all other keys. Empty if the operation succeeded for all keys.
     """
 
     def __init__(self, outcomes: Mapping[K, T | ChordError]) -> None:

@@ -71,7 +71,7 @@ class Pause(NamedTuple):
 ClientEffect: TypeAlias = MakeCalls | Pause
 
 Outcome: TypeAlias = Reply | ChordError
-"""The result of a call: a reply such as `Status`, or the error that would be raised."""
+"""The result of a call: a reply such as `Status`, or an error."""
 
 ClientOperation: TypeAlias = Generator[ClientEffect, Any, T]
 

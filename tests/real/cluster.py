@@ -148,8 +148,7 @@ class Cluster:
     def statuses(self) -> dict[str, Status]:
         """Return the description of each node."""
         with library.connect(*self.addresses, timeout_s=HANG_S) as ring:
-            found = ring.members(also=self.addresses)
-        return {address: node for address, node in found.items() if isinstance(node, Status)}
+            return ring.members(also=self.addresses).ok
 
     def restless(self) -> dict[str, int]:
         """Return the pending work of all nodes together."""
