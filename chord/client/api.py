@@ -32,7 +32,7 @@ from chord.client.results import (
     to_keys,
     to_value,
 )
-from chord.client.session import ClientOperation
+from chord.client.session import TIMEOUT_S, ClientOperation
 from chord.config import Limits
 from chord.errors import ChordError
 from chord.ids import Circle
@@ -59,6 +59,7 @@ class AsyncApi(ABC):
     Concurrency: every coroutine checkpoints. Any number of tasks may share one object.
     """
 
+    timeout_s: float = TIMEOUT_S
     _core: Operations
     _limits: Limits
 

@@ -27,7 +27,7 @@ from chord.client.results import (
     to_keys,
     to_value,
 )
-from chord.client.session import ClientOperation
+from chord.client.session import TIMEOUT_S, ClientOperation
 from chord.config import Limits
 from chord.errors import ChordError
 from chord.ids import Circle
@@ -48,6 +48,7 @@ class Api(ABC):
     each key has an outcome of its own.
     """
 
+    timeout_s: float = TIMEOUT_S
     _core: Operations
     _limits: Limits
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 import trio
 
 from chord.client.api import AsyncApi
-from chord.client.session import TIMEOUT_S, ClientCall, ClientOperation, MakeCalls, Outcome, Timed
+from chord.client.session import ClientCall, ClientOperation, MakeCalls, Outcome, Timed
 
 T = TypeVar("T")
 
@@ -28,8 +28,6 @@ class TrioApi(AsyncApi):
     Attributes:
         timeout_s: the limit in seconds if no cancel scope has a deadline. It may be changed between operations.
     """
-
-    timeout_s: float = TIMEOUT_S
 
     async def _drive(self, operation: ClientOperation[T]) -> T:
         now = trio.current_time()

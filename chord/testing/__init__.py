@@ -9,16 +9,22 @@ It is for this project's tests and for tests of users.
 
 from __future__ import annotations
 
-from chord.testing.network import MemoryNetwork, MemoryTransport, exponential, lossy, uniform
+from chord.testing.faults import FaultyNetwork
+from chord.testing.network import Delay, MemoryNetwork, MemoryTransport, exponential, lossy, uniform
 from chord.testing.rings import NotConverged, TestRing, open_ring
 from chord.testing.runner import Stuck, VirtualClock, run
+from chord.verify.invariants import Member, Violation
 
 __all__ = [
+    "Delay",
+    "FaultyNetwork",
+    "Member",
     "MemoryNetwork",
     "MemoryTransport",
     "NotConverged",
     "Stuck",
     "TestRing",
+    "Violation",
     "VirtualClock",
     "exponential",
     "lossy",

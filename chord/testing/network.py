@@ -177,14 +177,14 @@ class MemoryNetwork(FaultyNetwork):
 
     # -- for streams, listeners and transports ----------------------------------------------------
 
-    def send(self, pipe: MemoryPipe, item: bytes | Signal) -> None:
+    def _send(self, pipe: MemoryPipe, item: bytes | Signal) -> None:
         """Send an item: it arrives after its delay."""
         due = max(self._due(pipe.source, pipe.target), pipe.last_due)
         pipe.last_due = due
         pipe.flying.append((due, item))
         self._schedule(due, pipe)
 
-    def on_arrived(self, pipe: MemoryPipe, item: bytes | Signal, now: float) -> None:
+    def _on_arrived(self, pipe: MemoryPipe, item: bytes | Signal, now: float) -> None:
         """Count and trace a delivery."""
         self.deliveries += 1
         content = item if isinstance(item, bytes) else item.value
@@ -192,11 +192,11 @@ class MemoryNetwork(FaultyNetwork):
         if self._trace is not None:
             self._trace.update(f"{now:.9f} {pipe.source} {pipe.target} {len(content)} ".encode() + content)
 
-    def on_closed(self, connection: Connection) -> None:
+    def _on_closed(self, connection: Connection) -> None:
         """Forget a connection that is closed at both ends."""
         self._connections.pop(connection.id, None)
 
-    async def travel(self, source: str, target: str) -> None:
+    async def _travel(self, source: str, target: str) -> None:
         """Take the time of one message between two hosts; wait while the path is stalled.
 
         Raises:
@@ -214,7 +214,7 @@ class MemoryNetwork(FaultyNetwork):
             if self.passage(source, target) == "open":
                 return
 
-    def listen(self, host: str, port: int) -> MemoryListener:
+    def _listen(self, host: str, port: int) -> MemoryListener:
         """Open a listener; see `MemoryTransport.open_listener`."""
         while port == 0:
             self._last_id += 1
@@ -225,21 +225,21 @@ class MemoryNetwork(FaultyNetwork):
         listener = self._listeners[host, port] = MemoryListener(self, host, port)
         return listener
 
-    def listener_at(self, host: str, port: int) -> MemoryListener | None:
+    def _listener_at(self, host: str, port: int) -> MemoryListener | None:
         """Return the listener at an address if it has room for a dial, otherwise None."""
         listener = self._listeners.get((host, port))
         return listener if listener is not None and listener.has_room else None
 
-    def is_known(self, host: str) -> bool:
+    def _is_known(self, host: str) -> bool:
         """Return whether a host of this name was ever on the network."""
         return host in self._hosts
 
-    def forget_listener(self, listener: MemoryListener) -> None:
+    def _forget_listener(self, listener: MemoryListener) -> None:
         """Remove a listener that was closed."""
         if self._listeners.get((listener.host, listener.port)) is listener:
             del self._listeners[listener.host, listener.port]
 
-    def connect(self, dialler: str, acceptor: str) -> Connection:
+    def _connect(self, dialler: str, acceptor: str) -> Connection:
         """Make a connection between two hosts."""
         self._last_id += 1
         connection = Connection(self, self._last_id, dialler, acceptor, self._window)
@@ -339,18 +339,18 @@ class MemoryTransport:
         """
         host, port = to_dial(address)
         network = self._network
-        if self.is_dead or not network.is_known(host):
+        if self.is_dead or not network._is_known(host):
             await trio.lowlevel.checkpoint()
             raise PeerUnreachable(f"{address}: {'this host has crashed' if self.is_dead else 'no such host'}")
-        await network.travel(self.host, host)
-        listener = network.listener_at(host, port)
+        await network._travel(self.host, host)
+        listener = network._listener_at(host, port)
         if listener is None:
-            await network.travel(host, self.host)
+            await network._travel(host, self.host)
             raise PeerUnreachable(f"{address}: connection refused", is_refused=True)
-        connection = network.connect(self.host, host)
+        connection = network._connect(self.host, host)
         listener.offer(connection.acceptor)
         try:
-            await network.travel(host, self.host)
+            await network._travel(host, self.host)
         except BaseException:
             connection.reset()
             raise
@@ -366,7 +366,7 @@ class MemoryTransport:
         host, port = split_address(address)
         if host != self.host or self.is_dead:
             raise OSError(errno.EADDRNOTAVAIL, f"{address} is not an address of {self.host}")
-        return self._network.listen(host, port)
+        return self._network._listen(host, port)
 
 
 class MemoryListener:
@@ -421,6 +421,6 @@ class MemoryListener:
 
     async def aclose(self) -> None:
         """Stop accepting. Streams that were dialled and not accepted are reset."""
-        self._network.forget_listener(self)
+        self._network._forget_listener(self)
         self.close()
         await trio.lowlevel.checkpoint()

@@ -81,14 +81,14 @@ class MemoryPipe:
         if isinstance(item, bytes):
             self.unread += len(item)
             assert self.unread <= self._window
-        self._network.send(self, item)
+        self._network._send(self, item)
 
     def arrive(self, now: float) -> None:
         """Handle the items that are due."""
         flying = self.flying
         while flying and flying[0][0] <= now:
             _, item = flying.pop(0)
-            self._network.on_arrived(self, item, now)
+            self._network._on_arrived(self, item, now)
             if isinstance(item, bytes):
                 self._arrived.append(item)
             elif item is Signal.EOF:
@@ -347,12 +347,12 @@ class Connection:
         """Break both directions at once; traffic under way is lost."""
         for pipe in self.pipes:
             pipe.break_off()
-        self._network.on_closed(self)
+        self._network._on_closed(self)
 
     def on_closed(self) -> None:
         """Forget the connection if both ends are closed."""
         if self.dialler.is_closed and self.acceptor.is_closed:
-            self._network.on_closed(self)
+            self._network._on_closed(self)
 
     def check(self) -> list[str]:
         """Return the violated invariants of both directions, in words."""

@@ -442,7 +442,7 @@ async def test_closed_streams_do_not_count_as_connections() -> None:
 @in_memory
 async def test_check_finds_a_planted_miscount() -> None:
     network = MemoryNetwork(1)
-    connection = network.connect("a", "b")
+    connection = network._connect("a", "b")
     connection.pipes[0].unread = 5
     assert network.check() == ["a to b: 0 bytes under way, 5 counted"]
     connection.pipes[0].unread = 0
