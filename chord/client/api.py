@@ -60,6 +60,8 @@ class AsyncApi(ABC):
     """
 
     timeout_s: float = TIMEOUT_S
+    """Time limit of every operation in seconds, if the caller has set no deadline. It may be changed at any time."""
+
     _core: Operations
     _limits: Limits
 

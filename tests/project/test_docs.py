@@ -173,7 +173,8 @@ def member_ids() -> Iterator[str]:
     for name, kind in {**kinds, **apis}.items():
         if name in DIRECTIVES - {"chord.testing"}:  # the page has a heading of its own for this module
             yield name
-            names = dir(kind) if kind is chord.Client else vars(kind)
+            # Its methods are inherited. A section of its docstring has its attribute.
+            names = set(dir(kind)) - {"timeout_s"} if kind is chord.Client else vars(kind)
             for member in names if isinstance(kind, type) and kind.__module__ != "chord.client.results" else ():
                 yield from () if member.startswith("_") else (f"{name}.{member}",)
     yield from (f"chord.testing.{name}" for name in chord.testing.__all__)
