@@ -96,7 +96,7 @@ def test_limits_of_time_have_one_name_and_default() -> None:
 CREATED_BY_FUNCTIONS = {"Client", "AsyncClient", "AsyncioClient", "TestRing", "MemoryTransport"}
 """Classes with constructors that users do not call."""
 SEAMS = {
-    "FaultyNetwork.passage", "FaultyNetwork.seams", "MemoryNetwork.passage", "MemoryNetwork.seams",
+    "FaultyNetwork.connector", "FaultyNetwork.passage", "MemoryNetwork.connector", "MemoryNetwork.passage",
     "MemoryTransport.open_listener", "MemoryTransport.open_stream", "TestRing.identity", "TestRing.vnodes",
     "VirtualClock.attach",
 }  # fmt: skip
