@@ -175,8 +175,8 @@ async def test_unknown_host_is_unreachable() -> None:
 async def test_entry_that_is_no_node_is_named() -> None:
     with fake_node(Store(b"\xff" * 64)) as node, socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        limits = Limits(handshake_s=SOON_S)
-        async with chord.open_asyncio_client(node.address, timeout_s=HANG_S, limits=limits) as ring:
+        async with chord.open_asyncio_client(node.address, timeout_s=HANG_S) as ring:
+            ring._connections._limits = Limits(handshake_s=SOON_S)  # not before: the hello of the entry may be late
             with pytest.raises(PeerUnreachable, match="connected, but received no hello") as caught:
                 await ring.status(address)
     assert caught.value.is_taken
