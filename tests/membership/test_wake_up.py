@@ -215,6 +215,7 @@ def answers_of_the_only_copy(seed: int) -> Counter[str]:
     return said
 
 
+@pytest.mark.slow
 def test_woken_owner_of_the_only_copies_denies_no_key() -> None:
     for seed in WOKEN_SEEDS:
         said = answers_of_the_only_copy(seed)

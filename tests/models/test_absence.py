@@ -257,7 +257,7 @@ PLANTS: dict[Plant, int] = {
     takes_gaps: 370,
     counts_all_as_in_reach: 370,
     raises_no_floor: 1640,
-    takes_over_no_floor: 110,
+    takes_over_no_floor: 3150,
     drops_the_whole_record: 10,
     counts_once_for_all_makers: 40,
     merges_from_anywhere: 340,

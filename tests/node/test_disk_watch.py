@@ -199,6 +199,7 @@ async def test_lone_replica_with_a_hung_disk_is_not_replaced() -> None:
         assert await write(first, keys, b"new", 60) == keys
 
 
+@pytest.mark.slow
 @virtual
 async def test_scan_shows_every_key_while_a_disk_is_full() -> None:
     """One replica that takes no records leaves a write quorum of others."""

@@ -48,6 +48,7 @@ def coordinated_by(key: bytes, first: int, count: int) -> Record:
 # -- unmergeable records ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @virtual
 async def test_arc_with_an_unmergeable_record_is_synced() -> None:
     """Each replica has a record near the bound of actors, and their merge exceeds it."""

@@ -240,11 +240,13 @@ async def waited_for_after_an_absence(*, is_moved: bool) -> tuple[Contact, ...]:
         return back.host.peers.passive.contacts()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_moved", [False, True])
 def test_returned_node_does_not_wait_for_nodes_that_left(is_moved: bool) -> None:
     assert testing.run(lambda: waited_for_after_an_absence(is_moved=is_moved), seed=1) == ()
 
 
+@pytest.mark.slow
 def test_planted_returned_node_that_asks_for_none_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RingMerge, "_seek", ask_no_node)
     monkeypatch.setattr(Transfers, "_learn_left", lambda self, vnodes: None)
@@ -337,10 +339,12 @@ async def waited_for_by_neighbours_that_were_away() -> set[str]:
         return {address for node in machines.nodes for address in node.host.peers.passive.addresses()}
 
 
+@pytest.mark.slow
 def test_returned_neighbours_learn_from_others_of_a_leave() -> None:
     assert testing.run(waited_for_by_neighbours_that_were_away, seed=1) == set()
 
 
+@pytest.mark.slow
 def test_planted_node_that_asks_only_the_nearest_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Transfers, "_learn_left", lambda self, vnodes: None)
     monkeypatch.setattr(RingMerge, "_any_other", lambda self: [])
