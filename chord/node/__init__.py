@@ -236,6 +236,7 @@ class Node(TrioApi):
         The records that the node would hand over could be wrong.
         """
         self._fatal = await DiskWatch(self.host, self._farewell, self._maintenance.woke).run(failed)
+        self._change("stopped")
         scope.cancel()
 
     async def ready(self) -> None:

@@ -129,6 +129,7 @@ async def test_node_with_a_disk_hung_for_disk_stop_s_ends() -> None:
         with trio.fail_after(60):
             await node.closed.wait()
         assert 3 * STALL_S <= trio.current_time() - began <= 3 * STALL_S + STALL_S + 6
+        assert node.state == "stopped"
         with pytest.raises(WritesRefused, match=r"the disk of n2 has not answered for \d+ s, and the node"):
             await node.ready()
         assert await write(machines[0], keys, b"new", 60) == keys
