@@ -39,7 +39,7 @@ A page takes a few milliseconds of event-loop time, in which the node serves no 
 PAGE_RECORDS_IDLE = PAGE_RECORDS_MAX
 """Page size while no client is active, in records.
 
-Larger pages take fewer round trips, and each sync carries more.
+Larger pages need fewer round trips and fewer writes to the disk.
 """
 
 SERVING_S = 0.25  # a node counts as serving for this long after the last get or put
@@ -57,12 +57,12 @@ After that the neighbour may have left, or its clock may have been set right.
 
 
 class NodeContext:
-    """The context of a vnode.
+    """The parts of a node that all its vnodes share.
 
     Attributes:
         config: the node's configuration.
         circle: the identifier circle.
-        greeter: holds the ring id.
+        greeter: this node's side of every handshake; holds the ring id.
         peers: calls to other nodes, and this node's verdicts on them.
         storage: the node's record store.
         reap_log: the log of reaped records of `storage`.
@@ -75,9 +75,10 @@ class NodeContext:
         is_leaving: whether the node is handing everything over and accepts nothing new.
         is_ending: whether the node begins no new work.
         is_stalled: whether the disk hangs. Meanwhile the node serves no requests and makes no calls (`disk_watch`).
-        timers: the timers that run with the maintenance.
+        timers: callbacks at given times. They run as long as the maintenance tasks.
         on_write: called with the point and key of every change, just before it, so that a transfer sends the key again.
-        on_arc_lost: called when a vnode has lost a part of its arc. The records there are misplaced now.
+        on_arc_lost: called when a vnode has lost a part of its arc, so its records there may have to move to other
+            nodes.
         tasks: the tasks of the maintenance nursery. They end with the node.
     """
 
@@ -137,7 +138,7 @@ class NodeContext:
     def note_clock(self, address: str, now_ms: int) -> None:
         """Note the time on a neighbour's wall clock, in ms since 1970.
 
-        A clock that is off is reported once, until it is right again.
+        A clock that differs by more than `SKEW_REPORTED_MS` is reported once, until it is right again.
         """
         skew = now_ms - self.wall_now_ms()
         before, _ = self._skews.pop(address, (0, 0.0))
@@ -200,7 +201,10 @@ class NodeContext:
         return seconds * self.rng.uniform(0.5, 1.5)
 
     def contacts(self) -> tuple[Contact, ...]:
-        """Return every known vnode of other nodes: down ones, fingers and list entries."""
+        """Return every vnode of other nodes that this node knows.
+
+        These are unreachable vnodes, fingers, and entries of predecessor and successor lists.
+        """
         vnodes = self.vnodes.values()
         named = [c for vnode in vnodes for c in (*vnode.fingers.contacts(), *vnode.listed())]
         named += self.peers.passive.contacts()
@@ -209,9 +213,8 @@ class NodeContext:
     def nodes_known(self) -> set[str]:
         """Return the addresses of all other nodes that this node knows.
 
-        A moved vnode counts with its new address.
-
-        A node last seen at an address that now belongs to another node still counts, as `once ADDRESS`.
+        If a vnode has moved, its new address counts. A node last seen at an address that now belongs to another node
+        still counts, as `once ADDRESS`.
         """
         vnodes = self.vnodes.values()
         fingers = {c.id: c.address for vnode in vnodes for c in vnode.fingers.contacts()}
@@ -225,7 +228,7 @@ class NodeContext:
         return living - {self.address} | gone - taken | {f"once {address}" for address in moved}
 
     def arc_lost(self) -> None:
-        """Note that a vnode has lost a part of its arc."""
+        """Call the `on_arc_lost` functions, because a vnode has lost a part of its arc."""
         for note in self.on_arc_lost:
             note()
 

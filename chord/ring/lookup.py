@@ -2,8 +2,8 @@
 
 A lookup has two phases:
 
-1. *Route* (`ring/routing.py`) goes hop by hop to the key's predecessor. 2. *Deliver* gives the request to the candidate
-owner. For a plain lookup the request is `Confirm`.
+1. *Route* (`ring/routing.py`) goes hop by hop to the key's predecessor.
+2. *Deliver* gives the request to the candidate owner. For a plain lookup the request is `Confirm`.
 
 Delivery follows `NotOwner` back along predecessors, and steps over dead candidates. If the arc is changing hands, it
 waits a moment and routes again, until the caller's deadline. A wrong "not found" is impossible, because only an owner
@@ -94,7 +94,9 @@ class Lookups:
         return self._trace(confirmed, path, via, rtt_ms)
 
     async def neighbours(self, point: Point, start: Contact) -> tuple[Contact, Contact]:
-        """Return the vnodes (q, t) between which a point lies: q names t as its successor.
+        """Return two adjacent vnodes (q, t) with a point between them.
+
+        The vnode q names t as its successor.
 
         Args:
             point: a point of the circle.
@@ -171,10 +173,10 @@ class Lookups:
     # -- deliver --------------------------------------------------------------------------------
 
     def _known(self, path: Path, is_remembered: bool) -> Candidate | None:
-        """Return a candidate that needs no search: the start itself, or the cached owner.
+        """Return a probable owner without routing: the start itself, or a cached owner.
 
-        If the cache only knows an owner shortly before the key, note that vnode as a shortcut. Its list may reach the
-        key.
+        Return None if neither is known. If the cache has an owner before the key, note that vnode in `path.shortcut`,
+        because its successor list may reach the key.
         """
         if any(v.ownership.is_owner(path.key) for v in self._host.vnodes.values() if v.me == path.start):
             return Candidate(path.start, Via("start"))
@@ -189,7 +191,7 @@ class Lookups:
         return None
 
     async def _offer(self, path: Path, request: Request, expect: type[R]) -> tuple[R, Via, float] | None:
-        """Offer the request to the candidates and to the vnodes they point to.
+        """Send the request to the candidates, and to closer vnodes that they name.
 
         Returns:
             The reply, how the owner was reached, and the round-trip time in ms. None if the caller must wait and look

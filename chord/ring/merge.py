@@ -31,8 +31,8 @@ class RingMerge:
     async def ask(self, contact: Contact | str) -> None:
         """Ask a contact to look up this vnode's own id, and heal what that reveals.
 
-        If another vnode stands in this vnode's place, this vnode offers itself there and adopts nearer neighbours. A
-        lookup of id + 1 would stall.
+        If the lookup finds another vnode in this vnode's place, the ring is split or loopy. Then this vnode offers
+        itself there and adopts nearer neighbours.
 
         Args:
             contact: a vnode, or the address of a node.
@@ -58,7 +58,7 @@ class RingMerge:
             await self._welcome(contact)
 
     async def _adopt(self, contact: Contact | str, answer: NeighboursOf) -> None:
-        """Adopt neighbours that another vnode sees around this one, if they are nearer."""
+        """Adopt the neighbours that a self-lookup found, if they are nearer than before."""
         me, q, t = self._vnode.me, answer.predecessor, answer.successor
         if t.id == me.id or q.id == me.id:
             self._vnode.eager_looks -= self._vnode.eager_looks > 0
@@ -70,9 +70,10 @@ class RingMerge:
             await self._stabilizer.rectify(q)
 
     async def _seek(self, silent: Contact) -> None:
-        """Ask the ring about a down contact, which may have moved or left meanwhile.
+        """Ask the ring about a down vnode, which may have moved or left meanwhile.
 
-        This node may have been away when the contact did so.
+        This node may have been away when the vnode did so. If the vnode has moved, make the self-lookup at its new
+        address. If it has left, stop waiting for it.
         """
         around = await self._peers.call(self._host.address, FindNeighbours(silent.id), NeighboursOf)
         if around.successor.id == silent.id:
@@ -90,7 +91,7 @@ class RingMerge:
     def _other_neighbours(self, around: NeighboursOf) -> list[Contact]:
         """Return the nearest vnode of another node on each side of a point.
 
-        Both heard the goodbye if a vnode left there.
+        Both heard the goodbye of a vnode that left at the point. `around` has the two vnodes next to the point.
         """
         own = self._host.vnodes
         after, before = [around.successor], [around.predecessor]
@@ -101,9 +102,9 @@ class RingMerge:
         return [c for side in (after, before) for c in [x for x in side if x.address != self._host.address][:1]]
 
     def _any_other(self) -> list[Contact]:
-        """Return a random known vnode of another node, if there is one.
+        """Return one random vnode of another node, or nothing if none is known.
 
-        The nearest vnodes may have been away themselves.
+        The vnode is asked too, because the nearest vnodes may have missed the goodbye.
         """
         known = (*self._ring.successors, *self._vnode.fingers.contacts())
         others = [contact for contact in known if contact.address != self._host.address]
@@ -126,9 +127,9 @@ class RingMerge:
             await self._stabilizer.offer_to(around.predecessor, contact)
 
     def _has_its_place(self, contact: Contact) -> bool:
-        """Return whether each vnode of this node lists a contact that its list must name.
+        """Return whether all lists of this node that must name a contact do so.
 
-        Until then the node is waited for as before. Otherwise its place would count as empty for a moment, and a write
+        Until then the node still counts as down. Otherwise its place would count as empty for a moment, and a write
         would need one node less.
         """
         for vnode in self._host.vnodes.values():
@@ -144,7 +145,7 @@ class RingMerge:
         self._peers.passive.hurry(address, trio.current_time() + self._host.timing.stabilize_s)
 
     async def look_for_others(self, joins: tuple[str, ...]) -> None:
-        """Make the self-lookup step of a round.
+        """Make a self-lookup if one is due in this round.
 
         A self-lookup is made every few rounds on average, and in every round while this vnode is isolated or just
         restarted. A vnode that stays isolated for `down_out_s` counts as alone.

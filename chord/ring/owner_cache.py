@@ -60,7 +60,7 @@ class OwnerCache:
             self._forget(next(iter(self._known)))
 
     def find(self, point: int) -> Contact | None:
-        """Return the vnode that probably owns a point, or None."""
+        """Return the vnode that probably owns a point, or None if the cache knows none."""
         if not self._ends:
             return None
         end = self._ends[bisect_left(self._ends, point) % len(self._ends)]
@@ -71,7 +71,7 @@ class OwnerCache:
         return owner
 
     def before(self, point: int) -> Contact | None:
-        """Return the last known owner before a point, or None if no other is known."""
+        """Return the closest cached owner before a point, or None if no other is cached."""
         if not self._ends or self._ends == [point]:
             return None
         owner, _ = self._known[self._ends[bisect_left(self._ends, point) - 1]]
@@ -102,7 +102,10 @@ class OwnerCache:
         del self._ends[bisect_left(self._ends, end)]
 
     def _between(self, end: Point, length: int) -> list[Point]:
-        """Return the owners inside an arc, except its own: they are no longer there."""
+        """Return the other owners cached inside an arc, which are out of date.
+
+        The arc ends at `end`, and the point `length` before `end` is its first.
+        """
         found: list[Point] = []
         at = bisect_left(self._ends, end)
         for i in range(1, len(self._ends) + 1):
@@ -113,7 +116,7 @@ class OwnerCache:
         return found
 
     def _shorten_next(self, end: Point) -> None:
-        """Shorten the arc behind this one so that it does not overlap."""
+        """Shorten the cached arc behind the arc up to `end`, so that they do not overlap."""
         following = self._ends[(bisect_left(self._ends, end) + 1) % len(self._ends)]
         owner, length = self._known[following]
         gap = self._circle.distance(end, following)

@@ -36,7 +36,10 @@ class Taken(NamedTuple):
 
 
 class Giving(NamedTuple):
-    """A part of the arc that a Switch hands over, until the receiver acknowledges it."""
+    """A part of the arc that a `Switch` message hands over to another vnode.
+
+    It is kept until the receiver acknowledges the message.
+    """
 
     arc: Arc
     to: Contact
@@ -140,8 +143,9 @@ class Ownership:
     def resume(self, start: Point, before: tuple[Contact, ...], epoch: int = 0) -> list[Event]:
         """Own (start, me] again after a restart that no other node noticed.
 
-        The remembered marks that lie in the arc apply again. The whole arc becomes doubtful. The new epoch is greater
-        than `epoch`. `before` has the vnodes last seen at and before `start`, nearest first, as far as known.
+        The marks from before the restart that lie in the arc apply again. The whole arc becomes doubtful: this vnode
+        may lack acknowledged writes there. The new epoch is greater than `epoch`. `before` has the vnodes last seen at
+        and before `start`, nearest first, as far as known.
         """
         assert self.start is None
         boundary = before[0] if before and before[0].id == start else None
@@ -155,7 +159,7 @@ class Ownership:
     def receive(
         self, arc: Arc, epoch: int, boundary: Contact | None, taken: Iterable[Taken], before: Iterable[Contact] = ()
     ) -> list[Event]:
-        """Own an arc that a Switch handed to this vnode.
+        """Own an arc that another vnode, the giver, hands over with a `Switch` message.
 
         A join hands over the vnode's first arc. A leave hands over the arc directly before its own.
 
@@ -163,7 +167,7 @@ class Ownership:
             arc: the arc that the giver hands over.
             epoch: the giver's epoch. The new epoch is at least this.
             boundary: the vnode at the start of the arc, if known.
-            taken: the giver's marks in the arc.
+            taken: the giver's marks in the arc; see `Taken`.
             before: the vnodes before `boundary`, nearest first, as far as known. If all of them die at once, this vnode
                 still marks the part of each.
 
@@ -182,10 +186,10 @@ class Ownership:
         return gained
 
     def _without_mine(self, taken: Iterable[Taken], arc: Arc) -> Iterator[Taken]:
-        """Yield the giver's marks, except for the parts that this vnode owned itself.
+        """Yield the giver's marks, except for the parts that this vnode owned before.
 
-        This vnode is back, so nothing that it owned is missing. The vnode that took over from it may have marked more
-        than this vnode ever owned. It did not know the other owners that had died before. That surplus stays marked.
+        A mark on such a part waits for this vnode, which is back now. But the mark may reach farther than this vnode's
+        old arc. The vnode that made it did not know the owners that had died earlier. The rest of such a mark stays.
         """
         old = self.last.start
         for mark in taken:
@@ -205,7 +209,10 @@ class Ownership:
         return tuple(t._replace(arc=Arc(arc.start, t.arc.end)) if arc.start in t.arc else t for t in found)
 
     def begin_switch(self, end: Point, to: Contact) -> Giving:
-        """Start to hand (start, end] over; until the Switch ends, the verdict is "giving"."""
+        """Begin to hand the low end of the arc, (start, end], over to another vnode.
+
+        Until `finish_switch` or `reclaim`, the verdict on a point there is "giving".
+        """
         assert self.start is not None, "nothing to give"
         assert self.giving is None, "one switch at a time"
         assert end in Arc(self.start, self.me.id), "not mine to give"
@@ -214,9 +221,10 @@ class Ownership:
         return self.giving
 
     def finish_switch(self) -> list[Event]:
-        """Let the arc go, because the receiver acknowledged the Switch.
+        """Give up the part that `begin_switch` named, because the receiver has it now.
 
-        The verdict stays "moved" until the receiver is the predecessor.
+        The receiver has acknowledged the `Switch`. Until the receiver is the predecessor, the verdict on a point there
+        is "moved".
         """
         giving = self.giving
         assert giving is not None
@@ -225,7 +233,10 @@ class Ownership:
         return [events.ArcLost(self.me.id, giving.arc, giving.epoch, "moved")]
 
     def reclaim(self) -> list[Event]:
-        """Own the arc again, two epochs on: the receiver did not acknowledge the Switch."""
+        """Own the part again that a `Switch` failed to hand over, because no reply came.
+
+        The epoch is then two higher than before the `Switch`.
+        """
         giving = self.giving
         assert giving is not None
         self.giving = None
@@ -235,8 +246,9 @@ class Ownership:
     def take_over(self, predecessor: Contact, dead: Iterable[Contact], now: float) -> list[Event]:
         """Extend the arc back to the predecessor, because the owners in the gap are dead.
 
-        The caller has checked that `predecessor` names this vnode as the head of its successor list. Each dead vnode in
-        the gap owned the part that ends at it, so that part is marked with it.
+        The gap lies between the predecessor and the arc. The caller has checked that the predecessor names this vnode
+        as the head of its successor list. Each dead vnode owned the part of the gap that ends at its id, so that part
+        is marked with the dead vnode (see `Taken`).
 
         Returns:
             No events if this vnode has no arc, the predecessor does not stand before the arc, or a Switch is under way.
@@ -261,11 +273,11 @@ class Ownership:
         return gained
 
     def learn_silent(self, silent: Iterable[tuple[Contact, float]]) -> None:
-        """Add marks for down vnodes that stood inside a marked part.
+        """Add marks (see `Taken`) for down vnodes that stood inside a marked part.
 
-        The takeover marked only vnodes that this vnode knew, and its list of predecessors may have been too short. The
-        owner already marked may have taken such a part over before it died, so its own mark stays whole. Each down
-        vnode comes with the time when it went down.
+        A takeover marked only vnodes that this vnode knew, and its list of predecessors may have been too short. Each
+        down vnode comes with the time when it went down, and gets a mark from the start of the part to its id. The
+        older mark stays whole, because its owner may have taken that part over before it died.
         """
         known = {mark.dead.id for mark in self.taken} | {self.me.id}
         for contact, since in silent:
@@ -290,7 +302,8 @@ class Ownership:
     def renounce(self) -> list[Event]:
         """Give up the whole arc, because another vnode owns it.
 
-        The giver had taken this vnode for dead before the acknowledgement arrived.
+        This happens after a transfer to this vnode, if the giver took this vnode for dead before the acknowledgement
+        arrived, and kept the arc.
         """
         assert self.giving is None
         arc = self.arc
@@ -308,10 +321,10 @@ class Ownership:
         *,
         keeps_all: bool = False,
     ) -> None:
-        """Record the vnodes before the arc, as a predecessor at its start names them.
+        """Record the vnodes before the arc, as the predecessor at its start names them.
 
-        Moves of arcs to this predecessor are forgotten, because the pointers lead there from now on. If the predecessor
-        stands elsewhere, nothing happens.
+        Arcs that moved to this predecessor are no longer remembered, because lookups find it through the pointers from
+        now on. If the predecessor stands elsewhere, nothing happens.
 
         The list of a newcomer, or of a vnode behind one, is short at first. So vnodes beyond its end stay for a while.
 
@@ -338,7 +351,10 @@ class Ownership:
             self.moved = tuple(m for m in self.moved if m.to.id != predecessor.id)
 
     def _backwards(self, nearest: Contact, further: Iterable[Contact]) -> tuple[Contact, ...]:
-        """Return the vnodes up to the first that is not farther back than the one before."""
+        """Return `nearest` and the vnodes behind it, up to the first that is out of order.
+
+        Each vnode must lie farther before this vnode than the one in front of it.
+        """
         found = [nearest]
         for contact in further:
             if not between(self.me.id, contact.id, found[-1].id):
@@ -352,12 +368,12 @@ class Ownership:
         return tuple(sorted(contacts, key=lambda c: (c.id < end, c.id), reverse=True))
 
     def doubt(self, arc: Arc) -> None:
-        """Mark an arc as doubtful: this vnode may lack acknowledged writes in it."""
+        """Note that this vnode may lack acknowledged writes in an arc."""
         self.sure(arc)
         self.doubtful = (arc, *self.doubtful)
 
     def sure(self, arc: Arc) -> None:
-        """Clear the doubt about an arc that this vnode knows in full, or has given up."""
+        """Note that this vnode knows all writes in an arc, or has given the arc up."""
         self.doubtful = tuple(left for doubtful in self.doubtful for left in _without(doubtful, arc))
 
     def is_doubtful(self, arc: Arc) -> bool:
@@ -365,9 +381,9 @@ class Ownership:
         return any(overlap(doubtful, arc) for doubtful in self.doubtful)
 
     def expire(self, now: float, down_out_s: float) -> None:
-        """Drop the marks of owners that have been down for `down_out_s` seconds or longer.
+        """Drop the marks (see `Taken`) of owners that have been down too long.
 
-        By then other nodes have copies of their records.
+        The limit is `down_out_s` seconds. By then other nodes have copies of the records of such an owner.
         """
         if self.taken:
             self.taken = tuple(t for t in self.taken if now - t.since < down_out_s)
@@ -375,22 +391,23 @@ class Ownership:
     def mark(self, arc: Arc, others: Iterable[Contact], now: float) -> None:
         """Mark an arc for each vnode that may have taken it over while this node was away.
 
-        Each of them may hold the only copies of records in the arc.
+        A mark is a `Taken`. Each of these vnodes may hold the only copies of records there.
         """
         marked = {(t.arc, t.dead.id) for t in self.taken}
         self.taken = (*self.taken, *(Taken(arc, c, now) for c in others if (arc, c.id) not in marked))
 
     def learn_marks(self, arc: Arc, marks: Iterable[Taken]) -> None:
-        """Adopt another vnode's marks, as far as they lie in an arc of this vnode."""
+        """Adopt another vnode's marks (see `Taken`), as far as they lie in an arc."""
         found = [mark._replace(arc=part) for mark in marks for part in _common(mark.arc, arc)]
         known = {(mark.arc, mark.dead.id) for mark in self.taken}
         self.taken = (*self.taken, *(m for m in found if (m.arc, m.dead.id) not in known and m.dead.id != self.me.id))
 
     def learn_only_copies(self, silent: Iterable[tuple[Contact, float]]) -> None:
-        """For each down vnode inside the arc, mark the part from the arc's start to it.
+        """If N = 1, mark the parts of the arc with possible only copies on down vnodes.
 
-        That vnode may hold the only copies there. A vnode that returns to its arc has no marks. Its successor had them,
-        and reports the down vnodes to it.
+        A down vnode inside the arc may hold the records from the arc's start to its id. A vnode that comes back to its
+        arc has no marks, and learns the down vnodes from its successor, which had marks for them. Each comes with the
+        time when it went down.
         """
         known = {mark.dead.id for mark in self.taken}
         for contact, since in silent:
@@ -398,11 +415,11 @@ class Ownership:
                 self.taken = (*self.taken, Taken(Arc(self.start, contact.id), contact, since))
 
     def fetched(self, mark: Taken) -> None:
-        """Drop a mark, because all records of the returned owner there are here now."""
+        """Drop a mark: its owner is back, and this node has all records of that part."""
         self.taken = tuple(t for t in self.taken if t != mark)
 
     def owner_left(self, vnodes: Container[Point]) -> None:
-        """Drop the marks of owners that left or that an operator has given up."""
+        """Drop the marks (see `Taken`) of owners that left, or that an operator gave up."""
         if self.taken:
             self.taken = tuple(t for t in self.taken if t.dead.id not in vnodes)
 
@@ -493,7 +510,10 @@ def _without(arc: Arc, part: Arc) -> list[Arc]:
 
 
 def marks_within(taken: Iterable[Taken], arc: Arc) -> list[Taken]:
-    """Return the marks within an arc that starts at the owner's start, cut at its end."""
+    """Return the marks (see `Taken`) in the low end of an arc, for its transfer.
+
+    `arc` is the low end, which begins where the owner's arc begins. A mark that reaches beyond its end is cut there.
+    """
     found: list[Taken] = []
     for mark in taken:
         if mark.arc.end in arc:

@@ -34,11 +34,12 @@ class RingState:
             has joined.
         successors: consecutive vnodes that follow it, spanning at most r other nodes.
         predecessors: consecutive vnodes that precede it, nearest first. This is a hint, outside the proof.
-        observed: how often the pointers were served for adoption (abort-if-observed).
-        busy_steps: steps that were disturbed too often. `GetRing` answers `Busy` until they are done.
+        observed: how often other vnodes read the pointers to adopt them (abort-if-observed, see `chord/stabilize.py`).
+        busy_steps: number of running steps that discarded too many replies. `GetRing` answers `Busy` until they are
+            done.
         is_isolated: whether the list has no other vnode left, and at least one of them went down instead of leaving.
-        lost_touch: whether a head went down since a list was last copied. Then it may have known vnodes that this one
-            does not.
+        lost_touch: whether the head of the list went down since this vnode last copied a list. If so, that head may
+            have known vnodes that this vnode does not know.
     """
 
     __slots__ = (
@@ -106,10 +107,11 @@ class RingState:
         return [events.RingCreated(self.me.id)]
 
     def join(self, predecessor: Contact, its_successors: Iterable[Contact]) -> list[Event]:
-        """JOIN: take the predecessor's whole list if this vnode still fits behind it.
+        """JOIN: take the predecessor's successor list, if this vnode fits before its head.
 
         Returns:
-            No events if this vnode does not fit. Then look up the predecessor again.
+            No events if this vnode does not stand between the predecessor and the head. Then look up the predecessor
+            again.
         """
         assert not self.is_member
         theirs = tuple(its_successors)
@@ -129,7 +131,7 @@ class RingState:
         return [events.RingResumed(self.me.id, predecessor, self.successor)]
 
     def adopt_list(self, head: Contact, its_successors: Iterable[Contact]) -> list[Event]:
-        """STAB_SUCC: take the head's list behind the head, because the head replied.
+        """STAB_SUCC: copy the successor list of the head, which has just replied.
 
         Returns:
             No events if `head` is no longer the head, or the list stays the same.
@@ -158,10 +160,14 @@ class RingState:
         return [events.SuccessorAdopted(self.me.id, new, None if old.id == self.me.id else old)]
 
     def forget_head(self, dead: Contact, *, has_left: bool = False) -> list[Event]:
-        """STAB_SUCC without a reply: drop the head.
+        """STAB_SUCC without a reply: drop the head of the successor list.
 
-        The list is shorter for a while, never padded. If the last entries of a list went down, the vnode is isolated,
-        not alone, even if the very last one left. If all of them left, the vnode is alone.
+        The list is shorter until the next copy. If no other vnode is left in it, and a head went down since the last
+        copy, this vnode is isolated. If all heads left the ring, this vnode is alone.
+
+        Args:
+            dead: the head.
+            has_left: whether the head left the ring, so it will not be back.
         """
         if self.is_alone or not self.is_member or self.successors[0].id != dead.id:
             return []
@@ -171,10 +177,10 @@ class RingState:
         return [events.HeadForgotten(self.me.id, dead), *self._isolated()]
 
     def inherit(self, leaver: Contact, its_successors: Iterable[Contact]) -> list[Event]:
-        """Take the successor list of a head that leaves.
+        """Replace the successor list by that of its head, which leaves the ring.
 
-        The list replaces this vnode's own, so the leave costs no entry. That equals a last STAB_SUCC, then dropping the
-        head, plus the one entry for which there was no room before.
+        So the leave costs no entry. A last STAB_SUCC and `forget_head` would give the same list, without its last
+        entry.
         """
         if not self.is_member or self.is_alone or self.successors[0] != leaver:
             return []
@@ -195,16 +201,21 @@ class RingState:
     def replace_predecessor(self, new: Contact, dead: Contact) -> list[Event]:
         """RECTIFY, second branch: replace a dead predecessor.
 
-        The dead vnode was pinged. If it is no longer the predecessor, this is the first branch.
+        The caller has just pinged the dead vnode. If another vnode is the predecessor by now, do as `learn_predecessor`
+        does.
         """
         if self.predecessor is not None and self.predecessor.id == dead.id and new != dead:
             return self._set_predecessor(new)
         return self.learn_predecessor(new)
 
     def learn_predecessors(self, nearest: Contact, further: Iterable[Contact]) -> None:
-        """Copy the predecessor's predecessor list behind the predecessor.
+        """Copy the predecessor's own predecessor list behind the predecessor.
 
         The list runs backwards and never wraps.
+
+        Args:
+            nearest: the vnode that sent the list. If it is no longer the predecessor, nothing happens.
+            further: its predecessor list.
         """
         if self.predecessor is not None and nearest.id == self.predecessor.id:
             distance = self.circle.distance
@@ -253,7 +264,10 @@ class RingState:
     def _leading(
         self, contacts: Iterable[Contact], distance_of: Callable[[Contact], int], nodes_max: int
     ) -> tuple[Contact, ...]:
-        """Return the first contacts: distances grow, and they span at most `nodes_max` other nodes."""
+        """Return the leading contacts with growing distances, on few enough nodes.
+
+        They span at most `nodes_max` other nodes.
+        """
         kept: list[Contact] = []
         nodes: set[str] = set()
         last = 0

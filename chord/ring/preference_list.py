@@ -45,7 +45,7 @@ class Place(NamedTuple):
 
 
 class Forgotten(NamedTuple):
-    """An operator's statement that the node at an address will not be back."""
+    """An operator's statement that the node at an address will never be back."""
 
     at: float  # when the operator said so, in seconds
     living: frozenset[Point]  # the vnodes of another node that lived at the address at that time
@@ -67,8 +67,8 @@ class ReplicaSet(NamedTuple):
 class PreferenceList:
     """What one vnode knows of down vnodes behind it, and of the arcs it is synced in.
 
-    A vnode is *synced* in an arc if a node that knows all acknowledged writes confirmed that it holds what a replica
-    must.
+    A vnode is *synced* in an arc if a node that knows all acknowledged writes confirmed that the vnode holds what a
+    replica must.
 
     Concurrency: every method is synchronous.
     """
@@ -110,9 +110,9 @@ class PreferenceList:
     def adopt(
         self, successors: Sequence[Contact], downs: Iterable[tuple[Contact, float]], *, is_full: bool = False
     ) -> None:
-        """Adopt the head's view of down vnodes, which replaces this one beyond the head.
+        """Adopt the down vnodes that the head of the successor list knows.
 
-        The head's successor list has been copied by now.
+        Beyond the head they replace this vnode's own knowledge. The caller has copied the head's successor list before.
 
         Args:
             successors: this vnode's successor list; its first entry is the head.
@@ -136,8 +136,15 @@ class PreferenceList:
     ) -> None:
         """Note since when each vnode behind this one is known, and when others went down.
 
-        An outage counts until `down_out_s` after its end. By then the nodes that returned have brought records home. A
-        node can be down for at most `margin_s` before others notice.
+        `may_hold` uses both. An outage counts until `down_out_s` seconds after its end. By then the nodes that returned
+        have brought records home.
+
+        Args:
+            successors: this vnode's successor list.
+            marks: the parts of the arc that down owners had.
+            now: the current time.
+            down_out_s: see `Timing`.
+            margin_s: how long a node can be down before others notice, in seconds.
         """
         points = [contact.id for contact in successors] + list(self._downs)
         self._known_since = {point: self._known_since.get(point, now) for point in points}
@@ -154,15 +161,16 @@ class PreferenceList:
     ) -> tuple[Place, ...]:
         """Return the nodes beyond the replica set of a key that may hold it.
 
-        Each newcomer moves an older node one place back. If the other part of a split ring does not know the newcomer,
-        that older node may still take writes of the key there. So newcomers do not count towards the places of a key.
+        A newcomer is a vnode that became known only lately. It moves an older node one place back. If the other part of
+        a split ring does not know the newcomer, that older node may still take writes of the key there. So newcomers do
+        not count towards the places of a key.
 
         Args:
             key: a point of the circle.
             ring: this vnode's pointers.
             own: this vnode's arc.
             silent: down nodes that may stand beyond the end of the successor list.
-            places: the number of nodes that may hold a key, fallbacks included.
+            places: the number of nodes that may hold a key, stand-ins included.
             since: a vnode that became known after this time, or after an outage began, is a newcomer.
         """
         limit = since if self._silence is None else min(since, self._silence[0])
@@ -179,7 +187,7 @@ class PreferenceList:
         return tuple(found[places:])
 
     def gone(self, vnodes: Container[Point]) -> None:
-        """Drop down vnodes that have left the ring."""
+        """Drop down vnodes that have left the ring; they are no replicas any more."""
         self._replace({point: down for point, down in self._downs.items() if point not in vnodes})
 
     def forget(
@@ -187,8 +195,13 @@ class PreferenceList:
     ) -> None:
         """Drop a node that will not be back, as an operator says.
 
-        While the address is remembered, the views of other vnodes cannot add the node again. `living` has the vnodes of
-        another node that lives at the address now. Beyond `forgotten_max` addresses the earliest is dropped.
+        While its address is remembered, other vnodes cannot report the node as a down replica again.
+
+        Args:
+            address: the address of the node.
+            now: the current time.
+            living: the vnodes of another node that lives at the address now. They are not dropped.
+            forgotten_max: how many addresses to remember. Beyond it the earliest is dropped.
         """
         self.gone({p for p, (contact, _) in self._downs.items() if contact.address == address and p not in living})
         if not living:
@@ -214,11 +227,16 @@ class PreferenceList:
             self._retiring = {other: since for other, since in self._retiring.items() if other != address}
 
     def expire(self, now: float, down_out_s: float, leave_s: float, *, is_waiting: bool = False) -> None:
-        """Drop vnodes that have been down for `down_out_s`; this changes replica sets.
+        """Drop the knowledge of nodes that have been down or leaving for too long.
 
-        A node counts as leaving for at most `leave_s`. A node that was killed during its leave and is back says so. But
-        a vnode that missed this message would otherwise choose another replica in that node's place for ever. While
-        `is_waiting`, because nodes are down, forgotten nodes count too; see `forgotten`.
+        This changes replica sets. A vnode that has been down for `down_out_s` seconds is no replica any more. A node
+        counts as leaving for at most `leave_s` seconds. A node that was killed during its leave may come back, and its
+        notice of that may get lost.
+
+        Args:
+            now: the current time.
+            down_out_s, leave_s: see `Timing`.
+            is_waiting: whether this node waits for nodes that are down. If so, forgotten nodes stay remembered.
         """
         self._replace({point: down for point, down in self._downs.items() if now - down[1] < down_out_s})
         if any(now - since >= leave_s for since in self._retiring.values()):
@@ -230,14 +248,15 @@ class PreferenceList:
     def settled(self, end: Point, arc: Arc) -> None:
         """Note that this vnode is synced in an arc.
 
-        It holds everything that was acknowledged there so far, or as much as a replica must.
+        The vnode holds everything that was acknowledged there so far, or as much as a replica must. `end` names the
+        entry: a later call with the same `end` replaces it, unless the earlier arc was longer.
         """
         self._add(self._settled, end, arc)
 
     def was_settled(self, end: Point, arc: Arc) -> None:
         """Note that this vnode was synced in an arc before an absence.
 
-        That status alone denies no key.
+        That alone is no reason to report a key there as "not found".
         """
         self._add(self._recalled, end, arc)
 
@@ -259,9 +278,9 @@ class PreferenceList:
             del self._compared[next(iter(self._compared))]
 
     def was_compared(self, address: str) -> bool:
-        """Return whether a node has compared with this vnode since the last standstill.
+        """Return whether a node has compared with this vnode since it last stood still.
 
-        Only then may that node declare this vnode synced.
+        Only such a node may declare this vnode synced. A process stands still if the machine stops it for a while.
         """
         return address in self._compared
 
@@ -274,17 +293,21 @@ class PreferenceList:
             del marks[next(iter(marks))]
 
     def keep_settled(self, arcs: list[Arc]) -> None:
-        """Keep the synced status only within the given arcs, those this vnode replicates.
+        """Drop the synced status outside the given arcs, which this vnode replicates.
 
-        Elsewhere this vnode does not receive the writes, so it may miss some.
+        Outside them this vnode does not receive the writes, so it may miss some.
         """
         self._settled, self._recalled = self._kept(self._settled, arcs), self._kept(self._recalled, arcs)
 
     def keep_settled_by_owner(self, gap: Arc, owners: Iterable[Point]) -> None:
-        """In a gap that dead vnodes owned, keep only what each of them declared synced.
+        """In a gap of dead owners, keep only the synced status that each owner itself set.
 
-        The status counts only within that vnode's own arc. A status from another vnode is older than the arc of the
-        dead owner, which may have acknowledged writes since.
+        A status that another vnode set is older than the arc of the dead owner, which may have acknowledged writes
+        since.
+
+        Args:
+            gap: the arc without an owner.
+            owners: the ids of the dead owners. Each owned the part of the gap that ends at its id.
         """
         ends = sorted({gap.start, gap.end, *owners}, key=lambda point: self._circle.distance(gap.start, point))
         own_arcs = [Arc(start, end) for start, end in pairwise(ends)]
@@ -314,7 +337,10 @@ class PreferenceList:
         return tuple(self._downs.values())
 
     def ever_settled(self) -> tuple[tuple[Point, Arc], ...]:
-        """Return the arcs this vnode is synced in, or was before an absence, with ends."""
+        """Return the arcs in which this vnode is synced, or was before an absence.
+
+        Each arc comes with its key, the `end` that `settled` got.
+        """
         return (*self._recalled.items(), *self._settled.items())
 
     def is_forgotten(self, contact: Contact) -> bool:
@@ -323,9 +349,9 @@ class PreferenceList:
         return forgotten is not None and contact.id not in forgotten.living
 
     def forgotten(self) -> int:
-        """Return the number of forgotten nodes that still count.
+        """Return how many nodes given up by an operator still count.
 
-        A forgotten node counts for `down_out_s`, or longer if other nodes are down.
+        Such a node counts for `down_out_s`, or longer if other nodes are down.
         """
         return len(self._forgotten)
 
@@ -368,8 +394,8 @@ class PreferenceList:
     def walk(self, key: int, ring: RingState, own: Ownership) -> Iterator[Place]:
         """Yield the nodes clockwise from a key, each once, with its first vnode.
 
-        The walk passes the down owners of marked parts, this vnode, and the vnodes behind it, down ones included. For a
-        key before this vnode's arc the walk also passes the predecessors in between.
+        The walk passes the down owners of parts of this vnode's arc, this vnode, and the vnodes behind it, down ones
+        included. For a key before this vnode's arc the walk also passes the predecessors in between.
         """
         seen: dict[str, None] = {}
         for contact, is_waited_for in self._clockwise(key, ring, own):
@@ -378,10 +404,17 @@ class PreferenceList:
                 yield Place(contact, is_waited_for)
 
     def replica_set(self, key: int, ring: RingState, own: Ownership, replicas: int, fallbacks: int) -> ReplicaSet:
-        """Return the replica set of a key: the first N nodes of the walk, and fallbacks.
+        """Return the replica set of a key: N nodes clockwise from the key, and stand-ins.
 
         Down nodes count. Otherwise the two halves of a split ring would keep moving on to other nodes. After the split
-        has healed, an acknowledged write could then lie where no node looks for it.
+        has healed, an acknowledged write could then lie on nodes that no read asks.
+
+        Args:
+            key: a point of the circle.
+            ring: this vnode's pointers.
+            own: this vnode's arc.
+            replicas: N.
+            fallbacks: the number of stand-ins, the nodes behind the N members.
         """
         if own.taken or own.arc is None or key not in own.arc:
             return self._replica_set(key, ring, own, replicas, fallbacks)

@@ -35,7 +35,7 @@ R = TypeVar("R", bound=Reply)
 
 TRIED_MAX = 256
 NOT_ASKED = "not asked"
-"""How the outcome of a hop begins that was not asked: it was known to be dead."""
+"""How a hop's outcome begins if its vnode was not asked: it was known to be dead."""
 
 
 class Path:
@@ -47,11 +47,11 @@ class Path:
         mode: how hops are asked; see `Lookups.find`.
         route: when the lookup stops; see `Lookups.find`.
         began: when the lookup began, in seconds on the event loop's clock.
-        hops: the start, then every vnode asked; dead ends included.
+        hops: the start, then every vnode asked in this attempt; dead ends included.
         earlier: the hops of attempts before this one.
         candidates: once routed, the key's successor and the vnodes after it, best first.
         predecessor: once routed, the last live hop.
-        tried: ids found useless.
+        tried: ids of vnodes that were dead, or knew no next hop.
         timeouts: how many hops were dead.
         calls: calls to other nodes. A node's calls to itself are free.
         restarts: how often the lookup started again.
@@ -59,7 +59,7 @@ class Path:
             write did not.
         refusal: the last error reply that a retry may change.
         spacings: mean gaps between vnodes in the asked lists, as shares of the circle. The inverse of their mean
-            estimates N.
+            estimates the number of vnodes.
         shortcut: a cached owner before the key. It is asked instead of a candidate that is farther from the key.
     """
 
@@ -94,7 +94,7 @@ class Path:
 
     @property
     def nodes_estimate(self) -> int:
-        """N, as estimated from the lists on the way."""
+        """The number of vnodes in the ring, as estimated from the lists on the way."""
         return max(1, round(len(self.spacings) / sum(self.spacings))) if self.spacings else 1
 
     @property
@@ -107,18 +107,18 @@ class Path:
         return "classic" if self.restarts else self.route
 
     def restart(self) -> None:
-        """Route again from the start; the costs so far still count."""
+        """Begin a new attempt at the start; the costs of failed attempts still count."""
         self.restarts += 1
         self.forget_hops()
         self.candidates, self.predecessor, self.tried = (), self.start, {}
 
     def forget_hops(self) -> None:
-        """Begin a new way; `shown` still reports the dead hops of the earlier one."""
+        """Begin a new list of hops; `shown` still reports the dead hops of the old one."""
         self.earlier += tuple(self.hops)
         self.hops = []
 
     def shown(self) -> tuple[HopTrace, ...]:
-        """Return the hops of this way, and the dead hops of earlier ways.
+        """Return the hops of the last attempt, and the dead hops of earlier attempts.
 
         Each dead hop stands behind the hop that led to it. A vnode that failed to reply several times has one line,
         which says how often.
@@ -165,9 +165,9 @@ def _behind(hops: list[HopTrace], before: Contact | None) -> int:
 
 
 class Router:
-    """Finds ways for one node, from any of its vnodes or on behalf of another node.
+    """Routes the lookups of one node.
 
-    It also makes the lines of traces.
+    They start at any of its vnodes, or come from another node. The router also makes the lines of traces.
     """
 
     def __init__(self, host: NodeContext) -> None:
@@ -175,7 +175,9 @@ class Router:
         self._peers = host.peers
 
     async def find_way(self, path: Path) -> None:
-        """Go from the start to the key's predecessor, which names the candidates.
+        """Route a lookup from its start to the key's predecessor, and set its candidates.
+
+        The candidates are the key's successor and the vnodes behind it, as the predecessor names them.
 
         Raises:
             LookupFailed: no vnode asked knows a next hop.
@@ -257,7 +259,7 @@ class Router:
         return None
 
     async def _ask(self, path: Path, candidate: Candidate) -> NextHops | None:
-        """Ask one vnode and trace it; return None if the vnode cannot help."""
+        """Ask one vnode for the next hop, and trace it; return None if the call fails."""
         request = self._find_next(path)
         sent = trio.current_time()
         self.count_call(path, candidate.contact)
@@ -275,9 +277,9 @@ class Router:
         return step
 
     def _nearer(self, path: Path, best: Contact) -> list[Candidate]:
-        """Return the shortcut if it is nearer before the key than the best candidate.
+        """Return the cached shortcut if it lies between the best candidate and the key.
 
-        The shortcut is used at most once.
+        The list is empty otherwise. The shortcut is used at most once.
         """
         known, path.shortcut = path.shortcut, None
         return [known] if known is not None and self._is_progress(path, best, known.contact) else []
@@ -297,7 +299,7 @@ class Router:
     # -- recursive ------------------------------------------------------------------------------
 
     async def forward(self, request: Forward, me: Contact) -> Forwarded:
-        """Carry a recursive lookup on from one of this node's vnodes.
+        """Carry on a recursive lookup that reached one of this node's vnodes, `me`.
 
         Raises:
             LookupFailed: the lookup ran out of hops, or no candidate could carry it on.

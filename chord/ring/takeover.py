@@ -20,7 +20,10 @@ from chord.stabilize import PeerGone, Stabilizer
 from chord.wire.messages import Confirm, Confirmed, Contact, GetRing, RingPointers
 
 NAMED_ROUNDS = 10
-"""How many stabilize rounds a vnode before this one counts after its last mention."""
+"""For how many stabilize rounds a vnode before the arc is remembered.
+
+They count from the last time that a predecessor named the vnode.
+"""
 
 
 class Takeover:
@@ -40,12 +43,13 @@ class Takeover:
         self.confirmed_at = -math.inf
 
     async def refresh_predecessor(self) -> None:
-        """Ask the predecessor for its state, copy its list, and adjust the arc.
+        """Ask the predecessor for its pointers, copy its list, and adjust the arc.
 
-        - It stands where this vnode's arc begins: nothing changes.
-        - It stands inside the arc and answers for its own arc: shrink.
-        - It stands before the arc and names this vnode as its head, and the vnodes between are dead: take over.
-        - It owns nothing, so it is leaving: ask the vnode before it, which bounds the arc instead.
+        - The predecessor stands at the start of this vnode's arc: nothing changes.
+        - The predecessor stands inside the arc and answers for its own arc: shrink.
+        - The predecessor stands before the arc and names this vnode as its head, and the vnodes between are dead: take
+          over.
+        - The predecessor owns nothing, so it is leaving: ask the vnode before it, which bounds the arc instead.
         """
         ring, own = self._ring, self._vnode.ownership
         predecessor = ring.predecessor
@@ -90,11 +94,11 @@ class Takeover:
         own.learn_boundary(predecessor, reply.predecessors, now, keep_s, keeps_all=is_only_copy)
 
     async def _look_past(self, predecessor: Contact, reply: RingPointers) -> None:
-        """Take over the unowned arc before a leaving predecessor, which owns nothing.
+        """Take over the arc before a leaving predecessor, if that arc has lost its owner.
 
-        The predecessor has handed its own arc to this vnode and takes over no other arc. If the vnode before it dies,
-        that arc would otherwise stay without an owner until the leave ends. The leave cannot end earlier, because the
-        leaver's remaining records need an owner to go to.
+        The predecessor owns nothing: it has handed its own arc to this vnode, and takes over no other arc. If the vnode
+        before it dies, that vnode's arc would otherwise stay without an owner until the leave ends. The leave cannot
+        end earlier, because the leaver's remaining records need an owner to go to.
         """
         own, epoch = self._vnode.ownership, self._vnode.ownership.epoch
         at, after, passed = predecessor, self._vnode.me, [predecessor.id]
@@ -135,7 +139,7 @@ class Takeover:
         own.owner_left({mark.dead.id for mark in own.taken if self._peers.is_known_to_have_left(mark.dead)})
 
     async def _shrink(self, owner: Contact, predecessor: Contact) -> None:
-        """Leave to an owner before this vnode the part of the arc that it owns.
+        """Give up the part of the arc that a vnode inside the arc owns.
 
         The owner is the predecessor, or the first vnode before it that owns an arc. The owner must confirm its arc
         first. It does not while it hands its arc to this vnode. If the predecessor changes meanwhile, nothing happens.
@@ -154,13 +158,15 @@ class Takeover:
 
         If any of them lives, the nearest living one is announced as predecessor instead.
 
-        All of them are asked, not only the nearest. Behind the nearest may stand a joiner that only the dead vnodes
-        knew. That joiner owns the arc it was given, is in no list yet, and may go on looking for its place for a while.
+        All known vnodes in the gap are asked, not only the nearest. Behind the nearest may stand a joiner that only the
+        dead vnodes knew. That joiner owns the arc it was given, is in no list yet, and may go on looking for its place
+        for a while.
 
         Args:
             owner: the vnode before the gap. That is the predecessor, or a vnode separated from this one only by vnodes
                 without an arc.
-            passed: these vnodes without an arc. The dead vnodes answered for the arcs that they gave away.
+            passed: the ids of these vnodes without an arc. They are not asked, because they gave their arcs away, to
+                the dead vnodes.
         """
         own = self._vnode.ownership
         start, boundary, predecessor = own.start, own.boundary, self._ring.predecessor
@@ -188,7 +194,7 @@ class Takeover:
                     self._stabilizer.remember_silent(contact)
 
     def _replicated_with(self, gone: Iterable[Contact]) -> Arc:
-        """Return the arc that this vnode replicated before these nodes were gone.
+        """Return the arc that this vnode replicated before the given vnodes were gone.
 
         If the gone vnodes are on too few nodes to tell, the result is the whole circle: this vnode may have held any
         record.
@@ -202,15 +208,18 @@ class Takeover:
         return Arc(me.id, me.id)
 
     def _mark_only_copies_of_leavers(self, gap: Arc) -> None:
-        """Mark a gap with the next node, so that its records are fetched from there.
+        """If N = 1, mark a gap, so that its records are fetched from the next node.
 
-        A leaver may have handed them to that node, because the leaver took this vnode for dead.
+        A leaver may have taken this vnode for dead, and handed its records to the next node behind this one.
         """
         behind = [c for c in self._ring.successors if c.address != self._host.address][:1]
         self._vnode.ownership.mark(gap, behind, self._peers.now())
 
     async def _are_gone(self, contacts: list[Contact]) -> dict[Point, bool | None]:
-        """Ask all contacts at once whether they are gone; a paused one gives None."""
+        """Ask all contacts at once whether they are dead or no longer members.
+
+        None means that this is uncertain, because the node is paused.
+        """
         found: dict[Point, bool | None] = {contact.id: None for contact in contacts}
 
         async def ask(contact: Contact) -> None:

@@ -52,14 +52,16 @@ class Vnode:
         ring: the predecessor and the successor list.
         fingers: the finger table.
         ownership: the arc that this vnode answers for.
-        view: the down vnodes behind this one, and the arcs this vnode is synced in.
+        view: the preference list: down vnodes behind this one, and the arcs in which this vnode is synced.
         state: the stage of its membership, as `Ping` reports it; "left" after a goodbye.
         rounds: completed stabilize rounds.
         isolated_since: when every neighbour had become unreachable; None while there are neighbours.
-        eager_looks: after a restart, every round makes a self-lookup until this many have changed nothing.
+        eager_looks: how many self-lookups must still change nothing before they become rare. Until then every round
+            makes one.
         has_met_quorum: whether other nodes may have written in its arc since its node started; see `Pong`.
-        answered: the addresses that replied when it came back after a restart. None of them was a member.
-        is_stuck: whether all live members have been compared, and only down nodes can tell what this arc lacks.
+        answered: addresses that replied after a restart of this vnode, when none of them was a member yet.
+        is_stuck: whether this arc was compared with all live replicas, and only down nodes can tell which writes it
+            lacks.
     """
 
     def __init__(self, me: Contact, host: NodeContext) -> None:
@@ -86,9 +88,9 @@ class Vnode:
 
     @handles(GetRing, takes_caller=True)
     def on_get_ring(self, request: GetRing, caller: Caller) -> RingPointers:
-        """Return the pointers.
+        """Return the predecessor, the lists and the arc of this vnode.
 
-        Pointers requested for adoption count as observed. While a disturbed step runs, such a request gets `Busy`.
+        Pointers that the caller may adopt count as observed (abort-if-observed, `chord/stabilize.py`).
 
         Args:
             request: `adopt` says whether the caller may adopt the pointers.
@@ -96,7 +98,7 @@ class Vnode:
                 The replica sets before this vnode depend on that list.
 
         Raises:
-            Busy: a step was disturbed too often and must finish first.
+            Busy: the caller wants to adopt the pointers, and a step that discarded too many replies must finish first.
             Leaving: the arc is handed over, and the caller is not the predecessor.
             NotReady: this vnode is not a member yet.
         """
@@ -187,19 +189,19 @@ class Vnode:
         return tuple(Down(contact, int(1000 * max(0.0, now - since))) for contact, since in self.view.downs())
 
     def _marked(self) -> tuple[Down, ...]:
-        """Return the down owners of the arcs this vnode took over.
+        """Return the down owners of the arcs that this vnode took over, for other nodes.
 
-        They stand between its predecessor and itself.
+        They stand between this vnode and its predecessor.
         """
         now, passive = self.host.peers.now(), self.host.peers.passive
         marks = [mark for mark in self.ownership.taken if mark.dead.id in passive]  # the others are up
         return tuple(Down(mark.dead, int(1000 * max(0.0, now - mark.since))) for mark in marks)
 
     def _taken(self) -> tuple[TakenArc, ...]:
-        """Return the marked arcs with their owners if N = 1, otherwise nothing.
+        """If N = 1, return the parts with only copies on down owners, for other nodes.
 
-        The result includes marks from before a restart. Another vnode that has taken such an arc over does not know
-        which owners this one waited for.
+        The result includes parts of arcs from before a restart. A vnode that has taken such an arc over does not know
+        the down owners there. If N > 1, the result is empty.
         """
         if self.host.constants.replicas > 1:
             return ()
@@ -211,7 +213,7 @@ class Vnode:
 
     @property
     def waits_for(self) -> tuple[Contact, ...]:
-        """The down vnodes that alone can tell what this arc lacks; see `is_stuck`.
+        """The down vnodes that alone can tell which writes this arc lacks; see `is_stuck`.
 
         Vnodes that seem to be on their way back are left out.
         """
@@ -219,9 +221,9 @@ class Vnode:
         return tuple(c for c in peers.passive.contacts() if not peers.is_on_its_way(c)) if self.is_stuck else ()
 
     def mark_only_copies(self, others: Iterable[Contact]) -> None:
-        """If N = 1, mark the arc for each of these vnodes.
+        """If N = 1, note that these vnodes may hold the only copies of records in the arc.
 
-        Each may have owned the arc meanwhile and hold its only copies.
+        Each of them may have owned the arc meanwhile.
         """
         own = self.ownership
         if self.host.constants.replicas == 1 and own.arc is not None:
@@ -236,7 +238,7 @@ class Vnode:
     def may_hold(self, key: int, replicas: ReplicaSet) -> tuple[Place, ...]:
         """Return every node that may hold a key.
 
-        That is the replica set, and the nodes that newcomers moved out of it.
+        These are the nodes of the replica set, and nodes that have just lost their place in it to newcomers.
         """
         constants, peers = self.host.constants, self.host.peers
         if constants.replicas == 1:
@@ -248,21 +250,21 @@ class Vnode:
         return (*replicas.everyone, *(place for place in more if place.contact.address not in known))
 
     def note_neighbours(self) -> None:
-        """Note which vnodes behind this one are new, and which are down."""
+        """Note for `may_hold` which vnodes behind this one are new, and which are down."""
         now, timing = self.host.peers.now(), self.host.timing
         margin_s = NEWCOMER_ROUNDS * timing.stabilize_s
         self.view.note_neighbours(self.ring.successors, self.ownership.taken, now, timing.down_out_s, margin_s)
 
     def listed(self) -> tuple[Contact, ...]:
-        """Return every vnode in the lists of this one, on both sides."""
+        """Return every vnode in the predecessor and successor lists of this vnode."""
         ring = self.ring
         predecessor = () if ring.predecessor is None else (ring.predecessor,)
         return (*ring.predecessors, *predecessor, *ring.successors)
 
     def nodes_known(self, replicas: ReplicaSet) -> int:
-        """Return how many nodes could hold a key if the down ones were back: at most N.
+        """Return how many replicas a key has if all known nodes are up: at most N.
 
-        The lists alone are too short if the node has just joined, or two rings merge.
+        All nodes that this node knows count. The lists alone are too short if it has just joined, or two rings merge.
         """
         if len(replicas.members) >= self.host.constants.replicas:
             return self.host.constants.replicas
@@ -271,17 +273,17 @@ class Vnode:
         return min(self.host.constants.replicas, len(known))
 
     def write_quorum(self, replicas: ReplicaSet) -> int:
-        """Return how many nodes store an acknowledged write if the client named no W.
+        """Return the default W of a write: a majority of N, or fewer in a small ring.
 
-        Deaths do not lower this number.
+        A ring of fewer nodes than that majority needs all of them. Deaths do not lower this number.
         """
         return min(self.host.constants.quorum, self.nodes_known(replicas))
 
     def _needed_to_drop(self, replicas: ReplicaSet) -> int:
-        """Return how many nodes must hold a record before another may drop it.
+        """Return how many nodes must hold a record before another node may drop its copy.
 
-        That is as many as hold an acknowledged write. If the successor list is full, more nodes may stand behind it.
-        They move up when nodes in the list have left.
+        The number is that of the nodes that hold an acknowledged write. If the successor list is full, more nodes may
+        stand behind it. They move up when nodes in the list have left.
         """
         known = self.host.constants.replicas if self.ring.is_full else self.nodes_known(replicas)
         return min(self.host.constants.quorum, known)
@@ -298,7 +300,7 @@ class Vnode:
         return [up[address] for address in sorted(up)]
 
     def note_quorum(self) -> None:
-        """Note whether enough replicas of this vnode's arc are up for a write quorum."""
+        """Set `has_met_quorum` if a write quorum of this vnode's replicas is up."""
         if not self.has_met_quorum and self.ring.is_member:
             up = sum(self.is_up(place) for place in self.replica_set(self.id).members)
             self.has_met_quorum = up >= self.host.constants.quorum
@@ -400,7 +402,10 @@ class Vnode:
         raise NotOwner("another vnode's arc", peer=predecessor)
 
     def status(self, keys: int) -> VnodeInfo:
-        """Return everything this vnode knows about its place."""
+        """Return the pointers, fingers and arcs of this vnode for a status report.
+
+        `keys` is the number of records in its arc.
+        """
         ring = self.ring
         return VnodeInfo(
             contact=self.me,
@@ -474,7 +479,7 @@ class Vnode:
     def _alive_first(self, candidates: list[Candidate], tried: frozenset[int]) -> tuple[Candidate, ...]:
         """Return the candidates that are neither tried nor dead, doubtful ones last.
 
-        This node routes around doubtful peers, but never acts on hearsay.
+        Only this node's own failure detector decides, and not the report of another node.
         """
         peers = self.host.peers
         fresh = [c for c in candidates if c.contact.id not in tried and not peers.is_dead(c.contact)]
@@ -488,7 +493,7 @@ def member_of(host: NodeContext) -> Vnode:
     """Return a vnode of a node that is a member of the ring.
 
     Raises:
-        NotReady: definite; none is.
+        NotReady: definite; no vnode of the node is a member.
     """
     for vnode in host.vnodes.values():
         if vnode.ring.is_member and vnode.state != "left":
