@@ -151,8 +151,8 @@ class Rpc:
     async def reach(self, address: str, *, deadline: float) -> Hello | None:
         """Open a new connection and return the hello of the node there; see `Calls.reach`.
 
-        The hello that this node sends is that of a client. After the hello of a node, the peer would drain the
-        connection that both nodes use for calls.
+        This node introduces itself as a client. After the hello of a node, the peer would drain the connection that
+        both nodes use for calls.
         """
         mine = Hello(PROTOCOL_VERSION, PROTOCOL_VERSION, "client", "control")
         with trio.move_on_at(deadline), trio.move_on_after(self._limits.handshake_s):
@@ -196,7 +196,7 @@ class Rpc:
         self._accepting.cancel()
 
     async def drain(self) -> None:
-        """Wait until no call is in work and the operating system has taken all answers."""
+        """Wait until all calls are answered and the system has taken the answers."""
         while self._shared.calls_in_work or any(link.has_unsent for link in self._shared.running):
             await self._shared.settled.park()
 
@@ -254,7 +254,7 @@ class Rpc:
         raise PeerUnreachable(f"{address}: no connection within the deadline")
 
     async def _connect(self, key: tuple[str, StreamName]) -> None:
-        """Dial, or wait for the dial that is in progress."""
+        """Open a connection, or wait for an attempt to the same address that is under way."""
         dial = self._dials.get(key)
         if dial is None:
             if self._nursery is None:
@@ -268,7 +268,7 @@ class Rpc:
     def _register(self, link: Connection, dialled: str | None) -> None:
         """Use a new connection for our own calls.
 
-        It is registered under the address that we dialled, and under the address in the peer's hello.
+        It is registered under the address in the peer's hello, and under the dialled address if this node opened it.
         """
         if link.address and link.address != self._hello("control").address:
             key = (link.address, link.stream_name)
@@ -285,8 +285,9 @@ class Rpc:
     def _gives_way(self, new: Connection, old: Connection) -> bool:
         """Whether a new connection drains in favour of an older one.
 
-        It does if two nodes dialled each other at once and the lower address dialled the older connection. In all other
-        cases the new connection stays. The peer would not have dialled if the older one still worked.
+        The new connection does if two nodes dialled each other at once and the lower address dialled the older
+        connection. In all other cases the new connection stays. The peer would not have dialled if the older one still
+        worked.
         """
         is_crossing = new.is_dialled != old.is_dialled and new.opened_at - old.opened_at < self._limits.handshake_s
         return is_crossing and old.dialler < new.dialler
@@ -344,7 +345,7 @@ class Rpc:
                 await listener.aclose()
 
     def _excess(self, host: str | None) -> Overloaded | None:
-        """Return an error if one more connection from a host would exceed a limit."""
+        """Return an error if one more connection from a host exceeds a limit, or None."""
         if self._accepted >= self._limits.connections_max:
             return Overloaded(f"{self._accepted} connections are open here; that is the limit")
         count = 0 if host is None else self._accepted_from.get(host, 0)

@@ -53,7 +53,7 @@ coroutine. A coroutine gets its own task, which is cancelled when the caller's b
 
 
 def no_handler(vnode: Point | None, request: Request, caller: Caller) -> Answer:
-    """Refuse every request. This is the `RequestHandler` of a client, and of a node until `Calls.serve` is called.
+    """Refuse every request: the handler of a client, and of a node before it serves.
 
     Raises:
         NotReady: definite; always.
@@ -105,7 +105,7 @@ Callback: TypeAlias = Callable[[Reply | ChordError], None]
 class Sender(Protocol):
     """Sends requests to vnodes of other nodes.
 
-    `Peers` sends each request alone. `Coalescer` coalesces the requests of a batch.
+    `Peers` sends each request alone. `Coalescer` combines the requests of a batch that go to one node.
     """
 
     def begin(
@@ -191,7 +191,7 @@ class CallsService(Calls, Protocol):
         """Accept no new connections; open ones stay open."""
 
     async def drain(self) -> None:
-        """Wait until no request is in work and the system has taken every answer."""
+        """Wait until all requests are answered and the system has taken the answers."""
 
     def shortage(self) -> str:
         """Return why connections could not be made lately; "" if they could."""

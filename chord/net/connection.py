@@ -48,7 +48,7 @@ Otherwise two nodes that wait for each other's whole batches would keep only one
 
 
 class Connection:
-    """A connection to one peer.
+    """A connection to one peer. It calls `forget` when it takes no new calls any more.
 
     Attributes:
         address: the peer's advertised address; "" for a client.
@@ -180,7 +180,7 @@ class Connection:
 
     @property
     def has_unsent(self) -> bool:
-        """Whether bytes wait to be written."""
+        """Whether the operating system has not taken all bytes yet."""
         return self._outbox.buffered > 0
 
     @property
@@ -321,7 +321,10 @@ class Connection:
             await wait_for_end(self._stream)
 
     def _hold_partial(self, *, is_new: bool) -> None:
-        """Set or clear the deadline of an unfinished frame, and count its bytes."""
+        """Set or clear the deadline of an unfinished frame, and count its bytes.
+
+        `is_new` says that the frame began with the latest read, so its deadline starts again.
+        """
         if self.has_ended:
             return
         if not self._frames.is_partial:

@@ -27,7 +27,7 @@ class RpcContext:
     Attributes:
         limits: see `Limits`.
         observe: receives the events of the connections.
-        alarm: wakes the task that sweeps the deadlines.
+        alarm: wakes the task that ends overdue calls and connections.
         handler: answers the requests of all peers.
         stats: totals since the start.
         calls_in_work, bytes_in_work: number and size of the requests with a handler that waits for something.
@@ -35,7 +35,7 @@ class RpcContext:
         partial_bytes: bytes received of unfinished frames.
         running: the connections that finished their handshake; a dict, because its order is deterministic.
         tasks: the tasks that end with the `Rpc`.
-        settled: the tasks that wait until no call is in work and all buffers are empty.
+        settled: parks the tasks that wait until no call is in work and all buffers are empty.
     """
 
     def __init__(self, limits: Limits, observe: Observer) -> None:
@@ -56,7 +56,7 @@ class RpcContext:
         self._resting: trio.lowlevel.Task | None = None
 
     def count_work(self, calls: int, size: int, *, is_for_client: bool) -> None:
-        """Add calls and their bytes to the work in progress; negative numbers remove them."""
+        """Add calls, and their size in bytes, to the work in progress; negative: remove."""
         self.calls_in_work += calls
         self.bytes_in_work += size
         if is_for_client:
@@ -64,7 +64,7 @@ class RpcContext:
             self.client_bytes_in_work += size
 
     def hold(self, change: int) -> None:
-        """Count bytes of unfinished frames; cut connections while they exceed the limit.
+        """Change the count of bytes in unfinished frames; over the limit, cut connections.
 
         The oldest unfinished frame goes first, but connections of clients are cut before those of nodes.
         """

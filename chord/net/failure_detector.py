@@ -103,7 +103,7 @@ class FailureDetector:
         return None if peer.state == "paused" else self._become(address, peer, "paused", "paused")
 
     def stopped(self, address: str, now: float) -> PeerChanged | None:
-        """Note that a peer announced that it stops: it is dead without a missed call."""
+        """Note that a peer announced its stop: it counts as dead without a missed call."""
         peer = self._touch(address, now)
         peer.misses, peer.refusals = self._timing.dead_misses, self._timing.dead_refusals
         return None if peer.state == "dead" else self._become(address, peer, "dead", "stopped")
@@ -152,7 +152,7 @@ class FailureDetector:
         return [address for address, peer in self._peers.items() if peer.state == "alive"]
 
     def peers(self, now: float) -> list[PeerInfo]:
-        """Return the peers heard of most recently, by address, as many as a message holds."""
+        """Return the peers heard of last, sorted by address, as many as a message holds."""
         self._now = max(self._now, now)
         recent = list(self._peers.items())[-LIST_ENTRIES_MAX:]
         return [
@@ -180,7 +180,7 @@ class FailureDetector:
     # -- inside ---------------------------------------------------------------------------------
 
     def _touch(self, address: str, now: float) -> _Peer:
-        """Return a peer, moved to the end of the order, with an expired state replaced."""
+        """Return the entry of a peer, now the latest, with an expired state replaced."""
         self._now = max(self._now, now)
         peer = self._peers.pop(address, None)
         if peer is None:

@@ -1,4 +1,4 @@
-"""Declaration of request handlers, and the table in which a dispatcher finds them."""
+"""Declaration of request handlers, and the table that maps requests to them."""
 
 from __future__ import annotations
 

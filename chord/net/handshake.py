@@ -47,7 +47,9 @@ class Met(NamedTuple):
 
 
 async def greet(stream: Stream, mine: Hello, check: Callable[[Hello], None], limits: Limits) -> Met:
-    """Shake hands on a stream that we opened.
+    """Exchange hellos on a stream that this node opened.
+
+    This node sends its hello, `mine`, first. `check` gets the peer's hello, and raises an error to refuse the peer.
 
     Raises:
         ChordError: one side refused the other, or the peer closed the connection; nothing has happened.
@@ -72,7 +74,10 @@ async def welcome(
     check: Callable[[Hello], None],
     limits: Limits,
 ) -> Met:
-    """Shake hands on a stream that the peer opened.
+    """Exchange hellos on a stream that the peer opened.
+
+    The peer's hello comes first. `hello` returns this node's hello for the kind of stream that the peer wants. `check`
+    gets the peer's hello, and raises an error to refuse the peer.
 
     Raises:
         ChordError: one side refused the other, or the peer closed the connection.

@@ -29,7 +29,7 @@ TOO_LATE: Final = "the caller's deadline passed before the answer was ready"
 
 
 class _Pending:
-    """A call with an answer that takes a while, and the driver or the scope of it."""
+    """A call that is not answered yet, with the driver or the task that works on it."""
 
     __slots__ = ("body_bytes", "call", "deadline", "driver", "is_for_client", "scope")
 
@@ -61,7 +61,7 @@ class InboundCalls:
 
     @property
     def in_work(self) -> int:
-        """The number of calls with an answer that is not complete yet."""
+        """The number of calls that are not answered yet."""
         return len(self._pending)
 
     def abandon(self) -> None:
@@ -178,7 +178,7 @@ class InboundCalls:
         self._shared.settled.unpark_all()
 
     def _admit(self, answer: Answer, body_bytes: int, budget_s: float, *, is_for_client: bool) -> None:
-        """Refuse an answer that has to wait, beyond the limits or after its deadline.
+        """Refuse a call that must wait, if a limit is reached or its deadline has passed.
 
         A request that is answered at once does not get here, so no limit applies to it.
 

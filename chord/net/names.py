@@ -20,11 +20,11 @@ import trio
 from chord.errors import PeerUnreachable
 
 GIVEN_UP_MAX: Final = 1024
-"""Number of names that are remembered as given up."""
+"""How many host names are remembered after their callers gave up waiting."""
 
 
 class _Lookup:
-    """One lookup under way."""
+    """One lookup under way, with any number of callers that wait for it."""
 
     def __init__(self) -> None:
         self.done = trio.Event()

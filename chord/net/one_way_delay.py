@@ -17,7 +17,10 @@ import math
 from typing import Final
 
 WINDOW_S: Final = 10.0
-"""Seconds of a window. The least differences of this window and the one before count; drift is negligible."""
+"""Length of a window in seconds.
+
+The least travel times of the current window and of the one before count, because clocks hardly drift in that time.
+"""
 
 JITTER_S: Final = 0.1
 """A delay of at most this many seconds counts as 0, so that the caller's own deadline passes before ours."""
@@ -39,7 +42,12 @@ class OneWayDelay:
         self._until = opened_at + WINDOW_S
 
     def late_s(self, sent_ms: int, now: float) -> float:
-        """Return the delay of a call that is read now, in seconds."""
+        """Return how much longer than usual a call was on its way, in seconds.
+
+        Args:
+            sent_ms: when the call was sent, in ms on the sender's clock since the stream was opened.
+            now: when the call is read, on the receiver's clock in seconds.
+        """
         took_s = now - self._opened_at - sent_ms / 1000
         if now >= self._until:
             if self._least_s < math.inf:

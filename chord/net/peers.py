@@ -124,7 +124,7 @@ class Peers:
         self._calls.begin(to, request, on_reply, deadline=deadline)
 
     async def call_watched(self, to: Contact, request: Request, expect: type[R]) -> R:
-        """Make a call that may wait for other nodes; pings show if the callee is alive.
+        """Make a call that may take long; pings meanwhile show if the callee is alive.
 
         Raises:
             ChordError: the callee's error reply; or that it is unreachable, once its own timeout has passed.
@@ -266,7 +266,7 @@ class Peers:
         return self.suspicion.state(contact.address) == "alive" and not self.passive.was_asked_in_vain(contact.id)
 
     def is_doubtful(self, contact: Contact) -> bool:
-        """Whether to route around a contact, because its node is not alive."""
+        """Whether to route around a contact, because its node does not count as alive."""
         return contact.address != self.address and self.suspicion.state(contact.address) != "alive"
 
     async def is_gone(self, contact: Contact) -> bool:
@@ -297,7 +297,7 @@ class Peers:
             return pong.state == "joining" or self.has_lost_its_place(contact)
 
     def took_its_place(self, contact: Contact, *, is_owner: bool) -> None:
-        """Note that a vnode answered as a member.
+        """Note that a vnode answered as a member of the ring.
 
         Args:
             contact: the vnode.
@@ -310,10 +310,10 @@ class Peers:
             _put_last(self._returned, contact.id)
 
     def has_lost_its_place(self, contact: Contact) -> bool:
-        """Note that a former member is not one yet; return whether its place is lost.
+        """Note that a former member has not rejoined yet; return whether to give it up.
 
-        The vnode has some time (`RESUMES_MAX`) to take up its place again. After that it must join like a new vnode,
-        because it may be waiting for us while we wait for it.
+        The vnode has some time to take up its place again: `RESUMES_MAX` times `resume_s`. After that it must join like
+        a new vnode. It may be waiting for this node while this node waits for it.
         """
         now = trio.current_time()
         since, last = self._not_ready.get(contact, (now, now))
@@ -352,9 +352,9 @@ class PassiveList:
     An unreachable vnode counts, because of the records on its disk, until it is back, has left, or an operator forgets
     it. It counts even if another node lives at its address by now.
 
-    The list probes the vnodes of `size_max` addresses. If there are more, the oldest vnodes wait without a probe, and
-    take the places of vnodes that go. So some vnode is always probed while another waits. If more than `waiting_max`
-    vnodes wait, the list loses the oldest of them.
+    This node probes the vnodes of `size_max` addresses. If there are more, the oldest vnodes wait without a probe, and
+    take the places of vnodes that leave the list. So some vnode is always probed while another waits. If more than
+    `waiting_max` vnodes wait, the list loses the oldest of them.
     """
 
     def __init__(self, timing: Timing, size_max: int, waiting_max: int = 4096) -> None:
@@ -378,7 +378,7 @@ class PassiveList:
             self._in_vain.discard(contact.id)
 
     def _probe(self, contact: Contact, now: float) -> None:
-        """Probe a vnode from a given time on; if the list is full, the oldest vnodes wait."""
+        """Schedule probes of a vnode from `now` on; if the list is full, the oldest wait."""
         self._due[contact.id] = (contact, now, self._timing.reprobe_first_s)
         while len(self._due) > self._max and len(self.addresses()) > self._max:
             oldest = next(iter(self._due))
@@ -398,7 +398,7 @@ class PassiveList:
             self._due[first.id] = (first, -math.inf, self._timing.reprobe_first_s)
 
     def asked_in_vain(self, point: Point) -> None:
-        """Note that a probe failed, or that another node answers at the vnode's address."""
+        """Note that a probe of a vnode failed, or that another node has its address now."""
         if point in self._due:
             self._in_vain.add(point)
 

@@ -103,7 +103,7 @@ class SendBuffer:
         self.buffered += len(frame)
 
     def post_small(self, frame: bytes) -> None:
-        """Add an error or a goodbye, which always has room."""
+        """Add an error or a goodbye; no limit applies to these small frames."""
         self._frames.append(frame)
         self.buffered += len(frame)
 

@@ -25,7 +25,7 @@ class Effect(Protocol):
     """An action that steps wait for, such as a call or a commit."""
 
     def begin(self, driver: Driver[Any], /) -> None:
-        """Begin, and resume the driver once, with the result or the error.
+        """Begin the action, and resume the driver once, with the result or the error.
 
         The driver raises the error in the steps. An effect may resume the driver before this method returns. An error
         that this method raises is raised in the steps, too.
@@ -33,11 +33,11 @@ class Effect(Protocol):
 
 
 Steps: TypeAlias = Generator[Effect, Any, T]
-"""An operation: yields effects, receives their results, and returns its own."""
+"""An operation as a generator: it yields effects and receives their results."""
 
 
 class Driver(Generic[T]):
-    """Runs steps to their end, and calls back once with the result.
+    """Runs an operation (steps) to its end, and calls back once with the result.
 
     Args:
         steps: the operation.
@@ -98,7 +98,7 @@ class Driver(Generic[T]):
     def give_up(self) -> None:
         """Drop the callback, and let the steps go on.
 
-        A write that is stored here must also be replicated.
+        They go on because a write that is stored here must also be replicated.
         """
         self._callback = None
 
@@ -129,7 +129,7 @@ class _IfWanted:
     """Effect: end the steps if the caller no longer waits for the result."""
 
     def begin(self, driver: Driver[Any], /) -> None:
-        """Resume the driver, or close it."""
+        """Resume the operation, or end it here."""
         if driver.is_wanted:
             driver.resume()
         else:

@@ -12,7 +12,7 @@ import trio
 K = TypeVar("K", bound=Hashable)
 
 STALE_MAX: Final = 64
-"""Stale heap entries that are kept, in addition to as many as there are deadlines."""
+"""How many stale heap entries may be kept beyond one for each deadline."""
 
 
 class TimerTask:
@@ -37,7 +37,7 @@ class TimerTask:
                 self._nap.deadline = when
 
     async def run(self, sweep: Callable[[float], float]) -> None:
-        """Call `sweep(now)` whenever a deadline has come; it returns the next one."""
+        """Call `sweep(now)` whenever a deadline has come; `sweep` returns the next."""
         self._task = trio.lowlevel.current_task()
         while True:
             with trio.CancelScope(deadline=self.at) as self._nap:
@@ -86,7 +86,7 @@ class Deadlines(Generic[K]):
         self._due.pop(what, None)
 
     def expired(self, now: float) -> Iterator[K]:
-        """Remove and yield the items that are due by now; others may change in between."""
+        """Remove and yield the items that are due; the caller may change others meanwhile."""
         while self.next() <= now:
             _, _, what = heappop(self._lines)
             del self._due[what]

@@ -101,7 +101,7 @@ class TcpListener:
         """Wait for the next connection.
 
         If the process has run out of file descriptors or memory, the listener waits until some are free. Open
-        connections go on. The listener uses its spare descriptor to send each new caller the reason for the refusal.
+        connections go on. With its spare descriptor the listener tells each new caller why it is refused.
         """
         while True:
             try:
@@ -138,7 +138,7 @@ class TcpListener:
 
 
 class Spare:
-    """A file descriptor held in reserve for when the system opens no more."""
+    """A file descriptor kept in reserve, to be freed when the system opens no more."""
 
     def __init__(self) -> None:
         self._fd: int | None = None
@@ -186,7 +186,7 @@ class TcpTransport:
 
     Args:
         lookups_max: limit of host names that are looked up at the same time; see `Limits`.
-        now: the clock for the end of a shortage of descriptors, in seconds.
+        now: returns the time in seconds; a shortage of descriptors ends by this clock.
 
     Attributes:
         on_shortage: called when the system refuses one more descriptor, to make room.
@@ -343,8 +343,8 @@ def pipe_of(stream: Stream) -> Pipe:
 class TcpPipe:
     """A pipe that bypasses Trio and uses the socket directly.
 
-    This halves the delay between two nodes that take turns. Once the stream is closed, its descriptor may belong to
-    another stream.
+    This halves the delay between two nodes that take turns. Do not use the pipe once the stream is closed: the
+    descriptor may belong to another stream by then.
     """
 
     def __init__(self, stream: trio.SocketStream) -> None:
@@ -354,7 +354,7 @@ class TcpPipe:
     async def receive_some(self, max_bytes: int) -> bytes:
         """Wait until the socket is readable, then read.
 
-        Trio would try to read before it waits. Here that first attempt is in vain.
+        Trio would try to read before it waits. That costs time, and data is rarely there already.
         """
         while True:
             await trio.lowlevel.wait_readable(self._fd)
@@ -381,7 +381,7 @@ class PlainPipe:
         self.send_all = stream.send_all
 
     def send_nowait(self, data: bytes) -> int:
-        """Take no bytes."""
+        """Take no bytes, so that the caller uses `send_all`."""
         return 0
 
 
