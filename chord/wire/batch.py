@@ -1,8 +1,8 @@
 """Batches: divide many items into frames, and join the outcomes.
 
-A batch is a list of reads or a list of writes. Its items are known by their places. Clients divide a batch by owner,
-the node that receives it divides it again, and owners combine the requests to replicas. All of them cut frames with
-`cut`, and give each item its own outcome. An item that fails does not affect the other items.
+A batch is a list of reads or a list of writes. The place of an item is its index in the batch. Clients divide a batch
+by owner, the node that receives it divides it again, and owners combine the requests to replicas. All of them cut
+frames with `cut`, and give each item its own outcome. An item that fails does not affect the other items.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ AROUND_BYTES: Final = 128  # about the overhead of an item on the wire, besides 
 MESSAGE_CHARS_MAX: Final = 256  # for the message of an error that is one of many
 
 REFUSED_WHOLE: Final = (MalformedMessage, InvalidRequest)
-"""Errors that refuse a whole frame, because of one item or because of its size."""
+"""Errors that refuse a whole frame, because of one item or the size of the frame."""
 
 NO_ROOM: Final = Overloaded("no room in this answer", after_ms=0)
 
 
 def has_no_room(outcome: Reply | ChordError) -> bool:
-    """Whether an item should be sent again at once, in a smaller batch."""
+    """Whether an item had no room in the reply, so it must be sent again at once."""
     return isinstance(outcome, Overloaded) and outcome.after_ms == 0
 
 
 def key_of(item: Item) -> bytes:
-    """Return the key of an item."""
+    """Return the key that an item reads or writes."""
     return item.record.key if isinstance(item, Merge) else item.key
 
 
@@ -74,19 +74,19 @@ class Frame(NamedTuple):
     """The items of a batch that one request carries.
 
     Attributes:
-        places: the places of the items in the batch.
-        request: a batch of these items; a single item travels as it is.
+        places: the indexes of the items in the whole batch.
+        request: the request with these items, in the same order; a single item is a request itself.
     """
 
     places: list[int]
     request: BatchRequest | Item
 
     def outcomes(self, answer: Reply | ChordError) -> Iterator[tuple[int, Reply | ChordError]]:
-        """Return the place and the outcome of each item."""
+        """Return the index in the whole batch, and the outcome, of each item here."""
         return zip(self.places, unpack(self.request, answer), strict=True)
 
     def is_refused_whole(self, answer: Reply | ChordError) -> bool:
-        """Whether to send the items again in two frames.
+        """Whether the answer refuses all items, so they must be sent again in two frames.
 
         An item that causes the refusal is alone in a frame in the end, and the other items get their answers.
         """
@@ -94,11 +94,11 @@ class Frame(NamedTuple):
 
 
 def frames(items: Sequence[Item], places: Iterable[int], count_max: int = BATCH_ITEMS_MAX) -> Iterator[Frame]:
-    """Divide items into frames.
+    """Divide items of a batch into frames that fit the limits.
 
     Args:
         items: all items of a batch.
-        places: the places of the items to divide.
+        places: the indexes in `items` of the items to send.
         count_max: the largest number of items in a frame.
     """
     for some in cut(places, lambda place: _item_bytes(items[place]), count_max):
@@ -112,15 +112,15 @@ def cut(
     bytes_max: int = BATCH_BYTES_MAX,
     key_of: Callable[[T], bytes] | None = None,
 ) -> Iterator[list[T]]:
-    """Cut things into lists that fit one frame each. A list is yielded as soon as it is full.
+    """Cut things into lists that fit one frame each; yield each list when it is full.
 
     Args:
         things: the things.
         bytes_of: returns the size of a thing in bytes. A thing of more than `bytes_max` bytes is alone in its list.
         count_max: the largest number of things in a list.
         bytes_max: the largest size of a list in bytes.
-        key_of: returns the key of a thing. No list has a key twice, because writes made at the same time have no
-            order, and the later one must win. Default: keys do not matter.
+        key_of: returns the key of a thing. No list has a key twice, because writes made at the same time have no order,
+            and the later one must win. Default: keys do not matter.
     """
     some: list[T] = []
     keys: set[bytes] = set()
@@ -141,7 +141,7 @@ def cut(
 
 
 class Room:
-    """The room for values in one frame. The first value always has room."""
+    """The space left for values in one frame. The first value always has room."""
 
     def __init__(self) -> None:
         self._taken = 0
@@ -155,7 +155,7 @@ class Room:
 
 
 def pack(batch: BatchRequest, outcomes: Sequence[Reply | ChordError]) -> BatchReplies:
-    """Return the reply to a batch, with each outcome in the place of its item.
+    """Return the reply to a batch, with the outcomes in the order of the items.
 
     If the values are too large for one frame, the first values are kept, and the other reads get `NO_ROOM`.
     """

@@ -156,9 +156,9 @@ class _NoTags(dict[int, Callable[..., Any]]):
 
 
 def _item_of_fixed_size() -> bytes:
-    """Return the pattern of an item without content, or of a short string.
+    """Return a regular expression for a CBOR item with a size given by its first byte.
 
-    An item without content is a number or a head. A short string has up to 23 bytes.
+    Such an item is a number, the head of an array or a map, or a string of up to 23 bytes.
     """
     patterns = [rb"[\x00-\x17\x20-\x37\x40\x60\x80-\x97\xa0-\xb7\xc0-\xd7\xe0-\xf7]"]
     for size in range(1, 24):
@@ -190,7 +190,7 @@ def require_items(body: bytes, items_max: int) -> None:
 
 
 def _bytes_between_strings(body: bytes) -> int:
-    """Return the size of a body without its longer strings, a bound on its items."""
+    """Return the size of a body without its long strings: an upper bound on its items."""
     found = at = 0
     while at < len(body):
         run = _ITEMS.match(body, at)

@@ -173,7 +173,8 @@ class Call(msgspec.Struct, frozen=True):
         vnode: the vnode that is called; None: the node.
         budget_ms: the time that the caller leaves for the answer, in ms.
         request: the request; if it could not be decoded, the error to answer with.
-        sent_ms: see `Codec.encode_call`; None if the call does not say.
+        sent_ms: when the call was sent, in ms on the sender's clock since the stream was opened; None if the call does
+            not say.
     """
 
     call_id: int
@@ -261,7 +262,7 @@ class Codec:
             return Call(call_id, None, budget_ms, MalformedMessage(f"vnode id: {error}"))
 
     def open_reply(self, body: bytes) -> tuple[int, Any]:
-        """Return a reply's call id and its unchecked content, for `finish`.
+        """Return a reply's call id and its content, which `finish` then checks.
 
         Raises:
             MalformedMessage: the envelope cannot be read.
@@ -281,7 +282,7 @@ class Codec:
             raise MalformedMessage(f"{expected.__name__}: {error}") from None
 
     def decode_reply(self, body: bytes, expected: type[_Reply]) -> tuple[int, _Reply]:
-        """Return call id and reply, if it is known beforehand which call is answered.
+        """Return call id and reply, if the caller knows the type of the reply beforehand.
 
         Raises:
             MalformedMessage: the frame cannot be read, or the reply is not of the expected type.

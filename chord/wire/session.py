@@ -1,4 +1,4 @@
-"""The calling side of the RPC protocol without I/O: handshake, call ids, replies, goodbye.
+"""The calling side of the RPC protocol without I/O: from handshake to goodbye.
 
 Bytes go in and bytes come out. Times are arguments.
 
@@ -40,7 +40,7 @@ OnReply: TypeAlias = Callable[[Reply | ChordError], object]
 
 
 class Handshake:
-    """The peer's first frame on a new stream, and the rules that both hellos must keep.
+    """The peer's first frame on a new stream, and the rules for both hellos.
 
     Args:
         limits: the sizes of frames.
@@ -76,7 +76,7 @@ class Handshake:
         return decode_hello(body)
 
     def agree(self, mine: Hello, peer: Hello) -> None:
-        """Check that both hellos fit together, and allow frames of the size that the stream carries.
+        """Check that both hellos fit together, and set the frame limit of the stream.
 
         Raises:
             MalformedMessage: the peer answers for another kind of stream.
@@ -99,7 +99,7 @@ class Waiting(msgspec.Struct, eq=False):
     Attributes:
         callback: gets the outcome.
         expected: the type of its reply.
-        sent_at: time at which it was made, by the driver's clock.
+        sent_at: when it was made, on the clock of the code that moves the bytes.
     """
 
     callback: OnReply
@@ -116,7 +116,8 @@ class OpenCalls:
 
     Args:
         codec: encodes the calls and decodes the replies.
-        on_end: callback that gets the id of each call that a frame or `take` ends. Drivers with deadlines clear them.
+        on_end: called with the id of each call that a frame or `take` ends, for example to clear the deadline of the
+            call.
 
     Attributes:
         waiting: the calls, by id.
@@ -147,12 +148,14 @@ class OpenCalls:
         return call_id, self._codec.encode_call(call_id, vnode, budget_ms, request, int(1000 * sent_s))
 
     def take(self, call_id: int) -> Waiting | None:
-        """Remove a call. A later reply to it is ignored."""
+        """Remove a call and return it; None if it has ended. A later reply is ignored."""
         self._on_end(call_id)
         return self.waiting.pop(call_id, None)
 
     def on_reply(self, body: bytes) -> None:
-        """Give a reply to its call, or an error if the reply is not of the expected type.
+        """End the call that a reply frame answers: run its callback with the reply.
+
+        If the reply is not of the expected type, the callback gets an error.
 
         Raises:
             MalformedMessage: the envelope cannot be read. The stream is of no further use.
@@ -170,7 +173,7 @@ class OpenCalls:
         waiting.callback(outcome)
 
     def on_error(self, body: bytes) -> ChordError | None:
-        """Give an error reply to its call.
+        """End the call that an error frame answers: run its callback with the error.
 
         Returns:
             The error, if the peer refuses the whole connection with it. None otherwise.
@@ -186,7 +189,7 @@ class OpenCalls:
         return None
 
     def end(self, error: Callable[[], ChordError]) -> None:
-        """End every call with a new error."""
+        """End every call: run its callback with a new error from `error`."""
         waiting, self.waiting = self.waiting, {}
         for each in waiting.values():
             each.callback(error())
@@ -219,7 +222,7 @@ class ClientStream:
         self._frame_bytes_max = PREFIX_BYTES + size
 
     def is_waiting(self, call_ids: Set[int] | None = None) -> bool:
-        """Return whether a call has not ended.
+        """Return whether a call still waits for its reply.
 
         Args:
             call_ids: the calls that count; default: all.
@@ -267,7 +270,7 @@ class ClientStream:
             waiting.callback(error)
 
     def receive(self, data: bytes, now: float) -> None:
-        """Take bytes from the node. The callbacks of calls with a reply run before it returns.
+        """Take bytes from the node, and run the callbacks of the calls that they answer.
 
         Raises:
             ChordError: the node refuses the client, or does not keep the protocol. The stream is of no further use.
@@ -318,7 +321,9 @@ class ClientStream:
         return PeerUnreachable(message, is_late=is_late, is_taken=True)
 
     def end(self, why: str) -> None:
-        """End every open call with `PeerLost`, because the stream is lost: they may have taken effect.
+        """End every open call with `PeerLost`, because the stream is lost.
+
+        The calls may have taken effect.
 
         Args:
             why: the reason.

@@ -3,8 +3,8 @@
 Messages are frozen structs, encoded as CBOR arrays `[tag, fields…]`. New fields go last and have defaults. The meaning
 of a field never changes. A request names the type of its reply in `reply`; see `Request` for the other class variables.
 
-A request goes to a vnode. A request marked *node* goes to the node as a whole, and a request marked *vnode or node*
-goes to either.
+A request goes to a vnode, unless its docstring says that it goes to a node as a whole, or to either. Some docstrings
+say so by *node* or *vnode or node* at their beginning.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Messages with many reads or many writes in one frame.
 
-Each item means the same as alone, and has its answer in its place.
+Each item means the same as if sent alone. The answers have the order of the items.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ class Got(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class GotMany(Reply, frozen=True, tag=151):
     """The answers to a `GetMany`, in its order.
 
-    They leave out the part of each replica; send a single `Get` for that.
+    They do not say how each replica answered; a single `Get` returns that.
     """
 
     answers: Annotated[tuple[Got, ...], Meta(max_length=BATCH_ITEMS_MAX)]
 
 
 class GetMany(Request, frozen=True, tag=43):
-    """*vnode or node* Request to read several keys.
+    """Request to a vnode or a node to read several keys.
 
     A vnode reads the keys that it coordinates, and refuses the others. A node reads all keys, and forwards those of
-    other owners. If the values do not fit the reply, some items are answered with `Overloaded`, to be retried after
-    0 ms. The first values always have room.
+    other owners. If the values do not fit the reply, some items are answered with `Overloaded`, to be retried after 0
+    ms. The first values always have room.
     """
 
     gets: Annotated[tuple[Get, ...], Meta(max_length=BATCH_ITEMS_MAX)]
@@ -54,15 +54,18 @@ class Wrote(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class WroteMany(Reply, frozen=True, tag=152):
-    """The answers to a `PutMany`, in its order, without the part of each replica."""
+    """The answers to a `PutMany`, in its order.
+
+    They do not say how each replica answered.
+    """
 
     answers: Annotated[tuple[Wrote, ...], Meta(max_length=BATCH_ITEMS_MAX)]
 
 
 class PutMany(Request, frozen=True, tag=44):
-    """*vnode or node* Request to write several records at the same time.
+    """Request to a vnode or a node to write several records at the same time.
 
-    Two writes of one key have no order. The request is addressed like a `GetMany`.
+    Two writes of one key have no order. A vnode or a node handles the keys of other owners as for `GetMany`.
     """
 
     writes: Annotated[tuple[Put | Merge, ...], Meta(max_length=BATCH_ITEMS_MAX)]
@@ -73,7 +76,7 @@ class PutMany(Request, frozen=True, tag=44):
 
 
 class CopiesRead(Reply, frozen=True, tag=153):
-    """The answers to a `ReadCopies`, in its order; None for a copy that had no room."""
+    """The answers to a `ReadCopies`, in its order; None if a copy did not fit."""
 
     copies: Annotated[tuple[Copy | None, ...], Meta(max_length=BATCH_ITEMS_MAX)]
 

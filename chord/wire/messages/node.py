@@ -51,7 +51,7 @@ class VnodeInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     Attributes:
         contact: the vnode.
-        state: how far it is a member of the ring.
+        state: the stage of its membership in the ring.
         is_isolated: whether all its neighbours are gone.
         predecessor: its predecessor, or None.
         successors: its successor list.
@@ -94,7 +94,7 @@ class TransferInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A transfer of an arc's records in progress.
 
     Attributes:
-        kind: why the records move. A surplus is kept here and belongs to other nodes.
+        kind: why the records move. Records of a "surplus" are kept here, but other nodes should hold them.
         arc_start, arc_end: the arc.
         peer: the receiver, or the partner of a repair. For a surplus, the vnode of this node that makes the lookups.
         done: number of records that are dealt with so far.
@@ -120,7 +120,7 @@ class ReplicaState(msgspec.Struct, frozen=True, array_like=True, gc=False):
         arc_start, arc_end: the part.
         members: the members of its replica set, in ring order.
         silent: the members that are down.
-        pending: the members that are up and not in sync yet.
+        pending: the members that are up and not in sync yet, so not known to hold every acknowledged write.
         missing: the unreachable nodes, members or not, without which this part cannot report a key as "not found".
             Empty if the other nodes suffice.
         is_uncertain: whether no key can be reported as "not found" yet, because too few of the members are in sync.
@@ -156,10 +156,12 @@ class Status(Reply, frozen=True, tag=176):
         has_data_dir: whether the node keeps its records on a disk.
         keys: number of records in its store.
         value_bytes: bytes of the values in its store.
-        misplaced: number of records that this node has to bring to other nodes and drop, without waiting hints.
+        misplaced: number of records that this node has to bring to other nodes and then drops. Hints for nodes that are
+            down are not counted.
         vnodes: the vnodes of the node.
         peers: the peers that it heard of most recently.
-        known: vnodes of other nodes that it could name: unreachable ones, fingers and lists. A crawl visits them too.
+        known: vnodes of other nodes that it knows: unreachable ones, fingers and list entries. A crawl of the ring
+            visits them too.
         counters: named totals since the start, in ascending order of name.
         timing: periods and timeouts in seconds, see `Timing`.
         hints: number of records that are kept for other nodes.
@@ -210,16 +212,16 @@ class Status(Reply, frozen=True, tag=176):
 
 
 class GetStatus(Request, frozen=True, tag=64):
-    """*node* Request for the status of a node."""
+    """Request to a node for its status."""
 
     reply = Status
 
 
 class Forget(Request, frozen=True, tag=66):
-    """*node* Order of an operator to give up the node last seen at an address.
+    """Order of an operator, sent to a node, to give up another node for good.
 
     Attributes:
-        address: the address of the node that will never be back.
+        address: the last address of the node that will never be back.
         living: the vnodes of another node that lives at the address now, and is not given up.
     """
 
@@ -228,7 +230,7 @@ class Forget(Request, frozen=True, tag=66):
 
 
 class Leave(Request, frozen=True, tag=65):
-    """*node* Order to hand everything over, leave the ring and exit.
+    """Order to a node to hand everything over, leave the ring and exit.
 
     The node answers at once, and then leaves.
     """

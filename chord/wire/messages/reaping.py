@@ -1,4 +1,7 @@
-"""Messages about reaped records: reap logs, and vouching for old values.
+"""Messages about reaped records: dead records that a store has removed for good.
+
+A store lists them in its reap logs, one for each of the 4,096 slices of the circle. The *maker* of a log entry is the
+store that reaped the record. A *dot* names one write by its actor (a store and a key epoch) and a number.
 
 Source: this project's; the rules are in `chord/store/reap_log.py`.
 """
@@ -26,33 +29,39 @@ from chord.wire.messages.base import (
 SLICES = 4096
 SLICES_ASKED_MAX = 64
 MAKERS_MAX = 4096
-"""Stores that made log entries of one slice, or minted dots that are in trimmed entries of it."""
+"""Largest number of stores in a message about one slice.
+
+They made its log entries, or did the writes that its trimmed entries name.
+"""
 LOG_ENTRIES_MAX = 4096
-"""Largest number of entries of one maker in one message."""
+"""Largest number of log entries of one maker, a store, in one message."""
 SEEN_BYTES = 8
 
 Slice: TypeAlias = Annotated[int, Meta(ge=0, lt=SLICES)]
 Incarnation: TypeAlias = Annotated[bytes, Meta(min_length=8, max_length=8)]
 Seen: TypeAlias = Annotated[bytes, Meta(max_length=SEEN_BYTES)]
-"""A digest of the log entries that a store has applied to a slice; empty if it has applied no entry."""
+"""A digest of the reap log entries that a store has applied to a slice, or empty."""
 SeenOfEach: TypeAlias = Annotated[tuple[Seen, ...], Meta(max_length=PAGE_RECORDS_MAX)]
 """The `Seen` of the slice of each record of a page; an empty tuple if all of them are empty."""
 
 
 class DeadActor(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An actor and its dead dots: all dots up to the number `count`."""
+    """The dead writes of one record by one actor: those numbered up to `count`.
+
+    An actor is the name under which a store numbers its writes of a key.
+    """
 
     actor: Identity
     count: Count
 
 
 class LogEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The log entry of one reaped record.
+    """The reap log entry of one record that a store has removed for good.
 
     Attributes:
         point: the first bytes of the record's point.
-        dead: its dead dots.
-        tags: tags of operations that had been replaced; see `chord/store/dedup.py`.
+        dead: the writes of the record, all of them dead.
+        tags: tags of operations that had been replaced, for retry deduplication; see `chord/store/dedup.py`.
     """
 
     point: Annotated[bytes, Meta(min_length=1, max_length=8)]
@@ -61,7 +70,10 @@ class LogEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class UpTo(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A number for one store: that of its last log entry, or its highest key epoch."""
+    """A number for one store: that of its last log entry, or its highest key epoch.
+
+    A key epoch is a number in a store's actors. A store takes a new one if it may have lost its count for a key.
+    """
 
     store: Incarnation
     number: Count
@@ -71,7 +83,10 @@ UpTos: TypeAlias = Annotated[tuple[UpTo, ...], Meta(max_length=MAKERS_MAX)]
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Consecutive log entries of one maker; the first entry has the number `first`."""
+    """Consecutive reap log entries of one maker, the store that wrote them.
+
+    The first entry has the number `first`.
+    """
 
     maker: Incarnation
     first: Count
@@ -79,14 +94,14 @@ class Run(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class SliceLog(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The reap log of one slice at one store.
+    """The reap log of one slice of the circle at one store.
 
     Attributes:
         slice: the slice.
-        seen: up to which entry of each maker the store has applied the log.
-        trimmed: up to which entry of each maker the entries are gone from the log.
+        seen: for each maker of entries, the last entry that the store has applied to its records.
+        trimmed: for each maker, the last entry that the store has dropped from the log to limit its size.
         floors: for each store, the highest key epoch among the actors in trimmed entries.
-        tags: the latest operations that trimmed entries had replaced.
+        tags: tags of the latest replaced operations in trimmed entries; see `LogEntry`.
         runs: the entries that are sent.
     """
 
@@ -99,7 +114,7 @@ class SliceLog(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class SliceSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A slice, and the digest of the entries that a store has applied to it."""
+    """A slice, and a digest of the reap log entries that a store has applied to it."""
 
     slice: Slice
     seen: Seen
@@ -112,7 +127,10 @@ class SeenIn(Reply, frozen=True, tag=154):
 
 
 class GetSeen(Request, frozen=True, tag=53):
-    """Request for digests of the log entries that a store has applied in an arc."""
+    """Request for digests of the reap log entries that a store has applied, by slice.
+
+    The slices are those that an arc touches.
+    """
 
     arc_start: Point
     arc_end: Point
@@ -122,7 +140,7 @@ class GetSeen(Request, frozen=True, tag=53):
 
 
 class AskLog(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One slice of a `GetLogs`, and the entries that the caller has seen."""
+    """One slice of a `GetLogs`, and for each maker the last entry the caller has seen."""
 
     slice: Slice
     seen: UpTos
@@ -138,7 +156,7 @@ class Logs(Reply, frozen=True, tag=155):
 
 
 class GetLogs(Request, frozen=True, tag=54):
-    """Request for the log entries of some slices that the caller has not seen."""
+    """Request for the reap log entries of some slices that the caller has not seen."""
 
     asks: Annotated[tuple[AskLog, ...], Meta(max_length=SLICES_ASKED_MAX)]
     reply = Logs
@@ -147,7 +165,7 @@ class GetLogs(Request, frozen=True, tag=54):
 
 
 class StoreLogs(Request, frozen=True, tag=46):
-    """New log entries of the sender, which has just reaped records.
+    """New reap log entries of the sender, which has just removed records for good.
 
     The called store applies an entry if it has seen all earlier entries of the same maker.
     """
@@ -158,7 +176,7 @@ class StoreLogs(Request, frozen=True, tag=46):
 
 
 class Level(Request, frozen=True, tag=55):
-    """Request to fetch the caller's log entries of an arc.
+    """Request to fetch the reap log entries that the caller has for an arc.
 
     The called store fetches the entries that it has not seen, and answers when they are applied and durable.
     """
@@ -170,18 +188,18 @@ class Level(Request, frozen=True, tag=55):
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A key, and an actor with values of that key at the caller."""
+    """A key, and an actor that wrote values of the key which the caller holds."""
 
     key: Key
     actor: Identity
 
 
 class Holding(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The knowledge of a record about an actor.
+    """The answer to a `Claim`: which writes of the actor a store's record knows.
 
     Attributes:
-        count: number of events of the actor that the record knows.
-        held: number of the latest of these events with a value in the record.
+        count: number of writes of the actor that the record knows.
+        held: number of the latest of these writes with a value in the record.
     """
 
     count: Count
@@ -192,8 +210,8 @@ class Vouched(Reply, frozen=True, tag=156):
     """Reply to a `Vouch`.
 
     Attributes:
-        trimmed: up to which entry of each maker the log was trimmed at that moment.
-        holdings: for each claim, the store's knowledge about the actor.
+        trimmed: for each maker, the last entry that was trimmed from the log at that moment.
+        holdings: the answer to each claim.
     """
 
     trimmed: UpTos
@@ -201,7 +219,15 @@ class Vouched(Reply, frozen=True, tag=156):
 
 
 class Vouch(Request, frozen=True, tag=56):
-    """Request to vouch for old values, sent by a store that lacks trimmed log entries."""
+    """Request for what a store knows about old values that the caller holds.
+
+    The caller lacks reap log entries that the called store has trimmed, so these values may have been deleted. The
+    called store vouches for an actor's values if it knows all writes of the actor, or still holds a value of it.
+
+    Attributes:
+        slice: the slice of the keys.
+        claims: the keys, each with an actor of old values.
+    """
 
     slice: Slice
     claims: Annotated[tuple[Claim, ...], Meta(max_length=HEADS_MAX)]

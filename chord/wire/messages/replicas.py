@@ -34,7 +34,8 @@ class Copy(Reply, frozen=True, tag=147):
         record: the record; None if the copy is the same as the caller's, or if the replica holds none.
         is_same: whether the copy is the same as the caller's.
         is_settled: whether the replica has been in sync in the key's arc, and has kept the arc since.
-        seen: digest of the log entries that the replica has applied to the key's slice.
+        seen: digest of the reap log entries that the replica has applied to the key's slice, one of 4,096 equal parts
+            of the circle. The reap log (`chord/store/reap_log.py`) lists removed records.
         is_damaged: whether the replica's copy is damaged. If so, `is_settled` is False.
     """
 
@@ -61,12 +62,13 @@ class ReadCopy(Request, frozen=True, tag=35):
 class StoreCopies(Request, frozen=True, tag=36):
     """Request to merge records. The answer comes when they are durable.
 
-    The answer is `Behind` if the called store has applied other log entries to the slice of a record.
+    The answer is the error `Behind` if sender and receiver have applied different reap log entries
+    (`chord/store/reap_log.py`) to the slice of a record. Slices are 4,096 equal parts of the circle.
 
     Attributes:
         records: the records.
         is_hint: whether the records are hints for an unreachable node, to be kept until all replicas hold them.
-        seen: for each record, the digest of the log entries that the sender has applied to its slice.
+        seen: for each record, the digest of the entries that the sender has applied to the record's slice.
     """
 
     records: Records
@@ -81,7 +83,8 @@ class Sums(Reply, frozen=True, tag=148):
     Attributes:
         sums: the sum of each requested part, in the order of the request.
         is_settled: whether this node has been in sync in the requested arc, and has kept the arc since.
-        seen: one digest of the log entries that this node has applied to the slices of the arc; only at level 0.
+        seen: one digest of the reap log entries (`chord/store/reap_log.py`) that this node has applied in the arc; only
+            at level 0.
         was_settled: whether `is_settled` holds, or held before this node was away.
     """
 
@@ -109,7 +112,7 @@ class GetSums(Request, frozen=True, tag=37):
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A key and the digest of its record's clock."""
+    """A key, and a digest of its record's clock, which shows if two copies differ."""
 
     key: Key
     digest: Digest
@@ -143,8 +146,9 @@ class Copies(Reply, frozen=True, tag=150):
 
     Attributes:
         records: the records, in the order of the request. Records that the node does not hold are left out.
-        asked: number of requested keys that this answers.
-        seen: for each record, the digest of the log entries that the node has applied to its slice.
+        asked: number of requested keys, from the first on, that this reply covers.
+        seen: for each record, the digest of the reap log entries that the node has applied to the record's slice; see
+            `Copy`.
     """
 
     records: Records
@@ -162,7 +166,10 @@ class GetCopies(Request, frozen=True, tag=39):
 
 
 class Settled(Request, frozen=True, tag=40):
-    """Notice of an arc's owner that the called replica holds every acknowledged write."""
+    """Notice of an arc's owner that the called replica is in sync in that arc.
+
+    The replica then holds every acknowledged write there.
+    """
 
     arc_start: Point
     arc_end: Point
@@ -216,7 +223,7 @@ class Switch(Request, frozen=True, tag=51):
         epoch: the epoch in which the called vnode answers for the arc.
         boundary: the vnode known to stand at `arc_start`.
         before: the vnodes that stand before the boundary, nearest first, as far as the giver knows.
-        taken: parts of the arc with an unreachable former owner.
+        taken: parts of the arc with an unreachable former owner, which may hold the only copies there.
         downs: unreachable vnodes that the giver counts as holders of replicas.
         is_settled: whether the giver holds every acknowledged write of the arc. If so, the receiver does now, too.
         silent: unreachable nodes that may come back with records, as far as the giver knows.
@@ -237,6 +244,6 @@ class Switch(Request, frozen=True, tag=51):
 
 
 class Abandon(Request, frozen=True, tag=52):
-    """Notice that a transfer ends without a switch; a new transfer may begin."""
+    """Notice that a transfer ends without a `Switch`; a new transfer may begin."""
 
     session: Identity

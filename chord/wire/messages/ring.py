@@ -31,7 +31,7 @@ class Pong(Reply, frozen=True, tag=129):
         state: the state of the vnode.
         is_owner: whether the vnode answers for an arc.
         has_met_quorum: whether, since its node started, the vnode joined a running ring or had a write quorum of
-            replicas up at one time. If not, the ring may have acknowledged no write while a node was away.
+            replicas up at one time. If not, the vnode is no evidence that the ring has acknowledged writes since then.
     """
 
     state: Literal["joining", "resuming", "member", "leaving"] = "member"
@@ -40,7 +40,7 @@ class Pong(Reply, frozen=True, tag=129):
 
 
 class Ping(Request, frozen=True, tag=1):
-    """*vnode or node* Liveness check."""
+    """Liveness check of a vnode, or of a node as a whole."""
 
     reply = Pong
 
@@ -66,7 +66,7 @@ class TakenArc(msgspec.Struct, frozen=True, array_like=True, gc=False):
     A key that is absent in this part is not reported as "not found".
 
     Attributes:
-        start, end: the part.
+        start, end: the part, as an arc.
         dead: the vnode that owned it.
         since_ms: how long ago that vnode was found dead, in ms.
     """
@@ -92,8 +92,8 @@ class RingPointers(Reply, frozen=True, tag=130):
         downs: unreachable vnodes that still count as holders of replicas (`ring/preference_list.py`). These are the
             owners of the arcs that the member took over, and vnodes that follow the member.
         now_ms: the wall clock of the node, in ms since 1970.
-        taken: with one copy of each record, the parts of arcs with an owner that the member waits for. They lie in the
-            member's arc, or in arcs that it had before a restart. Otherwise empty.
+        taken: if the ring keeps one copy of each record, the parts of arcs with a down owner that the member waits for.
+            They lie in the member's arc, or in arcs that it had before a restart. Empty if the ring keeps more copies.
     """
 
     me: Contact
@@ -110,8 +110,8 @@ class GetRing(Request, frozen=True, tag=2):
     """Request for the pointers of a vnode.
 
     Attributes:
-        adopt: whether the caller may adopt the pointers. If so, the answer counts as an observation for
-            abort-if-observed (`chord/stabilize.py`).
+        adopt: whether the caller may adopt the pointers. If so, the called vnode discards a reply that it waits for,
+            and asks again: abort-if-observed (`chord/stabilize.py`).
     """
 
     adopt: bool = True
@@ -119,16 +119,16 @@ class GetRing(Request, frozen=True, tag=2):
 
 
 class Notify(Request, frozen=True, tag=3):
-    """NOTIFY: the peer may be the called vnode's predecessor.
+    """NOTIFY: `peer` may be the called vnode's predecessor.
 
-    The answer comes before the rectify step that this starts.
+    The reply comes before the rectify step, in which the called vnode decides.
     """
 
     peer: Contact
 
 
 class Offer(Request, frozen=True, tag=4):
-    """Hint that the peer may be the called vnode's successor.
+    """Hint that `peer` may be the called vnode's successor.
 
     The called vnode queries the peer, and adopts it if it lies before the present successor.
     """
@@ -147,7 +147,9 @@ class Parting(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Departing(Request, frozen=True, tag=5):
-    """*node* Goodbye of a node that has handed everything over and leaves for good.
+    """Goodbye of a node that leaves for good, sent to a node.
+
+    The sender has handed all its arcs and records over.
 
     Attributes:
         address: the address of the sender.
@@ -159,7 +161,7 @@ class Departing(Request, frozen=True, tag=5):
 
 
 class Retiring(Request, frozen=True, tag=7):
-    """*node* Notice that the sender is about to leave.
+    """Notice, sent to a node, that the sender is about to leave.
 
     The called node drops the sender from the replica sets, so that other nodes copy the sender's records.
     """
@@ -168,7 +170,7 @@ class Retiring(Request, frozen=True, tag=7):
 
 
 class Returned(Request, frozen=True, tag=8):
-    """*node* Notice that the sender is a member, as a new node or after an absence.
+    """Notice, sent to a node, that the sender is a member, new or after an absence.
 
     Facts that the called node noted about the sender before no longer count.
     """
@@ -177,7 +179,7 @@ class Returned(Request, frozen=True, tag=8):
 
 
 class Pausing(Request, frozen=True, tag=6):
-    """A notice, addressed to a node: the sender stops for a while and keeps its data.
+    """Notice, sent to a node, that the sender stops for a while and keeps its data.
 
     The called node routes around the sender and waits for its return.
     """
@@ -201,7 +203,7 @@ class Via(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Candidate(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A vnode that may be asked next."""
+    """A vnode that a lookup may ask next, and how the lookup found it."""
 
     contact: Contact
     via: Via
@@ -211,7 +213,7 @@ class NextHops(Reply, frozen=True, tag=131):
     """Candidates for the next hop of a lookup.
 
     Attributes:
-        final: whether the candidates are the key's successor and the vnodes after it.
+        final: whether the candidates are the key's successor and the vnodes after it, so that the routing ends.
         candidates: the vnodes, best first.
         spacing: the mean gap between vnodes in the called vnode's successor list, as a share of the circle.
     """
@@ -227,7 +229,7 @@ class FindNext(Request, frozen=True, tag=16):
     Attributes:
         key: the point of the key.
         route: classic (fingers and successor) or fast (stop if the successor list brackets the key).
-        tried: ids that were already found useless.
+        tried: ids of vnodes that this lookup has tried in vain.
         successor_only: whether to use only the successor list.
     """
 
@@ -239,7 +241,7 @@ class FindNext(Request, frozen=True, tag=16):
 
 
 class Confirmed(Reply, frozen=True, tag=132):
-    """Confirmation that the called vnode answers for a key, and the key's replica set.
+    """Confirmation that the called vnode is the owner of a key, and the replica set.
 
     Attributes:
         owner: the called vnode. It answers for (`arc_start`, its own id].
@@ -262,7 +264,7 @@ class Confirmed(Reply, frozen=True, tag=132):
 
 
 class Confirm(Request, frozen=True, tag=17):
-    """Question whether the called vnode answers for a key."""
+    """Question whether the called vnode is the owner of a key."""
 
     key: Point
     reply = Confirmed
@@ -333,7 +335,7 @@ class Trace(Reply, frozen=True, tag=133):
 
 
 class Lookup(Request, frozen=True, tag=18):
-    """*vnode or node* Request to look up a key and return the trace.
+    """Request to a vnode or a node to look up a key and return the trace.
 
     The lookup starts at the called vnode, or at the first vnode of the called node that is a member.
     """
@@ -346,7 +348,7 @@ class Lookup(Request, frozen=True, tag=18):
 
 
 class NeighboursOf(Reply, frozen=True, tag=134):
-    """Two adjacent vnodes on the called vnode's ring, with the point between them.
+    """The two adjacent vnodes around a point, on the called vnode's ring.
 
     Attributes:
         predecessor: the vnode before the point.
@@ -362,7 +364,7 @@ class NeighboursOf(Reply, frozen=True, tag=134):
 
 
 class FindNeighbours(Request, frozen=True, tag=19):
-    """*vnode or node* Request for the two vnodes between which a point lies.
+    """Request to a vnode or a node for the two vnodes next to a point.
 
     The answer is the called vnode's view of the ring. Joins and self-lookups use it.
     """
