@@ -18,7 +18,10 @@ from chord.ids import BITS_MAX, BITS_MIN, Circle
 
 PROTOCOL_VERSION = 1
 FALLBACKS_MAX = 3
-"""How many nodes behind the replicas of a key may stand in for a down replica."""
+"""Largest number of stand-ins of a key.
+
+A stand-in is a node behind the replicas that takes writes for a down replica.
+"""
 
 EVERYWHERE = ("0.0.0.0", "::")
 NO_HOST_HAS = frozenset(" /?#@[]\\")  # a text with one of these is a URL or no address at all
@@ -71,7 +74,10 @@ class RingConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def fallbacks(self) -> int:
-        """The number of nodes behind the replicas of a key that may stand in for one."""
+        """The number of stand-ins of a key.
+
+        A stand-in is a node behind the replicas that takes writes for a down replica.
+        """
         return 0 if self.replicas == 1 else min(FALLBACKS_MAX, self.successors + 1 - self.replicas)
 
     @property
@@ -93,7 +99,8 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         stabilize_s: T, the mean period of the stabilize rounds that maintain the ring. Each interval is drawn from 0.5
             T to 1.5 T.
         finger_s: the period at which one finger entry is refreshed.
-        self_lookup_rounds: the mean number of stabilize rounds between two self-lookups; at least 1.
+        self_lookup_rounds: the mean number of stabilize rounds between two self-lookups, which find a split of the
+            ring; at least 1.
         timeout_floor_s: the smallest timeout of a call. The timeout is srtt + 4 rttvar, as measured with that peer.
         timeout_stranger_s: the timeout of a call to a peer without a measurement; from the floor to the cap.
         timeout_cap_s: the largest timeout of a call.
@@ -105,9 +112,10 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             long.
         reprobe_max_s: the longest of these waits.
         down_out_s: how long a down node keeps its place before other nodes get copies of its records. If it may hold
-            more than the others, they deny no key until it is back, or `chord forget` declares it lost.
+            more than the others, they report no key as "not found" until it is back, or `chord forget` declares it
+            lost.
         anti_entropy_s: the period at which an owner compares its arc with each replica.
-        lease_s: how long a transfer may go without progress before its slot is freed.
+        lease_s: how long a transfer may go without progress before both sides end it.
         leave_s: how long a leave may spend on handing over. Other nodes count a node as leaving for this long at most.
         drain_s: how long calls in flight may take to finish when the node stops.
         unsaved_s: how long the node may be unable to write its identity file before it reports that.
@@ -117,7 +125,7 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             `scrub_bytes_s` requires that. The default is a week, because two copies of a record hardly rot in the same
             week.
         resume_s: how long a restarted node waits for a running ring before it resumes with its stored lists.
-        grace_s: how long tombstones and expired values take room before they are reaped. An entry in the reap log
+        grace_s: how long tombstones and expired values take room before they are removed. A short entry in the reap log
             remains. A node may be down for longer, because it keeps its store.
 
     Bounds: each time is more than 0, and finite.
@@ -176,9 +184,9 @@ PRESETS: dict[str, Timing] = {
 
 
 _NOT_GIVEN = Timing()
-"""A marker, recognised by identity.
+"""The value of `NodeConfig.timing` if none was given, recognised by identity.
 
-So `PRESETS["lan"]` may be combined with any preset.
+`PRESETS["lan"]` equals it, but counts as given, so it may be combined with any preset.
 """
 
 
@@ -215,8 +223,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         record_bytes_max: bytes of a record with several concurrent values. Beyond it a put must replace some of them
             (`VersionConflict`). With 16 KiB more it must fit `frame_bulk_bytes_max`.
         siblings_max: concurrent values of a record; at most 64. Beyond it a put must replace some of them.
-        context_ahead_max: writes of one coordinator that a context may claim beyond those known here; at most 2^32, so
-            that counts always fit a message.
+        context_ahead_max: largest number of writes of one coordinator that the context of a put may name beyond those
+            known here. At most 2^32, so that counts always fit a message.
         page_bytes: approximate bytes of records in one page of a scan, transfer or repair.
         repair_bytes_s: bytes of records per second that replica sync moves.
         scrub_bytes_s: bytes of records per second that the scrub reads.
@@ -375,7 +383,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def to_dial(address: str) -> tuple[str, int]:
-    """Split an address that another node reported and that may be invalid.
+    """Split HOST:PORT of another node, which may be invalid, into host and port.
 
     Raises:
         PeerUnreachable: no node can be at that address, which counts as a refused connection.

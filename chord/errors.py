@@ -19,6 +19,9 @@ class ChordError(Exception):
     The first line of a class's docstring is its default message.
 
     Attributes:
+        code: number of the class on the wire; 0 if the class is never sent.
+        word: name of the class in outputs and events.
+        is_retryable: whether a repetition of the same request may succeed.
         peer: a contact that the error names (a better owner, a leaver's successor, a down owner), or None.
         after_ms: when a retry makes sense, in ms from now, or None. For `OwnerDown`, how long the owner has been down.
         also: other errors of the same scan; () for all other operations.
@@ -100,7 +103,10 @@ class Leaving(DefiniteError):
 
 
 class OwnerDown(DefiniteError):
-    """Down nodes may hold more than the others; `peer` has been down for `after_ms`."""
+    """Down nodes may hold more than the others; `peer` has been down for `after_ms`.
+
+    So the key is not reported as absent: a node that is down may hold a value that no other node has.
+    """
 
     code, word = 9, "owner_down"
 
@@ -131,7 +137,7 @@ class InvalidRequest(DefiniteError):
 class UseBulk(DefiniteError):
     """The reply is too large for the control stream; ask on the bulk stream.
 
-    `rpc` handles this error itself.
+    `chord.rpc` handles this error itself: it repeats the request on the bulk stream.
     """
 
     code, word = 13, "use_bulk"
@@ -163,8 +169,9 @@ class PeerUnreachable(DefiniteError):
             does.
         is_unknown: no host has that name.
         is_late: the caller's deadline passed; nothing else is known.
-        is_taken: another program took the connection, and did not answer as a node does.
-        is_own: the answering node says this of itself, so the caller treats it as unreachable.
+        is_taken: a program at the address took the connection, and did not answer as a node does.
+        is_own: the peer itself sent this error, for example because its disk hangs. The caller treats the peer as
+            unreachable.
         is_ended: the calling node has ended; nothing is known of the peer.
     """
 
@@ -222,7 +229,10 @@ class RecordDamaged(DefiniteError):
 
 
 class Behind(DefiniteError):
-    """The stores have applied different reap log entries; one must catch up first."""
+    """The stores have applied different reap log entries; one must catch up first.
+
+    A reap log lists the deleted records that a store has removed for good; see `chord/store/reap_log.py`.
+    """
 
     code, word, is_retryable = 22, "behind", True
 
@@ -277,7 +287,10 @@ class QuorumFailed(IndefiniteError):
 
 
 class unwrapped:
-    """A context manager that raises the only exception of a nursery's group as itself."""
+    """Context manager that replaces an exception group of one error by that error.
+
+    Trio wraps the exceptions of a nursery in a group, even a single one.
+    """
 
     __slots__ = ()
 
@@ -292,11 +305,14 @@ class unwrapped:
 
 
 SILENCE = (PeerUnreachable, PeerLost, DeadlineExceeded)
-"""The errors that are evidence of death; any other error proves the peer alive."""
+"""The errors that are evidence of a peer's death.
+
+Any other error proves the peer alive.
+"""
 
 
 def retold(error: ChordError) -> ChordError:
-    """Return the error to reply with if a call to a third node failed.
+    """Return the error for this node's caller, if a call to a third node failed.
 
     The caller must not take the third node's failure for this node's own.
     """

@@ -32,28 +32,31 @@ class RingCreated(VnodeEvent, frozen=True):
 
 
 class RingJoined(VnodeEvent, frozen=True):
-    """JOIN: the vnode took its predecessor's whole list."""
+    """JOIN: the vnode became a member, and took its predecessor's successor list."""
 
     predecessor: Contact
     successor: Contact
 
 
 class RingResumed(VnodeEvent, frozen=True):
-    """A restarted vnode took up its stored or still listed place."""
+    """A restarted vnode is a member again, at the point that it had before."""
 
     predecessor: Contact | None
     successor: Contact
 
 
 class SuccessorAdopted(VnodeEvent, frozen=True):
-    """The successor list has a new head."""
+    """The successor list has a new head.
+
+    `old` is the head before; None if the vnode was its own successor.
+    """
 
     new: Contact
     old: Contact | None
 
 
 class ListCopied(VnodeEvent, frozen=True):
-    """The list behind the head changed, as the head's own did."""
+    """The head's own successor list changed, and the vnode copied it behind the head."""
 
     head: Contact
 
@@ -65,16 +68,16 @@ class HeadForgotten(VnodeEvent, frozen=True):
 
 
 class PredecessorAdopted(VnodeEvent, frozen=True):
-    """The vnode has a new predecessor."""
+    """The vnode has a new predecessor; `old` is None if it had none before."""
 
     new: Contact
     old: Contact | None
 
 
 class StepAborted(VnodeEvent, frozen=True):
-    """Abort-if-observed: a step discarded a reply.
+    """A step discarded a reply, because another vnode read the pointers meanwhile.
 
-    The pointers were served for adoption while the step waited for that reply.
+    This is abort-if-observed, which makes a step atomic; see `chord/stabilize.py`.
     """
 
     step: Literal["stabilize", "rectify", "adopt"]
@@ -104,7 +107,12 @@ class FingerChanged(VnodeEvent, frozen=True):
 class SplitFound(VnodeEvent, frozen=True):
     """A self-lookup found other neighbours around this vnode's id.
 
-    Either two rings exist, or a loopy ring is being untangled.
+    A self-lookup is a lookup of the vnode's own id that another node makes. Either two rings exist, or a loopy ring is
+    being untangled.
+
+    Attributes:
+        asked: the vnode that made the lookup.
+        predecessor, successor: the neighbours that it found.
     """
 
     asked: Contact
@@ -120,7 +128,7 @@ class VnodeIsolated(VnodeEvent, frozen=True):
 
 
 class ArcGained(VnodeEvent, frozen=True):
-    """The vnode answers for an arc: `how` says why."""
+    """The vnode now owns an arc, and answers for its keys: `how` says why."""
 
     arc: Arc
     epoch: int
@@ -128,7 +136,7 @@ class ArcGained(VnodeEvent, frozen=True):
 
 
 class ArcLost(VnodeEvent, frozen=True):
-    """The vnode stopped answering for an arc: `how` says why."""
+    """The vnode no longer owns an arc: `how` says why."""
 
     arc: Arc
     epoch: int
@@ -168,16 +176,19 @@ class RecordUnmerged(Event, frozen=True):
 
 
 class ValuesQuarantined(Event, frozen=True):
-    """After an absence, this node put `values` values of records in quarantine.
+    """After an absence, this node put `values` old values in quarantine, out of sight.
 
-    No other node vouches for them.
+    No other node could tell whether they had been deleted meanwhile.
     """
 
     values: int
 
 
 class RecordsDropped(VnodeEvent, frozen=True):
-    """Misplaced records were dropped, because every node that must hold them does."""
+    """Records that this node does not replicate were dropped.
+
+    Every node that must hold them does. `to` is their owner.
+    """
 
     records: int
     to: Contact
@@ -187,7 +198,7 @@ class RecordsDropped(VnodeEvent, frozen=True):
 
 
 class PeerChanged(Event, frozen=True):
-    """This node's verdict on a peer changed."""
+    """This node's failure detector changed its verdict on a peer."""
 
     address: str
     state: PeerState
@@ -195,7 +206,10 @@ class PeerChanged(Event, frozen=True):
 
 
 class ConnectionOpened(Event, frozen=True):
-    """A stream to or from a peer completed its handshake."""
+    """A stream to or from a peer completed its handshake.
+
+    `dialled` says whether this node opened the stream.
+    """
 
     address: str
     stream: StreamName
@@ -224,9 +238,10 @@ class NodeStateChanged(Event, frozen=True):
 
 
 class HealthChanged(Event, frozen=True):
-    """The health of a subject changed: `why` says what fails, or is empty.
+    """A part of the node, the subject, failed or recovered.
 
-    While `why` is not empty, the node does not serve all requests; see `chord.ring.health`.
+    `why` says what fails; it is empty after a recovery. While it is not empty, the node does not serve all requests;
+    see `chord.ring.health`.
     """
 
     subject: str
@@ -234,7 +249,7 @@ class HealthChanged(Event, frozen=True):
 
 
 class RecordsDamaged(Event, frozen=True):
-    """The scrub found `records` damaged records in this node's store.
+    """The scrub, a regular check of the whole store, found `records` damaged records.
 
     They count as missing.
     """
@@ -254,10 +269,11 @@ class ClockSkewed(Event, frozen=True):
 
 
 class StoreBegun(Event, frozen=True):
-    """A node that is not new begins with an empty store and a new incarnation.
+    """A node that is not new begins with an empty store.
 
-    `why` is "lost" if other nodes may have copies of the earlier records. It is "lost for good" if the ring keeps one
-    copy of each record, or the node knew no other node.
+    The store has a new incarnation, the random bytes that name a store. `why` is "lost" if other nodes may have copies
+    of the earlier records. It is "lost for good" if the ring keeps one copy of each record, or the node knew no other
+    node.
     """
 
     why: Literal["lost", "lost for good"]
@@ -278,4 +294,4 @@ Observer: TypeAlias = Callable[[Event], None]
 
 
 def ignore(event: Event) -> None:
-    """Observe nothing."""
+    """Do nothing with an event; the default observer."""

@@ -18,9 +18,10 @@ from chord.wire.messages import Contact, FingerRun
 
 
 class _Run(NamedTuple):
-    """Entries `first` to `last`, which point to `contact` at this distance.
+    """Consecutive finger entries, `first` to `last`, that point to one vnode.
 
-    For n itself the distance is the whole circle.
+    `distance` is the clockwise distance from n, the table's own vnode, to that vnode (`contact`). For n itself the
+    distance is the size of the circle.
     """
 
     first: int
@@ -30,7 +31,7 @@ class _Run(NamedTuple):
 
 
 class FingerTable:
-    """The finger table of one vnode.
+    """The finger table of one vnode with the point n, given as `own`.
 
     The table changes only through `adopt`, `adopt_arc` and `forget`.
     """
@@ -72,8 +73,9 @@ class FingerTable:
     def adopt(self, index: int, contact: Contact) -> tuple[int, int] | None:
         """Record a verified reply: `contact` is the successor of start(index).
 
-        It is then also the successor of every later start up to its own point. Earlier entries that point beyond it
-        were wrong. A reply that lies past n is ignored, because n itself stands in between.
+        The contact is then also the successor of every later start up to its own point. Earlier entries that point
+        beyond the contact were wrong. If n lies between the start and the contact, the reply is ignored, because n is
+        closer.
 
         Args:
             index: the entry, 0 to m - 1.
@@ -90,9 +92,9 @@ class FingerTable:
         return self._assign(index, contact, distance)
 
     def adopt_arc(self, arc_start: Point, contact: Contact) -> tuple[int, int] | None:
-        """Record an arc that a verified owner stated: it owns every start in the arc.
+        """Point all entries that start in an arc to the confirmed owner of the arc.
 
-        If the arc reaches round past n, only the part after n counts, because the owner does not know n yet.
+        If n lies in the arc, only the part after n counts, because the owner does not know n yet.
 
         Args:
             arc_start: the start of the arc, which is not in it.
@@ -121,8 +123,9 @@ class FingerTable:
     def closest_preceding(self, key: int) -> Iterator[tuple[Contact, int]]:
         """Yield the known vnodes in the open arc (n, key), closest to the key first.
 
-        Each vnode comes with the last entry of its run. The paper's loop from m down to 1 meets that entry first. The
-        iterator never falls back to n itself. A key equal to n means once round.
+        Each vnode comes with the index of the last entry that points to it. The paper's loop from m down to 1 meets
+        that entry first. The iterator never falls back to n itself. If the key equals n, the arc is the whole circle
+        except n.
 
         Source: Stoica et al. 2003 (ToN), Fig. 5, closest_preceding_node.
         """

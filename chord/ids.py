@@ -66,7 +66,10 @@ class Circle(NamedTuple):
 
     @functools.lru_cache(HASHES_KEPT)  # noqa: B019  # one operation asks for the point of its key again and again
     def hash(self, data: bytes) -> Point:
-        """Return the first `bits` bits of SHA-1 of the data, read big-endian."""
+        """Return the point of a key or an address: its SHA-1 hash, cut to `bits` bits.
+
+        The first `bits` bits of the hash of the data count, read big-endian.
+        """
         digest = int.from_bytes(hashlib.sha1(data, usedforsecurity=False).digest(), "big")
         return Point(digest >> (BITS_MAX - self.bits))
 
@@ -83,7 +86,7 @@ class Circle(NamedTuple):
         return ((end - start) & ((1 << self.bits) - 1)) or 1 << self.bits
 
     def hex(self, point: int) -> str:
-        """Return the point as hexadecimal digits, leading zeros kept."""
+        """Return the point as hexadecimal digits, with leading zeros."""
         return f"{point:0{(self.bits + 3) // 4}x}"
 
     def fraction(self, distance: int) -> float:

@@ -30,11 +30,14 @@ BUSY_RETRIES_MAX = 8
 
 
 class PeerGone(Exception):
-    """The vnode asked is dead, or is no longer at that address."""
+    """The vnode that was asked is dead, or is no longer at that address."""
 
 
 class Latest:
-    """Handles announced candidates in one task; only the best candidate waits."""
+    """Handles announced vnodes one at a time, in a task; only the best one waits.
+
+    `is_better(new, old)` returns whether a vnode replaces the waiting vnode.
+    """
 
     def __init__(
         self,
@@ -66,7 +69,7 @@ class Latest:
 
 
 class Stabilizer:
-    """The periodic steps of one vnode."""
+    """The periodic steps of one vnode: stabilize, rectify and fix fingers."""
 
     def __init__(self, vnode: Vnode, lookups: Lookups) -> None:
         self._vnode = vnode
@@ -86,10 +89,10 @@ class Stabilizer:
     # -- stabilize ------------------------------------------------------------------------------
 
     async def stabilize(self) -> None:
-        """Run one round: refresh the list from the head, adopt a closer successor, notify.
+        """Run one round: copy the successor's list, adopt a closer successor, notify it.
 
-        These are STAB_SUCC, STAB_PRED and NOTIFY of Zave 2017. A head is asked even if it counts as dead. It may be
-        back, and then the list depends on it.
+        These are STAB_SUCC, STAB_PRED and NOTIFY of Zave 2017. The head of the successor list is asked even if it
+        counts as dead, because it may be back.
 
         Concurrency: checkpoints; cancellation between steps leaves a consistent state, as each step is one transition.
         """
@@ -113,7 +116,7 @@ class Stabilizer:
     async def consider_successor(self, contact: Contact) -> bool:
         """STAB_PRED: query a vnode, and adopt it if it lies before the successor.
 
-        An `Offer` leads to the same step. Return whether the vnode was adopted.
+        This step of stabilize also handles an `Offer`. Return whether the vnode was adopted.
         """
         if not self._ring.is_member or not between(self._vnode.id, contact.id, self._ring.successor.id):
             return False
@@ -156,7 +159,10 @@ class Stabilizer:
             self._host.tell([events.StepFailed(self._vnode.id, "notify", error.word)])
 
     def _learn_downs(self, contact: Contact, reply: RingPointers) -> None:
-        """Learn the down vnodes behind the head, and its wall clock, from its reply."""
+        """Note the clock in a reply, and the down vnodes if the head sent the reply.
+
+        The head is the first entry of the successor list. It knows the down vnodes behind it.
+        """
         self._host.note_clock(contact.address, reply.now_ms)
         if self._ring.successor.id == contact.id != self._vnode.id:
             now = trio.current_time()
@@ -187,10 +193,10 @@ class Stabilizer:
         self._notices.announce(contact)
 
     async def rectify(self, contact: Contact) -> None:
-        """RECTIFY: adopt a closer predecessor, or any if the current one is dead.
+        """RECTIFY: adopt a closer predecessor, or any vnode if the current one is dead.
 
-        Then offer the new one to the old one. If a node has moved, its vnode notifies from another address although it
-        is already the predecessor.
+        Then offer the new predecessor to the old one as a successor. If a node has moved, its vnode is the current
+        predecessor and notifies from another address. The new contact then replaces the old one in the same way.
         """
         ring = self._ring
         if not ring.is_member:
@@ -223,9 +229,9 @@ class Stabilizer:
             await self.offer_to(old, contact)
 
     async def offer_to(self, to: Contact, contact: Contact) -> bool:
-        """Offer a vnode to another as its possible successor; return whether that was delivered.
+        """Offer `contact` to another vnode as its possible successor.
 
-        The other vnode queries the offered one itself.
+        Return whether the offer was delivered. The other vnode queries the contact itself.
         """
         if to.id == self._vnode.id:
             await self.consider_successor(contact)
@@ -242,8 +248,8 @@ class Stabilizer:
     async def _ask_pointers(self, contact: Contact, step: Literal["stabilize", "adopt"]) -> RingPointers | None:
         """Ask a vnode for pointers and adopt them in one transition.
 
-        If this vnode's own pointers were observed meanwhile, discard the reply and ask again. The step `stabilize`
-        adopts the list of the head, `adopt` a new head with its list.
+        If this vnode's own pointers were observed meanwhile, discard the reply and ask again. For the step `stabilize`
+        the contact is the head, and its list is copied. For `adopt` the contact becomes the new head.
 
         Returns:
             The pointers, or None if the vnode is alive but has no pointers to give now.
@@ -298,7 +304,8 @@ class Stabilizer:
     async def fix_finger(self) -> None:
         """Refresh the next run of the finger table.
 
-        If the entry still owns the start, that takes one call. Otherwise a lookup finds the owner.
+        A run is a number of consecutive entries that point to one vnode. If that vnode still owns the start of the run,
+        one call confirms it. Otherwise a lookup finds the owner.
 
         Source: Stoica et al. 2003, Fig. 6, fix_fingers; one verified reply covers every start in its arc.
         """
@@ -339,10 +346,10 @@ class Stabilizer:
     # -- small things ---------------------------------------------------------------------------
 
     def remember_silent(self, contact: Contact) -> None:
-        """Put a down contact on the passive list, so that self-lookups probe it.
+        """Put a down vnode on the passive list, so that self-lookups probe it.
 
-        A vnode that has left is not added. It will not be back, and this node trims no reap log while the list has
-        entries.
+        A vnode that has left is not added. It will not be back. While the list has entries, this node must also keep
+        its reap logs whole (`chord/store/reap_log.py`).
         """
         if contact.id not in self._host.vnodes and not self._peers.is_known_to_have_left(contact):
             self._peers.passive.add(contact, trio.current_time())
