@@ -59,9 +59,9 @@ class _Machine:
         return self._cluster.wall_now_ms(self._host)
 
     def observe(self, event: Event) -> None:
-        """Pass an event on, unless it is a verdict of a node that has ended.
+        """Pass a node's event to the cluster, but no `PeerChanged` after the node's end.
 
-        A client of a dead node goes on asking without answers, and then blames the other nodes.
+        Clients may still use the ended node. It then gets no answers, and would report living peers as dead.
         """
         if not (isinstance(event, PeerChanged) and self.node is not None and self.node.closed.is_set()):
             self._cluster.on_event(event)
@@ -79,7 +79,7 @@ class Cluster(TestRing):
         skews_s: by host, seconds that its wall clock is ahead, or (negative) behind.
         drifts: by host, seconds that its wall clock gains, or (negative) loses, per second.
         clones: the machines with a copy of another machine's disk.
-        stopped: by machine with a stopped process (SIGSTOP), its host of the network.
+        stopped: for each machine with a stopped process (SIGSTOP), its host name in the network.
         expected: errors that may end a node; here also the failure of its disk, which counts as a crash.
     """
 
@@ -116,7 +116,7 @@ class Cluster(TestRing):
         The cluster must be empty before.
 
         Args:
-            ids: their points; default: the hashes of their addresses, as always.
+            ids: the points of the nodes; default: the hashes of their addresses, as for nodes that join.
         """
         assert not self.nodes, "a ring is placed before any node joins"
         circle = self._template.ring.circle
@@ -179,21 +179,24 @@ class Cluster(TestRing):
         await super().kill(node, silently=silently)
 
     def ended(self, node: Node) -> None:
-        """End the process, and call `on_stopped` or `on_left`."""
+        """Handle the end of a node; call `on_stopped` or `on_left` if it ended by itself."""
         if node.name in self.disks:
             self.disks[node.name].kill()  # a hanging transaction does not outlive its process
         if node.state in ("stopped", "left"):
             (self.on_stopped if node.state == "stopped" else self.on_left)(node)
 
     def refused(self, node: Node) -> None:
-        """Call `on_refused`, unless the node was killed or had stopped before."""
+        """Report a node that the ring refused, or that had its disk fail (`on_refused`).
+
+        A node that was killed or had stopped before is not reported.
+        """
         if node in self.nodes:
             self.on_refused(node)
 
     # -- machines -------------------------------------------------------------------------------
 
     def has_disk(self, host: str) -> bool:
-        """Return whether a machine has a disk. That is drawn once."""
+        """Return whether a machine has a disk: a fixed draw from the seed and its name."""
         if self._sync_delay is None:
             return False
         return random.Random(f"{self._seed}/machine/{host}").random() >= self._without_disk
@@ -206,7 +209,10 @@ class Cluster(TestRing):
         return self.disks[host]
 
     def kept(self, host: str) -> Kept | None:
-        """Return the identity that the node of a machine will find at its next start."""
+        """Return the persisted state that a machine's node will load at its next start.
+
+        None: the machine will start a new node.
+        """
         if host not in self.disks:
             return self.identity(host).load()
         return kept_on(self.disks[host])

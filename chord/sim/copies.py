@@ -41,7 +41,7 @@ def unequal(ring: TestRing, replicas: int) -> Iterator[str]:
 
 
 def astray(ring: TestRing) -> Iterator[str]:
-    """Yield copies with writes that all living replicas together lack, in words."""
+    """Yield, in words, the copies with a write that no living replica of the key has."""
     for key, copies in records(ring).items():
         point = ring[0].host.circle.hash(key)
         members = _seen_members(ring.nodes, point)
@@ -67,7 +67,10 @@ def unreadable(ring: TestRing, quorum: int) -> Iterator[str]:
 
 
 def _members(points: list[tuple[Point, str]], key: Point, replicas: int) -> list[str]:
-    """Return the addresses of the first nodes clockwise from a key."""
+    """Return a key's replica set: the first `replicas` distinct nodes clockwise.
+
+    `points` has all vnodes in ring order, each with the address of its node.
+    """
     behind = [address for point, address in points if point >= key] + [a for point, a in points if point < key]
     return list(dict.fromkeys(behind))[:replicas]
 

@@ -25,7 +25,10 @@ from chord.verify import invariants
 SKEW_MAX_S = 3600.0
 WIPED = 0.3
 DAMAGED = 0.5
-"""Fractions of restarts with an empty disk or a damaged record, if drawn."""
+"""Fractions of restarts with an emptied disk, and with a damaged record.
+
+They apply if the faults *wipe* and *damage* are on.
+"""
 LEAVERS_RETURN = 0.5
 """Fraction of runs in which a node that left is the next to join.
 
@@ -40,10 +43,11 @@ Sometimes no peer notices, sometimes all do.
 
 
 class Deaths:
-    """Starts and kills the nodes of one cluster, and tells the ledger and the watch.
+    """Starts and kills the nodes of one cluster, and reports that to its checkers.
 
     Args:
-        ledger: the clients.
+        ledger: the workload, with the oracle and the loss accounting.
+        watch: the observer.
         nursery: for the tasks that start or forget dead nodes.
 
     Attributes:
@@ -74,7 +78,7 @@ class Deaths:
         self._do_leavers_return = random.Random(f"leavers/{plan.seed}").random() < LEAVERS_RETURN
 
     def count(self, what: str, membership: int = 1) -> None:
-        """Count an action, and the number of membership changes that it made."""
+        """Count an action under a name, and the number of membership changes that it made."""
         self._watch.counts[f"action {what}"] += 1
         self.membership += membership
 
@@ -89,7 +93,10 @@ class Deaths:
         return node
 
     async def join(self, **changes: object) -> None:
-        """Let a node join, on a new machine or on a leaver's; arguments as for `start`."""
+        """Let a node join, on a new machine or on that of a node that left.
+
+        The arguments are those of `Cluster.start`.
+        """
         host = next(filter(self._may_join_again, self._ledger.oracle.departed), None)
         if host is not None:
             del self._ledger.oracle.departed[host]
@@ -100,8 +107,8 @@ class Deaths:
     def _may_join_again(self, host: str) -> bool:
         """Return whether a node may join on the machine of a node that left.
 
-        Leavers must return in this run. No other node, living or dead, may have the ids that follow from the machine's
-        address.
+        Nodes that left must return in this run (`LEAVERS_RETURN`). No other node, living or dead, may have the ids that
+        follow from the machine's address.
         """
         kept = self._cluster.kept(host)
         if kept is None or not self._do_leavers_return:
@@ -128,9 +135,9 @@ class Deaths:
         self._watch.check()
 
     def refused(self, node: Node) -> None:
-        """Note that a node is dead because the ring refused it or its disk failed.
+        """Record that a node is dead because the ring refused it or its disk failed.
 
-        Nodes on a copy of another node's directory never counted, so they are ignored.
+        Clones, which run on a copy of another node's data directory, never counted as members, so they are ignored.
         """
         if node.name in self._cluster.clones:
             return
@@ -143,7 +150,12 @@ class Deaths:
         self._ledger.losses.autopsy(node)
 
     async def end(self, node: Node, what: str, *, silently: bool = False) -> None:
-        """Kill a node for good, unless the fault *return* is on."""
+        """Kill a node for good; if the fault *return* is on, start it again later.
+
+        Args:
+            what: the name of the action, for the counts.
+            silently: as for `kill`.
+        """
         await self.kill(node, silently=silently)
         self.count(what)
         if self.is_returning(node):
@@ -157,7 +169,7 @@ class Deaths:
         self.return_soon(node)
 
     def is_returning(self, node: Node) -> bool:
-        """Return whether a node that was killed for good is started again.
+        """Return whether a node that was killed for good will be started again.
 
         The fault *return* must be on. A node that never belonged to a ring, or that left, stays dead.
         """
@@ -166,7 +178,7 @@ class Deaths:
     def return_soon(self, node: Node) -> None:
         """Start a dead node again after a moment.
 
-        This function keeps at least one of the members alive that the node will ask when it rejoins.
+        Until the node is back, `may_go` keeps at least one of the members alive that the node will ask to rejoin.
         """
         kept = self._cluster.kept(node.name)
         self._returning[node.name] = () if kept is None else kept.known
@@ -180,7 +192,7 @@ class Deaths:
     async def _forget(self, node: Node) -> None:
         """Let an operator tell the ring, some seconds after a death, that a node is gone.
 
-        A node drawn from the ready ones passes that on to all reachable nodes.
+        The operator asks a random ready node, which informs all reachable nodes.
         """
         await trio.sleep(self._rng.uniform(*FORGOTTEN_S))
         while not (ready := [other for other in self._cluster.nodes if other.state == "ready"]):
@@ -200,8 +212,8 @@ class Deaths:
     async def _start_again(self, node: Node, after_s: float) -> None:
         """Start a killed node again: with its records, without them, or as a new node.
 
-        A machine without a disk has lost the records, and a record on a disk may be damaged. An emptied disk gives a
-        new node.
+        A machine without a disk has lost the records, and a record on a disk may be damaged. If the disk was emptied,
+        the machine starts a new node.
         """
         host = node.name
         is_wiped = "wipe" in self._plan.faults and self._rng.random() < WIPED
@@ -256,7 +268,7 @@ class Deaths:
         self.is_back(await self.start(join=(), name=host))
 
     def is_back(self, node: Node) -> None:
-        """Note that a dead node runs again, unless it failed to open its disk."""
+        """Record that a dead node runs again, unless it failed to open its disk."""
         if not node.closed.is_set():
             self._ledger.losses.bring_back(node)
 
@@ -271,7 +283,10 @@ class Deaths:
         return sorted(nodes, key=lambda node: next(iter(node.host.vnodes)))
 
     def neighbours(self, count: int) -> list[Node]:
-        """Draw this many adjacent ready nodes; none if too few nodes would remain."""
+        """Draw `count` ready nodes that are adjacent on the circle.
+
+        The result is empty if too few other ready nodes would remain.
+        """
         ready = [node for node in self.in_order() if node.state == "ready"]
         if len(ready) - count < self._plan.nodes_min:
             return []
@@ -313,15 +328,16 @@ class Deaths:
         return [tuple(contact.id for contact in ring.successors) for ring in rings]
 
     def _under_way(self) -> list[tuple[int, ...]]:
-        """Return the lists of nodes that died so recently that an answer may still arrive."""
+        """Return successor lists of dead nodes that replies in transit may still carry."""
         since = trio.current_time() - self._plan.timing.timeout_cap_s
         self._last_words = [words for words in self._last_words if words[0] >= since]
         return [entries for _, entries in self._last_words]
 
     def _run_of_going(self, going: set[str]) -> int:
-        """Return the longest run of adjacent members that go.
+        """Return the size of the largest group of adjacent members that all go.
 
-        An exact list loses that many entries at once.
+        `going` has the addresses of the nodes that leave or die. An exact successor list in front of the group loses
+        that number of entries at once.
         """
         is_going = [member.address in going for member in self._cluster.snapshot().values()]
         longest = run = 0

@@ -85,7 +85,7 @@ class Disk:
     def kill(self) -> None:
         """End the processes, but not the machine.
 
-        A write in progress is readable afterwards or not.
+        For each write in progress, the disk draws whether it is readable afterwards.
         """
         for write in list(self._under_way):
             if self.rng.random() < 0.5:
@@ -99,7 +99,7 @@ class Disk:
         """Cut the power: the processes end, and data that was not durable may be gone.
 
         Args:
-            rng: draws the data that is left; default: the disk's own dice.
+            rng: draws the data that is left; default: the disk's own generator.
         """
         self.kill()
         rng = rng or self.rng
@@ -116,7 +116,7 @@ class Disk:
         self._error = error
 
     def _settle(self) -> None:
-        """Note that all readable data is durable."""
+        """Record that all readable data is durable."""
         self._unsynced = None
         self._unsynced_identity.clear()
 
@@ -178,7 +178,7 @@ class Disk:
         Magnetism and cosmic rays do that to real disks.
 
         Args:
-            rng: draws the change; default: the disk's own dice.
+            rng: draws the change; default: the disk's own generator.
             column: column of `StoredRow` to change; default: drawn.
 
         Returns:
@@ -201,7 +201,7 @@ class Disk:
         return column
 
     def damage(self, key: bytes) -> None:
-        """Change a record's clock, so that its row is no longer whole.
+        """Change a record's clock, so that the store finds its row damaged.
 
         Raises:
             KeyError: there is no such record.
@@ -243,11 +243,14 @@ class Disk:
     # -- for mounts -----------------------------------------------------------------------------
 
     def is_current(self, generation: int) -> bool:
-        """Return whether the processes of this generation still run."""
+        """Return whether the processes of a generation still run.
+
+        A generation is all processes that mounted the disk between two calls of `kill`.
+        """
         return generation == self._generation
 
     def lock(self, name: str, mount: Mount) -> bool:
-        """Give a lock to a mount if it is free; return whether the mount holds it now."""
+        """Give a named lock to a mount if it is free; return whether the mount holds it."""
         return self._locks.setdefault(name, mount) is mount
 
     def unlock(self, mount: Mount) -> None:
@@ -258,6 +261,10 @@ class Disk:
         """Return the database, created if necessary.
 
         All its content is durable afterwards, unless the disk is full.
+
+        Args:
+            bits: the width of the ring's circle; a database of another width is refused.
+            incarnation: the name of the store, for a new database.
 
         Raises:
             ConfigError: the database cannot be opened; the message says why.
@@ -354,11 +361,11 @@ class Disk:
             raise OSError(error, os.strerror(error))
 
     def begin(self, write: Callable[[], object]) -> None:
-        """Note that a transaction is in progress: a crash may find it written."""
+        """Register a transaction in progress: a crash draws whether its `write` is done."""
         self._under_way[write] = None
 
     def end(self, write: Callable[[], object]) -> None:
-        """Note that a transaction is over."""
+        """Remove a finished transaction from those that a crash may still write."""
         self._under_way.pop(write, None)
 
 

@@ -43,7 +43,7 @@ class Habits:
         self._counts = counts
 
     def follows(self, habit: str) -> bool:
-        """Draw whether the next operation follows a habit."""
+        """Draw whether the next operation follows a habit; False if clients lack it."""
         is_drawn = habit in self._names and self._rng.random() < SHARE
         self._counts[f"habit {habit}"] += is_drawn
         return is_drawn
@@ -57,7 +57,10 @@ class Habits:
         return self._rng.uniform(*TTL_S) if self.follows("ttl") else None
 
     def companions(self, key: bytes, names: Sequence[str]) -> list[str]:
-        """Draw the client's other keys for a batch of its next operation; often none."""
+        """Draw other keys for a batch with `key`; often none.
+
+        `names` has all keys of the client.
+        """
         if not self.follows("batch"):
             return []
         others = [name for name in names if name.encode() != key]

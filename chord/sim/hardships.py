@@ -1,9 +1,9 @@
 """The nemesis of a run with a theme: long and hard times of one kind.
 
 The kinds are absences, power cuts, wrong clocks, stopped processes, bad disks, new addresses and late requests. Such a
-run is made of episodes. An episode hits some of the nodes, sometimes all. It lasts from a tenth of a period of the ring
-to a hundred periods, while the other nodes go on. After its end the ring must heal. No disk is lost, so no acknowledged
-write may be lost.
+run is made of episodes. An episode hits some of the nodes, sometimes all. It lasts from a tenth of a period of the
+ring, such as `down_out_s`, to a hundred periods, while the other nodes go on. After its end the ring must heal. No disk
+is lost, so no acknowledged write may be lost.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Busy clients cost real time.
 MEANWHILE_S = 3.0
 MEANWHILE = 0.3
 STAGGER = 3.0
-"""After a power cut machines may start within this many times its duration."""
+"""After a power cut, machines start within this multiple of the cut's duration."""
 DAY_S = 86_400.0
 DRIFT_MAX = 0.2
 """Most seconds that a clock gains or loses in one second.
@@ -47,10 +47,10 @@ SLOW_S = 0.5
 
 
 class Hardships:
-    """Draws the hardships of one theme for one cluster, from dice of its own.
+    """Draws and carries out the episodes of one theme on one cluster.
 
     Args:
-        ledger: the clients.
+        ledger: the workload, with the oracle and the loss accounting.
         healed: waits until the ring is Ideal again after an episode.
 
     Attributes:
@@ -125,7 +125,10 @@ class Hardships:
         return min(LASTS_MAX_S, float(period_s * 10 ** self._rng.uniform(-1, self._rng.choice([1, 1, 2]))))
 
     def _count_absences(self, count: int, lasted_s: float, how: str) -> None:
-        """Count nodes that run but are absent; `Losses` counts the absences of dead nodes."""
+        """Count absences of nodes that ran but were cut off or stopped.
+
+        `Losses` counts the absences of dead nodes. `how` is "cut off" or "stopped".
+        """
         for name, times in absences([lasted_s] * count, self._plan, how).items():
             self._count(name, times)
 
@@ -185,10 +188,13 @@ class Hardships:
         await self._stop_for(self._some(), self._duration_s())
 
     async def _back(self, host: str, **changes: object) -> None:
-        """Start the dead node of a machine again, by a living node if there is one.
+        """Start the dead node of a machine again, as an operator would.
 
-        An operator would do the same. A node at a new address is given the running nodes, ready or not. If all nodes
-        have moved, none is at its old address.
+        Its entry nodes are up to three ready nodes. With a new `listen` address they need not be ready: if all nodes
+        have moved, the node knows no current address of a member.
+
+        Args:
+            changes: arguments of `Cluster.start`.
         """
         if host in self._ledger.truth.dead() and not self._deaths.is_coming_back(host):
             self._deaths.count("restart")
@@ -318,5 +324,5 @@ class Hardships:
         self._watch.complain(f"{host} runs on a copy of the directory of {victim.name}, which runs too")
 
     async def _restarts(self) -> None:
-        """Restart a node; this theme is about the arrival of messages."""
+        """Restart a node; the main trouble of theme *delivery* is the late requests."""
         await self._dead_for(self._some()[:1], self._rng.uniform(0, RESTART_S))

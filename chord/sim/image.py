@@ -1,4 +1,4 @@
-"""The database on a simulated disk: rows, notes, and changes of a transaction."""
+"""The database on a simulated disk: rows, named notes, changes of a transaction."""
 
 from __future__ import annotations
 
@@ -57,7 +57,10 @@ class Image:
         return undo
 
     def replace(self, place: RowPlace, row: StoredRow) -> None:
-        """Put a damaged row in the place of a whole one."""
+        """Replace the row at a place, a point and a key, with its damaged version.
+
+        The damage may change the point or the key, and so the place.
+        """
         old = self.rows.pop(place)
         self.rows[row.point, row.key] = row
         self.bytes += size_of(row) - size_of(old)

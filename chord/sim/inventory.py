@@ -1,7 +1,7 @@
 """The inventory of copies: the stores of living nodes, and the disks of dead ones.
 
-The oracle judges the ring by this inventory. A node that dies takes its memory with it. The autopsy then looks at its
-disk. Every record that its store called durable must be there.
+The oracle judges the ring by this inventory. A node that dies takes its memory with it. The autopsy then checks its
+disk: every record that its store called durable must be there.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class Inventory:
                 yield FoundCopy(host, record, storage.durable(key), False)
 
     def is_living(self, node: Node) -> bool:
-        """Return whether a node runs, is not about to be killed, and is no copy.
+        """Return whether a node runs, is not about to be killed, and is no clone.
 
-        A copy runs on a copy of another node's data directory.
+        A clone runs on a copy of another node's data directory.
         """
         return node.name not in self._dead and node.name not in getattr(self._ring, "clones", ())
 
@@ -77,7 +77,7 @@ class Inventory:
     # -- events -----------------------------------------------------------------------------------
 
     def dies(self, node: Node, is_told: Callable[[bytes], bool]) -> Storage | None:
-        """Note that a node is about to die, and return its store if it has no disk.
+        """Record that a node is about to die, and return its store if it has no disk.
 
         Args:
             is_told: selects the keys that the autopsy checks.
@@ -98,7 +98,7 @@ class Inventory:
         return None
 
     def drops(self, host: str, key: bytes) -> None:
-        """Note that a store is about to remove a record.
+        """Record that a store is about to remove a record.
 
         Until the removal is durable, the disk may have the record or not.
         """
@@ -107,7 +107,7 @@ class Inventory:
                 self._dropping.setdefault(host, {})[key] = record
 
     def autopsy(self, node: Node) -> list[bytes]:
-        """Look at the disk of a dead node, and return the keys of lost durable records."""
+        """Return the keys of durable records that the disk of a dead node has lost."""
         disk = self._disk(node.name)
         if disk is None or node.name not in self._dead:
             return []
@@ -129,11 +129,14 @@ class Inventory:
         return [key for key, record in claims.items() if not _covers(left.get(key), record)]
 
     def comes_back(self, host: str) -> None:
-        """Note that a dead node starts again with the content of its disk."""
+        """Record that a dead node starts again with the content of its disk."""
         self._dead.pop(host, None)
 
     def is_wiped(self, host: str) -> Storage | None:
-        """Note that a dead node's disk is emptied, and return its content."""
+        """Record that a dead node's disk is about to be emptied, and return its content.
+
+        None: the machine has no dead node.
+        """
         return self._dead.pop(host, None)
 
     def has_disk(self, host: str) -> bool:
@@ -145,7 +148,7 @@ class Inventory:
         return list(self._dead)
 
     def is_damaged(self, host: str, key: bytes) -> Record | None:
-        """Note that a record on a dead node's disk is damaged, and return it as it was."""
+        """Record damage to a copy on a dead node's disk, and return the copy as it was."""
         storage = self._dead[host]
         assert isinstance(storage, MemoryStorage)
         record = storage.get(key)
@@ -153,7 +156,7 @@ class Inventory:
         return record
 
     def records_of(self, host: str) -> list[bytes]:
-        """Return the keys of the records that a dead node has left."""
+        """Return the keys of the records that remain of a dead node."""
         storage = self._dead[host]
         return [record.key for record in storage.scan(Arc(Point(0), Point(0)))]
 

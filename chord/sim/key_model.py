@@ -24,7 +24,7 @@ SLACK_S = 0.002
 Wall clocks and times to live count milliseconds.
 """
 DOTS_MAX = 256
-"""Number of latest dots, and of latest operations, that a story remembers."""
+"""Number of latest dots, and of latest operations, that a key's model remembers."""
 
 PADDING = b"~"
 
@@ -35,7 +35,7 @@ Covers: TypeAlias = Mapping[bytes, int]
 
 @dataclass(slots=True, eq=False)
 class Mint:
-    """One version of an operation.
+    """One version of an operation, as a store minted (created) it for an attempt.
 
     Attributes:
         host: the machine that minted the version; "" if the simulator saw it first elsewhere.
@@ -61,21 +61,21 @@ class Op:
         given: the context that its client named; empty if it named none.
         covers: the events that it has replaced for certain; empty before it is acknowledged.
         dots: its versions, one for each attempt that a store minted.
-        began, acked: story clock at its start and its acknowledgement; see `KeyModel.clock`.
+        began, acked: `KeyModel.clock` at its start and at its acknowledgement.
         w: W of the acknowledgement, in nodes.
         quorum: the write quorum of the ring at that time; smaller if the ring had fewer nodes.
         split: if it was acknowledged during a split, the virtual second and the coordinator's host. None once the parts
             are one ring again.
         is_strict: whether only members of the replica set count towards `w`, and no stand-ins.
         is_contested: whether nodes of several rings answered for its key when it was acknowledged.
-        is_out: whether a disk with a copy was lost since.
+        is_out: whether a disk with a copy was lost since the write.
         is_lost: whether no store has it any more, and enough disks were lost to explain that.
         vanished: number of copies lost since all members last had it.
         dropped: machines of leaving nodes that dropped a copy.
-        is_buried: whether a store dropped a record with only tombstones and expired values that knew it.
+        is_buried: whether a store dropped a record that knew the operation and held only tombstones and expired values.
         tombstone: the last such record, if it had replaced the operation or was the last copy; otherwise None.
         is_reaped: whether no store has it any more because stores reaped it.
-        calm: if the ring was calm when it began, the oracle's count of disturbances then; otherwise None.
+        calm: if the ring was calm when it began, `Oracle.disturbances` at that time; otherwise None.
         expires: first and last virtual second at which the value may expire; infinite without a time to live.
         ttl_s: time to live in seconds, counted from the minting; None: unlimited.
     """
@@ -213,18 +213,18 @@ class KeyModel:
         return self.ops[-1]
 
     def sent(self, op: Op, op_id: bytes) -> None:
-        """Note that an operation is about to be sent under this operation id."""
+        """Record that an operation is about to be sent under this operation id."""
         op.op_id = op_id
         self._by_id[op_id] = op
 
     def refused(self, op: Op) -> None:
-        """Note that an operation was refused: it never takes effect."""
+        """Record that an operation was refused: it never takes effect."""
         self.ops = [other for other in self.ops if other is not op]
         self._refused.add(op.number)
         self._mints = {dot: mint for dot, mint in self._mints.items() if mint.op is not op}
 
     def acknowledged(self, op: Op, context: bytes, client: str = "", host: str = "") -> str:
-        """Note an acknowledgement. The story must have seen its versions before.
+        """Note the acknowledgement of a write, after `saw` was called for its versions.
 
         Args:
             host: the machine that coordinated the write.
@@ -245,9 +245,9 @@ class KeyModel:
         return self._claim(own[-1], op.op_id, is_firm=True) if own else ""
 
     def lost(self, op: Op) -> None:
-        """Note that no store has an acknowledged operation any more.
+        """Record that no store has an acknowledged operation any more.
 
-        Versions that the operation had replaced may be back.
+        From then on it is no error if versions that the operation had replaced are back.
         """
         op.is_lost = True
         self._gone = {}
@@ -255,7 +255,7 @@ class KeyModel:
             self._raise_gone(context)
 
     def reaped(self, op: Op, record: Record) -> None:
-        """Note that no store knows an operation any more, because stores reaped it.
+        """Record that no store knows an operation any more, because stores reaped it.
 
         Args:
             record: the last tombstone that had replaced it, or the last record that knew it.
@@ -266,17 +266,17 @@ class KeyModel:
             self._raise_gone(self._reaped)
 
     def bury(self, record: Record) -> None:
-        """Note that a store drops a record of tombstones and expired values.
+        """Record that a store drops a record of tombstones and expired values.
 
-        All events that the record knows are dead.
+        All events that the record knows count as dead from then on: deleted, replaced or expired.
         """
         for actor, count in versions.context_of(record).items():
             self._buried[actor] = max(count, self._buried.get(actor, 0))
 
     def is_buried(self, record: Record) -> bool:
-        """Return whether all events that a record knows are dead.
+        """Return whether `bury` has noted all events that a record knows as dead.
 
-        The story still knows that after the reap logs have been trimmed.
+        The model still knows that when the reap logs of the stores have been trimmed.
         """
         return all(self._buried.get(actor, 0) >= count for actor, count in versions.context_of(record).items())
 
@@ -307,7 +307,9 @@ class KeyModel:
         return wrong
 
     def crashed(self, host: str, left: Sequence[Record]) -> None:
-        """Free the dots that a dead node alone knew, unless its disk has them.
+        """Forget the versions that only a dead node knew, unless its disk has them.
+
+        Their dots may name other operations later.
 
         Args:
             left: the records on its disk, and the copies in all other stores. A copy may know a dot by a later dot of
@@ -335,11 +337,11 @@ class KeyModel:
         return _without(versions.context_of(record), [dot]) if is_own else self._taken_back.get((op.op_id, dot))
 
     def _claim(self, dot: ModelDot, op_id: bytes, *, is_firm: bool) -> str:
-        """Note that a dot names this operation; return an error if it names another too.
+        """Record that a dot names this operation; return an error if it names another too.
 
         Args:
-            is_firm: whether other nodes or clients rely on it. Two operations with one dot are an error only if both
-                are firm.
+            is_firm: whether other nodes or clients may rely on the dot. Two operations with one dot are an error only
+                if both are firm.
         """
         names = self._names.setdefault(dot, {})
         names[op_id] = names.get(op_id, False) or is_firm
@@ -363,11 +365,17 @@ class KeyModel:
         return [op for op in self.ops if op.is_ok and not op.is_lost]
 
     def expiry(self, value: bytes) -> tuple[float, float]:
-        """Return when a value may expire, first and last; infinite without a limit."""
+        """Return the first and the last virtual second at which a value may expire.
+
+        Both are infinite for a value without a time to live.
+        """
         return self._expiring.get(value, (math.inf, math.inf))
 
     def lives(self, op: Op, ttl_s: float | None, now: float) -> None:
-        """Note the time to live of a value, counted from its minting, before it is sent."""
+        """Note the time to live of a value before it is sent; None: unlimited.
+
+        The time runs from the moment when a store mints the version.
+        """
         if op.value is not None and ttl_s is not None:
             op.ttl_s = ttl_s
             op.expires = self._expiring[op.value] = (now + ttl_s - SLACK_S, math.inf)
@@ -414,7 +422,10 @@ class KeyModel:
         return dict(self._gone)
 
     def shown_again(self, values: Iterable[bytes], gone: Covers) -> Op | None:
-        """Return an operation if its value is shown, and all its versions were replaced."""
+        """Return an operation that a read shows although it was replaced, or None.
+
+        `values` are the values that the read shows, and `gone` the events replaced before it.
+        """
         shown = frozenset(values)
         for op in self._by_id.values():
             if op.value in shown and op.dots and all(covers(gone, dot) for dot in op.dots):
@@ -463,7 +474,7 @@ class KeyModel:
         A value that another covered version may have replaced does not count.
 
         Args:
-            before: clock of the story; only values acknowledged by then count.
+            before: a value of `KeyModel.clock`; only values acknowledged by then count.
         """
         seen, covered = frozenset(shown), versions.decode_context(context)
         for op in self.required():
@@ -481,7 +492,7 @@ class KeyModel:
         """Return the values that a put without a context should have replaced and did not.
 
         Such a put first reads a quorum. There it finds each write that a write quorum of the replica set had before the
-        put began. The put may miss a write if all nodes that had it are gone. The story does not know that; see
+        put began. The put may miss a write if all nodes that had it are gone. The model does not know that; see
         `Losses.in_reach`.
 
         Args:

@@ -39,7 +39,10 @@ class Lateness:
         return waits_s
 
     def draw(self) -> tuple[float, float | None]:
-        """Return the seconds until a request is sent, and until again; None: only once."""
+        """Draw the delay of a request, and that of its second copy, in seconds.
+
+        The second is None if the request is sent only once.
+        """
         if not self.late and not self.twice:
             return 0.0, None
         if self._rng.random() < self.late:

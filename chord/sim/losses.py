@@ -80,7 +80,7 @@ class Losses:
     def holders(self, story: KeyModel, op: Op, *, but: str = "") -> int:
         """Return the number of nodes, except `but`, with a durable copy of an operation.
 
-        Copies of its replacement count.
+        Copies of a version that replaced the operation count, too.
         """
         return len(self.hosts(story, op) - {but})
 
@@ -89,7 +89,10 @@ class Losses:
         return {copy.host for copy in self.truth.copies(story.key) if op.is_in(copy.durable)}
 
     def readable(self, story: KeyModel, op: Op) -> set[str]:
-        """Return the machines with a durable copy that a read finds, replaced or not."""
+        """Return the machines on which an operation is durable and not in quarantine.
+
+        Copies of a version that replaced the operation count, too.
+        """
         return {copy.host for copy in self.truth.copies(story.key) if op.is_open_in(copy.durable)}
 
     def readable_of(self, story: KeyModel) -> dict[Op, set[str]]:
@@ -145,7 +148,7 @@ class Losses:
         self._missed.pop(key, None)
 
     def saw(self, host: str, record: Record, is_own: bool) -> None:
-        """Note that a store took a record, and check the record."""
+        """Record that a store took a record, and check it; `is_own`: see `KeyModel.saw`."""
         story = self._stories.get(record.key)
         if story is None:
             return
@@ -192,8 +195,9 @@ class Losses:
     def reap(self, story: KeyModel) -> None:
         """Note the operations that no store has any more because stores reaped them.
 
-        From then on no read may show them, or versions they replaced. A disk may refuse to drop the last tombstone. A
-        store may also forget a part of a record and keep the record.
+        From then on no read may show them, or versions they replaced. An operation counts only when every store and
+        disk has dropped it, because a disk may refuse to drop the last tombstone. The record of the key may remain, if
+        stores reaped only a part of it.
         """
         for op in story.required():
             copies = self.truth.copies(story.key) if op.is_buried else ()
@@ -213,30 +217,31 @@ class Losses:
         return all(story.expiry(value)[0] <= now for value in versions.values(record))
 
     def _is_dead(self, record: Record) -> bool:
-        """Return whether a living node accepts nothing of a record, by its reap log."""
+        """Return whether the reap log of a living node rejects a record completely."""
         return None in self._restored(record)
 
     def _buried(self, record: Record) -> set[bytes]:
-        """Return the operations a record shows and the reap log of a living node names."""
+        """Return the ids of shown operations that a living node's reap log names as dead."""
         shown = {version.op_id for version in versions.siblings(record)}
         left = [{version.op_id for version in versions.siblings(one)} if one else () for one in self._restored(record)]
         return {op_id for op_id in shown if any(op_id not in ids for ids in left)}
 
     def _restored(self, record: Record) -> Iterator[Record | None]:
-        """Yield the part of a record that the reap log of each living node leaves.
+        """Yield, for each living node, the part of a record that its reap log accepts.
 
-        A node in state `starting` has not opened its store. To ask its log would cache that the log has no entries.
+        None: the reap log accepts nothing. A node in state `starting` is left out. It has not opened its store, and a
+        question to its reap log would make it cache an empty log.
         """
         living = (node for node in self._ring.nodes if self.truth.is_living(node) and node.state != "starting")
         return (node.host.reap_log.restored(record) for node in living)
 
     def left(self, node: Node) -> None:
-        """Note that a node left, and check each record that it kept to the end as a drop."""
+        """Record that a node left, and judge each record that it still had as a drop."""
         for record in node.host.storage.scan(WHOLE):
             self.dropped(node.name, record)
 
     def bury(self, node: Node) -> None:
-        """Note that a node is about to die: records that it kept only in memory are lost."""
+        """Record that a node is about to die: copies that it kept only in memory are lost."""
         self._died_s.setdefault(node.name, trio.current_time())
         self.is_disk_lost |= not self.truth.has_disk(node.name)
         vanished = self.truth.dies(node, self._stories.__contains__)
@@ -250,14 +255,14 @@ class Losses:
             story.crashed(node.name, [copy.record for copy in self.truth.copies(key)])
 
     def bring_back(self, node: Node) -> None:
-        """Note that a node that died is back."""
+        """Record that a node that died is back."""
         self.truth.comes_back(node.name)
         self._is_known(node.name)
         if (died_s := self._died_s.pop(node.name, None)) is not None:
             self.absences_s.append(trio.current_time() - died_s)
 
     def wipe(self, host: str, how: str = LOST) -> None:
-        """Note that a dead node's disk is about to be emptied.
+        """Record that a dead node's disk is about to be emptied.
 
         The machine gets a new node, or an operator names the old one as gone.
 
@@ -272,12 +277,15 @@ class Losses:
         self._is_known(host)
 
     def damage(self, host: str, key: bytes) -> None:
-        """Note that a record on a dead node's disk is damaged."""
+        """Record damage to a copy of a record on a dead node's disk."""
         record = self.truth.is_damaged(host, key)
         self._reckon(() if record is None else (record,), host)
 
     def _reckon(self, vanished: Iterable[Record], host: str, how: str = LOST) -> None:
-        """Note that these copies of a machine are gone for good."""
+        """Account for copies of a machine that are gone for good, and for lost writes.
+
+        `how` is the name of the counter for the lost writes.
+        """
         for story, record in self._known(vanished):
             story.dropped_at[host] = trio.current_time()
             for op in story.every():
@@ -292,16 +300,16 @@ class Losses:
                     self.lose(story, op, host, how)  # otherwise the value may have been reaped before, as expired
 
     def _is_known(self, host: str) -> None:
-        """Note that the node of a machine is back, or the machine is named as gone.
+        """Record that the node of a machine is back, or the machine is named as gone.
 
-        Nodes may deny only the keys that were lost with this machine and no other.
+        From then on "not found" is right for keys that were lost with this machine and no other.
         """
         for hosts in self._missed.values():
             hosts.discard(host)
         self._missed = {key: hosts for key, hosts in self._missed.items() if hosts}
 
     def _is_few(self, op: Op) -> bool:
-        """Return whether too few copies of an operation were lost to lose the operation."""
+        """Return whether too few copies of an operation were lost to excuse its loss."""
         return op.vanished < min(op.w, self._constants.quorum)
 
     def _known(self, records: Iterable[Record]) -> Iterator[tuple[KeyModel, Record]]:
@@ -311,7 +319,7 @@ class Losses:
                 yield story, record
 
     def lose(self, story: KeyModel, op: Op, host: str | None = None, how: str = LOST) -> None:
-        """Note that no store has an acknowledged operation any more.
+        """Record that no store has an acknowledged operation any more.
 
         That is an error unless as many disks were lost as a quorum has.
 

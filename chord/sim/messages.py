@@ -42,7 +42,7 @@ class MessageNetwork(FaultyNetwork):
 
     Args:
         seed: seed of the delays and losses.
-        quantum_s: messages arrive at multiples of this, so that ties occur.
+        quantum_s: messages arrive at multiples of this number of seconds, so that ties occur.
         trace: keep a digest of all messages.
         weigh: returns the size of each message for the hosts' `stats.bytes_sent`; None: do not count bytes.
 
@@ -113,15 +113,18 @@ class MessageNetwork(FaultyNetwork):
     # -- for MessageCalls -----------------------------------------------------------------------
 
     def enter(self, host: str, calls: MessageCalls) -> None:
-        """Let a host answer from now on."""
+        """Register the calls that answer at a host from now on."""
         self._hosts[host] = calls
 
     def at_host(self, host: str) -> MessageCalls | None:
-        """Return the calls that answer at a host, or None."""
+        """Return the calls that answer at a host; None if no process answers there."""
         return self._hosts.get(host)
 
     def send(self, source: str, target: str, arrive: Callable[[T], None], what: T, after_s: float = 0.0) -> None:
-        """Let a message arrive after a drawn delay plus `after_s`, unless it is lost."""
+        """Let a message arrive after a drawn delay plus `after_s`, unless it is lost.
+
+        Its arrival is the call `arrive(what)`, in the process of the target.
+        """
         due = trio.current_time() + after_s + self._delay(self.rng, source, target)
         if self.loss and self.rng.random() < self.loss:
             return
@@ -141,7 +144,7 @@ class MessageNetwork(FaultyNetwork):
             self.at(trio.current_time(), host, happen, what)
 
     def at(self, due: float, host: str, happen: Callable[[T], None], what: T) -> None:
-        """Let an event happen at a time, in the process of a host."""
+        """Schedule the call `happen(what)` at virtual time `due`, in a host's process."""
         if not self._is_attached:
             clock = trio.lowlevel.current_clock()
             assert isinstance(clock, VirtualClock), "a message network needs chord.testing.run"
@@ -212,7 +215,7 @@ class MessageCalls:
         """Do nothing: a host answers until it ends."""
 
     def shortage(self) -> str:
-        """Return "": every connection can be made."""
+        """Return "" for no shortage: this network has no limit on connections."""
         return ""
 
     async def drain(self) -> None:
@@ -252,7 +255,10 @@ class MessageCalls:
         raise answer
 
     async def reach(self, address: str, *, deadline: float) -> Hello | None:
-        """Return None: this network has no connections, and each host has one address."""
+        """Return None in place of a hello: this network has no connections.
+
+        Each host has only one address.
+        """
         await trio.lowlevel.checkpoint()
         return None
 
@@ -265,11 +271,11 @@ class MessageCalls:
             self._send(Ticket(self, to, address, request, deadline, self._unless_dead(callback)), deadline)
 
     def _unless_dead(self, callback: Callback) -> Callback:
-        """Return a callback that a crash disables, as a crash ends a task."""
+        """Return a callback that does nothing once this host has crashed."""
         return lambda answer: None if self._nursery is None else callback(answer)
 
     def _refusal(self, address: str, deadline: float) -> ChordError | None:
-        """Count a call; return its error if it cannot be sent."""
+        """Count a call; return its error if it cannot be sent, otherwise None."""
         self.stats.calls_sent += 1
         if self._network.passage(self.host, host_of(address)) == "cut":
             return PeerUnreachable(f"{address}: no route")

@@ -52,10 +52,10 @@ Action: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class Nemesis:
-    """Draws joins, leaves and faults for one cluster, from dice of its own.
+    """Draws and carries out joins, leaves and faults on one cluster.
 
     Args:
-        ledger: the clients.
+        ledger: the workload, with the oracle and the loss accounting.
         nursery: for tasks that last longer than one action.
         healed: waits until the ring is Ideal again after an episode.
     """
@@ -130,9 +130,9 @@ class Nemesis:
             await self._one_of(self._mild + self._rough)
 
     def on_event(self, event: Event) -> None:
-        """Run the planned action on the next transfer, and note deaths and false verdicts.
+        """Note deaths and false alarms, and let a planned fault hit a new transfer.
 
-        A leaving node that stopped without a handover counts as dead.
+        A false alarm takes a living node for dead. A leaving node that stopped without a handover counts as dead.
         """
         if not isinstance(event, CALM):
             self._ledger.oracle.disturb()
@@ -152,7 +152,7 @@ class Nemesis:
                 self._nursery.start_soon(self._plots.pop(), giver.me, event.to)
 
     def stop(self) -> None:
-        """Drop the planned actions; a leaving node that stops from now on stays dead."""
+        """Drop the planned faults; a leaving node that stops from now on stays dead."""
         self._plots.clear()
         self._is_over = True
 
@@ -175,7 +175,7 @@ class Nemesis:
                     self._watch.complain(f"{verdict.address} is alive and was taken for dead: {verdict.reason}")
 
     def _alarm(self, what: str) -> None:
-        """Note that the failure assumption is broken until the ring has healed."""
+        """Record that the failure assumption is broken until the ring has healed."""
         if not self._is_episode:
             self.deaths.count(what, 0)
             self._is_alarmed = self._ledger.oracle.is_lenient = True
@@ -223,7 +223,7 @@ class Nemesis:
                 await self.deaths.restart(node)
 
     async def _rest(self) -> None:
-        """Let no node join or leave, so that owners can prove tombstones superfluous."""
+        """Let no node join or leave for a while, so that owners can reap tombstones."""
         self.deaths.count("rest", 0)
         await trio.sleep(self._rng.uniform(GRACE_S, 3 * GRACE_S))
 
@@ -258,7 +258,10 @@ class Nemesis:
     # -- stalls ---------------------------------------------------------------------------------
 
     async def _hiccup(self) -> None:
-        """Block a host or one way for less than any timeout; then all arrives at once."""
+        """Block a host, or one direction between two hosts, for less than any timeout.
+
+        Then all waiting messages arrive at once.
+        """
         one, other = (node.name for node in self._rng.sample(self._cluster.nodes, 2))
         self.deaths.count("hiccup", 0)
         self._nursery.start_soon(self._stall, one, other if self._rng.random() < 0.5 else None)
@@ -335,7 +338,10 @@ class Nemesis:
         self._is_episode = self._is_alarmed = self._ledger.oracle.is_lenient = False
 
     async def _partition(self) -> None:
-        """Split the network in two, drawn or along the circle; streams break or hang."""
+        """Split the network in two parts, at random or along the circle.
+
+        Streams between the parts break or hang.
+        """
         names = [node.name for node in self.deaths.in_order()]
         if self._rng.random() < 0.5:
             self._rng.shuffle(names)

@@ -160,27 +160,36 @@ class Watch:
     # -- changes of mode ------------------------------------------------------------------------
 
     def somebody_died(self) -> None:
-        """Note that a node crashed, or was unreachable for long enough to count as dead."""
+        """Record that a node crashed, or was unreachable for long enough to count as dead."""
         self._last_death_s = trio.current_time()
 
     def go_outside(self) -> None:
-        """Note that the proof does not cover events from now on: a partition, a long stop."""
+        """Record that events from now on are outside the assumptions of the proof.
+
+        Reasons are a partition, a long stop, a false alarm, or a theme other than *mixed*.
+        """
         self._is_outside = True
 
     def come_back(self) -> None:
-        """Note that the ring has healed: all statements hold again, measured from here."""
+        """Record that the ring has healed: all statements hold again, measured from here."""
         self._is_outside = False
         self.excused.clear()
         self.somebody_died()
         self.start_over()
 
     def calm_down(self) -> None:
-        """Note that no node joins or leaves any more: the rank error may only shrink."""
+        """Record that no node joins or leaves any more: the rank error may only shrink.
+
+        See `chord.verify.invariants.rank_error`.
+        """
         assert self._ring is not None
         self._rank_error = invariants.rank_error(self._ring.snapshot())
 
     def start_over(self) -> None:
-        """Measure from here: the pointers were set by hand, or the ring has healed."""
+        """Take the ring as it is now as the baseline of all later checks.
+
+        Callers have set the pointers by hand, or waited until the ring healed.
+        """
         assert self._ring is not None
         self._last, self._gone = self._ring.snapshot(), {}
         self._principals = invariants.principals(self._last)
@@ -230,7 +239,7 @@ class Watch:
             self._rank_error = error
 
     def check_state(self) -> None:
-        """Check the bounds, lists and tables of every node."""
+        """Check each node's own state: sizes in bounds, lists and tables consistent."""
         assert self._ring is not None
         for node in self._ring.nodes:
             limits = node.config.limits
@@ -264,7 +273,7 @@ class Watch:
         return {point for node in self._ring.nodes if node.host.is_leaving for point in node.host.vnodes}
 
     def _still_quoted(self) -> Snapshot:
-        """Return the members that died so recently that an answer may still arrive."""
+        """Return the members that died so recently that their answers may still arrive."""
         since = trio.current_time() - QUOTED_S
         self._gone = {point: gone for point, gone in self._gone.items() if gone[1] >= since}
         return {point: member for point, (member, _) in self._gone.items()}

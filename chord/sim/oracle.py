@@ -37,8 +37,8 @@ class Before(NamedTuple):
         required: the values for which "not found" is an error.
         hosts: for each acknowledged operation, the machines with a durable copy that reads may show.
         asked: R as the client named it; None: a quorum.
-        wanted: on how many nodes the read must rest if nothing changes meanwhile.
-        number: the oracle's count of disturbances.
+        wanted: number of nodes that must answer the read if nothing changes meanwhile.
+        number: value of `Oracle.disturbances`.
         at: the virtual time, in seconds.
         owners: during a split, the machines that answer for the key; otherwise empty.
     """
@@ -59,7 +59,7 @@ class WriteQuorum(NamedTuple):
     Attributes:
         of_ring: a quorum, or all nodes of the ring if these are fewer; dead nodes count.
         seen: a quorum, or all members that the key's owner sees if these are fewer.
-        number: the oracle's count of disturbances.
+        number: value of `Oracle.disturbances`.
     """
 
     of_ring: int
@@ -121,7 +121,7 @@ class Oracle:
     # -- the state of the ring ------------------------------------------------------------------
 
     def disturb(self) -> None:
-        """Note that a pointer, a node, an arc or the state of a peer changed."""
+        """Record that a pointer, a node, an arc or the state of a peer changed."""
         self.disturbances = (self.disturbances or 0) + 1
         for split in self._splits:
             split.note()
@@ -147,21 +147,21 @@ class Oracle:
         return self._ring.network.faults.any or bool(getattr(self._ring, "stopped", None))
 
     def split(self) -> None:
-        """Note that the network is partitioned now, and which host is in which part.
+        """Record that the network is partitioned now, and which host is in which part.
 
         Other disturbances of links are no partition: they do not excuse "not found".
         """
         self._splits.append(Split(self._ring))
 
     def merged(self) -> None:
-        """Note that the parts of every split are one ring, which knows all writes."""
+        """Record that the parts of every split are one ring, which knows all writes."""
         self._splits.clear()
         for story in self.stories.values():
             for op in story.ops:
                 op.split = None
 
     def left(self, node: Node) -> None:
-        """Note that a node left.
+        """Record that a node left.
 
         It no longer counts as a member of the ring. Its name stays in `departed`, even if the node joins again.
         """
@@ -170,7 +170,10 @@ class Oracle:
         self.departed[node.name] = None
 
     def is_whole(self, story: KeyModel) -> bool:
-        """Whether the ring is Ideal and undisturbed, and quorums have the required writes."""
+        """Whether the ring is Ideal and undisturbed, and a quorum has each required write.
+
+        Required are the acknowledged writes of the key that were not lost.
+        """
         if self._is_disturbed() or self._ring.waiting():
             return False
         return all(self.losses.is_in_place(story, op) for op in story.required())
@@ -192,7 +195,7 @@ class Oracle:
         return found | {host for host in on_their_way - self.losses.fresh if self.truth.has_disk(host)}
 
     def _wanted(self, story: KeyModel) -> int:
-        """Return the number of nodes on which a read without R must rest.
+        """Return the number of nodes that must answer a read without R.
 
         The number is a quorum, or all members that the owner sees if these are fewer. In a calm ring the owner sees
         every ready node. A node that has just started is not ready yet.
@@ -204,7 +207,7 @@ class Oracle:
         return min([self._constants.quorum, *seen])
 
     def _wanted_of(self, owner: Contact, story: KeyModel, wanted: int) -> int:
-        """Return `wanted`, or the number of members the coordinator sees, if less."""
+        """Return `wanted`, or the number of members that the coordinator sees, if smaller."""
         vnode = self._ring.vnodes().get(owner.id)
         if vnode is None or self.calm() is not None:
             return wanted
@@ -272,7 +275,7 @@ class Oracle:
                 break
 
     def _is_bound(self, story: KeyModel) -> bool:
-        """Whether the oracle may not excuse a ring that misses a write."""
+        """Whether a missed write is an error: the ring is whole, or no failure excuses it."""
         return not self.is_lenient or self.is_whole(story)
 
     # -- reads ----------------------------------------------------------------------------------
@@ -388,7 +391,7 @@ class Oracle:
         return op in story.ops and not op.is_lost and now < op.expires[0] and not story.may_be_deleted(op, now)
 
     def _is_beyond(self, node: Node, story: KeyModel, op: Op, before: Before) -> bool:
-        """Whether a partition excuses "not found" for a value of another part.
+        """Whether a partition excuses "not found" for a value written in another part.
 
         The partition must have outlasted `down_out_s`. It need not have if nodes that joined during the partition have
         the value, and fewer than a write quorum of others have it. The reader's part does not know the joined nodes, so

@@ -1,8 +1,8 @@
 """The plan of a seed: nodes, network, faults and clients, drawn before the run.
 
-The dice draw everything every time and in the same order. The caller's wishes replace drawn values afterwards, so a
-wish changes only the field that it names. Each fault is on with probability one half. A schedule with all faults at
-once rarely finds a bug.
+The random generator draws everything every time and in the same order. The caller's wishes replace drawn values
+afterwards, so a wish changes only the field that it names. Each fault is on with probability one half. A schedule with
+all faults at once rarely finds a bug.
 
 Source of the swarm: Groce et al. 2012 (ISSTA), *Swarm testing*.
 """
@@ -56,7 +56,7 @@ THEMES: dict[str, str] = {
     "addresses": "nodes come back at new addresses, at each other's, or twice from a copied directory",
     "delivery": "requests arrive late, or twice",
 }
-"""The main kind of trouble in a run.
+"""The themes: for each main kind of trouble in a run, its meaning.
 
 All themes but *mixed* have rings of one to seven nodes, some with several vnodes each. Their periods are so short that
 a run sees the end of them.
@@ -90,7 +90,7 @@ WITHOUT_DISK = 0.3
 LATER = ("forget", "return")
 """Faults that were added later.
 
-They have dice of their own, so that seeds keep their earlier draws.
+A random generator of their own draws them, so that seeds keep their earlier draws.
 """
 
 READS = 0.6
@@ -218,7 +218,7 @@ class Plan(msgspec.Struct, frozen=True):
     def mourning_s(self) -> float:
         """Seconds after a death in which an arc may have two owners.
 
-        The bound is two rounds plus the time until other nodes notice the death.
+        The bound is two rounds of stabilize plus the time until other nodes notice the death.
         """
         timing = self.timing
         return 2 * 1.5 * timing.stabilize_s + timing.dead_misses * timing.timeout_stranger_s + timing.timeout_cap_s

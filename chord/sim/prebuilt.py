@@ -55,7 +55,7 @@ class PrebuiltPlacement:
         vnode.state = "member"
 
     def _following(self, at: int) -> list[Contact]:
-        """Return the vnodes behind a position, as many as any list may hold."""
+        """Return the vnodes behind index `at`, as many as a successor list can hold."""
         most = min(len(self._contacts) - 1, ENTRIES_PER_SUCCESSOR_MAX * self._constants.successors)
         return [self._contacts[(at + 1 + step) % len(self._contacts)] for step in range(most)]
 

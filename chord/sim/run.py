@@ -133,7 +133,7 @@ class Run:
         """Run the seed on virtual time.
 
         Raises:
-            Failure: the run failed; `kind` says how.
+            RunFailure: the run failed; `kind` says how.
         """
         try:
             testing.run(self._main, seed=self._plan.seed)
@@ -277,7 +277,7 @@ class Run:
         return took
 
     async def _none(self, what: Callable[[], Iterator[str]], within_s: float) -> None:
-        """Wait until there is no error of a kind any more.
+        """Wait until a check yields no error any more.
 
         Raises:
             NotConverged: an error is still there after `within_s` virtual seconds.

@@ -55,7 +55,7 @@ OF_THEME: dict[str, tuple[str, ...]] = {
 
 
 def demanded() -> tuple[str, ...]:
-    """Return the names of the counts that must not be zero."""
+    """Return the names of the counts that must not be zero in a large swarm."""
     named = [*IN_ANY_THEME, *(f"theme {theme}" for theme in THEMES)]
     named += [name for names in OF_THEME.values() for name in names]
     return tuple(SITUATION + name for name in named)

@@ -44,5 +44,8 @@ class Split:
                 self._parts[node.name] = -1 if is_split else known[0]
 
     def part_of(self, host: str) -> int:
-        """Return the part of a host, as of its start if it came later."""
+        """Return the number of the part in which a host is.
+
+        -1 is the part of all hosts that the partition does not name.
+        """
         return self._parts.get(host, -1)

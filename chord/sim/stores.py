@@ -37,7 +37,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class SimulatedFile:
-    """The twin of `StoreFile` on a simulated disk; a `Database` of the store."""
+    """The `Database` of a store on a simulated disk: the counterpart of `StoreFile`."""
 
     def __init__(self, circle: Circle, disk: Disk, mount: Mount) -> None:
         self._circle = circle
@@ -70,7 +70,7 @@ class SimulatedFile:
         """Do nothing: the twin holds no resources."""
 
     def row(self, place: RowPlace) -> StoredRow | None:
-        """Return the row at a place, damaged or not."""
+        """Return the row at a point and key, damaged or not; None if absent."""
         self._require_readable()
         image = self._disk.image
         return None if image is None else image.rows.get(place)
@@ -119,7 +119,7 @@ class SimulatedFile:
 
 
 def is_sound(circle: Circle, row: StoredRow) -> bool:
-    """Return whether the opening of the store counts a row.
+    """Return whether a row is whole enough that the store counts it when it opens.
 
     The columns that the opening reads anyway must be whole, and the others must have their type.
     """
@@ -156,7 +156,10 @@ class DiskWorker:
         trio.lowlevel.spawn_system_task(_call, fn)
 
     def start(self, fn: Callable[[], T], report: Callable[[Outcome[T]], object], alone: Callable[[], object]) -> None:
-        """Run a function at the end of a sync. If a crash comes first, the disk decides."""
+        """Run a function at the end of a sync, and report its outcome.
+
+        If a crash comes first, the disk draws whether the function still runs.
+        """
         if self._mount.is_alive:
             self._disk.begin(fn)
         trio.lowlevel.spawn_system_task(self._work, fn, report)
@@ -204,7 +207,7 @@ class SimulatedStorage(SqliteStorage):
         self._on_put, self._on_drop = on_put, on_drop
 
     def stage(self, batch: Batch) -> bool:
-        """Make all changes of the batch visible, and report them."""
+        """Make a batch visible, and report its changes; return whether all is durable."""
         dropped = [record for key in batch.removals if (record := self.get(key)) is not None]
         is_durable = super().stage(batch)
         for record in dropped:
@@ -228,7 +231,9 @@ def left_on(disk: Disk, circle: Circle) -> WatchedStorage | None:
 
 
 class DiskIdentity:
-    """A node's identity on a disk. Satisfies `chord.store.identity.IdentityStore`.
+    """A node's persisted state on a simulated disk.
+
+    Satisfies `chord.store.identity.IdentityStore`.
 
     One node at a time may use the disk.
 
@@ -274,7 +279,7 @@ class DiskIdentity:
 
 
 def kept_on(disk: Disk) -> Kept | None:
-    """Return the identity on a disk, or None.
+    """Return the persisted state on a disk; None if the disk has no identity file.
 
     Raises:
         ConfigError: the identity cannot be read.

@@ -154,7 +154,7 @@ class SwarmOutcome(msgspec.Struct):
         return len(self.reports) + len(self.broken)
 
     def zeros(self, names: Iterable[str] = NEVER_ZERO) -> list[str]:
-        """Return the names with a zero count, and kinds of writes with too small a share."""
+        """Return the names with a zero count, and the kinds of writes below `SHARES_MIN`."""
         rare = [f"{name} ({share:.1%})" for name, share in self.shares().items() if share < SHARES_MIN[name]]
         return [name for name in names if not self.counts[name]] + rare
 

@@ -28,7 +28,7 @@ class Ticket:
     result: Reply | ChordError | None = None  # on its way back
 
     def again(self) -> Ticket:
-        """Return the same request without a callback for the reply."""
+        """Return a copy of the request for a second arrival; its reply is dropped."""
         return Ticket(self.caller, self.to, self.address, self.request, self.budget, None)
 
     def settle(self, answer: Reply | ChordError) -> None:

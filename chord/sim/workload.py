@@ -180,7 +180,7 @@ class Workload:
                 await self.write(node, key, name, kind, is_delete=is_delete, w=self._unusual(), strict=strict)
 
     def _is_served(self, node: Node) -> bool:
-        """Return whether clients use a node: it lives, runs and is no copy."""
+        """Return whether clients use a node: it lives, is not stopped and is no clone."""
         return node.name not in getattr(self._ring, "stopped", ()) and self.truth.is_living(node)
 
     def _a_key(self, name: str) -> bytes:
@@ -390,7 +390,13 @@ class Workload:
         is_heard: bool,
         is_final: bool,
     ) -> None:
-        """Let the oracle judge the outcome of a read; None: the client got no answer."""
+        """Let the oracle judge the outcome of a read; None: the client got no answer.
+
+        Args:
+            call: the entry in the history; None: no history is written.
+            is_heard: whether the node still runs, so that its client got the answer.
+            is_final: as for `read`.
+        """
         word = _word(reply)
         self.counts[f"get {word}"] += 1
         values = reply.values if isinstance(reply, Found) else ()
@@ -455,8 +461,8 @@ class Workload:
     async def write_in_the_end(self, within_s: float) -> None:
         """Write through every node, unless a lost disk or a dead node excuses a refusal.
 
-        A node that could not write node.json may wait for a node that has left. As an operator would, let it forget
-        that node.
+        A node that could not write node.json may wait for a node that has left. The workload then acts as an operator:
+        it lets the node forget the node that has left.
 
         Args:
             within_s: virtual seconds within which all nodes must take a write.
