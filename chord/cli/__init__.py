@@ -196,7 +196,7 @@ def _command_of(args: Sequence[str]) -> str:
 
 
 def _misused(error: click.ClickException, args: Sequence[str]) -> Failure:
-    """Return the failure for wrong arguments, with the hint that helps most."""
+    """Return the failure for wrong arguments, with a hint at the most likely mistake."""
     context: click.Context | None = getattr(error, "ctx", None)
     where = context.command_path if context is not None else "chord"
     message, hint = error.format_message(), f"See: {where} --help"
@@ -217,7 +217,7 @@ def _misused(error: click.ClickException, args: Sequence[str]) -> Failure:
 
 
 def _place_of(option: str, group: click.Group, context: click.Context, args: Sequence[str]) -> str:
-    """Return a hint if an option stands before the command that has it, or ""."""
+    """Return a hint if an option stands before its command, otherwise ""."""
     for name in args:
         command = group.get_command(context, name)
         if command is not None and any(option in parameter.opts for parameter in command.params):

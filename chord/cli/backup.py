@@ -69,6 +69,10 @@ def backup_command(target: Target, file: str, node_only: bool) -> int:
 def _write_all(ring: Client, of: str | None, writer: Writer, show: Callable[[int], object]) -> Failure | None:
     """Write every record that can be read.
 
+    Args:
+        of: the address of a node, to write only the records of its arcs; None: all records.
+        show: callback for the number of records written so far.
+
     Returns:
         The failure that names the missing or incomplete records; None if the backup is complete.
     """
@@ -150,7 +154,7 @@ def restore_command(
 
 
 class Past:
-    """The values of a backup that the ring no longer has, counted during a restore."""
+    """Counts of a restore: values that were deleted or replaced since the backup."""
 
     def __init__(self) -> None:
         self.dead = 0  # values that were deleted or replaced since the backup, and stay so
@@ -158,7 +162,7 @@ class Past:
         self.quarantined = 0  # values of these keys that are in quarantine now
 
     def add(self, stored: Stored) -> None:
-        """Count a record that was merged."""
+        """Count the deleted, replaced and quarantined values of a merged record."""
         self.dead += stored.dead
         self.brought_back += stored.brought_back
         self.quarantined += stored.quarantined

@@ -81,7 +81,10 @@ class Writer:
         self.count += 1
 
     def finish(self, *, is_complete: bool) -> None:
-        """Write the trailer, without which the file is not a backup."""
+        """Write the trailer, without which the file is not a backup.
+
+        `is_complete` is False if some records could not be read, or only in part.
+        """
         self._line(msgspec.json.encode(Trailer(True, self.count, is_complete, self._sum.hexdigest())))
 
     def _line(self, text: bytes) -> None:

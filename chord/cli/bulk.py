@@ -96,7 +96,11 @@ class Tally:
     def check(self, out: Out, entry: str, total: int | None, done: str, hint: str = "") -> None:
         """Report the failed keys and end the command; do nothing if no key failed.
 
-        `done` is the participle for a written key: "stored" or "merged". `hint` comes before the hint of the error.
+        Args:
+            entry: the address of the entry node, for hints.
+            total: the number of keys to write; None: unknown.
+            done: the participle for a written key: "stored" or "merged".
+            hint: a text that comes before the hint of the error.
 
         Raises:
             Failure: a key failed. The exit code is that of the first failed key.

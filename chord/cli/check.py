@@ -244,7 +244,10 @@ def _survey(ring: Client) -> tuple[BatchResult[str, Status], list[str]]:
 
 
 def _place(outcome: Status | ChordError | None) -> object:
-    """Return the part of a status that must not change during a crawl."""
+    """Return the part of a status that must not change during a crawl.
+
+    None: the node did not answer with a status.
+    """
     if not isinstance(outcome, Status):
         return None
     return [(v.contact, v.state, v.predecessor, v.successors, v.arcs) for v in outcome.vnodes]

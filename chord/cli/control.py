@@ -66,6 +66,11 @@ def _wait_until_gone(
 ) -> Status:
     """Poll a leaving node until it no longer answers, or another process answers.
 
+    Args:
+        leaver: the status of the node before the leave.
+        deadline: limit on the monotonic clock, in seconds.
+        show_keys: callback for the number of keys that the node still has.
+
     Returns:
         The last status of the node.
     """

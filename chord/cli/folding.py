@@ -48,7 +48,10 @@ def fold(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> 
 
 
 def _folded(heading: str, cell: int) -> str:
-    """Return a heading in lines, as narrow as its cells and its longest word allow."""
+    """Return a heading in lines, as narrow as its column and its longest word allow.
+
+    `cell` is the width of the widest cell in the column, in characters.
+    """
     narrow = max(cell, HEAD_LINES_WIDTH, *map(len, heading.split()), 1)
     return "\n".join(textwrap.wrap(heading, narrow, break_long_words=False, break_on_hyphens=False))
 

@@ -27,7 +27,7 @@ CONFIG_BYTES_MAX: Final = 1 << 20
 
 
 def read_limited(source: BinaryIO, limit: int, what: str) -> bytes:
-    """Return all bytes of a source; the error names it as `what`.
+    """Return all bytes of a source; the error names the source as `what`.
 
     Raises:
         Failure: exit 2: the source has more than `limit` bytes.

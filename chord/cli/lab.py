@@ -33,9 +33,9 @@ RING_NODES_MIN, RING_NODES_MAX = 8, 4_000_000
 
 
 class _Folder(click.Path):
-    """A folder with a name.
+    """A folder argument that may not be empty.
 
-    Without a name, the path would be the current folder.
+    An empty name would mean the current folder.
     """
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

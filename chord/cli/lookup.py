@@ -74,9 +74,9 @@ def _start(ring: Client, word: str | None) -> Contact | str | None:
 
 
 def _nodes_of(ring: Client, trace: Trace) -> list[Status]:
-    """Return the nodes of a trace that answer, for their names.
+    """Return the statuses of the nodes on a lookup's path, which hold their names.
 
-    A dead node is shown by its address.
+    Nodes that do not answer are left out; the output shows their addresses.
     """
     contacts = [trace.start, *(hop.contact for hop in trace.hops if not hop.is_dead), trace.owner, *trace.replicas]
     return statuses(ring.members(only=list(dict.fromkeys(c.address for c in contacts))))

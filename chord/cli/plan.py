@@ -30,7 +30,10 @@ class Load(NamedTuple):
     bytes: float = 0.0  # the size of these copies
 
     def plus(self, stretch: Load, owned: float) -> Load:
-        """Return this load with the keys and bytes of a stretch, and a share of the circle."""
+        """Return this load plus the keys and bytes of a stretch, a part of the circle.
+
+        `owned` is the share of the circle, 0 to 1, that the node gets as its owner.
+        """
         return Load(self.owned + owned, self.keys + stretch.keys, self.bytes + stretch.bytes)
 
 

@@ -1,6 +1,6 @@
 """`quarantine`: list, drop or merge values that are hidden from readers.
 
-No node vouches for these values.
+No node can say whether such a value was deleted while its node was away.
 """
 
 from __future__ import annotations

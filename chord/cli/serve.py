@@ -164,7 +164,10 @@ async def _live(config: NodeConfig, on_ready: Callable[[Node, str], None], life_
 
 
 async def _until_ready(node: Node, reasons: Mapping[str, str]) -> None:
-    """Wait until a node is in the ring; report repeatedly why it is not."""
+    """Wait until a node is in the ring; meanwhile report now and then why it is not.
+
+    `reasons` has the last reported reason by entry address.
+    """
     began, patience_s = trio.current_time(), PATIENCE_S
     while True:
         with trio.move_on_after(patience_s):

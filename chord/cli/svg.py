@@ -90,7 +90,10 @@ def _place(circle: Circle, point: int, radius: float) -> tuple[float, float]:
 def _arrow(circle: Circle, start: int, end: int, style: str) -> str:
     """Return an arrow bent towards the centre.
 
-    The bend tells short hops from the circle.
+    Without the bend, a short hop would look like a part of the circle.
+
+    Args:
+        style: the CSS class of the arrow.
     """
     (x1, y1), (x2, y2) = _place(circle, start, RADIUS), _place(circle, end, RADIUS)
     bend = 0.35

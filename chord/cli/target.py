@@ -193,7 +193,7 @@ def choose(word: str, nodes: Iterable[Status]) -> Chosen:
 
 
 def is_meant(word: str, bits: int, point: int) -> bool:
-    """Return whether a word writes a point: as a number, or shortened as in tables."""
+    """Return whether a word denotes a point: as a number, or shortened as in tables."""
     if to_number(word) == point:
         return True
     begin, _, end = word.lower().removeprefix("0x").replace("...", "…").replace("~", "…").partition("…")
@@ -220,7 +220,7 @@ def find_node(ring: Client, word: str) -> Chosen:
 
 
 def to_number(word: str) -> int | None:
-    """Return the number that a word writes in decimal or as 0xHEX, or None."""
+    """Return the number that a word denotes in decimal or as 0xHEX, or None."""
     try:
         return int(word, 16) if word.lower().startswith("0x") else int(word)
     except ValueError:

@@ -21,11 +21,14 @@ REPLICA_COLUMNS = ("replica", "address", "id", "outcome", "counts", "version", "
 VERSION_BYTES_SHOWN = 4
 
 WAIT_SHOWN_MS = 100.0
-"""The line of the owner mentions a longer wait. No node answers for an arc until a node has taken it over."""
+"""Shortest wait, in ms, that the line of the owner in a trace mentions.
+
+No node answers for the arc of a dead owner until another node has taken the arc over.
+"""
 
 
 class Size(NamedTuple):
-    """The size of a ring."""
+    """The size of a ring, counted or estimated."""
 
     nodes: int  # the number of nodes
     is_exact: bool  # whether the nodes were counted, not estimated

@@ -416,7 +416,11 @@ def _existing(join: str) -> list[Status]:
 
 
 def _constants_of(ring: Status, join: str, flags: dict[str, int | str | None]) -> dict[str, int | str]:
-    """Return the constants of the ring that the peers join."""
+    """Return the constants of the ring that the peers join.
+
+    Raises:
+        Failure: exit 2: a flag asks for another value of a constant.
+    """
     for name in ("bits", "successors", "replicas"):
         wish, has = flags[name], getattr(ring, name)
         if wish not in (None, has):
