@@ -456,7 +456,7 @@ class AsyncApi(ABC):
 
     @abstractmethod
     async def _drive(self, operation: ClientOperation[T]) -> T:
-        """Carry out an operation of `_core` before its deadline."""
+        """Carry out an operation of `chord.client.operations` before its deadline."""
 
 
 class AsyncClientApi(AsyncApi):

@@ -38,7 +38,7 @@ async def open_client(
 ) -> AsyncIterator[AsyncClient]:
     """Connect to a ring through the first node that answers.
 
-    The `async with` block receives a `AsyncClient`, and closes its connections at the end.
+    The `async with` block receives an `AsyncClient`, and closes its connections at the end.
 
     Args:
         addresses: HOST:PORT of one or more nodes. If the node in use stops answering, the client turns to the next.

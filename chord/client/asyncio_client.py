@@ -164,7 +164,10 @@ class _Connections:
         return await link.call(vnode, request, deadline)
 
     async def _connected(self, way: Way, deadline: float) -> _Link | ChordError:
-        """Return a new connection. All tasks that need it wait for the same attempt, which none of them cancels."""
+        """Return a new connection, or the error of the attempt to connect.
+
+        All tasks that need the connection wait for the same attempt, which none of them cancels.
+        """
         dial = self._dials.get(way)
         if dial is None:
             dial = self._dials[way] = asyncio.create_task(self._dial(way), name=f"dial {way[0]}")

@@ -46,6 +46,8 @@ def require_in_flight(number: int) -> int:
 class _State:
     """The state of a batch between attempts.
 
+    The place of an item is its index in the batch.
+
     Attributes:
         asked: the items, in the form in which they are sent next.
         known: the latest outcome of each item; None: none yet.
@@ -64,12 +66,16 @@ class _State:
         self.window = len(items)
 
     def end(self, place: int, outcome: Outcome) -> None:
-        """Set the final outcome of an item."""
+        """Set the final outcome of the item at index `place`."""
         self.known[place] = outcome
         del self.left[place]
 
     def fail(self, place: int, error: ChordError) -> ChordError:
-        """Record the error of a failed attempt at one item. Returns the error to report after all attempts."""
+        """Record a failed attempt at the item at index `place`.
+
+        Returns:
+            The error to report if no later attempt succeeds.
+        """
         before, item = self.known[place], self.asked[place]
         known = telling(before if isinstance(before, ChordError) else None, error, is_write=not isinstance(item, Get))
         self.known[place] = known
@@ -84,7 +90,7 @@ class _State:
         """Return the outcomes of all items.
 
         Args:
-            late: the outcome of items without any; they were not tried in time.
+            late: the outcome of the items that have none, because they were not tried in time.
         """
         outcomes = [late if outcome is None else outcome for outcome in self.known]
         return [outcome for outcome in outcomes if outcome is not None]
@@ -135,7 +141,10 @@ class ClientBatches:
         return state.ended()
 
     def _frames(self, state: _State) -> list[tuple[str | None, Frame]]:
-        """Return the frames to send now, each with the address of the remembered owner; None: the entry node."""
+        """Return the frames to send now, each with the address that gets it.
+
+        The address is that of a remembered owner; None: the entry node.
+        """
         groups: dict[str | None, list[int]] = {}
         for place in islice(state.left, state.window):
             way = None if state.tries[place] else self._session.short_cuts.to(self._session.circle, state.asked[place])
@@ -147,7 +156,10 @@ class ClientBatches:
         ]
 
     def _take(self, state: _State, way: str | None, frame: Frame, answer: Outcome) -> list[int]:
-        """Take note of the answer to a frame.
+        """Record the outcomes that the answer to a frame contains.
+
+        Args:
+            way: the address that got the frame, as a remembered owner; None: the entry node.
 
         Returns:
             The places of the items to retry after a pause.
@@ -171,7 +183,10 @@ class ClientBatches:
         return failed
 
     def _is_failed(self, state: _State, place: int, way: str | None, error: ChordError) -> bool:
-        """Record an error. Returns whether to retry; if not, the error is the outcome."""
+        """Record an error of the item at index `place`; return whether to retry the item.
+
+        If not, the item has its final outcome.
+        """
         tries = state.tries[place]
         known = state.fail(place, error)
         if self._session.is_worth_retrying(error, tries) or (way is not None and isinstance(error, OtherRing)):

@@ -142,7 +142,7 @@ class Client(ClientApi):
             self._core.session.learn(address, bits, ring_id)
 
     def _judged(self, outcome: Outcome, address: str) -> Outcome:
-        """Return an outcome, with a hello that came too late as `DeadlineExceeded`.
+        """Return an outcome, or `DeadlineExceeded` if the hello of a node came too late.
 
         If `timeout_s` is shorter than `HELLO_S`, a late hello does not mean that the node is unreachable.
         """

@@ -442,7 +442,7 @@ class Api(ABC):
 
     @abstractmethod
     def _drive(self, operation: ClientOperation[T]) -> T:
-        """Carry out an operation of `_core` before its deadline."""
+        """Carry out an operation of `chord.client.operations` before its deadline."""
 
 
 class ClientApi(Api):

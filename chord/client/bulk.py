@@ -60,8 +60,10 @@ def many_pairs(
     """Return the writes of many pairs, in batches.
 
     Args:
+        to_put: function that makes the request for a pair.
         in_flight: largest number of pairs in a batch.
         bytes_max: largest size of a batch in bytes.
+        on_progress: callback that gets the number of pairs tried so far, after each batch.
     """
     source = require_several(pairs, "pairs of key and value")
     todo = cut(map(to_pair, source), pair_bytes, in_flight, bytes_max, pair_key)
@@ -78,8 +80,10 @@ def many_records(
     """Return the merges of many records, in batches.
 
     Args:
+        to_merge: function that makes the request for a record.
         in_flight: largest number of records in a batch.
         bytes_max: largest size of a batch in bytes.
+        on_progress: callback that gets the number of records tried so far, after each batch.
     """
     source = require_several(records, "records")
     todo = cut(map(to_record, source), wire_bytes, in_flight, bytes_max, record_key)

@@ -77,7 +77,7 @@ class Pools:
             pool.close()
 
     def _borrow(self, deadline: float) -> Pool | None:
-        """Return a pool for this thread alone; None if none is free before the deadline."""
+        """Return a pool for this thread alone; None if none gets free in time."""
         with self._lock:
             while self._lent >= POOLS_MAX:
                 self._waiting += 1

@@ -145,8 +145,8 @@ class Stored(msgspec.Struct, frozen=True):
     Attributes:
         key: the key that was written.
         context: covers the write and the values that it replaced; pass it to the same writer's next `put`. It never
-            covers a value that stands beside this one. Then it may not cover this write either, until a client has read
-            both values and resolved them.
+            covers a value that stands beside this one. If there is such a value, the context may not cover this write
+            either, until a client has read both values and resolved them.
         owner: the vnode that coordinated the write.
         w: number of nodes on which the write was durable when it was acknowledged.
         w_needed: number of nodes on which it had to be durable.
@@ -219,7 +219,9 @@ class BatchResult(Mapping[K, T | ChordError]):
 
 
 class QuarantinedValue(msgspec.Struct, frozen=True):
-    """A value that no node vouches for, so that readers do not see it.
+    """A value in quarantine: readers do not see it, because it may have been deleted.
+
+    No node can say whether it was.
 
     Attributes:
         value: the value that was written; None for a delete.
@@ -304,14 +306,20 @@ class Page(NamedTuple):
 
 
 def shown(raw: bytes) -> str:
-    """Return bytes as a short literal, with their number if some are left out."""
+    """Return bytes as a short literal, for messages.
+
+    The literal states their number if some are left out.
+    """
     if len(raw) <= SHOWN_BYTES_MAX:
         return repr(raw)
     return f"{raw[:SHOWN_BYTES_MAX]!r}... ({len(raw)} bytes)"
 
 
 def to_quarantined(record: Record, left: int = 0) -> Quarantined:
-    """Return the quarantine of a record in the form that users see."""
+    """Return the quarantine of a record in the form that users see.
+
+    `left` is the number of further values that did not fit the answer.
+    """
     found = tuple(
         QuarantinedValue(
             version.value,

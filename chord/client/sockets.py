@@ -1,9 +1,8 @@
 """Blocking sockets that speak the wire protocol.
 
-A `Link` is one stream to one node.
-
-Only the blocking client uses them. Every wait has a deadline on the monotonic clock. Connecting, handshake, sending and
-receiving are separate steps. So a caller with many nodes can begin with all of them before it waits for any.
+A `Link` is one stream to one node. Only the blocking client uses links. Every wait has a deadline on the monotonic
+clock. Connecting, handshake, sending and receiving are separate steps. So a caller with many nodes can begin with all
+of them before it waits for any.
 """
 
 from __future__ import annotations
