@@ -1,9 +1,10 @@
 """Anti-entropy: the owner of an arc keeps the replicas of its records in sync.
 
-The owner compares each part of its arc with each replica once a period. It compares at once with a replica that is new
-or back. The parts with the fewest compared replicas go first. A record that one replica had may be missing at the
-others, so a round is repeated until no replica had a new one. Then the owner tells the replicas that they are in sync
-(`Settled`): they hold every acknowledged write.
+A *part* of the arc is a stretch in which all keys have the same replica set. Once a period, the owner compares each
+part with each of its replicas. It compares at once with a replica that is new or back. The parts with the fewest
+compared replicas go first. A record that one replica had may be missing at the others, so a round is repeated until no
+replica had a new one. Then the owner tells the replicas that they are in sync (`Settled`): they hold every acknowledged
+write.
 
 Source: DeCandia et al. 2007 (Dynamo), section 4.7 (anti-entropy). The role of the owner, and the message `Settled`, are
 this project's.
@@ -41,11 +42,11 @@ ROUNDS_MAX = 3
 
 
 class SyncState(NamedTuple):
-    """The state of a replica that has been compared in a part of the arc.
+    """What the owner of an arc knows about a replica, after a comparison of one part.
 
     Attributes:
         until: when to compare again, on Trio's clock; minus infinity: at once.
-        is_settled: whether the replica is in sync there, and knows that.
+        is_settled: whether the replica is in sync (it holds every acknowledged write of the part), and knows that.
     """
 
     until: float
@@ -56,7 +57,7 @@ class AntiEntropy:
     """Anti-entropy for the arc of one vnode.
 
     Attributes:
-        transfer: the progress of the sync that runs now; None if none runs.
+        transfer: the progress of the comparison that runs now, for status reports; None if none runs.
     """
 
     def __init__(self, vnode: Vnode, exchange: ReplicaSync) -> None:
@@ -71,9 +72,9 @@ class AntiEntropy:
     # -- questions ------------------------------------------------------------------------------
 
     def parts(self) -> list[tuple[Arc, ReplicaSet]]:
-        """Return the parts of the arc with one replica set each, and these sets.
+        """Return the parts of the arc, clockwise, each with its replica set.
 
-        The parts are in clockwise order.
+        All keys of a part have the same replica set. The result is empty if this vnode owns no arc.
         """
         return [(arc, self._vnode.replica_set(arc.end)) for arc in self._arcs()]
 
@@ -94,7 +95,14 @@ class AntiEntropy:
         return found
 
     def is_level(self, point: int, address: str) -> bool:
-        """Return whether a replica is known to be in sync in the part around a point."""
+        """Return whether the owner knows that a replica is in sync around a point.
+
+        A replica in sync holds every acknowledged write of its part of the arc. This node itself always counts.
+
+        Args:
+            point: a point of the owner's arc.
+            address: the address of the replica's node.
+        """
         if address == self._host.address:
             return True
         for arc in self._arcs():
@@ -107,9 +115,9 @@ class AntiEntropy:
     def is_complete(self) -> bool:
         """Return whether this vnode holds all acknowledged writes of its arc.
 
-        This vnode must be in sync in each part. The nodes that may hold further writes must be fewer than a write
-        quorum. So one replica that takes no records, because its disk is full, does not prevent it for ever. A write
-        that only this replica holds was acknowledged by too few nodes.
+        This vnode must be in sync in each part. The nodes that are unreachable or not in sync must be fewer than a
+        write quorum. Fewer nodes cannot have acknowledged a write alone. One replica with a full disk therefore does
+        not keep the result False for ever. If N = 1 (one copy of each record), the result is always True; see `silent`.
         """
         if self._host.constants.replicas == 1:
             return True
@@ -117,10 +125,11 @@ class AntiEntropy:
         return all(view.is_settled_in(arc) and self._unproven(arc, replicas) is None for arc, replicas in parts)
 
     def silent(self) -> tuple[Contact, ...]:
-        """Return the unreachable nodes if they may hide an acknowledged write.
+        """Return the unreachable nodes that may hold acknowledged writes missing here.
 
-        They may hide one if a write quorum of the nodes that may hold records of a part is unreachable. If N = 1, these
-        are the down owners of the marked parts. Otherwise the result is empty, or `Vnode.waits_for`.
+        A part has such nodes if a write quorum of the nodes that may hold its records is unreachable. If no part has
+        any, the result is `Vnode.waits_for`, which is usually empty. If N = 1, the nodes are the down former owners of
+        parts that this vnode took over.
         """
         if self._host.constants.replicas == 1:
             return tuple(dict.fromkeys(mark.dead for mark in self._vnode.ownership.taken))
@@ -133,7 +142,7 @@ class AntiEntropy:
         return tuple(found) or self._vnode.waits_for
 
     def states(self) -> tuple[ReplicaState, ...]:
-        """Return the state of replication of each part, for status reports."""
+        """Return each part's replicas and their states, for status reports."""
         found = []
         for arc, replicas in self.parts():
             level = self._level_in(arc)
@@ -150,10 +159,13 @@ class AntiEntropy:
         return tuple(found)
 
     def _unproven(self, arc: Arc, replicas: ReplicaSet) -> tuple[Contact, ...] | None:
-        """Return the unreachable nodes of a part in which an absent key cannot be denied.
+        """Return the unreachable nodes that keep this vnode from denying keys of a part.
 
-        The result is None if absent keys can be denied there. This mirrors `QuorumReads._require_deniable`, but asks no
-        other node.
+        To deny a key is to answer that it does not exist. The rule is that of `QuorumReads._require_deniable`, but no
+        other node is asked.
+
+        Returns:
+            None if keys there can be denied. Empty if all known nodes are up, but too few of them are in sync.
         """
         places = self._vnode.may_hold(arc.end, replicas)
         silent, empty = [place.contact for place in places if not self._vnode.is_up(place)], 0
@@ -172,15 +184,16 @@ class AntiEntropy:
         return None if is_enough else tuple(silent)
 
     def fell_behind(self, address: str) -> None:
-        """Note that a node was away or missed a write, so it is no longer in sync."""
+        """Stop counting a node as in sync, because it was away or missed a write."""
         for level in self._level.values():
             level.pop(address, None)
 
     def stood_still(self) -> None:
-        """Note that this node stood still, so other nodes may have written in any arc.
+        """Stop counting this node as in sync, because its process was suspended.
 
-        Only a comparison puts this node in sync again, as after a restart. If N = 1, each vnode behind this one may
-        have taken its arc over, and may hold the only copies of records written meanwhile.
+        Other nodes may have written in any arc meanwhile. Only a comparison puts this node in sync again, as after a
+        restart. If N = 1, each vnode behind this one may have taken its arc over, and may hold the only copies of
+        records written meanwhile.
         """
         self._level.clear()
         self._grown_at = trio.current_time()  # others may have owned this arc meanwhile
@@ -196,7 +209,10 @@ class AntiEntropy:
     # -- the periodic step ----------------------------------------------------------------------
 
     async def repair(self) -> None:
-        """Compare every part with the replicas that are due.
+        """Run one round of anti-entropy: compare each part with the replicas that are due.
+
+        A replica is due when it is new or back, and a period after its last comparison. If this vnode is not in sync in
+        a part, all reachable replicas of the part are due.
 
         Concurrency: checkpoints; cancellation loses nothing, and finished comparisons count.
         """
@@ -221,10 +237,11 @@ class AntiEntropy:
                 await self._bring_level(arc, level, due, up)
 
     async def fetch_marked(self) -> None:
-        """Fetch the records of the marked arcs from owners that are back; drop the marks.
+        """Fetch records from returned owners of parts that this vnode took over.
 
-        Such an owner may have the only copies, and it also brings them home itself. Until all of them are here, no
-        absent key may be denied.
+        A *mark* names such a part and its former owner. That node may have the only copies of records, and it also
+        sends them to this vnode itself. Until all of them are here, this vnode may not deny a key of the part. Then the
+        mark is dropped.
 
         Concurrency: checkpoints; cancellation loses nothing, and the marks stay.
         """
@@ -238,10 +255,13 @@ class AntiEntropy:
                 self._host.tell([events.StepFailed(self._vnode.id, "repair", error.word)])
 
     async def _fetch_arc(self, mark: Taken) -> None:
-        """Fetch the records of a marked arc from the owner that was down.
+        """Fetch the records of a part from its former owner, and drop the mark.
 
-        If the owner is not in the ring, this vnode waits for it again, because it may have died a second time. If the
-        owner owns the arc again, nothing is fetched.
+        If the former owner is not in the ring, it may have died again, so this vnode waits for its return. If the
+        former owner owns the part again, nothing is fetched.
+
+        Args:
+            mark: the part that this vnode took over, and its former owner.
         """
         found = await self._host.peers.call(self._host.address, FindNeighbours(mark.dead.id), NeighboursOf)
         owner = found.successor
@@ -259,7 +279,10 @@ class AntiEntropy:
         self._vnode.ownership.fetched(mark)
 
     async def _learn_marks_of(self, owner: Contact, mark: Taken) -> None:
-        """Adopt the marks that a returned owner has in a marked part."""
+        """Adopt the marks that a former owner has in the part that was taken over from it.
+
+        Each of these marks names another down node that may hold records of the part.
+        """
         reply = await self._host.peers.call(owner, GetRing(adopt=False), RingPointers)
         own, now = self._vnode.ownership, trio.current_time()
         if mark in own.taken:  # otherwise another vnode owns the part by now
@@ -267,7 +290,7 @@ class AntiEntropy:
             own.learn_marks(mark.arc, waits)
 
     def _note_growth(self) -> None:
-        """Note the time if the arc has grown: before, another vnode owned the new part."""
+        """Note when the arc last grew: before, another vnode owned the new part."""
         arc = self._vnode.ownership.arc
         length = 0 if arc is None else self._host.circle.distance(arc.start, arc.end) or self._host.circle.size
         if length > self._length:
@@ -318,9 +341,10 @@ class AntiEntropy:
     def _may_vouch(self, arc: Arc, others: int) -> bool:
         """Return whether this vnode knows every acknowledged write of a part.
 
-        It does if it vouches for the part already. Otherwise it has compared with nodes in sync, and the nodes that are
-        not in sync are fewer than a write quorum. This vnode counts only if it is in sync itself. Two new nodes know
-        nothing, however often they compare. A vnode that took over may have missed writes that others acknowledged.
+        That is so if `Vnode.vouches_for` says so already. Otherwise this vnode must have compared with nodes in sync,
+        and the nodes that are not in sync must be fewer than a write quorum. This vnode counts only if it is in sync
+        itself. Two new nodes know nothing, however often they compare. A vnode that took over may have missed writes
+        that others acknowledged.
 
         Args:
             arc: the part.
@@ -336,18 +360,22 @@ class AntiEntropy:
     def _are_enough(self, settled: int, replicas: ReplicaSet) -> bool:
         """Return whether the nodes that are not in sync are fewer than a write quorum.
 
-        Nodes that an operator has forgotten count as not in sync.
+        Nodes that an operator has forgotten (`chord forget`) count as not in sync.
+
+        Args:
+            settled: the number of nodes in sync.
+            replicas: the replica set.
         """
         nodes = min(self._host.constants.replicas, self._vnode.nodes_known(replicas) + self._vnode.view.forgotten())
         return settled > nodes - self._vnode.write_quorum(replicas)
 
     def _are_back(self, arc: Arc, others: int, up: int) -> bool:
-        """Return whether the nodes that came back must hold all acknowledged writes.
+        """Return whether the members that came back hold all acknowledged writes there.
 
-        It applies after all nodes of a ring had stopped. The members that were not in sync before must be fewer than a
-        write quorum. The nodes that are unreachable, forgotten, or back without their records must be fewer, too,
-        because stand-ins may hold a write. So a ring of three with one dead node goes on when the other two have
-        compared.
+        This is for a ring in which all nodes had stopped, so no node is in sync. The members that were not in sync
+        before the stop must be fewer than a write quorum. The nodes that are unreachable, forgotten, or back without
+        their records must be fewer, too, because stand-ins may hold a write. So a ring of three with one dead node goes
+        on when the other two have compared.
 
         Args:
             arc: the part.
@@ -364,9 +392,9 @@ class AntiEntropy:
     def _is_given_up(self) -> bool:
         """Return whether no unreachable node is expected to bring further records.
 
-        No unreachable node may be known, and the arc must not have grown for `down_out_s`. If an operator has forgotten
-        a write quorum of nodes since the arc grew, there is no wait. The operator gave up the records that only these
-        nodes held.
+        The result is True if no unreachable node is known, and the arc has not grown for `down_out_s` seconds. If an
+        operator has forgotten a write quorum of nodes since the arc grew, there is no wait. The operator gave up the
+        records that only these nodes held.
         """
         if any(self._host.peers.passive.contacts()):
             return False
@@ -376,8 +404,10 @@ class AntiEntropy:
     async def _pull_from_fallbacks(self, arc: Arc) -> int:
         """Fetch the records of a part from the stand-ins that are in sync there.
 
+        Stand-ins are the nodes behind the replicas, which keep writes for unreachable replicas.
+
         Returns:
-            The number of these stand-ins.
+            The number of stand-ins in sync.
         """
         found = 0
         for place in self._vnode.replica_set(arc.end).fallbacks:
@@ -389,10 +419,10 @@ class AntiEntropy:
         return found
 
     async def _pull_from_behind(self, arc: Arc) -> bool:
-        """Fetch the records of a part from the next N nodes behind the members.
+        """Fetch the records of a part from the next N nodes behind its replicas.
 
-        One of these nodes may have owned the part while the members were away. The lists of the members may be as old
-        as their absence, so each node names the nodes that follow it.
+        One of these nodes may have owned the part while the replicas were away. The successor lists of the replicas may
+        be as old as their absence, so each node is asked for its own list.
 
         Returns:
             Whether all of these nodes answered, and none of them still owns the end of the part.
@@ -438,9 +468,17 @@ class AntiEntropy:
     async def _settle(
         self, contact: Contact, arc: Arc, level: dict[str, SyncState], was_settled: bool, vouches: bool
     ) -> None:
-        """Note that a replica holds the same records of a part as this vnode.
+        """Note that a replica now holds the same records of a part as this vnode.
 
-        If this vnode vouches for the part, it tells the replica that the replica is in sync.
+        If this vnode vouches for the part (it knows every acknowledged write there), it informs the replica that the
+        replica is in sync. Otherwise the two compare again soon.
+
+        Args:
+            contact: the replica.
+            arc: the part.
+            level: receives the new state of the replica, by address.
+            was_settled: whether the replica was in sync before the comparison.
+            vouches: whether this vnode vouches for the part.
         """
         until = trio.current_time() + self._host.jitter(self._host.timing.anti_entropy_s)
         if vouches:
@@ -455,7 +493,7 @@ class AntiEntropy:
         self._host.tell([events.StepDone(self._vnode.id, "repair")])
 
     def _level_in(self, arc: Arc) -> dict[str, SyncState]:
-        """Return the compared replicas of a part, by address.
+        """Return the states of the replicas compared in a part, by address.
 
         If the part has shrunk, earlier comparisons still count. If it has grown, none counts.
         """
@@ -467,9 +505,13 @@ class AntiEntropy:
         return {}
 
     def _counts(self, arc: Arc, level: dict[str, SyncState]) -> bool:
-        """Return whether the comparisons of this round count.
+        """Return whether the comparisons of a part in this round are still valid.
 
-        They do if the part is unchanged since the round began, and this node has not stood still.
+        They are if the part is unchanged since the round began, and this node's process was not suspended meanwhile.
+
+        Args:
+            arc: the part.
+            level: the states of the part's replicas, as `repair` took them at the beginning of the round.
         """
         return self._level.get(arc) is level and self._is_mine(arc)
 

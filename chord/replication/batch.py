@@ -56,7 +56,7 @@ class Batches:
         self._in_work = 0  # items of all batches
 
     async def for_vnode(self, vnode: Vnode, batch: BatchRequest) -> BatchReplies:
-        """Coordinate the items of a batch at one vnode.
+        """Carry out a batch at one vnode, which coordinates each read or write.
 
         An item with a key of another owner gets an error as its outcome.
 
@@ -68,7 +68,7 @@ class Batches:
         return pack(batch, part.outcomes())
 
     async def for_node(self, batch: BatchRequest) -> BatchReplies:
-        """Answer all items of a batch, and forward those of other owners.
+        """Carry out a client's batch: coordinate local keys, forward the other items.
 
         Raises:
             NotReady: definite; this node is not in the ring.
@@ -87,10 +87,12 @@ class Batches:
     async def _see_through(
         self, part: _Part, here: dict[int, Vnode], forwarder: _Away | None = None, away: Sequence[int] = ()
     ) -> None:
-        """Wait until all items are answered, or until shortly before the deadline.
+        """Carry out a batch until all items are answered, or shortly before the deadline.
+
+        A *place* is the index of an item in the batch.
 
         Args:
-            part: the items.
+            part: the items, and their outcomes.
             here: the places of the items to coordinate, each with its vnode.
             forwarder: sends the other items to their owners.
             away: the places of the other items.
@@ -126,10 +128,12 @@ class Batches:
 class _Part:
     """The items of a batch, and their outcomes so far.
 
+    A *place* is the index of an item in the batch.
+
     Attributes:
         items: the items.
         waiting: the places of the items without an outcome.
-        ended: set when every item has an outcome, and after a bug.
+        ended: set when every item has an outcome, or a bug has ended the batch.
     """
 
     def __init__(self, items: Sequence[Item]) -> None:
@@ -143,7 +147,14 @@ class _Part:
             self.ended.set()
 
     def begin(self, place: int, answer: Reply | Steps[Reply], sender: Coalescer, deadline: float) -> None:
-        """Take an answer as the outcome of an item, now or when it is complete."""
+        """Take a reply as the outcome of an item, or run the steps that return the reply.
+
+        Args:
+            place: the index of the item in the batch.
+            answer: the reply, or the steps of a read or write (see `chord/net/steps.py`).
+            sender: sends the requests of the steps.
+            deadline: the latest time at which the caller can use the outcome, on Trio's clock.
+        """
         if isinstance(answer, Reply):
             self.end(place, answer)
         else:
@@ -158,7 +169,7 @@ class _Part:
             self.ended.set()
 
     def end(self, place: int, outcome: Reply | ChordError) -> None:
-        """Set the outcome of an item."""
+        """Set the outcome of the item with this index in the batch."""
         self._outcomes[place] = retold(outcome) if isinstance(outcome, ChordError) else outcome
         self.waiting.pop(place, None)
         self._drivers.pop(place, None)
@@ -166,12 +177,15 @@ class _Part:
             self.ended.set()
 
     def give_up(self) -> None:
-        """Give up the items without an outcome. Their writes go on if they are stored."""
+        """Stop waiting for the items without an outcome.
+
+        A write that is already stored on this node still goes to its replicas.
+        """
         for driver in self._drivers.values():
             driver.give_up()
 
     def outcomes(self) -> list[Reply | ChordError]:
-        """Return the outcome of each item.
+        """Return the outcome of each item, in the order of the batch.
 
         An unfinished item has an indefinite error, because it may still be carried out.
         """
@@ -183,6 +197,8 @@ class _Part:
 
 class _Away:
     """Forwards the items of a batch that other nodes own.
+
+    A *place* is the index of an item in the batch.
 
     Args:
         host: the node context.
@@ -205,19 +221,22 @@ class _Away:
         self._misled: dict[int, None] = {}  # places of items that a supposed owner has refused
 
     async def run(self, places: Sequence[int]) -> None:
-        """Forward items until each has an outcome."""
+        """Forward the items at these places until each has an outcome."""
         async with trio.open_nursery() as self._nursery:
             self._begin(places)
 
     def _begin(self, places: Sequence[int]) -> None:
-        """Send the items of known owners, and look up the other owners."""
+        """Send the items with an owner in the owner cache, and look up the other owners."""
         self._homeless.update(dict.fromkeys(places))
         self._send_known()
         for _ in range(min(LOOKUPS_AT_ONCE - len(self._sought), len(self._homeless))):
             self._nursery.start_soon(self._search)
 
     async def _search(self) -> None:
-        """Look up one owner after another, until no item without a lookup is left."""
+        """Look up the owner of one item after another, until each item has a lookup.
+
+        After each lookup, all items of the found owner are sent.
+        """
         while left := [place for place in self._homeless if place not in self._sought]:
             place = left[self._host.rng.randrange(len(left))]  # at random, so that parallel lookups spread
             self._sought[place] = None
@@ -234,7 +253,7 @@ class _Away:
                 self._nursery.start_soon(self._bring, place, None)
 
     def _send_known(self) -> None:
-        """Send all items with an owner that is known and reachable."""
+        """Send all items with an owner that is in the owner cache and reachable."""
         groups: dict[Contact, list[int]] = {}
         for place in self._homeless:
             owner = self._lookups.arcs.find(self._points[place])
@@ -250,7 +269,11 @@ class _Away:
             self._nursery.start_soon(self._send_frame, owner, frame)
 
     async def _send_frame(self, owner: Contact, frame: Frame) -> None:
-        """Send items to their supposed owner, and refused items on to the current owner."""
+        """Send items to their supposed owner, and handle the outcome of each.
+
+        An item goes to the current owner if the supposed owner does not answer, or refuses it because another node owns
+        the key.
+        """
         request, count = frame.request, len(frame.places)
         answer: Reply | ChordError
         self._host.counters["forwarded"] += count
@@ -280,10 +303,10 @@ class _Away:
         self._begin(elsewhere)
 
     async def _bring(self, place: int, before: ChordError | None) -> None:
-        """Deliver one item alone to its current owner.
+        """Look up the owner of one item, and deliver the item alone.
 
         Args:
-            place: the place of the item.
+            place: the index of the item in the batch.
             before: the error of an earlier attempt; None for the first. If that attempt may have taken effect, no
                 definite error of this attempt replaces its error.
         """
@@ -301,9 +324,9 @@ class _Away:
 
 
 def _is_for_another(error: ChordError) -> bool:
-    """Return whether another node may answer differently.
+    """Return whether a failed item should be tried at another node.
 
-    An overloaded owner does not count: it may accept the item later, or in a smaller batch.
+    An overloaded owner is no reason: it may accept the item later, or in a smaller batch.
     """
     if isinstance(error, Overloaded):
         return False

@@ -1,8 +1,11 @@
 """Sync of the reap logs of two stores.
 
-After it, each store can merge the other's records (`store/reap_log.py`). Each side takes the other's entries. If a side
-lacks entries that the other has trimmed, it first asks the other side to vouch for old values, slice by slice. Equal
-logs cost no call here. Each comparison of records also compares a digest of the logs.
+A reap log names the records that garbage collection removed in one of the 4,096 slices of the circle
+(`store/reap_log.py`). After a sync, each store can merge the other's records. Each side takes the log entries that only
+the other has. If the other has already dropped (*trimmed*) such entries, the side first asks the other to vouch for its
+old values, slice by slice.
+
+Equal logs cost no call here, because each comparison of records also compares a digest of the logs.
 """
 
 from __future__ import annotations
@@ -53,6 +56,8 @@ R = TypeVar("R", bound=Reply)
 class CatchUp:
     """Syncs the reap logs of one store with other stores, and answers their requests.
 
+    A reap log names the records that were removed in one slice of the circle, see `store/reap_log.py`.
+
     Args:
         host: the node context.
         log: the reap logs of this node's store.
@@ -66,7 +71,7 @@ class CatchUp:
     # -- asking ---------------------------------------------------------------------------------
 
     async def level(self, partner: Contact, arc: Arc) -> None:
-        """Sync the logs of an arc, here and at a partner.
+        """Sync the reap logs of an arc with a partner, in both directions.
 
         Raises:
             ChordError: the partner is unreachable or refuses. The entries applied until then are durable.
@@ -84,11 +89,13 @@ class CatchUp:
             self._host.counters["logs_levelled"] += 1
 
     async def _push(self, partner: Contact, arc: Arc) -> None:
-        """Let a partner fetch the entries of an arc that it has not seen."""
+        """Ask a partner to fetch the log entries of an arc that its store has not applied."""
         await self._call(partner, Level(arc.start, arc.end, next(iter(self._host.vnodes.values())).me), Done)
 
     async def level_slice(self, partner: Contact, key: bytes) -> None:
-        """Sync the log of one key's slice. Concurrent callers share the work.
+        """Sync the reap log of a key's slice (1/4,096 of the circle) with a partner.
+
+        Concurrent calls for the same slice and partner share one sync.
 
         Raises:
             ChordError: see `level`.
@@ -106,7 +113,7 @@ class CatchUp:
             ended.set()
 
     async def tell(self, partner: Contact, logs: list[SliceLog]) -> None:
-        """Send new entries of this store to a partner.
+        """Send the log entries of records that were just reaped to another replica.
 
         Raises:
             ChordError: the partner does not take them.
@@ -115,9 +122,9 @@ class CatchUp:
             await self._call(partner, StoreLogs(tuple(logs[begin : begin + SLICES_ASKED_MAX])), Done)
 
     async def log_of(self, partner: Contact, key: bytes) -> SliceLog:
-        """Return a partner's log of a key's slice, with the entries that this store lacks.
+        """Fetch a partner's reap log of the slice in which a key lies.
 
-        Nothing is applied.
+        The result has the entries that this store lacks. They are not applied.
 
         Raises:
             ChordError: the partner is unreachable, or sends no log of the slice.
@@ -129,7 +136,11 @@ class CatchUp:
         return logs.slices[0]
 
     async def has_seen(self, partner: Contact, part: int) -> bool:
-        """Return whether a partner has applied the same entries to a slice as this store.
+        """Return whether a partner has applied the same reap-log entries as this store.
+
+        Args:
+            partner: the vnode to ask.
+            part: the number of the slice, 0 to 4,095.
 
         Raises:
             ChordError: see `level`.
@@ -139,10 +150,10 @@ class CatchUp:
         return {one.slice: one.seen for one in reply.slices}.get(part, b"") == self._log.seen(part)
 
     async def _pull(self, partner: Contact, arc: Arc) -> dict[int, bytes]:
-        """Fetch and apply the entries of an arc that this store lacks.
+        """Fetch and apply the reap-log entries of an arc that this store lacks.
 
         Returns:
-            For each slice, the digest of the entries that the partner has applied.
+            For each slice with a log, the digest of the entries that the partner has applied.
         """
         reply = await self._call(partner, GetSeen(arc.start, arc.end), SeenIn)
         theirs = {one.slice: one.seen for one in reply.slices}
@@ -158,7 +169,11 @@ class CatchUp:
         return theirs
 
     async def _take(self, partner: Contact, log: SliceLog) -> None:
-        """Apply one slice's log; fetch the rest of a long one."""
+        """Apply a partner's log of one slice; fetch the rest if it comes in pages.
+
+        Raises:
+            Busy: definite; the logs still differ after `PASSES_MAX` pages.
+        """
         for _ in range(PASSES_MAX):
             if self._log.is_in_reach(log):
                 await self._host.storage.commit(self._log.absorb(log))
@@ -175,9 +190,15 @@ class CatchUp:
         raise Busy(f"the log of slice {log.slice} is not in sync with {partner.address} yet", after_ms=RETRY_MS)
 
     async def _catch_up(self, partner: Contact, log: SliceLog) -> None:
-        """Ask a partner to vouch for values that it may have reaped.
+        """Apply a partner's log from which entries are missing, because it dropped them.
 
-        The values for which it does not vouch go into quarantine.
+        The missing entries may have named values that this store still holds. The partner vouches for the values of an
+        actor (a store that coordinated writes) in two cases. It knows all writes of the actor, or still holds a value
+        of it. Other values go into quarantine: readers do not see them.
+
+        Args:
+            partner: the vnode to ask.
+            log: the partner's log of one slice.
         """
         known: dict[Claim, Holding] = {}
         while claims := self._log.claims(log, known)[:HEADS_MAX]:
@@ -207,12 +228,12 @@ class CatchUp:
 
     @handles(GetSeen)
     def on_get_seen(self, request: GetSeen) -> Answer:
-        """Return the digest of the applied entries for each slice of an arc."""
+        """Return, for each slice of an arc, the digest of the log entries applied here."""
         return self._when_durable(SeenIn(self._log.seen_in(Arc(request.arc_start, request.arc_end))))
 
     @handles(GetLogs)
     def on_get_logs(self, request: GetLogs) -> Answer:
-        """Return the logs of the first requested slices, as many as fit a page."""
+        """Return the reap logs of the first requested slices, as many as fit a page."""
         found: list[SliceLog] = []
         left = self._host.limits.page_bytes
         for ask in request.asks:
@@ -225,7 +246,7 @@ class CatchUp:
 
     @handles(StoreLogs)
     def on_store_logs(self, request: StoreLogs) -> Answer:
-        """Apply new entries of another store.
+        """Apply log entries of records that another store has just reaped.
 
         If this store lacks earlier entries, the new ones are not applied. The next sync of the logs fetches all.
         """
@@ -235,20 +256,24 @@ class CatchUp:
 
     @handles(Level)
     async def on_level(self, request: Level) -> Done:
-        """Fetch the entries of an arc that this store lacks from the caller's store."""
+        """Fetch the log entries of an arc that this store lacks from the caller's store."""
         await self._pull(request.asker, Arc(request.arc_start, request.arc_end))
         return Done()
 
     @handles(Vouch)
     def on_vouch(self, request: Vouch) -> Answer:
-        """Return the holdings of some actors, and the trimmed entries, of one moment."""
+        """Return how many writes of each claimed actor this store knows and holds.
+
+        An actor is a store that coordinated writes of a key. The caller uses the numbers to keep or hide its own old
+        values. The reply also says which log entries are dropped (trimmed) by now. Both are of one moment.
+        """
         trimmed = _up_tos(self._log.state(request.slice).trimmed)
         return self._when_durable(Vouched(trimmed, self._log.vouch(request.claims)))
 
     def _when_durable(self, reply: Reply) -> Answer:
-        """Return a reply that leaves when everything visible is durable.
+        """Delay a reply until all visible changes of the store are durable.
 
-        Otherwise a crash could undo the entries that the reply reports.
+        Otherwise a crash could undo the log entries that the reply reports.
         """
         return reply if self._host.storage.stage(Batch()) else when_durable(self._host.storage, reply)
 

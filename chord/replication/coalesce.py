@@ -30,7 +30,7 @@ SENT_ALONE: Final = (*REFUSED_WHOLE, Behind)
 
 
 class _Question(NamedTuple, Generic[Q]):
-    """A request of one item, with its callback and its deadline."""
+    """A request to a replica for one item of a batch, with its callback and deadline."""
 
     request: Q
     callback: Callable[[Any], None]
@@ -38,7 +38,7 @@ class _Question(NamedTuple, Generic[Q]):
 
 
 class Coalescer:
-    """Sends the requests of one batch's items.
+    """Combines the requests that the items of one batch send to the same replica.
 
     Concurrency: synchronous. A task sends the frames, and ends with the node, not with the caller.
     """
@@ -58,9 +58,11 @@ class Coalescer:
         *,
         deadline: float,
     ) -> None:
-        """Send a request together with the other requests of this pass; see `Peers.begin`.
+        """Queue a request, to leave in one frame with the batch's others to the same peer.
 
-        While the node is ending, the callback gets `NotReady`.
+        The queue leaves in the next pass of the scheduler. Requests other than `ReadCopy` and `StoreCopies` leave
+        alone, at once. The arguments are those of `Peers.begin`. While the node is ending, the callback gets
+        `NotReady`.
         """
         if self._host.is_ending:
             callback(ending())
@@ -111,9 +113,10 @@ class Coalescer:
         self._host.peers.begin(contact, request, request.reply, question.callback, deadline=question.deadline)
 
     def _on_reply(self, contact: Contact, questions: list[_Question[Q]], answer: Reply | ChordError) -> None:
-        """Give each item its part of the answer to a frame, or its own copy of the error.
+        """Give each item its part of the reply to a frame, or its own copy of the error.
 
-        If one item may be the cause of an error, and time is left, send the items one by one instead.
+        If one item may be the cause of an error, and time is left, the items are sent again one by one. An item without
+        room for its copy in the reply is sent again, too.
         """
         if isinstance(answer, CopiesRead) and len(answer.copies) != len(questions):
             answer = MalformedMessage(f"{contact.address} sent too few or too many")

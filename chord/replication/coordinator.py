@@ -33,10 +33,10 @@ from chord.store.storage import Batch
 from chord.wire.messages import DecideQuarantine, Merge, Put, Record, Written
 
 RecordChange: TypeAlias = Callable[[Record | None], tuple[Record, Batch, Remarks]]
-"""Takes the merged copies of other replicas, and makes the change of a write.
+"""Makes a new record from the merged copies of other replicas, if these were read.
 
-It returns the new record, the batch that stores it, and remarks for the reply. The batch may carry a new dot, so the
-coordinator must stage it at once.
+It returns the record, the batch of changes that stores the record, and remarks for the reply. The batch may carry a new
+dot (the unique name of a write). So the coordinator must stage the batch at once.
 """
 
 Write: TypeAlias = Put | Merge | DecideQuarantine
@@ -66,10 +66,10 @@ class Coordinator:
 
     @handles(Put)
     def put(self, request: Put) -> Steps[Written]:
-        """Write a key: here, durably, then on the other replicas.
+        """Write a key: durably on this node, then on the other replicas.
 
-        Once it is stored here, it is sent to the other replicas even if the caller gives up. A version that is stored
-        on one node only would surprise later readers.
+        A version that is durable here is sent to the other replicas even if the caller gives up. A version on one node
+        only would surprise later readers.
 
         Raises:
             InvalidRequest, VersionConflict, WritesRefused: definite; see `Records.to_put`.
@@ -84,7 +84,9 @@ class Coordinator:
 
     @handles(DecideQuarantine)
     def decide(self, request: DecideQuarantine) -> Steps[Written]:
-        """Carry out a decision about the quarantine of a key.
+        """Carry out an operator's decision about the quarantined values of a key.
+
+        These are old values that readers do not see, because no store vouches for them (`chord/store/quarantine.py`).
 
         Raises:
             ChordError: see `put` and `Records.to_decide`.
@@ -95,7 +97,7 @@ class Coordinator:
 
     @handles(Merge)
     def merge(self, request: Merge) -> Steps[Written]:
-        """Merge a record of a backup into the replicas.
+        """Merge a record of a backup into the replicas of its key.
 
         Raises:
             ChordError: see `put` and `Records.to_restore`.
@@ -128,10 +130,14 @@ class Coordinator:
         return msgspec.structs.replace(written, dead=remarks.dead, decided=remarks.decided, is_sloppy=is_sloppy)
 
     def _read_first(self, target: KeyTarget, is_strict: bool) -> Steps[tuple[Record | None, bool]]:
-        """Return the merged record of a read quorum, and whether the write is sloppy.
+        """Read the versions that a write replaces from a read quorum.
 
-        It is sloppy if too few replicas in sync answered. Then unreachable replicas may hold versions that stay beside
-        the new one.
+        Too few of the answers may be from replicas in sync. Then unreachable replicas may hold versions that the write
+        cannot replace, and the write counts as sloppy. If the write is strict, or this vnode is not in sync, all nodes
+        that may hold the key are asked instead.
+
+        Returns:
+            The merged record, or None without copies, and whether the write is sloppy.
         """
         is_sloppy = False
         reading = yield from self.reads.read(target, self._quorum.needed(0, target.replicas))
@@ -146,7 +152,14 @@ class Coordinator:
         return reading.record, is_sloppy
 
     def _replicate(self, request: Write, record: Record, seen: bytes, needed: int) -> Steps[Written]:
-        """Send a record that is durable here to other replicas, until enough have it."""
+        """Send a record that is durable here to the other replicas, until enough have it.
+
+        Args:
+            request: the write.
+            record: the record.
+            seen: digest of the reap-log entries that this store had applied when the record was made.
+            needed: the number of nodes that must have the record, this node included.
+        """
         replicas = self._vnode.replica_set(self._host.circle.hash(record.key))  # may have changed meanwhile
         op_id, is_strict = None, False
         if isinstance(request, Put):
@@ -163,10 +176,11 @@ class Coordinator:
         return (yield from writing.send(needed))
 
     def _must_read(self, request: Put) -> bool:
-        """Return whether a write needs the copies of other replicas first.
+        """Return whether the coordinator must read other replicas before a put.
 
-        It does if its context covers versions that this node does not know, or if an earlier attempt may have stored
-        it. Without a context, it replaces all versions that a read quorum holds.
+        It must if the put's context (the versions that its client has read) covers versions that this node does not
+        know. It must if an earlier attempt may have stored the put. It also must if `context` is None: then the put
+        replaces all versions that a read quorum holds.
         """
         if request.context is None or request.is_retry:
             return True

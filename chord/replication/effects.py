@@ -1,6 +1,7 @@
-"""Effects of a coordinator's steps: one reply, a commit, or a coroutine in a task.
+"""Effects that an operation waits for: a reply, a commit, a coroutine in a task.
 
-The steps themselves are in `chord/net/steps.py`, and the fan-out in `chord/replication/fanout.py`.
+An operation is a generator of effects, in short *steps*. `chord/net/steps.py` explains them, and has their driver. The
+fan-out is in `chord/replication/fanout.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from chord.wire.messages import Contact, Reply, Request
 
 
 class Ask(NamedTuple):
-    """Send a request to a vnode of another node. The result is its reply.
+    """Effect: send a request to a vnode of another node, and wait for its reply.
 
     Attributes:
         sender: sends the request, unless the driver of the steps has its own sender.
@@ -35,43 +36,43 @@ class Ask(NamedTuple):
     deadline: float
 
     def begin(self, driver: Driver[Any], /) -> None:
-        """Send the request."""
+        """Send the request; the reply resumes the driver."""
         sender = driver.sender or self.sender
         sender.begin(self.to, self.request, self.request.reply, driver.resume, deadline=self.deadline)
 
 
 class Durable(NamedTuple):
-    """Wait until all changes so far are durable.
+    """Effect: wait until all changes to the store so far are durable.
 
-    Raises in the steps what `Storage.commit` raises.
+    The steps that yield this effect get the errors of `Storage.commit`.
     """
 
     storage: Storage
 
     def begin(self, driver: Driver[Any], /) -> None:
-        """Ask the store to call back."""
+        """Let the store resume the driver when all changes so far are durable."""
         self.storage.when_durable(driver.resume)
 
 
 class Commit(NamedTuple):
-    """Make the changes of a batch, and wait until they are durable.
+    """Effect: make the changes of a batch, and wait until they are durable.
 
-    Raises in the steps what `Storage.commit` raises.
+    The steps that yield this effect get the errors of `Storage.commit`.
     """
 
     storage: Storage
     batch: Batch
 
     def begin(self, driver: Driver[Any], /) -> None:
-        """Stage the batch, and ask the store to call back when it is durable."""
+        """Stage the batch, and let the store resume the driver when the batch is durable."""
         self.storage.stage(self.batch)
         self.storage.when_durable(driver.resume)
 
 
 class InTask:
-    """Run a coroutine function in a task of the node.
+    """Effect: run a coroutine function in a task of the node, and wait for its result.
 
-    Its result is the result of the effect. Raises `NotReady` in the steps if the node ends first.
+    If the node ends first, the steps that yield this effect get `NotReady`.
     """
 
     def __init__(self, host: NodeContext, function: Callable[..., Awaitable[object]], *args: object) -> None:
@@ -80,7 +81,7 @@ class InTask:
         self._args = args
 
     def begin(self, driver: Driver[Any], /) -> None:
-        """Start the task."""
+        """Start the task; its result resumes the driver."""
         if self._host.is_ending:
             raise ending()
         self._host.tasks.start(self._run, driver)
@@ -98,7 +99,7 @@ class InTask:
 
 
 def when_durable(storage: Storage, reply: Reply) -> Steps[Reply]:
-    """Return a reply when everything visible is durable.
+    """Return a reply, as soon as all visible changes of the store are durable.
 
     Raises:
         ChordError: see `Storage.commit`.

@@ -20,15 +20,18 @@ from chord.ring.context import NodeContext
 from chord.wire.messages import Contact
 
 AskOne: TypeAlias = Callable[[Contact], Steps[None]]
-"""Returns the steps that ask one node. A `ChordError` in them counts as the node's failure."""
+"""Returns the operation that asks one node, as steps (see `chord/net/steps.py`).
+
+A `ChordError` in the steps counts as the node's failure.
+"""
 
 
 class Fanout:
-    """One question to several nodes.
+    """A question to several nodes at once, with spares for failed or late nodes.
 
     Args:
         host: the node context.
-        ask_one: returns the steps for one node.
+        ask_one: returns the steps that ask one node, and take its answer.
         spares: further nodes, in this order. The fan-out asks one for each node that fails. It also asks one whenever
             the pending nodes take longer than the longest of their timeouts.
 
@@ -52,7 +55,8 @@ class Fanout:
     def ask(self, first: Sequence[Contact], until: Callable[[], bool]) -> Self:
         """Return the effect that asks nodes until enough have answered.
 
-        It also ends when no node is left that may answer. It raises `NotReady` in the steps if this node is ending.
+        The effect also ends when no node is left that may answer. If this node is ending, the steps that yield the
+        effect get `NotReady`.
 
         Args:
             first: the nodes to ask at once.
@@ -62,7 +66,7 @@ class Fanout:
         return self
 
     def begin(self, driver: Driver[Any], /) -> None:
-        """Ask the first nodes."""
+        """Ask the first nodes; resume the driver when enough have answered."""
         if self._host.is_ending:
             raise ending()
         self._sender = driver.sender

@@ -1,18 +1,19 @@
-"""Garbage collection: reap tombstones and expired values.
+"""Garbage collection: remove tombstones and expired values (*reap* them).
 
-Reaping removes a record, and names its dots in an entry of the reap log (`store/reap_log.py`). It needs no proof,
-because a store that was away finds in the log which values are dead. So clocks may decide the time.
+Reaping removes a record, and names its dots (the names of its writes) in an entry of the reap log
+(`store/reap_log.py`). The owner need not prove that all replicas have the delete. A store that was away finds in the
+log which of its values are dead. So clocks may decide the time.
 
-A record is ripe under two conditions. By its owner's clock, its values were deleted or had expired before the grace
+A record is *ripe* under two conditions. By its owner's clock, its values were deleted or had expired before the grace
 period. This owner has also held it unchanged for `HELD_MAX_S`, or a shorter grace period, of its own running time.
 Within that time a client may still retry a put that a tombstone replaced.
 
 An expired value may still be live by another clock. So all replicas must answer that it has expired by their own
 clocks, and that the grace period is over.
 
-The owner also reaps single actors of records with many coordinators (`prune.py`). It trims its log when all replicas
-have applied the entries and no node is unreachable. Other stores adopt that. On its own, a store trims only a log that
-exceeds `reap_log_entries_max`.
+The owner also reaps single actors of records with many coordinators (`prune.py`). It trims its log (drops the oldest
+entries) when all replicas have applied the entries and no node is unreachable. Other stores then drop the same entries.
+On its own, a store trims only a log that exceeds `reap_log_entries_max`.
 
 Source: this project's; see `store/reap_log.py`.
 """
@@ -43,9 +44,9 @@ LOOK_AT: Final = 1024  # records of one part that one step looks at
 
 
 class Held:
-    """The times since when one owner has held ripe records unchanged.
+    """Remembers for how long an owner has held its dead records unchanged.
 
-    It has room for `HELD_RECORDS_MAX` records. Further records have to wait.
+    It has room for `HELD_RECORDS_MAX` records. Further records are reaped later.
     """
 
     def __init__(self) -> None:
@@ -53,7 +54,13 @@ class Held:
         self._before: dict[bytes, tuple[bytes, float]] = {}
 
     def since(self, key: bytes, digest: bytes, now: float) -> float:
-        """Return since when a record has been unchanged, and remember it if there is room."""
+        """Return since when a record is unchanged, and remember that if there is room.
+
+        Args:
+            key: the record's key.
+            digest: the record's present digest. If it differs from the remembered one, the time starts anew.
+            now: the time, in seconds on Trio's clock.
+        """
         held = self._since.get(key) or self._before.get(key)
         if held is None or held[0] != digest:
             held = (digest, now)
@@ -64,18 +71,18 @@ class Held:
     def forget(self, key: bytes) -> None:
         """Forget a record that is reaped.
 
-        If another replica brings it back, its time starts anew, so that the two can sync their logs first.
+        If another replica brings the record back, its time starts anew, so that the two can sync their reap logs first.
         """
         self._since.pop(key, None)
         self._before.pop(key, None)
 
     def next_round(self) -> None:
-        """Forget the records that were not asked about since the last round."""
+        """Begin the next round over the arc; forget the records not seen in the last one."""
         self._before, self._since = self._since, {}
 
 
 class GarbageCollector:
-    """Reaps the records of one vnode's arc."""
+    """Reaps dead records of one vnode's arc, and trims the arc's reap logs."""
 
     def __init__(self, vnode: Vnode, repair: AntiEntropy, catch_up: CatchUp) -> None:
         self._vnode = vnode
@@ -94,7 +101,10 @@ class GarbageCollector:
         return Expired(tuple(record is None or not record.clock or is_ripe(record, before_ms) for record in records))
 
     async def reap(self) -> None:
-        """Reap the ripe records among the next records of the arc, and trim its logs.
+        """Run one step of garbage collection, over the next records of each part.
+
+        The step removes (reaps) ripe records and names them in the reap logs. It also trims long reap logs. A part is a
+        stretch of the arc with one replica set.
 
         Concurrency: checkpoints; a cancellation loses nothing, and the next step continues.
         """
@@ -114,7 +124,12 @@ class GarbageCollector:
     # -- ripe records ---------------------------------------------------------------------------
 
     def _ripe(self, arc: Arc) -> tuple[list[Record], list[Record], list[Grave]]:
-        """Return the ripe tombstones, the expired records, and the actors to forget."""
+        """Look at the next records of a part of the arc; return those to reap.
+
+        Returns:
+            The records with ripe tombstones only, the records with expired values, and the actors to remove from the
+            clocks of other records.
+        """
         now, before_ms = trio.current_time(), before_grace_ms(self._host)
         held_until = now - min(self._host.timing.grace_s, HELD_MAX_S)
         after = self._after.pop(arc.end, None)
@@ -162,7 +177,15 @@ class GarbageCollector:
     # -- reaping --------------------------------------------------------------------------------
 
     async def _bury(self, records: list[Record], crowded: list[Grave], others: list[Contact]) -> None:
-        """Reap the records that have not changed; send the entries when they are durable."""
+        """Reap records, durably, and send the log entries to the other replicas.
+
+        A record that has changed since it was read is left alone.
+
+        Args:
+            records: the records to remove.
+            crowded: records that stay, and lose entries of their clocks.
+            others: the other replicas.
+        """
         storage, log = self._host.storage, self._host.reap_log
         graves = [Grave(record, versions.context_of(record)) for record in records]
         graves = [grave for grave in (*graves, *crowded) if storage.get(grave.record.key) == grave.record]
@@ -185,7 +208,10 @@ class GarbageCollector:
                 self._host.counters["reaps_unheard"] += 1  # the next comparison brings the entries
 
     async def _trim(self, arc: Arc, replicas: ReplicaSet, others: list[Contact]) -> None:
-        """Trim long logs if all replicas have applied them and no node is unreachable."""
+        """Shorten the reap logs of a part that exceed `reap_log_entries`.
+
+        This needs all replicas to have applied the same entries, and no node to be unreachable.
+        """
         log, keep = self._host.reap_log, self._host.limits.reap_log_entries
         long = [part for part in log.slices_in(arc) if log.state(part).entries > keep]
         if not long or not self._is_whole(arc, replicas):
@@ -200,9 +226,11 @@ class GarbageCollector:
             self._host.counters["trims_broken_off"] += 1
 
     def _is_whole(self, arc: Arc, replicas: ReplicaSet) -> bool:
-        """Return whether all stores that may hold records of an arc are up and in sync.
+        """Return whether, as far as is known, all possible holders are up and in sync.
 
-        This is as far as this node knows.
+        Args:
+            arc: a part of this vnode's arc.
+            replicas: the replica set of the part.
         """
         host = self._host
         if self._vnode.ring.is_isolated or self._vnode.view.downs() or any(host.peers.passive.contacts()):
@@ -214,12 +242,17 @@ class GarbageCollector:
 
 
 def before_grace_ms(host: NodeContext) -> int:
-    """Return when the grace period that ends now began, by this node's wall clock."""
+    """Return when the grace period that ends now began, by this node's wall clock.
+
+    The unit is ms since 1970.
+    """
     return host.wall_now_ms() - int(1000 * host.timing.grace_s)
 
 
 def is_ripe(record: Record, before_ms: int) -> bool:
-    """Return whether a record has had no live value since a time.
+    """Return whether all values of a record were deleted or had expired before a time.
+
+    A record with an empty clock, so with quarantined values only, is not ripe.
 
     Args:
         record: the record.

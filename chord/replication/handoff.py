@@ -64,7 +64,10 @@ def lies_in(circle: Circle, part: Arc, arc: Arc) -> bool:
 
 
 class Handoff:
-    """Finds the misplaced records and the hints of a node, and brings them home.
+    """Moves the misplaced records and the hints of a node to their replicas.
+
+    A record is misplaced if this node does not replicate its arc. A hint is a record that this node keeps for an
+    unreachable replica.
 
     Args:
         save: persists the node's state.
@@ -96,26 +99,29 @@ class Handoff:
         self.transfer: TransferInfo | None = None
 
     def arcs(self) -> list[Arc]:
-        """Return the arcs that this node does not replicate."""
+        """Return the parts of the circle that this node does not replicate."""
         return gaps(self._host.circle, self._replicated())
 
     def count(self) -> int:
-        """Return the number of misplaced records."""
+        """Return the number of misplaced records: this node does not replicate their arcs."""
         return sum(self._host.storage.count(arc) for arc in self.arcs()) if len(self._host.storage) else 0
 
     def on_their_way(self) -> int:
-        """Return the number of misplaced records that are not hints."""
+        """Return the number of misplaced records, without those kept as hints."""
         return max(0, self.count() - self._misplaced_hints)
 
     def is_done(self) -> bool:
-        """Return whether no record is misplaced, and replicas have the misplaced logs."""
+        """Return whether this node has handed off all misplaced records and reap logs.
+
+        A misplaced reap log is handed off when the replicas of its arc have the same entries.
+        """
         return not self.count() and all(self._is_log_home(arc) for arc in self.arcs())
 
     async def bring_home(self, start: Contact) -> int:
-        """Bring all misplaced records to their replicas, and drop them here.
+        """Run one round of handoff: bring all misplaced records to their replicas.
 
-        A record is dropped when all nodes that must keep it have proved to hold it.
-        Hints go to the reachable replicas, and stay here. So do misplaced reap logs.
+        A record is dropped here when all nodes that must keep it have proved to hold it. Hints go to the reachable
+        replicas, and stay here. So do misplaced reap logs.
 
         Args:
             start: the vnode at which lookups start.
@@ -132,7 +138,11 @@ class Handoff:
         return dropped + also_dropped
 
     async def _bring_arcs_home(self, arcs: list[Arc], start: Contact) -> tuple[int, int]:
-        """Bring the records of some arcs home, stretch by stretch.
+        """Bring the records of some arcs to their replicas, some `PART_RECORDS` at a time.
+
+        Args:
+            arcs: the arcs.
+            start: the vnode at which lookups start.
 
         Returns:
             The number of dropped records, and the number of hints.
@@ -168,7 +178,7 @@ class Handoff:
     async def _bring_logs_home(self, start: Contact) -> None:
         """Sync the reap log of every misplaced arc with the replicas of the arc.
 
-        An arc without records may have a log, too. The next round brings later changes home.
+        An arc without records may have a log, too. Log entries that arrive later go with the next round.
         """
         log, arcs = self._host.reap_log, self.arcs()
         self._logs_home = {arc: seen for arc, seen in self._logs_home.items() if arc in arcs}
@@ -185,8 +195,8 @@ class Handoff:
         If an owner is not found or a replica refuses, the others still get the log.
 
         Returns:
-            Whether enough other nodes have the log now. They are too few if this node is itself a replica or a holder,
-            or if they are no write quorum.
+            Whether a write quorum of other nodes has the log now. If this node is itself among the nodes that must hold
+            the records, the result is False.
         """
         digests = self._host.storage.digests
         is_enough = True
@@ -216,9 +226,10 @@ class Handoff:
     # -- replica sets ---------------------------------------------------------------------------
 
     async def _not_mine(self, start: Contact) -> list[Arc]:
-        """Return the arcs that this node seems to replicate and does not, as owners say.
+        """Return the arcs that this node only seems to replicate.
 
-        The owners know which unreachable nodes are replicas.
+        This node derives its arcs from its reachable predecessors. Only the owners know which unreachable nodes are
+        replicas, too.
         """
         found = []
         for arc in self._unsure():
@@ -242,9 +253,10 @@ class Handoff:
         return found
 
     def _unsure(self) -> list[Arc]:
-        """Return the arcs that this node seems to replicate, without a confirmation.
+        """Return the arcs that this node seems to replicate, not confirmed lately.
 
-        A confirmation by an owner counts for about `anti_entropy_s`.
+        A confirmation by the owner of an arc counts for about `anti_entropy_s` seconds. The arcs that this node owns
+        need none.
         """
         circle, now = self._host.circle, trio.current_time()
         kept = self._replicated()
@@ -261,7 +273,7 @@ class Handoff:
         return [arc for vnode in self._host.vnodes.values() for arc in vnode.replicated()]
 
     async def _ask_owner(self, point: Point, start: Contact) -> Confirmed:
-        """Ask the owner of a point which nodes must hold it.
+        """Ask the owner of a point which nodes must hold the records there.
 
         The deadline keeps one owner from delaying the records of all others.
 
@@ -276,9 +288,14 @@ class Handoff:
             raise LookupFailed("the owner was not found in time") from None
 
     def _cut(self, rest: Arc, point: Point, confirmed: Confirmed) -> tuple[Arc, Arc | None]:
-        """Split an arc behind the part that has the same replica set as a point.
+        """Split off the first part of an arc that has one replica set.
 
         The part begins at the point. It ends at the next vnode that is in the ring, or that the ring waits for.
+
+        Args:
+            rest: the arc.
+            point: the point of the first record in the arc.
+            confirmed: the reply of the point's owner.
 
         Returns:
             The part, and the rest of the arc or None.
@@ -291,7 +308,7 @@ class Handoff:
         return part, None if is_last or end == rest.end else Arc(end, rest.end)
 
     async def _bring_part_home(self, stretch: Arc, start: Contact) -> tuple[int, int]:
-        """Bring the records of a stretch home, owner by owner.
+        """Bring the records of a small arc to their replicas, owner by owner.
 
         Returns:
             The number of dropped records, and the number of hints.
@@ -318,15 +335,19 @@ class Handoff:
     def _is_among(self, contacts: tuple[Contact, ...]) -> bool:
         """Return whether one of these is a vnode of this node.
 
-        The ids count, because an unreachable vnode of another node may have had this node's address.
+        Ids are compared, because an unreachable vnode of another node may have had this node's address.
         """
         return any(contact.id in self._host.vnodes for contact in contacts)
 
     def _is_lone(self, confirmed: Confirmed) -> bool:
-        """Return whether fewer nodes than a write quorum would hold a part.
+        """Return whether too few other nodes would hold a part if this node dropped it.
 
-        A small ring may have no more nodes. The larger count of this node and the owner decides, because the owner may
-        have lost other nodes for a moment. Unreachable nodes count as long as they may come back.
+        Too few are fewer than a write quorum. In a small ring, all other nodes are enough. The larger count of this
+        node and the owner decides, because the owner may have lost other nodes for a moment. Unreachable nodes count as
+        long as they may come back.
+
+        Args:
+            confirmed: the owner's reply, with the nodes that would hold the part.
         """
         known = {contact.address for contact in confirmed.replicas} | self._host.nodes_known()
         retiring = {address for vnode in self._host.vnodes.values() for address in vnode.view.retiring}
@@ -337,8 +358,8 @@ class Handoff:
     async def _share(self, confirmed: Confirmed, part: Arc) -> None:
         """Send the hints of a part to the reachable nodes that must hold them.
 
-        The hints stay here for the unreachable replicas. The owner gets them too. It is neither a replica nor a holder
-        if many nodes before it are unreachable.
+        The hints stay here for the unreachable replicas. The owner gets them, too. If many nodes before the owner are
+        unreachable, it is neither a replica nor a stand-in.
         """
         for contact in self._share_with(confirmed):
             await self._exchange.prove(contact, part)
@@ -350,20 +371,25 @@ class Handoff:
     def compared(self, arc: Arc) -> None:
         """Note that another node compares an arc with this node.
 
-        From now on it may count on the copies here.
+        That node may rely on the copies here from now on. So a handoff under way drops no records of the arc.
         """
         for part in self._at_stake:
             if overlap(part, arc):
                 self._at_stake[part] = True
 
     async def _hand_to(self, confirmed: Confirmed, part: Arc, start: Contact) -> int:
-        """Sync a part with its holders, and drop the records that all of them hold.
+        """Sync a part with the nodes that must hold it, and drop the records all have.
 
         No record is dropped if another node has compared the part with this node meanwhile. The owner may have changed,
         and that node may be about to drop its own copies because of the copies here.
 
         No record is dropped either while node.json cannot be written. After a restart, this node would rely on the old
         file, and believe that it still holds the records.
+
+        Args:
+            confirmed: the owner's reply, with the nodes that must hold the part.
+            part: the part.
+            start: a vnode of this node, for events.
 
         Returns:
             The number of dropped records.

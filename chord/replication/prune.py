@@ -1,8 +1,9 @@
 """Garbage collection of actors: the coordinators that a record need not remember.
 
-The clock of a record has an entry for every actor that coordinated a write of it. If all values of an actor have been
-replaced, its entry keeps old copies of them from coming back. An entry in the reap log does the same, and takes less
-room. So the owner reaps actors without a value in the record for the grace period (`gc.py`), if they are many.
+An actor is a store that coordinated writes of a record, and the record's clock has an entry for each. If all values of
+an actor have been replaced, its entry is *empty*, and keeps old copies of the values from coming back. An entry in the
+reap log does the same, and takes less room. So the owner removes entries that have been empty for the grace period
+(`gc.py`), if they are many.
 
 A store that forgets its own actor continues with a new actor. Otherwise its next dot would have a used number.
 
@@ -17,19 +18,23 @@ from array import array
 from chord.wire.messages import Record
 
 PRUNE_FROM = 32
-"""The least number of empty entries that are reaped. A clock with as many entries takes a kilobyte."""
+"""The least number of empty entries that are removed from a clock.
+
+A clock with as many entries takes a kilobyte.
+"""
 
 WATCHED_MAX = 16_384
-"""The largest number of records that are watched."""
+"""The largest number of records in which an owner watches empty entries."""
 GONE_AFTER = 3
 """After this many grace periods, a record that is still watched no longer belongs to this owner."""
 
 
 class Emptied:
-    """How long entries of clocks have been empty, as far as one owner knows.
+    """Finds clock entries that have been empty for the grace period.
 
-    If all remaining values of a record were written before the grace period, the replaced values were, too. Records
-    that are written more often are watched, up to `WATCHED_MAX` of them. Further records wait until there is room.
+    An entry is empty if all values of its actor have been replaced. If all remaining values of a record were written
+    before the grace period, the replaced values were, too. Records that are written more often are watched, up to
+    `WATCHED_MAX` of them. Further records wait until there is room.
 
     Args:
         grace_s: the grace period, in seconds.
@@ -41,7 +46,10 @@ class Emptied:
         self._looked_at = 0.0  # the last search for records that are gone
 
     def ripe(self, record: Record, now: float, before_ms: int) -> tuple[bytes, ...]:
-        """Return the actors that a record may forget.
+        """Return the actors that a record's clock may forget, if any.
+
+        Their entries have been empty for the grace period. With fewer than `PRUNE_FROM` empty entries, the result is
+        empty.
 
         Args:
             record: the record.

@@ -17,14 +17,15 @@ class Quorums:
         self._latest: tuple[ReplicaSet | None, Contact | None] = (None, None)  # a cache: most keys share one set
 
     def needed_to_write(self, asked: int, replicas: ReplicaSet) -> int:
-        """Return W: the requested number, or a majority that dead nodes do not lower.
+        """Return W: how many nodes must store a write before it is acknowledged.
 
         Args:
-            asked: the requested number; 0: a majority.
+            asked: the requested number. 0: a majority of N, or of all nodes if the ring has fewer than N. Dead nodes
+                that may come back still count.
             replicas: the replica set.
 
         Raises:
-            InvalidRequest: definite; the ring keeps fewer replicas.
+            InvalidRequest: definite; the requested number exceeds N.
             TooFewReplicas: definite; the replica set has fewer members now.
         """
         needed = asked or self._vnode.write_quorum(replicas)
@@ -38,14 +39,14 @@ class Quorums:
         return self.needed(needed, replicas)
 
     def needed(self, asked: int, replicas: ReplicaSet) -> int:
-        """Return R or W: the requested number, or a majority of at most all members.
+        """Return how many replicas must answer a read (R) or store a write (W).
 
         Args:
-            asked: the requested number; 0: a majority.
+            asked: the requested number. 0: a majority of N, or all members if the replica set has fewer now.
             replicas: the replica set.
 
         Raises:
-            InvalidRequest: definite; the ring keeps fewer replicas.
+            InvalidRequest: definite; the requested number exceeds N.
             TooFewReplicas: definite; the replica set has fewer members now.
         """
         constants = self._host.constants
@@ -67,9 +68,10 @@ class Quorums:
         return replicas
 
     def here(self, replicas: ReplicaSet) -> Contact:
-        """Return the vnode of this node in a replica set.
+        """Return the vnode with which this node is in a replica set.
 
-        It may be another vnode than the coordinator.
+        A node is in the set once, so the result may be another vnode of this node than the coordinator. If this node is
+        not in the set, the result is the coordinator.
         """
         return self._own(replicas) or self._vnode.me
 
@@ -86,7 +88,7 @@ class Quorums:
         Args:
             replicas: the replica set.
             needed: the number of nodes that must have the write.
-            is_strict: whether only members count.
+            is_strict: whether only members count, and no stand-ins.
 
         Raises:
             TooFewReplicas: definite; too few nodes are reachable.

@@ -39,7 +39,7 @@ class Remarks(NamedTuple):
 
 
 class Records:
-    """The records in a node's storage."""
+    """Reads and changes the records in a node's own store."""
 
     def __init__(self, host: NodeContext) -> None:
         self._host = host
@@ -55,13 +55,16 @@ class Records:
         return mine is not None and versions.sync(mine, record) == mine
 
     def to_put(self, request: Put, seen: Record | None) -> tuple[Record, Batch, Remarks]:
-        """Return the record with a new version, and the change that stores it.
+        """Return the record after a put, and the change that stores it.
 
         The caller must stage the change at once. A repeated operation id writes only once.
 
         Args:
             request: the put. A context of None covers all versions in this node's copy and in `seen`.
             seen: the merged copies of other replicas; None without copies.
+
+        Returns:
+            The record with the new version, the change that stores it, and remarks for the reply.
 
         Raises:
             InvalidRequest: definite; the context cannot be decoded, or claims too many writes.
@@ -88,7 +91,7 @@ class Records:
         The caller must stage the change at once.
 
         Args:
-            request: the record of the backup.
+            request: the record of the backup, and whether to write lost values again.
             seen: the merged copies of other replicas; None without copies.
 
         Returns:
@@ -113,9 +116,10 @@ class Records:
         return new, Batch(puts=(new,), minted=minted), Remarks(dead=len(lost) - count, decided=count)
 
     def to_decide(self, request: DecideQuarantine, seen: Record | None) -> tuple[Record, Batch, Remarks]:
-        """Return a key's record after a decision about its quarantine, and the change.
+        """Return a key's record after an operator's decision about its quarantined values.
 
-        The caller must stage the change at once. A decision that was carried out before changes nothing.
+        These values are hidden from readers, because no store vouches for them. The decision drops them or writes them
+        again. A decision that was carried out before changes nothing. The caller must stage the change at once.
 
         Args:
             request: the decision.
@@ -185,6 +189,10 @@ class Records:
 
         A record that cannot be merged is left out; see `stage`.
 
+        Args:
+            records: the records.
+            seen: for each record, the digest of the reap-log entries that its store had applied.
+
         Returns:
             The number of records that were new or changed.
 
@@ -203,7 +211,8 @@ class Records:
 
         Args:
             records: the records.
-            seen: for each record, the digest of log entries that its store had applied (`ReapLog.seen_of_each`).
+            seen: for each record, the digest of the reap-log entries that its store had applied
+                (`ReapLog.seen_of_each`).
             must_all: whether the sender takes the answer as proof that all of the records are here.
 
         Returns:
@@ -224,7 +233,9 @@ class Records:
         return len(batch.puts), is_durable
 
     def new_actor(self) -> bytes:
-        """Return an actor under which no dot was minted.
+        """Return a new actor: a name for this store under which it has made no write yet.
+
+        The name has the store's incarnation and a new key epoch, see `store/versions.py`.
 
         Raises:
             WritesRefused: definite; see `Storage.next_key_epoch`.
@@ -306,12 +317,16 @@ class Records:
         return new
 
     def _actor(self, key: bytes, old: Record | None) -> bytes:
-        """Return the actor that mints the next dot of a key.
+        """Return the actor (a name for this store) under which it makes a write of a key.
 
-        If this store has minted dots of the key and held the record ever since, it continues the same actor. A record
-        that was given away and came back may be older than the last dot minted here. So a new key epoch begins, because
-        a dot must never be used twice. It also begins if the actor's count is at its limit. That can happen, because a
-        context may claim too much.
+        If this store has written the key and held the record ever since, the actor stays the same. A record that was
+        given away and came back may be older than the last write here. So a new actor with a new key epoch begins,
+        because a dot must never be used twice. A new one also begins if the actor's count is at its limit. That can
+        happen, because a context may claim too much.
+
+        Args:
+            key: the key.
+            old: the present record, merged with copies of other replicas; None without a record.
         """
         actor = self._host.storage.minted(key)
         if actor is None or (old is not None and versions.context_of(old).get(actor, 0) >= versions.COUNT_MAX - 1):
@@ -321,7 +336,7 @@ class Records:
     def _check_context(self, old: Record | None, context: Mapping[bytes, int] | None) -> None:
         """Refuse a context that claims far more writes than are known.
 
-        No reader got such a context.
+        No read can have returned such a context.
         """
         known = {} if old is None else versions.context_of(old)
         ahead_max = self._host.limits.context_ahead_max

@@ -49,7 +49,7 @@ Stage: TypeAlias = Callable[[Sequence[Record], Sequence[bytes]], tuple[int, bool
 
 
 async def read_copies(host: NodeContext, keys: Sequence[bytes], *, must_fit: bool = False) -> Copies:
-    """Return a page of the first of these records, when they are durable.
+    """Return the first of some records, as many as fit a page, once they are durable.
 
     At least one key is answered.
 
@@ -85,9 +85,14 @@ def parts_of(host: NodeContext, record: Record) -> list[Record]:
 def in_frames(
     host: NodeContext, page: tuple[Record, ...], seen: tuple[bytes, ...]
 ) -> list[tuple[tuple[Record, ...], tuple[bytes, ...]]]:
-    """Return a page with its digests of applied log entries, cut to fit frames.
+    """Divide a page of records, and their digests, into frames.
 
-    Only a page of one record may have to be cut, into parts of the record.
+    Only a page of one record may need several frames, each with a part of the record.
+
+    Args:
+        host: the node context.
+        page: the records.
+        seen: for each record, the digest of the reap-log entries applied when it was read; empty if all are empty.
     """
     return [(page, seen)] if len(page) != 1 else [((part,), seen) for part in parts_of(host, page[0])]
 
@@ -98,8 +103,8 @@ class Replica:
     Args:
         host: the node context.
         stage: merges received records.
-        compared: called with each arc that a partner compares by slices or by records. It is also called with the arc
-            of each received record.
+        compared: called with an arc when a partner compares its slices (1/4,096 of the circle each) or its records. It
+            is also called with the arc of each received record.
         hints: returns the number of hints that this node keeps for other nodes.
     """
 
@@ -116,7 +121,10 @@ class Replica:
         self._hints = hints
 
     def on_get_sums(self, request: GetSums) -> Answer:
-        """Return the digest sum of each requested part within the arc."""
+        """Return the digest sum of this node's records in an arc, for each requested part.
+
+        The parts are nodes of the Merkle tree over the circle, see `store/merkle.py`.
+        """
         storage, arc = self._host.storage, Arc(request.arc_start, request.arc_end)
         if request.level == SLICE_LEVEL:  # handoff begins at this level, anti-entropy at the top
             self._compared(arc)
@@ -128,7 +136,7 @@ class Replica:
 
     @handles(GetHeads)
     def on_get_heads(self, request: GetHeads) -> Answer:
-        """Return a page of the keys and digests in the arc."""
+        """Return a page of the keys in the arc, each with the digest of its record."""
         storage = self._host.storage
         self._compared(Arc(request.arc_start, request.arc_end))
         found: list[Head] = []
@@ -143,7 +151,7 @@ class Replica:
 
     @handles(GetCopies)
     async def on_get_copies(self, request: GetCopies) -> Copies:
-        """Return a page of the first of the requested records."""
+        """Return the first of the requested records, as many as fit a page."""
         return await read_copies(self._host, request.keys, must_fit=True)
 
     @handles(ReadCopies)
@@ -194,7 +202,7 @@ class Replica:
         return Done() if is_durable else when_durable(self._host.storage, Done())
 
     def _when_durable(self, reply: Reply) -> Answer:
-        """Return a reply that leaves when everything visible is durable.
+        """Delay a reply until all visible changes of the store are durable.
 
         Otherwise a crash could undo the records that the reply reports.
         """

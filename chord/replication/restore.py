@@ -14,18 +14,22 @@ from chord.wire.messages import Record, Version
 
 
 class BroughtBack(NamedTuple):
-    """A record with values written again, and the number of these values."""
+    """A record with lost values written again, and the number of these values."""
 
     record: Record
     written: int
 
 
 def missing(saved: Record, merged: Record, now_ms: int) -> list[Version]:
-    """Return the live values of a saved record that another record lacks.
+    """Return the live values of a backup's record that its key does not have now.
 
-    Values in the saved record's quarantine are included. A value is not lacking if the other record shows the same
-    bytes, from whichever write. Nor is it if the other record holds its operation, visible or in quarantine. The wall
-    clock, `now_ms`, decides whether a value has expired.
+    Values in the backup's quarantine are included. A value is present if the merged record shows the same bytes, from
+    any write. A value is also present if the merged record holds its operation id, visible or in quarantine.
+
+    Args:
+        saved: the record in the backup.
+        merged: the record of the key after the backup was merged.
+        now_ms: the wall clock, in ms since 1970, which decides whether a value has expired.
     """
     shown = [version for version in versions.siblings(merged) if versions.is_live(version, now_ms)]
     values = {version.value for version in shown}
@@ -47,9 +51,17 @@ def bring_back(
     fits: Callable[[Record], bool],
     is_retry: bool = False,
 ) -> BroughtBack:
-    """Return the record with values written again beside its own, if they have room.
+    """Write lost values again, as new versions beside those of a record.
 
-    `fits` returns whether a record is within the limits. `quarantine.merge` explains the other arguments.
+    Values for which the record has no room are left out.
+
+    Args:
+        record: the record.
+        lost: the values; see `missing`.
+        minting: the actor under which this store writes the versions; see `versions.put`.
+        op_id: the id of the restore. Each version gets an operation id derived from it.
+        fits: returns whether a record is within the limits.
+        is_retry: whether an earlier attempt may have been carried out elsewhere.
 
     Raises:
         InvalidRequest: definite; the clock would remember too many actors.

@@ -25,7 +25,7 @@ CHUNK_BYTES: Final = 64 * 1024
 
 
 class Scrub:
-    """The scrub of one node."""
+    """Reads and checks all records of a node's store, some at every step."""
 
     def __init__(self, host: NodeContext) -> None:
         self._host = host
@@ -36,7 +36,9 @@ class Scrub:
         return self._host.timing.scrub_s / STEPS
 
     async def step(self) -> None:
-        """Read and check the bytes that are due, at most `scrub_bytes_s` per second.
+        """Read and check the next records: about 1/`STEPS` of the store.
+
+        The rate is at most `scrub_bytes_s` bytes per second.
 
         Concurrency: checkpoints; after a cancellation the next step continues at the same place.
         """

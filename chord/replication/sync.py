@@ -55,7 +55,8 @@ R = TypeVar("R", bound=Reply)
 class TokenBucket:
     """Limits the average rate of work, in units per second.
 
-    A burst may take the amount of `BURST_S` at once. A larger amount is a debt, and the caller waits until it is paid.
+    A burst may take the work of `BURST_S` seconds at once. A larger amount is a debt, and the caller waits until it is
+    paid.
     """
 
     def __init__(self, rate_s: float) -> None:
@@ -64,7 +65,10 @@ class TokenBucket:
         self._at = -math.inf
 
     def take(self, amount: float, now: float) -> float:
-        """Take an amount, and return how long to wait afterwards, in seconds."""
+        """Take an amount, and return how long to wait afterwards, in seconds.
+
+        `now` is the present time, in seconds.
+        """
         full = self._rate_s * BURST_S
         self._tokens = min(full, self._tokens + (now - self._at) * self._rate_s) - amount
         self._at = now
@@ -154,12 +158,15 @@ class ReplicaSync:
         return outcome
 
     async def pull(self, partner: Contact, arc: Arc, *, only_settled: bool = False) -> bool:
-        """Fetch a partner's records of an arc; return whether the partner is in sync.
+        """Fetch a partner's records of an arc.
 
         Args:
             partner: the vnode to fetch from.
             arc: the arc.
             only_settled: whether to fetch nothing if the partner is not in sync.
+
+        Returns:
+            Whether the partner is in sync: whether it holds every acknowledged write of the arc.
 
         Raises:
             ChordError: see `with_partner`.
@@ -178,9 +185,9 @@ class ReplicaSync:
         return await _Walk(self, partner, arc, SyncOutcome(), push=False, pull=False).is_equal()
 
     async def prove(self, partner: Contact, arc: Arc) -> dict[bytes, bytes]:
-        """Send a partner the records that it lacks; return the records that it holds.
+        """Send a partner the records that it lacks; return all records that it now holds.
 
-        As far as this partner is concerned, a record may be dropped here while it has the returned digest. If a record
+        The returned digests are proof: the partner holds each record in the state that has this digest. If a record
         changes meanwhile, its old digest is returned, or none.
 
         Args:
@@ -202,7 +209,7 @@ class ReplicaSync:
 
 
 class _Walk:
-    """One sync of an arc with one partner."""
+    """One sync of an arc with one partner, from the root of the Merkle tree down."""
 
     def __init__(
         self,
@@ -231,7 +238,10 @@ class _Walk:
     # -- from the top down ----------------------------------------------------------------------
 
     async def is_equal(self) -> bool:
-        """Compare the sums of the whole arc, after a sync of the reap logs if they differ."""
+        """Return whether both nodes have the same digest sum for the arc.
+
+        If their reap logs differ, the logs are synced, and the sums compared again.
+        """
         found = not await self._differing(self._arc, 0, [Piece(0, self._arc, 0)])
         if self._seen != self._host.reap_log.digest_in(self._arc):
             await self._exchange.catch_up.level(self._partner, self._arc)
@@ -255,9 +265,10 @@ class _Walk:
             await self.descend(piece, level + 1)
 
     async def prove(self) -> None:
-        """Prove the records of the arc, slice by slice.
+        """Find out which records of the arc the partner holds, and send it the others.
 
-        Slices without records here do not matter. If a differing slice has few records here, they are sent at once.
+        The held records go to `proven`. Only slices (leaves of the Merkle tree) with records here are compared. If a
+        differing slice has few records here, they are sent at once.
         """
         digests, heads = self._storage.digests, self._storage.heads
         pieces = list(digests.held(self._arc, heads))
@@ -273,9 +284,14 @@ class _Walk:
         await self._send(few)
 
     async def _differing(self, arc: Arc, level: int, pieces: list[Piece]) -> set[int]:
-        """Return the parts in which pieces of the arc differ now.
+        """Compare digest sums with the partner, and return the parts that differ.
 
-        All records of the other pieces are proven.
+        The records of equal parts are noted in `proven`, as held by the partner.
+
+        Args:
+            arc: the arc.
+            level: the level of the Merkle tree; it cuts the circle into 1, 64 or 4,096 parts.
+            pieces: the intersections of the arc with parts of this level.
         """
         digests, heads = self._storage.digests, self._storage.heads
         by_part: dict[int, list[Piece]] = {}
@@ -380,9 +396,9 @@ class _Walk:
         return fetched
 
     async def _send(self, keys: list[bytes]) -> None:
-        """Send records, page by page.
+        """Send records to the partner, page by page.
 
-        A sent record is proven, even if it changes here meanwhile.
+        A sent record is noted in `proven`, as held by the partner, even if it changes here meanwhile.
         """
         levelled = 0
         while keys:
@@ -430,7 +446,9 @@ class _Walk:
     # -- inside ---------------------------------------------------------------------------------
 
     async def _level(self, levelled: int, error: Behind) -> int:
-        """Sync the reap logs, because a node has reaped records since the comparison.
+        """Sync the reap logs, after one side refused records because the logs differ.
+
+        A node has reaped records since the comparison.
 
         Args:
             levelled: how many times this was done for the page.
@@ -450,7 +468,7 @@ class _Walk:
     async def _call(self, request: Request, expect: type[R]) -> R:
         """Call the partner with a deadline.
 
-        Without it, a partner that hangs would delay the sync with all others.
+        Without a deadline, a partner that hangs would delay the sync with all others.
         """
         timeout_s = self._host.timing.timeout_cap_s
         try:
@@ -469,7 +487,7 @@ class _Walk:
             await trio.sleep(wait_s)
 
     def _report(self, until: int | None = None) -> None:
-        """Report the progress.
+        """Report the progress of the sync to the caller.
 
         Args:
             until: the arc has been compared up to this point; None: no further than before.

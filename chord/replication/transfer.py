@@ -31,14 +31,14 @@ SESSIONS_REMEMBERED = 16
 
 
 class Inbound:
-    """A transfer under way to this vnode.
+    """A transfer of an arc that this vnode receives.
 
     Attributes:
         session: the id of the transfer.
         giver: the address of the giver.
         progress: when the last page arrived, on Trio's clock.
         ended: set when the transfer is over.
-        is_switched: whether this vnode has accepted the `Switch`.
+        is_switched: whether this vnode has accepted the `Switch`, and so owns the arc.
     """
 
     def __init__(self, session: bytes, giver: str, now: float) -> None:
@@ -73,7 +73,10 @@ class Transfers:
 
     @property
     def inbound(self) -> Inbound | None:
-        """The transfer that this vnode receives; None without one, or after its lease."""
+        """The transfer that this vnode receives, or None.
+
+        The property ends a transfer that has made no progress for `lease_s` seconds.
+        """
         inbound = self._inbound
         if inbound is not None and trio.current_time() - inbound.progress > self._host.timing.lease_s:
             self._inbound = None
@@ -81,7 +84,7 @@ class Transfers:
         return self._inbound
 
     def transfers(self) -> list[TransferInfo]:
-        """Return the transfer that this vnode gives, for status reports."""
+        """Return the transfer of an arc from this vnode, if any, for status reports."""
         out = self.outbound
         if out is None:
             return []
@@ -89,7 +92,12 @@ class Transfers:
         return [TransferInfo(out.reason, *out.arc, out.to, out.done, out.total, out.bytes, past_ms)]
 
     def expect(self, session: bytes, giver: str) -> Inbound:
-        """Open the receiving side of a session."""
+        """Prepare to receive an arc.
+
+        Args:
+            session: the id of the transfer.
+            giver: the address of the node that gives the arc.
+        """
         self._inbound = Inbound(session, giver, trio.current_time())
         return self._inbound
 
@@ -161,7 +169,7 @@ class Transfers:
     # -- giver: the work ------------------------------------------------------------------------
 
     async def _give(self, outbound: Outbound) -> None:
-        """Run a transfer: snapshot, deltas, switch.
+        """Run a transfer: send a snapshot, then later writes (deltas), then the `Switch`.
 
         After a failure before the switch, this vnode still owns the arc.
         """
@@ -202,7 +210,10 @@ class Transfers:
             raise TransferFailed(f"{hello.address or 'a client'} answers at {joiner.address}, not the joiner")
 
     async def _complete(self, outbound: Outbound, giving: Giving) -> None:
-        """Send the last deltas and the Switch; after a failure own the arc again."""
+        """Send the last deltas and the `Switch`; after a failure own the arc again.
+
+        Deltas are records that were written since the snapshot began.
+        """
         is_acknowledged = False
         try:
             if outbound.to.address != self._host.address:
@@ -248,7 +259,7 @@ class Transfers:
 
     @handles(StorePage)
     async def on_store_page(self, request: StorePage) -> Done:
-        """Merge a page of the received arc.
+        """Merge a page of records of the arc that this vnode receives.
 
         Raises:
             InvalidRequest: definite; the session is unknown or its lease ran out.
@@ -262,7 +273,7 @@ class Transfers:
 
     @handles(Switch)
     def on_switch(self, request: Switch) -> Answer:
-        """Own the arc from now on, because all its records are copied.
+        """Own the arc from now on, because the giver has sent all its records.
 
         If N = 1, the answer waits until the arc is in the persisted state. The giver then drops its copy, and no other
         node would know that this node has the records.

@@ -1,4 +1,4 @@
-"""The giver's side of a transfer: snapshot, deltas and Switch.
+"""The giver's side of a transfer: snapshot, later writes (deltas) and `Switch`.
 
 The giver repeats each message until one of three things happens. The receiver acknowledges it, the receiver is dead, or
 the lease runs out without progress.
@@ -31,16 +31,16 @@ PAGES_AT_ONCE = 2  # pages on their way to a receiver
 
 
 class TransferFailed(Exception):
-    """The transfer ended without a switch; the giver still owns the arc."""
+    """The transfer ended without a `Switch`; the giver still owns the arc."""
 
 
 class Outbound:
-    """A transfer under way from this vnode.
+    """A transfer of an arc that this vnode gives.
 
     Attributes:
         session: the id of the transfer.
         to: the receiver.
-        arc: the arc as granted. If the vnode's arc changes, the transfer fails.
+        arc: the arc, as it was when the transfer began. If the vnode's arc changes, the transfer fails.
         reason: "join" or "leave".
         dirty: keys written since the snapshot began, in order.
         progress: when the receiver last stored a page, on Trio's clock.
@@ -64,9 +64,9 @@ class Outbound:
 
 
 class TransferSender:
-    """Sends the messages of a transfer for one vnode.
+    """Sends the messages of a transfer for the vnode that gives an arc.
 
-    Every coroutine raises `TransferFailed` if the receiver does not take them.
+    Every coroutine raises `TransferFailed` if the receiver does not take a message.
     """
 
     def __init__(self, vnode: Vnode, records: Records, exchange: ReplicaSync, save: SaveState) -> None:
@@ -78,7 +78,7 @@ class TransferSender:
         self._exchange = exchange
 
     async def snapshot(self, outbound: Outbound, arc: Arc) -> None:
-        """Send the records that the receiver lacks.
+        """Send the records of an arc that the receiver lacks, and those written meanwhile.
 
         A receiver that was away for a moment holds nearly all of them.
         """
@@ -96,9 +96,10 @@ class TransferSender:
         await self._catch_up_with_writers(outbound)
 
     async def _catch_up_with_writers(self, outbound: Outbound) -> None:
-        """Send later writes until few are left, or until they come as fast as they leave.
+        """Send the records written meanwhile, until few are left.
 
-        In the second case only the switch can end the transfer, because the arc takes no writes during the switch.
+        This also ends if writes come as fast as they leave. Then only the switch can end the transfer, because the arc
+        takes no writes during the switch.
 
         Source: Clark et al. 2005, "Live Migration of Virtual Machines", section 3.2: rounds of pre-copy, then a stop.
         """
@@ -110,7 +111,7 @@ class TransferSender:
                 await self.deltas(outbound)
 
     async def _send_stretch(self, outbound: Outbound, stretch: Arc) -> None:
-        """Send a stretch page by page.
+        """Send the records of a part of the arc, page by page.
 
         If this node serves no client, it prepares the next page while the receiver stores one.
         """
@@ -134,7 +135,7 @@ class TransferSender:
             raise failed[0]
 
     def _pages(self, stretch: Arc) -> Iterator[tuple[tuple[Record, ...], SeenEntries]]:
-        """Yield pages of records, with the digests of the log entries applied to them."""
+        """Yield pages of records, with digests of the reap-log entries applied to them."""
         after: bytes | None = None
         is_cut = True
         while is_cut:
@@ -157,7 +158,7 @@ class TransferSender:
         return is_equal
 
     async def deltas(self, outbound: Outbound) -> None:
-        """Send a page of the records that were written since the snapshot began."""
+        """Send one page of the records that were written since the snapshot began."""
         at_most = self._host.page_records
         keys = list(outbound.dirty)[:at_most]
         found = [(key, self._host.storage.get(key)) for key in keys]
@@ -177,10 +178,10 @@ class TransferSender:
         await self._send(outbound, await self._durable(outbound, page), seen)
 
     async def _durable(self, outbound: Outbound, page: tuple[Record, ...]) -> tuple[Record, ...]:
-        """Return the records of a page that are durable here, after a wait if needed.
+        """Wait until the records of a page are durable, and return those that are.
 
-        If another node knew a dot that a crash takes back, this node would mint the dot twice. If the disk refuses a
-        change, the record as it was before goes with the deltas.
+        If another node knew a dot (the name of a write) that a crash takes back, this node would use the dot twice. If
+        the disk refuses a change, the record as it was before is sent later, with the deltas.
         """
         storage = self._host.storage
         early = [record for record in page if not storage.is_durable(record.key)]
@@ -194,7 +195,7 @@ class TransferSender:
     async def _send(self, outbound: Outbound, page: tuple[Record, ...], seen: SeenEntries) -> None:
         """Send one page until it is stored, the receiver is dead, or the lease runs out.
 
-        If the reap logs differ, sync them. Then the records go with the deltas, as they are by then.
+        If the reap logs differ, they are synced. The records are then sent later, with the deltas, as they are by then.
         """
         each = tuple(seen.get(record.key, b"") for record in page) if seen else ()
         since = trio.current_time()
@@ -256,11 +257,11 @@ class TransferSender:
             raise TransferFailed(f"{outbound.to.address} does not take the records") from error
 
     async def switch(self, outbound: Outbound, giving: Giving) -> None:
-        """Repeat the Switch until the receiver acknowledges it or is dead.
+        """Repeat the `Switch` until the receiver acknowledges it or is dead.
 
-        A repeated Switch of the same session changes nothing. First the giver persists that the arc may belong to
+        A repeated `Switch` of the same session changes nothing. First the giver persists that the arc may belong to
         another vnode, because after a restart it must not own the arc as before. If N = 1, it would then deny records
-        that the receiver holds. So it fails if it cannot persist.
+        that the receiver holds. So if N = 1 and the giver cannot persist that, the transfer fails.
         """
         if not await self._save() and self._host.constants.replicas == 1:
             raise TransferFailed("node.json cannot be written")
