@@ -59,7 +59,15 @@ FATAL = (OtherRing, DuplicateId)
 
 
 class LastTime(NamedTuple):
-    """What a vnode remembers of its place before a restart."""
+    """The place of a vnode in the ring before a restart, as persisted.
+
+    Attributes:
+        predecessor, successors: the ring pointers.
+        start: the point at which its arc began; None if it owned no arc.
+        epoch: the epoch of the arc.
+        taken: its marks: parts of the arc that belonged to vnodes that were down.
+        before: the vnodes at and before `start`, nearest first, as far as known.
+    """
 
     predecessor: Contact | None = None
     successors: tuple[Contact, ...] = ()
@@ -71,6 +79,10 @@ class LastTime(NamedTuple):
 
 class Membership:
     """Takes one vnode into a ring and out of it.
+
+    Args:
+        vnode: the vnode.
+        mover: receives and gives the vnode's arc.
 
     Attributes:
         last: the vnode's place before a restart; empty if it did not restart.
@@ -88,7 +100,7 @@ class Membership:
     # -- join -----------------------------------------------------------------------------------
 
     async def join(self, contacts: list[Contact | str]) -> None:
-        """Join through the contacts, trying them in turn until one leads into the ring.
+        """Join the ring through the contacts, one after another until one leads into it.
 
         Raises:
             OtherRing, DuplicateId: definite; the ring does not accept the node.
@@ -127,9 +139,9 @@ class Membership:
         await self.announce()
 
     def _learn(self, *contacts: Contact) -> None:
-        """Remember the contacts that a reply named.
+        """Remember the contacts that a reply named, to join through them.
 
-        All the given contacts may be gone before this vnode is a member.
+        All contacts that the caller of `join` gave may be gone before this vnode is a member.
         """
         for contact in contacts:
             if contact.address != self._host.address:
@@ -159,7 +171,7 @@ class Membership:
         return around.successor.id == self._vnode.id
 
     async def _receive_arc(self, owner: Contact) -> None:
-        """Ask the owner of this vnode's id for the arc, and wait for the Switch."""
+        """Ask the owner of this vnode's id for the arc up to the id, and receive the arc."""
         session = self._host.rng.randbytes(16)
         inbound = self._mover.expect(session, owner.address)
         for _ in range(STEPS_MAX):
@@ -185,9 +197,12 @@ class Membership:
         self._vnode.mark_only_copies(self.last.successors)  # the giver may not know which of these took the arc
 
     async def _renounce_if_taken_back(self, owner: Contact) -> None:
-        """Give the arc up if another vnode owns it after all.
+        """Give up the arc just received if another vnode owns it after all.
 
         The records of the arc then move to the owner in the background.
+
+        Args:
+            owner: the vnode that gave the arc, or the vnode behind this one.
 
         Raises:
             TransferFailed: another vnode owns the arc.
@@ -230,9 +245,13 @@ class Membership:
         return False
 
     async def _take_pointers(self, via: Contact | str, patience_s: float) -> None:
-        """JOIN: take the predecessor's whole list if this vnode still fits behind it.
+        """Take the predecessor's whole successor list, as Zave's JOIN does.
 
-        Otherwise look up the predecessor again.
+        If this vnode does not fit behind the predecessor any more, look up the predecessor again.
+
+        Args:
+            via: the contact that makes the lookups.
+            patience_s: the longest time for one attempt, in seconds.
         """
         for _ in range(STEPS_MAX):
             with trio.fail_after(patience_s):
@@ -252,7 +271,7 @@ class Membership:
     async def announce(self) -> None:
         """Tell the successor and the predecessor at once that this vnode is a member.
 
-        They need not wait for their next round.
+        Without the message, they would notice in their next stabilize round.
         """
         self._vnode.state = "member"
         predecessor = self._ring.predecessor
@@ -270,6 +289,9 @@ class Membership:
         """Take back a place at which the ring still lists this vnode's id.
 
         The listed vnode is this one from before a restart, or another node's.
+
+        Args:
+            around: the vnode listed at this id (`successor`) and its predecessor.
 
         Raises:
             DuplicateId: another node answers for that id.
@@ -312,7 +334,7 @@ class Membership:
         self._vnode.mark_only_copies(dict.fromkeys((*last.successors, *others)))
 
     def _learn_silent(self, downs: Iterable[Down]) -> None:
-        """Wait for the down vnodes that the predecessor waits for.
+        """Wait for the down vnodes that the predecessor of this vnode waits for.
 
         Without them the ring would look smaller than it is.
         """
@@ -327,9 +349,12 @@ class Membership:
                 self._peers.passive.add(contact, now)
 
     async def _others_behind(self, p: Contact) -> tuple[list[Contact], tuple[Down, ...]]:
-        """Return the predecessor's list without this vnode, and its down vnodes.
+        """Return the live and the down vnodes behind this one, as its predecessor says.
 
         The predecessor still lists this vnode first.
+
+        Args:
+            p: the predecessor.
 
         Raises:
             Busy: no other vnode is left, or the predecessor has learnt of a nearer one. Look again.
@@ -346,11 +371,11 @@ class Membership:
         return others, reply.downs
 
     async def _taker_of_my_arc(self, after: list[Contact]) -> Contact | None:
-        """Return the vnode that took this vnode's arc over while it was down, or None.
+        """Return the vnode that took this vnode's arc over while it was down, if any.
 
-        The first member behind this vnode tells. This vnode must not wait for the vnodes in between. A dead vnode never
-        replies. A vnode that restarted at the same time may be waiting for this vnode. And no vnode replaces them until
-        this vnode is back in its place.
+        The first of the given vnodes with an arc decides: its arc contains this vnode's id or does not. This vnode must
+        not wait for the vnodes in between. A dead vnode never replies. A vnode that restarted at the same time may be
+        waiting for this vnode. And no vnode replaces them until this vnode is back in its place.
 
         Args:
             after: the vnodes behind this one, in ring order.
@@ -411,11 +436,15 @@ class Membership:
                 await trio.sleep(self._host.jitter(RETRY_MS / 1000))
 
     async def _receiver(self, successor: Contact, session: bytes) -> Contact:
-        """Offer the arc to the successor and return the vnode that accepts it.
+        """Offer this leaving vnode's arc to its successor; return the vnode that accepts.
 
         If the successor is leaving too and has given its arc away, offer the arc to the vnode that has it now. Neither
         leaver may wait until the other is gone, because each brings its remaining records home. Some of those belong to
         the other's arc.
+
+        Args:
+            successor: the successor.
+            session: the id of the transfer.
 
         Raises:
             Leaving: every vnode asked is leaving.

@@ -43,7 +43,7 @@ class Departures:
 
     @handles(Returned, takes_caller=True)
     def on_returned(self, request: Returned, caller: Caller) -> Done:
-        """Probe a restarted node soon, and compare its replicas again."""
+        """Soon probe a restarted node again, and compare records with its replicas."""
         _require_same(request.address, caller)
         self._host.peers.passive.hurry(request.address, self._host.peers.now())
         for vnode in self._host.vnodes.values():
@@ -54,7 +54,7 @@ class Departures:
 
     @handles(Retiring, takes_caller=True)
     def on_retiring(self, request: Retiring, caller: Caller) -> Done:
-        """Choose no node that is about to leave as a replica."""
+        """Take a node that is about to leave out of the replica sets."""
         _require_same(request.address, caller)
         for vnode in self._host.vnodes.values():
             vnode.view.retires(request.address, self._host.peers.now())
@@ -62,9 +62,9 @@ class Departures:
 
     @handles(Pausing, takes_caller=True)
     def on_pausing(self, request: Pausing, caller: Caller) -> Done:
-        """Route around a node that stops for a while.
+        """Route around a node that stops for a while and keeps its records.
 
-        The node keeps its records, even if it was about to leave.
+        If the node had announced a leave, the leave no longer counts.
         """
         _require_same(request.address, caller)
         for vnode in self._host.vnodes.values():
@@ -87,9 +87,9 @@ class Departures:
         return Done()
 
     def _inherit(self, request: Departing) -> None:
-        """Adopt the successor list of a leaving head.
+        """If a leaving vnode is the first successor here, adopt its successor list.
 
-        This is repeated, because the head of the adopted list may leave, too.
+        This is repeated, because the first vnode of the adopted list may leave, too.
         """
         for parting in request.partings * len(request.partings):
             if parting.vnode.address == request.address:

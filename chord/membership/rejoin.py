@@ -39,8 +39,8 @@ class Rejoin:
         """Come back after a restart, with the pointers from before it.
 
         If a known node replies as a member, this vnode rejoins through that node. If none does for `resume_s`, the
-        stored lists count, live entries first. All known nodes may be restarting too, or none may reply. This method
-        never starts a new ring.
+        stored pointers count, as far as their nodes reply. All known nodes may be restarting too, or none may reply.
+        This method never starts a new ring.
 
         Args:
             last: the vnode's place before the restart.
@@ -87,7 +87,7 @@ class Rejoin:
         await self._membership.announce()
 
     async def _has_joined(self, others: list[Contact | str], asked: list[Contact | str]) -> bool:
-        """Join, unless all members are gone; return whether this vnode is a member.
+        """Join through other nodes, unless all members are gone.
 
         A member that replied may have stopped since. Then all other nodes may wait to join, as this vnode does.
 
@@ -95,6 +95,9 @@ class Rejoin:
             others: the contacts to join through.
             asked: the nodes to watch. If none of them is a member any more, the join is given up. If empty, the vnode
                 can only join.
+
+        Returns:
+            Whether this vnode is a member now.
         """
         with unwrapped():
             async with trio.open_nursery() as nursery:
@@ -118,14 +121,14 @@ class Rejoin:
     async def _states_of(
         self, contacts: list[Contact | str], named: Collection[str], returning: dict[str, None]
     ) -> dict[str, str]:
-        """Return the state of each node that replies.
+        """Return the state of each node that replies, by address.
 
         All nodes are asked at once, and again until one replies as a member or `resume_s` is over.
 
         Args:
             contacts: the nodes to ask.
             named: the addresses that the operator gave. Each of them is waited for, even if another node is a member.
-            returning: filled with the nodes without which no write can have been acknowledged. Such a node was itself
+            returning: receives the nodes without which no write can have been acknowledged. Such a node was itself
                 coming back when it was asked, or has not met a quorum since.
 
         Raises:
