@@ -68,7 +68,8 @@ class Node(TrioApi):
 
     Args:
         config: the node's configuration, see `NodeConfig`.
-        world: the seams of the node, see `chord/node/world.py`; default: those of a real process.
+        world: the network, store, clock and randomness that the node uses, see `chord/node/world.py`; default: those of
+            a real process.
 
     Attributes:
         config: the configuration that was given.
@@ -162,14 +163,18 @@ class Node(TrioApi):
 
     @property
     def origin(self) -> Literal["created", "joined", "resumed"]:
-        """How the node, once ready, got into its ring."""
+        """How the node got into its ring, once it is ready.
+
+        "created": it founded the ring. "joined": it joined another node's ring. "resumed": it came back with its
+        persisted state.
+        """
         if self._saver.last is not None and self._saver.last.ring is not None:
             return "resumed"
         return "joined" if any(address != self.address for address in self._others) else "created"
 
     @property
     def contact(self) -> Contact:
-        """The contact of the first vnode.
+        """The id and the address of the node's first vnode.
 
         Raises:
             NotReady: the node does not run yet.
@@ -231,9 +236,9 @@ class Node(TrioApi):
         maintenance.cancel_scope.cancel()
 
     async def _end_with_disk(self, failed: trio.Event, scope: trio.CancelScope) -> None:
-        """If the disk fails, end as in a crash.
+        """End the node as in a crash when its disk has failed or hangs.
 
-        The records that the node would hand over could be wrong.
+        There is no handover, because it could send wrong records.
         """
         self._fatal = await DiskWatch(self.host, self._farewell, self._maintenance.woke).run(failed)
         self._change("stopped")
@@ -286,9 +291,10 @@ class Node(TrioApi):
     # -- start ------------------------------------------------------------------------------
 
     def _settle_address(self, bound: str, kept: Kept | None) -> None:
-        """Fix the advertised address and the vnodes.
+        """Fix the address that the node advertises, and create its vnodes.
 
-        The ids are the persisted ones, otherwise the configured one, otherwise SHA-1 hashes of the address.
+        The ids of the vnodes are the persisted ones, otherwise the configured one, otherwise SHA-1 hashes of the
+        address.
         """
         address = self.config.advertise or bound
         self.host.settle_address(address)
@@ -308,7 +314,7 @@ class Node(TrioApi):
             recall(kept, self.host)
 
     async def _take_part(self, kept: Kept | None) -> None:
-        """Join the ring with every vnode, then start maintenance."""
+        """Join or rejoin the ring with every vnode, then start maintenance."""
         try:
             await self._refuse_address_of_another()
             if kept is None:
@@ -361,7 +367,7 @@ class Node(TrioApi):
             )
 
     async def _resume(self, kept: Kept, known: list[Contact | str]) -> None:
-        """Rejoin with all vnodes at the same time.
+        """Rejoin the ring with all vnodes at the same time, after a restart.
 
         A vnode of another node may wait for any of them. If the ring refuses a vnode, the other attempts end, and the
         node stops with that error.
@@ -382,7 +388,13 @@ class Node(TrioApi):
                 nursery.start_soon(resume, parts, last_time(vnode, self.host), nursery.cancel_scope)
 
     async def _enter(self, parts: VnodeServices, kept: Kept | None, index: int) -> None:
-        """Join a ring or found one with a vnode of a node that is new or was alone."""
+        """Take one vnode into a ring, or found one, if the node is new or was alone.
+
+        Args:
+            parts: the vnode, with its services.
+            kept: the persisted state; None if the node is new.
+            index: the index of the vnode in the persisted state.
+        """
         mine: list[Contact | str] = [p.vnode.me for p in self.parts.values() if p.vnode.ring.is_member]
         joins: list[Contact | str] = [*mine, *(a for a in self.config.join if a != self.address)]
         if kept is not None and joins:
@@ -414,7 +426,7 @@ class Node(TrioApi):
     # -- end ---------------------------------------------------------------------------------
 
     async def _part(self) -> None:
-        """Say goodbye and drain calls in progress.
+        """Say goodbye and finish calls in progress, at the end of a stop or a leave.
 
         After a leave the node redirects callers for a while. If a leave did not hand everything over, the node
         withdraws it and ends as in a crash. The other nodes then wait for it, instead of denying keys that only it
@@ -447,7 +459,10 @@ class Node(TrioApi):
         self._operations = operations
 
     async def _call(self, call: ClientCall, deadline: float) -> Outcome:
-        """Make a call of an operation; a call to this node does not use the network."""
+        """Send one request of a client operation, and return the reply or the error.
+
+        A request to this node does not use the network.
+        """
         try:
             with trio.fail_at(deadline):
                 return await self.host.peers.call(call.to, call.request, call.request.reply)

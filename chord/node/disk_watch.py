@@ -24,6 +24,8 @@ class DiskWatch:
     """The watchdog of one node with a store that can fail.
 
     Args:
+        host: the node context.
+        farewell: tells the neighbours that the node pauses.
         woke: callback when the disk answers again.
     """
 
@@ -63,7 +65,7 @@ class DiskWatch:
         return 0.0 if since is None else trio.current_time() - since
 
     async def _pause(self, stalled_s: float) -> None:
-        """Stop serving, and tell the neighbours at every check.
+        """Stop serving while the disk hangs, and tell the neighbours at every check.
 
         A step that was under way may have called a peer meanwhile, so once is not enough.
         """
@@ -73,7 +75,7 @@ class DiskWatch:
         await self._farewell.say(self._farewell.neighbours(), has_left=False)
 
     def _go_on(self) -> None:
-        """Take part again, as after a standstill of the process."""
+        """Take part again when the disk answers, as after a standstill of the process."""
         self._woke()
         self._host.is_stalled = False
         self._host.health.clear("disk")

@@ -81,7 +81,14 @@ class Dispatcher:
         self._leave = leave
 
     def handle(self, vnode: Point | None, request: Request, caller: Caller) -> Answer:
-        """Answer a request. This is the `Handler` of `chord/net/calls.py`.
+        """Answer a request to this node, or to one of its vnodes.
+
+        This is the `Handler` of `chord/net/calls.py`.
+
+        Args:
+            vnode: the id of the called vnode; None for a request to the node.
+            request: the request.
+            caller: the calling node or client.
 
         Raises:
             NotReady: definite; the node is starting.
@@ -144,12 +151,12 @@ class Dispatcher:
 
     @handles(GetMany, PutMany)
     def on_batch(self, request: BatchRequest) -> Answer:
-        """Coordinate the items of a batch for keys of this node; forward the others."""
+        """Coordinate the reads or writes of a batch for local keys; forward the others."""
         return self._batches.for_node(request)
 
     @handles(Lookup, FindNeighbours)
     def on_lookup(self, request: Lookup | FindNeighbours) -> Answer:
-        """Start a lookup at a vnode of this node."""
+        """Make a lookup that starts at one of this node's vnodes."""
         answer: Answer = VnodeServices.HANDLERS[type(request)].of(self._vnodes[member_of(self._host).id])(request)
         return answer
 

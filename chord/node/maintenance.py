@@ -24,8 +24,10 @@ from chord.store.storage import Batch
 from chord.wire.messages import Contact
 
 STANDSTILL_S: Final = 0.5
-"""If no step begins for this many seconds more than the longest interval between two rounds, the process stood
-still."""
+"""The slack, in seconds, before the process counts as suspended (*stood still*).
+
+It counts as suspended if no step begins for this much longer than the longest interval between two rounds.
+"""
 
 NO_KEY: Final = b""
 """A key that no record has, because keys are not empty."""
@@ -35,7 +37,9 @@ class Maintenance:
     """The periodic steps of one node.
 
     Args:
+        host: the node context.
         parts: the services of every vnode.
+        misplaced: hands misplaced records off to their replicas.
         saver: persists the node's state.
         farewell: tells the neighbours when this node is back after a standstill.
 
@@ -72,9 +76,10 @@ class Maintenance:
         self.note_running = self._timetable.note_running
 
     def keep(self, parts: VnodeServices, others: tuple[str, ...]) -> None:
-        """Begin the steps of a vnode that has become a member.
+        """Begin the periodic steps of a vnode that has become a member.
 
         Args:
+            parts: the vnode, with its services.
             others: addresses that the self-lookup asks about other rings.
         """
         # Separate steps: an unreachable predecessor or a slow lookup must not delay the repair of the list.
@@ -91,7 +96,11 @@ class Maintenance:
         self._repeat(vnode, "reap", parts.reaper.reap, timing.anti_entropy_s)
 
     def keep_at_home(self, contact: Contact) -> None:
-        """Begin the node-wide steps, run by its first vnode: handoff, save, scrub."""
+        """Begin the periodic steps of the whole node: handoff, save, scrub.
+
+        Args:
+            contact: the node's first vnode, at which the handoff starts lookups.
+        """
         self._repeat(contact.id, "save_identity", self._saver.save, self._host.timing.stabilize_s)
         step = partial(self.bring_home, contact)
         bring_home = self._repeat(contact.id, "bring_home", step, 4 * self._host.timing.stabilize_s)
@@ -101,13 +110,21 @@ class Maintenance:
             self._repeat(contact.id, "scrub", scrub.step, scrub.period_s)
 
     def keep_watch(self, contact: Contact, look: Callable[[], Awaitable[object]]) -> None:
-        """Begin to check regularly that the node's files are in place."""
+        """Begin to check regularly that the node's files are in place.
+
+        Args:
+            contact: the node's first vnode, for events.
+            look: coroutine function that makes one check.
+        """
         self._repeat(contact.id, "look_for_files", look, 2 * self._host.timing.stabilize_s)
 
     async def bring_home(self, contact: Contact) -> None:
         """Hand misplaced records to their replicas, unless an arc is being given away.
 
-        Also test a store that refused a write.
+        If the store refused a write, the step first tests whether the store takes writes again.
+
+        Args:
+            contact: the vnode at which lookups start.
         """
         if self._host.storage.refusal:
             await self._try_store()
@@ -123,7 +140,7 @@ class Maintenance:
             await self._host.storage.commit(Batch(removals=(NO_KEY,)))
 
     def woke(self) -> None:
-        """Take up work after a standstill of the process.
+        """Resume work after the process was suspended, for example by SIGSTOP.
 
         Other nodes may have written meanwhile. So no arc counts as in sync, and the neighbours compare at once.
         """
@@ -133,7 +150,7 @@ class Maintenance:
         self._host.tasks.start(self._farewell.say_back, ())
 
     def stabilize_soon(self) -> None:
-        """Stabilize now instead of at the next round."""
+        """Run a stabilize round of every vnode now instead of at its next period."""
         for periodic in self._stabilizing:
             periodic.kick()
 
@@ -145,11 +162,12 @@ class Maintenance:
         self._host.tell([StepFailed(vnode, name, word)])
 
     async def _repair(self, parts: VnodeServices) -> None:
-        """Repair, unless the node stood still and its predecessor has not named it since.
+        """Run anti-entropy at a vnode, unless its arc is in question after a standstill.
 
-        After a long standstill a process has its old arc, and other vnodes may own parts of it by now. A vnode that is
-        not the owner must not put replicas in sync there: together they would deny keys that the owner holds. With one
-        copy of each record, the vnode also waits until a new predecessor has its part of the arc.
+        After a long standstill a process has its old arc, and other vnodes may own parts of it by now. So the
+        predecessor must first name this vnode as its successor again. A vnode that is not the owner must not put
+        replicas in sync there: together they would deny keys that the owner holds. With one copy of each record, the
+        vnode also waits until a new predecessor has its part of the arc.
         """
         vnode, ring = parts.vnode.id, parts.vnode.ring
         if parts.bounds.confirmed_at < self._woken_at.get(vnode, -math.inf):
@@ -166,7 +184,7 @@ class Maintenance:
         await parts.repair.fetch_marked()
 
     async def _round(self, parts: VnodeServices) -> None:
-        """Run one stabilize round.
+        """Run one stabilize round of a vnode.
 
         A separate step persists its result, because a disk may block that step for ever.
         """

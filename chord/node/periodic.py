@@ -23,11 +23,14 @@ if TYPE_CHECKING:
     import random
 
 _RUNNING: Final = 0
-"""The `number` of a step that has no line in the timetable."""
+"""The `number` of a step that is not scheduled, because it is running."""
 
 
 class Periodic:
-    """One step, and its line in the timetable. Created by `Timetable.add`."""
+    """One periodic step of a node, and its entry in the schedule.
+
+    `Timetable.add` creates it.
+    """
 
     __slots__ = ("deadline_s", "is_kicked", "name", "number", "period_s", "step", "timetable", "vnode")
 
@@ -58,14 +61,15 @@ class Periodic:
 
 
 class Timetable:
-    """The times at which the steps of a node are due.
+    """Runs the periodic steps of a node when they are due.
 
     Args:
-        failed: callback for an expected failure. It gets the vnode, the name of the step and the word of the error.
-        timers: timers of the node; the same task sweeps them.
+        rng: the source of the jitter.
+        failed: callback for an expected failure. It gets the vnode, the name of the step and the error's `word`.
+        timers: timers of the node. The task of the steps also calls back the timers that are due.
         is_paused: asked before each run; if it returns True, the run is skipped.
-        standstill_s: if `note_running` is not called for longer than this many seconds, the process stood still.
-        woke: callback after a standstill, before the next step begins.
+        standstill_s: if `note_running` is not called for longer than this many seconds, the process was suspended.
+        woke: callback after such a standstill, before the next step begins.
     """
 
     def __init__(
@@ -111,9 +115,9 @@ class Timetable:
         return periodic
 
     def note_running(self) -> None:
-        """Note that the process runs, and detect a standstill since the last call.
+        """Note that the process runs, and detect a suspension since the last call.
 
-        Also call it before a request is answered: after a standstill, a request may come before any step.
+        Also call it before a request is answered: after a suspension, a request may come before any step.
         """
         now = trio.current_time()
         stood_still_s, self._ran_at = now - self._ran_at, now

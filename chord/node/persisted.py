@@ -17,9 +17,9 @@ from chord.wire.messages import Contact
 
 
 def _arc_to_keep(own: Ownership) -> tuple[Point | None, tuple[Contact, ...]]:
-    """Return where the arc to persist begins, and the vnodes at and before that point.
+    """Return the start of the arc to persist, and the vnodes at and before that point.
 
-    A part that is being switched to another vnode counts as given away.
+    A part that is being switched to another vnode counts as given away. The start is None if no arc is left.
     """
     if own.giving is None:
         return own.start, own.before
@@ -44,10 +44,12 @@ def _vnode_to_keep(vnode: Vnode) -> KeptVnode:
 
 
 def to_keep(host: NodeContext, last: Kept | None, *, has_left: bool) -> Kept:
-    """Return the state to persist.
+    """Return the state to persist for the next start.
 
     Args:
-        last: the persisted state at the start; it still applies to vnodes that have not rejoined yet.
+        host: the node context.
+        last: the persisted state at this start, or None. It still applies to vnodes that have not rejoined yet.
+        has_left: whether the node has handed everything over and left the ring.
     """
     own, ring_id = list(host.vnodes.values()), host.greeter.ring_id
     vnodes = tuple(_vnode_to_keep(vnode) for vnode in own)
@@ -82,6 +84,11 @@ def _still_kept(last: Kept, now: Kept, vnodes: list[Vnode]) -> Kept:
 
     It is the earlier state, except for vnodes that have got further. If this start ends before the node is a member,
     the node must not lose its memory of the ring.
+
+    Args:
+        last: the persisted state at this start.
+        now: the present state.
+        vnodes: the vnodes, in the order of both states.
     """
     if all(vnode.ring.is_member for vnode in vnodes):
         return now
@@ -101,7 +108,10 @@ def _still_kept(last: Kept, now: Kept, vnodes: list[Vnode]) -> Kept:
 
 
 def recall(kept: Kept, host: NodeContext) -> None:
-    """Restore which nodes are down, left or forgotten, and which arcs were in sync."""
+    """Restore from the persisted state which nodes are down, left or forgotten.
+
+    If the store still has the records of then, also restore which arcs were in sync.
+    """
     host.peers.learn_left([point for point in kept.left if point not in host.vnodes])
     for address, living in kept.forgotten:
         for own in host.vnodes.values():
@@ -119,10 +129,10 @@ def recall(kept: Kept, host: NodeContext) -> None:
 
 
 def last_time(kept: KeptVnode, host: NodeContext) -> LastTime:
-    """Return the place of a vnode before the restart.
+    """Return the place of a vnode in the ring before the restart.
 
-    Pending takeovers count from now: the persisted state does not say how long their owners were down. Vnodes of this
-    node get its present address.
+    The marks are parts of the arc with an owner that was down. They count from now, because the persisted state does
+    not say how long those owners were down. Vnodes of this node get its present address.
     """
 
     def where(contact: Contact) -> Contact:

@@ -30,7 +30,12 @@ _CONSTANT = (
 
 
 def storage(config: NodeConfig, incarnation: bytes) -> Storage:
-    """Return the store of a node: in its data directory, if it has one."""
+    """Return the store of a node: in its data directory, or in memory without one.
+
+    Args:
+        config: the node's configuration.
+        incarnation: eight random bytes that name the store if it is new.
+    """
     if config.data_dir is None:
         return MemoryStorage(config.ring.circle, incarnation)
     path, staged_bytes_max = Path(config.data_dir) / RECORDS, config.limits.staged_bytes_max
@@ -79,7 +84,7 @@ def require_same(kept: Kept | None, config: NodeConfig) -> None:
     """Check that a configuration fits the persisted state.
 
     Raises:
-        ConfigError: the data directory belongs to another ring, or to a node with other points.
+        ConfigError: the data directory belongs to another ring, or to a node with other vnode ids.
     """
     if kept is None or kept.has_left:
         return
@@ -118,12 +123,14 @@ def _check_ring(kept: Kept, ring: RingConstants, where: str) -> None:
 
 
 def whom_to_ask(kept: Kept | None, host: NodeContext, *, is_told: bool) -> tuple[Address, ...]:
-    """Return the addresses of other nodes from the persisted state.
+    """Return the persisted addresses of other nodes, through which a node rejoins.
 
     The result is empty if the node is new or was alone. Another node may listen at this node's former address now, so
     that address is included.
 
     Args:
+        kept: the persisted state; None if the node is new.
+        host: the node context.
         is_told: whether the operator named a node to join. In that case the persisted addresses do not count for a node
             that never got into a ring.
 

@@ -1,4 +1,4 @@
-"""Persist the node's state, and notice if its files are gone."""
+"""Persist the node's state in node.json, and notice if the node's files are gone."""
 
 from __future__ import annotations
 
@@ -51,10 +51,12 @@ class OpenFiles:
 
 
 class Saver:
-    """Keeps the persisted state up to date, and knows for how long that has failed.
+    """Writes the node's state to node.json, and knows for how long that has failed.
 
     Args:
-        is_gone: callback for a data directory that is gone, and the records with it.
+        host: the node context.
+        identity: reads and writes the file.
+        is_gone: called if the data directory is gone, and the records with it.
 
     Attributes:
         last: the persisted state at the start; None if the node is new, or before `find`.
@@ -75,11 +77,11 @@ class Saver:
         return self.last
 
     def close(self) -> None:
-        """Release the identity, so that another node can use it."""
+        """Release the lock on the data directory, so that another node can use it."""
         self._identity.close()
 
     async def save(self, *, has_left: bool = False) -> bool:
-        """Write the present state durably.
+        """Write the node's present state durably.
 
         A failure is an event, and the next save retries.
 
@@ -110,14 +112,20 @@ class Saver:
         return True
 
     def trouble(self) -> str:
-        """Return a text if the file could not be written for `unsaved_s`; "" otherwise."""
+        """Return a warning if node.json could not be written for `unsaved_s`.
+
+        Otherwise the result is "".
+        """
         unsaved_s = self._unsaved_s()
         if unsaved_s < self._host.timing.unsaved_s:
             return ""
         return f"{FILE_NAME} could not be written for {unsaved_s:.0f} s ({self._reason.lower()})"
 
     def look(self) -> None:
-        """Report once if the file could not be written for `unsaved_s`."""
+        """Report once, as a health problem, that node.json cannot be written.
+
+        The report comes after `unsaved_s` seconds of failures.
+        """
         if not self._is_told and (why := self.trouble()):
             self._is_told = True
             self._host.health.report(FILE_NAME, why)

@@ -86,7 +86,7 @@ class VnodeServices:
 
     @handles(Ping)
     def on_ping(self, request: Ping) -> Pong:
-        """Return the state of the vnode."""
+        """Return the state of the vnode, for example "member"."""
         vnode = self.vnode
         vnode.note_quorum()
         state = "leaving" if vnode.state == "left" else vnode.state
@@ -111,23 +111,23 @@ class VnodeServices:
 
     @handles(GetMany, PutMany)
     def on_batch(self, request: BatchRequest) -> Answer:
-        """Coordinate the items of a batch; keys of other owners are refused."""
+        """Coordinate the reads or writes of a batch; keys of other owners are refused."""
         return self.shared.batches.for_vnode(self.vnode, request)
 
     @handles(GetSums, takes_caller=True)
     def on_get_sums(self, request: GetSums, caller: Caller) -> Answer:
-        """Begin a comparison of an arc with a partner; see `Replica.on_get_sums`."""
+        """Return digest sums of an arc, to begin a comparison; see `Replica.on_get_sums`."""
         self.vnode.view.compares(caller.address)
         return self.replica.on_get_sums(request)
 
     @handles(Settled, takes_caller=True)
     def on_settled(self, request: Settled, caller: Caller) -> Done:
-        """Note that this vnode is in sync in an arc.
+        """Note that this vnode holds every acknowledged write of an arc (it is in sync).
 
         The owner of the arc says so after a comparison.
 
         Raises:
-            Busy: definite; the owner has not compared since this process last stood still.
+            Busy: definite; the owner has not compared since this process was last suspended.
         """
         view = self.vnode.view
         if not view.was_compared(caller.address):

@@ -22,7 +22,7 @@ GOODBYE_S = 1.0
 
 
 class Shutdown:
-    """The end of a node's membership."""
+    """Takes a node out of its ring, and announces its return."""
 
     def __init__(self, host: NodeContext, parts: dict[Point, VnodeServices], misplaced: Handoff) -> None:
         self._host = host
@@ -40,10 +40,11 @@ class Shutdown:
         return tuple(found)
 
     async def say_back(self, known: Iterable[str]) -> None:
-        """Announce that this node is back with its records; the neighbours compare theirs.
+        """Announce that this node is back with its records, so that others compare theirs.
 
         Args:
-            known: further addresses to tell. The list of predecessors grows one by one, and all predecessors must hear.
+            known: further addresses to tell. All predecessors must hear, and this node learns its predecessors one by
+                one.
         """
         if self._host.constants.replicas > 1:
             others = dict.fromkeys(a for a in (*self.neighbours(), *known) if a != self._host.address)
@@ -76,7 +77,8 @@ class Shutdown:
     def has_handed_over(self, neighbours: tuple[str, ...]) -> bool:
         """Return whether this node holds nothing that other nodes may need.
 
-        A node that lost every neighbour, or has not found one yet, is not alone. Nor is a node that knows unreachable
+        That is so if it owns no arc and has handed off all misplaced records, or if it is the last node of its ring. A
+        node that lost every neighbour, or has not found one yet, is not the last. Nor is a node that knows unreachable
         nodes: they may return, and only this node holds the writes that they missed.
         """
         vnodes = [parts.vnode for parts in self._parts.values()]
@@ -86,11 +88,12 @@ class Shutdown:
         return is_last or (not owns and self._misplaced.is_done())
 
     async def say(self, neighbours: tuple[str, ...], *, has_left: bool) -> None:
-        """Say goodbye, to the predecessors first.
+        """Say goodbye to the neighbours, to the predecessors first.
 
-        Until they know, their lists may need this node.
+        Until the predecessors know, their successor lists may need this node.
 
         Args:
+            neighbours: the addresses of all nodes to tell.
             has_left: announce a leave; otherwise a stop.
         """
         vnodes = [parts.vnode for parts in self._parts.values()]
@@ -106,7 +109,7 @@ class Shutdown:
         await self._tell([address for address in neighbours if address not in first], request)
 
     async def linger(self, neighbours: tuple[str, ...]) -> None:
-        """Keep redirecting callers until every neighbour must have heard of the leave."""
+        """After a leave, keep redirecting callers until every neighbour must have heard."""
         slowest = max(self._host.peers.suspicion.timeout(address) for address in neighbours)
         await trio.sleep(2 * slowest + self._host.timing.stabilize_s)
 

@@ -15,7 +15,7 @@ from chord.wire.messages import LIST_ENTRIES_MAX, Status, TransferInfo, VnodeInf
 
 
 class NodeFacts(NamedTuple):
-    """The part of the status that only the node itself knows."""
+    """The part of the status that only the `Node` itself knows."""
 
     name: str
     state: str
@@ -27,7 +27,10 @@ class NodeFacts(NamedTuple):
 
 
 def node_status(me: NodeFacts, host: NodeContext, parts: dict[Point, VnodeServices], misplaced: Handoff) -> Status:
-    """Return the answer to `GetStatus`. Lists that exceed a message are cut."""
+    """Return a node's status, the answer to `GetStatus`.
+
+    Lists that exceed a message are cut.
+    """
     now = host.peers.now()
     constants = host.constants
     counters = {

@@ -23,11 +23,13 @@ from chord.store.storage import Storage
 from chord.wire.hello import HelloPolicy
 
 Connect: TypeAlias = Callable[[NodeConfig, HelloPolicy, Observer], CallsService]
-"""Returns the calls of one node. The hello policy decides which peers the node accepts."""
+"""Returns the RPC of a node. The hello policy decides which peers it accepts."""
 
 
 class World(NamedTuple):
-    """The seams of one node.
+    """The network, store, clock and randomness that one node uses.
+
+    Tests and the simulator supply others than those of a real process.
 
     Attributes:
         connect: makes the node's calls to other nodes.
@@ -47,7 +49,7 @@ class World(NamedTuple):
 
     @classmethod
     def real(cls, config: NodeConfig, observe: Observer = ignore) -> World:
-        """Return the seams of a real process.
+        """Return the network, store, clock and randomness of a real process.
 
         These are TCP, the data directory or memory, and the system's clock and randomness.
 
@@ -70,7 +72,7 @@ def wall_now_ms() -> int:
 
 
 def connect_by_tcp(config: NodeConfig, greeter: HelloPolicy, observe: Observer) -> Rpc:
-    """Return the calls of a node over TCP; see `Connect`."""
+    """Return the RPC of a node over TCP; see `Connect`."""
     transport = TcpTransport(config.limits.lookups_max)
     rpc = connect_over(transport, config, greeter, observe)
     transport.on_shortage.append(rpc.make_room)
@@ -78,7 +80,7 @@ def connect_by_tcp(config: NodeConfig, greeter: HelloPolicy, observe: Observer) 
 
 
 def connect_over(transport: Transport, config: NodeConfig, greeter: HelloPolicy, observe: Observer) -> Rpc:
-    """Return the calls of a node over byte streams; see `Connect`."""
+    """Return the RPC of a node over byte streams; see `Connect`."""
     return Rpc(
         transport,
         circle=config.ring.circle,
