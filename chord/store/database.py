@@ -1,4 +1,4 @@
-"""The parts of a record database, wherever it is stored: rows, totals and errors.
+"""Rows, totals and errors of a record database: SQLite's or the simulator's.
 
 Every row carries a checksum over all of its columns. A row that fails its checksum counts as missing.
 """
@@ -21,9 +21,9 @@ from chord.store.storage import bytes_of_values
 from chord.wire.messages import DIGEST_BYTES, ActorClock, Record
 
 CHECKED_AT_OPENING_BYTES = 1024
-"""The opening checks clocks up to this size, because it reads their pages anyway.
+"""Size of an encoded clock, in bytes, up to which the opening verifies it.
 
-Larger clocks are checked when they are read.
+The opening reads the pages of these clocks anyway. Larger clocks are verified when they are read.
 """
 
 WHOLE_ROW: Final = "*"
@@ -41,7 +41,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class _Clock(msgspec.Struct, array_like=True, gc=False):
-    """The content of the column `clock`.
+    """The content of the column `clock`, encoded as a MessagePack array.
 
     A record without a quarantine omits the last field.
     """
@@ -54,15 +54,15 @@ class _Clock(msgspec.Struct, array_like=True, gc=False):
 _decode = msgspec.msgpack.Decoder(_Clock).decode
 
 RowPlace: TypeAlias = tuple[bytes, bytes]
-"""The place of a record: its point, big-endian, and its key.
+"""The primary key of a row: the point of the record's key (big-endian), the key.
 
-Places sort as the circle does.
+Places sort in the order of the circle.
 """
 
 
 @functools.lru_cache(HASHES_KEPT)
 def place_of(circle: Circle, key: bytes) -> RowPlace:
-    """Return the place of a key's record."""
+    """Return the primary key of a key's row: the key's hash (its point), and the key."""
     return circle.hash(key).to_bytes(circle.width, "big"), key
 
 
@@ -86,9 +86,9 @@ class StoredRow(NamedTuple):
 
     @property
     def quarantined(self) -> int:
-        """How many versions are in quarantine; 0 if the row is damaged.
+        """Number of quarantined (hidden) versions; 0 if the clock cannot be decoded.
 
-        In most rows one byte shows that the quarantine is empty.
+        In most rows the first byte of the clock shows that the quarantine is empty.
         """
         if self.clock[:1] != QUARANTINE_MARK:
             return 0
@@ -107,7 +107,13 @@ class StoredRow(NamedTuple):
 
 
 def row_of(point: bytes, record: Record, minted: bytes | None) -> StoredRow:
-    """Return the row of a record."""
+    """Return the row that stores a record.
+
+    Args:
+        point: the point of the record's key, big-endian.
+        record: the record.
+        minted: the actor under which this store writes the key, or None; see `Storage.minted`.
+    """
     digest, size = digest_of(record), bytes_of_values(record)
     versions = sum(len(entry.versions) for entry in record.clock)
     parts = (record.clock, record.superseded)
@@ -119,7 +125,7 @@ def row_of(point: bytes, record: Record, minted: bytes | None) -> StoredRow:
 def checksum(
     point: bytes, key: bytes, digest: bytes, minted: bytes | None, versions: int, size: int, clock: bytes
 ) -> bytes:
-    """Return the checksum of a row's columns.
+    """Return the checksum over the other columns of a row; see `StoredRow`.
 
     Raises:
         TypeError, struct.error: a column has the wrong type.
@@ -131,13 +137,12 @@ def checksum(
 def require_countable(
     circle: Circle, point: object, key: object, digest: object, versions: object, value_bytes: object, clock_bytes: int
 ) -> None:
-    """Refuse a row if a column that is added up has a wrong type or is too large.
+    """Check the columns that enter the totals, for a row with an unread clock.
 
-    A row at another place than its key is refused, too, because a search for the key would miss it. The clock itself
-    need not have been read.
+    It also checks that the point is the hash of the key, because a search for the key would miss any other row.
 
     Raises:
-        ValueError, TypeError: the row is damaged.
+        ValueError, TypeError: a column has a wrong type or an impossible value.
     """
     is_placed = isinstance(key, bytes) and place_of(circle, key) == (point, key) and is_digest(digest)
     is_counted = isinstance(versions, int) and versions >= 0 and isinstance(value_bytes, int)
@@ -146,12 +151,12 @@ def require_countable(
 
 
 def is_digest(value: object) -> bool:
-    """Return whether a column holds a digest, right or wrong."""
+    """Return whether a column has the type and the length of a digest."""
     return isinstance(value, bytes) and len(value) == DIGEST_BYTES
 
 
 class StoreSummary:
-    """The totals of a store, kept in memory."""
+    """Totals over all rows of a store, kept in memory."""
 
     def __init__(self, circle: Circle) -> None:
         self.digests = Digests(circle)
@@ -161,7 +166,13 @@ class StoreSummary:
         self.hidden: SortedDict[RowPlace, int] = SortedDict()  # quarantined versions of each row that has any
 
     def change(self, point: bytes, old: StoredRow | None, new: StoredRow | None) -> None:
-        """Count a row that was stored, replaced or removed."""
+        """Update the totals after a row was stored, replaced or removed.
+
+        Args:
+            point: the point of the row, big-endian.
+            old: the row before; None if there was no row.
+            new: the row now; None if it was removed.
+        """
         if new is not None:
             self.keys += 1
             self.value_bytes += new.value_bytes
@@ -179,9 +190,9 @@ class StoreSummary:
             self.hidden.pop((old.point, old.key), None)
 
     def lose(self, row: StoredRow) -> None:
-        """Subtract the plausible columns of a row that turned out to be damaged.
+        """Subtract a damaged row from the totals of bytes and of keys with siblings.
 
-        `recount` then corrects the number of keys and the digests.
+        Columns with impossible values are ignored. `recount` corrects the number of keys and the digests.
         """
         if isinstance(row.value_bytes, int) and isinstance(row.clock, bytes) and 0 <= row.value_bytes <= len(row.clock):
             self.value_bytes = max(0, self.value_bytes - row.value_bytes)
@@ -189,29 +200,35 @@ class StoreSummary:
             self.sibling_keys = max(0, self.sibling_keys - 1)
 
     def recount(self, part: int, records: int, sum_: int) -> None:
-        """Correct a slice to its counted records and the sum of their digests."""
+        """Set the totals of a slice, one of 4,096 parts of the circle, after a recount.
+
+        Args:
+            part: the number of the slice.
+            records: the number of its records.
+            sum_: the sum of their digests.
+        """
         self.keys += self.digests.correct(part, records, sum_)
 
 
 class Refused(Exception):
-    """A transaction was not written, and the store is unchanged.
+    """The database did not write a transaction, and is unchanged.
 
-    A later transaction may work. The text says why this one did not.
+    A later transaction may work. The message gives the reason.
     """
 
 
 class InDoubt(Exception):
     """A transaction may or may not be on the disk, and the next opening decides.
 
-    The text says why.
+    The message gives the reason.
     """
 
 
 class Database(Protocol):
     """The database of one store.
 
-    Concurrency: `open`, `close` and `write` block. They are for a worker, one call at a time. The others are for the
-    event loop.
+    Concurrency: `open`, `close` and `write` block. A worker (`chord/store/worker.py`) calls them, one at a time. The
+    event loop calls the other methods.
     """
 
     incarnation: bytes  # of the store
@@ -221,10 +238,11 @@ class Database(Protocol):
     damaged_notes: frozenset[bytes]  # the names of the notes that the opening found damaged
 
     def open(self, incarnation: bytes) -> None:
-        """Open the database, or create it with this incarnation.
+        """Open the database. If it does not exist, create it with this incarnation.
 
-        The content of an existing file is durable afterwards. If the disk is full, this cannot be ensured, and the
-        store opens nevertheless. A new store cannot be created on a full disk.
+        The incarnation is the random name of a new store, 8 bytes. After the opening, the content of an existing file
+        is durable. If the disk is full, this cannot be ensured, and the store opens nevertheless. A new store cannot be
+        created on a full disk.
 
         Raises:
             ConfigError: the file is not a store, is damaged, belongs to a ring with other `bits`, or cannot be created.
@@ -234,26 +252,26 @@ class Database(Protocol):
         """Close the database. A second call does nothing."""
 
     def row(self, place: RowPlace) -> StoredRow | None:
-        """Return the row at a place, whole or damaged, or None.
+        """Return the row with this primary key, whole or damaged; None if it is missing.
 
         Raises:
             sqlite3.Error: the row cannot be read.
         """
 
     def rows(self, columns: str, start: RowPlace, last: bytes) -> Generator[tuple[Any, ...], None, None]:
-        """Yield the rows after a place, up to and including a point, in order.
+        """Yield the rows of a range, in ascending order of their primary keys.
 
         Args:
-            columns: `WHOLE_ROW` or `HEAD_OF_ROW`.
-            start: the place before the first row.
-            last: the point of the last rows.
+            columns: `WHOLE_ROW`; or `HEAD_OF_ROW` for point, key and digest.
+            start: the range begins behind this primary key.
+            last: the range ends with the rows at this point.
 
         Raises:
             sqlite3.Error: the rows cannot be read.
         """
 
     def rows_behind(self, place: RowPlace | None) -> Generator[tuple[Any, ...], None, None]:
-        """Yield all rows after a place in file order; None: from the first row.
+        """Yield all rows behind a primary key, in file order; None: all rows.
 
         Raises:
             sqlite3.Error: the rows cannot be read.
@@ -262,9 +280,12 @@ class Database(Protocol):
     def write(
         self, rows: Mapping[RowPlace, StoredRow | None], notes: Mapping[bytes, bytes | None], key_epoch: int
     ) -> None:
-        """Store and remove rows and notes in one transaction.
+        """Write rows, notes and the key epoch in one transaction, durable on return.
 
-        They are durable when this returns. A row or note of None is removed.
+        Args:
+            rows: the rows to store, by primary key; None removes the row.
+            notes: the notes to store, by name; None removes the note.
+            key_epoch: the last key epoch that the store has used; see `Storage.next_key_epoch`.
 
         Raises:
             Refused: nothing was written.

@@ -27,25 +27,29 @@ from chord.wire.messages import SUPERSEDED_BYTES_MAX, Version
 ENTRY_BYTES = 22
 RETRIED_MAX = 16
 CLAIMS_MAX = 4
-"""How many dots are remembered that a put replaces unseen.
+"""Limit of the dots remembered for one put that replaced versions it did not hold.
 
-They count among `RETRIED_MAX`.
+They count towards `RETRIED_MAX`.
 """
 OTHERS_MAX = 8
 OTHERS_MS = 600_000
-"""The age, in milliseconds, at which operations of one attempt are forgotten.
+"""Age in milliseconds at which a replaced operation without a retry is forgotten.
 
-It is measured from the key's newest write. By default, the ring waits equally long for an unreachable node
+The age is measured from the key's newest write. By default, the ring waits equally long for an unreachable node
 (`down_out_s`).
 """
 
 TAG_BYTES = 8
-"""Operation ids are random, so half an id tells it from the others of its key."""
+"""Size of a tag: the second half of an operation id.
+
+Operation ids are random, so a tag distinguishes the operation from all others of its key.
+"""
 _AT_BYTES = ENTRY_BYTES - 2 * TAG_BYTES
 _DOT_PREFIX = bytes(2)
-"""The first bytes of a dot's tag.
+"""The first bytes of a tag that stands for a dot.
 
-The tag of one operation in 65,536 begins so, too. As a replacement, such an operation counts as unknown.
+By chance, the tag of one operation in 65,536 begins with them, too. If such an operation replaced another one, the
+replacement counts as unknown.
 """
 _RETRIED = 1 << 8 * _AT_BYTES - 1
 _RETRIED_BYTE = 0x80
@@ -54,7 +58,7 @@ assert (RETRIED_MAX + OTHERS_MAX) * ENTRY_BYTES == SUPERSEDED_BYTES_MAX
 
 
 class Dot(NamedTuple):
-    """One event of an actor."""
+    """The name of one write of one key: an actor, and the number of its event."""
 
     actor: bytes
     number: int
@@ -65,8 +69,8 @@ class Replaced(NamedTuple):
 
     Attributes:
         version: the replaced version.
-        by: the id of the operation that replaced it. If that is unknown, the dot of the version: a `DotClaim` names
-            the operation.
+        by: the id of the operation that replaced it. If the id is unknown, the dot of `version`: a `DotClaim` for this
+            dot may name the operation.
     """
 
     version: Version
@@ -74,7 +78,10 @@ class Replaced(NamedTuple):
 
 
 class DotClaim(NamedTuple):
-    """A dot that a put replaces although the dot's version is not here."""
+    """A dot that a put replaced, although this node does not hold its version.
+
+    A dot is the name of a write.
+    """
 
     dot: Dot  # the dot
     by: Version  # the version that the put wrote
@@ -83,7 +90,9 @@ class DotClaim(NamedTuple):
 def join(
     remembered: Collection[bytes], replaced: Sequence[Replaced], newest_ms: int, claims: Sequence[DotClaim] = ()
 ) -> bytes:
-    """Return the list of superseded operations for a merged record.
+    """Return the superseded (replaced) operations to remember in a merged record.
+
+    The result has the form of `Record.superseded`.
 
     Args:
         remembered: the distinct lists of the old records.
@@ -99,11 +108,11 @@ def join(
 
 
 def _after(remembered: list[bytes], gone: Version, by: bytes | Dot, newest_ms: int) -> bytes | None:
-    """Return the result of `_join` in two common cases; None in all others.
+    """Compute the result of `_join` faster in two common cases; None in all others.
 
     In the first case, a coordinator replaces one version of its record. In the second case, a replica merges the new
     record after such a write. If the replica missed nothing, its list equals the coordinator's list from before the
-    write.
+    write. `gone` is the replaced version, and `by` its replacement; see `Replaced`.
     """
     if not isinstance(by, Dot):
         return _following(remembered[0], gone, by, newest_ms) if len(remembered) == 1 else None
@@ -116,9 +125,15 @@ def _after(remembered: list[bytes], gone: Version, by: bytes | Dot, newest_ms: i
 
 
 def _following(remembered: bytes, gone: Version, by: bytes, newest_ms: int) -> bytes | None:
-    """Return a list with one more replaced operation in front; None if unsure.
+    """Return a list of superseded operations with one more in front.
 
-    It is sure if the operation had one attempt, is later than all others, and makes no entry too old.
+    The result is None unless the operation had one attempt, is later than all others, and makes no entry too old.
+
+    Args:
+        remembered: the list.
+        gone: the replaced version.
+        by: the id or the tag of the operation that replaced it.
+        newest_ms: when the newest version of the key was written.
     """
     at_ms, tag = gone.written_ms, _tag(gone.op_id)
     oldest_ms = max(newest_ms, at_ms) - OTHERS_MS
@@ -156,16 +171,20 @@ def _join(
 
 
 def names(op_id: bytes, remembered: bytes) -> bool:
-    """Return whether a list names an operation as replaced."""
+    """Return whether a list of superseded operations contains an operation."""
     tag = _tag(op_id)
     return tag in remembered and any(_replaced(entry) == tag for entry in _sortable(remembered))
 
 
 def is_hidden(op_id: bytes, remembered: bytes) -> bool:
-    """Return whether an operation was replaced, and has not replaced its replacement.
+    """Return whether readers must not see the version of a superseded operation.
 
-    The replacements of replacements count. A dot that no put has claimed may stand for any operation, so it hides no
-    operation that has replaced another.
+    It is hidden if it was replaced, directly or indirectly, and has not itself replaced one of its replacements. A dot
+    stands for an unknown operation until a put claims it. So it hides no operation that has replaced another.
+
+    Args:
+        op_id: the id of the operation.
+        remembered: the record's list of superseded operations.
     """
     tag = _tag(op_id)
     if tag not in remembered:
@@ -189,29 +208,33 @@ def is_hidden(op_id: bytes, remembered: bytes) -> bool:
 def _replacers(tag: bytes, by: Mapping[bytes, list[bytes]]) -> list[bytes]:
     """Return the tags of the operations that replaced an operation.
 
-    Dots that no put has claimed are returned only if no other tag is known.
+    Dots, which stand for unknown operations until a put claims them, are returned only if no other tag is known.
+
+    Args:
+        tag: the tag of the replaced operation.
+        by: for each replaced tag, the tags of its replacements.
     """
     replacers = by.get(tag, [])
     return [other for other in replacers if not _is_dot(other) or other in by] or list(replacers)
 
 
 def tags(remembered: bytes) -> bytes:
-    """Return the tags of the replaced operations, 8 bytes each.
+    """Return the tags of the operations in a list of superseded operations, joined.
 
-    Tags that stand for a dot are left out.
+    A tag is the last 8 bytes of an operation id. Tags that stand for unknown operations are left out.
     """
     found = dict.fromkeys(_replaced(entry) for entry in _sortable(remembered))
     return b"".join(tag for tag in found if not _is_dot(tag))
 
 
 def is_tagged(op_id: bytes, tags: bytes) -> bool:
-    """Return whether the tag of an operation is among these tags."""
+    """Return whether joined tags (see `tags`) include the tag of an operation."""
     tag = _tag(op_id)
     return any(tags[at : at + TAG_BYTES] == tag for at in range(0, len(tags), TAG_BYTES))
 
 
 def is_whole(remembered: bytes) -> bool:
-    """Return whether these bytes are a list that `join` makes."""
+    """Return whether bytes are a valid list of superseded operations, as from `join`."""
     return len(remembered) % ENTRY_BYTES == 0 and remembered == join([remembered], (), 0)
 
 
@@ -256,11 +279,11 @@ def _by(entry: bytes) -> bytes:
 
 
 def _telling(entries: list[bytes]) -> list[bytes]:
-    """Return the entries that matter, latest first, from entries in that order.
+    """Return the entries, latest first as given, without redundant dots.
 
-    For each copy of an operation they are all entries that name a replacement, or one entry with a dot. Dots sort
-    behind the names, so each dropped entry follows an entry that stays. Therefore the first few results are the same in
-    whatever order lists are joined.
+    An entry has a dot if the replacement is unknown. The entry is redundant if another entry of the same copy stays.
+    Dots sort behind the names, so each dropped entry follows an entry that stays. Therefore the first few results are
+    the same in whatever order lists are joined.
     """
     telling: list[bytes] = []
     for entry in entries:

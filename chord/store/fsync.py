@@ -1,6 +1,6 @@
-"""Durable files and names on every system.
+"""Make files and directory entries durable, on Linux and on macOS.
 
-It hides the different meanings of `os.fsync`, and syncs the directories that need it.
+`os.fsync` has different meanings on these systems. A new name is durable only after a sync of its directory.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _UNKNOWN = {errno.ENOTSUP, errno.EINVAL, errno.ENOTTY}
 def sync(descriptor: int) -> None:
     """Make a file or a directory durable.
 
-    On macOS, `fsync` leaves the data in the drive's cache. `F_FULLFSYNC` empties that cache, if the file system knows
-    it.
+    On macOS, `fsync` leaves the data in the drive's cache. `F_FULLFSYNC` empties that cache, if the file system
+    supports it.
 
     Raises:
         OSError: the file or directory may not be durable.
@@ -36,7 +36,7 @@ def sync(descriptor: int) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the names in a directory durable.
+    """Sync a directory, so that new file names in it survive a crash.
 
     Raises:
         OSError: the names may not be durable.

@@ -20,19 +20,19 @@ from chord.store.database import Database, InDoubt, Refused, RowPlace, StoredRow
 from chord.store.worker import Worker
 
 CHANGE_BYTES = 64
-"""About how many bytes a change takes in memory beside its record or note."""
+"""Approximate overhead of a change in memory, in bytes, beside its record or note."""
 RETRY_MS = 100
-"""When to retry after `Overloaded`, in milliseconds.
+"""The wait before a retry that `Overloaded` proposes, in milliseconds.
 
 On a healthy disk, a transaction takes some milliseconds.
 """
 
 
 RowChanges: TypeAlias = dict[RowPlace, StoredRow | None]
-"""The new row of each place; None removes the row."""
+"""Changed rows by primary key; None removes the row."""
 
 NoteChanges: TypeAlias = dict[bytes, bytes | None]
-"""The new value of each note; None removes the note."""
+"""Changed notes by name; None removes the note."""
 
 
 class Group:
@@ -47,7 +47,10 @@ class Group:
         self.error: ChordError | None = None  # why the transaction failed; None if it is durable or not over
 
     def end(self, error: ChordError | None = None) -> None:
-        """Tell everything that waits for the transaction that it is over."""
+        """End the transaction: wake the waiting tasks, and call the callbacks.
+
+        `error` says why it failed; None if its changes are durable.
+        """
         self.error = error
         self.done.set()
         for callback in self.callbacks:
@@ -59,7 +62,10 @@ class Group:
         return not (self.rows or self.notes)
 
     def add(self, rows: RowChanges, notes: NoteChanges, size: int) -> None:
-        """Add changes of about `size` bytes, in place of earlier changes of the same rows and notes."""
+        """Add changes. They replace earlier changes of the same rows and notes.
+
+        `size` is their approximate size in memory, in bytes.
+        """
         self.size += size
         if not (self.rows.keys().isdisjoint(rows) and self.notes.keys().isdisjoint(notes)):
             earlier_rows = {place: self.rows[place] for place in rows if place in self.rows}
@@ -70,7 +76,7 @@ class Group:
 
 
 def bytes_of(rows: RowChanges, notes: NoteChanges) -> int:
-    """Return about how many bytes changes take in memory."""
+    """Return the approximate size of changes in memory, in bytes."""
     total = 0
     for place, row in rows.items():
         total += CHANGE_BYTES + len(place[1]) + (0 if row is None else len(row.clock))
@@ -80,13 +86,14 @@ def bytes_of(rows: RowChanges, notes: NoteChanges) -> int:
 
 
 class GroupCommit:
-    """The transactions of one store.
+    """Collects the changes of one store, and writes them in transactions.
 
     Args:
         file: the database.
         worker: runs the transactions.
-        settle: called with each group that is durable.
-        take_back: called when a transaction was refused, before its callers wake.
+        settle: called with each group of changes that has become durable.
+        take_back: called to roll back all changes that are not durable, after a transaction was refused. Waiting
+            callers wake afterwards.
         bytes_max: limit for the changes that are not durable, in bytes; see `require_room`.
 
     Attributes:
@@ -124,20 +131,22 @@ class GroupCommit:
 
     @property
     def staged_bytes(self) -> int:
-        """About how many bytes the changes take that are not durable."""
+        """Approximate size of the changes that are not durable yet, in bytes."""
         return self.following.size + (0 if self.under_way is None else self.under_way.size)
 
     def require_sound(self) -> None:
-        """Refuse to write after a failure of the disk.
+        """Refuse further changes if the disk has failed.
 
         Raises:
-            WritesRefused: definite.
+            WritesRefused: definite; the disk has failed.
         """
         if self.failure:
             raise WritesRefused(f"no writes are taken since the disk failed: {self.failure}")
 
     def require_room(self, size: int) -> None:
-        """Refuse changes beyond the limit, unless no others wait for the disk.
+        """Refuse `size` bytes of changes if too many bytes wait for the disk already.
+
+        If no changes wait, any size is accepted.
 
         Raises:
             Overloaded: definite; try again later.
@@ -154,19 +163,19 @@ class GroupCommit:
             self._write_soon()
 
     def last(self) -> Group | None:
-        """Return the group after which everything visible is durable, or None.
+        """Return the group of changes to wait for until all changes so far are durable.
 
-        None means that everything is durable already, or never will be.
+        None means that there is nothing to wait for: all are durable, or the disk has failed.
         """
         return self.under_way if self.following.is_empty else self.following
 
     def fail(self, why: str) -> None:
-        """Note a failure of the disk; the first reason stays."""
+        """Record that the disk has failed; the first reason stays."""
         self.failure = self.failure or why
         self.failed.set()
 
     def in_doubt(self) -> RemoteFailure:
-        """Return the error for callers after a failure of the disk."""
+        """Return the error for changes with an unknown fate after a disk failure."""
         return RemoteFailure(f"not known to be durable: {self.failure}")
 
     # -- one after the other --------------------------------------------------------------------
@@ -174,7 +183,7 @@ class GroupCommit:
     def _write_soon(self) -> None:
         """Start a transaction in the next pass of the event loop.
 
-        Tasks that run in this pass, or have a message in it, can still add changes.
+        Tasks that run before it can still add changes.
         """
         if not self._is_called:
             self._is_called = True
@@ -195,7 +204,7 @@ class GroupCommit:
         self._worker.start(write, lambda result: self._written(group, result), self._file.close)
 
     def _written(self, group: Group, result: Outcome[None]) -> None:
-        """End a transaction: settle its changes, wake its callers, start the next."""
+        """Handle the end of a transaction: wake its callers, and start the next one."""
         self.under_way = self.began_s = None
         try:
             result.unwrap()
@@ -217,7 +226,7 @@ class GroupCommit:
             group.end()
 
     def _end(self, group: Group, error: ChordError) -> None:
-        """End a group, and the one after it, with an error."""
+        """Fail a transaction, and the changes collected for the next one, with an error."""
         following, self.following = self.following, Group()
         for one in (group, following):
             one.end(error)

@@ -28,7 +28,7 @@ IDENTITY_VERSION = 1
 
 
 class KeptVnode(msgspec.Struct, frozen=True):
-    """The id and last pointers of a vnode.
+    """The persisted state of one vnode: its id, its arc and its last pointers.
 
     In the file, ids are decimal strings, so that any JSON reader keeps all digits.
     """
@@ -73,12 +73,14 @@ class _Format(msgspec.Struct):
 
 
 def encode_kept(kept: Kept) -> bytes:
-    """Return the content of the file."""
+    """Encode a node's persisted state as the JSON content of its file."""
     return msgspec.json.format(msgspec.json.encode(kept, enc_hook=str))
 
 
 def decode_kept(content: bytes, name: str) -> Kept:
-    """Return the persisted state in the content of a file; errors name the file.
+    """Decode a node's persisted state from the content of its file.
+
+    `name` is the file's name, for errors.
 
     Raises:
         ConfigError: the content is damaged, or of another format.
@@ -121,7 +123,7 @@ def read_kept(path: Path) -> Kept | None:
 
 
 def _require_sense(kept: Kept) -> None:
-    """Refuse values that no node keeps.
+    """Refuse values that no node writes, such as an id outside the circle.
 
     Raises:
         ValueError: the text names the value and the expected values.
@@ -150,9 +152,9 @@ def _points(value: object) -> Iterator[Point]:
 
 
 def _point(_: type[Point], digits: object) -> Point:
-    """Return an id from its digits.
+    """Decode an id from its decimal string, for the JSON decoder.
 
-    No other type in the file is unknown to JSON.
+    The decoder calls this for ids only, because JSON has all other types in the file.
     """
     if not isinstance(digits, str) or not digits.isdecimal():
         raise ValueError(f"an id is a string of digits, not {digits!r}")
@@ -164,7 +166,7 @@ SaveState: TypeAlias = Callable[[], Awaitable[bool]]
 
 
 class IdentityStore(Protocol):
-    """The place where one node keeps its identity."""
+    """The place where one node persists its ids, ring id, pointers and peers."""
 
     def load(self) -> Kept | None:
         """Return the persisted state; None at the first start.
@@ -181,7 +183,10 @@ class IdentityStore(Protocol):
 
 
 class MemoryIdentity:
-    """An identity that survives the node object, but not the process."""
+    """The persisted state of a node, in memory.
+
+    The state survives the node object, but not the process.
+    """
 
     def __init__(self) -> None:
         self._kept: Kept | None = None
@@ -199,7 +204,7 @@ class MemoryIdentity:
 
 
 class FileIdentity:
-    """An identity in a data directory, which one node at a time may use.
+    """The persisted state of a node in a data directory, locked against other nodes.
 
     Args:
         directory: the data directory; created if missing.

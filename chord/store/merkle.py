@@ -28,7 +28,7 @@ REMEMBERED_MAX = 256
 _MODULUS = 1 << 8 * DIGEST_BYTES
 
 Span: TypeAlias = tuple[int, int]
-"""The first and last point of a range that does not pass 0.
+"""The first and last point of a range that does not wrap around at 0.
 
 The range is empty if the last point is smaller.
 """
@@ -49,7 +49,10 @@ class Total(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """The intersection of an arc and a part, and the number of records in it."""
+    """The intersection of an arc with one part of a tree level, and its record count.
+
+    A level cuts the circle into 1, 64 or 4,096 equal parts. `part` is the number of the part.
+    """
 
     part: int
     arc: Arc
@@ -61,16 +64,19 @@ NOTHING = Total(0, 0)
 
 @functools.cache
 def _starts(circle: Circle, level: int) -> tuple[int, ...]:
-    """Return the first point of each part of a level, then the size of the circle."""
+    """Return the first point of each part of a level, then the size of the circle.
+
+    The levels 0, 1 and 2 cut the circle into 1, 64 and 4,096 equal parts.
+    """
     cuts = FAN_OUT**level
     return tuple(-(-(part << circle.bits) // cuts) for part in range(cuts + 1))
 
 
 def digest_of(record: Record) -> bytes:
-    """Return the digest of a record's clock.
+    """Return the digest by which replicas compare their copies of a record.
 
-    It covers the key, the clock without values, the superseded operations and the quarantine. Two replicas with equal
-    digests hold the same of a key.
+    It covers the key, the clock without values, the superseded operations and the quarantine. Copies with equal digests
+    are equal.
     """
     state = blake2b(digest_size=DIGEST_BYTES, key=b"chord clock")
     state.update(len(record.key).to_bytes(2, "big") + record.key)
@@ -83,7 +89,7 @@ def digest_of(record: Record) -> bytes:
 
 
 class Digests:
-    """The tree over one store.
+    """The summed Merkle tree over the records of one store.
 
     Concurrency: synchronous. The store reports every change.
     """
@@ -96,12 +102,21 @@ class Digests:
         self._remembered: dict[Span, tuple[Total, Total]] = {}  # by span: the slice's total then, the span's own
 
     def change(self, point: int, old: bytes | None, new: bytes | None) -> None:
-        """Count a record at a point that was stored, replaced or removed, by its digests."""
+        """Update the tree after a record at a point was stored, replaced or removed.
+
+        `old` and `new` are the record's digests before and after; None if the record was or is missing.
+        """
         records, sum_ = (new is not None) - (old is not None), _number(new) - _number(old)
         self.add(self.part_of(point, SLICE_LEVEL), records, sum_)
 
     def add(self, part: int, records: int, sum_: int) -> None:
-        """Add a number of records, maybe negative, and the sum of their digests to a slice."""
+        """Add records to the totals of a slice (a leaf of the tree) and its ancestors.
+
+        Args:
+            part: the number of the slice.
+            records: the number of records; may be negative.
+            sum_: the sum of their digests.
+        """
         for totals in reversed(self._parts):
             held, known = totals.get(part, NOTHING)
             if held + records:
@@ -111,7 +126,13 @@ class Digests:
             part //= FAN_OUT
 
     def correct(self, part: int, records: int, sum_: int) -> int:
-        """Set the totals of a recounted slice, and return how many records more it holds."""
+        """Set the totals of a recounted slice; return the increase of its record count.
+
+        Args:
+            part: the number of the slice, a leaf of the tree.
+            records: the number of its records.
+            sum_: the sum of their digests.
+        """
         held, known = self._parts[SLICE_LEVEL].get(part, NOTHING)
         if (held, known) != (records, sum_ % _MODULUS):
             self.add(part, records - held, sum_ - known)
@@ -120,51 +141,61 @@ class Digests:
     # -- questions ------------------------------------------------------------------------------
 
     def sum(self, arc: Arc, level: int, part: int, heads: ReadHeads) -> bytes:
-        """Return the sum over the records in an arc and a part of a level, as it is sent.
+        """Return the digest sum of the records in the intersection of an arc and a part.
 
-        `heads` reads the records of a slice that the arc cuts.
+        The sum is encoded as in messages: 16 bytes, big-endian.
+
+        Args:
+            arc: the arc.
+            level: the level of the part in the tree, 0 to 2.
+            part: the number of the part within the level.
+            heads: reads the records of a slice that the arc cuts.
         """
         return self._total(self._spans(arc), level, part, heads).sum.to_bytes(DIGEST_BYTES, "big")
 
     def count(self, arc: Arc, heads: ReadHeads) -> int:
         """Return the number of records in an arc.
 
-        Only slices that the arc cuts are read, and only if they have changed.
+        `heads` reads only slices that the arc cuts, and only if they have changed.
         """
         return self._total(self._spans(arc), 0, 0, heads).records
 
     def part_of(self, point: int, level: int) -> int:
-        """Return the part of a level in which a point lies."""
+        """Return which part of a tree level contains a point, as a number from 0."""
         part: int = point * FAN_OUT**level >> self._circle.bits
         return part
 
     def arc_of(self, part: int) -> Arc:
-        """Return the arc of a slice."""
+        """Return the arc that a slice covers: one of 4,096 equal parts of the circle."""
         starts = _starts(self._circle, SLICE_LEVEL)
         return Arc(self._circle.point(starts[part] - 1), self._circle.point(starts[part + 1] - 1))
 
     def slices_of(self, arc: Arc, among: Iterable[int]) -> list[int]:
-        """Return those of the given slices that have a point in an arc, in ascending order."""
+        """Return the slices of `among` that overlap an arc, in ascending order."""
         spans = [(low, high) for low, high in self._spans(arc) if low <= high]
         ranges = [range(self.part_of(low, SLICE_LEVEL), self.part_of(high, SLICE_LEVEL) + 1) for low, high in spans]
         return sorted(part for part in among if any(part in each for each in ranges))
 
     def first_in(self, arc: Arc, slices: Iterable[int]) -> Point | None:
-        """Return the first point of an arc that lies in any of these slices, or None."""
+        """Return the first point of an arc, clockwise, that lies in one of these slices.
+
+        None means that the arc overlaps none of them.
+        """
         first, starts = self._circle.point(arc.start + 1), _starts(self._circle, SLICE_LEVEL)
         points = [max(first, starts[part]) if first < starts[part + 1] else starts[part] for part in slices]
         inside = [self._circle.point(point) for point in points if self._circle.point(point) in arc]
         return min(inside, key=lambda point: self._circle.distance(first, point), default=None)
 
     def slice_of(self, point: int) -> tuple[int, int, int]:
-        """Return the slice in which a point lies, and the slice's first and last point."""
+        """Return the slice that contains a point: its number, first and last point."""
         part, starts = self.part_of(point, SLICE_LEVEL), _starts(self._circle, SLICE_LEVEL)
         return part, starts[part], starts[part + 1] - 1
 
     def pieces(self, arc: Arc, level: int, heads: ReadHeads) -> Iterator[Piece]:
-        """Yield the intersection of an arc with each part it touches, clockwise.
+        """Yield the intersection of an arc with each part of a level, clockwise.
 
-        An arc that goes once round and ends in its first part touches that part twice.
+        Parts outside the arc are skipped. An arc that goes around the circle and ends in its first part touches that
+        part twice.
         """
         starts = _starts(self._circle, level)
         start, left = arc.start, self._circle.length(arc.start, arc.end)
@@ -177,9 +208,10 @@ class Digests:
             start, left = piece.arc.end, left - length
 
     def held(self, arc: Arc, heads: ReadHeads) -> Iterator[Piece]:
-        """Yield the non-empty intersections of an arc with slices, clockwise.
+        """Yield the intersections of an arc with slices, clockwise, if they hold records.
 
-        These are the non-empty `pieces`, without a look at the others. Of a ring's 4096 slices, few hold records.
+        The result equals the non-empty `pieces` of the slice level. It is found without a look at the slices without
+        records, which are most of the 4,096.
         """
         starts, slices = _starts(self._circle, SLICE_LEVEL), self._parts[SLICE_LEVEL]
         for piece in self.pieces(arc, 1, heads):
@@ -192,10 +224,10 @@ class Digests:
                         yield found
 
     def stretches(self, arc: Arc, records_max: int, heads: ReadHeads, level: int = 1) -> Iterator[Arc]:
-        """Yield arcs to work through one by one, clockwise.
+        """Cut an arc into smaller arcs of at most `records_max` records, clockwise.
 
-        Together they cover every record in the arc. Each holds at most `records_max` records, or is one slice or a
-        piece of one. The store must not change meanwhile.
+        Together they cover every record in the arc. An arc with more records lies within one slice, a leaf of the tree.
+        The store must not change during the iteration. `level` is the tree level at which the cutting begins.
         """
         if not self._parts[0]:
             return  # the store is empty: no need to look at each part
@@ -221,7 +253,7 @@ class Digests:
         return Piece(part, arc, total.records)
 
     def _total(self, spans: list[Span], level: int, part: int, heads: ReadHeads) -> Total:
-        """Return the total of a part's records that lie in the spans."""
+        """Return the number and digest sum of a part's records that lie in some spans."""
         whole = self._parts[level].get(part, NOTHING)
         if not whole.records:
             return NOTHING
@@ -246,9 +278,9 @@ class Digests:
         return total
 
     def _cut(self, span: Span, whole: Total, heads: ReadHeads) -> Total:
-        """Return the total of a span within a slice.
+        """Return the number and digest sum of a slice's records that lie in a span.
 
-        A remembered total is valid while the total of the slice is the same.
+        The result is cached by span. It is valid while the total of the slice, `whole`, is the same.
         """
         of_slice, total = self._remembered.pop(span, (None, NOTHING))
         if of_slice != whole:
@@ -264,9 +296,10 @@ class Digests:
 def joined(
     pieces: Iterable[Piece], records_max: int, is_wanted: Callable[[Piece], bool] = lambda piece: True
 ) -> Iterator[tuple[Arc, int]]:
-    """Yield arcs that cover the wanted pieces of an arc, and the records in each.
+    """Join the wanted pieces of an arc to arcs of at most `records_max` records.
 
-    Neighbouring wanted pieces, and the pieces between them, form one arc while it holds at most `records_max` records.
+    Yields each joined arc with its number of records. The arc includes the unwanted pieces between its wanted ones. A
+    single piece may exceed the limit.
     """
     open_: Arc | None = None
     total = between = 0

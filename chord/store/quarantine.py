@@ -1,9 +1,9 @@
 """An operator's decisions about quarantined values: drop them, or merge them back.
 
-A quarantined value is hidden, because no store vouches for it (`reap_log.py`). Both decisions put its dot into the
-record's clock, as if a write had replaced it. A clock that knows the dot removes the value from every quarantine that
-it merges with. A replica that was away therefore brings nothing back. A merge also writes each value again, under a dot
-of the coordinating store. The new value stands beside the values of the record.
+A quarantined value is hidden, because no store can tell whether it was deleted (`reap_log.py`). Both decisions put its
+dot, the name of its write, into the record's clock, as if a write had replaced it. A clock that knows the dot removes
+the value from every quarantine that it merges with. A replica that was away therefore brings nothing back. A merge also
+writes each value again, under a dot of the coordinating store. The new value stands beside the values of the record.
 
 Source: this project.
 """
@@ -22,7 +22,7 @@ OP_ID_BYTES = 16
 
 
 class Hidden(NamedTuple):
-    """A version in quarantine, and its dot."""
+    """A version in quarantine, and the name of its write (dot): an actor and a number."""
 
     actor: bytes
     number: int
@@ -30,7 +30,7 @@ class Hidden(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """A record after a decision, and the number of versions that were decided."""
+    """A record after an operator's decision, and the number of versions it decided."""
 
     record: Record
     decided: int
@@ -51,14 +51,18 @@ def count(record: Record) -> int:
 
 
 def context_of(record: Record) -> dict[bytes, int]:
-    """Return the context that names all versions in quarantine, for a decision."""
+    """Return a context that names all quarantined versions, for `drop` or `merge`.
+
+    It maps each actor in quarantine to the number of its last event.
+    """
     return {entry.actor: entry.count for entry in record.quarantine}
 
 
 def cut(record: Record, bytes_max: int) -> Record:
-    """Return a record's quarantine without its clock, as much as a reply may hold.
+    """Return a record with a quarantine small enough for a reply, and without a clock.
 
-    It holds whole actors, at least one. A later reply can show the others, when these are decided.
+    It holds at least one actor, and each actor with all its versions. A later reply can show the other actors, after a
+    decision about these. `bytes_max` limits the size on the wire, in bytes.
     """
     kept: list[ActorClock] = []
     size = 0
@@ -73,7 +77,8 @@ def cut(record: Record, bytes_max: int) -> Record:
 def drop(record: Record, context: Mapping[bytes, int]) -> Decided:
     """Return the record without the quarantined versions that a context names.
 
-    Its clock knows these versions as replaced.
+    The record's clock then knows these versions as replaced. `context` maps each actor to the number of its last event
+    to drop.
 
     Raises:
         InvalidRequest: definite; the clock would remember too many actors.
@@ -110,8 +115,8 @@ def merge(
 
     Args:
         record: the record.
-        context: names the versions to bring back.
-        minting: the actor of the coordinating store; see `versions.put`.
+        context: names the versions to merge: for each actor, the number of the last event.
+        minting: the actor under which the coordinating store writes; see `versions.put`.
         op_id: the id of the decision. Each version gets an operation id derived from it.
         fits: returns whether a record with one more version is within the limits. If it is not, this version and later
             ones of its actor stay in quarantine.
@@ -135,11 +140,18 @@ def merge(
 
 
 def write_anew(record: Record, version: Version, minting: bytes, op_id: bytes, *, is_retry: bool) -> Record:
-    """Return the record with another copy of a version beside its values.
+    """Return the record with a copy of a version, written as a new operation.
 
-    The copy is a new operation, which is done once. It replaces deletes, which would otherwise stand beside it for
-    ever. Its time of writing and its time to live stay as they were. Its operation id is the same for each attempt of a
-    decision, and for each dot of the version.
+    The copy stands beside the record's values. It replaces tombstones, which would otherwise stand beside it for ever.
+    It keeps the time of writing and the time to live.
+
+    Args:
+        record: the record.
+        version: the version to copy.
+        minting: the actor under which the coordinating store writes; see `versions.put`.
+        op_id: the id of the request. The copy's operation id is derived from it and from the version's own. So another
+            attempt, or another dot of the version, writes no second copy.
+        is_retry: whether an earlier attempt may have been carried out elsewhere.
 
     Raises:
         InvalidRequest: definite; the clock would remember too many actors.

@@ -68,7 +68,7 @@ from chord.wire.messages import ActorClock, Claim, DeadActor, Holding, LogEntry,
 
 
 class ReapLog:
-    """The reap logs of one store.
+    """The reap logs of one store, one for each slice; the module explains the terms.
 
     Concurrency: synchronous. A change is returned as a `Batch`, and the caller must stage it at once.
 
@@ -92,29 +92,32 @@ class ReapLog:
     # -- seen entries ---------------------------------------------------------------------------
 
     def slices_in(self, arc: Arc) -> list[int]:
-        """Return the slices of an arc that have a log here, in ascending order."""
+        """Return the slices of an arc with log entries here, by ascending number."""
         return [part for part in self._storage.digests.slices_of(arc, self._known()) if self.seen(part)]
 
     def slice_of(self, key: bytes) -> int:
-        """Return the slice in which a key lies."""
+        """Return the number of the slice, one of 4,096, that contains a key."""
         return self._storage.digests.slice_of(self._circle.hash(key))[0]
 
     def state(self, part: int) -> SliceState:
-        """Return the state of a slice's log."""
+        """Return the state of a slice's log: the last entries applied and trimmed."""
         return self._decoded(part, self._storage.note(state_name(part)))[1]
 
     def seen(self, part: int) -> bytes:
-        """Return the digest of the entries applied to a slice; empty without entries."""
+        """Return a digest of the log entries that this store has applied to a slice.
+
+        Two stores with equal digests have applied the same entries. The digest is empty if no entry was applied.
+        """
         return self._decoded(part, self._storage.note(state_name(part)))[2] if part in self._known() else b""
 
     def seen_of(self, key: bytes) -> bytes:
-        """Return `seen` of a key's slice."""
+        """Return the digest of the log entries applied to a key's slice; see `seen`."""
         return self.seen(self.slice_of(key)) if self._known() else b""
 
     def durably_seen_of(self, key: bytes) -> bytes:
-        """Return the durable `seen` of a key's slice, which no crash can undo.
+        """Return the digest of the log entries durably applied to a key's slice.
 
-        It belongs to the record that `Storage.durable` returns.
+        No crash can undo them. The digest belongs to the record that `Storage.durable` returns.
         """
         if not self._known():
             return b""
@@ -123,18 +126,18 @@ class ReapLog:
         return digest_of_seen(NO_STATE if raw is None else decode_state(raw))
 
     def seen_of_each(self, records: Iterable[Record]) -> tuple[bytes, ...]:
-        """Return `seen` of each record for a message; an empty tuple if all are empty."""
+        """Return `seen_of` for the key of each record; an empty tuple if all are empty."""
         if not self._known():
             return ()
         found = tuple(self.seen_of(record.key) for record in records)
         return found if any(found) else ()
 
     def seen_in(self, arc: Arc) -> tuple[SliceSeen, ...]:
-        """Return the slices of an arc that have a log here, each with its `seen`."""
+        """Return each slice of an arc with applied log entries, with its `seen` digest."""
         return tuple(SliceSeen(part, self.seen(part)) for part in self.slices_in(arc))
 
     def digest_in(self, arc: Arc) -> bytes:
-        """Return one digest over `seen_in`; empty if no slice of the arc has a log."""
+        """Return one digest of all log entries applied in an arc; empty without entries."""
         found = self.seen_in(arc)
         if not found:
             return b""
@@ -142,7 +145,9 @@ class ReapLog:
         return blake2b(joined, digest_size=SEEN_BYTES).digest()
 
     def require_level(self, records: Sequence[Record], seen: Sequence[bytes]) -> None:
-        """Refuse records if their sender had `seen` other entries than this store.
+        """Refuse records if their sender has applied other log entries than this store.
+
+        `seen` has the sender's `seen_of` for each record. A missing digest counts as empty.
 
         Raises:
             Behind: definite; nothing was changed.
@@ -154,10 +159,11 @@ class ReapLog:
                 raise Behind(f"the reap log of slice {self.slice_of(record.key)} differs; catch up and send it again")
 
     def mended(self) -> Batch:
-        """Return the change that forgets every log with a damaged note.
+        """Return the change that deletes every log with a note damaged on the disk.
 
-        The slice of such a log counts as if no entry was seen. The store also becomes another maker. Call this once,
-        after a storage with damaged notes has opened.
+        This store then counts as if it had applied no entry to the slices of these logs. It makes its next entries
+        under another name, because it must not use a number twice. Call this once, after a storage with damaged notes
+        has opened.
         """
         damaged = self._storage.damaged_notes
         lost = {name[1:3] for name in damaged if name[:1] in (STATE, SEGMENT)}
@@ -168,9 +174,9 @@ class ReapLog:
     # -- reaping --------------------------------------------------------------------------------
 
     def bury(self, graves: Iterable[Grave]) -> Batch:
-        """Return the change that reaps records.
+        """Return the change that reaps records: removes dead dots, and logs them.
 
-        It removes their dead dots, and adds one log entry for each record.
+        The log gets one entry for each record. A dead dot names a write that every replica may forget.
         """
         work = _Work(self)
         for grave in graves:
@@ -186,8 +192,12 @@ class ReapLog:
     def news(self, part: int, before: SliceState, graves: Iterable[Grave]) -> SliceLog:
         """Return the log entries of just reaped records, for the other replicas.
 
-        It includes entries that this log trimmed at once. The caller has stored the result of `bury`. `before` is the
-        state of the slice before the records were reaped. Graves of other slices are skipped.
+        Call it after the result of `bury` was stored. Entries that this store's log has trimmed already are included.
+
+        Args:
+            part: the number of a slice.
+            before: the state of the slice's log before `bury`.
+            graves: the reaped records. Those of other slices are skipped.
         """
         own = self._storage.note(MAKER) or b""
         entries = tuple(self._entry_of(grave) for grave in graves if self.slice_of(grave.record.key) == part)
@@ -197,7 +207,7 @@ class ReapLog:
         return SliceLog(part, seen, trimmed, floors, before.tags, (Run(own, first, entries),))
 
     def next_number(self, part: int) -> int:
-        """Return the number of the next entry that this store makes for a slice."""
+        """Return the number that this store's next log entry for a slice will have."""
         return self.state(part).seen.get(self._storage.note(MAKER) or b"", 0) + 1
 
     def run_of(self, part: int, first: int) -> SliceLog:
@@ -210,9 +220,9 @@ class ReapLog:
         return self.log_after(part, seen if own is None else {**seen, own: first - 1})[0]
 
     def trim(self, part: int, keep: int) -> Batch:
-        """Return the change that trims a slice's log to `keep` entries.
+        """Return the change that shortens a slice's log to `keep` entries.
 
-        Entries of the maker with the longest run go first, the oldest before the others.
+        The oldest entries of the maker with the most entries go first. A maker is a store that made entries.
         """
         work = _Work(self)
         work.trim_to(part, keep)
@@ -224,8 +234,8 @@ class ReapLog:
         """Return a slice's log with the entries that another store lacks, and its size.
 
         Args:
-            part: the slice.
-            seen: by maker, the last entry that the other store has seen.
+            part: the number of the slice.
+            seen: by maker (the store that made the entries), the last entry that the other store has applied.
             bytes_max: once the log takes more, no further entries are added.
 
         Returns:
@@ -248,7 +258,11 @@ class ReapLog:
         return SliceLog(part, seen_here, trimmed, floors, state.tags, tuple(runs)), size
 
     def vouch(self, claims: Iterable[Claim]) -> tuple[Holding, ...]:
-        """Return how many events and versions of each claimed actor are held here."""
+        """Answer another store's questions about old values: how much is known here.
+
+        A claim names a key, and an actor with values of that key at the other store. The result has an answer for each
+        claim: the number of the actor's events and versions in this store's record.
+        """
         found = []
         for claim in claims:
             record = self._storage.get(claim.key)
@@ -261,17 +275,18 @@ class ReapLog:
     def absorb(self, log: SliceLog) -> Batch:
         """Return the change that applies the entries of another store's log.
 
-        Only entries that follow the seen entries without a gap are applied. If this store has then seen every entry
-        that the other store trimmed, it trims them too.
+        It applies only entries that follow the applied ones without a gap. If this store has then applied every entry
+        that the other store trimmed, it trims them, too.
         """
         work = _Work(self)
         work.absorb(log)
         return work.batch()
 
     def as_if_absorbed(self, key: bytes, logs: Iterable[SliceLog]) -> tuple[Record | None, bytes]:
-        """Return a key's record and `seen` of its slice, as if these logs of it were absorbed.
+        """Return a key's record and `seen_of` the key, as if `absorb` had been applied.
 
-        It changes nothing.
+        It changes nothing. The record is None if it is missing or nothing is left of it. `logs` are logs of the key's
+        slice at other stores.
         """
         work = _Work(self)
         for log in logs:
@@ -280,13 +295,14 @@ class ReapLog:
         return work.record(key), digest_of_seen(state)
 
     def is_in_reach(self, log: SliceLog) -> bool:
-        """Return whether this store has seen every entry that another store trimmed."""
+        """Return whether this store has applied every entry that another store trimmed."""
         return self.state(log.slice).reaches(to_mapping(log.trimmed))
 
     def claims(self, log: SliceLog, known: Mapping[Claim, Holding]) -> list[Claim]:
-        """Return the claims that another store has not answered yet.
+        """Return the questions that another store must answer before `catch_up`.
 
-        This store is out of reach of the other. It claims each actor with versions here that a trimmed entry may name.
+        The other store has trimmed log entries that this store lacks. A claim names a key and an actor with versions
+        here, if such an entry may have declared them dead. Claims in `known` were answered already, and are left out.
         """
         floors = to_mapping(log.floors)
         return [
@@ -298,10 +314,14 @@ class ReapLog:
         ]
 
     def catch_up(self, log: SliceLog, known: Mapping[Claim, Holding]) -> Batch:
-        """Return the change after which another store's trimmed entries count as seen.
+        """Return the change after which another store's trimmed entries count as applied.
 
-        It removes values that the other store has replaced, and quarantines values for which it does not vouch. `known`
-        has its answers to all `claims`.
+        It removes values that the other store has replaced. It moves values for which the other store does not vouch to
+        the quarantine; the module explains both.
+
+        Args:
+            log: the other store's log of a slice.
+            known: the other store's answers to all `claims`.
         """
         work = _Work(self)
         floors = to_mapping(log.floors)
@@ -314,11 +334,11 @@ class ReapLog:
         return work.batch()
 
     def restored(self, record: Record) -> Record | None:
-        """Return a backup's record without its dead values; None if nothing is left.
+        """Return a backup's record without dead values; None if nothing is left.
 
-        A backup has seen no entry. A value is dead if the log names it, or if a trimmed entry may name it and this
-        store does not vouch for it. The backup's own quarantine stays in quarantine, except for values that the log
-        names.
+        A backup has applied no log entries. A value is dead if the log names it. It also counts as dead if a trimmed
+        entry may name it and this store does not vouch for it. The backup's own quarantine stays in quarantine, except
+        for values that the log names.
         """
         part = self.slice_of(record.key)
         if part not in self._known():
@@ -359,14 +379,14 @@ class ReapLog:
         return self._circle.hash(key).to_bytes(self._circle.width, "big")[:POINT_BYTES]
 
     def _keys_at(self, prefix: bytes) -> list[bytes]:
-        """Return the keys at points that begin with a prefix: rarely more than one."""
+        """Return the stored keys with points that begin with a prefix: rarely several."""
         rest = 8 * max(0, self._circle.width - POINT_BYTES)
         low = int.from_bytes(prefix, "big") << rest
         arc = Arc(self._circle.point(low - 1), self._circle.point(low | (1 << rest) - 1))
         return [key for key, _ in self._storage.heads(arc)]
 
     def _entries(self, part: int, maker: bytes, first: int, last: int) -> Iterator[LogEntry]:
-        """Yield a maker's entries with the numbers `first` to `last`.
+        """Yield the log entries `first` to `last` of a maker, the store that made them.
 
         The log must hold both.
         """
@@ -379,7 +399,7 @@ class ReapLog:
 
 
 class _Work:
-    """One change of logs and records, until it becomes a batch."""
+    """A change of reap logs and records in progress; `batch` returns the result."""
 
     def __init__(self, log: ReapLog) -> None:
         self._log = log
@@ -391,7 +411,7 @@ class _Work:
         self._maker = b""
 
     def maker(self) -> bytes:
-        """Return this store's name as a maker of log entries."""
+        """Return the 8-byte name under which this store makes log entries; new if needed."""
         self._maker = self._maker or self._storage.note(MAKER) or b""
         if not self._maker:
             epoch = self._storage.next_key_epoch().to_bytes(8, "big")
@@ -399,7 +419,7 @@ class _Work:
         return self._maker
 
     def batch(self) -> Batch:
-        """Return the change; first trim each log that exceeds `reap_log_entries_max`."""
+        """Return the change; before, trim each log of over `reap_log_entries_max` entries."""
         limits = self._log._limits
         for part, state in list(self._slices.items()):
             if state.frozen().entries > limits.reap_log_entries_max:
@@ -419,11 +439,11 @@ class _Work:
     # -- records --------------------------------------------------------------------------------
 
     def record(self, key: bytes) -> Record | None:
-        """Return the record of a key as it is after the change."""
+        """Return the record of a key as it is after the change; None if it is missing."""
         return self._records[key] if key in self._records else self._storage.get(key)
 
     def bury(self, key: bytes, entry: LogEntry) -> None:
-        """Remove the dead dots of an entry from a record."""
+        """Remove the dots that a log entry declares dead from a key's record."""
         record = self.record(key)
         if record is not None:
             dead = {one.actor: one.count for one in entry.dead}
@@ -434,8 +454,8 @@ class _Work:
     def replace(self, old: Record, new: Record | None, gone: Iterable[bytes]) -> None:
         """Replace a record, or remove it if `new` is None.
 
-        If this store minted the key's dots under an actor in `gone`, it takes a new actor: the record may have lost its
-        count.
+        If this store writes the key under an actor in `gone`, its next write uses a new actor. The record may have lost
+        the old actor's count.
         """
         self._records[old.key] = new
         minted = None if new is None else self._storage.minted(old.key)
@@ -446,13 +466,13 @@ class _Work:
     # -- logs -----------------------------------------------------------------------------------
 
     def slice(self, part: int) -> SliceDraft:
-        """Return the state of a slice, to be changed."""
+        """Return the draft of a slice's log state; the caller may change it."""
         if part not in self._slices:
             self._slices[part] = SliceDraft(self._log.state(part))
         return self._slices[part]
 
     def append(self, part: int, maker: bytes, entry: LogEntry) -> None:
-        """Add the next entry of a maker."""
+        """Append an entry of a maker, the store that made it, to a slice's log."""
         state = self.slice(part)
         number = state.seen[maker] = state.seen.get(maker, 0) + 1
         name = segment_name(part, maker, (number - 1) // SEGMENT_ENTRIES)
@@ -462,10 +482,7 @@ class _Work:
         segment.entries.append(entry)
 
     def absorb(self, log: SliceLog) -> None:
-        """Apply the entries that follow the seen entries without a gap.
-
-        If every entry that the other store trimmed has been seen, adopt its trimmed entries.
-        """
+        """Apply the entries of another store's log; see `ReapLog.absorb`."""
         state = self.slice(log.slice)
         for run in log.runs:
             for number, entry in enumerate(run.entries, run.first):
@@ -477,9 +494,9 @@ class _Work:
             self.adopt(log)
 
     def adopt(self, log: SliceLog) -> None:
-        """Count another store's trimmed entries as seen and trimmed here.
+        """Count the entries that another store has trimmed as applied and trimmed here.
 
-        Its floors and tags are taken over.
+        This store also takes over the other store's floors and tags; the module explains them.
         """
         state = self.slice(log.slice)
         for up_to in log.trimmed:
@@ -492,9 +509,10 @@ class _Work:
         state.tags = latest_tags(state.tags, log.tags)
 
     def trim_to(self, part: int, keep: int) -> None:
-        """Trim a slice's log to `keep` entries.
+        """Shorten a slice's log to `keep` entries; see `ReapLog.trim`.
 
-        The floors rise to the key epochs of the actors in the trimmed entries. Their tags are kept, up to `TAGS_KEPT`.
+        The floors rise to the key epochs of the actors in the trimmed entries. The latest tags of trimmed entries are
+        kept, up to `TAGS_KEPT`.
         """
         state = self.slice(part)
         while (surplus := state.frozen().entries - keep) > 0:
@@ -509,7 +527,7 @@ class _Work:
             state.trimmed[maker] = number
 
     def _drop(self, part: int, maker: bytes, last: int) -> list[LogEntry]:
-        """Remove a maker's entries up to a number from the log, and return them."""
+        """Remove a maker's entries up to number `last` from a log, and return them."""
         state = self.slice(part)
         first = state.trimmed.get(maker, 0) + 1
         dropped: list[LogEntry] = []
@@ -537,10 +555,16 @@ class _Work:
 def _judge(
     record: Record, floors: Mapping[bytes, int], known: Mapping[Claim, Holding], tags: bytes
 ) -> tuple[Record | None, list[bytes]]:
-    """Return a record after another store's answers, and its unvouched actors.
+    """Decide about the values of a record by another store's answers about them.
 
-    The record is None if nothing is left of it. An actor with tombstones alone is not hidden. Its entry stays without
-    versions, because all its values were replaced.
+    Returns the record, None if nothing is left of it; and the actors for which the other store does not vouch. An actor
+    with tombstones alone is not hidden. Its entry stays without versions, because all its values were replaced.
+
+    Args:
+        record: the record.
+        floors: by store, the highest key epoch that a trimmed entry may name.
+        known: the answers.
+        tags: the tags of superseded operations in trimmed entries.
     """
     clock, undecided, emptied = [], [], []
     for entry in record.clock:
@@ -563,6 +587,10 @@ def _judge(
 
 
 def _is_above(actor: bytes, floors: Mapping[bytes, int]) -> bool:
-    """Return whether an actor is above its floor, so that no trimmed entry names it."""
+    """Return whether an actor is too new to be named in a trimmed log entry.
+
+    `floors` has the highest key epoch in trimmed entries for each store. An actor is a store's incarnation and a key
+    epoch.
+    """
     floor = floors.get(actor[:EPOCH_AT])
     return floor is None or int.from_bytes(actor[EPOCH_AT:], "big") > floor

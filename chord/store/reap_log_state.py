@@ -13,7 +13,7 @@ from chord.wire.messages import LogEntry, Record, UpTo
 
 SEGMENT_ENTRIES: Final = 64
 TAGS_KEPT: Final = 64
-"""How many tags of a slice are kept when their entries are trimmed."""
+"""Number of tags of superseded operations that a slice keeps from trimmed entries."""
 
 STATE, SEGMENT, MAKER = b"s", b"l", b"m"
 EPOCH_AT = 8  # offset of the key epoch in an actor; the store's incarnation comes before it
@@ -22,7 +22,7 @@ POINT_BYTES = 8
 
 
 class SliceState(msgspec.Struct, array_like=True, frozen=True):
-    """The state of one slice's log, without its entries."""
+    """The state of the reap log of one slice, without the log's entries."""
 
     seen: dict[bytes, int] = {}  # by maker, the number of the last applied entry
     trimmed: dict[bytes, int] = {}  # by maker, the number of the last entry that is gone from the log
@@ -35,19 +35,22 @@ class SliceState(msgspec.Struct, array_like=True, frozen=True):
         return sum(self.seen.values()) - sum(self.trimmed.values())
 
     def reaches(self, trimmed: Mapping[bytes, int]) -> bool:
-        """Return whether this store has seen every entry that another store trimmed."""
+        """Return whether this store has applied every entry that another store trimmed.
+
+        `trimmed` has the number of the last trimmed entry of each maker.
+        """
         return all(self.seen.get(maker, 0) >= number for maker, number in trimmed.items())
 
 
 class Grave(NamedTuple):
-    """A record to reap, and its dead dots."""
+    """A record to reap, and its dead dots: the names of writes to forget."""
 
     record: Record
     dead: Mapping[bytes, int]  # by actor, the number of its last dead event; all earlier ones are dead too
 
 
 class Segment(msgspec.Struct, array_like=True):
-    """Consecutive entries of one maker, stored as one note."""
+    """Consecutive log entries of one maker (the store that made them), in one note."""
 
     first: int
     entries: list[LogEntry]
@@ -60,7 +63,7 @@ NO_STATE: Final = SliceState()
 
 
 class SliceDraft:
-    """The state of a slice during a change."""
+    """A `SliceState` that can be changed."""
 
     def __init__(self, state: SliceState) -> None:
         self.seen, self.trimmed, self.floors = dict(state.seen), dict(state.trimmed), dict(state.floors)
@@ -73,17 +76,17 @@ class SliceDraft:
 
 
 def to_mapping(numbers: Iterable[UpTo]) -> dict[bytes, int]:
-    """Return the entries of a message as a mapping from each store to its number."""
+    """Return the pairs of a message as a mapping from store to number; see `up_tos`."""
     return {up_to.store: up_to.number for up_to in numbers}
 
 
 def up_tos(numbers: Mapping[bytes, int]) -> tuple[UpTo, ...]:
-    """Return a mapping from each store to its number as the entries of a message."""
+    """Return a mapping from store to number as the pairs of a message."""
     return tuple(UpTo(store, number) for store, number in numbers.items())
 
 
 def digest_of_seen(state: SliceState) -> bytes:
-    """Return the digest of the seen entries, or nothing without any."""
+    """Return the digest of the log entries applied to a slice; empty without entries."""
     if not state.seen:
         return b""
     seen = b"".join(maker + number.to_bytes(8, "big") for maker, number in sorted(state.seen.items()))
@@ -91,7 +94,10 @@ def digest_of_seen(state: SliceState) -> bytes:
 
 
 def latest_tags(*tags: bytes) -> bytes:
-    """Return the last `TAGS_KEPT` of all tags, each once."""
+    """Join tags of superseded operations, each once, and keep the last `TAGS_KEPT`.
+
+    The earlier arguments have the earlier tags. A tag has 8 bytes; see `chord/store/dedup.py`.
+    """
     joined = b"".join(tags)
     size = dedup.TAG_BYTES
     found = dict.fromkeys(joined[at : at + size] for at in range(0, len(joined), size))
@@ -99,10 +105,13 @@ def latest_tags(*tags: bytes) -> bytes:
 
 
 def state_name(part: int) -> bytes:
-    """Return the name of the note with the state of a slice."""
+    """Return the name of the storage note with the state of a slice's log."""
     return STATE + part.to_bytes(2, "big")
 
 
 def segment_name(part: int, maker: bytes, number: int) -> bytes:
-    """Return the name of the note with a segment of a maker's entries."""
+    """Return the name of the storage note with a segment of a slice's log.
+
+    A segment has up to 64 entries of one maker. `number` counts the maker's segments from 0.
+    """
     return SEGMENT + part.to_bytes(2, "big") + maker + number.to_bytes(8, "big")

@@ -112,7 +112,7 @@ class SqliteStorage:
 
     @property
     def staged_bytes(self) -> int:
-        """About how much memory the changes take that are not durable, in bytes."""
+        """Approximate size of the changes that are not durable yet, in bytes."""
         return self._commits.staged_bytes
 
     @property
@@ -122,7 +122,7 @@ class SqliteStorage:
 
     @property
     def incarnation(self) -> bytes:
-        """Eight random bytes, made with the empty store."""
+        """Eight random bytes that name this store, drawn when the empty store was created."""
         return self._file.incarnation
 
     @property
@@ -163,12 +163,18 @@ class SqliteStorage:
         return None if row is None else self._record_of(row)
 
     def minted(self, key: bytes) -> bytes | None:
-        """Return the actor under which this store minted a dot of a key, or None."""
+        """Return the actor under which this store writes a key, or None.
+
+        See `Storage.minted`.
+        """
         row = self._rows.row(self._rows.place(key))
         return None if row is None else row.minted
 
     def note(self, name: bytes) -> bytes | None:
-        """Return the visible value of a note, or None; it may not be durable yet."""
+        """Return the visible value of a note, or None; it may not be durable yet.
+
+        See `Storage.note`.
+        """
         return self._notes.visible.get(name)
 
     def notes(self) -> Mapping[bytes, bytes]:
@@ -194,7 +200,10 @@ class SqliteStorage:
         return None if row is None else self._record_of(row)
 
     def is_damaged(self, key: bytes) -> bool:
-        """Return whether a key has no record, and a damaged record may be its record."""
+        """Return whether the record of a key may have been lost to damage on the disk.
+
+        It may if the key has no record, and a damaged row may have held it.
+        """
         return self._rows.is_damaged(key)
 
     def damaged(self, arc: Arc) -> list[Point]:
@@ -216,12 +225,18 @@ class SqliteStorage:
 
     @property
     def scrubbed(self) -> bytes | None:
-        """The position of the scrub, for the note that a restart reads; None at the start."""
+        """The position of the scrub, to store in `SCRUB_NOTE` for the next start.
+
+        None: the scrub continues with the first record.
+        """
         place = self._rows.scrubbed
         return None if place is None else b"".join(place)
 
     def scan(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
-        """Yield the records of an arc clockwise, from its start or after a key."""
+        """Yield the records of an arc clockwise, from its start or after a key.
+
+        See `Storage.scan`.
+        """
         for found in self._rows.rows(WHOLE_ROW, arc, after):
             row = StoredRow._make(found)
             if not row.is_whole:
@@ -241,9 +256,9 @@ class SqliteStorage:
             return None
 
     def heads(self, arc: Arc, *, after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield key and digest of each record, in the order of `scan`.
+        """Yield key and digest of each record in an arc, in the order of `scan`.
 
-        It does not read the records themselves, so it finds no new damage in them.
+        The records themselves are not read, so no new damage is found in them.
         """
         for row in self._rows.rows(HEAD_OF_ROW, arc, after):
             yield row[1], row[2]
@@ -253,7 +268,10 @@ class SqliteStorage:
         return self.digests.count(arc, self.heads)
 
     def quarantined(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
-        """Yield the records of an arc that have a quarantine, in the order of `scan`."""
+        """Yield the records of an arc with quarantined (hidden) versions.
+
+        The order is that of `scan`.
+        """
         for place, _ in list(self._rows.quarantined(arc, after)):
             record = self.get(place[1])
             if record is not None and record.quarantine:
@@ -264,9 +282,9 @@ class SqliteStorage:
         return sum(count for _, count in self._rows.quarantined(arc, None))
 
     def next_key_epoch(self) -> int:
-        """Return a number that this store has never returned before.
+        """Return a number that this store has never returned before, for a new actor.
 
-        It becomes durable with the next batch.
+        The number becomes durable with the next batch.
 
         Raises:
             WritesRefused: definite; the disk has failed.
@@ -278,7 +296,7 @@ class SqliteStorage:
     # -- writing --------------------------------------------------------------------------------
 
     def stage(self, batch: Batch) -> bool:
-        """Make the changes of a batch visible, and leave them to the worker.
+        """Apply a batch in memory, and leave the writing to the worker.
 
         See `Storage.stage`.
 
@@ -299,7 +317,9 @@ class SqliteStorage:
         return not self._has_changes
 
     async def commit(self, batch: Batch) -> None:
-        """Apply a batch: visible before the first wait, durable when this returns.
+        """Apply a batch, and wait until it is durable.
+
+        The changes are visible before the first wait.
 
         Raises:
             WritesRefused: definite; the disk is full or has failed, and nothing was changed. For an empty batch: the
@@ -319,7 +339,10 @@ class SqliteStorage:
             raise self._commits.in_doubt()
 
     def when_durable(self, callback: Callable[[ChordError | None], None]) -> None:
-        """Call back when everything visible now is durable, or not to be; see `Storage.when_durable`."""
+        """Call back once when all changes so far are durable, or have failed.
+
+        See `Storage.when_durable`.
+        """
         group = self._commits.last()
         if group is not None:
             group.callbacks.append(callback)

@@ -82,9 +82,9 @@ def _require_writable_if_there(path: Path) -> None:
 
 
 class _Text(NamedTuple):
-    """A text value in the file.
+    """A value with SQLite's type TEXT: damage, because no column holds text.
 
-    It is damage, because no column holds text. A search for the same bytes misses it.
+    A search for the same bytes does not find such a value.
     """
 
     content: bytes
@@ -93,7 +93,7 @@ class _Text(NamedTuple):
 class StoreFile:
     """The file of one store. Satisfies `chord.store.database.Database`.
 
-    Concurrency: `open`, `write` and `close` block. They are for a thread, one call at a time.
+    Concurrency: `open`, `write` and `close` block. A thread calls them, one at a time.
 
     Args:
         circle: of the ring; the file of another circle is refused.
@@ -220,9 +220,9 @@ class StoreFile:
             )
 
     def _load_summary(self) -> None:
-        """Add up the whole store in one scan, slice by slice.
+        """Compute the totals of the store in one scan of all rows, slice by slice.
 
-        A node with a million keys starts as fast as this loop runs, so the loop makes no `StoredRow` of each row.
+        The scan dominates the start of a large store. So it makes no `StoredRow` of each row.
         """
         self.summary = summary = StoreSummary(self._circle)
         digests, number_of, width = summary.digests, int.from_bytes, self._circle.width
@@ -288,18 +288,18 @@ class StoreFile:
     # -- reading, in the event loop -------------------------------------------------------------
 
     def row(self, place: RowPlace) -> StoredRow | None:
-        """Return the row at a place, whole or damaged, or None."""
+        """Return the row with this primary key, whole or damaged; None if it is missing."""
         found = self._reader.execute("SELECT * FROM records WHERE point = ? AND key = ?", place).fetchone()
         return None if found is None else StoredRow._make(found)
 
     def rows(self, columns: str, start: RowPlace, last: bytes) -> Generator[tuple[Any, ...], None, None]:
-        """Yield columns of the rows after a place, up to and including a point, in order."""
+        """Yield columns of a range of rows, in ascending order; see `Database.rows`."""
         query = f"SELECT {columns} FROM records WHERE (point, key) > (?, ?) AND point <= ? ORDER BY point, key"
         with closing(self._reader.execute(query, (*start, last))) as found:
             yield from found
 
     def rows_behind(self, place: RowPlace | None) -> Generator[tuple[Any, ...], None, None]:
-        """Yield all rows after a place in file order; None: from the first row.
+        """Yield all rows behind a primary key, in file order; None: all rows.
 
         Damage may have changed the type of a point. In the file such a row sorts before all others.
         """
@@ -312,7 +312,7 @@ class StoreFile:
     def write(
         self, rows: Mapping[RowPlace, StoredRow | None], notes: Mapping[bytes, bytes | None], key_epoch: int
     ) -> None:
-        """Store and remove rows and notes in one transaction; see `Database.write`."""
+        """Write rows, notes and the key epoch in one transaction; see `Database.write`."""
         definite, writer = _DEFINITE, self._writer
         try:
             writer.execute("BEGIN IMMEDIATE")
@@ -355,9 +355,9 @@ def _is_one_of(error: sqlite3.Error | OSError, codes: set[int]) -> bool:
 
 
 def _is_full(error: sqlite3.Error | OSError) -> bool:
-    """Return whether the disk is full.
+    """Return whether an error means that the disk is full.
 
-    SQLite reports an I/O error if the index of its log has no room.
+    If the index of SQLite's log has no room, SQLite reports an I/O error.
     """
     is_index = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_SHMSIZE
     return is_index or _is_one_of(error, {sqlite3.SQLITE_FULL})

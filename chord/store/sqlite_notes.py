@@ -42,7 +42,7 @@ def write(connection: sqlite3.Connection, notes: Mapping[bytes, bytes | None]) -
 
 
 class Notes:
-    """The visible notes of one store."""
+    """The notes of one store in memory, with changes that are not durable yet."""
 
     def __init__(self, durable: Mapping[bytes, bytes]) -> None:
         self.visible = dict(durable)  # every note, durable or not
@@ -53,12 +53,15 @@ class Notes:
         return self.changes[name] if name in self.changes else self.visible.get(name)
 
     def change(self, name: bytes, value: bytes | None) -> None:
-        """Make a new value visible; None removes the note."""
+        """Set a note in memory, before it is durable; None removes the note."""
         self.changes.setdefault(name, self.visible.get(name))
         self._set(name, value)
 
     def settle(self, name: bytes, value: bytes | None, *, is_changed_again: bool) -> None:
-        """Count a value as durable, also if a later change of the note waits."""
+        """Record that a value of a note has become durable.
+
+        `is_changed_again` says that a later value of the note waits for the disk.
+        """
         if is_changed_again:
             self.changes[name] = value
         else:

@@ -29,11 +29,11 @@ from chord.store.database import (
 RECENT_ROWS = 256
 LARGE_BITS = 64  # with this many bits or more, no two keys share a point
 SCRUB_ROW_BYTES = 128
-"""About how many bytes of a row the scrub reads beside its values."""
+"""Approximate number of bytes that the scrub reads for a row, beside its values."""
 
 
 class RowChange:
-    """A change of one place that is not durable yet."""
+    """A change of one row that is not durable yet."""
 
     __slots__ = ("before", "row", "was_bad")
 
@@ -44,7 +44,7 @@ class RowChange:
 
 
 class Rows:
-    """The visible rows of one store.
+    """The visible rows of one store: the rows of its file, and later changes.
 
     Args:
         circle: of the ring.
@@ -52,9 +52,9 @@ class Rows:
         unreadable: called with the error of a failed read; returns the error to raise.
 
     Attributes:
-        place: returns the place of a key's record.
+        place: returns the place (primary key) of a key's record; see `RowPlace`.
         changes: the changes that are not durable, by place.
-        scrubbed: the last place that the scrub has read; None at the start.
+        scrubbed: the place of the last row that the scrub has read; None at the start.
         scrubs: how often the scrub has read all rows.
         scrubbed_rows: how many rows the scrub has read in all.
         bad_records: how many records were found damaged since the opening. They count as missing.
@@ -78,7 +78,7 @@ class Rows:
         return self._file.summary
 
     def opened(self) -> None:
-        """Forget everything read before, because the file was opened anew."""
+        """Empty the cache, and count damaged rows, because the file was opened anew."""
         self._recent.clear()
         self.bad_records += len(self.summary.bad)
         for bad in self.summary.bad:
@@ -87,7 +87,10 @@ class Rows:
     # -- reading --------------------------------------------------------------------------------
 
     def row(self, place: RowPlace) -> StoredRow | None:
-        """Return the visible row at a place, or None."""
+        """Return the visible row with this primary key; None if missing or damaged.
+
+        The row may not be durable yet.
+        """
         change: RowChange | None = self.changes.get(place)
         if change is not None:
             return change.row
@@ -116,12 +119,15 @@ class Rows:
             raise self._unreadable(error) from error
 
     def durable(self, place: RowPlace) -> StoredRow | None:
-        """Return the durable row at a place, without later changes."""
+        """Return the durable row with this primary key, or None.
+
+        Later changes, which a crash may undo, are ignored.
+        """
         change: RowChange | None = self.changes.get(place)
         return self.row(place) if change is None else change.before
 
     def _remember(self, place: RowPlace, row: StoredRow | None) -> None:
-        """Cache a row for a short time.
+        """Cache the row of a place; None: the file has no whole row there.
 
         A caller that reads a record often changes it next, and may change it again soon.
         """
@@ -130,22 +136,29 @@ class Rows:
             del self._recent[next(iter(self._recent))]
 
     def rows(self, columns: str, arc: Arc, after: bytes | None) -> Iterator[tuple[Any, ...]]:
-        """Yield columns of the visible rows of an arc, in order, from its start or after a key.
+        """Yield columns of the visible rows of an arc, from its start or after a key.
 
-        The first three columns are always point, key and digest.
+        `columns` is `WHOLE_ROW` or `HEAD_OF_ROW`. The first three columns are always point, key and digest.
         """
         for start, last in self._ranges(arc, after):
             yield from self._merged(columns, start, last)
 
     def quarantined(self, arc: Arc, after: bytes | None) -> Iterator[tuple[RowPlace, int]]:
-        """Yield the place of each row with quarantined versions, and their number."""
+        """Yield the place of each row of an arc with quarantined versions.
+
+        Each place comes with the number of these versions. `after` is the key after which to begin; None: at the start
+        of the arc.
+        """
         hidden = self.summary.hidden
         for start, last in self._ranges(arc, after) if hidden else ():
             for place in hidden.irange(start, (last + b"\0", b""), inclusive=(False, False)):
                 yield place, hidden[place]
 
     def _ranges(self, arc: Arc, after: bytes | None) -> Iterator[tuple[RowPlace, bytes]]:
-        """Yield the ranges of an arc: the place before the first row, and the last point."""
+        """Yield an arc as ranges of rows: the place before the first row, the last point.
+
+        If `after` is a key, the ranges begin behind its place.
+        """
         behind, width = None if after is None else self.place(after), self._circle.width
         for low, high in arc.spans():
             if low == self._circle.size:  # the arc starts at the largest point
@@ -185,7 +198,7 @@ class Rows:
             yield row
 
     def count_bad(self, row: StoredRow) -> None:
-        """Count a damaged row. From now on it is missing."""
+        """Count a row as damaged. From now on, its record counts as missing."""
         place = (row.point, row.key)
         if place not in self.summary.bad:
             self.summary.lose(row)
@@ -195,11 +208,14 @@ class Rows:
 
     @property
     def lost(self) -> set[RowPlace]:
-        """The damaged rows with records that no other row holds."""
+        """The places of damaged rows with records that no other row holds."""
         return self.summary.bad - self._replaced
 
     def is_damaged(self, key: bytes) -> bool:
-        """Return whether a key has no row, and a damaged row may be its row."""
+        """Return whether the record of a key may have been lost to damage on the disk.
+
+        It may if the key has no row, and a damaged row may have been its row.
+        """
         place = self.place(key)
         if not self.summary.bad or self.row(place) is not None:
             return False
@@ -207,10 +223,13 @@ class Rows:
         return any(point in (self.points_of(bad) or (point,)) for bad in self.lost)
 
     def points_of(self, bad: tuple[Any, Any]) -> tuple[Point, ...]:
-        """Return the points where the record of a damaged row may lie; empty: anywhere.
+        """Return the points at which the record of a damaged row may lie; empty: anywhere.
 
-        If the row's point is a valid point, its point or its key is taken to be right. If the rows are out of order, a
-        search may miss any row. Then the result is empty, unless point and key agree.
+        If the row's point is on the circle, either this point or the row's key is taken to be right. If the rows are
+        out of order, a search may miss any row. Then the result is empty, unless point and key agree.
+
+        Args:
+            bad: the point and the key of the damaged row, with any type.
         """
         point, key = bad
         number = int.from_bytes(point, "big") if isinstance(point, bytes) else -1
@@ -223,7 +242,7 @@ class Rows:
     def replaced_by(self, new: StoredRow) -> set[RowPlace]:
         """Return the damaged rows that can be removed when a row is stored.
 
-        They are the damaged rows of the same key, and all that were replaced before.
+        They are the damaged rows of the same key, and all with records that other rows already hold.
         """
         return {bad for bad in self.summary.bad if bad in self._replaced or self._is_of_key(bad, new)}
 
@@ -244,7 +263,7 @@ class Rows:
         return old is not None and old._replace(point=row.point, key=row.key).is_whole
 
     def _note_if_replaced(self, bad: tuple[Any, Any]) -> None:
-        """Note whether the record of a newly found damaged row was stored again before."""
+        """Note whether another row holds the record of a newly found damaged row."""
         if all(isinstance(column, bytes) for column in bad):
             rows = (*self._all_at(bad[0]), self._in_file(self.place(bad[1])))
             if any(row is not None and row.is_whole and self._is_of_key(bad, row) for row in rows):
@@ -282,7 +301,8 @@ class Rows:
     def _lose(self, place: tuple[Any, Any]) -> None:
         """Count a row as damaged, once, and recount the slices that it may have been in.
 
-        The damage may have changed the row's point, key or digest, or the type of any of them.
+        A slice is a leaf of the Merkle tree. The damage may have changed the row's point, key or digest, or the type of
+        any of them.
         """
         if not self._mark_bad(place):
             return
@@ -320,7 +340,10 @@ class Rows:
     # -- changing -------------------------------------------------------------------------------
 
     def change(self, place: RowPlace, old: StoredRow | None, new: StoredRow | None) -> None:
-        """Make another row visible at a place; None removes the row."""
+        """Make another row visible at a place (primary key), before it is durable.
+
+        `old` is the row that was visible there. None means no row.
+        """
         change = self.changes.get(place)
         if change is None:
             self.changes[place] = RowChange(old, place in self.summary.bad, new)
@@ -331,7 +354,10 @@ class Rows:
         self.summary.change(place[0], old, new)
 
     def settle(self, place: RowPlace, row: StoredRow | None, *, is_changed_again: bool) -> None:
-        """Count a changed row as durable, also if a later change of its place waits."""
+        """Record that a changed row has become durable.
+
+        `is_changed_again` says that a later change of the same place waits for the disk.
+        """
         if is_changed_again:
             change = self.changes[place]
             change.before, change.was_bad = row, False

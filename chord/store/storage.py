@@ -1,4 +1,4 @@
-"""The storage interface: records ordered by ring id, then key.
+"""The storage interface: records in the order of the points of their keys.
 
 `MemoryStorage` serves nodes without a data directory. `store/sqlite.py` has the durable implementation.
 """
@@ -33,7 +33,7 @@ class Batch:
     Args:
         puts: records to store.
         removals: keys of records to remove.
-        minted: by key, the actor that this node used, for each record with a write that it coordinated.
+        minted: by key, the actor under which this node now writes the record; see `Storage.minted`.
         notes: by name, the value of each note to store (see `Storage.note`); None removes the note.
     """
 
@@ -56,11 +56,12 @@ class Batch:
 
 
 class Storage(Protocol):
-    """The records of one node, ordered by ring id, then key.
+    """The records of one node, ordered by the point of their key, then by key.
 
-    A visible change may not be durable yet. The node must not show it to other nodes before it is durable. Otherwise a
-    crash could undo a dot that other nodes remember, and the node would mint the dot twice. `durable` and `is_durable`
-    tell the difference, and an empty `commit` waits.
+    A change is visible to this node at once, but may not be durable yet. The node must not show it to other nodes
+    before it is durable. Otherwise a crash could undo a dot, the name of a write, that other nodes remember. The node
+    would then use the dot again for another write. `durable` and `is_durable` tell the difference, and an empty
+    `commit` waits.
     """
 
     is_instant: bool  # whether every visible change is durable at once. Then `stage` is as good as `commit`.
@@ -90,10 +91,10 @@ class Storage(Protocol):
         """
 
     def is_damaged(self, key: bytes) -> bool:
-        """Return whether a key has no record, and a damaged record may be its record.
+        """Return whether the record of a key may have been lost to damage on the disk.
 
-        The damage may have changed the key of a record. Storing a record of the same key again replaces a damaged
-        record.
+        It may if the key has no record, and a damaged record may be its record. The damage may have changed the key of
+        a record. Storing a record of the same key again replaces a damaged record.
         """
 
     def scrub(self, bytes_max: int) -> tuple[int, bool]:
@@ -112,7 +113,10 @@ class Storage(Protocol):
 
     @property
     def scrubbed(self) -> bytes | None:
-        """The position of the scrub, for its note; None at the start."""
+        """The position of the scrub, to store in `SCRUB_NOTE` for the next start.
+
+        None: the scrub continues with the first record.
+        """
 
     @property
     def bad_records(self) -> int:
@@ -144,7 +148,10 @@ class Storage(Protocol):
         """How many records hold more than one version."""
 
     def heads(self, arc: Arc, *, after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield key and digest (`digest_of`) of each record, in the order of `scan`."""
+        """Yield key and digest (`digest_of`) of each record in an arc.
+
+        The order is that of `scan`, and `after` has the same meaning.
+        """
 
     def is_durable(self, key: bytes) -> bool:
         """Return whether the record that `get` returns for a key is durable."""
@@ -166,10 +173,12 @@ class Storage(Protocol):
         """Return the visible record of a key, or None."""
 
     def minted(self, key: bytes) -> bytes | None:
-        """Return the actor under which this store minted a dot of a key, or None.
+        """Return the actor under which this store writes a key, or None.
 
-        The actor is forgotten when the record is removed. A record that comes back by a merge may be older than the
-        dots minted here.
+        An actor names a writer in the record's clock; see `chord/store/versions.py`. None means that the next write
+        here needs a new actor. The actor is forgotten when the record is removed. A record that comes back by a merge
+        may be older than the writes made here. Under the same actor, a new write could then get the name of an earlier
+        one.
         """
 
     def note(self, name: bytes) -> bytes | None:
@@ -205,7 +214,10 @@ class Storage(Protocol):
         """Return the number of records in an arc."""
 
     def quarantined(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
-        """Yield the records of an arc that have a quarantine, in the order of `scan`."""
+        """Yield the records of an arc with quarantined (hidden) versions.
+
+        The order is that of `scan`, and `after` has the same meaning.
+        """
 
     def count_quarantined(self, arc: Arc) -> int:
         """Return the number of quarantined versions in an arc."""
@@ -222,9 +234,10 @@ class Storage(Protocol):
         """
 
     def when_durable(self, callback: Callable[[ChordError | None], None]) -> None:
-        """Call back once when everything visible now is durable, or with the error that `commit` would raise.
+        """Call back once when all changes so far are durable, or have failed.
 
-        The callback may be called before this returns. It is never called if the store is closed first.
+        The callback gets None, or the error that `commit` would raise. It may be called before this returns. It is
+        never called if the store is closed first.
         """
 
     async def commit(self, batch: Batch) -> None:
@@ -239,9 +252,9 @@ class Storage(Protocol):
         """
 
     def next_key_epoch(self) -> int:
-        """Return a number that this store has never returned before.
+        """Return a number that this store has never returned before, for a new actor.
 
-        It becomes part of an actor (see `store/versions.py`).
+        An actor consists of the store's incarnation and this number; see `chord/store/versions.py`.
 
         Raises:
             WritesRefused: definite.
@@ -264,7 +277,10 @@ def bytes_of_values(record: Record) -> int:
 
 
 class MemoryStorage:
-    """Records in memory, lost when the process ends. An applied change is durable."""
+    """Records in memory, for a node without a data directory. Satisfies `Storage`.
+
+    A change counts as durable at once. All records are lost when the process ends.
+    """
 
     failed = None
     busy_since = None
@@ -331,11 +347,14 @@ class MemoryStorage:
         return self._records.get(key)
 
     def minted(self, key: bytes) -> bytes | None:
-        """Return the actor under which this store minted a dot of a key, or None."""
+        """Return the actor under which this store writes a key, or None.
+
+        See `Storage.minted`.
+        """
         return self._minted.get(key)
 
     def note(self, name: bytes) -> bytes | None:
-        """Return the value of a note, or None."""
+        """Return the value of a note, or None; see `Storage.note`."""
         return self._notes.get(name)
 
     def notes(self) -> Mapping[bytes, bytes]:
@@ -350,7 +369,10 @@ class MemoryStorage:
             yield self._records[key]
 
     def quarantined(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
-        """Yield the records of an arc that have a quarantine, in the order of `scan`."""
+        """Yield the records of an arc with quarantined (hidden) versions.
+
+        The order is that of `scan`.
+        """
         for _, key in self._places_in(arc, after, self._hidden):
             yield self._records[key]
 
@@ -361,7 +383,10 @@ class MemoryStorage:
     def _places_in(
         self, arc: Arc, after: bytes | None, of: SortedList[Place] | SortedDict[Place, int]
     ) -> Iterator[Place]:
-        """Yield the places of a collection that lie in an arc, in order."""
+        """Yield the places (point and key) in `of` that lie in an arc, clockwise.
+
+        They begin after the key `after`; None: at the start of the arc.
+        """
         if not of:
             return
         first = None if after is None else (self._circle.hash(after), after)
@@ -390,7 +415,7 @@ class MemoryStorage:
         return True
 
     def when_durable(self, callback: Callable[[ChordError | None], None]) -> None:
-        """Call back at once."""
+        """Call back at once, without an error."""
         callback(None)
 
     async def commit(self, batch: Batch) -> None:
@@ -412,7 +437,7 @@ class MemoryStorage:
                 self._notes[name] = value
 
     def next_key_epoch(self) -> int:
-        """Return a number that this store has never returned before."""
+        """Return a number that this store has never returned before, for a new actor."""
         self._key_epoch += 1
         return self._key_epoch
 

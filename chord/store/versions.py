@@ -41,7 +41,10 @@ COUNT_MAX = 1 << 62
 
 
 def actor(incarnation: bytes, key_epoch: int) -> bytes:
-    """Return the actor of a store's incarnation (8 bytes) and one of its key epochs."""
+    """Return the actor, the name of a writer: a store's incarnation and a key epoch.
+
+    `incarnation` has 8 bytes. `key_epoch` is a number from `Storage.next_key_epoch`.
+    """
     if len(incarnation) != INCARNATION_BYTES:
         raise ValueError(f"an incarnation has {INCARNATION_BYTES} bytes")
     return incarnation + key_epoch.to_bytes(8, "big")
@@ -53,7 +56,8 @@ def actor(incarnation: bytes, key_epoch: int) -> bytes:
 def discard(record: Record, context: Mapping[bytes, int]) -> Record:
     """Return the record without the values that a context covers.
 
-    The result knows every event that the context names.
+    The record's clock then knows every event that the context names. A context maps each actor to the number of its
+    last event that a reader saw.
     """
     clock = _clock_without(record, context)
     return _decided(Record(record.key, tuple(clock), _superseded(clock, record), record.quarantine))
@@ -76,13 +80,15 @@ def _clock_without(record: Record, context: Mapping[bytes, int]) -> list[ActorCl
 def put(
     record: Record | None, key: bytes, context: Mapping[bytes, int] | None, minting: bytes, version: Version
 ) -> Record:
-    """Return the record after a write: the covered values are gone, and one is new.
+    """Return the record after a write, which replaces the values that a reader saw.
 
     Args:
         record: the record now stored under the key, or None.
         key: the key.
-        context: the context that the writer has read. None covers everything in the record, {} covers nothing.
-        minting: the actor of the coordinating node. It mints the dot, so its clock for this key must be complete here.
+        context: the context that the writer has read. Values that it covers are replaced. None covers everything in the
+            record, {} covers nothing.
+        minting: the actor under which the coordinating node names the write. The node's clock for this actor and key
+            must be complete, so that no two writes get one name.
         version: the value, or a tombstone.
 
     Raises:
@@ -112,9 +118,10 @@ def put(
 
 
 def _unseen(record: Record, context: Mapping[bytes, int]) -> list[dedup.Dot]:
-    """Return the latest events that a context covers and the record does not know.
+    """Return events that a write's context covers, but that the record does not know.
 
-    The versions of these events are on other nodes. At most `CLAIMS_MAX` events are returned.
+    The versions of these events are on other nodes. At most `CLAIMS_MAX` events are returned, for each actor the latest
+    first.
     """
     known = {entry.actor: entry.count for entry in record.clock}
     ahead = (
@@ -124,9 +131,10 @@ def _unseen(record: Record, context: Mapping[bytes, int]) -> list[dedup.Dot]:
 
 
 def sync(a: Record, b: Record) -> Record:
-    """Return the merge of two records of one key: everything that either knows.
+    """Return the merge of two replicas' records of one key.
 
-    Commutative, associative and idempotent.
+    The result knows the events of both, and holds the values that neither replica knows as replaced. The merge is
+    commutative, associative and idempotent.
     """
     assert a.key == b.key, "records of two keys"
     if a == b:
@@ -147,7 +155,7 @@ def _joined(a: tuple[ActorClock, ...], b: tuple[ActorClock, ...]) -> tuple[Actor
 
 
 def _decided(record: Record) -> Record:
-    """Return a record without the quarantined actors that its clock decides about.
+    """Release or drop quarantined values if the record's clock decides about them.
 
     A clock that knows all events of an actor holds or has replaced its values. A clock that holds a live value of the
     actor shows that the actor was not reaped, so its other values join the clock. A value that the clock or the
@@ -181,7 +189,7 @@ def _sync_entry(a: ActorClock, b: ActorClock) -> ActorClock:
 def _superseded(
     clock: Iterable[ActorClock], *of: Record, by: Version | None = None, claims: Iterable[dedup.Dot] = ()
 ) -> bytes:
-    """Return the superseded operations to remember in a new record.
+    """Return the superseded (replaced) operations to remember in a new record.
 
     They are the operations that the old records remember, and those with versions that the new clock no longer holds.
 
@@ -212,7 +220,7 @@ def _superseded(
 
 
 def bury(record: Record, dead: Mapping[bytes, int], tags: bytes = b"") -> Record | None:
-    """Return a record without dead dots and dead operations; None if nothing is left.
+    """Return a record without reaped events and operations; None if nothing is left.
 
     Args:
         record: the record.
@@ -247,7 +255,7 @@ def bury(record: Record, dead: Mapping[bytes, int], tags: bytes = b"") -> Record
 
 
 def isolate(record: Record, actors: Iterable[bytes]) -> Record:
-    """Return a record with the values of some actors in quarantine.
+    """Return a record with the values of some actors moved to quarantine.
 
     The clock keeps no entry of these actors. An empty entry would say that their values were replaced.
     """
@@ -303,9 +311,9 @@ def is_live(version: Version, now_ms: int) -> bool:
 def cut(record: Record, bytes_max: int) -> Record:
     """Return as much of a record as a reply may hold: whole actors, at least one.
 
-    Of the other actors only the overwritten events stay. No coordinator lets siblings grow too many for a reply, but
-    siblings from several coordinators may add up to more. The context covers only the returned values. The reader
-    resolves these, and finds the rest at the next read. The quarantine is left out.
+    For the other actors, the clock keeps only events with values that were replaced. No coordinator lets siblings grow
+    too many for a reply, but siblings from several coordinators may add up to more. The context covers only the
+    returned values. The reader resolves these, and finds the rest at the next read. The quarantine is left out.
 
     Args:
         record: the record.
@@ -328,7 +336,7 @@ def cut(record: Record, bytes_max: int) -> Record:
 
 
 def split(record: Record, bytes_max: int) -> list[Record]:
-    """Return records that merge to this one, each small enough to send.
+    """Cut a record into records that merge to it, each small enough to send.
 
     Each holds as many whole actors as `bytes_max` bytes of values allow, at least one. No single coordinator lets a
     record outgrow a frame, but writes through several coordinators may add up to more. Actors merge one by one, so each
@@ -365,7 +373,10 @@ def is_done(record: Record, op_id: bytes) -> bool:
 
 
 def context_of(record: Record) -> dict[bytes, int]:
-    """Return the context of a reader that sees everything in the record."""
+    """Return the context of a reader that sees everything in the record.
+
+    It maps each actor to the number of events that the clock knows.
+    """
     return {entry.actor: entry.count for entry in record.clock}
 
 
@@ -384,9 +395,9 @@ def context_after(record: Record, op_id: bytes) -> dict[bytes, int]:
 
 
 def is_sound(record: Record) -> bool:
-    """Return whether the code can work with a record.
+    """Return whether a record from another node is well-formed enough to be used.
 
-    A node checks a record from another member in no other way, and only when it merges or reads the record.
+    A node makes only this check of such a record, when it merges or reads the record. `check` finds more faults.
     """
     for entries in (record.clock, record.quarantine):
         before = b""
@@ -417,7 +428,7 @@ def check(record: Record) -> list[str]:
 
 
 def encode_context(context: Mapping[bytes, int]) -> bytes:
-    """Return a context as bytes.
+    """Encode a context: by actor, the number of events that a reader saw.
 
     Each actor is followed by its count, and the actors are in ascending order. A count has 7 bits in each byte, the low
     bits first. A context that covers nothing is empty.
@@ -434,7 +445,7 @@ def encode_context(context: Mapping[bytes, int]) -> bytes:
 
 
 def decode_context(data: bytes) -> dict[bytes, int]:
-    """Return the context that bytes stand for.
+    """Decode a context from the bytes of `encode_context`.
 
     Raises:
         InvalidRequest: definite; `encode_context` did not make these bytes.

@@ -16,7 +16,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class Worker(Protocol):
-    """Runs blocking functions of one store, and reports their ends to the event loop."""
+    """Runs blocking functions of one store, and reports the results to the event loop."""
 
     async def run(self, fn: Callable[[*Ts], T], *args: *Ts, abandon: bool = False) -> T:
         """Run a function to its end, and return its result.
@@ -33,7 +33,7 @@ class Worker(Protocol):
         """Call a function in the next pass of the event loop."""
 
     def start(self, fn: Callable[[], T], report: Callable[[Outcome[T]], object], alone: Callable[[], object]) -> None:
-        """Start a function.
+        """Run a function in the background, and report its outcome to the event loop.
 
         Args:
             fn: the function.
@@ -57,7 +57,7 @@ class ThreadWorker:
         trio.lowlevel.current_trio_token().run_sync_soon(fn)
 
     def start(self, fn: Callable[[], T], report: Callable[[Outcome[T]], object], alone: Callable[[], object]) -> None:
-        """Start a function in a thread."""
+        """Run a function in a thread, and report its outcome; see `Worker.start`."""
         loop = trio.lowlevel.current_trio_token()
 
         def deliver(result: Outcome[T]) -> None:
