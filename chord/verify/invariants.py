@@ -64,8 +64,10 @@ def one_live_successor(ring: Snapshot) -> list[Violation]:
 def sufficient_principals(ring: Snapshot, r: int) -> list[Violation]:
     """Return a violation if fewer than r' + 1 members are principals.
 
-    A member counts for r' only after 3 (r' + 1) rounds, because until then the other members may not know it. A new
-    entry takes r' rounds of other members to reach all lists, and intervals differ by a factor of up to three.
+    A principal is a member that no successor list skips; see `principals`. r is the number of other nodes that a list
+    names, and r' the smaller of r and the number of other members. A member counts for r' only after 3 (r' + 1) rounds,
+    because until then the other members may not know it. A new entry takes r' rounds of other members to reach all
+    lists, and intervals differ by a factor of up to three.
     """
     able = min(r, len(ring) - 1)
     settled = sum(member.rounds >= 3 * (able + 1) for member in ring.values())
@@ -79,7 +81,7 @@ def sufficient_principals(ring: Snapshot, r: int) -> list[Violation]:
 
 
 def best(ring: Snapshot, n: int) -> int | None:
-    """Return the first live entry of a member's list, or None."""
+    """Return the first live entry of the successor list of member n, or None."""
     return next((entry for entry in ring[n].successors if entry in ring), None)
 
 
@@ -106,7 +108,10 @@ def principals(ring: Snapshot) -> set[int]:
 
 
 def no_duplicates(ring: Snapshot) -> list[Violation]:
-    """Return the members with a vnode twice in their list; a lone one may name itself."""
+    """Return the members with a successor list that names a vnode twice.
+
+    A lone member may name itself.
+    """
     return [
         Violation("NoDuplicates", f"{_name(ring, n)} lists a vnode twice", (n,))
         for n, member in sorted(ring.items())
@@ -115,7 +120,7 @@ def no_duplicates(ring: Snapshot) -> list[Violation]:
 
 
 def ordered_successor_list(ring: Snapshot) -> list[Violation]:
-    """Return the members with a list out of order.
+    """Return the members with a successor list out of order.
 
     The clockwise distances from the member must not decrease along its list.
     """
@@ -135,14 +140,20 @@ def ordered_successor_list(ring: Snapshot) -> list[Violation]:
 
 
 def at_least_one_ring(ring: Snapshot) -> list[Violation]:
-    """Return a violation if no member reaches itself by best successors."""
+    """Return a violation if no member reaches itself by best successors.
+
+    A best successor is the first live entry of a successor list.
+    """
     if not ring or _cycles(ring):
         return []
     return [Violation("AtLeastOneRing", "no member reaches itself by its successors", tuple(sorted(ring)))]
 
 
 def at_most_one_ring(ring: Snapshot) -> list[Violation]:
-    """Return a violation for each ring besides the largest: the network is split."""
+    """Return a violation for each ring besides the largest: the network is split.
+
+    A ring is a cycle of best successors, the first live entries of successor lists.
+    """
     cycles = _cycles(ring)
     return [
         Violation(
@@ -156,7 +167,10 @@ def at_most_one_ring(ring: Snapshot) -> list[Violation]:
 
 
 def ordered_ring(ring: Snapshot) -> list[Violation]:
-    """Return the members that pass over a member of their own ring (a loopy cycle)."""
+    """Return the members with a best successor that passes over a member of the ring.
+
+    Such a ring is loopy: its successors run around the circle more than once.
+    """
     found = []
     for cycle in _cycles(ring):
         order = sorted(cycle)
@@ -171,7 +185,10 @@ def ordered_ring(ring: Snapshot) -> list[Violation]:
 
 
 def connected_appendages(ring: Snapshot) -> list[Violation]:
-    """Return the members that reach no ring member by best successors."""
+    """Return the members that reach no ring by best successors.
+
+    A best successor is the first live entry of a successor list. A ring is a cycle of best successors.
+    """
     on_ring = {n for cycle in _cycles(ring) for n in cycle}
     found = []
     for n in sorted(ring):
@@ -192,7 +209,10 @@ GLOBAL: tuple[Check, ...] = (at_least_one_ring, at_most_one_ring, ordered_ring, 
 
 
 def violations(ring: Snapshot, r: int) -> list[Violation]:
-    """Return all violations of the eight invariants, those of local invariants first."""
+    """Return all violations of the eight invariants, those of local invariants first.
+
+    r is the number of other nodes that a successor list names.
+    """
     found = [violation for check in LOCAL for violation in check(ring)]
     found += sufficient_principals(ring, r)
     found += [violation for check in GLOBAL for violation in check(ring)]
@@ -203,7 +223,7 @@ def violations(ring: Snapshot, r: int) -> list[Violation]:
 
 
 def waiting(ring: Snapshot, r: int) -> list[Violation]:
-    """Return the members without their exact predecessor or list; none if Ideal.
+    """Return the members with a wrong predecessor or successor list; none if Ideal.
 
     The exact list holds consecutive vnodes until it spans r other nodes, with at most 4 r entries.
     """
@@ -230,7 +250,10 @@ def waiting(ring: Snapshot, r: int) -> list[Violation]:
 
 
 def exact_successors(ring: Snapshot, order: list[int], position: int, r: int) -> tuple[int, ...]:
-    """Return the exact successor list of the member at a position of the sorted ids."""
+    """Return the successor list that a member has in an Ideal ring; see `waiting`.
+
+    `order` has the ids of all members, sorted. `position` is that of the member.
+    """
     n = order[position]
     entries: list[int] = []
     nodes: set[str] = set()
@@ -245,9 +268,10 @@ def exact_successors(ring: Snapshot, order: list[int], position: int, r: int) ->
 
 
 def rank_error(ring: Snapshot) -> int:
-    """Return by how many members best successors and predecessors are off, in total.
+    """Return by how many members all successors and predecessors are off, in total.
 
-    Without joins and failures this number never grows. A missing or dead pointer is off by the number of all members.
+    The successor of a member is the first live entry of its list. Without joins and failures this number never grows. A
+    missing or dead pointer is off by the number of all members.
     """
     order = sorted(ring)
     rank = {n: position for position, n in enumerate(order)}
@@ -264,7 +288,10 @@ def rank_error(ring: Snapshot) -> int:
 
 
 def ownership(owned: Mapping[Point, Iterable[Arc]], circle: Circle) -> list[Violation]:
-    """Return the parts of the circle without exactly one owner: gaps and overlaps."""
+    """Return the parts of the circle without exactly one owner: gaps and overlaps.
+
+    `owned` has the arcs of each vnode.
+    """
     pieces = sorted(
         (low, circle.size - 1 if high is None else high, vnode)
         for vnode, arcs in owned.items()
@@ -307,7 +334,10 @@ def _strictly_between(order: list[int], x: int, y: int) -> Iterator[int]:
 
 
 def _cycles(ring: Snapshot) -> list[list[int]]:
-    """Return the cycles of the best-successor graph, by size and then smallest id."""
+    """Return the cycles of best successors, by size and then smallest id.
+
+    A best successor is the first live entry of a successor list.
+    """
     found: list[list[int]] = []
     visited: dict[int, int] = {}
     for start in sorted(ring):

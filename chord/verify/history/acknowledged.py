@@ -21,7 +21,10 @@ from chord.verify.history.register import Finding, RegisterResult, Step
 
 
 def check_acknowledged(key: Name, operations: Sequence[Operation]) -> RegisterResult:
-    """Return whether the operations of one key keep the promise."""
+    """Check one key: no acknowledged write was denied, and no value was invented.
+
+    The module states both promises.
+    """
     findings: list[Finding] = []
     first_writes: dict[HistoryValue, Operation] = {}
     failed: dict[HistoryValue, Operation] = {}

@@ -16,7 +16,7 @@ Model: TypeAlias = Literal["linearizable", "acknowledged"]
 
 
 class HistoryReport(NamedTuple):
-    """The report on a history, with a result for each key and checker."""
+    """The report on a history, with the result of each checker for each key."""
 
     model: Model
     operations: int
@@ -30,7 +30,7 @@ class HistoryReport(NamedTuple):
 
     @property
     def undecided(self) -> list[Name]:
-        """The keys that no checker could decide."""
+        """The keys with an undecided or partial result from every checker."""
         good = {result.key for result in self.results if result.verdict in ("ok", "violation")}
         return list(dict.fromkeys(result.key for result in self.results if result.key not in good))
 
@@ -46,9 +46,11 @@ def check(
     steps_max: int = STEPS_MAX,
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> HistoryReport:
-    """Check a history.
+    """Check a history, key by key, with every checker of a model.
 
     Args:
+        operations: the history.
+        model: "linearizable", or "acknowledged" for an eventually consistent store.
         steps_max: limit of states that the search visits for each key.
         on_progress: called after each key, with the number of operations checked so far.
     """
@@ -69,7 +71,10 @@ def check(
 
 
 def check_search(key: Name, operations: Sequence[Operation], steps_max: int = STEPS_MAX) -> RegisterResult:
-    """Return the result of the search for one key. A violation is shrunk."""
+    """Check one key: search for an order of its operations that explains every answer.
+
+    If no order exists, the violation is reduced to a few operations.
+    """
     outcome = search(operations, steps_max)
     findings: tuple[Finding, ...] = ()
     if outcome.verdict == "violation":
@@ -83,7 +88,10 @@ def check_search(key: Name, operations: Sequence[Operation], steps_max: int = ST
 
 
 def _tell(few: Sequence[Operation], outcome: SearchOutcome) -> tuple[Step, ...]:
-    """Return each operation with its place in the longest order, or why it has none."""
+    """Explain a failed search, operation by operation.
+
+    Each operation comes with its place in the longest order that was found, or the reason why it has none.
+    """
     places = {operation.line: place for place, operation in enumerate(outcome.placed, 1)}
     stuck = {operation.line for operation in outcome.stuck}
     steps = []

@@ -40,6 +40,7 @@ class Operation(msgspec.Struct, frozen=True):
     Attributes:
         line: the number of its line in the history, from 1, which identifies the operation.
         client: the client that made it.
+        key: the key that it reads or writes.
         kind: put, get, cas (compare and set) or del.
         status: ok, fail (it did not happen) or unknown.
         start_s: when the client made the call, in seconds.
@@ -62,12 +63,12 @@ class Operation(msgspec.Struct, frozen=True):
 
     @property
     def latest_s(self) -> float:
-        """The time by which it had taken effect; infinity if its outcome is unknown."""
+        """The time by which the operation had taken effect; infinity unless it is ok."""
         return self.end_s if self.status == "ok" and self.end_s is not None else inf
 
     @property
     def is_write(self) -> bool:
-        """Whether it changes the register."""
+        """Whether the operation may change the value of its key."""
         return self.kind != "get"
 
     def __str__(self) -> str:
@@ -82,7 +83,7 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 class _Line(msgspec.Struct):
-    """The fields of a line. Other fields are ignored."""
+    """The fields of a JSON line of a history. Other fields are ignored."""
 
     c: Name
     k: Name
@@ -99,7 +100,7 @@ _DECODER = msgspec.json.Decoder(_Line)
 
 
 def shown(state: State) -> str:
-    """Return a value for people: quoted, and cut if it is long."""
+    """Return a value as text for reports: quoted, and cut if it is long."""
     if state is None:
         return "not found"
     text = json.dumps(state, ensure_ascii=False)
@@ -125,7 +126,7 @@ def read(lines: Iterable[bytes]) -> Iterator[Operation]:
 
 
 def decode(line: bytes, number: int) -> Operation:
-    """Return the operation of one line.
+    """Return the operation of one line; `number` is the line's number, from 1.
 
     Raises:
         BadHistory: the line is not an operation.

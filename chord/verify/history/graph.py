@@ -34,7 +34,10 @@ Writers: TypeAlias = dict[State, list[Operation | None]]
 
 
 def check_graph(key: Name, operations: Sequence[Operation]) -> RegisterResult:
-    """Return the result of the graph for the operations of one key."""
+    """Check one key: a cycle in its happens-before graph is a violation.
+
+    The verdict is partial if a read was left out, because several writes can explain it.
+    """
     graph = _Graph(key, operations)
     graph.merge()
     blocks = graph.blocks()
@@ -45,7 +48,7 @@ def check_graph(key: Name, operations: Sequence[Operation]) -> RegisterResult:
 
 
 class _Span:
-    """Operations that belong together.
+    """A group of operations, and its first end and last beginning.
 
     Attributes:
         ended: the operation that ended first; None if the span includes the state before all operations.
@@ -82,7 +85,7 @@ class _Cluster(_Span):
 
 
 class _Block(_Span):
-    """Clusters joined by cas, in their only possible order; mostly just one cluster."""
+    """Clusters joined by compare-and-set, in their only possible order; mostly one."""
 
     def __init__(self, clusters: Sequence[_Cluster]) -> None:
         ended = min(clusters, key=lambda c: c.end_s).ended
@@ -92,7 +95,7 @@ class _Block(_Span):
 
 
 class _Graph:
-    """The graph of one key, and its violations.
+    """The happens-before graph of one key, and its violations.
 
     Attributes:
         is_partial: whether some read was left out, because several writes could explain it.
@@ -108,7 +111,10 @@ class _Graph:
         self.findings: list[Finding] = []
 
     def merge(self) -> None:
-        """Put every read into the cluster of its write, and join clusters by cas."""
+        """Put every read into the cluster of its write, and join clusters by cas.
+
+        A cluster is a write with its reads. A cas joins the cluster of the value that it read to its own.
+        """
         happened = self._happened()
         for operation in happened:
             if operation.is_write:
@@ -122,7 +128,10 @@ class _Graph:
                 self._merge(operation, values[0])
 
     def blocks(self) -> list[_Block]:
-        """Return the clusters as blocks, and report clusters that cas join in a circle."""
+        """Join clusters that are linked by cas into blocks; report circles of cas.
+
+        A cas reads one value and writes the next with nothing in between.
+        """
         blocks: list[_Block] = []
         placed: set[int] = set()
         for first in self._clusters:
@@ -139,7 +148,10 @@ class _Graph:
         return blocks
 
     def find_cycles_inside(self, blocks: Sequence[_Block]) -> None:
-        """Report clusters that cas put in one order and real time in the other."""
+        """Report contradictions in a block between the order by cas and real time.
+
+        A block is a chain of values that cas joins, with the reads of each value.
+        """
         for block in blocks:
             latest: _Cluster = block.clusters[0]
             for cluster in block.clusters[1:]:
@@ -151,7 +163,10 @@ class _Graph:
                     latest = cluster
 
     def find_cycles_between(self, blocks: Sequence[_Block]) -> None:
-        """Report pairs of blocks that came before each other: short cycles first."""
+        """Report pairs of blocks that came before each other: short cycles first.
+
+        A block is a chain of values that cas joins, with the reads of each value.
+        """
         cycles = [(self._cycle(a, b), {id(a), id(b)}) for a, b in _tangled(blocks)]
         blamed: set[int] = set()
         for cycle, pair in sorted(cycles, key=lambda found: len(found[0])):
@@ -178,7 +193,7 @@ class _Graph:
     def _sources(self, reader: Operation, value: State) -> Sequence[Operation | None]:
         """Return the writes of a value that a read may have returned.
 
-        Writes that began after the end of the read are left out, unless all of them did.
+        Writes that began after the end of the read are left out, unless all writes of the value began later.
         """
         writers = self._writers.get(value, [])
         return writers[: bisect_right(writers, reader.latest_s, key=_start_s)] or writers[:1]
@@ -215,9 +230,9 @@ class _Graph:
             cluster.next.is_first = False
 
     def _cycle(self, a: _Block, b: _Block) -> list[tuple[Operation, str]]:
-        """Return the operations of a cycle of two blocks.
+        """Return the operations of a cycle of two blocks, each with why it takes part.
 
-        It has two edges of real time, and in each block a link between their ends.
+        The cycle has two edges of real time, and in each block a link between their ends.
         """
         if b.ended is None:
             a, b = b, a
@@ -233,7 +248,10 @@ class _Graph:
         return cycle
 
     def _link(self, x: Operation, y: Operation | None) -> str:
-        """Return why two operations are in one block; y is None for the initial state."""
+        """Say why two operations are in one block, for a report.
+
+        If y is None, it stands for the initial state.
+        """
         write = self._homes[x.line].write
         if y is None:
             return "found the state before any write" if write is None else "is joined to the first state by cas"
@@ -259,7 +277,7 @@ def _chain(first: _Cluster) -> Iterator[_Cluster]:
 
 
 def _tangled(blocks: Sequence[_Block]) -> Iterator[tuple[_Block, _Block]]:
-    """Yield pairs of blocks that came before each other: some, if any exist.
+    """Yield pairs of blocks that came before each other: at least one, if any exist.
 
     If the first end of a block is before its last beginning, the block holds its value in between: it *lasts*. Two
     blocks are tangled if both last and overlap, or if one lasts and the other took place within that time. In the order

@@ -21,7 +21,7 @@ TIME_DECIMALS = 9
 
 
 class Recorder:
-    """Writes the line of each operation when the operation ends.
+    """Records a history: writes the line of each operation when the operation ends.
 
     It keeps only operations that are in progress. Times are seconds since the recorder was made. Rounding keeps their
     order, so the same run writes the same bytes.
@@ -40,19 +40,22 @@ class Recorder:
         self._written = 0
 
     def put(self, client: Name, key: Name, value: HistoryValue) -> RecordedCall:
-        """Begin a put."""
+        """Begin to record a put; end it by a method of the returned call."""
         return self._begin(client, key, "put", None, value)
 
     def get(self, client: Name, key: Name) -> RecordedCall:
-        """Begin a get."""
+        """Begin to record a get; end it by a method of the returned call."""
         return self._begin(client, key, "get", None, None)
 
     def cas(self, client: Name, key: Name, old: State, new: HistoryValue) -> RecordedCall:
-        """Begin a compare-and-set; an `old` of None is "not found"."""
+        """Begin to record a compare-and-set; end it by a method of the returned call.
+
+        An `old` of None stands for "not found".
+        """
         return self._begin(client, key, "cas", old, new)
 
     def delete(self, client: Name, key: Name) -> RecordedCall:
-        """Begin a delete."""
+        """Begin to record a delete; end it by a method of the returned call."""
         return self._begin(client, key, "del", None, None)
 
     def finish(self) -> None:

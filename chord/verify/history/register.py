@@ -21,7 +21,7 @@ class Step(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """A violation: its text, and the operations that contradict one another."""
+    """A violation at one key: its text, and the operations that contradict each other."""
 
     checker: Checker
     key: Name
@@ -30,11 +30,15 @@ class Finding(NamedTuple):
 
 
 class RegisterResult(NamedTuple):
-    """The result of a checker for one key.
+    """The result of one checker for one key.
 
     Attributes:
+        checker: the checker.
+        key: the key.
+        operations: number of operations of the key.
         verdict: partial means that no violation was found, but some reads could not be checked. Undecided means that
             the search reached its limit of steps.
+        findings: the violations.
         steps: number of states that a search visited.
     """
 

@@ -53,12 +53,15 @@ class SearchOutcome(NamedTuple):
 
 
 def search(operations: Sequence[Operation], steps_max: int = STEPS_MAX) -> SearchOutcome:
-    """Search for an order of one key's operations, over at most `steps_max` states."""
+    """Search for an order of one key's operations that explains every answer.
+
+    After `steps_max` states the verdict is undecided.
+    """
     return _Search(operations).run(steps_max)
 
 
 def that_matter(operations: Sequence[Operation]) -> list[Operation]:
-    """Return the operations that an order has to explain, or may need for that.
+    """Return the operations that an order must contain, or may need to contain.
 
     Failed operations did not happen, and reads of unknown outcome say nothing. A write of unknown outcome need not have
     happened if no operation can have seen its value.
@@ -74,7 +77,7 @@ def that_matter(operations: Sequence[Operation]) -> list[Operation]:
 
 
 class _Mark(NamedTuple):
-    """The state of the search before a choice."""
+    """The state of the search before a choice, to go back to."""
 
     placed: int
     low: int
@@ -84,7 +87,7 @@ class _Mark(NamedTuple):
 
 
 class _Open:
-    """A linked list of the positions 0 to n - 1.
+    """The operations that are not placed yet: a linked list of positions 0 to n - 1.
 
     Any position can be removed. Positions are put back in the reverse order of their removal.
     """
@@ -113,9 +116,9 @@ class _Open:
 
 
 class _Search:
-    """One search.
+    """The search for an order of one key's operations, with backtracking.
 
-    Operations that are known to have happened are at the positions below `_due`. The others follow.
+    Operations that are known to have happened are at the positions below `_due`. Those of unknown outcome follow.
     """
 
     def __init__(self, operations: Sequence[Operation]) -> None:
@@ -173,7 +176,10 @@ class _Search:
         return any(self._needs[v] and not self._supply[v] and v is not None for v in values)
 
     def _settle_and_choose(self) -> list[int]:
-        """Place operations that cannot do harm, and return the choices, the best one last."""
+        """Place operations that need no choice; return the candidates for the next one.
+
+        The best candidate is the last.
+        """
         due, until_s = self._next()
         while (free := next(filter(self._is_free, due), None)) is not None:
             self._place(free)
@@ -191,9 +197,9 @@ class _Search:
         return choices
 
     def _next(self) -> tuple[list[int], float]:
-        """Return the open operations that may come next, and when the first of them ended.
+        """Return the operations that may be placed next, and when the first of them ended.
 
-        They began before any open operation ended.
+        They began before the end of any operation that is not placed yet.
         """
         found = []
         until_s = inf
@@ -206,7 +212,10 @@ class _Search:
         return found, until_s
 
     def _first_of_a_kind(self, positions: Iterable[int]) -> list[int]:
-        """Leave out operations with the same effect as an earlier, more urgent one."""
+        """Return positions without operations that have the same effect as an earlier one.
+
+        The positions are given with the most urgent operation first.
+        """
         kinds: dict[tuple[str, State], int] = {}
         for position in positions:
             operation = self._operations[position]
@@ -214,7 +223,7 @@ class _Search:
         return list(kinds.values())
 
     def _is_free(self, position: int) -> bool:
-        """Whether an operation that may come next can be placed at once without loss."""
+        """Whether an operation can be placed next without trying other orders."""
         operation = self._operations[position]
         if operation.kind == "get":
             return self._fits(position)

@@ -19,11 +19,12 @@ TRIALS_MAX = 500
 def shrink(
     operations: Sequence[Operation], is_violation: Callable[[Sequence[Operation]], bool], trials_max: int = TRIALS_MAX
 ) -> list[Operation]:
-    """Return a few operations that still violate, in the given order.
+    """Reduce a violation to a few operations that still violate, in the given order.
 
     They need not be the fewest possible.
 
     Args:
+        operations: operations that violate.
         is_violation: returns whether some of the operations still violate.
         trials_max: limit of calls of `is_violation`.
     """
@@ -50,7 +51,10 @@ def shrink(
 
 
 def _without(operations: Sequence[Operation], start: int, end: int) -> list[Operation]:
-    """Return the operations without those of a range that can be left out."""
+    """Return the operations without those at `start` to `end` that can be left out.
+
+    A write must stay if a remaining operation saw its value.
+    """
     gone = {o.line for o in operations[start:end] if not o.is_write}
     while True:
         left = [o for o in operations if o.line not in gone]
