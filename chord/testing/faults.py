@@ -15,7 +15,7 @@ Passage: TypeAlias = Literal["open", "stalled", "cut"]
 
 
 class Faults:
-    """The present faults of a network."""
+    """The present faults of a network, by host or by pair of hosts."""
 
     def __init__(self) -> None:
         self.rules: dict[tuple[str, str], Passage] = {}
@@ -43,9 +43,9 @@ class Faults:
 
 
 class FaultyNetwork(ABC):
-    """A network with faults injected by hand.
+    """A network with faults that a test injects.
 
-    Subclasses define what a change of faults means for traffic under way.
+    Subclasses define the effect of a change of faults on traffic under way.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class FaultyNetwork(ABC):
 
     @abstractmethod
     def connector(self, host: str) -> Connect:
-        """Return the network of a new node on a host, for its `World`.
+        """Return the `World.connect` of a new node: it connects the node to this network.
 
         If the host has crashed, this restarts it.
         """
@@ -63,6 +63,7 @@ class FaultyNetwork(ABC):
         """End the process of a host, as kill -9 does.
 
         Args:
+            host: the name of the host.
             silently: the machine vanishes with the process; peers see no reset.
         """
 
@@ -72,9 +73,9 @@ class FaultyNetwork(ABC):
         self.after_change()
 
     def block(self, source: str, target: str) -> None:
-        """Stall all traffic in one direction, silently.
+        """Stall all traffic from one host to another, without an error.
 
-        It is delivered when the block is lifted. Dials stall as well.
+        The traffic is delivered after `unblock`. New connections stall as well.
         """
         self.faults.rules[source, target] = "stalled"
 
@@ -87,6 +88,7 @@ class FaultyNetwork(ABC):
         """Separate groups of hosts. The hosts that are not named form one more group.
 
         Args:
+            groups: the names of the hosts in each group.
             reset: reset the streams between groups and refuse new ones; default: stall both.
         """
         self.faults.islands = {host: number for number, group in enumerate(groups) for host in group}
@@ -109,10 +111,13 @@ class FaultyNetwork(ABC):
         self.after_change()
 
     def stop(self, host: str) -> None:  # noqa: B027
-        """Note that a host's tasks are stopped; arrivals wait in its buffers."""
+        """Note that a host's process was stopped; by default, nothing to do.
+
+        Arrivals wait in the buffers of the host.
+        """
 
     def wake(self, host: str) -> None:  # noqa: B027
-        """Note that the tasks of a stopped host run again."""
+        """Note that the process of a stopped host runs again; by default, nothing to do."""
 
     def passage(self, source: str, target: str) -> Passage:
         """Return whether traffic from one host to another passes, stalls or is cut."""

@@ -33,12 +33,12 @@ BACKLOG_MAX = 128
 
 
 def uniform(low_s: float, high_s: float) -> Delay:
-    """Return delays with a uniform distribution between two bounds, in seconds."""
+    """Return a delay with a uniform distribution between two bounds, in seconds."""
     return lambda rng, source, target: rng.uniform(low_s, high_s)
 
 
 def exponential(mean_s: float) -> Delay:
-    """Return delays with an exponential distribution.
+    """Return a delay with an exponential distribution around a mean, in seconds.
 
     The papers' churn experiments use such delays.
     """
@@ -46,7 +46,7 @@ def exponential(mean_s: float) -> Delay:
 
 
 def lossy(delay: Delay, share: float, retransmit_s: float = 0.2) -> Delay:
-    """Lose some messages of a network.
+    """Return the delay on a network that also loses some messages.
 
     On a stream, a loss shows as a stall until the message is sent again.
 
@@ -70,7 +70,7 @@ LAN_DELAY = uniform(0.0005, 0.001)
 
 
 class MemoryNetwork(FaultyNetwork):
-    """Hosts, streams between them, and faults of both.
+    """A network in memory: hosts, streams between them, and faults of both.
 
     Args:
         seed: seed of the delays.
@@ -112,7 +112,7 @@ class MemoryNetwork(FaultyNetwork):
     # -- hosts and faults -----------------------------------------------------------------------
 
     def transport(self, host: str) -> MemoryTransport:
-        """Return a transport for a host.
+        """Return a transport for a new node on a host.
 
         If the host has crashed, this restarts it.
         """
@@ -125,16 +125,20 @@ class MemoryNetwork(FaultyNetwork):
         return made
 
     def connector(self, host: str) -> Connect:
-        """Return the network of a new node on a host; see `FaultyNetwork.connector`."""
+        """Return the `World.connect` of a new node on a host.
+
+        See `FaultyNetwork.connector`.
+        """
         return partial(connect_over, self.transport(host))
 
     def crash(self, host: str, *, silently: bool = False) -> None:
         """End the process of a host, as kill -9 does.
 
-        Data that it had sent still arrives, then its streams are reset. Its listeners are gone, so that dials are
-        refused. All further calls of its tasks fail.
+        Data that the process had sent still arrives, then its streams are reset. Its listeners are gone, so that dials
+        are refused. All further calls of its tasks fail.
 
         Args:
+            host: the name of the host.
             silently: the machine vanishes with the process. Peers see no reset, and dials stall.
         """
         for transport in self._hosts.get(host, ()):
@@ -178,7 +182,7 @@ class MemoryNetwork(FaultyNetwork):
     # -- for streams, listeners and transports ----------------------------------------------------
 
     def _send(self, pipe: MemoryPipe, item: bytes | Signal) -> None:
-        """Send an item: it arrives after its delay."""
+        """Send an item on a pipe; it arrives after a random delay."""
         due = max(self._due(pipe.source, pipe.target), pipe.last_due)
         pipe.last_due = due
         pipe.flying.append((due, item))
@@ -193,11 +197,13 @@ class MemoryNetwork(FaultyNetwork):
             self._trace.update(f"{now:.9f} {pipe.source} {pipe.target} {len(content)} ".encode() + content)
 
     def _on_closed(self, connection: Connection) -> None:
-        """Forget a connection that is closed at both ends."""
+        """Remove a connection that is closed at both ends."""
         self._connections.pop(connection.id, None)
 
     async def _travel(self, source: str, target: str) -> None:
-        """Take the time of one message between two hosts; wait while the path is stalled.
+        """Wait for the time that one message takes between two hosts.
+
+        While the path is stalled, this waits longer.
 
         Raises:
             PeerUnreachable: the path is cut.
@@ -240,7 +246,7 @@ class MemoryNetwork(FaultyNetwork):
             del self._listeners[listener.host, listener.port]
 
     def _connect(self, dialler: str, acceptor: str) -> Connection:
-        """Make a connection between two hosts."""
+        """Make a connection from a dialling host to an accepting one."""
         self._last_id += 1
         connection = Connection(self, self._last_id, dialler, acceptor, self._window)
         self._connections[connection.id] = connection
@@ -326,13 +332,13 @@ class MemoryTransport:
         self.is_dead = False
 
     def shortage(self) -> str:
-        """Return "": streams can always be opened."""
+        """Return "", which means that a stream can be opened."""
         return ""
 
     async def open_stream(self, address: str) -> MemoryStream:
         """Connect to HOST:PORT.
 
-        It takes one round trip, and longer while the path is stalled.
+        The connection takes one round trip, and longer while the path is stalled.
 
         Raises:
             PeerUnreachable: the connection was refused, there is no route, or the host or the address does not exist.
@@ -394,7 +400,7 @@ class MemoryListener:
         return not self._is_closed and len(self._backlog) < BACKLOG_MAX
 
     def offer(self, stream: MemoryStream) -> None:
-        """Queue a dialled stream."""
+        """Queue a stream from a dialling host until `accept` returns it."""
         self._backlog.append(stream)
         self._lot.unpark()
 

@@ -41,7 +41,7 @@ CONVERGED_WITHIN_S = 60.0
 def network_host(node: Node) -> str:
     """Return the network host at which a node listens.
 
-    It is the host of the node's name, unless the node's address has changed.
+    The host has the name of the node, unless the node's address has changed.
     """
     return (node.config.listen or "").partition(":")[0]
 
@@ -58,7 +58,7 @@ class TestRing:
         nodes: the running nodes, in the order of their start.
         counts: number of events of each kind, of all nodes together.
         steps: number of events.
-        expected: errors with which a node may end; a test may add to them.
+        expected: errors that may end a node without failing the test; a test may add to them.
     """
 
     __test__ = False  # pytest collects no class with this attribute
@@ -98,14 +98,14 @@ class TestRing:
     ) -> Node:
         """Start one more node, and return it as soon as it listens.
 
-        `await node.ready()` waits until it is a member. A node that ends before it listens is returned, too: it was
-        killed, or its disk could not be opened.
+        `await node.ready()` waits until the node is a member. A node that ends before it listens is returned, too: it
+        was killed, or its disk could not be opened.
 
         Args:
             join: nodes to join by; default: three running nodes, chosen at random. Empty: the node founds a ring of its
                 own.
             name: the node's host; default: the next unused name. A name that was used before means that host, with its
-                identity.
+                persisted identity.
             listen: the node's address; default: port 1 of its host.
             changes: fields of `NodeConfig` that differ from those of the ring.
         """
@@ -134,7 +134,10 @@ class TestRing:
         return Node(config, self.world(host, config, rng))
 
     def world(self, host: str, config: NodeConfig, rng: random.Random) -> World:
-        """Return the world of a new node on a host, with an empty store in memory."""
+        """Return the `World` of a new node: its network, store, clock and randomness.
+
+        The store is in memory, and empty.
+        """
         return World(
             connect=self.network.connector(host),
             storage=MemoryStorage(config.ring.circle, rng.randbytes(8)),
@@ -145,11 +148,11 @@ class TestRing:
         )
 
     def identity(self, host: str) -> MemoryIdentity:
-        """Return the identity that a host keeps from one start of its node to the next."""
+        """Return the persisted ids and pointers of a host, which its next node takes over."""
         return self._identities.setdefault(host, MemoryIdentity())
 
     def forget_identity(self, host: str) -> None:
-        """Make the next node of a host a new one."""
+        """Delete a host's persisted identity, so that its next node has a new identity."""
         self._identities.pop(host, None)
 
     async def _live(self, node: Node, host: str, task_status: trio.TaskStatus[str]) -> None:
@@ -167,17 +170,18 @@ class TestRing:
                 self.nodes.remove(node)
 
     def ended(self, node: Node) -> None:
-        """Called when a node has ended without an error."""
+        """Do nothing. Subclasses may react to a node that has ended without an error."""
 
     def refused(self, node: Node) -> None:
-        """Called when a node has ended with an expected error."""
+        """Do nothing. Subclasses may react to a node that ended with an expected error."""
 
     async def kill(self, node: Node, *, silently: bool = False) -> None:
         """End a node as kill -9 does: without a goodbye and without a handover.
 
-        Its memory is lost, and its identity is kept.
+        The node's memory is lost, and its identity is kept.
 
         Args:
+            node: the node.
             silently: the machine vanishes with the node; peers see no reset.
         """
         host = node.config.name or ""
@@ -205,11 +209,11 @@ class TestRing:
         return dict(sorted(found.items()))
 
     def totals(self) -> Counter[str]:
-        """Return the counters of all nodes together, ended nodes included."""
+        """Return the sums of all nodes' counters by name, ended nodes included."""
         return sum((node.host.counters for node in self.nodes), start=self._ended.copy())
 
     def snapshot(self) -> dict[int, Member]:
-        """Return the pointers of all members, in the form that the invariants take."""
+        """Return the pointers of all members by id, for `chord.verify.invariants`."""
         return {
             point: Member(
                 predecessor=None if v.ring.predecessor is None else v.ring.predecessor.id,
@@ -221,11 +225,14 @@ class TestRing:
         }
 
     def violations(self) -> list[Violation]:
-        """Return the present violations of the corrected protocol's invariants."""
+        """Return the present violations of the ring's invariants.
+
+        They are those of `chord.verify.invariants`.
+        """
         return invariants.violations(self.snapshot(), self._template.ring.successors)
 
     def waiting(self) -> list[Violation]:
-        """Return what the ring lacks to be Ideal.
+        """Return the differences between the ring and an Ideal ring.
 
         An Ideal ring has exact pointers, and exactly one owner for every point.
         """
@@ -261,7 +268,11 @@ class TestRing:
             await trio.sleep(self._template.timing.stabilize_s / 5)
 
     def on_event(self, event: Event) -> None:
-        """Count an event and pass it on. Raises if the event reports a bug of a handler."""
+        """Count an event, and pass it to the ring's observer.
+
+        Raises:
+            AssertionError: the event reports a bug of a handler.
+        """
         self.steps += 1
         self.counts[type(event).__name__] += 1
         self._observe(event)

@@ -32,7 +32,7 @@ class Stuck(Exception):
 
 
 class TimedSource(Protocol):
-    """A source of events at points of virtual time, without a task of its own."""
+    """A source of events at points of virtual time, such as a network, without a task."""
 
     def next_due(self) -> float:
         """Return the time of the next event in seconds, or infinity."""
@@ -71,6 +71,11 @@ class VirtualClock(trio.abc.Clock):
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
         """Jump to the next event if every task waits for one.
+
+        Trio calls this when no task is ready.
+
+        Args:
+            deadline: the virtual time of the next timer of a task, in seconds.
 
         Returns:
             The real seconds to sleep; 0 after a jump.
@@ -127,7 +132,7 @@ class _Queue(deque[trio.lowlevel.Task]):
             self.held[name].append(task)
 
     def _process_of(self, task: trio.lowlevel.Task) -> str | None:
-        """Return the stopped process of a task: the name of one of its ancestors."""
+        """Return the stopped process to which a task belongs, or None."""
         nursery = task.parent_nursery
         while nursery is not None:
             if task.name in self.held:
@@ -138,7 +143,7 @@ class _Queue(deque[trio.lowlevel.Task]):
 
 
 def stop_tasks(name: str) -> None:
-    """Stop all tasks of a process until `wake_tasks`, as SIGSTOP does.
+    """Stop all tasks of a simulated process until `wake_tasks`, as SIGSTOP does.
 
     Timers and arrivals queue up meanwhile.
 
@@ -157,7 +162,7 @@ def stop_tasks(name: str) -> None:
 
 
 def wake_tasks(name: str) -> None:
-    """Let the tasks of a process run again, if it was stopped."""
+    """Let the tasks of a simulated process run again, if `stop_tasks` stopped it."""
     runner = scheduler.GLOBAL_RUN_CONTEXT.runner
     queue = runner.runq
     if isinstance(queue, _Queue):

@@ -19,7 +19,7 @@ READ_BYTES = 1 << 16
 
 
 class Signal(Enum):
-    """Items that travel on a pipe besides bytes."""
+    """Items on a pipe that are not bytes: the end of the bytes, a close, a reset."""
 
     EOF = b"eof"  # no more bytes this way
     CLOSE = b"close"  # the sending end does not read any more, either
@@ -30,7 +30,7 @@ class MemoryPipe:
     """One direction of a connection.
 
     Attributes:
-        flying: (due, item) in order, not yet arrived.
+        flying: items that have not arrived yet, as (time of arrival in seconds, item), in order.
         unread: number of bytes sent and not yet read, flying ones included; bounded by the window.
         is_broken: the connection was reset, and its traffic is lost.
         is_deaf: the reading end is closed, as far as the writing end knows.
@@ -73,18 +73,18 @@ class MemoryPipe:
 
     @property
     def room(self) -> int:
-        """Number of bytes that may be sent at once."""
+        """Number of bytes that may be sent at once: the free part of the window."""
         return self._window - self.unread
 
     def send(self, item: bytes | Signal) -> None:
-        """Send an item. Bytes must fit the room in the window."""
+        """Send an item. Bytes must fit in the free part of the window."""
         if isinstance(item, bytes):
             self.unread += len(item)
             assert self.unread <= self._window
         self._network._send(self, item)
 
     def arrive(self, now: float) -> None:
-        """Handle the items that are due."""
+        """Deliver the items that are due at `now`, in seconds."""
         flying = self.flying
         while flying and flying[0][0] <= now:
             _, item = flying.pop(0)
@@ -103,7 +103,7 @@ class MemoryPipe:
         self.wake_reader()
 
     def take(self, max_bytes: int) -> bytes:
-        """Return up to `max_bytes` that have arrived, and make room for the writer."""
+        """Remove and return up to `max_bytes` that have arrived; the writer gains room."""
         arrived = self._arrived
         data = arrived.pop(0)
         while arrived and len(data) + len(arrived[0]) <= max_bytes:
@@ -121,7 +121,7 @@ class MemoryPipe:
         return bool(self._arrived)
 
     def break_off(self) -> None:
-        """Lose all traffic under way, and wake reader and writer."""
+        """Break the pipe: drop all traffic under way, and wake reader and writer."""
         self.is_broken = True
         self.flying.clear()
         self._arrived.clear()
@@ -129,14 +129,17 @@ class MemoryPipe:
         self.wake_writer()
 
     async def wait_to_write(self) -> None:
-        """Wait until the state changes for the writer."""
+        """Wait until the writing task may have room, or the pipe is closed or broken."""
         self.writer = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(self._forget_writer)
 
     # A cancelled task is forgotten at once: a reset before it runs must not wake it a second time.
 
     def forget_reader(self, _: object) -> trio.lowlevel.Abort:
-        """Forget the reading task, because it was cancelled."""
+        """Stop the wait of a reading task that was cancelled; Trio calls this.
+
+        The pipe no longer wakes the task.
+        """
         self.reader = None
         return trio.lowlevel.Abort.SUCCEEDED
 
@@ -157,7 +160,7 @@ class MemoryPipe:
             self.writer = None
 
     def check(self) -> list[str]:
-        """Return the violated invariants, in words."""
+        """Return the violated invariants of the pipe, in words; empty if none."""
         held = sum(map(len, self._arrived)) + sum(len(item) for _, item in self.flying if isinstance(item, bytes))
         if not self.is_broken and held != self.unread:
             return [f"{self.source} to {self.target}: {held} bytes under way, {self.unread} counted"]
@@ -167,7 +170,7 @@ class MemoryPipe:
 
 
 class MemoryStream(trio.abc.HalfCloseableStream):
-    """One end of a connection."""
+    """One end of a connection, as a Trio stream."""
 
     def __init__(self, connection: Connection, outgoing: MemoryPipe, incoming: MemoryPipe) -> None:
         self.connection = connection
@@ -350,7 +353,7 @@ class Connection:
         self._network._on_closed(self)
 
     def on_closed(self) -> None:
-        """Forget the connection if both ends are closed."""
+        """Remove the connection from the network if both ends are closed."""
         if self.dialler.is_closed and self.acceptor.is_closed:
             self._network._on_closed(self)
 
