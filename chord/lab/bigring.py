@@ -1,12 +1,12 @@
-"""Rings too large to run as real nodes, with all look-ups done at once.
+"""Models of rings too large for real nodes; NumPy computes all look-ups at once.
 
 The sorted ids are one array, and fingers are computed on demand. A point is a uint64, and the circle has 2**64 points.
 With a million nodes the smallest gap is still about 10**7 points wide, so 160 bits would change nothing. A node is
 identified by its rank, its index in the sorted ids.
 
-The speed comes from one observation. A node forwards a look-up to the finger that most closely precedes the key.
-That is the finger with the largest start at or before the key's predecessor p. Finger `start` points to the first node
-at or after `start`, and that node lies at or before p exactly if `start` does. The highest digit of the distance to p
+The speed comes from one observation. A node forwards a look-up to the finger that most closely precedes the key. That
+is the finger with the largest start at or before the key's predecessor p. Finger `start` points to the first node at or
+after `start`, and that node lies at or before p exactly if `start` does. The highest digit of the distance to p
 therefore selects the finger, and one binary search finds its node.
 
 `look_up_past_the_dead` looks keys up after a share of the nodes died at once (ToN 2003, Table II). Nothing is repaired.
@@ -31,11 +31,12 @@ NO_OWNER = -1
 
 @dataclass(frozen=True)
 class Paths:
-    """The cost of look-ups.
+    """The hops of some look-ups, and the fingers that these hops took.
 
     Attributes:
         hops: path length of each look-up: live nodes that forwarded it, from the start to the key's predecessor.
-        used: how often a finger that starts 2**i points away was taken, by i; hops along a list are not counted.
+        used: entry i counts the hops over fingers that start 2**i to 2**(i + 1) - 1 points away. Hops along a successor
+            list are not counted.
     """
 
     hops: Ranks
@@ -43,7 +44,10 @@ class Paths:
 
 
 class BigRing:
-    """An Ideal ring: every pointer is correct."""
+    """A model of a ring in which every pointer is correct (an Ideal ring).
+
+    A node is identified by its rank, its index in the sorted ids.
+    """
 
     def __init__(self, ids: PointArray) -> None:
         """Make a ring of nodes at these points.
@@ -71,7 +75,10 @@ class BigRing:
         return len(self.ids)
 
     def successor(self, points: PointArray) -> Ranks:
-        """Return the rank of the first node at or after each point; the same shape."""
+        """Return the owner of each point, as a rank, in an array of the same shape.
+
+        The owner is the first node at or after the point.
+        """
         found = np.searchsorted(self.ids, points)
         found[found == len(self.ids)] = 0
         return found
@@ -86,15 +93,16 @@ class BigRing:
         return rng.integers(0, len(self.ids), count, dtype=np.intp), draw_points(count, rng)
 
     def look_up(self, starts: Ranks, keys: PointArray, *, digit_bits: int = 1, successors: int = 1) -> Paths:
-        """Look keys up with fingers and successor lists, each from its own start node.
+        """Compute the paths of many look-ups over fingers and successor lists.
 
         A node that owns the key answers at once, with a path of 0 hops.
 
         Args:
-            starts: ranks, shape (L,).
-            keys: points, shape (L,).
-            digit_bits: fingers start at j * b**i for 0 < j < b, with b = 2**digit_bits; 1 gives Chord's fingers.
-            successors: entries of the successor list. A list of one equals finger 0 and adds nothing.
+            starts: rank of the node that begins each look-up, shape (L,).
+            keys: point that each look-up searches, shape (L,).
+            digit_bits: fingers start j * b**i points away for 0 < j < b, with b = 2**digit_bits; 1 gives Chord's
+                fingers.
+            successors: length of the successor list, in nodes. A list of one equals finger 0 and adds nothing.
 
         Source: Stoica et al. 2001, Fig. 4 (b = 2). For other bases, section 4.2 of the 2003 paper (ToN) asks for b - 1
         fingers per digit, like Pastry's rows.
@@ -119,17 +127,17 @@ class BigRing:
         return Paths(hops, used)
 
     def closest_finger(self, here: Ranks, goal: Ranks, digit_bits: int = 1) -> tuple[Ranks, Ranks]:
-        """Return the node of the finger closest before each goal, and the finger's level.
+        """Return the node of the last finger at or before each goal, and its level.
 
-        Level i means that the highest bit of the distance to the goal is bit i.
+        Level i means that bit i is the highest bit of the distance from `here` to the goal.
 
         Args:
             here: ranks of the nodes that own the fingers, shape (L,).
-            goal: ranks to come close to, shape (L,); each differs from its `here`.
+            goal: ranks of the nodes to approach, shape (L,); each differs from its `here`.
             digit_bits: as in `look_up`.
 
         Returns:
-            ranks and levels, shape (L,).
+            ranks and levels, each of shape (L,).
         """
         left = self.ids[goal] - self.ids[here]
         level = highest_bit(left)
@@ -137,13 +145,24 @@ class BigRing:
         return self.successor(self.ids[here] + (left >> unit << unit)), level
 
     def walk(self, starts: Ranks, keys: PointArray) -> Ranks:
-        """Return the path lengths of look-ups that use only successors; shape (L,)."""
+        """Return the path length of each look-up if nodes know only their successors."""
         owners = self.successor(keys)
         steps: Ranks = (owners - 1 - starts) % len(self.ids)
         return np.where(owners == starts, 0, steps)
 
     def entries(self, ranks: Ranks, *, digit_bits: int = 1, successors: int = 1) -> Ranks:
-        """Return how many distinct nodes are in each node's fingers and list; shape (n,)."""
+        """Return the size of each node's routing table, in distinct other nodes.
+
+        The table consists of the fingers and the successor list.
+
+        Args:
+            ranks: the nodes, shape (n,).
+            digit_bits: as in `look_up`.
+            successors: length of the successor list, in nodes.
+
+        Returns:
+            shape (n,).
+        """
         nodes = len(self.ids)
         seen = [(ranks + step) % nodes for step in range(1, min(successors, nodes - 1) + 1)]
         for shift in range(0, BITS, digit_bits):
@@ -161,7 +180,10 @@ def draw_points(count: int, rng: np.random.Generator) -> PointArray:
 
 
 def highest_bit(values: PointArray) -> Ranks:
-    """Return the index of the highest set bit, 0 to 63, and 0 for 0; the same shape."""
+    """Return the index of the highest set bit of each value, 0 to 63.
+
+    The result for the value 0 is 0. The shape stays the same.
+    """
     # A float has 53 bits, so a number just below a power of two may round up to it. The guess is then one too high.
     guess = np.clip(np.frexp(values.astype(np.float64))[1].astype(np.intp) - 1, 0, BITS - 1)
     too_high = (values >> guess.astype(np.uint64)) == 0
@@ -173,13 +195,13 @@ def highest_bit(values: PointArray) -> Ranks:
 
 @dataclass(frozen=True)
 class Detours:
-    """The cost of look-ups; every field has shape (look-ups,).
+    """The paths and timeouts of look-ups among dead nodes, an entry per look-up.
 
     Attributes:
-        hops: path length: live nodes that forwarded the look-up, from the start to the key's last living predecessor.
-        timeouts: dead nodes asked, including those at the last step, from predecessor to owner.
+        hops: path length: live nodes that forwarded the look-up, from the start to the last live node before the key.
+        timeouts: dead nodes asked, including those at the last step, from that predecessor to the owner.
         last_timeouts: dead nodes asked at the last step.
-        owners: rank of the living node that was reached; -1 if the last node's whole list was dead.
+        owners: rank of the live node that the look-up named; -1 if the predecessor's whole successor list was dead.
     """
 
     hops: Ranks
@@ -189,14 +211,19 @@ class Detours:
 
 
 class _Asked:
-    """The dead nodes that each look-up has asked."""
+    """For each look-up, the dead nodes that it has asked so far."""
 
     def __init__(self, lookups: int) -> None:
         self.count = np.zeros(lookups, np.intp)
         self._ranks = np.full((lookups, 8), NO_OWNER, np.intp)
 
     def note(self, which: Ranks, ranks: Ranks) -> None:
-        """Count a timeout for each of these look-ups that has not asked its node before."""
+        """Add a dead node to each of these look-ups, unless it has asked that node before.
+
+        Args:
+            which: indices of the look-ups, none twice.
+            ranks: the dead node that each of them asked.
+        """
         new = (self._ranks[which] != ranks[:, None]).all(axis=1)
         which, ranks = which[new], ranks[new]
         if which.size and int(self.count[which].max()) == self._ranks.shape[1]:
@@ -208,14 +235,16 @@ class _Asked:
 def look_up_past_the_dead(
     ring: BigRing, is_dead: NDArray[np.bool_], starts: Ranks, keys: PointArray, *, successors: int
 ) -> Detours:
-    """Look keys up with the fingers and successor lists from before the failures.
+    """Compute the paths of look-ups after some nodes died and nothing was repaired.
+
+    Nodes still use the fingers and successor lists from before the failures.
 
     Args:
         ring: the ring before the failures.
         is_dead: whether each node is dead, by rank, shape (N,).
-        starts: ranks of living nodes, shape (L,).
-        keys: points, shape (L,).
-        successors: entries of each successor list.
+        starts: rank of the live node that begins each look-up, shape (L,).
+        keys: point that each look-up searches, shape (L,).
+        successors: length of each successor list, in nodes.
     """
     nodes = len(ring)
     successors = min(successors, nodes - 1)

@@ -1,4 +1,4 @@
-"""Hashes of keys, independent hashes of one hash, and keys to try schemes on.
+"""Hashes of keys, independent hashes made from one hash, and generators of keys.
 
 A scheme never sees a key, only its 64-bit hash, so an array of a million hashes is placed at once. The hash function
 must look random, and xxHash does, at 10 GB/s. It need not resist an adversary that chooses keys.
@@ -31,13 +31,13 @@ Hashes = NDArray[np.uint64]
 
 
 class Hasher(NamedTuple):
-    """A named function from keys to integers below 2**64."""
+    """A hash function with its name; it maps keys to integers below 2**64."""
 
     name: str
     one: Callable[[bytes], int]
 
     def many(self, keys: Iterable[bytes]) -> Hashes:
-        """Return the hashes of keys, in their order; shape (number of keys,)."""
+        """Return the hashes of many keys, in their order; shape (number of keys,)."""
         count = len(keys) if isinstance(keys, Sequence) else -1
         return np.fromiter(map(self.one, keys), np.uint64, count)
 
@@ -70,7 +70,7 @@ It is not a hash: it keeps the order of keys, and with it their skew.
 
 
 def mix_one(number: int, salt: int = 0) -> int:
-    """Return the hash that `mix` gives for one number."""
+    """Return the hash that `mix` gives for one number and one salt."""
     z = (number + salt * GOLDEN) & MASK
     z = ((z ^ (z >> 30)) * _FIRST) & MASK
     z = ((z ^ (z >> 27)) * _SECOND) & MASK
@@ -78,13 +78,14 @@ def mix_one(number: int, salt: int = 0) -> int:
 
 
 def mix(hashes: Hashes, salt: int | Hashes = 0) -> Hashes:
-    """Return a hash of each hash, independent of it and of those with other salts.
+    """Return another hash of each hash, as if by an independent hash function.
 
-    For one salt, `mix` is a bijection of the 64-bit numbers: different hashes stay different.
+    Each salt stands for a function of its own. For one salt, `mix` is a bijection of the 64-bit numbers: different
+    hashes stay different.
 
     Args:
         hashes: of any shape; not changed.
-        salt: the number of the stream, or the hash of a node to combine with; one for all hashes, or one for each.
+        salt: the number of the function, or the hash of a node to combine with; one for all hashes, or one for each.
 
     Returns:
         an array of the same shape.
@@ -105,22 +106,28 @@ def mix(hashes: Hashes, salt: int | Hashes = 0) -> Hashes:
 
 
 def unit(number: int) -> float:
-    """Return a hash as a number strictly between 0 and 1: its top 52 bits and a half."""
+    """Map a 64-bit hash to a number strictly between 0 and 1.
+
+    The result is the top 52 bits plus a half, over 2**52.
+    """
     return ((number >> 12) + 0.5) * 2.0**-52
 
 
 def units(hashes: Hashes) -> NDArray[np.float64]:
-    """Return hashes as numbers between 0 and 1, as `unit` does; the same shape."""
+    """Map 64-bit hashes to numbers strictly between 0 and 1, as `unit` does."""
     return ((hashes >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 
 def scale_one(number: int, count: int) -> int:
-    """Return which of `count` equal parts a hash is in, by its first 32 bits."""
+    """Return the number of the part that a hash falls into, of `count` equal parts.
+
+    Only the first 32 bits of the hash count.
+    """
     return ((number >> 32) * count) >> 32
 
 
 def scale(hashes: Hashes, count: int) -> Hashes:
-    """Return which of `count` equal parts contains each hash, as `scale_one` does.
+    """Return for each hash the number of its part, of `count` equal parts.
 
     Args:
         hashes: of any shape.
@@ -136,12 +143,12 @@ def scale(hashes: Hashes, count: int) -> Hashes:
 
 
 def number_keys(count: int, prefix: str = "key-") -> list[bytes]:
-    """Return `key-0`, `key-1`, …: keys that differ in a counter."""
+    """Return the keys `key-0`, `key-1`, … with this prefix."""
     return [f"{prefix}{number}".encode() for number in range(count)]
 
 
 def random_hashes(rng: np.random.Generator, count: int) -> Hashes:
-    """Return the hashes of `count` random keys, without the keys; shape (count,)."""
+    """Return random numbers that stand for the hashes of `count` random keys."""
     return rng.integers(0, SPAN, size=count, dtype=np.uint64, endpoint=False)
 
 
@@ -158,7 +165,7 @@ hundred times as frequent as X.
 
 
 def surname_keys(rng: np.random.Generator, count: int) -> list[bytes]:
-    """Return keys of seven letters, the first letter distributed as `INITIALS`."""
+    """Return keys like surnames: seven letters, the first distributed as `INITIALS`."""
     letters = np.array(list(INITIALS))
     shares = np.array(list(INITIALS.values()))
     first = rng.choice(letters, size=count, p=shares / shares.sum())
@@ -167,11 +174,13 @@ def surname_keys(rng: np.random.Generator, count: int) -> list[bytes]:
 
 
 def zipf_requests(rng: np.random.Generator, keys: int, count: int, exponent: float = 1.0) -> NDArray[np.intp]:
-    """Return which key each of `count` requests asks for, under a Zipf law.
+    """Return the key that each of `count` requests asks for, under Zipf's law.
 
     The k-th most popular key is requested in proportion to 1 / k**exponent.
 
     Args:
+        keys: number of keys.
+        count: number of requests.
         exponent: skew of the law; at 0 all keys are equally popular.
 
     Returns:

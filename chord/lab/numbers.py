@@ -1,4 +1,4 @@
-"""Statistics: spread of loads, fitted lines, and tests against chance."""
+"""Statistics with NumPy: evenness of loads, fitted lines, tests against chance."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from chord.lab.harness.statistics import Spread
 
 
 def spread(loads: NDArray[Any], weights: NDArray[np.float64] | None = None) -> Spread:
-    """Return how loads spread over the nodes.
+    """Return how evenly loads are spread over the nodes.
 
     Args:
         loads: the load of each node, shape (n,).
-        weights: the weight of each node, shape (n,). If given, each load is first divided by its weight over the
-            mean weight.
+        weights: the weight of each node, shape (n,). If given, each load is first divided by its weight over the mean
+            weight.
     """
     mean = float(loads.mean())
     fair = loads.astype(np.float64) if weights is None else loads / (weights / weights.mean())
@@ -31,7 +31,7 @@ class Line(NamedTuple):
 
     Attributes:
         error: the standard error of the slope.
-        height: the value at 0.
+        height: the value of the line at 0.
     """
 
     slope: float
@@ -40,7 +40,7 @@ class Line(NamedTuple):
 
 
 def fit_power(x: Sequence[float], y: Sequence[float]) -> Line:
-    """Return the least-squares line through log y against log x.
+    """Fit a power law to points: the least-squares line in a log-log plot.
 
     The power law is y = e**height * x**slope.
 
@@ -58,11 +58,11 @@ def fit_power(x: Sequence[float], y: Sequence[float]) -> Line:
 
 
 class Chance(NamedTuple):
-    """A test statistic and its p-value.
+    """The result of a test of counts against expected counts.
 
     Attributes:
-        statistic: how far the counts are from the expected ones.
-        p: probability that chance alone takes them at least as far.
+        statistic: the value of chi-square.
+        p: the p-value: the probability that chance alone gives at least this statistic.
     """
 
     statistic: float
@@ -83,7 +83,11 @@ def chi_square(counts: NDArray[Any], expected: NDArray[np.float64]) -> Chance:
 
 
 def sigmas_of_chi_square(statistic: float, freedom: int) -> float:
-    """Return the sigmas of a normal law that are as unlikely as this chi-square value.
+    """Convert a chi-square value to the sigmas of a normal law with the same p-value.
+
+    Args:
+        statistic: the value of chi-square.
+        freedom: its degrees of freedom.
 
     Source: Wilson and Hilferty 1931: the cube root of chi-square over its degrees of freedom is nearly normal.
     """
@@ -93,7 +97,7 @@ def sigmas_of_chi_square(statistic: float, freedom: int) -> float:
 
 
 def central(values: Sequence[float], share: float) -> tuple[float, float]:
-    """Return the range that holds the central `share` of the values.
+    """Return the lowest and the highest value of the central `share` of a sample.
 
     Args:
         values: any sample, not necessarily ordered.

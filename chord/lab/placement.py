@@ -1,11 +1,11 @@
-"""The interface of every scheme: a placement of keys on nodes that can change.
+"""The interface of every sharding scheme: a placement of keys on nodes.
 
 A scheme numbers its nodes 0, 1, … in the order of `nodes`. It places one hash (`locate`) or an array of hashes
 (`place_many`, with NumPy); both give the same result. Schemes do no I/O, read no clock and draw no random numbers, so
 the same calls give the same placement on every machine.
 
 A custom scheme implements `_build`, `locate`, `place_many` and `state_bytes`. If nodes may come and go, it also
-implements `_add` and `_remove`. Tables print the name and the facts that stand at the class.
+implements `_add` and `_remove`. Its class attributes are the name and the facts that tables print.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ WEIGHTS_RATIO_MAX = 1000.0
 
 
 def require_ratio(weights: Sequence[float]) -> None:
-    """Check that no weight is too many times another.
+    """Check that the weights of nodes are not too far apart.
 
-    Tables and points cannot represent weights that are far apart.
+    Tables of slots and numbers of points cannot represent such weights.
 
     Raises:
         ValueError: the largest weight is more than `WEIGHTS_RATIO_MAX` times the smallest.
@@ -64,7 +64,7 @@ P = TypeVar("P")
 
 
 def in_chunks(place: Callable[[P, Hashes], Numbers]) -> Callable[[P, Hashes], Numbers]:
-    """Let a `place_many` work on `CHUNK` hashes at a time."""
+    """Decorate a `place_many` to pass it only `CHUNK` hashes at a time."""
 
     @wraps(place)
     def place_many(self: P, hashes: Hashes) -> Numbers:
@@ -77,14 +77,14 @@ def in_chunks(place: Callable[[P, Hashes], Numbers]) -> Callable[[P, Hashes], Nu
 
 
 class Common(TypedDict, total=False):
-    """The options that all schemes have; see `Placement`."""
+    """The optional arguments that all schemes accept; see `Placement`."""
 
     weights: Mapping[str, float] | None
     hasher: Hasher
 
 
 class Placement(ABC):
-    """A mapping from the hash of a key to a node.
+    """A sharding scheme with its nodes: maps the hash of a key to a node.
 
     Args:
         nodes: names, all different, at least one. Their order is their numbering.
@@ -93,8 +93,8 @@ class Placement(ABC):
         hasher: hashes keys, and the names of nodes if the scheme hashes names.
 
     Raises:
-        ValueError: there is no node, a name occurs twice, or a weight is not positive, belongs to no node or is too
-            far from another.
+        ValueError: there is no node, a name occurs twice, or a weight is not positive, belongs to no node or is too far
+            from another.
         UnsupportedChange: weights were given, and the scheme does not support them.
     """
 
@@ -157,7 +157,10 @@ class Placement(ABC):
 
     @property
     def weights(self) -> dict[str, float]:
-        """The weight of each node."""
+        """The weight of each node by name: the share of keys that it should have.
+
+        Only the proportions of weights count.
+        """
         return dict(zip(self._nodes, self._weights, strict=True))
 
     @property
@@ -166,7 +169,7 @@ class Placement(ABC):
         """Bytes that a look-up needs: packed tables and points, without the nodes' names."""
 
     def shares(self) -> NDArray[np.float64] | None:
-        """Return the exact share of all hashes that each node has.
+        """Return the share of all possible hashes that each node has, exactly.
 
         Returns:
             shape (number of nodes,), with sum 1; None if the scheme's shares can only be sampled.
@@ -180,11 +183,11 @@ class Placement(ABC):
         return self.hasher.many(keys)
 
     def place(self, key: bytes) -> str:
-        """Return the node on which a key lives."""
+        """Return the name of the node on which a key lives."""
         return self._nodes[self.locate(self.hasher.one(key))]
 
     def replicas(self, key: bytes, count: int) -> tuple[str, ...]:
-        """Return the nodes on which the copies of a key live, first that of `place`.
+        """Return the nodes of the copies of a key; the first is that of `place`.
 
         Args:
             count: number of copies. If there are fewer nodes, a scheme with distinct replicas returns all nodes.
@@ -197,7 +200,11 @@ class Placement(ABC):
 
     @abstractmethod
     def locate(self, point: int) -> int:
-        """Return the number of the node on which a hash lives."""
+        """Return the number of the node on which a hash lives.
+
+        Args:
+            point: the hash of a key, below 2**64.
+        """
 
     @abstractmethod
     def place_many(self, hashes: Hashes) -> Numbers:
@@ -213,8 +220,8 @@ class Placement(ABC):
     def locate_replicas(self, point: int, count: int) -> list[int]:
         """Return the numbers of the nodes on which the copies of a hash live.
 
-        By default each copy is hashed again, so two copies may meet on one node. Schemes that have neighbouring nodes
-        override this.
+        By default each further copy is placed by a new hash of `point`, so two copies may be on one node. Schemes in
+        which a node has neighbours override this.
 
         Source: Golubtsov 2024, "Алгоритмы шардинга (разделения) данных", on replication.
         """
@@ -243,7 +250,7 @@ class Placement(ABC):
     # -- changes --------------------------------------------------------------------------------
 
     def add(self, node: str, weight: float = 1.0) -> None:
-        """Add a node.
+        """Add a node, which gets the next number and its share of the keys.
 
         Raises:
             ValueError: the name is taken, or the weight is not positive or too far from the others.
@@ -255,7 +262,7 @@ class Placement(ABC):
         self._let_in(node, weight)
 
     def remove(self, node: str) -> None:
-        """Remove a node.
+        """Remove a node; other nodes get its keys.
 
         Raises:
             KeyError: there is no such node.
@@ -270,8 +277,8 @@ class Placement(ABC):
     def replace(self, old: str, new: str) -> None:
         """Replace a node with a new one of the same weight.
 
-        If numbers decide the placement, all keys of the old node move to the new one, and no other key moves. If names
-        decide it, the change equals adding the new node and then removing the old one.
+        If the placement depends on the numbers of nodes, all keys of the old node move to the new one, and no other key
+        moves. If it depends on names, the change equals adding the new node and then removing the old one.
 
         Raises:
             ValueError: the new name is taken.
@@ -287,10 +294,9 @@ class Placement(ABC):
             self._nodes[number] = new
 
     def grow(self, nodes: Sequence[str]) -> None:
-        """Add several nodes, all or none.
+        """Add several nodes at once, or none of them if an error is raised.
 
-        A scheme that grows by a factor takes as many nodes as that factor needs. If an error is raised, no node has
-        been added.
+        Some schemes can only multiply the number of nodes. They take exactly the nodes that a whole factor needs.
 
         Raises:
             ValueError: as for `add`.
@@ -301,10 +307,9 @@ class Placement(ABC):
         self._all_or_none(lambda: self._add_all(nodes), 1 if self._adds_at_once else len(nodes))
 
     def shrink(self, nodes: Sequence[str]) -> None:
-        """Remove several nodes, all or none.
+        """Remove several nodes at once, or none of them if an error is raised.
 
-        A scheme that shrinks by a factor takes as many nodes as that factor needs. If an error is raised, no node has
-        been removed.
+        Some schemes can only divide the number of nodes. They remove exactly the nodes that a whole factor needs.
 
         Raises:
             ValueError: a name occurs twice.
@@ -326,10 +331,10 @@ class Placement(ABC):
     # -- what a scheme fills in -----------------------------------------------------------------
 
     def _build(self) -> None:  # noqa: B027 - a scheme without tables has nothing to build
-        """Build the tables for `_nodes` and `_weights`."""
+        """Build a scheme's tables from its nodes and weights, when it is constructed."""
 
     def _add(self, node: str, weight: float) -> None:
-        """Update the tables for a node that gets the next number.
+        """Update a scheme's tables for a new node, which gets the next number.
 
         An implementation raises before it changes anything.
         """
@@ -338,14 +343,14 @@ class Placement(ABC):
     def _add_all(self, nodes: Sequence[str]) -> None:
         """Add several nodes of weight 1; the caller has checked their names.
 
-        A scheme that rebuilds tables overrides this to rebuild them once. Unless `_adds_at_once`, the caller rolls back
-        any change if this raises.
+        A scheme that rebuilds tables overrides this to rebuild them once. If this raises, the caller rolls back any
+        change, unless the scheme sets `_adds_at_once`.
         """
         for node in nodes:
             self._let_in(node, 1.0)
 
     def _remove(self, number: int) -> None:
-        """Update the tables for a node that goes; later nodes move up by one number.
+        """Update a scheme's tables for a node that goes; later nodes get a number less.
 
         An implementation raises before it changes anything.
         """
@@ -358,14 +363,21 @@ class Placement(ABC):
         self._admit([node], weight)
 
     def _admit(self, nodes: Sequence[str], weight: float = 1.0) -> None:
-        """Give the next numbers to new nodes, all of the same weight."""
+        """Append new nodes of the same weight to the list of nodes.
+
+        Their places in the list are their numbers.
+        """
         self._nodes += nodes
         self._weights += [weight] * len(nodes)
 
     def _all_or_none(self, change: Callable[[], None], nodes: int) -> None:
-        """Apply a change of `nodes` nodes atomically.
+        """Apply a change of several nodes; if it raises, restore the state before.
 
         A change of one node needs no rollback, because `_add` and `_remove` raise before they change anything.
+
+        Args:
+            change: applies the change.
+            nodes: number of nodes that are added or removed.
         """
         as_it_was = deepcopy(self.__dict__) if nodes > 1 else None
         try:
@@ -406,7 +418,9 @@ class Placement(ABC):
 
 
 def replica_hash(point: int, copy: int) -> int:
-    """Return the hash that stands for one copy of a key, for schemes that hash again.
+    """Return the hash that places one copy of a key.
+
+    It is for schemes that place each copy by a hash of its own.
 
     Args:
         point: hash of the key.
@@ -421,7 +435,7 @@ def replica_hashes(hashes: Hashes, copy: int) -> Hashes:
 
 
 def first_distinct(numbers: Iterable[int], count: int) -> list[int]:
-    """Return the first `count` different numbers, in order, or all if there are fewer."""
+    """Return the first `count` different node numbers in order, or all if fewer."""
     found: dict[int, None] = {}
     for number in numbers:
         if len(found) == count:
@@ -431,5 +445,8 @@ def first_distinct(numbers: Iterable[int], count: int) -> list[int]:
 
 
 def compact(numbers: NDArray[Any], gone: int) -> None:
-    """Renumber nodes, in place, after node number `gone` has left."""
+    """Close the gap in an array of node numbers after a node has left, in place.
+
+    Each number above `gone` falls by one.
+    """
     numbers[numbers > gone] -= 1

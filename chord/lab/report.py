@@ -56,10 +56,12 @@ DIFFERENCES = (
 
 
 def write_page(reports: Sequence[ExperimentReport], seed: int, command: str, out_dir: Path, name: str = PAGE) -> Path:
-    """Write the page and return its path.
+    """Write the page on a run of experiments, and return its path.
 
     Args:
-        command: the command line without the program's name.
+        reports: the outcomes of the experiments.
+        seed: the seed of the run.
+        command: the command line of the run, without the program's name.
         out_dir: the directory of the page.
         name: file name; the default is only for the page on all experiments.
     """

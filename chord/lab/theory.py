@@ -19,11 +19,11 @@ GAPS_LOG2_MIN = -24
 
 @cache
 def finger_use(digit_bits: int = 1) -> dict[int, float]:
-    """Return the probability that a look-up takes a finger of each digit.
+    """Return the probability that a look-up uses a finger, for each digit.
 
-    The result is keyed by the log2 of the digit's unit, measured in mean gaps between nodes. A look-up has a remaining
-    distance to the key's predecessor, which is uniform at first. It takes a finger of a digit exactly if that digit of
-    the distance is not zero.
+    A finger of base b skips a multiple of a power of b. The digit is that power's place in the remaining distance to
+    the key's predecessor, which is uniform at first. A look-up takes a finger of a digit exactly if that digit of the
+    distance is not zero.
 
     The look-up reaches the finger's start exactly, but the finger's node lies a gap behind the start. That gap is
     exponential with mean 1, and at most the remaining distance. The function therefore carries the density of the
@@ -37,7 +37,8 @@ def finger_use(digit_bits: int = 1) -> dict[int, float]:
         digit_bits: the base of the fingers is b = 2**digit_bits.
 
     Returns:
-        probabilities, for all units that are multiples of the digit from 2**-24 to less than 2**16 gaps.
+        probabilities by the log2 of the digit's unit in mean gaps between nodes. The keys are the multiples of
+        `digit_bits` from -24 to below 16.
     """
     base = 1 << digit_bits
     top = GAPS_LOG2_MAX - GAPS_LOG2_MAX % digit_bits
@@ -53,10 +54,15 @@ def finger_use(digit_bits: int = 1) -> dict[int, float]:
 
 
 def _minus_exponential(density: NDArray[np.float64], cell: float) -> NDArray[np.float64]:
-    """Return the density of max(0, X - G) for G exponential with mean 1.
+    """Return the density of max(0, X - G) with G exponential of mean 1.
 
-    Mass that falls to 0 is left out, because that look-up has arrived. The density is constant within each cell, so the
-    integral is exact. The result is the mean over each cell.
+    X is the remaining distance of a look-up, and G the gap behind a finger's start. Mass that falls to 0 is left out,
+    because that look-up has arrived. The density is constant within each cell, so the integral is exact. The result is
+    the mean over each cell.
+
+    Args:
+        density: the density of X in each cell.
+        cell: the width of a cell, in mean gaps.
     """
     kept = math.exp(-cell)
     right = np.fromiter(accumulate(density[::-1], lambda c, d: c * kept + d * (1 - kept), initial=0.0), np.float64)[:-1]
@@ -68,15 +74,19 @@ def _minus_exponential(density: NDArray[np.float64], cell: float) -> NDArray[np.
 def path_constant(digit_bits: int = 1) -> float:
     """Return the mean path length minus (1 - 1/b) log_b N, for fingers only.
 
-    The value holds for large rings. Digits wider than a gap are used slightly less often than the share (b - 1) / b.
-    Narrower digits are used sometimes. For b = 2 the two effects add up to -0.138.
+    N is the number of nodes, and b = 2**digit_bits the base of the fingers. The value holds for large rings. Digits
+    wider than a gap are used slightly less often than the share (b - 1) / b. Narrower digits are used sometimes. For b
+    = 2 the two effects add up to -0.138.
     """
     full = 1 - 0.5**digit_bits
     return sum(used - (full if unit >= 0 else 0.0) for unit, used in finger_use(digit_bits).items())
 
 
 def mean_path(nodes: int, digit_bits: int = 1) -> float:
-    """Return the mean path length on a large ring with fingers of base 2**digit_bits."""
+    """Return the mean path length of look-ups by fingers alone, on a large ring.
+
+    The fingers are of base 2**digit_bits.
+    """
     return (1 - 0.5**digit_bits) * math.log2(nodes) / digit_bits + path_constant(digit_bits)
 
 
@@ -84,18 +94,19 @@ def mean_path(nodes: int, digit_bits: int = 1) -> float:
 
 
 def share_deviation(nodes: int, vnodes: int) -> float:
-    """Return the standard deviation of a node's share of a ring, over the mean share.
+    """Return the std of a node's share of the circle, over the mean share.
 
-    The n v points cut the circle into n v arcs, uniformly at random. A node has v of the arcs, so its share follows
-    Beta(v, (n - 1) v). For many nodes the result is about 1 / sqrt(v): 10 % at 100 vnodes, 3.2 % at 1000.
+    The n v points of n nodes with v vnodes each cut the circle into n v arcs, uniformly at random. A node has v of the
+    arcs, so its share follows Beta(v, (n - 1) v). For many nodes the result is about 1 / sqrt(v): 10 % at 100 vnodes,
+    3.2 % at 1000.
     """
     return math.sqrt((nodes - 1) / (nodes * vnodes + 1))
 
 
 def probed_peak(probes: int) -> float:
-    """Return the largest share over the mean, with `probes` probes.
+    """Return the largest share of a node over the mean, under multi-probe hashing.
 
-    The value holds for large rings. For one probe it is infinite.
+    The value holds for large rings. For one probe per key it is infinite.
 
     Source: Appleton and O'Reilly 2015: 1.05 with 21 probes.
     """
@@ -103,10 +114,10 @@ def probed_peak(probes: int) -> float:
 
 
 def probed_deviation(probes: int) -> float:
-    """Return the std of the shares over the mean, with `probes` probes.
+    """Return the std of the nodes' shares over the mean, under multi-probe hashing.
 
-    The value holds for large rings. A node behind a gap of g mean gaps has (1 - e^(-(k - 1) g)) k / (k - 1) of the
-    mean. The gap g is exponential.
+    The value holds for large rings. Let k be the probes per key. A node behind a gap of g mean gaps has (1 - e^(-(k -
+    1) g)) k / (k - 1) of the mean. The gap g is exponential.
     """
     if probes == 1:
         return 1.0
@@ -114,12 +125,12 @@ def probed_deviation(probes: int) -> float:
 
 
 def key_deviation(nodes: int, keys: int) -> float:
-    """Return the std of keys per node over the mean that chance alone causes."""
+    """Return the std of keys per node over the mean, if each key picks a random node."""
     return math.sqrt((nodes - 1) / keys)
 
 
 def expected_heirs(nodes: int, vnodes: int) -> float:
-    """Return the expected number of nodes that inherit from a failed node.
+    """Return the expected number of nodes that take over arcs of a failed node.
 
     Each of the v arcs of the failed node goes to any of the other nodes with the same probability.
     """
@@ -128,5 +139,5 @@ def expected_heirs(nodes: int, vnodes: int) -> float:
 
 
 def harmonic(number: int) -> float:
-    """Return H(n) = 1 + 1/2 + … + 1/n."""
+    """Return the harmonic number H(n) = 1 + 1/2 + … + 1/n."""
     return math.fsum(1 / k for k in range(1, number + 1))

@@ -1,14 +1,15 @@
 """The lab's experiments, grouped by the command that runs them.
 
 - compare: every scheme on the same keys (`compare`), and their speed (`speed`).
-- vnodes: the effect of vnodes (`vnodes`), rings drawn again (`golubtsov`), probes and bounded loads (`bounds`).
+- vnodes: the effect of vnodes (`vnodes`), rings with random node names (`golubtsov`), probes and bounded loads
+  (`bounds`).
 - movement: the cost of growth (`movement`), and the effect of moving hot sections (`hot_sections`).
-- jump: the lemma, the cost and the evenness of jump.
+- jump: the lemma, the cost and the evenness of jump consistent hash.
 - strategies: Dynamo's three partition strategies.
 - ring: ways to route (`routes`), and three figures of the papers (`chord.lab.papers`), on rings too large to run.
 
-Each module is one experiment in the sense of `chord.lab.harness`, except `common`, which has the shared parts
-of the experiments on schemes.
+Each module is one experiment in the sense of `chord.lab.harness`, except `common`, which has the shared parts of the
+experiments on schemes.
 """
 
 from __future__ import annotations
@@ -42,32 +43,32 @@ def of_compare(
     weights: tuple[float, ...] = (),
     seed: int = 1,
 ) -> list[AnyExperiment]:
-    """Return the experiments on all schemes; see `compare.experiment`."""
+    """Return the experiments that compare the schemes; see `compare.experiment`."""
     return [compare.experiment(keys, schemes, nodes, then, weights, seed), speed.experiment(schemes)]
 
 
 def of_vnodes(nodes: int = vnodes.NODES) -> list[AnyExperiment]:
-    """Return the experiments on vnodes, on rings of `nodes` nodes."""
+    """Return the experiments on vnodes; `nodes` is the size of the rings."""
     return [vnodes.experiment(nodes), golubtsov.EXPERIMENT, bounds.EXPERIMENT]
 
 
 def of_movement() -> list[AnyExperiment]:
-    """Return the experiments on growth, and on moving hot sections."""
+    """Return the experiments on key movement: growth, and hot sections."""
     return [movement.EXPERIMENT, hot_sections.EXPERIMENT]
 
 
 def of_jump() -> list[AnyExperiment]:
-    """Return the experiment on jump."""
+    """Return the experiment on jump consistent hash."""
     return [jump.EXPERIMENT]
 
 
 def of_strategies() -> list[AnyExperiment]:
-    """Return the experiment on Dynamo's strategies."""
+    """Return the experiment on Dynamo's partition strategies."""
     return [strategies.EXPERIMENT]
 
 
 def of_ring(nodes: int = routes.NODES) -> list[AnyExperiment]:
-    """Return the experiments on rings of up to `nodes` nodes."""
+    """Return the experiments on routing, on rings of up to `nodes` nodes."""
     each = (path_length.experiment, routes.experiment, failures.experiment, load_balance.experiment)
     return [experiment(nodes) for experiment in each]
 

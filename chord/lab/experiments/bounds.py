@@ -1,11 +1,12 @@
 """Multi-probe and bounded loads, compared with their published bounds.
 
-Both even out a ring of one point per node.
+Both schemes even out the loads on a ring of one point per node.
 
-*Multi-probe* (Appleton and O'Reilly 2015) uses k probes. A node behind a gap of g mean gaps gets the share
-`k / (k - 1) * (1 - exp(-(k - 1) g))` of the mean. The fullest node therefore has k / (k - 1): 1.05 with 21 probes. The
-anonymous article on consistent hashing takes this for the standard deviation, and prints 0.5 % for 5 %. The deviation
-follows from the same formula and is larger, because nodes behind short gaps stay poor: 15.6 % with 21 probes.
+*Multi-probe* (Appleton and O'Reilly 2015) uses k probes: it hashes each key k times and takes the closest point. A node
+behind a gap of g mean gaps gets the share `k / (k - 1) * (1 - exp(-(k - 1) g))` of the mean. The fullest node therefore
+has k / (k - 1): 1.05 with 21 probes. The anonymous article on consistent hashing takes this for the standard deviation,
+and prints 0.5 % for 5 %. The deviation follows from the same formula and is larger, because nodes behind short gaps
+stay poor: 15.6 % with 21 probes.
 
 *Bounded loads* (Mirrokni et al. 2018) gives no node more than ceil(c m / n) of m keys. The price is that keys move
 between old nodes when a node is added.
@@ -39,7 +40,10 @@ Kind = Literal["multi-probe", "ring-bounded"]
 
 
 class Setting(NamedTuple):
-    """A scheme with its number of probes or its capacity, on several rings."""
+    """One of the two schemes with its parameter, measured on several rings.
+
+    `value` is the number of probes, or the capacity c of bounded loads.
+    """
 
     kind: Kind
     value: float
@@ -54,13 +58,14 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """The spread of loads on each ring, and the needless movement.
+    """The measurement of one setting: evenness, and keys that moved needlessly.
 
     Attributes:
-        spreads: for probes, spread of the shares of all possible keys; for capacities, spread of the keys.
-        by_keys: spread of the keys on the last ring.
-        between_old: share of the keys that moved between old nodes when a node was added.
-        p: for probes, probability that chance alone takes the keys of the last ring at least as far from the shares.
+        spreads: evenness on each ring. For multi-probe it is that of the nodes' shares of all hashes, for bounded loads
+            that of their keys.
+        by_keys: evenness of the keys per node, on the last ring.
+        between_old: share of the keys that moved between nodes that were there before, when a node was added.
+        p: for multi-probe, p-value of a chi-square test of the keys per node against the shares. Otherwise 1.
     """
 
     setting: Setting
@@ -71,14 +76,14 @@ class Cell:
 
 
 def plan(scale: Scale, seed: int) -> list[Setting]:
-    """Return each number of probes, and each capacity."""
+    """Return one setting for each number of probes and for each capacity."""
     keys, rings = (10_000, 4) if scale == "quick" else (KEYS, RINGS)
     probed = [Setting("multi-probe", float(probes), NODES_PROBED, keys, rings, seed) for probes in PROBES]
     return [Setting("ring-bounded", capacity, NODES, keys, rings, seed) for capacity in CAPACITIES] + probed
 
 
 def measure(setting: Setting) -> Cell:
-    """Place the keys on every ring, and add a node."""
+    """Measure how evenly a scheme spreads keys, and which keys a new node moves."""
     hashes = random_hashes(np.random.default_rng(setting.seed), setting.keys)
     spreads, between, p = [], [], 1.0
     for number in range(setting.rings):
@@ -102,12 +107,12 @@ def measure(setting: Setting) -> Cell:
 
 
 def by_kind(result: Result[Cell], kind: Kind) -> list[Cell]:
-    """Return the cells of one of the two schemes."""
+    """Return the measurements of one of the two schemes."""
     return [cell for cell in result.cells if cell.setting.kind == kind]
 
 
 def tables(result: Result[Cell]) -> list[Table]:
-    """Return the peaks beside their bounds."""
+    """Return a table per scheme: the largest loads beside the published bound."""
     return [_probes(by_kind(result, "multi-probe")), _capacities(by_kind(result, "ring-bounded"))]
 
 
@@ -146,7 +151,11 @@ def _probes(cells: list[Cell]) -> Table:
 
 
 def movement_bound(capacity: float) -> float:
-    """Return how many nodes' worth may move between old nodes: O(1 / eps^2), times 4."""
+    """Return the needless movement that is allowed, as a multiple of a node's keys.
+
+    A move between two old nodes is needless. The theorem allows O(1 / eps^2) with eps = capacity - 1. The constant 4 is
+    ours.
+    """
     return 4 * max(1 / (capacity - 1) ** 2, 1)
 
 
@@ -173,7 +182,7 @@ def _capacities(cells: list[Cell]) -> Table:
 
 
 def draw(result: Result[Cell], figure: Figure) -> None:
-    """Draw the peaks against their bounds."""
+    """Plot the largest loads of both schemes beside their published bounds."""
     probed, bounded = by_kind(result, "multi-probe"), by_kind(result, "ring-bounded")
     twenty = next(cell for cell in probed if cell.setting.value == 21)
     quarter = next(cell for cell in bounded if cell.setting.value == 1.25)

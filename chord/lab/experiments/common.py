@@ -33,14 +33,14 @@ class Keys(NamedTuple):
     given: bytes | None = None
 
     def list(self) -> list[bytes]:
-        """Return the keys."""
+        """Return the keys themselves; a key that was given twice occurs twice."""
         return _list(self)
 
     def hashes(self, hasher: Hasher) -> Hashes:
-        """Return the hashes of the keys; shape (total,).
+        """Return the hashes of the keys under a scheme's hash function; shape (total,).
 
-        For a scheme that keeps the order of keys instead of hashing, generated keys are surnames. Numbered keys would
-        all begin with the same bytes.
+        If `hasher` is `PREFIX`, which keeps the order of keys, generated keys are surnames. Numbered keys would all
+        begin with the same bytes.
         """
         return _hashes(self, hasher)
 
@@ -49,8 +49,9 @@ class Skew(NamedTuple):
     """How unevenly keys are requested.
 
     Attributes:
-        most: share of the most frequent key.
-        squares: sum of the squared counts of the keys.
+        different: number of different keys.
+        most: share of the requests that ask for the most frequent key.
+        squares: sum over the different keys of the squared number of requests.
     """
 
     different: int
@@ -60,23 +61,26 @@ class Skew(NamedTuple):
 
 @lru_cache(1)
 def skew(keys: Keys) -> Skew:
-    """Return how often each key is requested, in three numbers."""
+    """Return how unevenly the keys are requested.
+
+    Each occurrence of a key counts as one request.
+    """
     counts = Counter(keys.list())
     return Skew(len(counts), max(counts.values()) / keys.total, sum(count * count for count in counts.values()))
 
 
 def chance_deviation(keys: Keys, nodes: int) -> float:
-    """Return the std of keys per node over the mean that chance alone causes.
+    """Return the std of keys per node over the mean, if each key picks a random node.
 
-    Each different key picks its node independently and uniformly. A key that is requested f times brings a load of f.
-    For m requests the result is sqrt((n - 1) sum f^2) / m. If all keys differ, this is sqrt((n - 1) / m).
+    It is the unevenness that no hash can avoid. A key that is requested f times brings a load of f. For m requests the
+    result is sqrt((n - 1) sum f^2) / m. If all keys differ, this is sqrt((n - 1) / m).
     """
     squares = keys.total if keys.given is None else skew(keys).squares
     return math.sqrt((nodes - 1) * squares) / keys.total
 
 
 def sampled(keys: Keys, size: int) -> Keys:
-    """Return `size` of the keys, or all if there are no more.
+    """Return a sample of `size` keys, or all keys if there are no more.
 
     Of generated keys, the sample is the first ones. Of given keys it is random lines, so frequent keys stay frequent.
     """
@@ -90,12 +94,16 @@ def sampled(keys: Keys, size: int) -> Keys:
 
 
 def made_keys(count: int, seed: int) -> Keys:
-    """Return `count` generated keys, which differ in a number."""
+    """Return `count` generated keys, which differ only in a number."""
     return Keys(str(count), count, seed)
 
 
 def given_keys(label: str, text: bytes) -> Keys:
-    """Return the keys of a text, one per line; empty lines are skipped.
+    """Return the keys in a user's text, one per line; empty lines are skipped.
+
+    Args:
+        label: the text's name in tables and errors.
+        text: the content of the user's file.
 
     Raises:
         ValueError: there is no key.
@@ -120,7 +128,10 @@ def _hashes(keys: Keys, hasher: Hasher) -> Hashes:
 
 
 def node_names(count: int, seed: int, first: int = 0) -> list[str]:
-    """Return names of nodes, other ones for each seed, because schemes may hash them."""
+    """Return `count` names of nodes, numbered from `first` on.
+
+    Each seed gives other names, because schemes may hash them.
+    """
     return [f"n{seed}-{number}" for number in range(first, first + count)]
 
 
@@ -134,10 +145,11 @@ It travels with a setting, because worker processes know only the lab's own sche
 def build(
     scheme: str | Factory, nodes: list[str], weights: dict[str, float] | None = None, **options: Any
 ) -> Placement:
-    """Return a scheme with these nodes.
+    """Return a scheme that places keys on these nodes.
 
     Args:
         scheme: its name in `SCHEMES`, or the function that builds it.
+        options: further arguments of the scheme, such as `vnodes`.
 
     Raises:
         UnsupportedChange: weights were given, and the scheme does not support them.
@@ -151,23 +163,26 @@ WITH_ROOM = ("anchor", "dx")
 
 
 def room(scheme: str, most: int) -> dict[str, Any]:
-    """Return the options with which a scheme has room for `most` nodes."""
+    """Return the options of a scheme that let it grow to `most` nodes."""
     return {"capacity": most} if scheme in WITH_ROOM else {}
 
 
 def fitting(scheme: str | Factory, nodes: int) -> int:
-    """Return the largest number of nodes, at most `nodes`, that a scheme can have."""
+    """Return the largest number of nodes that a scheme can have, at most `nodes`.
+
+    Only a scheme that grows by doubling cannot have `nodes` nodes itself.
+    """
     return 1 << (nodes.bit_length() - 1) if build(scheme, ["any"]).growth == "double" else nodes
 
 
 class KeyMove(NamedTuple):
-    """The effect of a change of the nodes on the keys.
+    """The keys that stayed or moved when nodes were added or removed.
 
     Attributes:
         was: number of nodes before the change.
         now: number of nodes after the change.
-        kept: share of the keys that stayed.
-        ideal: share of the keys that stay if only as many move as evenness requires.
+        kept: share of the keys that stayed on their node.
+        ideal: the largest share that can stay if the scheme remains even.
         between_old: number of keys that moved between two nodes that are there before and after.
     """
 
@@ -179,12 +194,18 @@ class KeyMove(NamedTuple):
 
 
 def grow(placement: Placement, hashes: Hashes, then: int, seed: int) -> KeyMove | None:
-    """Grow a scheme to `then` nodes, and return the effect on the keys.
+    """Grow a scheme to `then` nodes, and measure the keys that move.
 
     If only some of the new nodes fit, as many as fit are added. If none can be added, the scheme is doubled.
 
+    Args:
+        placement: the scheme; it is changed.
+        hashes: hashes of the keys.
+        then: the number of nodes to reach.
+        seed: decides the names of the new nodes.
+
     Returns:
-        the effect; None if the set of nodes is fixed.
+        the movement; None if the set of nodes is fixed.
     """
     before, was, weight = placement.place_many(hashes), len(placement.nodes), sum(placement.weights.values())
     for target in (then, 2 * was):
@@ -196,7 +217,7 @@ def grow(placement: Placement, hashes: Hashes, then: int, seed: int) -> KeyMove 
 
 
 def _let_in(placement: Placement, names: list[str]) -> bool:
-    """Add nodes, or as many of them as fit; return whether any was added."""
+    """Add nodes to a scheme, as many of them as fit; return whether any was added."""
     was = len(placement.nodes)
     try:
         placement.grow(names)
@@ -210,13 +231,13 @@ def _let_in(placement: Placement, names: list[str]) -> bool:
 
 
 def shrink(placement: Placement, hashes: Hashes) -> KeyMove | None:
-    """Remove one node, and return the effect on the keys.
+    """Remove one node from a scheme, and measure the keys that move.
 
     The node is one in the middle, or the last if only the last can go. If the scheme shrinks in its own steps, half of
     the nodes are removed.
 
     Returns:
-        the effect; None if the set of nodes is fixed.
+        the movement; None if the set of nodes is fixed.
     """
     before, names, weight = placement.place_many(hashes), placement.nodes, sum(placement.weights.values())
     was = len(names)
@@ -233,14 +254,14 @@ def shrink(placement: Placement, hashes: Hashes) -> KeyMove | None:
 
 
 def moved(before: Numbers, after: Numbers, renumbered: NDArray[np.intp]) -> tuple[float, int]:
-    """Return the share of keys that stayed, and the number moved between old nodes.
+    """Return the share of keys that stayed, and the number of needless moves.
 
-    A key moves between old nodes if it goes from a node that stays to another node that was there before.
+    A move is needless if it leads from a node that stays to another node that was there before.
 
     Args:
-        before: node of each key before the change, by the old numbers, shape (k,).
-        after: node of each key after the change, by the new numbers, shape (k,).
-        renumbered: new number of each old node, -1 for nodes that are gone.
+        before: node number of each key before the change, shape (k,).
+        after: node number of each key after the change, when nodes may have other numbers; shape (k,).
+        renumbered: number after the change of each old node; -1 for nodes that were removed.
     """
     home = renumbered[before]
     is_old = np.zeros(int(max(after.max(), renumbered.max())) + 1, bool)

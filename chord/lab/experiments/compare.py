@@ -1,6 +1,6 @@
 """All schemes on the same keys: evenness, stability, other properties.
 
-With the same keys and nodes as in Golubtsov 2024, the tables begin with the one of that article.
+With the keys and nodes of Golubtsov 2024, the tables begin with the one of that article.
 """
 
 from __future__ import annotations
@@ -59,12 +59,13 @@ The std of 20 nodes has a standard error of 16 % of its mean, and three of them 
 
 
 class Setting(NamedTuple):
-    """One scheme, the keys, and the numbers of nodes before and after growing.
+    """One scheme, its keys, and its numbers of nodes before and after growing.
 
     Attributes:
         nodes: number of nodes at first.
         then: number of nodes after growing.
         weights: weights by node number; empty if all are equal.
+        factory: the function that builds the scheme.
     """
 
     scheme: str
@@ -81,19 +82,21 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """The results of one scheme.
+    """The measurement of one scheme.
 
     Attributes:
-        nodes: number of nodes at first; fewer than requested if the scheme only doubles.
-        loads: keys per node at first, relative to the weights.
+        nodes: number of nodes at first. It is fewer than requested if the scheme only doubles.
+        loads: keys per node at first, over the node's weight.
         grown_loads: keys per node after growing; None if the scheme cannot grow.
-        grown: effect of growing; None if the scheme cannot grow.
-        shrunk: effect of removing a node; None if the scheme cannot shrink.
-        heavy: largest relative difference of a node from its share if every second node weighs two; None if the scheme
-            has no weights.
-        met: share of keys with two of three copies on one node; None for fewer than three nodes.
-        removes: which nodes can go, in a word.
-        is_consistent: whether the scheme claims to be consistent.
+        grown: keys moved by growing; None if the scheme cannot grow.
+        shrunk: keys moved by removing a node; None if the scheme cannot shrink.
+        is_weighted: whether the scheme placed the keys by the requested weights.
+        heavy: largest relative difference of a node from its due share if every second node weighs two. None if the
+            scheme has no weights.
+        met: share of keys with two of their three copies on one node; None for fewer than three nodes.
+        state_bytes: memory that a look-up needs.
+        removes: the nodes that can be removed: "none", "by half", "any" or "the last".
+        is_consistent: whether the scheme claims that a change moves no key between two nodes that stay.
     """
 
     setting: Setting
@@ -113,7 +116,10 @@ class Cell:
 def plan(
     keys: Keys, schemes: tuple[str, ...], nodes: int, then: int, weights: tuple[float, ...], scale: Scale, seed: int
 ) -> list[Setting]:
-    """Return a setting for each scheme."""
+    """Return the measurement to make for each scheme.
+
+    At quick scale there are fewer keys. A scheme that asks every node in each look-up gets a sample of the keys.
+    """
     if scale == "quick":
         keys = keys if keys.given is not None else made_keys(max(min(keys.total, 1000), keys.total // 50), seed)
     few = sampled(keys, max(1, STEPS_MAX // then))
@@ -124,17 +130,17 @@ def plan(
 
 
 def deals_sections(factory: Factory) -> bool:
-    """Whether a scheme deals out whole sections."""
+    """Whether a scheme assigns whole sections of the hash space, not single keys."""
     return isinstance(build(factory, ["any"]), Sections)
 
 
 def asks_all(factory: Factory) -> bool:
-    """Whether a look-up takes a number of steps proportional to the nodes."""
+    """Whether the cost of a look-up grows in proportion to the number of nodes."""
     return build(factory, ["any"]).lookup_cost == "O(n)"
 
 
 def measure(setting: Setting) -> Cell:
-    """Place the keys, add nodes, remove one, and place copies."""
+    """Measure a scheme: evenness, movement by growth and removal, and copies."""
     nodes = fitting(setting.factory, setting.nodes)
     names = node_names(nodes, setting.seed)
     weights = dict(zip(names, setting.weights, strict=False)) if setting.weights else None
@@ -168,7 +174,12 @@ def measure(setting: Setting) -> Cell:
 
 
 def removes(shrunk: KeyMove | None, can_remove: bool) -> str:
-    """Return in a word which nodes can go."""
+    """Return which nodes a scheme can remove: "none", "by half", "any", "the last".
+
+    Args:
+        shrunk: the result of `shrink`.
+        can_remove: whether any node can be removed.
+    """
     if shrunk is None:
         return "none"
     if shrunk.was - shrunk.now > 1:
@@ -188,16 +199,20 @@ def _with_weights(setting: Setting, names: list[str]) -> float:
 
 
 def tables(result: Result[Cell]) -> list[Table]:
-    """Return evenness, movement and other properties.
+    """Return the tables of the comparison: evenness, movement and other properties.
 
-    If Golubtsov's table was measured under its conditions, it comes first.
+    If some schemes were measured under the conditions of Golubtsov's article, a table with the article's figures comes
+    first.
     """
     found = [cell for cell in result.cells if golubtsov.is_as_there(cell.setting)]
     return [*([golubtsov.table(found)] if found else []), _evenness(result), _stability(result), _abilities(result)]
 
 
 def of_most_keys(result: Result[Cell]) -> Setting:
-    """Return the setting of a scheme that got all keys, not a sample of them."""
+    """Return the setting with the most keys.
+
+    That scheme got all keys. Others may have got a sample.
+    """
     return max((cell.setting for cell in result.cells), key=lambda setting: setting.keys.total)
 
 
@@ -295,13 +310,17 @@ def _abilities(result: Result[Cell]) -> Table:
 
 
 def _name(cell: Cell, all_keys: int) -> str:
-    """Return the scheme's name, and the number of keys if it got a sample."""
+    """Return a scheme's label: its name, and the number of keys if it got a sample.
+
+    Args:
+        all_keys: the number of keys without sampling.
+    """
     total = cell.setting.keys.total
     return cell.setting.scheme + f" ({total:,} keys)" * (total < all_keys)
 
 
 def draw_evenness(result: Result[Cell], figure: Figure) -> None:
-    """Draw the deviation of every scheme, from even to uneven."""
+    """Plot the standard deviation of keys per node for each scheme, most even first."""
     cells = sorted(result.cells, key=lambda cell: cell.loads.deviation)
     setting = of_most_keys(result)
     chance = chance_deviation(setting.keys, setting.nodes)
@@ -341,7 +360,10 @@ def draw_evenness(result: Result[Cell], figure: Figure) -> None:
 
 
 def draw_stability(result: Result[Cell], figure: Figure) -> None:
-    """Draw the keys that move when a node is added, by destination."""
+    """Plot the keys that each scheme moves when nodes are added.
+
+    The plot separates moves to the new nodes from moves between old ones.
+    """
     cells = [
         cell for cell in result.cells if cell.grown is not None and cell.grown.was < cell.grown.now <= cell.setting.then
     ]
@@ -383,17 +405,19 @@ def experiment(
     weights: tuple[float, ...] = (),
     seed: int = 1,
 ) -> Experiment[Setting, Cell]:
-    """Return the comparison of these schemes on these keys.
+    """Return the experiment that compares these schemes on these keys.
 
     Args:
         keys: the keys; None: a million generated ones.
         schemes: names of the schemes; empty: all.
+        nodes: number of nodes at first.
+        then: number of nodes after growing.
         weights: one weight per node; empty: all equal. Only proportions matter, because schemes get the weights over
             their mean. New nodes weigh the mean.
         seed: seed of generated keys.
 
     Raises:
-        ValueError: weights are too far apart.
+        ValueError: the largest weight is more than 1,000 times the smallest.
     """
     keys = keys or made_keys(KEYS, seed)
     options = ["--keys", keys.label, "--nodes", str(nodes), "--then", str(then)]

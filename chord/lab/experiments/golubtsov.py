@@ -1,13 +1,13 @@
-"""The figures of Golubtsov 2024: seven schemes from 20 shards to 21, and rings drawn again and again.
+"""Reproduce the figures of Golubtsov 2024, which compares seven sharding schemes.
 
-The article is "Алгоритмы шардинга (разделения) данных". Its table has the share of keys that keep their shard, and the
-standard deviation of keys per shard, on 21 shards. Kept shares are sharp. If each key picks its shard independently,
-the deviation is binomial: sqrt(m p (1 - p)) with p = 1/21. `table` sets the printed figures beside measured ones; it is
-a part of `compare`.
+The article is "Алгоритмы шардинга (разделения) данных". It grows each scheme from 20 shards to 21. Its table has the
+share of keys that keep their shard, and the standard deviation of keys per shard, on 21 shards. Kept shares hardly
+depend on chance. If each key picks its shard independently, the deviation is binomial: sqrt(m p (1 - p)) with m keys
+and p = 1/21. `table` sets the printed figures beside measured ones; it is a part of `compare`.
 
 Both figures of a ring result from the article's node names. With other names, the same ring has another kept share and
-another spread. The experiment `draws` draws the names some hundred times with the same keys. Each printed figure should
-lie inside the central 99 % of the draws.
+another deviation. The experiment `draws` draws the names some hundred times with the same keys. Each printed figure
+should lie inside the central 99 % of the draws.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ERRORS_MAX = 3.0
 
 
 class Said(NamedTuple):
-    """A row of Golubtsov's table.
+    """A row of Golubtsov's published table.
 
     Attributes:
         kept: share of the keys that keep their shard.
@@ -61,29 +61,31 @@ SAID = {
 
 
 def is_as_there(setting: compare.Setting) -> bool:
-    """Whether a scheme is in Golubtsov's table and was measured under its conditions."""
+    """Whether a setting repeats a row of Golubtsov's table: scheme, keys and nodes."""
     keys = setting.keys
     same = (setting.nodes, setting.then, setting.weights) == (NODES, THEN, ())
     return same and keys.given is None and keys.total == KEYS and setting.scheme in SAID
 
 
 def binomial_std(keys: int, nodes: int) -> float:
-    """Return the std of keys per node if each key picks a node by chance."""
+    """Return the std of keys per node if each key picks a node at random."""
     return math.sqrt(keys / nodes * (1 - 1 / nodes))
 
 
 def errors_off(std: float) -> float:
-    """Return how many standard errors a std of keys per node is off the binomial one.
+    """Return the distance of a std from the binomial one, in standard errors.
 
-    The standard error of the std of m nodes is 1 / sqrt(2 (m - 1)) of it: 16 % for 21 nodes.
+    Both are of a million keys on 21 nodes. The standard error of the std of m nodes is 1 / sqrt(2 (m - 1)) of it: 16 %
+    for 21 nodes.
     """
     return (std / binomial_std(KEYS, THEN) - 1) * math.sqrt(2 * (THEN - 1))
 
 
 def by_chance(rows: int) -> float:
-    """Return the probability that chance alone takes a row beyond its bar.
+    """Return the probability that at least one of `rows` rows fails only by chance.
 
-    Every key picks its node by chance. The probability is that of at least one of `rows` rows.
+    A row fails if its std is more than `ERRORS_MAX` standard errors off the binomial one, although every key picked its
+    node at random.
     """
     freedom = THEN - 1
     ends = (1 + sign * ERRORS_MAX / math.sqrt(2 * freedom) for sign in (-1, 1))
@@ -93,7 +95,7 @@ def by_chance(rows: int) -> float:
 
 
 def table(cells: list[compare.Cell]) -> Table:
-    """Return the measured table beside the published one."""
+    """Return the measured figures of the schemes beside Golubtsov's published ones."""
     columns = (
         Column("scheme"), Column("kept", ".2%"), Column("published", ".2%"), Column("differs by", "+.2%"),
         Column("std", ",.0f"), Column("published", ",.0f"), Column("binomial std", ",.0f"),
@@ -141,7 +143,12 @@ CENTRAL = 0.99
 
 
 class Setting(NamedTuple):
-    """Draws of one ring, counted from `first`."""
+    """A batch of draws: the same ring scheme with other node names in each draw.
+
+    Attributes:
+        first: number of the batch's first draw.
+        draws: number of draws in the batch.
+    """
 
     scheme: str
     first: int
@@ -155,11 +162,11 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """The results of the draws.
+    """The results of a batch of draws, an entry per draw.
 
     Attributes:
-        kept: share of keys that stayed from 20 to 21 nodes, in each draw.
-        stds: std of keys per node on 21 nodes, in each draw.
+        kept: share of keys that stayed when the 21st node was added.
+        stds: std of keys per node on 21 nodes.
     """
 
     setting: Setting
@@ -168,14 +175,14 @@ class Cell:
 
 
 def plan(scale: Scale, seed: int) -> list[Setting]:
-    """Return the draws in batches."""
+    """Return the batches of draws of each ring scheme."""
     draws, keys = (25, 20_000) if scale == "quick" else (DRAWS, KEYS)
     rings = [scheme for scheme in RINGS if scheme in SCHEMES]
     return [Setting(ring, first, min(BATCH, draws), keys, seed) for ring in rings for first in range(0, draws, BATCH)]
 
 
 def measure(setting: Setting) -> Cell:
-    """Draw node names, place the keys on 20 nodes, add a node, place them again."""
+    """Measure kept keys and evenness of a ring, for each draw of node names."""
     # Sorted for speed: neighbouring hashes are looked up one after the other. The order does not change the result.
     hashes = np.sort(random_hashes(np.random.default_rng(setting.seed), setting.keys))
     kept, stds = [], []
@@ -194,7 +201,7 @@ def measure(setting: Setting) -> Cell:
 
 
 def gathered(result: Result[Cell]) -> dict[str, tuple[list[float], list[float]]]:
-    """Return the kept shares and the stds of all draws, by ring."""
+    """Return the kept shares and the stds of all draws, by ring scheme."""
     found: dict[str, tuple[list[float], list[float]]] = {}
     for cell in result.cells:
         kept, stds = found.setdefault(cell.setting.scheme, ([], []))
@@ -204,7 +211,7 @@ def gathered(result: Result[Cell]) -> dict[str, tuple[list[float], list[float]]]
 
 
 def tables(result: Result[Cell]) -> list[Table]:
-    """Return the range of the draws beside the printed figures."""
+    """Return the range of each figure over all draws, beside the published one."""
     columns = (
         Column("ring"), Column("of"), Column("draws"), Column("mean", ",.4g"), Column("std of draws", ",.3g"),
         Column("central 99 % from", ",.4g"), Column("to", ",.4g"), Column("published", ",.6g"),
@@ -228,7 +235,7 @@ def tables(result: Result[Cell]) -> list[Table]:
 
 
 def draw(result: Result[Cell], figure: Figure) -> None:
-    """Draw the distributions, with the printed figures in them."""
+    """Plot the distribution of each figure over the draws, with the published value."""
     found = gathered(result)
     verdicts = [row.passed for row in tables(result)[0].rows if row.passed is not None]
     draws = len(next(iter(found.values()))[0])

@@ -1,9 +1,10 @@
 """The effect of moving hot sections to cold nodes, under skewed requests.
 
-Hashing schemes are even in keys, not in requests: the node with the most popular key has its load. Fixed sections with
-a central map can rebalance, because the map, not a hash, decides on which node a section lives. The k-th most popular
-key is requested in proportion to 1 / k^s (Zipf); at s = 0 all keys are equally popular. No map can cool a single
-section that is hotter than a node's due load. Such a section can at best be alone on a node.
+Hashing schemes are even in keys, not in requests: the node with the most popular key has its load. A section is a fixed
+part of the hash space. Sections with a central map can rebalance, because the map, not a hash, decides on which node a
+section lives. The k-th most popular key is requested in proportion to 1 / k^s (Zipf); at s = 0 all keys are equally
+popular. No map can cool a single section that is hotter than a node's due load. Such a section can at best be alone on
+a node.
 """
 
 from __future__ import annotations
@@ -31,7 +32,12 @@ SHOWN = 0.9
 
 
 class Setting(NamedTuple):
-    """Requests of a Zipf law with this exponent, in several draws."""
+    """Requests under Zipf's law with this exponent, for keys in fixed sections.
+
+    Attributes:
+        sections: number of sections.
+        draws: number of times that the requests are drawn.
+    """
 
     exponent: float
     sections: int
@@ -47,15 +53,15 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """The effect of moving hot sections, in each draw.
+    """The effect of moving hot sections; each field has an entry per draw.
 
     Loads are requests over the mean load of a node.
 
     Attributes:
-        before: the fullest node's load before any move.
-        after: the fullest node's load after the moves that these requests caused.
-        later: the same for as many other requests of the same law.
-        by_jump: the fullest node's load if jump places the keys.
+        before: the most loaded node's load before any move.
+        after: the most loaded node's load after the moves that these requests caused.
+        later: the most loaded node's load after these moves, under new requests with the same distribution.
+        by_jump: the most loaded node's load if jump consistent hash places the keys.
         hottest: the load of the hottest section.
         sections: number of sections that moved.
         keys: share of all keys that moved.
@@ -72,7 +78,7 @@ class Cell:
 
 
 def plan(scale: Scale, seed: int) -> list[Setting]:
-    """Return every skew, with few sections and with many."""
+    """Return one setting for each Zipf exponent, with few sections and with many."""
     keys, requests, draws = (10_000, 50_000, 2) if scale == "quick" else (KEYS, REQUESTS, DRAWS)
     return [
         Setting(exponent, sections, keys, requests, draws, seed, SCHEMES["sections"])
@@ -82,7 +88,7 @@ def plan(scale: Scale, seed: int) -> list[Setting]:
 
 
 def measure(setting: Setting) -> Cell:
-    """Request keys, move hot sections, and request again."""
+    """Measure the most loaded node before and after hot sections are moved."""
     found = []
     for draw in range(setting.draws):
         rng = np.random.default_rng([setting.seed, draw, round(10 * setting.exponent)])
@@ -113,7 +119,11 @@ def measure(setting: Setting) -> Cell:
 
 
 def _peak(places: NDArray[np.intp]) -> float:
-    """Return the load of the fullest node over the mean."""
+    """Return the load of the most loaded node over the mean load.
+
+    Args:
+        places: node number of each request.
+    """
     return float(np.bincount(places, minlength=NODES).max()) * NODES / len(places)
 
 
@@ -121,9 +131,10 @@ def _peak(places: NDArray[np.intp]) -> float:
 
 
 def is_met(cell: Cell) -> bool:
-    """Whether every draw ends even enough, or with the hottest section alone.
+    """Whether moving sections evened out the load in every draw.
 
-    A section of mean load is allowed in addition.
+    In each draw, the most loaded node may have at most `TOLERANCE` times the mean load, or the load of the hottest
+    section. A section of mean load is allowed in addition.
     """
     one = NODES / cell.setting.sections
     pairs = zip(cell.after, cell.hottest, strict=True)
@@ -131,7 +142,10 @@ def is_met(cell: Cell) -> bool:
 
 
 def tables(result: Result[Cell]) -> list[Table]:
-    """Return the fullest node before and after, by skew and number of sections."""
+    """Return the load of the most loaded node before and after the moves.
+
+    There is a row for each skew and number of sections.
+    """
     columns = (
         Column("Zipf", ".1f"), Column("sections", ","), Column("fullest by jump", ".2f"), Column("before", ".2f"),
         Column("after", ".2f"), Column("on other requests", ".2f"), Column("hottest section", ".2f"),
@@ -159,7 +173,10 @@ def tables(result: Result[Cell]) -> list[Table]:
 
 
 def draw(result: Result[Cell], figure: Figure) -> None:
-    """Draw the fullest node before and after against the skew, for many sections."""
+    """Plot the load of the most loaded node, before and after, against the skew.
+
+    The plot has only the results with many sections.
+    """
     cells = [cell for cell in result.cells if cell.setting.sections == SECTIONS]
     one = next(cell for cell in cells if cell.setting.exponent == SHOWN)
     headline(

@@ -1,7 +1,7 @@
 """Jump consistent hash: its lemma, its cost and its evenness.
 
-Let ch(k, n) be the bucket of key k among n buckets. Then P(ch(k, n) = ch(k, m)) = m / n. A look-up visits H(n) =
-1 + 1/2 + … + 1/n buckets on average, and each bucket is equally likely.
+Let ch(k, n) be the bucket of key k among n buckets. The lemma is P(ch(k, n) = ch(k, m)) = m / n for m ≤ n. A look-up
+visits H(n) = 1 + 1/2 + … + 1/n buckets on average, and each bucket is equally likely.
 
 An anonymous article on consistent hashing prints a standard deviation "below 0.0000001 %". This is that of bucket
 *shares* of all possible keys. Keys that are drawn add the deviation of chance, as for any scheme. The tables have both.
@@ -41,7 +41,7 @@ P_MIN = 0.0001
 
 
 class Setting(NamedTuple):
-    """Keys on 1, 2, … up to `most` buckets."""
+    """Random keys, placed on 1, 2, … and finally `most` buckets."""
 
     most: int
     keys: int
@@ -53,12 +53,12 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """The buckets of the keys.
+    """The buckets of the keys for each number of buckets.
 
     Attributes:
-        same: share of the keys in the same bucket at m and n, by (m, n).
-        visited: mean number of buckets visited up to n buckets, by n.
-        counts: keys in each bucket, by the number of buckets.
+        same: share of the keys that are in the same bucket among m buckets and among n, by (m, n).
+        visited: mean number of buckets that a look-up among n buckets visits, by n.
+        counts: number of keys in each bucket, by the number of buckets.
     """
 
     setting: Setting
@@ -68,12 +68,12 @@ class Cell:
 
 
 def plan(scale: Scale, seed: int) -> list[Setting]:
-    """Return one setting, because each step needs the one before."""
+    """Return a single setting, because the buckets are added one by one."""
     return [Setting(MOST, 5_000 if scale == "quick" else KEYS, seed)]
 
 
 def measure(setting: Setting) -> Cell:
-    """Place the keys on 1, 2, 3, … buckets, and record the jumps."""
+    """Place the keys on 1, 2, 3, … buckets, and count the jumps of their look-ups."""
     hashes = random_hashes(np.random.default_rng(setting.seed), setting.keys)
     names = node_names(max(*SAMPLED, setting.most), setting.seed)
     visits = np.zeros(setting.keys, np.int64)
@@ -97,7 +97,7 @@ def measure(setting: Setting) -> Cell:
 
 
 def bucket_shares(buckets: int, dice: int = DICE) -> NDArray[np.float64]:
-    """Return the exact share of all keys that each bucket gets.
+    """Return the exact share of all possible keys that each bucket gets.
 
     The random numbers have 31 bits, as in the published listing. From bucket b the next jump goes to i or farther with
     probability floor((b + 1) 2^31 / i) / 2^31. This rounding is the only reason why shares differ.
@@ -122,7 +122,7 @@ def bucket_shares(buckets: int, dice: int = DICE) -> NDArray[np.float64]:
 
 
 def tables(result: Result[Cell]) -> list[Table]:
-    """Return the lemma, the cost, and the evenness of keys and of shares."""
+    """Return tables of the lemma, the cost, and the evenness of keys and of shares."""
     (cell,) = result.cells
     return [_lemma(cell), _cost(cell), _buckets(cell), _shares(cell)]
 
@@ -208,7 +208,7 @@ def _shares(cell: Cell) -> Table:
 
 
 def draw(result: Result[Cell], figure: Figure) -> None:
-    """Draw the lemma and the cost."""
+    """Plot the measured lemma and look-up cost beside their formulas."""
     (cell,) = result.cells
     most = cell.setting.most
     headline(

@@ -2,7 +2,8 @@
 
 From n to n + 1 nodes, a scheme that only fills the new node moves 1 / (n + 1) of the keys. A scheme that places keys
 anew by the number of nodes moves n / (n + 1). From m nodes to n, the first kind moves H(n) - H(m) times the whole data,
-the logarithm of the growth. The second kind moves nearly the whole data for each added node.
+with H the harmonic numbers. That is the logarithm of the growth. The second kind moves nearly the whole data for each
+added node.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SHOWN = {"mod": ORANGE, "mod-factor": PURPLE, "ring-100": GREEN, "jump": BLUE}
 
 
 class Setting(NamedTuple):
-    """A scheme that grows from `first` nodes to `last`."""
+    """A scheme that grows from `first` nodes to `last`, one node at a time."""
 
     scheme: str
     first: int
@@ -42,12 +43,13 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """The cost of the growth.
+    """The keys that one scheme moved while it grew.
 
     Attributes:
         nodes: number of nodes at first and after each step; only the first if the scheme cannot grow.
         moved: share of the keys that each step moved; one entry per step.
-        between_old: number of keys that moved between old nodes, in all steps.
+        between_old: number of keys that moved between two nodes that stayed, in all steps.
+        is_consistent: whether the scheme claims that it never moves such a key.
     """
 
     setting: Setting
@@ -58,18 +60,21 @@ class Cell:
 
     @property
     def copies(self) -> float:
-        """How many times the whole data was moved."""
+        """The moved data of all steps, as a multiple of the whole data."""
         return sum(self.moved)
 
 
 def plan(scale: Scale, seed: int) -> list[Setting]:
-    """Return a setting for every scheme."""
+    """Return one setting for each scheme: the growth to measure."""
     keys, last = (2_000, 8) if scale == "quick" else (KEYS, LAST)
     return [Setting(scheme, FIRST, last, keys, seed, factory) for scheme, factory in SCHEMES.items()]
 
 
 def measure(setting: Setting) -> Cell:
-    """Add nodes, one by one or in the steps of the scheme."""
+    """Grow a scheme, and count the keys that each step moves.
+
+    A scheme that cannot grow by one node grows in its own steps.
+    """
     names = node_names(setting.first, setting.seed)
     placement = build(setting.factory, names, **room(setting.scheme, setting.last))
     hashes = random_hashes(np.random.default_rng(setting.seed), setting.keys)
@@ -88,7 +93,7 @@ def measure(setting: Setting) -> Cell:
 
 
 def tables(result: Result[Cell]) -> list[Table]:
-    """Return the cost of growth for each scheme."""
+    """Return the data that each scheme moved while it grew."""
     first, last = result.cells[0].setting.first, result.cells[0].setting.last
     ideal = harmonic(last) - harmonic(first)
     columns = (
@@ -116,7 +121,7 @@ def tables(result: Result[Cell]) -> list[Table]:
 
 
 def draw(result: Result[Cell], figure: Figure) -> None:
-    """Draw the data moved so far, for a few schemes of each kind."""
+    """Plot the data moved so far against the nodes, for a few schemes of each kind."""
     cells = {cell.setting.scheme: cell for cell in result.cells if cell.setting.scheme in SHOWN and cell.moved}
     first, last = result.cells[0].setting.first, result.cells[0].setting.last
     high = max(cells.values(), key=lambda cell: cell.copies)

@@ -1,14 +1,15 @@
 """Ways to find a key's owner: hops and latency against state and upkeep.
 
-The extremes are those of the course notes "分片 (Sharding)". One is a table that all clients ask. The other is a ring
-on which each node knows its successor. Chord lies between them. A hop takes 50 ms, so twenty hops take a second, as in
-the notes.
+The extremes are those of the course notes "分片 (Sharding)". One is a table that all clients ask. On the other, a ring,
+each node knows only its successor. Chord lies between them. A hop takes 50 ms, so twenty hops take a second, as in the
+notes.
+
 Hops are counted up to the owner. That is one more than the path length of the papers, which ends at the key's
 predecessor.
 
-When a node comes or goes, each entry that names it must change. With sessions of an hour, 2 N / 3600 nodes come or go
-per second, and each concerns as many entries as a node has. A node therefore learns of 2 * entries / 3600 changes per
-second.
+When a node joins or leaves, each routing table entry that names it must change. With sessions of an hour, 2 N / 3600
+nodes join or leave per second. Each of them concerns as many entries as a node has. A node therefore learns of 2 *
+entries / 3600 changes per second.
 """
 
 from __future__ import annotations
@@ -35,7 +36,13 @@ WITHIN = 0.05
 
 
 class Variant(NamedTuple):
-    """A way to route, with fingers of base 2**digit_bits; 0 bits mean no fingers."""
+    """A way to route: its fingers, its successor list, and its colour in the plot.
+
+    Attributes:
+        digit_bits: fingers are of base 2**digit_bits; 0: no fingers.
+        successors: length of the successor list, in nodes; 0: none.
+        colour: the colour of its curve.
+    """
 
     digit_bits: int
     successors: int
@@ -54,7 +61,7 @@ VARIANTS: dict[str, Variant] = {
 
 
 class Setting(NamedTuple):
-    """A way to route among `nodes` nodes."""
+    """A way to route, on a ring of `nodes` nodes."""
 
     variant: str
     nodes: int
@@ -72,8 +79,8 @@ class Cell:
     Attributes:
         mean: mean hops to the owner.
         high: 99th percentile of the hops.
-        entries: mean number of entries at a node.
-        central: number of entries in a central place; 0 without one.
+        entries: mean number of routing entries at a node.
+        central: number of entries in the central directory; 0 if there is no directory.
     """
 
     setting: Setting
@@ -84,18 +91,21 @@ class Cell:
 
     @property
     def changes_s(self) -> float:
-        """Changes per second that a node hears of, or the central place if there is one."""
+        """Membership changes per second that a node learns of.
+
+        With a central directory, it is the number that the directory learns of.
+        """
         return 2 * (self.setting.nodes if self.central else self.entries) / SESSION_S
 
 
 def plan(nodes: int, scale: Scale, seed: int) -> list[Setting]:
-    """Return all ways to route."""
+    """Return one setting for each way to route."""
     lookups = LOOKUPS // 20 if scale == "quick" else LOOKUPS
     return [Setting(variant, nodes, lookups, seed) for variant in VARIANTS]
 
 
 def measure(setting: Setting) -> Cell:
-    """Look keys up, and count the entries of some nodes."""
+    """Measure the hops of random look-ups, and the routing entries of some nodes."""
     nodes = setting.nodes
     if setting.variant == "central directory":
         return Cell(setting, 2.0, 2, 1.0, nodes)  # one hop to the directory, one to the owner
@@ -119,7 +129,12 @@ def measure(setting: Setting) -> Cell:
 
 
 def expected(variant: str, nodes: int) -> float | None:
-    """Return the expected hops to the owner; None without a formula for this size."""
+    """Return the hops to the owner by formula; None if no formula holds at this size.
+
+    Args:
+        variant: name of the way to route, as in `VARIANTS`.
+        nodes: size of the ring.
+    """
     digit_bits, successors, _ = VARIANTS[variant]
     if variant == "central directory":
         return 2.0
@@ -146,13 +161,16 @@ FIELDS: tuple[Field[Cell], ...] = (
 
 
 def is_met(cell: Cell) -> bool | None:
-    """Whether the hops are close to the formula; None without a formula, and for small rings."""
+    """Whether the measured hops are close to the formula (`WITHIN`).
+
+    The result is None if there is no formula, or if the ring has fewer than 1,024 nodes.
+    """
     formula = expected(cell.setting.variant, cell.setting.nodes)
     return None if formula is None or cell.setting.nodes < 1024 else abs(cell.mean / formula - 1) <= WITHIN
 
 
 def tables(result: Result[Cell]) -> list[Table]:
-    """Return hops, latency, state and upkeep of each way to route."""
+    """Return a table of the ways to route: hops, latency, state and upkeep of each."""
     nodes = result.cells[0].setting.nodes
     notes = (
         f"{nodes:,} nodes, sessions of an hour. The course notes “分片 (Sharding)” say 20 hops and one second. That is "
@@ -165,7 +183,7 @@ def tables(result: Result[Cell]) -> list[Table]:
 
 
 def draw(result: Result[Cell], figure: Figure) -> None:
-    """Draw latency against entries."""
+    """Plot the latency of each way to route against its routing entries."""
     cells = {cell.setting.variant: cell for cell in result.cells}
     nodes = result.cells[0].setting.nodes
     fingers, wide = cells["fingers"], cells["base-16 fingers"]
@@ -200,7 +218,7 @@ def draw(result: Result[Cell], figure: Figure) -> None:
 
 
 def experiment(nodes: int = NODES) -> Experiment[Setting, Cell]:
-    """Return the comparison among `nodes` nodes."""
+    """Return the experiment that compares ways to route among `nodes` nodes."""
     return Experiment(
         name="routes",
         title="Ways to find a key's owner",

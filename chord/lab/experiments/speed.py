@@ -33,7 +33,12 @@ HASHING = "(hashing alone)"
 
 
 class Setting(NamedTuple):
-    """A scheme, and the numbers of keys placed at once on few and on many nodes."""
+    """A scheme to time, with the numbers of keys that it places at once.
+
+    Attributes:
+        keys: number of keys if there are few nodes.
+        keys_on_many: number of keys if there are many nodes.
+    """
 
     scheme: str
     keys: int
@@ -46,11 +51,11 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """Times in seconds, each the best of several runs.
+    """Times of one scheme in seconds, each the best of several runs.
 
     Attributes:
         one_s: one look-up, on few and on many nodes.
-        each_s: one of many hashes placed at once, on few and on many nodes.
+        each_s: time per key if many hashes are placed at once, on few and on many nodes.
         build_s: building the scheme on many nodes.
         add_s: adding a node to many; None if the scheme cannot do that.
     """
@@ -63,13 +68,16 @@ class Cell:
 
 
 def plan(schemes: tuple[str, ...], scale: Scale, seed: int) -> list[Setting]:
-    """Return every scheme, and hashing alone."""
+    """Return one setting for each scheme, and one for hashing alone."""
     keys, on_many = (10_000, 2_000) if scale == "quick" else (KEYS, KEYS_ON_MANY)
     return [Setting(scheme, keys, on_many, seed) for scheme in (HASHING, *(schemes or SCHEMES))]
 
 
 def measure(setting: Setting) -> Cell:
-    """Time a scheme on few nodes and on many. Nothing else should run meanwhile."""
+    """Time the operations of a scheme on few nodes and on many.
+
+    Nothing else should run on the machine meanwhile.
+    """
     keys = made_keys(setting.keys, setting.seed)
     asked = keys.list()[:ASKED]
     if setting.scheme == HASHING:
@@ -94,7 +102,10 @@ def measure(setting: Setting) -> Cell:
 
 
 def fastest_s(work: Callable[[], object], times: int) -> float:
-    """Return the time of the fastest run in seconds; other processes slow runs down."""
+    """Return the time of the fastest of several runs, in seconds.
+
+    Other processes disturb the fastest run least.
+    """
     best = float("inf")
     for _ in range(times):
         began = time.perf_counter()
@@ -107,7 +118,7 @@ def fastest_s(work: Callable[[], object], times: int) -> float:
 
 
 def tables(result: Result[Cell]) -> list[Table]:
-    """Return all times, in readable units."""
+    """Return the table of all times, in readable units."""
     columns = (
         Column("scheme"), Column(f"look-up, {FEW} nodes (ns)", ",.0f"),
         Column(f"look-up, {MANY:,} nodes (ns)", ",.0f"),
@@ -139,7 +150,7 @@ def tables(result: Result[Cell]) -> list[Table]:
 
 
 def draw(result: Result[Cell], figure: Figure) -> None:
-    """Draw a look-up and a placed hash for each scheme."""
+    """Plot the times of one look-up and of one placed hash for each scheme."""
     cells = sorted((c for c in result.cells if c.setting.scheme != HASHING), key=lambda cell: cell.one_s[1])
     quick = sum(cell.one_s[1] < 5e-6 for cell in cells)
     slow = cells[-1]
@@ -165,7 +176,7 @@ def draw(result: Result[Cell], figure: Figure) -> None:
 
 
 def experiment(schemes: tuple[str, ...] = ()) -> Experiment[Setting, Cell]:
-    """Return the measurement of these schemes; empty: all."""
+    """Return the experiment that times these schemes; empty: all schemes."""
     options = f" --schemes {','.join(schemes)}" * bool(schemes)
     return Experiment(
         name="speed",

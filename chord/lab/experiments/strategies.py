@@ -1,8 +1,8 @@
-"""Dynamo's three partition strategies: efficiency against membership.
+"""Dynamo's three partition strategies: evenness against the size of metadata.
 
-1. T random tokens per node, partition by token value. Each partition ends at a token and begins at the one before.
-2. T random tokens per node, Q equal partitions. Each belongs to the first token at or after its end.
-3. Q/S tokens per node, Q equal partitions, shared out among the S nodes in equal numbers.
+1. T random tokens per node, partition by token value. Each partition ends at a token and begins at the one before. 2. T
+random tokens per node, Q equal partitions. Each belongs to the first token at or after its end. 3. Q/S tokens per node,
+Q equal partitions, shared out among the S nodes in equal numbers.
 
 The first N distinct nodes clockwise from a partition's end store it. A node's load is the share of the circle that it
 stores, with each of the N copies counted. *Efficiency* is the mean load over the largest load.
@@ -51,12 +51,13 @@ LOOKS: dict[Strategy, tuple[str, str]] = {1: (BLUE, "o"), 2: (ORANGE, "s"), 3: (
 
 @dataclass(frozen=True)
 class Partitions:
-    """Partitions of a circle of circumference 1, clockwise, and their nodes.
+    """A layout: the partitions of the circle, and the nodes that store each of them.
 
     Attributes:
         sizes: share of the circle of each partition, shape (P,); the sum is 1.
-        walk: node numbers at the successive points of the circle, clockwise, shape (M,).
-        first: index into `walk` at which each partition's list of nodes begins, shape (P,).
+        walk: node number at each successive point of the circle, clockwise, shape (M,). The points are tokens, or in
+            strategy 3 partitions.
+        first: index into `walk` of each partition's first node, shape (P,). Its further nodes follow there.
     """
 
     sizes: NDArray[np.float64]
@@ -65,21 +66,30 @@ class Partitions:
 
 
 def by_token(nodes: int, tokens: int, rng: np.random.Generator) -> Partitions:
-    """Return strategy 1: `tokens` random tokens per node, each the end of a partition."""
+    """Return a random layout by strategy 1: each token ends a partition.
+
+    Args:
+        tokens: number of random tokens per node.
+    """
     at, owners = _draw_tokens(nodes, tokens, rng)
     sizes = np.diff(at, prepend=at[-1] - 1.0)
     return Partitions(sizes, owners, np.arange(len(at)))
 
 
 def by_equal_parts(nodes: int, tokens: int, parts: int, rng: np.random.Generator) -> Partitions:
-    """Return strategy 2: `tokens` random tokens per node, `parts` equal partitions."""
+    """Return a random layout by strategy 2: equal partitions, assigned by tokens.
+
+    Args:
+        tokens: number of random tokens per node.
+        parts: number of partitions.
+    """
     at, owners = _draw_tokens(nodes, tokens, rng)
     ends = np.arange(1, parts + 1) / parts
     return Partitions(np.full(parts, 1 / parts), owners, np.searchsorted(at, ends) % len(at))
 
 
 def by_shared_parts(nodes: int, parts: int, rng: np.random.Generator) -> Partitions:
-    """Return strategy 3: `parts` equal partitions, shared out at random.
+    """Return a random layout by strategy 3: equal partitions, in equal numbers.
 
     The numbers of partitions of any two nodes differ by at most one.
 
@@ -101,8 +111,11 @@ def _draw_tokens(nodes: int, tokens: int, rng: np.random.Generator) -> tuple[NDA
 def shares(found: Partitions, nodes: int, copies: int) -> NDArray[np.float64]:
     """Return the share of the circle that each node stores; shape (nodes,).
 
-    All copies are counted. The first `copies` distinct nodes of its walk store a partition. If there are fewer nodes,
-    all of them do.
+    All copies are counted, so the sum is the number of copies. The first `copies` distinct nodes clockwise from a
+    partition's end store it. If there are fewer nodes, all of them do.
+
+    Args:
+        found: the layout.
     """
     copies = min(copies, nodes)
     total = len(found.walk)
@@ -122,12 +135,15 @@ def shares(found: Partitions, nodes: int, copies: int) -> NDArray[np.float64]:
 
 
 def efficiency(loads: NDArray[np.float64]) -> float:
-    """Return the mean load over the largest: 1 if all loads are equal."""
+    """Return the evenness of the nodes' loads: the mean load over the largest.
+
+    The result is 1 if all loads are equal.
+    """
     return float(loads.mean() / loads.max())
 
 
 def metadata_bytes(strategy: Strategy, nodes: int, tokens: int, parts: int) -> int:
-    """Return the size of the membership that a node keeps, in bytes.
+    """Return the size of the membership state that each node keeps, in bytes.
 
     Strategy 1 keeps each token with its node. Strategy 2 also keeps the owner of each partition, so that a node need
     not walk to find it. Strategy 3 keeps the owner of each partition only, because the partition's number gives its
@@ -141,7 +157,13 @@ def metadata_bytes(strategy: Strategy, nodes: int, tokens: int, parts: int) -> i
 
 
 class Setting(NamedTuple):
-    """A strategy and its layout: tokens per node, and equal partitions."""
+    """A strategy, and the size of its layout, which is drawn several times.
+
+    Attributes:
+        tokens: tokens per node.
+        parts: number of equal partitions; 0 for strategy 1.
+        draws: number of random layouts.
+    """
 
     strategy: Strategy
     tokens: int
@@ -155,17 +177,18 @@ class Setting(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Membership kept at each node, in bytes."""
+        """The membership state that each node keeps, in bytes."""
         return metadata_bytes(self.strategy, self.nodes, self.tokens, self.parts)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """The efficiency of each layout: mean load over the largest.
+    """The evenness of each random layout: the mean load over the largest.
 
     Attributes:
-        by_token: efficiency of strategy 1 with the same number of tokens, at any size of membership. Measured for
-            strategy 2 only, otherwise empty.
+        efficiencies: the result for each layout; 1 if all loads are equal.
+        by_token: the results for strategy 1 with as many tokens, but any size of membership state. Empty unless the
+            strategy is 2.
     """
 
     setting: Setting
@@ -174,7 +197,11 @@ class Cell:
 
 
 def laid_out(strategy: Strategy, nodes: int, budget: int) -> tuple[int, int]:
-    """Return the tokens per node and the partitions that fit a size of membership."""
+    """Return the largest layout with a membership state of at most `budget` bytes.
+
+    Returns:
+        the tokens per node, and the number of equal partitions; 0 for strategy 1.
+    """
     if strategy == 3:
         parts = max(1, budget // NODE_BYTES // nodes) * nodes
         return parts // nodes, parts
@@ -184,14 +211,14 @@ def laid_out(strategy: Strategy, nodes: int, budget: int) -> tuple[int, int]:
 
 
 def plan(scale: Scale, seed: int) -> list[Setting]:
-    """Return every strategy at every size of membership."""
+    """Return one setting for each strategy and size of the membership state."""
     draws = 20 if scale == "quick" else DRAWS
     every: tuple[Strategy, ...] = get_args(Strategy)
     return [Setting(s, *laid_out(s, NODES, budget), NODES, draws, seed) for budget in BUDGETS for s in every]
 
 
 def measure(setting: Setting) -> Cell:
-    """Draw layouts, and compute the efficiency of each."""
+    """Measure the evenness of random layouts by one strategy."""
     rng = np.random.default_rng([setting.seed, setting.strategy, setting.parts, setting.tokens])
     found = [efficiency(shares(_draw(setting, rng), setting.nodes, COPIES)) for _ in range(setting.draws)]
     if setting.strategy != 2:
@@ -212,7 +239,7 @@ def _draw(setting: Setting, rng: np.random.Generator) -> Partitions:
 
 
 def tables(result: Result[Cell]) -> list[Table]:
-    """Return the tables: the load efficiency of each partitioning strategy, at about equal sizes of its metadata."""
+    """Return the evenness of each strategy, at about equal sizes of its metadata."""
     columns = (
         Column("strategy"), Column("what"), Column("tokens per node"), Column("equal partitions", ","),
         Column("membership (bytes)", ","), Column("efficiency", ".3f"), Column("± s.e.", ".3f"),
@@ -238,7 +265,10 @@ def tables(result: Result[Cell]) -> list[Table]:
 
 
 def _in_order(result: Result[Cell]) -> dict[Setting, bool]:
-    """Return for each setting whether the three of its size are in published order."""
+    """Return whether the strategies rank as published, for each size of metadata.
+
+    The published order of evenness is 3, 1, 2. The three settings of one size get the same answer.
+    """
     found: dict[Setting, bool] = {}
     cells = list(result.cells)
     for at in range(0, len(cells), 3):
@@ -249,7 +279,7 @@ def _in_order(result: Result[Cell]) -> dict[Setting, bool]:
 
 
 def draw(result: Result[Cell], figure: Figure) -> None:
-    """Draw efficiency against the size of the membership."""
+    """Plot the evenness of each strategy against the size of its metadata."""
     by_strategy = {s: [cell for cell in result.cells if cell.setting.strategy == s] for s in LOOKS}
     third = by_strategy[3][0]
     enough = next((c for c in by_strategy[1] if np.mean(c.efficiencies) >= np.mean(third.efficiencies)), None)

@@ -1,12 +1,14 @@
 """The effect of vnodes: evenness of a ring, and the heirs of a failed node.
 
-The experiment is the one in Kokorin's slides "Шардирование". It fixes the nodes, varies the vnodes, draws random keys
-and counts the keys of each node. It then averages the standard deviation over several rings. The anonymous article on
-consistent hashing says about 10 % at 100 vnodes and 3.2 % at 1000.
+The heirs are the nodes that take over its arcs. The experiment is the one in Kokorin's slides "Шардирование". It fixes
+the nodes, varies the vnodes, draws random keys and counts the keys of each node. It then averages the standard
+deviation over several rings. The anonymous article on consistent hashing says about 10 % at 100 vnodes and 3.2 % at
+1000.
 
-The n v points of a ring cut it into arcs at random, so a node's share follows a Beta law. Its deviation is
-sqrt((n - 1) / (n v + 1)), about 1 / sqrt(v): a slope of -1/2 in a log-log plot. Keys add a deviation of their own:
-sqrt((n - 1) / keys). The slope is fitted to the shares of the circle, which do not depend on keys.
+A ring of n nodes with v vnodes each has n v points. They cut it into arcs at random, so a node's share follows a Beta
+law. Its deviation is sqrt((n - 1) / (n v + 1)), about 1 / sqrt(v): a slope of -1/2 in a log-log plot. Keys add a
+deviation of their own: sqrt((n - 1) / keys). The slope is fitted to the shares of the circle, which do not depend on
+keys.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ SAID_WITHIN = 0.05
 
 
 class Setting(NamedTuple):
-    """Rings of `nodes` nodes with `vnodes` vnodes each."""
+    """Some rings of `nodes` nodes with `vnodes` vnodes each, and keys on them."""
 
     vnodes: int
     nodes: int
@@ -57,13 +59,13 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """The results of each ring.
+    """The evenness and the heirs; each field has an entry per ring.
 
     Attributes:
         by_share: std of the nodes' shares of the circle, over the mean.
         by_keys: std of the nodes' numbers of keys, over the mean.
-        heirs: number of nodes that inherit from a failed node.
-        largest: part of the failed node's share that the largest heir gets.
+        heirs: number of nodes that take over arcs of a failed node.
+        largest: part of the failed node's share that goes to a single heir, at most.
     """
 
     setting: Setting
@@ -74,13 +76,13 @@ class Cell:
 
 
 def plan(nodes: int, scale: Scale, seed: int) -> list[Setting]:
-    """Return rings for each number of vnodes."""
+    """Return one setting for each number of vnodes."""
     rings, keys = (16, 20_000) if scale == "quick" else (RINGS, KEYS)
     return [Setting(vnodes, nodes, keys, rings, seed) for vnodes in VNODES]
 
 
 def measure(setting: Setting) -> Cell:
-    """Draw rings, count keys, and let a node fail."""
+    """Measure the evenness of random rings, and the heirs of a failed node."""
     by_share, by_keys, heirs, largest = [], [], [], []
     hashes = np.sort(random_hashes(np.random.default_rng([setting.seed, setting.vnodes]), setting.keys))
     for number in range(setting.rings):
@@ -102,12 +104,12 @@ def measure(setting: Setting) -> Cell:
 
 
 def fitted(result: Result[Cell]) -> Line:
-    """Return the log-log line through the std of shares against the vnodes."""
+    """Return the log-log line through the std of shares as a function of the vnodes."""
     return fit_power([c.setting.vnodes for c in result.cells], [float(np.mean(c.by_share)) for c in result.cells])
 
 
 def tables(result: Result[Cell]) -> list[Table]:
-    """Return evenness against vnodes, the fit, and heirs against vnodes."""
+    """Return tables of evenness, its fitted slope, and heirs, by number of vnodes."""
     columns = (
         Column("vnodes"), Column("std of shares / mean", ".2%"), Column("± s.e.", ".2%"), Column("law", ".2%"),
         Column("std of keys / mean", ".2%"), Column("law with keys", ".2%"), Column("published", ".1%"),
@@ -167,7 +169,7 @@ def _heirs(result: Result[Cell]) -> Table:
 
 
 def draw_evenness(result: Result[Cell], figure: Figure) -> None:
-    """Draw the deviation against vnodes, with the law and the published figures."""
+    """Plot the std against the vnodes, with its formula and the published figures."""
     line = fitted(result)
     headline(
         figure,
@@ -205,7 +207,7 @@ def _at(result: Result[Cell], vnodes: int) -> Cell:
 
 
 def draw_heirs(result: Result[Cell], figure: Figure) -> None:
-    """Draw how many nodes inherit, and the part of the largest heir."""
+    """Plot the number of a failed node's heirs, and the largest heir's part."""
     one, many = _at(result, 1), _at(result, 100)
     headline(
         figure,
@@ -228,7 +230,7 @@ def draw_heirs(result: Result[Cell], figure: Figure) -> None:
 
 
 def experiment(nodes: int = NODES) -> Experiment[Setting, Cell]:
-    """Return the experiment on rings of `nodes` nodes."""
+    """Return the experiment on vnodes, on rings of `nodes` nodes."""
     return Experiment(
         name="vnodes",
         title="What vnodes buy",

@@ -1,6 +1,7 @@
-"""Experiments in general, used by the paper reproductions and by the lab.
+"""The parts that all experiments share: runs, tables, plots, reports.
 
-- `experiment`: settings, cells and tables; running the cells.
+- `experiment`: settings, cells (measurements under one setting) and tables; running the cells.
+- `statistics`: means with errors, percentiles, evenness of loads.
 - `published`: published figures that several experiments are compared with.
 - `files`: files written atomically.
 - `report`: CSV, JSON and Markdown.

@@ -1,9 +1,10 @@
 """The common part of all experiments: settings, cells and tables.
 
-A plan gives the settings. One cell is measured per setting, and the tables are made of the cells.
+A setting is the parameters of one measurement, and a cell is its result. A plan gives the settings. One cell is
+measured per setting, and the tables are made of the cells.
 
-Cells are independent, so any executor may measure them in any order. The result depends only on the scale and the
-seed. This module does not print, write or draw.
+Cells are independent, so any executor may measure them in any order. The result depends only on the scale and the seed.
+This module does not print, write or draw.
 """
 
 from __future__ import annotations
@@ -41,21 +42,26 @@ C = TypeVar("C")  # a cell: the measurements under one setting
 
 
 def quiet(label: str, done: int, of: int) -> None:
-    """Ignore the progress."""
+    """Show nothing: the progress callback of a run without output."""
 
 
 # -- tables -------------------------------------------------------------------------------------------
 
 
 class Column(NamedTuple):
-    """A column's heading, and the format specification of its values."""
+    """The heading of a table column, and the format specification of its values."""
 
     heading: str
     spec: str = ""
 
 
 class Field(NamedTuple, Generic[T]):
-    """A column of a table with one row per item, and the value of an item in it."""
+    """A table column that computes its values from the items that the rows show.
+
+    Attributes:
+        spec: the format specification of the values.
+        value: returns the value of an item in this column.
+    """
 
     heading: str
     spec: str
@@ -63,7 +69,12 @@ class Field(NamedTuple, Generic[T]):
 
 
 class Row(NamedTuple):
-    """A row of a table; `passed` says whether it meets its bar, None if it has no bar."""
+    """A row of a table, with its verdict.
+
+    Attributes:
+        passed: whether the row meets the table's pass criterion (its bar); None if the criterion does not apply to the
+            row.
+    """
 
     values: tuple[Value, ...]
     passed: bool | None = None
@@ -76,7 +87,7 @@ class Table:
     Attributes:
         name: base name of its file; unique among all tables.
         rows: the rows; each has one value per column.
-        bar: the condition behind `passed` of the rows, in words.
+        bar: the pass criterion of the rows, in words.
         notes: explanations of the numbers for the reader.
     """
 
@@ -98,13 +109,19 @@ class Table:
         bar: str = "",
         notes: tuple[str, ...] = (),
     ) -> Table:
-        """Return a table with one row per item; `is_met` gives `passed` of a row."""
+        """Return a table with one row per item.
+
+        Args:
+            fields: the columns, which compute the row of an item.
+            is_met: returns whether an item meets the pass criterion; None if the criterion does not apply.
+            bar: the pass criterion, in words.
+        """
         rows = tuple(Row(tuple(field.value(item) for field in fields), is_met(item)) for item in items)
         return cls(name, title, tuple(Column(field.heading, field.spec) for field in fields), rows, bar, notes)
 
     @property
     def passed(self) -> bool | None:
-        """Whether every row that has a bar meets it; None if no row has one."""
+        """Whether every row meets the pass criterion; None if it applies to no row."""
         return all_passed(row.passed for row in self.rows)
 
     @property
@@ -131,19 +148,19 @@ class Table:
         return replace(self, columns=tuple(self.columns[at] for at in filled), rows=rows)
 
     def texts(self, row: Row) -> list[str]:
-        """Return a row's values as formatted text."""
+        """Return the values of a row as text, each formatted for its column."""
         return [as_text(value, column.spec) for value, column in zip(row.values, self.columns, strict=True)]
 
 
 def as_text(value: Value, spec: str) -> str:
-    """Return a value as formatted text; a dash for None."""
+    """Return a table value formatted by `spec`; a dash for None."""
     if value is None:
         return "–"
     return value if isinstance(value, str) else format(value, spec)
 
 
 def all_passed(verdicts: Iterable[bool | None]) -> bool | None:
-    """Return whether all verdicts that are not None are true; None if all are None."""
+    """Return whether all verdicts but None are true; None if all are None."""
     given = [verdict for verdict in verdicts if verdict is not None]
     return all(given) if given else None
 
@@ -153,7 +170,7 @@ def all_passed(verdicts: Iterable[bool | None]) -> bool | None:
 
 @dataclass(frozen=True)
 class Result(Generic[C]):
-    """The measured cells of an experiment, from which its tables and plots are made."""
+    """The cells (measurements) of an experiment, for its tables and plots."""
 
     scale: Scale
     seed: int
@@ -162,19 +179,19 @@ class Result(Generic[C]):
 
 @dataclass(frozen=True)
 class Experiment(Generic[S, C]):
-    """One experiment.
+    """One experiment: its settings, its measurement, its tables and its plots.
 
     Attributes:
         name: its name on the command line.
         title: heading of its page.
         source: the publication of the numbers that ours are compared with.
         plan: returns the settings for a scale and a seed, the most costly ones last.
-        measure: measures one cell. It runs in any process, so it is a module-level function and its setting is plain
-            values.
+        measure: makes the measurement of one setting. It runs in any process, so it is a module-level function and its
+            setting is plain values.
         tables: makes the tables from a result, the most important one first.
-        pictures: draws a result on a figure, by file name; the most important one first.
+        pictures: functions that draw a result on a figure, by file name; the most important one first.
         command: the command that repeats the measurement, without `chord`, the scale and the seed.
-        is_timed: whether cells measure time. Executors do not run such cells: this process does, one by one, at the
+        is_timed: whether the measurements are of time. Executors do not run them: this process does, one by one, at the
             end.
     """
 
@@ -189,7 +206,7 @@ class Experiment(Generic[S, C]):
     is_timed: bool = False
 
     def run(self, scale: Scale, seed: int, progress: Progress = quiet, executor: Executor | None = None) -> Result[C]:
-        """Measure every cell of the plan, in this process or in an executor."""
+        """Measure every setting of the plan, in this process or in an executor."""
         settings = self.plan(scale, seed)
         cells = run_cells([(self, setting) for setting in settings], progress, executor)
         return Result(scale, seed, tuple(cells))
@@ -198,10 +215,15 @@ class Experiment(Generic[S, C]):
 def run_cells(
     jobs: Sequence[tuple[Experiment[Any, Any], Any]], progress: Progress, executor: Executor | None
 ) -> list[Any]:
-    """Measure the cells of several experiments; return them in the order of jobs.
+    """Make the measurements of several experiments; return them in the given order.
 
-    With an executor, cells are submitted in reverse order, because the last ones are the most costly. Timed cells run
-    last, in this process. The first failure ends the run and cancels all cells that have not started.
+    With an executor, measurements are submitted in reverse order, because the last ones are the most costly.
+    Measurements of time run last, in this process. The first failure ends the run and cancels all that have not
+    started.
+
+    Args:
+        jobs: pairs of an experiment and one of its settings.
+        executor: runs the measurements; None: this process does.
     """
     order = list(range(len(jobs)))
     timed = [number for number in order if executor is None or jobs[number][0].is_timed]

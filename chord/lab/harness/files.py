@@ -9,9 +9,10 @@ from pathlib import Path
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Yield a path to write to; the file replaces `path` when the block ends.
+    """Replace a file atomically: yield a path for the new content.
 
-    If an exception leaves the block, `path` keeps its old content and no new file remains.
+    The new file replaces `path` when the block ends. If an exception leaves the block, `path` keeps its old content and
+    no new file remains.
 
     Raises:
         OSError: the file cannot be written; `filename` is `path`.

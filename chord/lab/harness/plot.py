@@ -1,7 +1,6 @@
 """The look of the plots: a palette for the colour-blind, labels, and saving.
 
-Matplotlib comes with the `lab` extra. It is imported only in `save`; the experiments draw on a figure that they are
-given.
+Matplotlib comes with the `lab` extra. Only `save` imports it: the experiments receive a figure to draw on.
 """
 
 from __future__ import annotations
@@ -34,17 +33,23 @@ class NoMatplotlib(Exception):
 
 
 def headline(figure: Figure, finding: str) -> None:
-    """Write the plot's finding above it."""
+    """Write the finding of a plot above it, as its title."""
     figure.suptitle("\n".join(textwrap.wrap(finding, TITLE_CHARS)), fontsize=13, x=0.01, ha="left")
 
 
 def make_room(figure: Figure, rows: int) -> None:
-    """Make a figure high enough for `rows` lines of text beside its axis."""
+    """Make a figure high enough for `rows` labels beside its vertical axis."""
     figure.set_figheight(max(HEIGHT_INCHES, 1.5 + 0.21 * rows))
 
 
 def dress(axes: Axes, x: str, y: str, *, is_from_zero: bool = True) -> None:
-    """Label the axes, draw a light grid, and add a legend for several series."""
+    """Finish a plot: axis labels, a light grid, and a legend if it has several series.
+
+    Args:
+        x: label of the horizontal axis.
+        y: label of the vertical axis.
+        is_from_zero: whether the vertical axis begins at 0.
+    """
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.grid(True, color="#DDDDDD", linewidth=0.6)
@@ -61,7 +66,7 @@ def dress(axes: Axes, x: str, y: str, *, is_from_zero: bool = True) -> None:
 
 
 def save(draw: Callable[[Figure], None], stem: Path) -> tuple[list[Path], str]:
-    """Draw a plot, and write STEM.svg and STEM.png.
+    """Draw a plot, and write it to STEM.svg and STEM.png.
 
     The same plot gives the same bytes.
 

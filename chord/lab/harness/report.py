@@ -1,4 +1,4 @@
-"""The files of an experiment: CSV and JSON tables, SVG and PNG plots, a page."""
+"""Write the files of an experiment: CSV and JSON tables, plots, and a page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VERDICTS = {True: "yes", False: "no", None: "–"}
 
 
 class Picture(NamedTuple):
-    """A plot that was written as SVG and PNG, and its headline."""
+    """A written plot: its SVG file and its headline."""
 
     svg: Path
     finding: str
@@ -39,7 +39,7 @@ class Picture(NamedTuple):
 
 @dataclass(frozen=True)
 class ExperimentReport:
-    """The outcome of one experiment.
+    """The tables and files of one experiment.
 
     Attributes:
         tables: its tables, the most important one first.
@@ -57,7 +57,7 @@ class ExperimentReport:
 
     @property
     def passed(self) -> bool | None:
-        """Whether all rows that have a bar meet it; None if no row has one."""
+        """Whether all tables meet their pass criteria; None if none has one."""
         return all_passed(table.passed for table in self.tables)
 
 
@@ -72,9 +72,10 @@ def run_all(
     """Run experiments and write their reports.
 
     Args:
+        scale: the extent of the measurements.
         seed: the source of all random choices; the same seed gives the same measurements.
         out_dir: directory of the files; created if necessary.
-        executor: measures the cells; None measures them in this process, one after the other.
+        executor: makes the measurements; None: this process makes them, one after the other.
     """
     plans = [(experiment, experiment.plan(scale, seed)) for experiment in experiments]
     jobs = [(experiment, setting) for experiment, settings in plans for setting in settings]
@@ -87,7 +88,10 @@ def run_all(
 
 
 def write_report(experiment: Experiment[Any, Any], result: Result[Any], out_dir: Path) -> ExperimentReport:
-    """Write the files of an experiment; a note replaces plots without Matplotlib."""
+    """Write the tables, plots and page of a measured experiment.
+
+    Without Matplotlib, a note in the report replaces the plots.
+    """
     out_dir.mkdir(parents=True, exist_ok=True)
     tables = tuple(experiment.tables(result))
     files = [_write_csv(table, out_dir) for table in tables]
@@ -109,7 +113,7 @@ def write_report(experiment: Experiment[Any, Any], result: Result[Any], out_dir:
 
 
 def tables_json(report: ExperimentReport) -> dict[str, Any]:
-    """Return an experiment's measurements as JSON, as printed and as written."""
+    """Return an experiment's tables as JSON, for the output and for its file."""
     return {
         "name": report.name,
         "title": report.title,
@@ -130,7 +134,7 @@ def tables_json(report: ExperimentReport) -> dict[str, Any]:
 
 
 def _finite(value: Value) -> Value:
-    """Return a value, or None if it is a number that JSON cannot represent."""
+    """Return the value, or None for a float that JSON cannot represent."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -167,7 +171,7 @@ def _page(experiment: Experiment[Any, Any], result: Result[Any], report: Experim
 
 
 def markdown(table: Table) -> list[str]:
-    """Return a table as the lines of a Markdown table."""
+    """Return a table of results as lines of Markdown."""
     has_bar = table.passed is not None
     headings = table.headings + ["met"] * has_bar
     lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]

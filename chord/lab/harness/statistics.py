@@ -1,4 +1,4 @@
-"""The statistics of the experiments: means with errors, percentiles, spreads, chance.
+"""The statistics of the experiments: means with errors, percentiles, evenness.
 
 This module needs no library. `chord.lab.numbers` has the statistics that need NumPy.
 """
@@ -24,7 +24,7 @@ CONFIDENCE = 0.95
 
 
 class Summary(NamedTuple):
-    """A sample in four numbers.
+    """The mean of a sample, its standard error, and two percentiles.
 
     Attributes:
         error: standard error of the mean.
@@ -41,7 +41,7 @@ class Summary(NamedTuple):
 def summarize(samples: Sequence[Sequence[float]]) -> Summary:
     """Return the summary of samples that were drawn in groups (one group per ring).
 
-    Lookups on one ring are correlated. If there are at least `GROUPS_MIN` groups, the error therefore comes from the
+    Lookups on one ring are correlated. With at least `GROUPS_MIN` groups, the standard error therefore comes from the
     differences between the means of the groups.
     """
     groups = [group for group in samples if group]
@@ -54,7 +54,11 @@ def summarize(samples: Sequence[Sequence[float]]) -> Summary:
 
 
 def summarize_counts(groups: Sequence[Counts]) -> Summary:
-    """Return the summary, as by `summarize`, of whole numbers counted in groups."""
+    """Return the summary of whole numbers, as `summarize` does.
+
+    Args:
+        groups: a histogram per group: entry i counts the number i.
+    """
     pooled = [sum(each) for each in zip_longest(*groups, fillvalue=0)]
     total = sum(pooled)
     mean = _mean(pooled)
@@ -72,25 +76,29 @@ def _mean(counts: Sequence[int]) -> float:
 
 
 def counted(values: Iterable[int]) -> Counts:
-    """Return how often each value occurred, from 0 to the largest one."""
+    """Return the histogram of whole numbers: entry i counts the value i."""
     found = Counter(values)
     return tuple(found[value] for value in range(max(found, default=-1) + 1))
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """Return the value below which `share` of an ordered sample lies."""
+    """Return the value below which `share` (0 to 1) of an ascending sample lies."""
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def per_10_000(count: float, of: int) -> float:
-    """Return a count per 10,000, as the papers print rates; 0 if `of` is 0."""
+    """Return `count` out of `of` as a rate per 10,000; 0 if `of` is 0.
+
+    The papers print failure rates in this unit.
+    """
     return 10_000 * count / of if of else 0.0
 
 
 def poisson_upper(count: int) -> float:
-    """Return the exact one-sided upper bound of a Poisson mean, with 95 % confidence.
+    """Return the upper bound of an event rate after `count` events.
 
-    With no event it is 2.996, the rule of three.
+    The bound is the exact one-sided one of a Poisson mean, with 95 % confidence. With no event it is 2.996, the rule of
+    three.
     """
     low, high = float(count), 4.0 * count + 10.0
     for _ in range(60):
@@ -104,14 +112,14 @@ def poisson_upper(count: int) -> float:
 
 
 class Spread(NamedTuple):
-    """How loads differ between nodes. All fields but the first two are over the mean.
+    """How evenly loads are spread over nodes.
 
     Attributes:
         mean: mean load of a node, in keys or as a share.
         std: standard deviation, in the unit of `mean`, over the whole population of nodes (not a sample).
-        most: the largest load.
-        low: 1st percentile.
-        high: 99th percentile.
+        most: the largest load, over the mean.
+        low: 1st percentile of the loads, over the mean.
+        high: 99th percentile of the loads, over the mean.
     """
 
     mean: float
@@ -122,19 +130,19 @@ class Spread(NamedTuple):
 
     @property
     def deviation(self) -> float:
-        """The standard deviation over the mean."""
+        """The standard deviation of the loads over their mean."""
         return self.std / self.mean
 
 
 def spread_of(loads: Sequence[float]) -> Spread:
-    """Return how loads spread over the nodes."""
+    """Return how evenly loads are spread over the nodes."""
     mean, ordered = fmean(loads), sorted(loads)
     low, high = percentile(ordered, 0.01), percentile(ordered, 0.99)
     return Spread(mean, pstdev(loads), ordered[-1] / mean, low / mean, high / mean)
 
 
 def errors_allowed(groups: int, sigmas: float) -> float:
-    """Return how many standard errors are as unlikely as `sigmas` of a normal law.
+    """Return how many estimated standard errors are as unlikely as `sigmas`.
 
     A standard error that is estimated from few groups is itself uncertain, so Student's law with groups - 1 degrees of
     freedom applies. Four sigmas become 4.5 standard errors for 40 groups, and 5.5 for 16. For the sigmas used here, and
@@ -143,6 +151,7 @@ def errors_allowed(groups: int, sigmas: float) -> float:
     Args:
         groups: number of groups from which the standard error was estimated, at least 2.
         sigmas: allowed deviation under a normal law.
+
     Source: the Cornish-Fisher expansion; Abramowitz and Stegun 1964, 26.7.5.
     """
     z, freedom = sigmas, groups - 1

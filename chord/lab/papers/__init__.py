@@ -1,8 +1,9 @@
-"""The figures of the papers on Chord: the real node on virtual time, and a model beside it.
+"""The figures of the papers on Chord, measured with real nodes and with a model.
 
-Each module is one experiment, and its tables put measured values beside published ones. Three figures also have a model
-(NumPy), which is the second column of the same table: `path_length`, `load_balance` and `failures`. Their function
-`experiment` takes a number of nodes for rings that only the model can measure. `world` has the parts that they share.
+A real node is the node's own code, run on virtual time. Each module is one experiment, and its tables put measured
+values beside published ones. Three figures also have a NumPy model, and its values are another column of the same
+table: `path_length`, `load_balance` and `failures`. Their function `experiment` takes a number of nodes for rings that
+only the model can measure. `world` has the parts that they share.
 """
 
 from __future__ import annotations

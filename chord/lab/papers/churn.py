@@ -45,7 +45,7 @@ TIMING = Timing(stabilize_s=30.0, finger_s=30.0, timeout_floor_s=0.5, timeout_st
 
 
 class Published(NamedTuple):
-    """A column of the published table."""
+    """A column of the published table: the means and failures at one rate of churn."""
 
     path: float
     timeouts: float
@@ -65,7 +65,7 @@ PUBLISHED_BY_RATE = {
 
 
 class Setting(NamedTuple):
-    """One rate of joins and of leaves, each per second for 1000 nodes."""
+    """One rate of churn: joins and leaves, each per second in a ring of 1000 nodes."""
 
     rate: float
     nodes: int
@@ -80,16 +80,17 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """The outcomes of the lookups at one rate.
+    """The outcomes of the lookups at one rate of churn.
 
     Attributes:
         paths: path lengths of the answered lookups.
         timeouts: timeouts of the answered lookups.
         refusals: number of contacts with nodes that answered only that they have left.
-        wrong: lookups answered with a node that was the successor neither when they began nor when they ended.
+        wrong: lookups answered with a node that was the key's successor neither when the lookup began nor when it
+            ended.
         unanswered: lookups without an answer in time.
-        overtaken: lookups with an answer that was right when they began, but no longer when they ended.
-        abandoned: lookups of a node that left the ring meanwhile; they do not count.
+        overtaken: lookups with an answer that was right when the lookup began, but no longer when it ended.
+        abandoned: lookups from a node that left the ring meanwhile; they do not count.
         joins: nodes that began to join.
         leaves: nodes that began to leave.
         population: nodes in the ring at the end.
@@ -109,17 +110,17 @@ class Cell:
 
     @property
     def published(self) -> Published:
-        """The published values for this rate."""
+        """The paper's values at the same rate of churn."""
         return PUBLISHED_BY_RATE[self.setting.rate]
 
     @property
     def path(self) -> Summary:
-        """The path lengths in four numbers."""
+        """Mean, standard error and percentiles of the path lengths."""
         return summarize([self.paths])
 
     @property
     def timeout(self) -> Summary:
-        """The timeouts in four numbers."""
+        """Mean, standard error and percentiles of the timeouts per lookup."""
         return summarize([self.timeouts])
 
     @property
@@ -129,17 +130,20 @@ class Cell:
 
     @property
     def lookups(self) -> int:
-        """Number of lookups that count."""
+        """Number of lookups that count: all but the abandoned ones."""
         return len(self.paths) + self.unanswered
 
     @property
     def failures_per_10_000(self) -> float:
-        """The lookups that failed, of 10,000."""
+        """Number of lookups that failed, per 10,000."""
         return per_10_000(self.failures, self.lookups)
 
 
 def plan(scale: Scale, seed: int) -> list[Setting]:
-    """Return the published rates; fewer, on a ring with as much churn, at quick scale."""
+    """Return a setting for each published rate of joins and leaves.
+
+    At quick scale there are fewer rates, on a smaller ring with the same churn per node.
+    """
     if scale == "quick":
         return [Setting(rate, 250, 400, 2.0, 60.0, seed) for rate in (0.05, 0.20, 0.40)]
     lookups, per_s, warm_up_s = (1_500, 4.0, 300.0) if scale == "standard" else (10_000, 1.0, 900.0)
@@ -147,7 +151,7 @@ def plan(scale: Scale, seed: int) -> list[Setting]:
 
 
 def measure(setting: Setting) -> Cell:
-    """Let nodes join and leave, and look up random keys from random members."""
+    """Measure random lookups while nodes join and leave."""
     seed = f"churn/{setting.seed}/{setting.rate}"
     churn = _Churn(setting, random.Random(seed))
 
@@ -161,7 +165,10 @@ def measure(setting: Setting) -> Cell:
 
 
 class _Churn:
-    """The Poisson processes on one ring, and the count of lookup outcomes."""
+    """The joins, leaves and lookups on one ring, and the counts of their outcomes.
+
+    All three are Poisson processes.
+    """
 
     def __init__(self, setting: Setting, rng: random.Random) -> None:
         self._setting = setting
@@ -253,12 +260,12 @@ FIELDS: tuple[Field[Cell], ...] = (
 
 
 def is_met(cell: Cell) -> bool:
-    """Whether no more lookups failed than in the published run."""
+    """Whether lookups failed at most as often as in the published run."""
     return cell.failures_per_10_000 <= cell.published.failures
 
 
 def tables(result: Result[Cell]) -> list[Table]:
-    """Return the measured Table III beside the published one."""
+    """Return a table of the measured values beside those of the paper's Table III."""
     notes: tuple[str, ...] = (
         "'Has left': contacts with nodes that still answer that they have left; in the paper these time out as well.",
         "'95 % below': with 95 % confidence the true failure rate is below this (rule of three without failures).",
@@ -271,7 +278,7 @@ def tables(result: Result[Cell]) -> list[Table]:
 
 
 def draw(result: Result[Cell], figure: Figure) -> None:
-    """Draw path length, timeouts and failures against the rate."""
+    """Plot path length, timeouts and failures against the rate of churn."""
     cells = result.cells
     rates = [cell.setting.rate for cell in cells]
     published = [cell.published for cell in cells]

@@ -39,7 +39,7 @@ NODES, LIST = 1000, 20
 
 
 class Published(NamedTuple):
-    """A column of Table II: mean path length and mean timeouts."""
+    """A column of Table II: mean path length and mean timeouts of a lookup."""
 
     path: float
     timeouts: float
@@ -70,13 +70,14 @@ ON_ROUTE: dict[str, Any] = {"color": PURPLE, "marker": ".", "linestyle": ":"}
 
 
 class Setting(NamedTuple):
-    """Rings on which a share of the nodes fails, and the lookups that are spread over them.
+    """Rings on which a share of the nodes fails, and the lookups on these rings.
 
     Attributes:
         share: share of the nodes that fails.
         ring: number of the first ring.
         lookups: number of lookups, on all rings together.
-        is_model: whether the model looks up, not the real node.
+        rings: number of rings.
+        is_model: whether the model makes the lookups, not the real node.
     """
 
     share: float
@@ -93,14 +94,16 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """The cost and the answers of the lookups.
+    """The outcomes of the lookups after the failures.
+
+    Each of the first three fields has a histogram per ring: entry i counts the lookups with the value i.
 
     Attributes:
-        paths: number of lookups with each path length, by ring.
-        timeouts: the same by contacts with dead nodes, including those at the last step, from predecessor to owner.
-        on_route: the same without the contacts at the last step.
-        wrong: lookups that named another owner than the live successor.
-        unanswered: lookups that named no owner.
+        paths: path lengths.
+        timeouts: contacts with dead nodes, including those at the last step, from predecessor to owner.
+        on_route: contacts with dead nodes before the last step.
+        wrong: number of lookups that named another owner than the live successor.
+        unanswered: number of lookups that named no owner.
     """
 
     setting: Setting
@@ -112,9 +115,9 @@ class Cell:
 
 
 def plan(nodes: int | None, scale: Scale, seed: int) -> list[Setting]:
-    """Return several rings for each share.
+    """Return settings for each share of failed nodes, with several rings per share.
 
-    Which nodes of a ring happen to fail moves its mean timeouts by several percent.
+    Several rings are needed, because the choice of the failed nodes changes the mean timeouts by several percent.
 
     Args:
         nodes: None: rings of real nodes, and models, of the published size. A number: models of the published size and
@@ -134,7 +137,7 @@ def plan(nodes: int | None, scale: Scale, seed: int) -> list[Setting]:
 
 
 def measure(setting: Setting) -> Cell:
-    """Let the share fail, and look up random keys from random survivors."""
+    """Measure random lookups from survivors, after a share of the nodes has failed."""
     if setting.is_model:
         return _measure_model(setting)
     seed = f"failures/{setting.seed}/{setting.share}/{setting.ring}"
@@ -166,7 +169,11 @@ def measure(setting: Setting) -> Cell:
 
 
 async def _look_up(start: Node, key: int) -> tuple[int, int, int, int]:
-    """Return path length, timeouts, those at the last step, and the reached node's id."""
+    """Look a key up from a node, by a `Ping` to the key's successor.
+
+    Returns:
+        path length, all timeouts, timeouts at the last step, and the id of the node that was reached.
+    """
     route = start.lookups.deliver(Ping(), Pong, Point(key), start.contact, "iterative", "classic")
     _, path, via, _ = await route
     ways = [candidate.via for candidate in path.candidates]
@@ -203,15 +210,19 @@ def _measure_model(setting: Setting) -> Cell:
 
 
 class LookupOutcome(NamedTuple):
-    """The results of all rings of one size with the same share of failures, by one maker.
+    """The combined results for one size and one share of failures.
+
+    They are of all rings of the real node, or of all rings of the model.
 
     Attributes:
         setting: the setting of one of the rings.
+        rings: number of rings.
         path: the path lengths.
         timeouts: the timeouts of all steps.
         on_route: the timeouts of all steps but the last.
         wrong: number of lookups that named a wrong owner.
         unanswered: number of lookups that named no owner.
+        lookups: number of lookups.
     """
 
     setting: Setting
@@ -225,12 +236,18 @@ class LookupOutcome(NamedTuple):
 
     @property
     def estimate(self) -> float:
-        """The paper's estimate of timeouts on the route: p / (1 - p) per live node."""
+        """The paper's estimate of the timeouts before the last step.
+
+        A node is dead with probability p, so a lookup meets p / (1 - p) dead nodes per live one on its path.
+        """
         return self.path.mean * self.setting.share / (1 - self.setting.share)
 
 
 def outcomes(cells: Sequence[Cell]) -> list[LookupOutcome]:
-    """Return the results by maker, number of nodes and share."""
+    """Combine the measurements that differ only in the ring.
+
+    There is a result for the real node and for the model, for each number of nodes and share of failures.
+    """
     groups: dict[tuple[bool, int, float], list[Cell]] = {}
     for cell in cells:
         groups.setdefault((cell.setting.is_model, cell.setting.nodes, cell.setting.share), []).append(cell)
@@ -250,9 +267,10 @@ def outcomes(cells: Sequence[Cell]) -> list[LookupOutcome]:
 
 
 def is_met(outcome: LookupOutcome, scale: Scale) -> bool:
-    """Whether a result meets its bars.
+    """Whether a result is close enough to the published values.
 
-    Below scale `full`, two standard errors are allowed in addition, and always three errors of the model.
+    No lookup may name a wrong owner. Below scale `full`, the means may be off by two more standard errors. Those of the
+    model may always be off by three.
     """
     _, _, nodes, _, _, _, is_model = shape = outcome.setting
     # A whole list is dead with probability share^20: one lookup in a million at 1/2. Several lookups may share one.
@@ -271,7 +289,7 @@ def is_met(outcome: LookupOutcome, scale: Scale) -> bool:
 
 
 def tables(result: Result[Cell]) -> list[Table]:
-    """Return the measured Table II beside the published one."""
+    """Return a table of the measured values beside those of the paper's Table II."""
     columns = [
         Column("nodes", ","), Column("failed", ".0%"), Column("published: path", ".2f"),
         Column("published: timeouts", ".2f"), Column("path · p / (1 - p)", ".2f"),
@@ -313,7 +331,7 @@ def tables(result: Result[Cell]) -> list[Table]:
 
 
 def draw(result: Result[Cell], figure: Figure) -> None:
-    """Draw path length and timeouts against the share that failed."""
+    """Plot path length and timeouts against the share of failed nodes."""
     found = outcomes(result.cells)
     series: dict[tuple[bool, int], list[LookupOutcome]] = {}
     for outcome in found:
@@ -345,7 +363,12 @@ def draw(result: Result[Cell], figure: Figure) -> None:
 
 
 def experiment(nodes: int | None = None) -> Experiment[Setting, Cell]:
-    """Return the experiment; with a number of nodes, by the model, also of that size."""
+    """Return the experiment on simultaneous failures.
+
+    Args:
+        nodes: size of further rings for the model, which then measures alone. None: the published size, with real
+            nodes.
+    """
     return Experiment(
         name="failures",
         title="Simultaneous failures",

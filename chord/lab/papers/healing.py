@@ -1,9 +1,9 @@
 """Healing of two faults that stabilization alone never repairs: splits and loops.
 
-*Split*: two halves of a ring cannot reach each other. Each takes the other for dead and becomes an Ideal ring that has
-forgotten the other. Clients write to both, also to the same keys. Then the halves can reach each other again. The
-experiment counts the rounds from then until one Ideal ring stands. It also counts the acknowledged values that no node
-can read afterwards.
+*Split*: two halves of a ring cannot reach each other. Each takes the other for dead and becomes an Ideal ring (all
+pointers exact) that has forgotten the other. Clients write to both, also to the same keys. Then the halves can reach
+each other again. The experiment counts the rounds from then until one Ideal ring stands. It also counts the
+acknowledged values that no node can read afterwards.
 
 *Loop*: every node points to the node after its successor. Pointers, lists and arcs agree, and no finger points
 elsewhere. Each node looks correct. Yet the ring passes over every other node, goes round twice before it closes, and
@@ -54,7 +54,7 @@ HOUR_S = 3600.0
 
 
 class Setting(NamedTuple):
-    """One ring: two halves of `nodes` nodes each, or a loop of `nodes` nodes.
+    """One damaged ring: split into two halves of `nodes` nodes each, or a loop.
 
     Attributes:
         nodes: nodes of each half, or of the loop.
@@ -74,11 +74,12 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """The healing of one ring.
+    """The time that one damaged ring took to heal, and the values that it lost.
 
     Attributes:
-        rounds: rounds until the ring was Ideal; None if it was not within 1,000.
-        home_rounds: rounds until every record was with its owner as well.
+        rounds: rounds (stabilize periods) until the ring was Ideal; None if it was not within 1,000.
+        home_rounds: rounds until every record was with its owner as well. None for a loop, and if it took more than
+            1,000.
         acknowledged: values with an acknowledged write, before the split and on either side during it.
         lost: acknowledged values that could not be read afterwards.
     """
@@ -91,7 +92,10 @@ class Cell:
 
 
 def plan(scale: Scale, seed: int) -> list[Setting]:
-    """Return rings of many sizes; the size with a bar occurs more often."""
+    """Return damaged rings of many sizes.
+
+    The size that the pass criterion applies to occurs more often.
+    """
     sizes: dict[Scale, dict[int, int]] = {
         "quick": {8: 1, 16: 1, BARRED: 1},
         "standard": {8: 3, 16: 3, 32: 3, BARRED: 5},
@@ -107,7 +111,7 @@ def plan(scale: Scale, seed: int) -> list[Setting]:
 
 
 def measure(setting: Setting) -> Cell:
-    """Bring a ring into a state that stabilization cannot repair, and wait."""
+    """Damage a ring as stabilization cannot repair it, and measure its healing."""
     seed = f"healing/{setting.seed}/{setting.kind}/{setting.nodes}/{setting.preset}"
     found: list[Cell] = []
 
@@ -122,7 +126,7 @@ def measure(setting: Setting) -> Cell:
 
 
 class _Healing:
-    """One ring, and the steps of its experiment."""
+    """The damage and the healing of one ring."""
 
     def __init__(self, ring: Cluster, timing: Timing, rng: random.Random) -> None:
         self._ring = ring
@@ -131,7 +135,7 @@ class _Healing:
         self._acknowledged: list[tuple[bytes, bytes]] = []
 
     async def loop(self, setting: Setting) -> Cell:
-        """Let every node point to the node after its successor, and wait."""
+        """Let every node point to the node after its successor; measure the healing."""
         vnodes = list(self._ring.vnodes().values())
         for at, vnode in enumerate(vnodes):
             point_past_the_next(vnode, [vnodes[(at + 2 * step) % len(vnodes)].me for step in range(len(vnodes))])
@@ -139,7 +143,7 @@ class _Healing:
         return Cell(setting, await self._rounds_until(lambda: not self._ring.waiting()))
 
     async def split(self, setting: Setting) -> Cell:
-        """Partition the ring, write on both sides, heal the network, and read."""
+        """Partition the ring, write on both sides, reconnect them; measure the healing."""
         nodes = list(self._ring.nodes)
         away = self._rng.sample(nodes, len(nodes) // 2)
         sides = [[node for node in nodes if node not in away], away]
@@ -168,7 +172,10 @@ class _Healing:
         return (trio.current_time() - began) / period
 
     def _is_ring(self, side: Sequence[Node]) -> bool:
-        """Whether one half owns the whole circle, and no finger points to the other half."""
+        """Whether one half has become a complete ring of its own.
+
+        Its nodes own the whole circle, and no finger points to the other half.
+        """
         own = {node.address for node in side}
         vnodes = {point: vnode for point, vnode in self._ring.vnodes().items() if vnode.me.address in own}
         snapshot = {point: member for point, member in self._ring.snapshot().items() if point in vnodes}
@@ -181,7 +188,13 @@ class _Healing:
         )
 
     async def _write(self, nodes: Sequence[Node], name: bytes, count: int, value: bytes = b"") -> None:
-        """Write keys through random nodes, and record the acknowledged ones."""
+        """Put the keys NAME/0 to NAME/(count - 1) through random nodes.
+
+        The acknowledged writes are recorded, to be read later.
+
+        Args:
+            value: the value of all keys; empty: the name.
+        """
         for number in range(count):
             key = b"%s/%d" % (name, number)
             try:
@@ -200,9 +213,9 @@ class _Healing:
 
 
 def point_past_the_next(vnode: Vnode, loop: Sequence[Contact]) -> None:
-    """Set a vnode's pointers, list, fingers and arc as on a loop.
+    """Set the pointers, fingers and arc of a vnode as on a loop.
 
-    The loop passes over every other member.
+    On the loop, each vnode points to the vnode after its true successor.
 
     Args:
         vnode: the vnode to change.
@@ -223,7 +236,7 @@ def point_past_the_next(vnode: Vnode, loop: Sequence[Contact]) -> None:
 
 
 def tables(result: Result[Cell]) -> list[Table]:
-    """Return the rounds until healing, by kind, size and preset."""
+    """Return the rounds until healing, by kind of damage, size and preset."""
     columns = (
         Column("what"),
         Column("nodes"),
@@ -280,7 +293,7 @@ def _row(cells: Sequence[Cell]) -> Row:
 
 
 def draw(result: Result[Cell], figure: Figure) -> None:
-    """Draw the rounds against the number of nodes."""
+    """Plot the rounds until healing against the number of nodes."""
     splits = [cell for cell in result.cells if cell.setting.kind == "split"]
     lost, acknowledged = sum(cell.lost for cell in splits), sum(cell.acknowledged for cell in splits)
     worst = {

@@ -5,9 +5,9 @@ keys over the mean. Only the hash decides the load, so nothing is simulated: the
 (`vnode_id`), and keys are hashed like real keys. A smaller ring of real nodes checks that nothing but the hash matters.
 The number of keys that each real node *owns* must equal the counted one.
 
-The model has random points and endless keys: the load of a node is its share of the circle. A node with one point owns
-the gap before it, which is exponential. One node in a hundred has ln 100 = 4.6 times the mean or more. The largest of N
-nodes has about ln N + 0.58 times the mean. With v points, a node's share is a sum of v such gaps.
+The model has random points instead, and no keys: the load of a node is its share of the circle. A node with one point
+owns the gap before it, which is exponential. One node in a hundred has ln 100 = 4.6 times the mean or more. The largest
+of N nodes has about ln N + 0.58 times the mean. With v points, a node's share is a sum of v such gaps.
 
 Source: Stoica et al. 2001 (SIGCOMM), Figs. 8 and 9; 2003 (ToN), section VI-B.
 """
@@ -44,12 +44,12 @@ WITHIN = 0.10
 
 
 class Published(NamedTuple):
-    """Published loads for one number of vnodes, over the mean; None if not published.
+    """The paper's loads for one number of vnodes, over the mean load.
 
     Attributes:
-        low: 1st percentile.
+        low: 1st percentile; None if not published.
         high: 99th percentile.
-        most: the largest load.
+        most: the largest load; None if not published.
     """
 
     low: float | None
@@ -65,12 +65,12 @@ PUBLISHED_BY_RING = {
 
 
 class Setting(NamedTuple):
-    """A number of keys on a number of nodes.
+    """A ring of `nodes` nodes, and the number of keys on it.
 
     Attributes:
         vnodes: points per node.
         keys: number of keys; 0: the model, with shares of the circle.
-        is_real: whether real nodes are asked as well.
+        is_real: whether real nodes are asked as well for the keys that they own.
     """
 
     vnodes: int
@@ -81,7 +81,7 @@ class Setting(NamedTuple):
 
     @property
     def is_model(self) -> bool:
-        """Whether shares of the circle stand for keys."""
+        """Whether the model is measured: shares of the circle instead of keys."""
         return not self.keys
 
     def __str__(self) -> str:
@@ -91,10 +91,11 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """The spread of the loads.
+    """How evenly the keys, or shares of the circle, are spread over the nodes.
 
     Attributes:
-        histogram: number of nodes by load over the mean, in bins of `BIN` from 0 on.
+        spread: the statistics of the loads.
+        histogram: number of nodes by load over the mean, in bins of width `BIN` from 0 on.
         disagreements: number of real nodes that own another number of keys than the hash gives them.
     """
 
@@ -105,7 +106,7 @@ class Cell:
 
 
 def plan(nodes: int | None, scale: Scale, seed: int) -> list[Setting]:
-    """Return the published rings.
+    """Return the rings to measure.
 
     Args:
         nodes: None: the published rings, models of the same size, and a smaller ring of real nodes. A number: models of
@@ -120,7 +121,7 @@ def plan(nodes: int | None, scale: Scale, seed: int) -> list[Setting]:
 
 
 def measure(setting: Setting) -> Cell:
-    """Count the keys of every node, or add up its share of the circle."""
+    """Measure the load of every node: its keys, or in the model its share."""
     if setting.is_model:
         return _measure_model(setting)
     keys = [CIRCLE.hash(b"%d/%d" % (setting.seed, number)) for number in range(setting.keys)]
@@ -140,7 +141,7 @@ def measure(setting: Setting) -> Cell:
 
 
 def _owned(setting: Setting, keys: list[Point]) -> list[int]:
-    """Return how many of the keys each real node owns, by its own `Ownership`."""
+    """Return for each real node how many of the keys lie in the arc that it owns."""
     found: list[int] = []
     ordered = sorted(keys)
 
@@ -172,7 +173,7 @@ def _measure_model(setting: Setting) -> Cell:
 
 
 def tables(result: Result[Cell]) -> list[Table]:
-    """Return the measured spread of the loads beside the published one."""
+    """Return a table of the measured spread of the loads beside the paper's values."""
     columns = [
         Column("vnodes"), Column("nodes", ","), Column("keys", ","),
         Column("published: 1st / mean", ".1f"), Column("published: 99th / mean", ".1f"),
@@ -212,14 +213,20 @@ def _row(real: Cell | None, model: Cell | None) -> Row:
 
 
 def _laws(vnodes: int, nodes: int) -> tuple[float, float | None]:
-    """Return the laws of the std of the loads and of the largest one, over the mean."""
+    """Return the std and the largest of the loads by formula, over the mean load.
+
+    The largest load is None for more than one vnode per node, because there is no formula.
+    """
     from chord.lab.theory import harmonic, share_deviation
 
     return share_deviation(nodes, vnodes), harmonic(nodes) if vnodes == 1 else None
 
 
 def is_met(cell: Cell) -> bool | None:
-    """Whether a cell meets its bar; None if it has none."""
+    """Whether the measured loads are close to the published ones and to the formulas.
+
+    Real nodes must own exactly the counted keys. The result is None if there is nothing to compare with.
+    """
     (vnodes, nodes, keys, is_real, _), found = cell.setting, cell.spread
     if is_real:
         return cell.disagreements == 0
@@ -239,7 +246,7 @@ def is_met(cell: Cell) -> bool | None:
 
 
 def draw(result: Result[Cell], figure: Figure) -> None:
-    """Draw the percentiles against the number of vnodes, and the density of the loads."""
+    """Plot the percentiles of the loads against the vnodes, and their density."""
     cells = [cell for cell in result.cells if not cell.setting.is_real]
     shown = [cell for cell in cells if cell.setting.keys == max(cell.setting.keys for cell in cells)]
     one, many = shown[0], shown[-1]
@@ -274,7 +281,11 @@ def draw(result: Result[Cell], figure: Figure) -> None:
 
 
 def experiment(nodes: int | None = None) -> Experiment[Setting, Cell]:
-    """Return the experiment; with a number of nodes, by the model only."""
+    """Return the experiment on the spread of keys.
+
+    Args:
+        nodes: size of the model's rings; then only the model is measured. None: the published rings.
+    """
     return Experiment(
         name="load_balance",
         title="Keys per node, and virtual nodes",

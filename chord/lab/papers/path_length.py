@@ -1,9 +1,10 @@
 """Path length of lookups against the number of nodes.
 
 The rings do not change. Random nodes look up random keys. The real node runs on rings of 2^3 to 2^12 nodes, and the
-model (`chord.lab.bigring`) on rings of any size. With fingers only (a list of one), the mean is ½ log2 N - 0.13. Half
-of the bits of the distance are ones, and the last hops fall away because the circle is sparse. A list of r replaces the
-last ½ log2 r hops, and one hop leads from it to the key's predecessor. The mean is then ½ log2 N - ½ log2 r + 1.
+model (`chord.lab.bigring`) on rings of any size. With fingers only (a successor list of one), the mean is ½ log2 N -
+0.13. Half of the bits of the distance are ones, and the last hops fall away because the circle is sparse. A list of r
+replaces the last ½ log2 r hops, and one hop leads from it to the key's predecessor. The mean is then ½ log2 N - ½ log2
+r + 1.
 
 The papers say ½ log2 N. `theory.finger_use` derives the difference: a lookup takes a finger exactly if its bit of the
 remaining distance is set. Bits that are wide against the gaps between nodes are set half of the time. Bits about as
@@ -46,7 +47,14 @@ PUBLISHED_NODES, PUBLISHED_MODE, PUBLISHED_SHARE = 1 << 12, 6, 0.24  # of a dist
 
 
 class Setting(NamedTuple):
-    """Rings of one kind, and the lookups that are spread over them."""
+    """Rings of one size and list length, and the lookups on these rings.
+
+    Attributes:
+        successors: length of the successor lists.
+        rings: number of rings.
+        lookups: number of lookups, on all rings together.
+        is_model: whether the model makes the lookups, not the real node.
+    """
 
     nodes: int
     successors: int
@@ -61,11 +69,11 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """The path lengths of the lookups.
+    """The path lengths of the lookups, and the use of fingers in the model.
 
     Attributes:
-        groups: number of lookups with each path length, by ring.
-        used: for the model, how often a finger that starts 2**i points away was taken, by i.
+        groups: a histogram per ring: entry i counts the lookups with i hops.
+        used: for the model, entry i counts the hops over fingers that start 2**i points away.
     """
 
     setting: Setting
@@ -74,12 +82,12 @@ class Cell:
 
     @property
     def summary(self) -> Summary:
-        """The path lengths in four numbers."""
+        """Mean, standard error and percentiles of the path lengths."""
         return summarize_counts(self.groups)
 
     @property
     def shares(self) -> list[float]:
-        """The share of lookups with each path length, by length."""
+        """Share of the lookups with each path length: entry i is for i hops."""
         total = [0] * max(map(len, self.groups))
         for group in self.groups:
             for length, count in enumerate(group):
@@ -93,7 +101,10 @@ class Cell:
 
 
 def formula(nodes: int, successors: int) -> float | None:
-    """Return the mean path length in the papers; None if their formula does not apply."""
+    """Return the mean path length by formula; None for a ring too small for it.
+
+    The formula is the papers' one, corrected by a constant if nodes have only fingers.
+    """
     if nodes < NODES_PER_ENTRY_MIN * successors:
         return None
     half = math.log2(nodes) / 2
@@ -101,7 +112,7 @@ def formula(nodes: int, successors: int) -> float | None:
 
 
 def plan(nodes: int | None, scale: Scale, seed: int) -> list[Setting]:
-    """Return rings of every power of two.
+    """Return rings of many sizes, most of them powers of two.
 
     Args:
         nodes: None: rings of real nodes and models of the same sizes, with each length of list. A number: models with
@@ -124,7 +135,7 @@ def plan(nodes: int | None, scale: Scale, seed: int) -> list[Setting]:
 
 
 def measure(setting: Setting) -> Cell:
-    """Look up random keys from random nodes."""
+    """Measure the path lengths of random lookups."""
     share, more = divmod(setting.lookups, setting.rings)
     lookups = [share + (number < more) for number in range(setting.rings)]
     if setting.is_model:
@@ -165,7 +176,7 @@ def _measure_model(setting: Setting, lookups: list[int]) -> Cell:
 
 
 def tables(result: Result[Cell]) -> list[Table]:
-    """Return the means beside the formulas, the use of fingers, and a distribution.
+    """Return tables of the means, of the use of fingers, and of a distribution.
 
     The last two are for fingers only, on the largest ring with a power of two of nodes. On such a ring, the mean gap is
     a power of two, so each finger spans a power of two of gaps.
@@ -214,7 +225,11 @@ def _means(result: Result[Cell]) -> Table:
 
 
 def is_met(cell: Cell, scale: Scale) -> bool | None:
-    """Whether a cell meets its bar; None if it has none."""
+    """Whether the mean path length is close to the formula.
+
+    At 2^12 nodes with fingers only, the most frequent length must be the published one as well. The result is None if
+    the criterion does not apply to the measurement.
+    """
     nodes, successors = cell.setting.nodes, cell.setting.successors
     said, (mean, error, _, _) = formula(nodes, successors), cell.summary
     if said is None or (cell.setting.is_model and (successors > 1 or nodes < MODEL_NODES_MIN)):
@@ -228,9 +243,9 @@ def is_met(cell: Cell, scale: Scale) -> bool | None:
 
 
 def _may_be_mode(cell: Cell, scale: Scale) -> bool:
-    """Whether the published mode is the most frequent length.
+    """Whether the published most frequent length is the most frequent one here, too.
 
-    At quick scale there are few lookups, so it is enough if it may be the most frequent one.
+    At quick scale there are few lookups, so a difference that may be chance is allowed.
     """
     counts = [share * cell.setting.lookups for share in cell.shares]
     seen, most = counts[PUBLISHED_MODE], max(counts)
@@ -238,7 +253,10 @@ def _may_be_mode(cell: Cell, scale: Scale) -> bool:
 
 
 def _units(cell: Cell) -> dict[int, float]:
-    """Return the share of lookups per finger, by the log2 of its start in mean gaps."""
+    """Return the number of uses of each finger, over the number of lookups.
+
+    A finger is named by the log2 of the distance to its start, in mean gaps between nodes.
+    """
     gap = len(cell.used) - (cell.setting.nodes.bit_length() - 1)
     shares = {level - gap: count / cell.setting.lookups for level, count in enumerate(cell.used)}
     return {unit: share for unit, share in shares.items() if -8 <= unit <= 8}
@@ -280,7 +298,7 @@ def _distribution(*cells: Cell | None) -> Table:
 
 
 def draw(result: Result[Cell], figure: Figure) -> None:
-    """Draw the means with their formulas, and the distribution with fingers only."""
+    """Plot the means with their formulas, and the distribution with fingers only."""
     by_list = {r: [cell for cell in result.cells if cell.setting.successors == r] for r in LISTS}
     nodes = max(cell.setting.nodes for cell in by_list[1])
     most = [cell for cell in by_list[1] if cell.setting.nodes == nodes]
@@ -322,7 +340,7 @@ def draw(result: Result[Cell], figure: Figure) -> None:
 
 
 def draw_use(result: Result[Cell], figure: Figure) -> None:
-    """Draw why the mean is slightly less than half of the bits."""
+    """Plot the use of each finger, which explains a mean below half of the bits."""
     from chord.lab.theory import finger_use, path_constant
 
     models = [c for c in result.cells if c.used and c.setting.successors == 1 and c.setting.nodes.bit_count() == 1]
@@ -345,7 +363,11 @@ def draw_use(result: Result[Cell], figure: Figure) -> None:
 
 
 def experiment(nodes: int | None = None) -> Experiment[Setting, Cell]:
-    """Return the experiment; with a number of nodes, by the model up to that size."""
+    """Return the experiment on path length.
+
+    Args:
+        nodes: size of the model's largest ring; then only the model is measured. None: rings of up to 2^12 nodes.
+    """
     is_used = nodes is not None or has_model()
     return Experiment(
         name="path_length",

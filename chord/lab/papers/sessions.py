@@ -57,7 +57,7 @@ BAMBOO_BYTES_S, MIT_CHORD_BYTES_S = 750, 2400  # published upper bounds per node
 
 
 class Setting(NamedTuple):
-    """One median session time, under one preset of timing."""
+    """A median session time (time from join to crash), and a preset of timing."""
 
     preset: str
     median_min: float
@@ -72,11 +72,11 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """The outcomes of the lookups, and the cost of the ring.
+    """The outcomes of the lookups, and the traffic of the ring.
 
     Attributes:
         took_ms: latencies of the successful lookups in milliseconds, ascending.
-        wrong: lookups that named a node that owned the key neither when they began nor when they ended.
+        wrong: lookups that named a node that owned the key neither when the lookup began nor when it ended.
         errors: lookups without an answer in time.
         deaths: nodes that crashed while lookups were made.
         bytes_s: mean bytes per second that a node sent, lookups included.
@@ -93,22 +93,25 @@ class Cell:
 
     @property
     def lookups(self) -> int:
-        """Number of lookups that count, because the asking node stayed alive."""
+        """Number of lookups that count: those from nodes that stayed alive."""
         return len(self.took_ms) + self.wrong + self.errors
 
     @property
     def promised(self) -> float | None:
-        """The promised success rate; None without a promise."""
+        """The success rate that this project promises; None without a promise."""
         return SUCCESS_BY_MEDIAN[self.setting.median_min] if self.setting.preset == "lan" else None
 
     @property
     def success(self) -> float:
-        """Share of the lookups that named the owner."""
+        """Share of the counted lookups that named the key's owner in time."""
         return len(self.took_ms) / max(1, self.lookups)
 
 
 def plan(scale: Scale, seed: int) -> list[Setting]:
-    """Return the medians under the presets; rings under `wan` run for longer."""
+    """Return a setting for each median session time under each preset.
+
+    Rings under `wan` run for longer.
+    """
     if scale == "quick":
         return [Setting("lan", median, 64, 60.0, 600, seed) for median in (60.0, 10.0, 1.4)]
     nodes, seconds, lookups = (250, 120.0, 3_000) if scale == "standard" else (1000, 300.0, 10_000)
@@ -117,12 +120,13 @@ def plan(scale: Scale, seed: int) -> list[Setting]:
 
 
 class Weigher:
-    """A counter of message bytes, as if the messages were sent as frames.
+    """A counter of the bytes that messages would take as frames on the wire.
 
     Only a random sample of messages is encoded. The sample is random because calls and replies alternate.
 
     Attributes:
-        bytes: estimated bytes of all messages.
+        messages: number of messages so far.
+        bytes: estimated bytes of all messages so far.
     """
 
     def __init__(self, circle: Circle) -> None:
@@ -132,7 +136,10 @@ class Weigher:
         self.bytes = 0
 
     def __call__(self, what: Request | Reply | ChordError) -> int:
-        """Count a message; return its weight in bytes, 0 if it is not in the sample."""
+        """Count a message; return the bytes that it adds to the estimate.
+
+        A message outside the sample adds 0. A sampled one stands for the others, and adds more than its size.
+        """
         self.messages += 1
         if self._rng.random() >= WEIGHED_SHARE:
             return 0
@@ -150,7 +157,7 @@ class Weigher:
 
 
 def measure(setting: Setting) -> Cell:
-    """Let nodes crash and join, and look up random keys from random members."""
+    """Measure random lookups, and the traffic, while nodes crash and join."""
     seed = f"sessions/{setting.seed}/{setting.preset}/{setting.median_min}"
     successors = min(SUCCESSORS, setting.nodes // 4)
     weigher = Weigher(RingConstants().circle)
@@ -166,7 +173,7 @@ def measure(setting: Setting) -> Cell:
 
 
 class _Churn:
-    """The crashes and joins on one ring, and the count of lookup outcomes."""
+    """The crashes, joins and lookups on one ring, and the counts of their outcomes."""
 
     def __init__(self, setting: Setting, rng: random.Random, weigher: Weigher) -> None:
         self._setting = setting
@@ -193,7 +200,7 @@ class _Churn:
             churning.cancel_scope.cancel()
 
     async def _let_die(self, ring: Cluster) -> None:
-        """Crash random nodes, and start a new node for each.
+        """Crash random nodes forever, and start a new node for each.
 
         With exponential lifetimes, every live node is equally likely to be the next to crash, regardless of its age.
         """
@@ -259,14 +266,17 @@ FIELDS: tuple[Field[Cell], ...] = (
 
 
 def is_met(cell: Cell) -> bool | None:
-    """Whether a cell meets its bar; None if it has none."""
+    """Whether no lookup was wrong and the success rate is at least the promised one.
+
+    The result is None under presets other than `lan` if sessions are short.
+    """
     if cell.setting.preset != "lan" and cell.setting.median_min < WAN_MIN:
         return None
     return cell.wrong == 0 and cell.success >= (cell.promised or 0)
 
 
 def tables(result: Result[Cell]) -> list[Table]:
-    """Return success and cost by median session time."""
+    """Return the success of lookups and the traffic, by median session time."""
     notes = (
         "Published are the bytes of maintenance at 1,000 nodes, and the consistency of both Bamboo and MIT Chord.",
         "The promise is for preset lan. Under wan, rounds take 15 s. An arc then has no owner for half a minute after "
@@ -277,7 +287,7 @@ def tables(result: Result[Cell]) -> list[Table]:
 
 
 def draw(result: Result[Cell], figure: Figure) -> None:
-    """Draw success and cost against the median session time."""
+    """Plot the success of lookups and the traffic against the median session time."""
     wrong, lookups = sum(cell.wrong for cell in result.cells), sum(cell.lookups for cell in result.cells)
     lan = [cell for cell in result.cells if cell.setting.preset == "lan"]
     worst = min(lan, key=lambda cell: cell.setting.median_min)

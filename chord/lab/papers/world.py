@@ -1,4 +1,4 @@
-"""The parts that the papers' figures share: rings of real nodes, and the model beside them.
+"""The parts that the papers' figures share: rings of real nodes, and the model.
 
 A figure is measured with the real node on virtual time. If NumPy is installed, the same figure is also computed by the
 model: `chord.lab.bigring`, or the hash alone. Both stand side by side in one table.
@@ -40,11 +40,11 @@ STILL = Timing(
 
 
 class _Cell(Protocol):
-    """Something that was measured under a setting."""
+    """The result of one measurement, with the setting that it was made under."""
 
     @property
     def setting(self) -> Any:
-        """The setting."""
+        """The parameters of the measurement, including `is_model`."""
 
 
 C = TypeVar("C", bound=_Cell)
@@ -52,16 +52,20 @@ K = TypeVar("K")
 
 
 def has_model() -> bool:
-    """Whether the model can be computed, because NumPy is installed."""
+    """Whether the model can be computed: it needs NumPy."""
     return find_spec("numpy") is not None
 
 
 def pairs(cells: Iterable[C], key: Callable[[Any], K]) -> dict[K, tuple[C | None, C | None]]:
-    """Return the cells of the real node and of the model with the same key, side by side.
+    """Pair each measurement of the real node with the model's one.
 
     Args:
-        cells: the cells; their settings have `is_model`.
-        key: returns the key of a setting. If two cells of one maker have the same key, the last one counts.
+        cells: the measurements; their settings have `is_model`.
+        key: returns the key by which two settings belong together. If several measurements of the model, or of the real
+            node, have the same key, the last one counts.
+
+    Returns:
+        the real node's measurement and the model's, by key; None for a missing one.
     """
     found: dict[K, tuple[C | None, C | None]] = {}
     for cell in cells:
@@ -76,7 +80,7 @@ def draw_point(rng: random.Random) -> Point:
 
 
 def draw_points(rng: random.Random, count: int) -> list[Point]:
-    """Return the random points of `count` nodes."""
+    """Return a random point of the circle for each of `count` nodes."""
     return [draw_point(rng) for _ in range(count)]
 
 
@@ -84,7 +88,15 @@ def draw_points(rng: random.Random, count: int) -> list[Point]:
 async def placed_ring(
     nodes: int, successors: int, timing: Timing, seed: str, network: MessageNetwork | None = None
 ) -> AsyncIterator[Cluster]:
-    """Yield an Ideal ring of `nodes` nodes at random points, with one copy of each record."""
+    """Run an Ideal ring (all pointers exact) of nodes at random points.
+
+    Each record has a single copy.
+
+    Args:
+        successors: length of the successor lists.
+        seed: decides the points and all other random choices.
+        network: the simulated network; None: one with default delays.
+    """
     constants = RingConstants(successors=successors, replicas=1)
     async with cluster(seed=seed, ring=constants, timing=timing, network=network or MessageNetwork(seed)) as ring:
         await ring.place(nodes, ids=draw_points(random.Random(f"{seed}/points"), nodes))
@@ -92,17 +104,22 @@ async def placed_ring(
 
 
 def still_ring(nodes: int, successors: int, seed: str) -> AbstractAsyncContextManager[Cluster]:
-    """Yield an Ideal ring of `nodes` nodes at random points, without maintenance."""
+    """Run an Ideal ring of nodes at random points that never do maintenance.
+
+    Args:
+        successors: length of the successor lists.
+        seed: decides the points and all other random choices.
+    """
     return placed_ring(nodes, successors, STILL, seed)
 
 
 def successor(ordered: Sequence[Point], key: Point) -> Point:
-    """Return the first point at or after a key; `ordered` is ascending."""
+    """Return the first point at or after a key on the circle; `ordered` ascends."""
     return ordered[bisect_left(ordered, key) % len(ordered)]
 
 
 def rightful_owner(ring: TestRing, key: Point) -> Point | None:
-    """Return the key's true successor at this moment; None if no node has an arc.
+    """Return the key's true successor at this moment; None if no node owns an arc.
 
     The result is the first live vnode at or after the key that has an arc. The function inspects the nodes' state and
     asks no node. A joining vnode counts from the moment its successor's arc is switched to it. A leaving vnode counts

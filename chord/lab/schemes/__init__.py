@@ -1,7 +1,7 @@
-"""The schemes, one family per file, and the table of all of them.
+"""The sharding schemes, one family per file, and the table of all of them.
 
-`SCHEMES` maps a name to a function that builds the scheme from nodes and options, as in
-`SCHEMES["ring-100"](nodes, weights=…)`. To add a custom scheme, add an entry (`examples/custom_scheme.py`).
+`SCHEMES` maps a name to a function that builds the scheme from nodes and options, as in `SCHEMES["ring-100"](nodes,
+weights=…)`. To add a custom scheme, add an entry (`examples/custom_scheme.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """AnchorHash: hash among all buckets of a fixed set, and rehash if one is removed.
 
-A hash first selects one of all buckets that can ever exist. If that bucket is removed, the hash is hashed again among
-the buckets that were left when it was removed.
+A bucket is a place for a node. A hash first selects one of all buckets that can ever exist (the anchor set). If that
+bucket is removed, the hash is hashed again among the buckets that were left when it was removed.
 
 The state is four arrays of the size of the anchor set. A removed bucket stores how many buckets were left at its
 removal, and which bucket took its place in the list of working ones. A look-up replays exactly the removals that it
@@ -21,7 +21,7 @@ from chord.lab.placement import Common, Numbers, Placement, UnsupportedChange, c
 
 
 class AnchorHash(Placement):
-    """Buckets 0 to capacity - 1; one per node is working.
+    """AnchorHash: buckets 0 to capacity - 1; as many are in use as there are nodes.
 
     A new node gets the bucket that was removed last. The history decides, so all clients must see the same history.
 
@@ -62,11 +62,14 @@ class AnchorHash(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """Four bytes each per bucket: buckets left at its removal, its heir and its node."""
+        """Bytes that a look-up needs: 12 per bucket.
+
+        They are for the number of buckets left at its removal, for the bucket in its place, and for its node.
+        """
         return 12 * self.capacity
 
     def locate(self, point: int) -> int:
-        """Return the node of the bucket at which the hashing ends."""
+        """Return the node number of the bucket in use at which the rehashing ends."""
         left, heir = self._left, self._heir
         bucket = point % self.capacity
         while stayed := int(left[bucket]):
@@ -78,7 +81,7 @@ class AnchorHash(Placement):
 
     @in_chunks
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the nodes of the buckets at which the hashing ends."""
+        """Return for each hash the node number of the bucket where rehashing ends."""
         buckets = (hashes % np.uint64(self.capacity)).astype(np.intp)
         lost = np.flatnonzero(self._left[buckets])
         while len(lost):

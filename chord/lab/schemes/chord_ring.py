@@ -30,7 +30,7 @@ CIRCLE = Circle(HASH_BITS)
 
 
 class ChordRing(RingScheme):
-    """An Ideal ring of this project with `vnodes` vnodes per unit of weight.
+    """An Ideal ring (all pointers exact) of this project's nodes.
 
     Args:
         nodes: addresses, `host:port`.
@@ -50,13 +50,13 @@ class ChordRing(RingScheme):
         super().__init__(nodes, weights=weights, vnodes=vnodes, hasher=SHA1)
 
     def points_of(self, node: str, weight: float = 1.0) -> Points:
-        """Return the ids of a node's vnodes, in the order of their numbers; shape (vnodes,)."""
+        """Return the ids of a node's vnodes, the first vnode first; shape (vnodes,)."""
         count = points_of_weight(self.vnodes, weight)
         return np.array([vnode_id(CIRCLE, node, index) for index in range(count)], dtype=np.uint64)
 
     @property
     def state_bytes(self) -> int:
-        """State of one node: per vnode, 16 bytes for each entry of its routing state.
+        """Bytes of one node's routing state: 16 per entry, for each of its vnodes.
 
         The entries are a predecessor, a successor list and log2 N fingers. A look-up then takes ½ log2 N hops. A node
         that knew all vnodes would hold 12 bytes per vnode, as on a ring.
@@ -65,7 +65,10 @@ class ChordRing(RingScheme):
         return 16 * self.vnodes * (1 + min(len(self._nodes), RingConstants().successors) + fingers)
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the nodes of a hash's replica set, by the owner's `PreferenceList`."""
+        """Return the node numbers of a hash's replica set.
+
+        The set is computed as its owner does, by the owner's `PreferenceList`.
+        """
         points, _ = self._lists()
         at = bisect_left(points, point) % len(points)
         me, before = self._contact(at), self._contact(at - 1)
@@ -79,7 +82,7 @@ class ChordRing(RingScheme):
         return [self._nodes.index(place.contact.address) for place in members]
 
     def replicas_many(self, hashes: Hashes, count: int) -> Numbers:
-        """Return the nodes of the replica set of each hash; shape (k, count)."""
+        """Return the node numbers of each hash's replica set; shape (k, count)."""
         return Placement.replicas_many(self, hashes, count)
 
     def _contact(self, at: int) -> Contact:
@@ -87,9 +90,13 @@ class ChordRing(RingScheme):
         return Contact(Point(points[at]), self._nodes[owners[at]])
 
     def _behind(self, at: int, count: int) -> list[Contact]:
-        """Return the vnodes after a position until `count` nodes are among them.
+        """Return the successor list of a vnode, until it names enough nodes.
 
-        A vnode that is alone follows itself.
+        A vnode that is alone is its own successor.
+
+        Args:
+            at: index of the vnode in the sorted points.
+            count: number of different nodes in the list, with the vnode's own node.
         """
         points, owners = self._lists()
         found, met = list[Contact](), {owners[at]}

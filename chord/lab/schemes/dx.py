@@ -1,8 +1,9 @@
-"""DxHash: each key has a random sequence of slots; the first taken one wins.
+"""DxHash: each key has a random sequence of slots; the first slot in use wins.
 
-The number of slots is a power of two and at least the number of nodes. One bit per slot says whether it is taken. When
-a slot becomes free, its keys move on along their sequences. When a slot is taken, it keeps the keys that used to pass
-it. The scheme is therefore consistent in any order of changes. A look-up tries slots / n of them on average.
+A slot is a place for a node. The number of slots is a power of two and at least the number of nodes. One bit per slot
+says whether it is in use. When a node leaves its slot, the slot's keys move on along their sequences. When a node takes
+a slot, it gets the keys that used to pass that slot. The scheme is therefore consistent in any order of changes. A
+look-up tries slots / n of them on average.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from chord.lab.placement import (
 
 
 class DxHash(Placement):
-    """The first taken slot of a sequence of hashes of the key.
+    """DxHash: the first slot in use, in a key's own sequence of slots.
 
     The sequence is mix(hash, 0), mix(hash, 1), …, modulo the number of slots. It runs through all 64-bit numbers before
-    it repeats, so it always meets a taken slot. A new node takes the lowest free slot.
+    it repeats, so it always meets a slot in use. A new node takes the lowest free slot.
 
     The paper's doubling of the slots is left out. Half of all tries would then meet new, free slots and move on, and
     keys would move between old nodes.
@@ -63,16 +64,16 @@ class DxHash(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """One bit per slot for whether it is taken, and four bytes for its node."""
+        """Bytes that a look-up needs: per slot, a bit for its use, 4 bytes for its node."""
         return (self.slots + 7) // 8 + 4 * self.slots
 
     def locate(self, point: int) -> int:
-        """Return the node of the first taken slot."""
+        """Return the node number of the first slot in use, along a hash's sequence."""
         return next(self._along(point))
 
     @in_chunks
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the nodes of the first taken slots."""
+        """Return for each hash the node number of the first slot in use."""
         mask, tried = np.uint64(self.slots - 1), 0
         found: Numbers = self._numbers[hashes & mask].astype(np.intp)
         while len(lost := np.flatnonzero(found < 0)):
@@ -81,11 +82,11 @@ class DxHash(Placement):
         return found
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the distinct nodes of the taken slots along the sequence, in order."""
+        """Return the first distinct node numbers along a hash's sequence of slots."""
         return first_distinct(self._along(point), min(count, len(self._nodes)))
 
     def _along(self, point: int) -> Iterator[int]:
-        """Yield the nodes of the taken slots along the endless sequence of a hash."""
+        """Yield the node numbers of the slots in use along a hash's endless sequence."""
         for tried in itertools.count():
             number = self._numbers[replica_hash(point, tried) & (self.slots - 1)]
             if number >= 0:

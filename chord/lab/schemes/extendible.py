@@ -15,7 +15,7 @@ from chord.lab.placement import Numbers, Placement, UnsupportedChange
 
 
 class Extendible(Placement):
-    """A directory of 2**d prefixes, one node each.
+    """Extendible hashing with a directory of 2**d prefixes, one node each.
 
     In Fagin's scheme, several directory entries share a bucket until it overflows. Here every prefix has its own node,
     as in the exam notes "Распределенные системы", ticket 19. `trie` splits one leaf at a time.
@@ -42,30 +42,30 @@ class Extendible(Placement):
 
     @property
     def depth(self) -> int:
-        """Number of bits of the hash that are read."""
+        """Length of the prefixes: the number of leading bits of a hash that are read."""
         return self._depth
 
     @property
     def state_bytes(self) -> int:
-        """Four bytes per prefix for its node."""
+        """Bytes that a look-up needs: 4 per prefix, for its node's number."""
         return int(self._table.nbytes)
 
     def locate(self, point: int) -> int:
-        """Return the node of a hash's prefix."""
+        """Return the number of the node that has a hash's prefix."""
         return int(self._table[point >> (HASH_BITS - self._depth)])
 
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the nodes of the hashes' prefixes."""
+        """Return for each hash the number of the node that has its prefix."""
         prefixes = (hashes >> np.uint64(1)) >> np.uint64(HASH_BITS - 1 - self._depth)  # NumPy cannot shift by 64
         return self._table[prefixes.astype(np.intp)].astype(np.intp)
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the nodes of a hash's prefix and of the prefixes after it."""
+        """Return the node numbers of a hash's prefix and of the prefixes after it."""
         first, nodes = point >> (HASH_BITS - self._depth), len(self._nodes)
         return [int(self._table[(first + step) % nodes]) for step in range(min(count, nodes))]
 
     def grow(self, nodes: Sequence[str]) -> None:
-        """Double: node number k gives half of its keys to the k-th new node.
+        """Double the number of nodes: node k gives half of its keys to the k-th new node.
 
         Raises:
             ValueError: a name occurs twice or is taken.
@@ -79,9 +79,9 @@ class Extendible(Placement):
         self._admit(nodes)
 
     def shrink(self, nodes: Sequence[str]) -> None:
-        """Halve: the nodes of the last doubling go.
+        """Halve the number of nodes: remove those that the last doubling added.
 
-        Their keys return to the partners from which they came.
+        Their keys return to the nodes from which they came.
 
         Raises:
             UnsupportedChange: `nodes` are not exactly the nodes of the last doubling.

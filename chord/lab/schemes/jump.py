@@ -22,7 +22,7 @@ TOP = float(1 << 31)
 
 
 class Jump(Numbered):
-    """Jump consistent hash, as published.
+    """Jump consistent hash, as published; buckets are node numbers.
 
     The random numbers are the top 31 bits of a 64-bit linear congruential generator.
 
@@ -36,7 +36,7 @@ class Jump(Numbered):
     memory_cost = "O(1)"
 
     def locate(self, point: int) -> int:
-        """Return the last bucket that the hash jumps to."""
+        """Return the last bucket that the hash jumps to, which is the node's number."""
         bucket, onward, buckets = 0, 0, len(self._nodes)
         while onward < buckets:
             bucket = onward
@@ -46,7 +46,7 @@ class Jump(Numbered):
 
     @in_chunks
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the last buckets that the hashes jump to."""
+        """Return for each hash the last bucket that it jumps to: the node's number."""
         found = np.zeros(len(hashes), dtype=np.intp)
         jumping, state, onward = np.arange(len(hashes)), hashes, found
         while len(jumping):
@@ -60,10 +60,10 @@ class Jump(Numbered):
 
 
 class NaiveJump(Numbered):
-    """The definition: a key moves to bucket i with probability 1 / (i + 1), when that bucket opens.
+    """The definition of jump, computed bucket by bucket in O(n).
 
-    A look-up takes O(n) coins. `Jump` draws other random numbers, so single keys have other places. The law is the
-    same: uniform, P(same bucket at m and n) = m / n, H(n) jumps on average.
+    When bucket i opens, a key moves there with probability 1 / (i + 1). `Jump` draws other random numbers, so single
+    keys have other places. The law is the same: uniform, P(same bucket at m and n) = m / n, H(n) jumps on average.
 
     Source: Lamping, Veach 2014 (arXiv:1406.2294), section 2; Kokorin, "Шардирование"; the exam notes "Распределенные
     системы", ticket 21.
@@ -76,7 +76,7 @@ class NaiveJump(Numbered):
     memory_cost = "O(1)"
 
     def locate(self, point: int) -> int:
-        """Return the last bucket that a hash moved to."""
+        """Return the last bucket that a hash moved to, which is the node's number."""
         bucket = 0
         for opened in range(1, len(self._nodes)):
             if unit(mix_one(point, opened)) < 1 / (opened + 1):
@@ -85,7 +85,7 @@ class NaiveJump(Numbered):
 
     @in_chunks
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the last buckets that the hashes moved to."""
+        """Return for each hash the last bucket that it moved to: the node's number."""
         found = np.zeros(len(hashes), dtype=np.intp)
         for opened in range(1, len(self._nodes)):
             np.copyto(found, opened, where=units(mix(hashes, opened)) < 1 / (opened + 1))

@@ -3,8 +3,8 @@
 Each node takes free slots in the order of its own permutation. A look-up is one remainder and one read. Because the
 nodes take turns, the slot counts of two nodes of the same weight differ by at most one.
 
-A change builds a new table that is nearly the old one. Some slots change hands between nodes that stay: with a hundred
-slots per node a few of them, with more slots fewer. Maglev was made for connections, not for data.
+A change builds a new table that is nearly the old one. Some slots move between nodes that stay: with a hundred slots
+per node a few of them, with more slots fewer. Maglev was made for connections, not for data.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SLOTS = 65_537
 
 
 class Maglev(Placement):
-    """A table of M slots, M a prime.
+    """Maglev hashing with a table of M slots, M a prime.
 
     Nodes take turns in the order of their names, so that all clients build the same table.
 
@@ -47,7 +47,7 @@ class Maglev(Placement):
         super().__init__(nodes, **common)
 
     def permutation(self, node: str) -> Iterator[int]:
-        """Yield all M slots, each once, in the order of a node's preference."""
+        """Yield all M slots, each once, in the order in which a node wants them."""
         seed = self.hasher.one(node.encode())
         at, skip = mix_one(seed, 1) % self.slots, mix_one(seed, 2) % (self.slots - 1) + 1
         for _ in range(self.slots):
@@ -79,34 +79,34 @@ class Maglev(Placement):
 
     @property
     def table(self) -> tuple[str, ...]:
-        """The node of each slot."""
+        """The name of the node that has each slot."""
         return tuple(self._nodes[number] for number in self._table.tolist())
 
     @property
     def state_bytes(self) -> int:
-        """Four bytes per slot for its node."""
+        """Bytes that a look-up needs: 4 per slot, for its node's number."""
         return int(self._table.nbytes)
 
     def shares(self) -> NDArray[np.float64]:
-        """Return the share of the slots that each node has."""
+        """Return for each node its share of the slots, and therefore of the hashes."""
         return np.bincount(self._table, minlength=len(self._nodes)) / self.slots
 
     def locate(self, point: int) -> int:
-        """Return the node of a hash's slot."""
+        """Return the number of the node that has a hash's slot."""
         return int(self._table[point % self.slots])
 
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the nodes of the hashes' slots."""
+        """Return for each hash the number of the node that has its slot."""
         return self._table[(hashes % np.uint64(self.slots)).astype(np.intp)].astype(np.intp)
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the distinct nodes of a hash's slot and the slots after it, in order."""
+        """Return the first distinct node numbers of a hash's slot and the slots after it."""
         return first_distinct((int(self._table[(point + step) % self.slots]) for step in range(self.slots)), count)
 
     # -- changes --------------------------------------------------------------------------------
 
     def grow(self, nodes: Sequence[str]) -> None:
-        """Add several nodes, all or none, and fill the table once.
+        """Add several nodes, or none if an error is raised; fill the table only once.
 
         Raises:
             ValueError: as for `add`.

@@ -1,7 +1,7 @@
 """Multi-probe: one point per node, several probes per key, the closest probe wins.
 
 A probe is a hash of the key; its distance is the way to the next point clockwise. Long gaps between points lose against
-short ones, so loads even out without vnodes. Memory is O(n), and a look-up takes k times as long.
+short ones, so loads even out without vnodes. Memory is O(n), and a look-up with k probes takes k times as long.
 
 With k probes the fullest node has k / (k - 1) times the mean: 1.05 with 21 probes. The anonymous article on consistent
 hashing says 0.5 % for about twenty probes, a slip for 5 %. It calls that the standard deviation, but it is the peak.
@@ -24,7 +24,7 @@ PROBES = 21
 
 
 class MultiProbe(RingScheme):
-    """The owner of the point that most closely follows one of the key's probes.
+    """Multi-probe: the node with a point closest after one of the key's probes.
 
     A weight is a number of points, as on a ring, because a point wins as many keys as any other.
 
@@ -50,11 +50,11 @@ class MultiProbe(RingScheme):
         super().__init__(nodes, vnodes=vnodes, **common)
 
     def shares(self) -> NDArray[np.float64] | None:
-        """Return the expected share of each node over independent probes.
+        """Return for each node its expected share of all hashes.
 
-        A probe is at distance x or more from its point with probability S(x). The winner of k probes lands in a gap of
-        length g with density k S(x)^(k - 1) for x < g. S is linear between the lengths of gaps, so the integral is a
-        sum.
+        The probes are taken as independent. A probe is at distance x or more from its point with probability S(x). The
+        winner of k probes lands in a gap of length g with density k S(x)^(k - 1) for x < g. S is linear between the
+        lengths of gaps, so the integral is a sum.
         """
         count, each = len(self._points), np.asarray((self._points - np.roll(self._points, 1)) / SPAN)
         if count == 1:
@@ -69,7 +69,7 @@ class MultiProbe(RingScheme):
         return shares
 
     def locate(self, point: int) -> int:
-        """Return the owner of the point closest after a probe."""
+        """Return the number of the node with the point closest after a probe of a hash."""
         points, owners = self._lists()
         closest, found = MASK + 1, 0
         for probe in range(self.probes):
@@ -82,7 +82,7 @@ class MultiProbe(RingScheme):
 
     @in_chunks
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the owners of the points closest after the probes."""
+        """Return for each hash the number of the node closest after one of its probes."""
         at = self._following(hashes)
         closest = self._points[at] - hashes  # modulo 2**64
         for probe in range(1, self.probes):
@@ -94,7 +94,7 @@ class MultiProbe(RingScheme):
         return self._owners[at].astype(np.intp)
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the distinct owners of the points closest after any probe, in order."""
+        """Return the first distinct node numbers after any probe, the closest first."""
         points, owners = self._lists()
         met: list[tuple[int, int]] = []
         for probe in range(self.probes):
@@ -110,5 +110,8 @@ class MultiProbe(RingScheme):
         return list(dict.fromkeys(owner for _, owner in sorted(met)))[:count]
 
     def replicas_many(self, hashes: Hashes, count: int) -> Numbers:
-        """Return the distinct owners closest after each hash's probes; shape (k, count)."""
+        """Return for each hash the distinct node numbers closest after its probes.
+
+        The shape is (k, count).
+        """
         return Placement.replicas_many(self, hashes, count)

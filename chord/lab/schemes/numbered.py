@@ -15,14 +15,17 @@ from chord.lab.placement import Common, Numbers, Placement, UnsupportedChange
 
 
 class Numbered(Placement):
-    """A placement computed from the hash and the number of nodes; equal shares."""
+    """A scheme that computes the node from the hash and the number of nodes.
+
+    All nodes have equal shares.
+    """
 
     has_names = has_distinct_replicas = can_remove = False
     has_even_shares = True  # the true shares differ by less than 2**-31
 
     @property
     def state_bytes(self) -> int:
-        """Eight bytes for the number of nodes."""
+        """Bytes that a look-up needs: 8, for the number of nodes."""
         return 8
 
     def _add(self, node: str, weight: float) -> None:
@@ -37,10 +40,10 @@ class Numbered(Placement):
 
 
 class Mod(Numbered):
-    """Node number hash % n.
+    """Placement by remainder: a key lives on node number hash % n, of n nodes.
 
     The scheme is even, fast and stateless, but nearly all keys move when n changes. From n to n + 1 a key stays only if
-    h % n == h % (n + 1). One key in n + 1 does.
+    h % n == h % (n + 1) for its hash h. One key in n + 1 does.
 
     Source: folklore; the naive approach in all texts of `chord.lab.report.TEXTS`.
     """
@@ -52,19 +55,20 @@ class Mod(Numbered):
     is_consistent = False
 
     def locate(self, point: int) -> int:
-        """Return the remainder."""
+        """Return the remainder hash % n, which is the node's number."""
         return point % len(self._nodes)
 
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the remainders."""
+        """Return for each hash the remainder hash % n: the node's number."""
         return (hashes % np.uint64(len(self._nodes))).astype(np.intp)
 
 
 class ModFactor(Mod):
-    """Node number hash % n, with an n that is only multiplied or divided.
+    """Placement by hash % n, with an n that grows or shrinks by whole factors.
 
-    If h % n == k, then h % (f * n) is k or k + i * n. A key therefore stays, or goes to one of the f - 1 new nodes that
-    are paired with its node. Nothing moves between old nodes, but growth takes at least n new nodes at a time.
+    If h % n == k for a hash h, then h % (f * n) is k or k + i * n. A key therefore stays, or goes to one of the f - 1
+    new nodes that are paired with its node. Nothing moves between old nodes, but growth takes at least n new nodes at a
+    time.
 
     Source: Kokorin, "Шардирование". Linear hashing (Litwin 1980) does the same one bucket at a time.
     """
@@ -76,7 +80,9 @@ class ModFactor(Mod):
     is_consistent = True
 
     def grow(self, nodes: Sequence[str]) -> None:
-        """Add (f - 1) * n nodes; number k gives keys to k + n, k + 2n and so on.
+        """Multiply the number of nodes n by a whole factor f, with (f - 1) * n new nodes.
+
+        Old node k gives keys to the nodes k + n, k + 2n and so on.
 
         Raises:
             ValueError: a name occurs twice or is taken.
@@ -92,9 +98,9 @@ class ModFactor(Mod):
         self._admit(nodes)
 
     def shrink(self, nodes: Sequence[str]) -> None:
-        """Remove the last nodes, so that 1 / f of the nodes stay.
+        """Divide the number of nodes n by a whole factor: remove the last nodes.
 
-        Their keys return to the nodes k from which they came.
+        Their keys return to the nodes from which they came.
 
         Raises:
             UnsupportedChange: `nodes` are not the last ones, or the number that stays does not divide n.
@@ -118,11 +124,11 @@ class ModFactor(Mod):
 
 
 class Fibonacci(Numbered):
-    """Node number ((hash * 2**64 / φ) mod 2**64), the upper 32 bits reduced to n.
+    """Fibonacci hashing: ((hash * 2**64 / φ) mod 2**64), reduced to n nodes.
 
-    The multiplication spreads regular keys that are not hashes, such as counters and addresses. After a good hash it
-    adds nothing. It was made for tables of 2**d slots, for which the shift alone gives the slot. For other n there are
-    two reductions:
+    The upper 32 bits of the product are reduced to a node's number. The multiplication spreads regular keys that are
+    not hashes, such as counters and addresses. After a good hash it adds nothing. It was made for tables of 2**d slots,
+    for which the shift alone gives the slot. For other n there are two reductions:
 
     - The remainder of the upper half. From n to n + 1 nodes one key in n + 1 stays, as with mod-n. It matches the
       figures of Golubtsov 2024.
@@ -149,12 +155,12 @@ class Fibonacci(Numbered):
         super().__init__(nodes, **common)
 
     def locate(self, point: int) -> int:
-        """Return the node of a hash's multiple."""
+        """Return the node number that a hash's product is reduced to."""
         spread = (point * GOLDEN) & MASK
         return scale_one(spread, len(self._nodes)) if self.reduce == "range" else (spread >> 32) % len(self._nodes)
 
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the nodes of the hashes' multiples."""
+        """Return for each hash the node number that its product is reduced to."""
         spread, count = hashes * np.uint64(GOLDEN), len(self._nodes)
         found = scale(spread, count) if self.reduce == "range" else (spread >> np.uint64(32)) % np.uint64(count)
         return found.astype(np.intp)

@@ -18,7 +18,7 @@ from chord.lab.placement import CHUNK, Numbers, Placement, in_chunks
 
 
 class Rendezvous(Placement):
-    """The node with the highest mix(key's hash, name's hash).
+    """Rendezvous hashing: the node with the highest hash of key and node name wins.
 
     The published form hashes the concatenation of key and name. Mixing their hashes instead is as random, and works on
     a million keys at once.
@@ -41,17 +41,17 @@ class Rendezvous(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """Eight bytes per node for the hash of its name."""
+        """Bytes that a look-up needs: 8 per node, for the hash of its name."""
         return 8 * len(self._seeds)
 
     def locate(self, point: int) -> int:
-        """Return the highest bidder."""
+        """Return the number of the node with the highest bid for a hash."""
         bids = [mix_one(point + seed) for seed in self._seeds]
         return bids.index(max(bids))
 
     @in_chunks
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the highest bidders."""
+        """Return for each hash the number of the node with the highest bid."""
         found = np.zeros(len(hashes), dtype=np.intp)
         least = self._costs(hashes, 0)
         for number in range(1, len(self._seeds)):
@@ -61,11 +61,14 @@ class Rendezvous(Placement):
         return found
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the `count` highest bidders, the highest first."""
+        """Return the numbers of the `count` highest bidders, the highest first."""
         return heapq.nlargest(count, range(len(self._seeds)), key=lambda number: mix_one(point + self._seeds[number]))
 
     def replicas_many(self, hashes: Hashes, count: int) -> Numbers:
-        """Return the `count` highest bidders for each hash, in order; shape (k, count)."""
+        """Return for each hash the numbers of the `count` highest bidders, in order.
+
+        The shape is (k, count).
+        """
         self._check_copies(count)
         nodes, each = len(self._seeds), max(1, CHUNK // len(self._seeds))
         count = min(count, nodes)
@@ -79,7 +82,9 @@ class Rendezvous(Placement):
         return found
 
     def _costs(self, hashes: Hashes, numbers: int | slice) -> NDArray[Any]:
-        """Return a cost per hash and node; the lowest wins. Here: the inverted bids.
+        """Return a cost for each hash and node; the node with the lowest cost wins.
+
+        Here a cost is an inverted bid.
 
         Args:
             hashes: shape (k,) for one node, (k, 1) for several.
@@ -106,11 +111,11 @@ class Rendezvous(Placement):
 
 
 class WeightedRendezvous(Rendezvous):
-    """A race that each node wins in proportion to its weight.
+    """Rendezvous hashing with weights: nodes win in proportion to their weights.
 
-    A node's time is -ln(u) / w for its bid u between 0 and 1, which is exponential with its weight as the rate. Node i
-    is first with probability w_i / W, so the shares are exact. A change of one weight moves keys only to or from that
-    node.
+    The lowest time wins. A node's time is -ln(u) / w for its bid u between 0 and 1, which is exponential with its
+    weight w as the rate. Node i is first with probability w_i / W, with W the sum of the weights, so the shares are
+    exact. A change of one weight moves keys only to or from that node.
 
     Source: Schindelhauer, Schomaker 2005 (SPAA), Weighted distributed hash tables: the logarithmic method.
     """
@@ -122,20 +127,20 @@ class WeightedRendezvous(Rendezvous):
 
     @property
     def state_bytes(self) -> int:
-        """Eight bytes per node for the hash of its name, and eight for its weight."""
+        """Bytes that a look-up needs: 16 per node, for its name's hash and its weight."""
         return 16 * len(self._seeds)
 
     def shares(self) -> NDArray[np.float64]:
-        """Return each node's weight over the sum of all weights."""
+        """Return for each node its exact share of all hashes: its weight over the sum."""
         weights = np.array(self._weights)
         return np.asarray(weights / weights.sum())
 
     def locate(self, point: int) -> int:
-        """Return the first node of the race."""
+        """Return the number of the node with the lowest time for a hash."""
         return int(np.argmin(self._times_of(point)))
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the first `count` nodes of the race."""
+        """Return the numbers of the `count` nodes with the lowest times, in order."""
         first: list[int] = np.argsort(self._times_of(point), kind="stable")[:count].tolist()
         return first
 
@@ -146,7 +151,7 @@ class WeightedRendezvous(Rendezvous):
         return times
 
     def _times_of(self, point: int) -> NDArray[np.float64]:
-        """Return the time of each node for one hash.
+        """Return the time of each node for one hash; the node with the lowest time wins.
 
         NumPy computes it here too, because its logarithm differs from libm's in the last bit.
         """

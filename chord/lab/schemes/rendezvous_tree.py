@@ -1,12 +1,12 @@
 """Hierarchical rendezvous: branches of a tree bid, so a look-up makes few bids.
 
-A skeleton of `fanout`**`levels` clusters is fixed once. A look-up walks down from the root. At each fork it takes the
-branch with the highest bid among those that contain a node. In the last cluster it takes the node with the highest
-bid. A look-up makes fanout * levels + (nodes per cluster) bids instead of n.
+A tree with `fanout`**`levels` clusters of nodes as its leaves is fixed once. It is the skeleton. A look-up walks down
+from the root. At each fork it takes the branch with the highest bid among those that contain a node. In the last
+cluster it takes the node with the highest bid. A look-up makes fanout * levels + (nodes per cluster) bids instead of n.
 
 Forks share keys evenly among branches, not among nodes, so each node of a larger cluster gets less. Clusters should
-therefore hold several nodes. If they hold far too many, rebuild the skeleton, which moves all keys. A look-up is
-O(log n) in the number of nodes the skeleton was built for.
+therefore hold several nodes. If they hold far too many, rebuild the skeleton, which moves all keys. A look-up is O(log
+n) in the number of nodes the skeleton was built for.
 
 The cluster of a node depends on the order in which nodes came, so all clients must see the same history. The place in
 the skeleton decides where keys live, so a new node can take over the place of another.
@@ -29,9 +29,9 @@ CLUSTER = 4
 
 
 class RendezvousTree(Placement):
-    """A skeleton of virtual branches over clusters of nodes.
+    """Hierarchical rendezvous: a fixed tree with clusters of nodes as its leaves.
 
-    A new node joins the first of the smallest clusters.
+    A new node joins the smallest cluster, the first one of several.
 
     Args:
         fanout: branches of a fork, at least 2.
@@ -70,7 +70,7 @@ class RendezvousTree(Placement):
         self._index()
 
     def _index(self) -> None:
-        """Mark the branches that contain a node, and lay the clusters out as a table."""
+        """Build the look-up tables: branches that contain a node, nodes by cluster."""
         alive = np.array([bool(cluster) for cluster in self._clusters])
         levels = []
         for _ in range(self.levels):
@@ -87,17 +87,20 @@ class RendezvousTree(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """A bit and a seed per branch, a number and a seed per node."""
+        """Bytes that a look-up needs: a bit and 8 bytes per branch, 12 bytes per node."""
         branches = sum(len(level) for level in self._alive)
         return 8 * branches + (branches + 7) // 8 + 12 * len(self._nodes)
 
     @property
     def bids(self) -> int:
-        """Largest number of bids of a look-up."""
+        """Largest number of bids that one look-up makes."""
         return self.fanout * self.levels + self._table.shape[1]
 
     def shares(self) -> NDArray[np.float64]:
-        """Return the product of the even parts on the way down to each node."""
+        """Return for each node its share of all hashes.
+
+        Each fork divides its share evenly among the branches that contain a node, and a cluster among its nodes.
+        """
         parts = np.ones(1)
         for alive in self._alive:
             branches = alive.reshape(-1, self.fanout)
@@ -110,7 +113,7 @@ class RendezvousTree(Placement):
         return shares
 
     def locate(self, point: int) -> int:
-        """Return the node at the end of the walk."""
+        """Return the number of the node at the end of a hash's walk down the tree."""
         at = 0
         for seeds, alive in zip(self._branch_seeds, self._is_alive, strict=True):
             branches = range(at * self.fanout, (at + 1) * self.fanout)
@@ -119,7 +122,7 @@ class RendezvousTree(Placement):
 
     @in_chunks
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the nodes at the ends of the walks."""
+        """Return for each hash the number of the node at the end of its walk."""
         at = np.zeros(len(hashes), dtype=np.intp)
         for numbers, alive in zip(self._branch_seeds, self._alive, strict=True):
             seeds, first = np.array(numbers, dtype=np.uint64), at * self.fanout
@@ -139,11 +142,18 @@ class RendezvousTree(Placement):
         return winner
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the nodes found in turn if each node found were removed."""
+        """Return the nodes that look-ups find if each node found is removed in turn."""
         return list(islice(self._walk(point, 0, 0), count))
 
     def _walk(self, point: int, level: int, at: int) -> Iterator[int]:
-        """Yield the nodes under a branch, all of a better sub-branch before a worse one."""
+        """Yield the node numbers under a branch, the best for a hash first.
+
+        All nodes of a sub-branch with a higher bid precede those of one with a lower bid.
+
+        Args:
+            level: depth of the branch; 0 is the root.
+            at: index of the branch at this depth.
+        """
         if level == self.levels:
             yield from sorted(self._clusters[at], key=lambda number: -mix_one(point + self._seeds[number]))
             return

@@ -1,9 +1,9 @@
-"""The ring: a key lives on the node with the first point at or after its hash.
+"""Consistent hashing: a key lives on the node with the first point after its hash.
 
-A node has one point, or many (`vnodes`, in proportion to its weight). The i-th point is the hash of the node's name and
-i, written as this project writes its vnodes. The points are a sorted array, so that among K points a look-up takes
-O(log K) and a change O(K). `ring_tree` has the search tree. A change moves one contiguous arc of hashes for each point,
-and nothing else.
+A point at the hash itself counts, too. A node has one point, or many (`vnodes`, in proportion to its weight). The i-th
+point is the hash of the node's name and i, written as this project writes its vnodes. The points are a sorted array, so
+that among K points a look-up takes O(log K) and a change O(K). `ring_tree` has the search tree. A change moves one
+contiguous arc of hashes for each point, and nothing else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Owners = NDArray[np.int32]
 
 
 def vnode_label(node: str, index: int) -> bytes:
-    """Return the bytes to hash for a point: `host:port`, `host:port#1` and so on."""
+    """Return the text to hash for a point of a node: `host:port`, then `host:port#1`."""
     return (node if index == 0 else f"{node}#{index}").encode()
 
 
@@ -32,6 +32,9 @@ POINTS_MAX = 1_000_000
 
 def points_of_weight(vnodes: int, weight: float) -> int:
     """Return the number of points of a node: `vnodes` times its weight, at least 1.
+
+    Args:
+        vnodes: points of a node of weight 1.
 
     Raises:
         ValueError: more than a million points.
@@ -45,11 +48,11 @@ def points_of_weight(vnodes: int, weight: float) -> int:
 
 
 class RingScheme(Placement):
-    """Consistent hashing with max(1, round(`vnodes` * w)) points for weight w.
+    """Consistent hashing: sorted points on a circle, several for each node.
 
-    The number of points depends on the node's own weight only. The order in which nodes come therefore does not matter,
-    and a new node does not change the points of others. Every node has at least one point, so weights far below 1 are
-    all treated alike; divide weights by their mean.
+    A node of weight w has max(1, round(`vnodes` * w)) points. The number depends on the node's own weight only. The
+    order in which nodes come therefore does not matter, and a new node does not change the points of others. Every node
+    has at least one point, so weights far below 1 are all treated alike; divide weights by their mean.
 
     Args:
         vnodes: points of a node of weight 1, at least 1.
@@ -80,7 +83,7 @@ class RingScheme(Placement):
         super().__init__(nodes, **common)
 
     def points_of(self, node: str, weight: float = 1.0) -> Points:
-        """Return the points of a node, in the order of their labels; shape (points,).
+        """Return the points of a node, in the order of their numbers; shape (points,).
 
         The node need not be in the ring.
         """
@@ -93,27 +96,33 @@ class RingScheme(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """Eight bytes per point, and four for its owner."""
+        """Bytes that a look-up needs: 8 per point, and 4 for its owner's number."""
         return int(self._points.nbytes + self._owners.nbytes)
 
     def locate(self, point: int) -> int:
-        """Return the owner of the first point at or after a hash."""
+        """Return the number of the node with the first point at or after a hash."""
         points, owners = self._lists()
         at = bisect_left(points, point)
         return owners[at if at < len(points) else 0]
 
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the owners of the first points at or after the hashes."""
+        """Return for each hash the number of the node with the first point after it.
+
+        A point at the hash itself counts, too.
+        """
         return self._owners[self._following(hashes)].astype(np.intp)
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the distinct owners on the clockwise walk from a hash, in order."""
+        """Return the first distinct node numbers on the clockwise walk from a hash."""
         points, owners = self._lists()
         at = bisect_left(points, point)
         return first_distinct((owners[(at + step) % len(points)] for step in range(len(points))), count)
 
     def replicas_many(self, hashes: Hashes, count: int) -> Numbers:
-        """Return the distinct owners on the walks from the hashes; shape (k, count)."""
+        """Return for each hash the first distinct node numbers clockwise from it.
+
+        The shape is (k, count).
+        """
         self._check_copies(count)
         count = min(count, len(self._nodes))
         at = self._following(hashes)
@@ -141,7 +150,10 @@ class RingScheme(Placement):
         return [(int(self._points[end - 1]), int(self._points[end])) for end in ends.tolist()]
 
     def shares(self) -> NDArray[np.float64] | None:
-        """Return the share of the circle of each node: the gaps before its points."""
+        """Return the share of the circle of each node: the gaps before its points.
+
+        The result is None in subclasses without an exact share.
+        """
         gaps = (self._points - np.roll(self._points, 1)).astype(np.float64)  # uint64 wraps modulo 2**64
         if len(self._points) == 1:
             gaps = np.array([float(SPAN)])
@@ -190,7 +202,7 @@ class RingScheme(Placement):
         return at
 
     def _lists(self) -> tuple[list[int], list[int]]:
-        """Return points and owners as lists.
+        """Return the points and their owners' numbers as lists, computed once.
 
         Bisecting a list is faster: bisecting an array makes a Python number of every element it compares.
         """

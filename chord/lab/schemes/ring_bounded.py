@@ -25,7 +25,7 @@ CAPACITY = 1.25
 
 
 class BoundedRing(RingScheme):
-    """The ring on which no node gets more than `capacity` times its due keys.
+    """A ring with bounded loads: no node gets more than `capacity` times its due keys.
 
     The bound holds for keys that are placed together. `replicas` and `arcs` are those of the ring without bounds.
 
@@ -51,20 +51,23 @@ class BoundedRing(RingScheme):
 
     @property
     def state_bytes(self) -> int:
-        """The ring, and eight bytes per node for its number of keys."""
+        """Bytes that a look-up needs: those of a ring, and 8 per node to count its keys."""
         return super().state_bytes + 8 * len(self._nodes)
 
     def room(self, keys: int) -> list[int]:
-        """Return how many of `keys` keys each node takes: ceil(c * keys * w / W)."""
+        """Return the largest number of keys of each node, if `keys` keys are placed.
+
+        It is ceil(c * keys * w / W) for weight w, with W the sum of the weights.
+        """
         total = sum(self._weights)
         return [math.ceil(self.capacity * keys * weight / total) for weight in self._weights]
 
     def shares(self) -> NDArray[np.float64] | None:
-        """Return None, because the keys decide the placement and not only their hashes."""
+        """Return None: there is no share of all hashes, because the set of keys decides."""
         return None
 
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the node of each key, with the keys arriving in this order."""
+        """Return the number of the node of each key, if the keys arrive in this order."""
         room, owners = self.room(len(hashes)), self._owners.tolist()
         onward = list(range(len(owners)))  # union-find: from a point to the next one with a node that may have room
         points_of: list[list[int]] = [[] for _ in room]

@@ -1,8 +1,9 @@
-"""The ring with its points in a search tree: look-ups and changes take O(log K).
+"""Consistent hashing with a search tree: look-ups and changes take O(log K).
 
-A sorted array of K points finds a point as fast and takes a third of the memory, but a change copies all of it. The
-tree is a treap: a binary search tree by point that is also a heap by a hash of the point. Its depth is that of a tree
-built in random order, and its shape depends only on the points, not on the order of changes.
+K is the number of points. A sorted array of K points finds a point as fast and takes a third of the memory, but a
+change copies all of it. The tree is a treap: a binary search tree by point that is also a heap by a hash of the point.
+Its depth is that of a tree built in random order, and its shape depends only on the points, not on the order of
+changes.
 
 Only a change of the `PointTree` takes O(log K). A `TreeRing` numbers its nodes like every placement, and renumbers them
 in O(n) when one goes.
@@ -22,7 +23,7 @@ from chord.lab.schemes.ring import RingScheme
 
 
 class TreePoint:
-    """A point of the tree, with subtrees of smaller (left) and larger points."""
+    """A tree node: a point, and the subtrees of smaller (left) and larger points."""
 
     __slots__ = ("left", "owner", "point", "priority", "right")
 
@@ -35,7 +36,7 @@ class TreePoint:
 
 
 class PointTree:
-    """Points in order, each with an owner.
+    """A search tree of points on the circle, each with the name of its owner.
 
     Source: Seidel, Aragon 1996 (Algorithmica), Randomized search trees.
     """
@@ -63,7 +64,7 @@ class PointTree:
         return found is not None and found.point == point
 
     def ceiling(self, point: int) -> TreePoint | None:
-        """Return the first point at or after a number; None if all are smaller."""
+        """Return the first point at or after a number; None if all points are smaller."""
         at, found = self._root, None
         while at is not None:
             if at.point >= point:
@@ -73,7 +74,7 @@ class PointTree:
         return found
 
     def insert(self, point: int, owner: str) -> None:
-        """Insert a point.
+        """Insert a point with the name of its owner.
 
         Raises:
             ValueError: the point is already in the tree.
@@ -89,7 +90,7 @@ class PointTree:
         self._count += 1
 
     def delete(self, point: int) -> None:
-        """Delete a point.
+        """Delete a point from the tree.
 
         Raises:
             KeyError: the point is not in the tree.
@@ -103,7 +104,7 @@ class PointTree:
         self._count -= 1
 
     def depth(self) -> int:
-        """Return the largest number of points that a look-up visits."""
+        """Return the depth of the tree: the most points that a look-up visits."""
         deepest, todo = 0, [(self._root, 1)]
         while todo:
             at, level = todo.pop()
@@ -122,7 +123,7 @@ class PointTree:
 
 
 def _split(at: TreePoint | None, point: int) -> tuple[TreePoint | None, TreePoint | None]:
-    """Cut a tree into the points below a number and the points above it."""
+    """Cut a tree in two: the points below `point`, and the points above it."""
     if at is None:
         return None, None
     if at.point < point:
@@ -133,7 +134,7 @@ def _split(at: TreePoint | None, point: int) -> tuple[TreePoint | None, TreePoin
 
 
 def _join(below: TreePoint | None, above: TreePoint | None) -> TreePoint | None:
-    """Join two trees, with all points of `below` smaller than those of `above`."""
+    """Join two trees; all points of `below` are smaller than those of `above`."""
     if below is None or above is None:
         return above if below is None else below
     if below.priority > above.priority:
@@ -144,7 +145,9 @@ def _join(below: TreePoint | None, above: TreePoint | None) -> TreePoint | None:
 
 
 class TreeRing(Placement):
-    """The same ring as `RingScheme`, point for point, on a search tree.
+    """The same ring as `RingScheme`, but with its points in a search tree.
+
+    Both place every key on the same node.
 
     Args:
         vnodes: points of a node of weight 1, at least 1.
@@ -180,32 +183,38 @@ class TreeRing(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """Per point: 8 bytes each for point, priority and two links, 4 for the owner."""
+        """Bytes that a look-up needs: per point, 8 each for four fields, 4 for its owner.
+
+        The fields are the point, its priority and two links.
+        """
         return 36 * len(self.tree)
 
     def shares(self) -> NDArray[np.float64]:
-        """Return the share of the circle of each node: the gaps before its points."""
+        """Return for each node its share of the circle: the gaps before its points."""
         points, owners = self._flattened()
         gaps = (points - np.roll(points, 1)).astype(np.float64) if len(points) > 1 else np.array([float(SPAN)])
         return np.bincount(owners, weights=gaps, minlength=len(self._nodes)) / SPAN
 
     def locate(self, point: int) -> int:
-        """Return the owner of the first point at or after a hash."""
+        """Return the number of the node with the first point at or after a hash."""
         return self._number_of[self._following(point).owner]
 
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the owners of the first points at or after the hashes, from an array."""
+        """Return for each hash the number of the node with the first point after it.
+
+        A point at the hash itself counts, too. The points are first copied to a sorted array.
+        """
         points, owners = self._flattened()
         at = np.searchsorted(points, hashes)
         at[at == len(points)] = 0
         return owners[at]
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the distinct owners on the clockwise walk from a hash, in order."""
+        """Return the first distinct node numbers on the clockwise walk from a hash."""
         return first_distinct((self._number_of[owner] for owner in self._owners_behind(point)), count)
 
     def _owners_behind(self, point: int) -> Iterator[str]:
-        """Yield the owner of each point on the clockwise walk from a hash, once around."""
+        """Yield the owner's name of each point clockwise from a hash, once around."""
         for _ in range(len(self.tree)):
             at = self._following(point)
             yield at.owner

@@ -1,8 +1,9 @@
 """Fixed sections: many more sections than nodes, and a central map to nodes.
 
-A key's section never changes (hash % S), so a change of the nodes moves whole sections. A new node takes sections from
-the nodes furthest above their due share, and a leaving node gives its sections to those furthest below. The map can
-also be edited, so that hot sections move to cold nodes. With too few sections, some nodes get none.
+A section is the set of hashes with the same remainder hash % S. A key's section never changes, so a change of the nodes
+moves whole sections. A new node takes sections from the nodes furthest above their due share, and a leaving node gives
+its sections to those furthest below. The map can also be edited, so that hot sections move to cold nodes. With too few
+sections, some nodes get none.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ TOLERANCE = 1.05
 
 
 class SectionMove(NamedTuple):
-    """A section that moves from one node to another."""
+    """The move of one section from one node to another."""
 
     section: int
     old: str
@@ -29,7 +30,9 @@ class SectionMove(NamedTuple):
 
 
 class Sections(Placement):
-    """A map of S sections to nodes, in proportion to weights, rounded to sections.
+    """A map of S fixed sections of the hashes to nodes, in proportion to weights.
+
+    Each node has its due number of sections, up to rounding.
 
     Args:
         sections: S, several hundred per node, so that one section more or less matters little.
@@ -64,28 +67,31 @@ class Sections(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """Four bytes per section for its node."""
+        """Bytes that a look-up needs: 4 per section, for its node's number."""
         return int(self._owners.nbytes)
 
     def shares(self) -> NDArray[np.float64]:
-        """Return the share of the sections that each node has."""
+        """Return for each node its share of the sections, and therefore of the hashes."""
         return np.bincount(self._owners, minlength=len(self._nodes)) / self.sections
 
     def locate(self, point: int) -> int:
-        """Return the node of a hash's section."""
+        """Return the number of the node that has a hash's section."""
         return int(self._owners[point % self.sections])
 
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the nodes of the hashes' sections."""
+        """Return for each hash the number of the node that has its section."""
         return self._owners[self._sections_of(hashes)].astype(np.intp)
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the distinct nodes of a hash's section and of those after it."""
+        """Return the first distinct node numbers of a hash's section and those after it."""
         owners = (int(self._owners[(point + step) % self.sections]) for step in range(self.sections))
         return first_distinct(owners, count)
 
     def replicas_many(self, hashes: Hashes, count: int) -> Numbers:
-        """Return the distinct nodes of each hash's section and of those after it."""
+        """Return for each hash the first distinct node numbers from its section on.
+
+        The shape is (k, count).
+        """
         self._check_copies(count)
         count = min(count, len(set(self._owners.tolist())))
         lists = np.array([self.locate_replicas(section, count) for section in range(self.sections)], dtype=np.intp)
@@ -94,11 +100,11 @@ class Sections(Placement):
     # -- moving sections ------------------------------------------------------------------------
 
     def owners(self) -> tuple[str, ...]:
-        """Return the map: the node of each section."""
+        """Return the map: for each section, the name of its node."""
         return tuple(self._nodes[number] for number in self._owners.tolist())
 
     def move(self, section: int, node: str) -> None:
-        """Move one section to a node.
+        """Assign one section to a node, in the map.
 
         Raises:
             KeyError: there is no such node.
@@ -109,11 +115,11 @@ class Sections(Placement):
         self._owners[section] = self._number(node)
 
     def move_hot(self, loads: NDArray[np.float64], tolerance: float = TOLERANCE) -> list[SectionMove]:
-        """Move hot sections from the hottest to the coldest node until loads are even.
+        """Even out loads: move hot sections from the hottest node to the coldest.
 
-        Each step moves the hottest section that leaves the cold node cooler than the hot node was. The method stops
-        when no node has more than `tolerance` times its due load, or when no section is left to move. A section that is
-        hotter than a node's due load can be moved, but not cooled.
+        A section or node is hot if its load is high. Each step moves the hottest section that leaves the cold node
+        cooler than the hot node was. The method stops when no node has more than `tolerance` times its due load, or
+        when no section is left to move. A section that is hotter than a node's due load can be moved, but not cooled.
 
         Args:
             loads: load of each section in any unit, such as requests per second; shape (sections,).
@@ -165,7 +171,11 @@ class Sections(Placement):
         compact(self._owners, number)
 
     def _due(self, *newcomers: float) -> NDArray[np.float64]:
-        """Return how many sections each node should have, not rounded."""
+        """Return the exact number of sections that each node should have.
+
+        Args:
+            newcomers: weights of nodes to add, which come last in the result.
+        """
         weights = np.array([*self._weights, *newcomers])
         return np.asarray(self.sections * weights / weights.sum())
 
@@ -174,7 +184,7 @@ class Sections(Placement):
 
 
 class TwoLevelSections(Sections):
-    """Sections in a map of `parts` parts: look up the part, then the node.
+    """Fixed sections with a map in `parts` parts: find the part, then the node.
 
     A map of a million sections does not have to be in one place. Map servers hold its parts, and a small top-level map
     says which server has which part. No server holds more than one part.
@@ -202,30 +212,40 @@ class TwoLevelSections(Sections):
 
     @property
     def state_bytes(self) -> int:
-        """Eight bytes per part for its server, and four per section of the one part read."""
+        """Bytes that a look-up needs: 8 per part, and 4 per section of a single part.
+
+        They are for each part's server, and for the node of each section in the part that is read.
+        """
         return 8 * self.parts + 4 * (self.sections // self.parts)
 
     def part_of(self, section: int) -> int:
-        """Return the part of the map that contains a section: the first look-up."""
+        """Return the number of the map's part that has a section: the first look-up."""
         return section // (self.sections // self.parts)
 
     def locate(self, point: int) -> int:
-        """Return the node of a hash's section, read from the section's part of the map."""
+        """Return the number of the node that has a hash's section.
+
+        The node is read from the section's part of the map.
+        """
         section = point % self.sections
         part = self._owners.reshape(self.parts, -1)[self.part_of(section)]
         return int(part[section % len(part)])
 
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the nodes of the hashes' sections, read from their parts of the map."""
+        """Return for each hash the number of the node that has its section.
+
+        The nodes are read from the sections' parts of the map.
+        """
         part, entry = np.divmod(self._sections_of(hashes), self.sections // self.parts)
         return self._owners.reshape(self.parts, -1)[part, entry].astype(np.intp)
 
 
 class Directory(Sections):
-    """Fixed sections in one table that all clients ask: join, leave, move and query.
+    """A central directory: fixed sections in one table that all clients ask.
 
-    A look-up takes one hop, and clients keep no state. All state and all look-up traffic are in one place. Every change
-    makes a new configuration with the next number. Old ones stay readable, so a node that was away can catch up.
+    It supports join, leave, move and query. A look-up takes one hop, and clients keep no state. All state and all
+    look-up traffic are in one place. Every change makes a new configuration with the next number. Old ones stay
+    readable, so a node that was away can catch up.
 
     Source: the course notes "分片 (Sharding)", in which the shardmaster is the centralized extreme and the successor
     pointer the other.
@@ -243,11 +263,11 @@ class Directory(Sections):
 
     @property
     def version(self) -> int:
-        """Number of the current configuration; the first is 0."""
+        """Number of the current configuration (map of sections); the first is 0."""
         return len(self._configurations) - 1
 
     def query(self, version: int = -1) -> tuple[str, ...]:
-        """Return the node of each section in a configuration.
+        """Return the map of a configuration: for each section, the name of its node.
 
         Args:
             version: number of the configuration; -1 is the current one.
@@ -260,12 +280,12 @@ class Directory(Sections):
         return self._configurations[version]
 
     def add(self, node: str, weight: float = 1.0) -> None:
-        """Add a node and give it sections, in a new configuration."""
+        """Add a node and give it sections; the new map is a new configuration."""
         super().add(node, weight)
         self._configurations.append(self.owners())
 
     def grow(self, nodes: Sequence[str]) -> None:
-        """Add several nodes, all or none, in one new configuration.
+        """Add several nodes, or none if an error is raised, in one new configuration.
 
         Raises:
             ValueError: as for `add`.

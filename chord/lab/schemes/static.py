@@ -20,15 +20,15 @@ DEPTH = 3  # letters of a boundary: 17,576 ranges
 
 
 class StaticMap(Placement):
-    """Node number i has the keys from the i-th start up to the next one.
+    """A fixed table of key ranges: node number i has the i-th range.
 
-    Letters are compared in lower case.
+    A range begins at its start and ends before the next start. Letters are compared in lower case.
 
     Args:
         starts: starts of the ranges of all nodes but the first, ascending; default: equal parts of the alphabet.
 
-    Source: folklore; the exam notes "Распределенные системы", ticket 19; first letters: the course notes
-    "分片 (Sharding)".
+    Source: folklore; the exam notes "Распределенные системы", ticket 19; first letters: the course notes "分片
+    (Sharding)".
     """
 
     scheme = "static"
@@ -54,27 +54,34 @@ class StaticMap(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """Eight bytes per range for its start."""
+        """Bytes that a look-up needs: 8 per range, for its start."""
         return 8 * len(self._starts)
 
     def locate(self, point: int) -> int:
-        """Return the number of the last range that starts at or before a key."""
+        """Return the number of the node that has a key's range.
+
+        Args:
+            point: the first eight bytes of the key, not a hash.
+        """
         return bisect_right(self._starts, point) - 1
 
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the numbers of the last ranges that start at or before the keys."""
+        """Return for each key the number of the node that has its range."""
         return np.searchsorted(np.array(self._starts, dtype=np.uint64), hashes, side="right") - 1
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the nodes of a key's range and of the ranges after it."""
+        """Return the node numbers of a key's range and of the ranges after it."""
         first, nodes = self.locate(point), len(self._nodes)
         return [(first + step) % nodes for step in range(min(count, nodes))]
 
 
 def equal_starts(count: int) -> list[bytes]:
-    """Return the starts of all but the first of `count` equal parts of the alphabet.
+    """Return the first letters of ranges that cut the alphabet into equal parts.
 
-    For 13 parts they are c, e, g, …
+    The first part has no entry. For 13 parts the result is c, e, g and so on.
+
+    Args:
+        count: number of parts.
 
     Raises:
         ValueError: more than 17,576 parts.

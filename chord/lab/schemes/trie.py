@@ -21,12 +21,12 @@ from chord.lab.placement import Numbers, Placement, UnsupportedChange
 
 
 class Leaf(NamedTuple):
-    """A leaf of the trie.
+    """A leaf of the trie: a range of hashes with the same leading bits.
 
     Attributes:
-        start: the first hash of the leaf.
-        depth: number of leading bits that its hashes share with `start`.
-        number: number of its server.
+        start: the first hash of the range.
+        depth: number of leading bits that all its hashes share.
+        number: number of the server that has the range.
     """
 
     start: int
@@ -35,11 +35,11 @@ class Leaf(NamedTuple):
 
 
 class BitTrie(Placement):
-    """Leaves of a binary trie over the bits of the hash, most significant bit first.
+    """Bit trie: servers are the leaves of a binary trie over the bits of a hash.
 
-    `add` splits the leaf with the largest range of hashes: the shallowest, and of several the leftmost. `split` splits
-    the leaf of a given server, for example a full one. The shape depends on the history, so all clients must see the
-    same history.
+    The most significant bit decides first. `add` splits the leaf with the largest range of hashes: the shallowest, and
+    of several the leftmost. `split` splits the leaf of a given server, for example a full one. The shape depends on the
+    history, so all clients must see the same history.
 
     Source: Kokorin, "Шардирование"; the exam notes "Распределенные системы", ticket 19; Fagin et al. 1979, with a page
     for each leaf.
@@ -67,39 +67,43 @@ class BitTrie(Placement):
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """The leaves from left to right."""
+        """The leaves of the trie from left to right: by ascending first hash."""
         return tuple(self._leaves)
 
     @property
     def state_bytes(self) -> int:
-        """Eight bytes per leaf for its start, and four for its server."""
+        """Bytes that a look-up needs: 8 per leaf for its start, and 4 for its server."""
         return 12 * len(self._leaves)
 
     def shares(self) -> NDArray[np.float64]:
-        """Return 2**-depth of each server's leaf."""
+        """Return for each server its share of all hashes: 2**-depth of its leaf."""
         shares = np.zeros(len(self._nodes))
         for leaf in self._leaves:
             shares[leaf.number] = 0.5**leaf.depth
         return shares
 
     def locate(self, point: int) -> int:
-        """Return the server of the last leaf that starts at or before a hash."""
+        """Return the number of the server that has the leaf with a hash."""
         return self._numbers[bisect_right(self._starts, point) - 1]
 
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return the servers of the leaves that contain the hashes."""
+        """Return for each hash the number of the server that has its leaf."""
         at = np.searchsorted(np.array(self._starts, dtype=np.uint64), hashes, side="right") - 1
         return np.array(self._numbers, dtype=np.intp)[at]
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the servers of the hash's leaf and of the next ones, cyclically."""
+        """Return the server numbers of a hash's leaf and of the next leaves, cyclically."""
         at, leaves = bisect_right(self._starts, point) - 1, len(self._leaves)
         return [self._numbers[(at + step) % leaves] for step in range(min(count, leaves))]
 
     # -- changes --------------------------------------------------------------------------------
 
     def split(self, full: str, newcomer: str) -> None:
-        """Give a new server half of the hashes of a server.
+        """Split the leaf of a server on its next bit, and give one half to a new server.
+
+        Args:
+            full: the server that gives half of its hashes away.
+            newcomer: the new server.
 
         Raises:
             KeyError: there is no such server.
@@ -113,11 +117,14 @@ class BitTrie(Placement):
         self._admit([newcomer])
 
     def evicted_by(self, node: str) -> tuple[str, ...]:
-        """Return the servers that leave with this one; empty if its sibling is a leaf."""
+        """Return the other servers that have to leave if this server leaves.
+
+        The result is empty if the sibling of the server's leaf is a leaf, too.
+        """
         return tuple(self._nodes[leaf.number] for leaf in self._beside(self._number(node))[1:])
 
     def remove(self, node: str) -> None:
-        """Remove a server, and with it those in `evicted_by`.
+        """Remove a server, and with it the servers that `evicted_by` returns.
 
         Raises:
             KeyError: there is no such server.
@@ -159,7 +166,7 @@ class BitTrie(Placement):
     def _beside(self, number: int) -> list[Leaf]:
         """Return the leaves under the sibling of a server's leaf, from left to right.
 
-        The first of them takes the parent's place when the server leaves.
+        The first of these leaves becomes their parent when the server leaves.
         """
         mine = next(leaf for leaf in self._leaves if leaf.number == number)
         width = 1 << (HASH_BITS - mine.depth)
