@@ -1,4 +1,7 @@
-"""Benchmarks: one file per question; `others` compares with other systems."""
+"""Benchmarks of this project, one file per question.
+
+`others` compares chord with other systems.
+"""
 
 import os
 

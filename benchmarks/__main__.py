@@ -1,9 +1,10 @@
-"""Run all benchmarks one after the other, and report every figure and every bar.
+"""Run all benchmarks one after the other; report all figures and pass criteria.
 
     python -m benchmarks [--only NAME,…] [--quick] [--out DIR]
 
-Each benchmark runs in its own process (`python -m benchmarks.NAME --json`). The results are in DIR/figures.jsonl and
-DIR/report.md. Two pictures (.svg and .png) show them: DIR/bars and DIR/growth. The exit code is 1 if a bar is missed.
+Each benchmark runs in its own process (`python -m benchmarks.NAME --json`). A bar is a figure that a measurement must
+reach, or not exceed. The results are in DIR/figures.jsonl and DIR/report.md. Two pictures (.svg and .png) show them:
+DIR/bars and DIR/growth. The exit code is 1 if a bar is missed.
 
 Do not use the machine meanwhile, because other work disturbs the figures. For the same reason ratios are taken within
 one run.
@@ -53,7 +54,14 @@ ROOM_MIN, ROOM_MAX = 0.01, 1000.0  # the ends of the picture's axis
 
 
 def run(name: str, out: Path, *, is_quick: bool) -> Rows:
-    """Run one benchmark, print its rows as they come, and return them."""
+    """Run one benchmark in a process of its own; print and return its rows.
+
+    The rows are printed as they arrive. A run that fails adds the row of a missed bar.
+
+    Args:
+        out: directory of the databases.
+        is_quick: whether the run is shortened, to see that it works.
+    """
     options = [*(QUICK[name] if is_quick else ()), *(("--directory", str(out)) if name in ON_DISK else ())]
     command = [sys.executable, "-m", f"benchmarks.{name}", "--json", *options]
     began = time.monotonic()
@@ -79,7 +87,12 @@ def _figures(row: Row) -> str:
 
 
 def report(rows: Rows, machine: str) -> str:
-    """Return all rows as Markdown, the bars first."""
+    """Return the report of all benchmarks as Markdown, pass criteria first.
+
+    Args:
+        rows: the rows of all benchmarks.
+        machine: description of the machine.
+    """
     lines = ["# Benchmarks", "", machine, "", "| | value | bar | what |", "|---|---|---|---|"]
     for row in rows:
         if "bar" in row:
@@ -92,7 +105,10 @@ def report(rows: Rows, machine: str) -> str:
 
 
 def room(row: Row) -> float:
-    """Return how many times better than its bar a figure is; below 1 it is missed."""
+    """Return how many times better a measured value is than its bound.
+
+    A value below 1 misses the bound. The result is limited to the ends of the picture's axis.
+    """
     value = float(row["value"])
     if row.get("at_most") == 0:  # no failure is allowed, so there is no ratio
         return ROOM_MIN if value else ROOM_MAX
@@ -101,7 +117,10 @@ def room(row: Row) -> float:
 
 
 def draw(bars: Rows, figure: Figure) -> None:
-    """Draw the room of every bar, the tightest at the bottom."""
+    """Plot how many times better each measured value is than its bound.
+
+    The value closest to its bound is at the bottom.
+    """
     bars = sorted(bars, key=room)
     met = sum(row["verdict"] == "PASS" for row in bars)
     headline(figure, f"{met} of {len(bars)} bars are met; how many times better each figure is than its bar")
@@ -120,7 +139,7 @@ def draw(bars: Rows, figure: Figure) -> None:
 
 
 def draw_growth(rows: Rows, figure: Figure) -> None:
-    """Draw how paths and upkeep grow with the ring, beside the logarithm."""
+    """Plot how lookup paths and maintenance traffic grow with the ring, beside log2 N."""
     paths = [row for row in rows if row.get("op") == "lookup"]
     upkeep = [row for row in rows if row.get("op") == "upkeep"]
     headline(figure, f"from {upkeep[0]['nodes']} to {upkeep[-1]['nodes']:,} nodes: paths below ½ log2 N, and upkeep "
@@ -141,7 +160,7 @@ def draw_growth(rows: Rows, figure: Figure) -> None:
 
 
 def main() -> int:
-    """Run the chosen benchmarks; return 1 if a bar is missed."""
+    """Run the benchmarks chosen on the command line; return 1 if a bar is missed."""
     parser = argparse.ArgumentParser("python -m benchmarks", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--only", default=",".join(QUICK), help="names of benchmarks (default: all)")
     parser.add_argument("--quick", action="store_true", help="run each for a short time, to see that it works")

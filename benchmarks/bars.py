@@ -1,4 +1,7 @@
-"""Rows of figures, bars and their verdicts, in the same form for every benchmark."""
+"""The results of benchmarks: rows of figures, and bars with their verdicts.
+
+A row is an object for JSON. A bar is a row that says whether a figure meets its bound.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ Rows: TypeAlias = list[Row]
 
 
 def bar(text: str, value: float, *, at_most: float | None = None, at_least: float | None = None) -> Row:
-    """Return the verdict on one bar.
+    """Return the row that says whether a figure meets its bound.
 
     Args:
         text: the name of the bar.
@@ -39,7 +42,11 @@ def percentile(latencies: Sequence[float], share: float) -> float:
 
 
 def report(rows: Rows, *, as_json: bool) -> None:
-    """Print the rows: those with the same columns as a table, the bars last."""
+    """Print the rows of a benchmark: tables of figures, then the bars.
+
+    Args:
+        as_json: print one JSON object per line instead, in the given order.
+    """
     if as_json:
         for row in rows:
             print(json.dumps(row))
@@ -59,13 +66,13 @@ def report(rows: Rows, *, as_json: bool) -> None:
 
 
 def verdict_line(row: Row) -> str:
-    """Return a bar as a line of text."""
+    """Return a line of text for a bar: verdict, value, bound and name."""
     bound = f"at most {row['at_most']:,g}" if "at_most" in row else f"at least {row['at_least']:,g}"
     return f"{row['verdict']}  {row['value']:12,.2f} ({bound})  {row['bar']}"
 
 
 def positive(text: str) -> int:
-    """Parse an option that is a number of things, at least one."""
+    """Parse a command-line option as an integer of at least 1."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
@@ -73,17 +80,17 @@ def positive(text: str) -> int:
 
 
 def missed(rows: Rows) -> int:
-    """Return the exit code: 1 if a bar was missed."""
+    """Return the exit code of a benchmark: 1 if a bar was missed, otherwise 0."""
     return int(any(row.get("verdict") == "FAIL" for row in rows))
 
 
 def run_parts(doc: str | None, parts: dict[str, Callable[[argparse.Namespace], Rows]], *options: Row) -> int:
-    """Run the chosen parts of a benchmark, and print the rows of each when it ends.
+    """Run the parts of a benchmark that the command line chooses; print their rows.
 
     Args:
-        doc: the docstring of the file.
-        parts: the parts by name.
-        options: for each option, the keyword arguments of `add_argument`, and its name as `flag`.
+        doc: the docstring of the file; its first line describes the command.
+        parts: the functions that measure the parts, by name.
+        options: for each further option, the keyword arguments of `add_argument`, and its name as `flag`.
 
     Returns:
         The exit code: 1 if a bar was missed.

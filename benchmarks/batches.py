@@ -6,8 +6,8 @@ The ring consists of real processes on loopback, in memory or with databases in 
 so that other work on the machine affects all of them. A figure is the median of the rounds. A ratio is the median of
 the ratios within a round. CPU time is that of all nodes and of the client.
 
-Bars, in records per second: a batch is at least 1.3 times as fast as 32 requests at a time. It is at least twice as
-fast as one request after the other. The exit code is 1 if a bar is missed.
+Bars (required figures), in records per second: a batch is at least 1.3 times as fast as 32 requests at a time. It is at
+least twice as fast as one request after the other. The exit code is 1 if a bar is missed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,11 @@ Run = Callable[[Sequence[str]], Awaitable[None]]
 
 
 def cpu_s(pids: Sequence[int]) -> float:
-    """Return the processor time of some processes and of this one, in seconds."""
+    """Return the processor time that nodes and this process used so far, in seconds.
+
+    Args:
+        pids: the processes of the nodes.
+    """
     total = time.process_time()
     for pid in pids:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -44,7 +48,13 @@ def cpu_s(pids: Sequence[int]) -> float:
 
 
 def runs_of(ring: library.AsyncClient, value: bytes) -> dict[tuple[str, str], Run]:
-    """Return the runs to compare, by operation and way."""
+    """Return the functions that put or get keys, by operation and by way.
+
+    The ways are: one after the other, 32 at once, and in batches. The first takes only every eighth key.
+
+    Args:
+        value: the value of every key.
+    """
 
     async def put(key: str) -> None:
         await ring.put(key, value)
@@ -83,7 +93,15 @@ def runs_of(ring: library.AsyncClient, value: bytes) -> dict[tuple[str, str], Ru
 
 
 async def measure(addresses: list[str], pids: list[int], keys: int, rounds: int, value: bytes) -> Rows:
-    """Run every way in every round, with new keys each time."""
+    """Measure puts and gets in every way, with new keys in each round.
+
+    Args:
+        addresses: the nodes.
+        pids: the processes of the nodes, to read their processor time.
+        keys: number of keys of a run.
+        rounds: number of rounds.
+        value: the value of every key.
+    """
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     async with library.open_client(*addresses) as ring:
         with trio.fail_after(WITHIN_S):
@@ -109,7 +127,11 @@ async def measure(addresses: list[str], pids: list[int], keys: int, rounds: int,
 
 
 def bars(found: dict[tuple[str, str], list[tuple[float, float]]]) -> Rows:
-    """Return the bars: the ratios of batches to the other ways within a round."""
+    """Return the bars: how many times faster batches are than the other ways.
+
+    Args:
+        found: for each operation and way, rate and processor time in each round.
+    """
     made: list[Row] = []
     for op in ("put", "get"):
         for how, least in (("one after the other", ONE_AT_A_TIME_MIN), (f"{AT_ONCE} at once", AT_ONCE_MIN)):
@@ -120,7 +142,7 @@ def bars(found: dict[tuple[str, str], list[tuple[float, float]]]) -> Rows:
 
 
 def measured(args: argparse.Namespace, base: Path | None) -> Rows:
-    """Start a ring and measure it.
+    """Start a ring, measure it, and return the rows.
 
     Args:
         args: the options.
@@ -134,7 +156,7 @@ def measured(args: argparse.Namespace, base: Path | None) -> Rows:
 
 
 def on_disk(args: argparse.Namespace) -> Rows:
-    """Measure a ring with databases."""
+    """Measure a ring that keeps its records in databases on disk."""
     with scratch(args.directory) as base:
         return measured(args, base)
 

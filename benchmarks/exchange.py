@@ -1,10 +1,10 @@
-"""Measure the cost of a sync between two replicas.
+"""Measure the cost of a replica sync: a comparison of two stores and its repair.
 
 Two stores in memory hold the same records. They sync an arc while they are equal, and while one record differs. Every
 message goes through the codec and is counted. Then one store is emptied, and filled again from the other.
 
-Bars: 200 bytes for an equal pair, and 100 KiB if one record differs. The exit code is 1 if a bar is missed. With --json
-the output is one JSON object per line, bars included.
+Bars (required figures): 200 bytes for an equal pair, and 100 KiB if one record differs. The exit code is 1 if a bar is
+missed. With --json the output is one JSON object per line, bars included.
 """
 
 from __future__ import annotations
@@ -27,7 +27,12 @@ BARS = {"equal": 200, "one differs": 100 * 1024}
 
 
 class Count:
-    """The costs of syncs, one after the other."""
+    """The recorded costs of syncs that run one after the other.
+
+    Attributes:
+        rows: a row of figures per sync.
+        bars: the verdicts on the bytes of the syncs.
+    """
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -36,7 +41,11 @@ class Count:
         self.bars: Rows = []
 
     def done(self, name: str) -> None:
-        """Note the calls and bytes since the last sync."""
+        """Record the calls, bytes and time since the last call of `done`.
+
+        Args:
+            name: the name of the sync that just ended.
+        """
         wire, now = self._wire, time.perf_counter()
         took_ms = round(1000 * (now - self._began), 2)
         self.rows.append({"op": name, "calls": len(wire.calls), "bytes": wire.bytes, "ms": took_ms})
@@ -49,7 +58,11 @@ class Count:
 
 
 async def measure(records: int) -> Rows:
-    """Run all cases."""
+    """Measure the syncs of two stores that are equal, differ, or are empty.
+
+    Args:
+        records: number of records in each store.
+    """
     a, b, wire = pair(limits=PLAIN)
     count = Count(wire)
     for number in range(records):

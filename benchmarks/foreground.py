@@ -21,7 +21,9 @@ VALUE = b"v" * 100
 
 
 class Foreground:
-    """Clients that run during a `with` block. Afterwards the attributes are set.
+    """A context manager that runs clients in another process during its block.
+
+    Afterwards the attributes are set.
 
     Attributes:
         latencies: for each operation, its end on this machine's `time.perf_counter`, and its latency in seconds.
@@ -45,12 +47,17 @@ class Foreground:
             self.errors = found["errors"]
 
     def between(self, began: float, ended: float) -> list[float]:
-        """Return the latencies of the operations that ended between two moments."""
+        """Return the latencies, in seconds, of operations that ended in a period.
+
+        Args:
+            began: start of the period on `time.perf_counter`, included.
+            ended: end of the period, not included.
+        """
         return [took for at, took in self.latencies if began <= at < ended]
 
 
 def main() -> None:
-    """Get and put until the standard input ends; then print the results."""
+    """Get and put in a loop until standard input ends; then print the results."""
     import trio
 
     import chord as library

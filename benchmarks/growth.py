@@ -10,7 +10,7 @@ Real nodes run on virtual time, so the figures are exact and repeatable. The par
 - churn: the same while nodes crash, each after a mean of one hour, and as many nodes join.
 - coming: calls and bytes that a join and a leave cost the ring.
 
-Bars:
+Bars (required figures):
 
 - A classic lookup takes at most half of log2 N hops.
 - At N = 1000, a warm lookup takes at most 1.2 calls; 2 with 256 arcs, and 2 after the churn.
@@ -61,7 +61,13 @@ IDLE = msgspec.structs.replace(PRESETS["wan"], stabilize_s=PERIOD_S, finger_s=PE
 
 
 async def mean_calls(node: Node, rng: random.Random, *, is_remembered: bool = True) -> float:
-    """Return the mean number of calls of fast lookups of random keys from one node."""
+    """Return the mean number of calls for a lookup of a random key from one node.
+
+    The lookups use fingers, successor lists and, if allowed, the owner cache.
+
+    Args:
+        is_remembered: whether the lookups may use the owner cache.
+    """
     calls = [
         (await node.lookups.find(draw_point(rng), node.contact, route="fast", is_remembered=is_remembered)).calls
         for _ in range(LOOKUPS)
@@ -73,7 +79,7 @@ async def mean_calls(node: Node, rng: random.Random, *, is_remembered: bool = Tr
 
 
 def lookups(args: argparse.Namespace) -> Rows:
-    """Measure path lengths and calls without the owner cache."""
+    """Measure path lengths, and calls per lookup, without the owner cache."""
     rows: Rows = []
     for nodes in sizes(args):
         paths, calls = testing.run(cold, nodes, seed=nodes)
@@ -87,9 +93,13 @@ def lookups(args: argparse.Namespace) -> Rows:
 
 
 async def cold(nodes: int) -> tuple[float, float]:
-    """Return the mean path of classic lookups, and the mean calls of fast lookups.
+    """Return the mean path and the mean calls of lookups without the owner cache.
 
-    The classic lookups use fingers alone. The fast lookups also use successor lists.
+    The path is that of classic lookups by fingers alone. The calls are those of fast lookups, which also use successor
+    lists.
+
+    Args:
+        nodes: the size of the ring.
     """
     rng = random.Random(f"growth/{nodes}")
     async with still_ring(nodes, 1, f"fingers/{nodes}") as ring:
@@ -106,7 +116,7 @@ async def cold(nodes: int) -> tuple[float, float]:
 
 
 def warm(args: argparse.Namespace) -> Rows:
-    """Measure calls with a filled owner cache."""
+    """Measure calls per lookup with a filled owner cache."""
     nodes = min(WARM_NODES, sizes(args)[-1])
     found = {
         "all arcs": testing.run(warmed, nodes, MANY_ARCS, 0.0, seed=1),
@@ -122,11 +132,11 @@ def warm(args: argparse.Namespace) -> Rows:
 
 
 async def warmed(nodes: int, arcs_max: int, churned: float) -> float:
-    """Return the mean calls of a node that has looked up many keys.
+    """Return the mean calls of a lookup from a node with a filled owner cache.
 
     Args:
         nodes: the size of the ring.
-        arcs_max: the capacity of the owner cache.
+        arcs_max: the capacity of the owner cache, in arcs.
         churned: the share of nodes that crash before the measurement. As many nodes join.
     """
     rng = random.Random(f"warm/{nodes}")
@@ -145,7 +155,7 @@ async def warmed(nodes: int, arcs_max: int, churned: float) -> float:
 
 
 def upkeep(args: argparse.Namespace) -> Rows:
-    """Measure the traffic of a node in an idle ring."""
+    """Measure the maintenance traffic of a node in an idle ring, by ring size."""
     rows = [testing.run(idle, nodes, seed=nodes) for nodes in sizes(args)]
     small, large = rows[0], rows[-1]
     found: Rows = []
@@ -162,7 +172,10 @@ def upkeep(args: argparse.Namespace) -> Rows:
 
 
 async def idle(nodes: int) -> Row:
-    """Return bytes and messages per node and second, after one period."""
+    """Return bytes and messages that a node of an idle ring sends per second.
+
+    The measurement begins one stabilize period after the start.
+    """
     async with ring_of(nodes, IDLE) as (_, weigher):
         await trio.sleep(PERIOD_S)
         messages, size = await sent(weigher, trio.sleep, UPKEEP_S)
@@ -172,7 +185,7 @@ async def idle(nodes: int) -> Row:
 
 
 def churn(args: argparse.Namespace) -> Rows:
-    """Measure the traffic of a node while other nodes crash and join."""
+    """Measure the traffic of a node while other nodes crash and join, by ring size."""
     few = [nodes for nodes in sizes(args) if nodes <= COMING_NODES_MAX]
     return [testing.run(changing, nodes, seed=nodes) for nodes in few]
 
@@ -180,7 +193,7 @@ def churn(args: argparse.Namespace) -> Rows:
 async def changing(nodes: int) -> Row:
     """Return bytes and messages per node and second while nodes crash and join.
 
-    The times are drawn from exponential distributions.
+    The times between crashes are drawn from an exponential distribution.
     """
     rng = random.Random(f"churn/{nodes}")
     async with ring_of(nodes, IDLE) as (ring, weigher):
@@ -203,15 +216,16 @@ async def changing(nodes: int) -> Row:
 
 
 def coming(args: argparse.Namespace) -> Rows:
-    """Measure the cost of joins and leaves."""
+    """Measure the messages and bytes of a join and of a leave, by ring size."""
     few = [nodes for nodes in sizes(args) if nodes <= COMING_NODES_MAX]
     return [row for nodes in few for row in testing.run(come_and_go, nodes, seed=nodes)]
 
 
 async def come_and_go(nodes: int) -> Rows:
-    """Return the messages and bytes of joins and leaves, until the ring is Ideal.
+    """Return the mean messages and bytes of a join, and of a leave.
 
-    The count covers all nodes. The traffic of an idle ring in the same time is subtracted.
+    The count covers all nodes, until the ring is Ideal (all pointers exact). The traffic of an idle ring in the same
+    time is subtracted.
     """
     rows: Rows = []
     async with ring_of(nodes, IDLE) as (ring, weigher):
@@ -228,7 +242,11 @@ async def come_and_go(nodes: int) -> Rows:
 
 
 async def happen(ring: Cluster, what: str) -> None:
-    """Let nodes join or leave one after the other, and wait until the ring is Ideal."""
+    """Let nodes join, or leave, one after the other; wait until the ring is Ideal.
+
+    Args:
+        what: "join" or "leave".
+    """
     for _ in range(COMING):
         await ((await ring.start()).ready() if what == "join" else ring.nodes[-1].leave())
     await ring.converged(within_s=100 * PERIOD_S)
@@ -239,9 +257,10 @@ async def happen(ring: Cluster, what: str) -> None:
 
 @asynccontextmanager
 async def ring_of(nodes: int, timing: Timing) -> AsyncIterator[tuple[Cluster, Weigher]]:
-    """Run an Ideal ring with a weigher of its messages.
+    """Run an Ideal ring (all pointers exact), with an estimate of its traffic.
 
-    The weigher encodes a random sample of the messages, and estimates the size of all.
+    Yields:
+        the ring, and the counter of its messages and their estimated bytes.
     """
     constants = RingConstants(successors=min(SUCCESSORS, nodes // 2))
     weigher = Weigher(constants.circle)
@@ -252,14 +271,14 @@ async def ring_of(nodes: int, timing: Timing) -> AsyncIterator[tuple[Cluster, We
 
 
 async def sent(weigher: Weigher, work: Callable[..., Awaitable[object]], *args: object) -> tuple[int, int]:
-    """Return the messages and bytes that are sent during some work."""
+    """Run some work; return the messages and bytes that the ring sent meanwhile."""
     weigher.messages = weigher.bytes = 0
     await work(*args)
     return weigher.messages, weigher.bytes
 
 
 def sizes(args: argparse.Namespace) -> list[int]:
-    """Return the chosen sizes of the ring, at least the smallest."""
+    """Return the ring sizes to measure: all up to `--nodes-max`, at least one."""
     return [nodes for nodes in SIZES if nodes <= max(args.nodes_max, SIZES[0])]
 
 

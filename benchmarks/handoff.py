@@ -5,7 +5,7 @@
 One node holds all records, with N = 1. A second node joins, and gets about half of them. The rate is the number of sent
 records, divided by the time that the join takes longer than a join of an empty ring. The nodes are real processes.
 
-Bars: 50,000 records of 100 bytes per second in memory, and 20,000 with databases.
+Bars (required figures): 50,000 records of 100 bytes per second in memory, and 20,000 with databases.
 """
 
 from __future__ import annotations
@@ -24,18 +24,23 @@ MEMORY_MIN, SQLITE_MIN = 50_000, 20_000
 
 
 def memory(args: argparse.Namespace) -> Rows:
-    """Measure two nodes in memory."""
+    """Measure joins in a ring that keeps its records in memory."""
     return measure(args, None, MEMORY_MIN)
 
 
 def sqlite(args: argparse.Namespace) -> Rows:
-    """Measure two nodes with databases."""
+    """Measure joins in a ring that keeps its records in databases."""
     with scratch(args.directory) as base:
         return measure(args, base, SQLITE_MIN)
 
 
 def measure(args: argparse.Namespace, base: Path | None, least: int) -> Rows:
-    """Measure some joins, each on a new ring, and return the figures and the bar."""
+    """Measure some joins, each in a new ring; return the figures and the bar.
+
+    Args:
+        base: the directory of the databases; None: in memory.
+        least: the bar: records per second that the joining node must receive.
+    """
     storage = "memory" if base is None else "sqlite"
     rates: list[float] = []
     rows: Rows = []
@@ -50,7 +55,16 @@ def measure(args: argparse.Namespace, base: Path | None, least: int) -> Rows:
 
 
 def join(keys: int, base: Path | None, name: str) -> tuple[float, int]:
-    """Return how long a join takes, in seconds, and how many records were sent for it."""
+    """Measure the join of a second node.
+
+    Args:
+        keys: number of keys that the first node has.
+        base: the directory of the databases; None: in memory.
+        name: base name of this ring's directories.
+
+    Returns:
+        the time of the join in seconds, and the number of records that were sent for it.
+    """
     with ring_of(1, None if base is None else base / name, "--replicas", "1") as ring, Peers() as late:
         address = ring[0].address
         if keys:

@@ -3,8 +3,8 @@
 One case draws a ring of a million nodes and looks up 100,000 keys on it. Each other case hashes a million keys, and
 places them on 20 nodes by a common scheme. Each case runs in its own process, so that its peak memory is its own.
 
-Bars: 30 s and 2 GiB for the ring, and 1 s for a million keys. The exit code is 1 if a bar is missed. With --json the
-output is one JSON object per line, bars included.
+Bars (required figures): 30 s and 2 GiB for the ring, and 1 s for a million keys. The exit code is 1 if a bar is missed.
+With --json the output is one JSON object per line, bars included.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RING_S, RING_MIB, PLACE_S = 30.0, 2048, 1.0
 
 
 def look_up(_: str) -> tuple[float, int]:
-    """Draw the ring and look the keys up.
+    """Measure a model ring of a million nodes: draw it, and look keys up on it.
 
     Returns:
         The time in seconds, and the peak memory in bytes, imports included.
@@ -42,7 +42,10 @@ def look_up(_: str) -> tuple[float, int]:
 
 
 def place(scheme: str) -> tuple[float, int]:
-    """Hash and place the keys.
+    """Measure a scheme: hash a million keys and place them on 20 nodes.
+
+    Args:
+        scheme: its name in `SCHEMES`.
 
     Returns:
         The time in seconds, and the peak memory in bytes, keys included.
@@ -62,7 +65,7 @@ def _peak() -> int:
 
 
 def cases(_: argparse.Namespace) -> Rows:
-    """Run all cases, each in its own process."""
+    """Run all measurements, each in its own process."""
     todo: list[tuple[str, Callable[[str], tuple[float, int]], str, float]]
     todo = [(f"{LOOKUPS:,} lookups, {NODES:,} nodes", look_up, "", RING_S)]
     todo += [(f"{KEYS:,} keys, {scheme}", place, scheme, PLACE_S) for scheme in SCHEMES]

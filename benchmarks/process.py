@@ -10,7 +10,12 @@ The parts are:
 - stalls: the longest step of any task, in processor time, in a ring of four with databases. Meanwhile 32 clients put,
   then a fifth node joins and one node is killed.
 
-Bars: 45 MB, and 8 MB above the imports; 150 ms, and 100 ms of processor time; 5 s; no step above 100 ms.
+Bars (required figures), at most:
+
+- memory: 45 MB, and 8 MB above the imports.
+- start: 150 ms for `chord get`, and 100 ms of processor time.
+- up: 5 s.
+- stalls: 100 ms of processor time for a step.
 """
 
 from __future__ import annotations
@@ -77,13 +82,16 @@ sys.exit(main())
 
 
 def resident_mb(pid: int) -> float:
-    """Return the resident memory of a process, in megabytes."""
+    """Return the resident memory of a process, in MB (10^6 bytes)."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1000
 
 
 def memory(args: argparse.Namespace) -> Rows:
-    """Measure a node that has opened its database, and a process that only imports."""
+    """Measure the memory of a node with a large database.
+
+    For comparison, another process has only imported the node's modules.
+    """
     with subprocess.Popen([sys.executable, "-c", IMPORTS], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as bare:
         assert bare.stdout is not None
         bare.stdout.readline()
@@ -103,7 +111,7 @@ def memory(args: argparse.Namespace) -> Rows:
 
 
 def start(args: argparse.Namespace) -> Rows:
-    """Measure commands as a shell runs them."""
+    """Measure the time of `chord get` and of `chord --help` from the shell."""
     with ring_of(3, None) as ring:
         fill([ring[0].address], 10)
         get = timed_command("get", "key-1", "--node", ring[0].address)
@@ -117,7 +125,7 @@ def start(args: argparse.Namespace) -> Rows:
 
 
 def timed_command(*arguments: str) -> Row:
-    """Run a command several times, and return the medians."""
+    """Run a `chord` command several times; return its median times in ms."""
     wall, cpu = [], []
     for _ in range(STARTS):
         before, began = getrusage(RUSAGE_CHILDREN), time.perf_counter()
@@ -130,7 +138,7 @@ def timed_command(*arguments: str) -> Row:
 
 
 def up(args: argparse.Namespace) -> Rows:
-    """Measure the start of a ring of sixteen."""
+    """Measure the time until `chord up` has started an Ideal ring of 16 nodes."""
     took = []
     for _ in range(RINGS):
         with Ports() as ports, running("up", "-n", "16", "--base-port", str(ports.row(16))) as ring:
@@ -143,7 +151,10 @@ def up(args: argparse.Namespace) -> Rows:
 
 
 def stalls(args: argparse.Namespace) -> Rows:
-    """Measure the longest step of each node in a ring under heavy load."""
+    """Measure how long a task blocks a node's event loop, under heavy load.
+
+    The figure of a node is the longest step of any task, in processor time.
+    """
     with scratch(args.directory) as base:
         program = (sys.executable, "-c", WATCHED, str(base))
         with ring_of(4, base / "data", program=program) as ring, Peers() as late:

@@ -8,7 +8,8 @@ event loop and the writers of the databases. A generator or coroutine counts eac
 warm: connections are open, the client knows the owner of the key, and the key has been written before.
 
 With `--path`, the modules are printed in the order in which the put enters them, with their calls. The put with the
-fewest calls counts, because background work adds calls to the others. Bars: 25 modules and 550 calls.
+fewest calls counts, because background work adds calls to the others. Bars (required figures): 25 modules and 550
+calls.
 """
 
 from __future__ import annotations
@@ -36,9 +37,11 @@ HOME = str(Path(chord.__file__).parent)
 
 
 class OperationPath(NamedTuple):
-    """The calls of one operation, by module and by function.
+    """The Python calls of one operation, in the order of the first call.
 
-    Both are in the order of the first call.
+    Attributes:
+        modules: number of calls by module.
+        functions: number of calls by function.
     """
 
     modules: Counter[str]
@@ -46,12 +49,20 @@ class OperationPath(NamedTuple):
 
     @property
     def calls(self) -> int:
-        """The number of all calls."""
+        """Number of all Python calls of the operation."""
         return self.modules.total()
 
 
 class Profile:
-    """Counts calls of functions of `chord` in every thread that it was installed in."""
+    """A profiler that counts calls of this project's functions.
+
+    It counts in every thread that it was installed in.
+
+    Attributes:
+        is_on: whether calls are counted now.
+        modules: number of calls by module.
+        functions: number of calls by function.
+    """
 
     def __init__(self) -> None:
         self.is_on = False
@@ -59,7 +70,7 @@ class Profile:
         self.functions: Counter[str] = Counter()
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
-        """Count a call; see `sys.setprofile`."""
+        """Count a call if it is one of this project; see `sys.setprofile`."""
         code = frame.f_code
         if event == "call" and self.is_on and code.co_filename.startswith(HOME):
             module = code.co_filename[len(HOME) + 1 : -3].replace("/", ".")
@@ -67,19 +78,25 @@ class Profile:
             self.functions[f"{module}:{code.co_qualname}"] += 1
 
     def install(self) -> None:
-        """Count in this thread, and in all threads that start from now on."""
+        """Begin to watch this thread, and all threads that start from now on."""
         threading.setprofile(self)
         sys.setprofile(self)
 
     def take(self) -> OperationPath:
-        """Return the counts, and reset them."""
+        """Return the counts since the last `take`, and reset them."""
         taken = OperationPath(self.modules, self.functions)
         self.modules, self.functions = Counter(), Counter()
         return taken
 
 
 async def measure(directory: str, puts: int, *, is_get: bool) -> list[OperationPath]:
-    """Return the path of each of some operations."""
+    """Return the calls of each of some puts, or gets, on a ring of four nodes.
+
+    Args:
+        directory: the directory of the databases.
+        puts: number of operations.
+        is_get: whether the operations are gets.
+    """
     profile, found = Profile(), list[OperationPath]()
     profile.install()
 
@@ -116,7 +133,11 @@ async def measure(directory: str, puts: int, *, is_get: bool) -> list[OperationP
 
 
 def rows_of(path: OperationPath, name: str) -> Rows:
-    """Return the counts beside their bars."""
+    """Return the bars on the modules and the calls of an operation.
+
+    Args:
+        name: "put" or "get".
+    """
     return [
         bar(f"modules that a {name} crosses", len(path.modules), at_most=MODULES_MAX),
         bar(f"Python calls of a {name}", path.calls, at_most=CALLS_MAX),
@@ -124,7 +145,7 @@ def rows_of(path: OperationPath, name: str) -> Rows:
 
 
 def show(path: OperationPath) -> None:
-    """Print the modules and functions of an operation with their calls."""
+    """Print the modules and functions that an operation enters, with their calls."""
     for module, calls in path.modules.items():
         print(f"{calls:5}  {module}")
         for function, count in path.functions.items():

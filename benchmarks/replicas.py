@@ -5,7 +5,7 @@
 The nodes are real processes on loopback. The databases are in --directory, which must be on a real disk. With --sync-ms
 every disk sync takes longer by that time. Group commit has an effect only if a disk sync takes time.
 
-Bars:
+Bars (required figures):
 
 - In memory, one operation at a time through the owner, a get with R=1 takes at most 1.5 round trips. A get with R=2
   takes at most 2.5, and a put with W=2 at most 3.
@@ -62,7 +62,12 @@ sys.exit(main())
 
 
 async def timed(seconds: float, call: Callable[[int], Awaitable[object]]) -> list[float]:
-    """Make one call after the other for a time; return their latencies in seconds."""
+    """Call a function again and again for a time; return the latencies in seconds.
+
+    Args:
+        seconds: the time.
+        call: the function. Its argument is the number of earlier calls.
+    """
     latencies: list[float] = []
     end = time.perf_counter() + seconds
     while (before := time.perf_counter()) < end:
@@ -72,7 +77,10 @@ async def timed(seconds: float, call: Callable[[int], Awaitable[object]]) -> lis
 
 
 async def trips_of(addresses: list[str], seconds: float) -> Rows:
-    """Compare the operations with a `Ping`, the shortest call, turn by turn."""
+    """Measure gets and puts in units of a `Ping`, the shortest call.
+
+    All keys are owned by the first node, and the client asks this node. The operations take turns.
+    """
     entry = addresses[0]
     keys = [key for key in (f"key-{i}" for i in range(4000)) if owner_of(key, addresses) == entry][:100]
     found: dict[str, list[float]] = {}
@@ -110,7 +118,10 @@ async def trips_of(addresses: list[str], seconds: float) -> Rows:
 
 
 def trips(args: argparse.Namespace) -> Rows:
-    """Measure gets and puts in round trips, in memory, through the owner of the key."""
+    """Measure how many round trips gets and puts take through the key's owner.
+
+    The ring keeps its records in memory.
+    """
     with ring_of(3, None) as ring:
         rows = trio.run(trips_of, [peer.address for peer in ring], args.seconds)
     of = {row["op"]: row["round_trips"] for row in rows}
@@ -126,7 +137,7 @@ def trips(args: argparse.Namespace) -> Rows:
 
 
 async def put_all_the_time(addresses: list[str], clients: int, each: int, seconds: float) -> list[float]:
-    """Put new keys for a time, and return the latencies in seconds.
+    """Put new keys from several clients for a time; return the latencies in seconds.
 
     Args:
         addresses: the nodes.
@@ -156,12 +167,15 @@ async def put_all_the_time(addresses: list[str], clients: int, each: int, second
 
 
 def cpu_s(ring: list[Peer]) -> float:
-    """Return the processor time of the nodes and this client so far, in seconds."""
+    """Return the processor time that nodes and this process used so far, in seconds."""
     return time.process_time() + sum(cpu_s_of(peer.process.pid) for peer in ring)
 
 
 async def raw_puts(directory: str, seconds: float) -> Row:
-    """Measure as many callers on a database alone: the lower bound of a put."""
+    """Measure commits to a database without a ring: the lower bound of a put.
+
+    There are as many callers as clients in `puts`.
+    """
     store = SqliteStorage(CIRCLE, f"{directory}/alone", bytes(8))
     await store.open()
     row = await commit_all_the_time(store, CLIENTS, seconds)
@@ -170,7 +184,7 @@ async def raw_puts(directory: str, seconds: float) -> Row:
 
 
 def puts(args: argparse.Namespace) -> Rows:
-    """Measure one client and many, on a ring of four with databases."""
+    """Measure the puts of one client and of many, on a ring of four with databases."""
     seconds, sync_ms = args.seconds, args.sync_ms
     program = PROGRAM if not sync_ms else (sys.executable, "-c", SLOW_DISK.format(seconds=sync_ms / 1000))
     rows: Rows = []
@@ -212,7 +226,7 @@ def puts(args: argparse.Namespace) -> Rows:
 
 
 def idle(args: argparse.Namespace) -> Rows:
-    """Measure the bytes of anti-entropy between equal nodes.
+    """Measure the bytes that anti-entropy sends between nodes with equal records.
 
     They are the bytes of a ring that compares often, less the bytes of a ring that never does.
     """
@@ -226,7 +240,11 @@ def idle(args: argparse.Namespace) -> Rows:
 
 
 def bytes_per_s(period_s: float, args: argparse.Namespace) -> float:
-    """Return the bytes per second that three equal nodes send together."""
+    """Return the bytes per second that three nodes with equal records send together.
+
+    Args:
+        period_s: the period of anti-entropy.
+    """
     with scratch(args.directory) as base:
         config = base / "chord.toml"
         config.write_text(f"[timing]\nanti_entropy_s = {period_s}\n")
@@ -244,7 +262,7 @@ def bytes_per_s(period_s: float, args: argparse.Namespace) -> float:
 
 
 def join(args: argparse.Namespace) -> Rows:
-    """Measure clients and transfers while a fourth node joins a ring of three."""
+    """Measure clients and the transfer of records while a fourth node joins."""
     keys = args.keys
     with scratch(args.directory) as base, ring_of(3, base) as ring, Peers() as late:
         addresses = [peer.address for peer in ring]
@@ -279,7 +297,16 @@ def join(args: argparse.Namespace) -> Rows:
 
 
 def watch(peer: Peer, addresses: list[str], began: float) -> Row:
-    """Wait until a joiner is a member and in sync; look at the transfers meanwhile."""
+    """Wait until a joining node is in sync; look at the transfers meanwhile.
+
+    Args:
+        peer: the process of the joining node.
+        addresses: the other nodes.
+        began: start of the join on `time.perf_counter`.
+
+    Returns:
+        the times until it was a member and in sync, and counts of the transfers that were seen.
+    """
     kinds: dict[str, int] = {}
     with_share = 0
     peer.ready()

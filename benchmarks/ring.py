@@ -26,7 +26,15 @@ BASE_NODES, OTHER_NODES = 8, (3, 16, 32)
 
 
 def ring(name: str, *, w: int = 2, r: int = 2, value_bytes: int = 100, is_on_disk: bool = False) -> System:
-    """Return a ring of this project, with clients that request the given quorums."""
+    """Describe a ring of this project, with its clients' quorums, to be measured.
+
+    Args:
+        name: the name in the results.
+        w: replicas that must have a write.
+        r: replicas that a read asks.
+        value_bytes: the length of the values.
+        is_on_disk: whether records are in databases, not in memory.
+    """
     return System(
         name,
         acknowledged_by=f"{w} of {chord_ring.COPIES} replicas have it " + ("on disk" if is_on_disk else "in memory"),
@@ -40,7 +48,13 @@ def ring(name: str, *, w: int = 2, r: int = 2, value_bytes: int = 100, is_on_dis
 
 
 def plan_of(parts: list[str]) -> list[tuple[System, int]]:
-    """Return the base, and the rings that differ from it in one point."""
+    """Return the rings to measure, each with its number of nodes.
+
+    The first is the base, and every other ring differs from the base in one point.
+
+    Args:
+        parts: the points that differ: "nodes", "quorums", "values" or "storage".
+    """
     base = ring(BASE)
     plan = [(base, BASE_NODES)]
     if "nodes" in parts:

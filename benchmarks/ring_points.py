@@ -30,7 +30,12 @@ LOOKUPS = 20_000
 
 
 def microseconds(work: Callable[[list[int]], None], hashes: list[int]) -> float:
-    """Return the time of one step of some work, in µs: the median of the rounds."""
+    """Return the time of one step of some work in µs, the median of several rounds.
+
+    Args:
+        work: makes a step for each hash.
+        hashes: the hashes.
+    """
     found = []
     for _ in range(ROUNDS):
         started = time.perf_counter()
@@ -40,7 +45,7 @@ def microseconds(work: Callable[[list[int]], None], hashes: list[int]) -> float:
 
 
 def measure(count: int, seed: int = 1) -> Row:
-    """Measure a ring of `count` points; the times are in µs."""
+    """Measure lookups and changes of a ring of `count` points, in µs per step."""
     rng = np.random.Generator(np.random.PCG64(seed))
     points = np.unique(random_hashes(rng, count))
     owners = rng.integers(0, 1000, len(points), dtype=np.int32)

@@ -19,13 +19,17 @@ REST_WITHIN_S = 120.0
 
 
 def statuses(addresses: list[str]) -> list[Status]:
-    """Return the status of every node."""
+    """Return the status of every node that answers."""
     with library.connect(*addresses, timeout_s=20) as ring:
         return list(ring.members(also=addresses).ok.values())
 
 
 def settled(addresses: list[str]) -> None:
-    """Wait until the ring has nothing to move or to repair."""
+    """Wait until no node has records to transfer, to repair or to hand off.
+
+    Raises:
+        SystemExit: the ring is not in sync after two minutes.
+    """
     deadline = time.monotonic() + REST_WITHIN_S
     while any(n.hints or n.misplaced or n.under_replicated or n.transfers for n in statuses(addresses)):
         if time.monotonic() > deadline:
@@ -35,14 +39,23 @@ def settled(addresses: list[str]) -> None:
 
 @contextmanager
 def scratch(where: str) -> Iterator[Path]:
-    """Create a temporary directory for databases on the measured disk."""
+    """Create a temporary directory for databases, removed at the end of the block.
+
+    The directory is inside the directory `where`, and so on the same disk.
+    """
     with tempfile.TemporaryDirectory(prefix="chord-benchmark-", dir=Path(where).resolve()) as directory:
         yield Path(directory)
 
 
 @contextmanager
 def ring_of(count: int, base: Path | None, *arguments: str, program: tuple[str, ...] = PROGRAM) -> Iterator[list[Peer]]:
-    """Run a ring of `count` peers, with data directories below `base` or in memory."""
+    """Run a ring of `count` node processes until the end of the block.
+
+    Args:
+        base: the directory of the databases; None: records are in memory.
+        arguments: further arguments of each node.
+        program: the command that starts the `chord` program.
+    """
     with Peers() as peers:
 
         def start(number: int, *more: str) -> Peer:
@@ -59,7 +72,11 @@ def ring_of(count: int, base: Path | None, *arguments: str, program: tuple[str, 
 
 
 def fill(addresses: list[str], keys: int) -> float:
-    """Put the keys `key-0`, `key-1`, …; return the time in seconds."""
+    """Put the keys `key-0`, `key-1`, … and wait until the ring is in sync.
+
+    Returns:
+        the time of the puts in seconds.
+    """
     began = time.perf_counter()
     with library.connect(*addresses, timeout_s=60) as client:
         errors = client.put_many(((f"key-{i}", VALUE) for i in range(keys)), in_flight=128).errors
@@ -70,6 +87,6 @@ def fill(addresses: list[str], keys: int) -> float:
 
 
 def owner_of(key: str, addresses: list[str]) -> str:
-    """Return the address of the node that coordinates a key."""
+    """Return the address of the node that owns a key."""
     point = CIRCLE.hash(key.encode())
     return min(addresses, key=lambda address: CIRCLE.distance(point, CIRCLE.hash(address.encode())))

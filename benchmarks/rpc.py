@@ -11,10 +11,10 @@ affects all of them. Each call is a `Get` with a reply of 100 bytes of value. Th
   calls at a time.
 - rpc: the complete `chord.rpc`.
 
-Bars: with one call at a time, rpc has at least 0.70 of the rate of raw. With 64 calls in flight, it has at least 0.70
-of the rate of tuned. The second bar means something only if tuned has 5 times the rate of raw, which is another bar. A
-ratio is the median of the ratios within a round. The exit code is 1 if a bar is missed. With --json the output is one
-JSON object per line, bars included.
+Bars (required figures): with one call at a time, rpc has at least 0.70 of the rate of raw. With 64 calls in flight, it
+has at least 0.70 of the rate of tuned. The second bar means something only if tuned has 5 times the rate of raw, which
+is another bar. A ratio is the median of the ratios within a round. The exit code is 1 if a bar is missed. With --json
+the output is one JSON object per line, bars included.
 
 With one call at a time, both processes share one processor, if the system supports that. On two processors, the figure
 would mostly be the time in which an idle processor wakes up. With 64 in flight, each process has its own processor, if
@@ -66,13 +66,13 @@ Call = Callable[[], Awaitable[Any]]
 
 
 async def serve_raw(stream: trio.SocketStream) -> None:
-    """Send all received bytes back."""
+    """Serve the raw echo: send all received bytes back."""
     async for data in stream:
         await stream.send_all(data)
 
 
 async def serve_tuned(stream: trio.SocketStream) -> None:
-    """Answer the calls of each read with few writes."""
+    """Serve the tuned echo: answer all calls of a read with few writes."""
     frames = Frames(1 << 20)
     while data := await wait_and_read(stream):
         bodies = [body for _, body in frames.feed(data)]
@@ -84,12 +84,17 @@ async def serve_tuned(stream: trio.SocketStream) -> None:
 
 
 def answer(vnode: Point | None, request: Request, caller: Caller) -> Reply:
-    """Answer a call of the rpc server."""
+    """Answer a call of the rpc server, always with the same value."""
     return ANSWER
 
 
 def make_rpc(role: str, address: str) -> Rpc:
-    """Return an `Rpc` with a minimal hello."""
+    """Return an `Rpc` with a minimal handshake.
+
+    Args:
+        role: "node" or "client".
+        address: the address in the handshake.
+    """
 
     def hello(stream: Any) -> Hello:
         return Hello(1, 1, role, stream, bits=CIRCLE.bits, address=address)  # type: ignore[arg-type]
@@ -98,9 +103,10 @@ def make_rpc(role: str, address: str) -> Rpc:
 
 
 async def serve() -> None:
-    """Run the servers until standard input ends.
+    """Run the three servers until standard input ends.
 
-    For each line on it, print the processor time used so far, in seconds.
+    They first print their addresses. For each line on standard input, they print their processor time so far, in
+    seconds.
     """
     rpc = make_rpc("node", "server")
     rpc.serve(answer)
@@ -134,7 +140,7 @@ async def wait_and_read(stream: trio.SocketStream) -> bytes:
 
 
 def raw_call(stream: trio.SocketStream) -> Call:
-    """Return a call that sends bytes and waits for their echo."""
+    """Return a function that sends bytes to the raw echo and waits for them."""
     payload = b"r" * ECHO_BYTES
 
     async def call() -> None:
@@ -147,7 +153,7 @@ def raw_call(stream: trio.SocketStream) -> Call:
 
 
 class TunedClient:
-    """The client of the tuned echo."""
+    """A client of the tuned echo, which collects frames to write them together."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self.stream = stream
@@ -157,9 +163,10 @@ class TunedClient:
         self.resting: trio.lowlevel.Task | None = None
 
     async def call(self) -> Any:
-        """Make one call.
+        """Make one call and return its reply.
 
-        It is written at once if no other call is pending, and otherwise with the calls of this pass.
+        The frame is written at once if no other call is pending. Otherwise `write` sends it together with the frames of
+        other tasks in the same pass of the scheduler.
         """
         self.last_id += 1
         self.out.append(CODEC.encode_call(self.last_id, VNODE, 5000, QUESTION))
@@ -172,21 +179,21 @@ class TunedClient:
         return await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
 
     def flush(self) -> None:
-        """Write all collected frames."""
+        """Write all collected frames at once; raise an error if they do not fit."""
         data = b"".join(self.out)
         self.out.clear()
         if data and try_to_write(self.stream, data) < len(data):
             raise RuntimeError("the server does not read; this client cannot wait for it")
 
     async def write(self) -> None:
-        """Flush once per pass of the scheduler."""
+        """Write the collected frames once per pass of Trio's scheduler, forever."""
         while True:
             self.resting = trio.lowlevel.current_task()
             await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.SUCCEEDED)
             self.flush()
 
     async def read(self) -> None:
-        """Read replies and wake their callers."""
+        """Read replies and wake their callers, until the server closes."""
         frames = Frames(1 << 20)
         while data := await wait_and_read(self.stream):
             for _, body in frames.feed(data):
@@ -195,7 +202,7 @@ class TunedClient:
 
 
 class Measurement(NamedTuple):
-    """The figures of one system in one round.
+    """The figures of one server (raw, tuned or rpc) in one round.
 
     Attributes:
         ops_per_s: calls per second.
@@ -211,7 +218,7 @@ class Measurement(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """The rate for ratios: calls in flight, divided by the median latency.
+        """The rate that ratios use: calls in flight, divided by the median latency.
 
         On a busy machine a process waits for its turn, and calls per second would include these waits.
         """
@@ -219,7 +226,13 @@ class Measurement(NamedTuple):
 
 
 async def measure(call: Call, concurrency: int, seconds: float, server_cpu: Callable[[], float]) -> Measurement:
-    """Call as fast as possible from `concurrency` tasks."""
+    """Measure calls that `concurrency` tasks make as fast as possible.
+
+    Args:
+        call: makes one call.
+        seconds: the duration.
+        server_cpu: returns the processor time of the servers, in seconds.
+    """
     latencies: list[float] = []
     end = time.perf_counter() + seconds
 
@@ -244,7 +257,12 @@ Results = dict[tuple[str, int], list[Measurement]]
 
 
 def place(server_pid: int, client: int, server: int) -> None:
-    """Bind this process and the server process to one processor each."""
+    """Bind this process and the server process to one processor each.
+
+    Args:
+        client: the processor of this process.
+        server: the processor of the server process.
+    """
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {client})
         os.sched_setaffinity(server_pid, {server})
@@ -253,7 +271,17 @@ def place(server_pid: int, client: int, server: int) -> None:
 async def ask(
     addresses: list[str], server_pid: int, server_cpu: Callable[[], float], seconds: float, rounds: int
 ) -> Results:
-    """Measure all systems in turn, `rounds` times."""
+    """Measure the three servers in turn, `rounds` times.
+
+    Args:
+        addresses: the servers: raw, tuned, rpc.
+        server_pid: the process of all servers.
+        server_cpu: returns their processor time, in seconds.
+        seconds: the duration of one measurement.
+
+    Returns:
+        the measurements by server and number of calls in flight.
+    """
     processors = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
     raw_address, tuned_address, rpc_address = addresses
     transport = TcpTransport()
@@ -286,9 +314,9 @@ async def ask(
 
 
 def rows(results: Results) -> Rows:
-    """Return one row per system and concurrency.
+    """Return one row per server and number of calls in flight.
 
-    It has medians of the rounds, and percentiles of all calls.
+    A row has medians over the rounds, and percentiles over all calls.
     """
     out = []
     for (system, concurrency), rounds in results.items():
@@ -310,7 +338,7 @@ def rows(results: Results) -> Rows:
 
 
 def bars(results: Results) -> Rows:
-    """Return the ratios with their bars."""
+    """Return the bars: the ratios of rates, rpc over raw and rpc over tuned."""
 
     def ratio(above: tuple[str, int], below: tuple[str, int]) -> float:
         return statistics.median(a.rate / b.rate for a, b in zip(results[above], results[below], strict=True))
@@ -327,7 +355,7 @@ def bars(results: Results) -> Rows:
 
 
 def calls(args: argparse.Namespace) -> Rows:
-    """Start the three servers in another process, and call them in turn."""
+    """Start the servers in another process, measure them, and return the rows."""
     command = [sys.executable, "-m", "benchmarks.rpc", "--serve"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as server:
         assert server.stdin is not None
@@ -344,7 +372,7 @@ def calls(args: argparse.Namespace) -> Rows:
 
 
 def main() -> int:
-    """Run the benchmark, or serve it."""
+    """Run the benchmark, or with `--serve` its servers."""
     if sys.argv[1:] == ["--serve"]:
         trio.run(serve)
         return 0

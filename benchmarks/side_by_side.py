@@ -1,4 +1,7 @@
-"""Shared parts of the benchmarks of our own rings: options, and turns of rings."""
+"""Shared parts of the benchmarks that compare our own rings.
+
+The rings take turns, so that other work on the machine affects all of them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ INTERRUPTED = 130
 
 
 def parsed(parser: argparse.ArgumentParser, *, rounds: int) -> argparse.Namespace:
-    """Add the shared options, and parse the command line.
+    """Add the shared options to a benchmark's parser, and parse the command line.
 
     Args:
         parser: the parser, with the options of the benchmark.
@@ -41,12 +44,15 @@ def parsed(parser: argparse.ArgumentParser, *, rounds: int) -> argparse.Namespac
 def measured(
     plan: Sequence[tuple[System, int]], asked: argparse.Namespace, directory: str
 ) -> tuple[list[Row], Outcome]:
-    """Measure systems in turns, and kill all their processes at the end.
+    """Measure rings in turns, and kill all their processes at the end.
 
     Args:
-        plan: each system with its number of nodes.
+        plan: each ring with its number of nodes.
         asked: the options; see `parsed`.
         directory: the directory for rings on disk, which is empty again afterwards.
+
+    Returns:
+        the rows, and the outcome with the rings that failed.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # kills all processes, as Ctrl-C does
     began, outcome, home = time.monotonic(), Outcome(), here(chord.__version__)

@@ -11,9 +11,9 @@ The soak runs for ten minutes with its period of 0.25 s. Each ring has its own p
 The memory is the growth of the resident set from before the first node to the peak. A ring of two nodes has run before
 that. The time is the processor time of that process.
 
-Bars: 60 s and 45 kB per node for messages, 20 s and 125 kB for streams. Every ring must be Ideal at the end. Both bars
-of memory are 5 kB higher than at first. The objects that keep and sync reap logs, watch the disk and order the
-deadlines need that memory.
+Bars (required figures): 60 s and 45 kB per node for messages, 20 s and 125 kB for streams. Every ring must be Ideal at
+the end. Both bars of memory are 5 kB higher than at first. The objects that keep and sync reap logs, watch the disk and
+order the deadlines need that memory.
 
 With --nodes the allowed time shrinks with the ring. The exit code is 1 if a bar is missed. With --json the output is
 one JSON object per line, bars included.
@@ -43,7 +43,7 @@ SEED = 1
 
 
 class Case(NamedTuple):
-    """One ring to run.
+    """One simulated ring to measure, with its bars.
 
     Attributes:
         network: the kind of network.
@@ -75,13 +75,13 @@ CASES = {
 
 
 def resident_kb() -> float:
-    """Return the peak memory of this process, in kB."""
+    """Return the largest resident memory of this process so far, in kB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 1024 if sys.platform == "darwin" else peak
 
 
 async def live(case: Case, nodes: int, virtual_s: float) -> Row:
-    """Place a ring, let it run, and return the figures."""
+    """Run a simulated ring undisturbed; return its processor time and memory."""
     network = case.network(SEED)
     before_kb, began = resident_kb(), time.process_time()
     ring = RingConstants(successors=case.successors, replicas=1)
@@ -105,7 +105,11 @@ async def live(case: Case, nodes: int, virtual_s: float) -> Row:
 
 
 def measure(name: str, nodes: int) -> None:
-    """Run one case in this process and print its line."""
+    """Measure one ring in this process, and print its row as JSON.
+
+    Args:
+        name: its name in `CASES`.
+    """
     case = CASES[name]
     run(live, case, 2, 60.0, seed=SEED)  # objects that are made only once do not count for a node
     print(json.dumps({"system": name, **run(live, case, nodes, case.virtual_s, seed=SEED)}))
@@ -115,7 +119,7 @@ def measure(name: str, nodes: int) -> None:
 
 
 def bars(row: Row) -> Rows:
-    """Return the bars of one ring."""
+    """Return the bars on a simulated ring: Ideal at the end, time and memory."""
     name = row["system"]
     case = CASES[name]
     found = [bar(f"{name}: rings not Ideal at the end", float(not row["is_ideal"]), at_most=0)]
@@ -129,7 +133,7 @@ def bars(row: Row) -> Rows:
 
 
 def rings(args: argparse.Namespace) -> Rows:
-    """Run every ring, each in its own process."""
+    """Measure every simulated ring, each in its own process."""
     rows = []
     for name, case in CASES.items():
         command = [sys.executable, "-m", "benchmarks.simulation", name, str(min(case.nodes, args.nodes or case.nodes))]
@@ -138,7 +142,7 @@ def rings(args: argparse.Namespace) -> Rows:
 
 
 def main() -> int:
-    """Run the benchmark, or one of its rings."""
+    """Run the benchmark; with a case and a number of nodes, only that ring."""
     if len(sys.argv) == 3 and sys.argv[1] in CASES:
         measure(sys.argv[1], int(sys.argv[2]))
         return 0

@@ -1,4 +1,4 @@
-"""Compare a real ring with a perfect one.
+"""Compare a real ring with a perfect one: the same RPC, but constant members.
 
     python -m benchmarks.static [--nodes N] [--ops N] [--seconds S] [--rounds N] [--json]
 
@@ -7,7 +7,8 @@ change, every client knows all of them, and values are in a dictionary. Both rin
 with three. With three copies, two nodes acknowledge a put, and a get asks two. The rings take turns, and each is paused
 during the turns of the others.
 
-Bars: a real ring puts and gets at least half as fast, with 1 and with 32 operations in flight. Linux only.
+Bars (required figures): a real ring puts and gets at least half as fast, with 1 and with 32 operations in flight. Linux
+only.
 """
 
 from __future__ import annotations
@@ -29,7 +30,11 @@ SHARE_MIN = 0.5
 
 
 def real(copies: int) -> System:
-    """Return a ring of `chord node` processes."""
+    """Describe a ring of `chord node` processes, to be measured.
+
+    Args:
+        copies: N, the number of copies of a record.
+    """
     quorum = copies // 2 + 1
     return System(
         f"chord, N = {copies}",
@@ -42,7 +47,11 @@ def real(copies: int) -> System:
 
 
 def perfect(copies: int) -> System:
-    """Return a ring of constant members."""
+    """Describe a ring with constant members, to be measured.
+
+    Args:
+        copies: the number of copies of a value.
+    """
     return System(
         f"static, N = {copies}",
         acknowledged_by=f"{copies // 2 + 1} of {copies} have it in memory",
@@ -54,7 +63,10 @@ def perfect(copies: int) -> System:
 
 
 def bars_of(rows: list[Row]) -> Rows:
-    """Compare each real ring with the perfect one with as many copies."""
+    """Return the bars: the rate of a real ring over that of the perfect one.
+
+    Rings with the same number of copies are compared.
+    """
     rate = {(row.system, row.op, row.concurrency): row.ops_per_s for row in rows}
     found = []
     for copies in COPIES:

@@ -40,14 +40,17 @@ BYTES_PER_KEY_MAX = 200.0
 
 
 def record(number: int) -> Record:
-    """Return the record of a number, with a pseudorandom value."""
+    """Return a record with the key `key-NUMBER` and a pseudorandom value."""
     key = b"key-%d" % number
     noise = hashlib.shake_128(key).digest(16 + VALUE_BYTES)
     return Record(key, (ActorClock(noise[:16], 1, (Version(noise[16:], noise[:16], 1),)),))
 
 
 def fill(directory: str, keys: int) -> None:
-    """Make a store of `keys` keys as fast as possible, in the order of the circle."""
+    """Write a database file with `keys` records as fast as possible.
+
+    The rows are written in the order of the circle.
+    """
     file = StoreFile(CIRCLE, directory, lambda: None)
     file.open(bytes(8))
     places = sorted((CIRCLE.hash(b"key-%d" % number), number) for number in range(keys))
@@ -58,13 +61,18 @@ def fill(directory: str, keys: int) -> None:
 
 
 def resident_bytes() -> int:
-    """Return the resident memory of this process, in bytes."""
+    """Return the current resident memory of this process, in bytes."""
     pages = Path("/proc/self/statm").read_text().split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 async def commit_all_the_time(store: SqliteStorage, callers: int, seconds: float) -> Row:
-    """Commit single records from `callers` tasks for a time; return the figures."""
+    """Measure commits of single records from several tasks at the same time.
+
+    Args:
+        callers: number of tasks.
+        seconds: the duration.
+    """
     end, latencies, transactions = time.perf_counter() + seconds, [], store.counters["store_transactions"]
 
     async def caller(name: int) -> None:
@@ -91,7 +99,12 @@ async def commit_all_the_time(store: SqliteStorage, callers: int, seconds: float
 
 
 def timed(op: str, fn: Any) -> Row:
-    """Run a function that returns a number of operations; return their rate."""
+    """Time a function that makes many operations; return their rate.
+
+    Args:
+        op: the name of the operation.
+        fn: makes the operations and returns their number.
+    """
     began = time.perf_counter()
     count = fn()
     took = time.perf_counter() - began
@@ -99,7 +112,12 @@ def timed(op: str, fn: Any) -> Row:
 
 
 async def measure(directory: str, seconds: float) -> Rows:
-    """Open a large store, read from it, and write to it."""
+    """Measure a store on disk: opening it, reads, scans and commits.
+
+    Args:
+        directory: the directory of the database.
+        seconds: the duration of the commits.
+    """
     before = resident_bytes()
     store = SqliteStorage(CIRCLE, directory, bytes(8))
     began = time.perf_counter()
@@ -122,7 +140,7 @@ async def measure(directory: str, seconds: float) -> Rows:
 
 
 def bars(rows: Rows) -> Rows:
-    """Return the bars of the store."""
+    """Return the bars on group commit, opening time and memory per key."""
     opened, many = rows[0], rows[-1]
     return [
         bar(f"records per sync, {CALLERS} callers", many["records_per_sync"], at_least=RECORDS_PER_SYNC_MIN),
@@ -132,7 +150,10 @@ def bars(rows: Rows) -> Rows:
 
 
 def store(args: argparse.Namespace) -> Rows:
-    """Fill a store, and measure it in another process, so that its memory is its own."""
+    """Fill a database, and measure it in another process.
+
+    That process has not filled the database, so its memory is that of the store alone.
+    """
     with scratch(args.directory) as base:
         directory = str(base)
         fill(directory, args.keys)
@@ -144,7 +165,7 @@ def store(args: argparse.Namespace) -> Rows:
 
 
 def main() -> int:
-    """Run the benchmark, or measure an existing store."""
+    """Run the benchmark; with a directory and a duration, measure only that store."""
     if len(sys.argv) == 3 and not sys.argv[1].startswith("-"):
         print(json.dumps(trio.run(measure, sys.argv[1], float(sys.argv[2]))))
         return 0

@@ -1,9 +1,9 @@
-"""Compare chord with kademlia, py-libp2p and OpenDHT, and for reference with Redis and etcd, on loopback.
+"""Compare chord with kademlia, py-libp2p and OpenDHT, and with Redis and etcd.
 
-Each node is a process. For each ring size all systems start, then take turns (A B A B …) while the others are stopped.
-In a turn one client puts keys of 100 bytes each, and another client reads them, with 1 and with 32 operations in
-flight. The runner writes the table, the bars and a picture to out/others as Markdown, JSON lines, SVG and PNG. The exit
-code is 1 if a bar is missed.
+Redis and etcd are no DHTs; they are references. Each node is a process, and all are on loopback. For each ring size all
+systems start, then take turns (A B A B …) while the others are stopped. In a turn one client puts keys of 100 bytes
+each, and another client reads them, with 1 and with 32 operations in flight. The runner writes the table, the bars
+(pass criteria) and a picture to out/others as Markdown, JSON lines, SVG and PNG. The exit code is 1 if a bar is missed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OUT = ROOT / "out" / "others"
 
 
 def arguments() -> argparse.Namespace:
-    """Return the arguments of the command line."""
+    """Parse and check the command line; exit with a message if it is invalid."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.others", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -69,7 +69,10 @@ def arguments() -> argparse.Namespace:
 
 
 def plan_of(systems: Sequence[System], sizes: Sequence[int]) -> list[list[tuple[System, int]]]:
-    """Return the systems that run side by side, by ring size. Systems of a fixed size join the smallest rings."""
+    """Return for each ring size the systems to measure side by side.
+
+    Each system has its number of nodes. Systems of a fixed size join the smallest rings.
+    """
     plan = []
     for place, nodes in enumerate(sizes):
         fixed = [(system, size) for system in systems for size in system.sizes] if place == 0 else []
@@ -78,7 +81,18 @@ def plan_of(systems: Sequence[System], sizes: Sequence[int]) -> list[list[tuple[
 
 
 def write(outcome: Outcome, systems: Sequence[System], rows: Sequence[Row], bars: Sequence[Bar], asked: str) -> str:
-    """Write everything to out/others; return the report."""
+    """Write the results to out/others as Markdown, JSON lines and a picture.
+
+    Args:
+        outcome: the measurements, and the systems that were left out.
+        systems: all systems of the run.
+        rows: the combined figures of the systems.
+        bars: the verdicts on these figures.
+        asked: the command line of the run.
+
+    Returns:
+        the report, in Markdown.
+    """
     missed = sum(bar.verdict == "FAIL" for bar in bars)
     unmeasured = sum(bar.verdict == "NOT MEASURED" for bar in bars)
     said = [f"# chord beside others\n\n`{asked}`\n\n", measurements(rows, OURS)]
@@ -104,7 +118,10 @@ def write(outcome: Outcome, systems: Sequence[System], rows: Sequence[Row], bars
 
 
 def main() -> int:
-    """Run the comparison."""
+    """Run the comparison; return the exit code.
+
+    It is 1 if a bar was missed, 2 if this is not Linux, and 130 after Ctrl-C.
+    """
     asked = arguments()
     if not sys.platform.startswith("linux"):
         sys.stderr.write("benchmarks.others: needs Linux: it reads CPU time and memory from /proc\n")

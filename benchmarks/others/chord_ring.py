@@ -1,6 +1,8 @@
-"""chord itself: real `chord node` processes and the ring-aware client, N = 3, W = 2, R = 2.
+"""chord itself: real `chord node` processes and the ring-aware client.
 
     python -m benchmarks.others.chord_ring client HOST:PORT…
+
+There are N = 3 copies of a record. A put waits for W = 2 of them, and a get asks R = 2.
 """
 
 from __future__ import annotations
@@ -28,7 +30,13 @@ SETTINGS = (
 
 
 class Outside:
-    """Operations of a client."""
+    """A benchmark client that is no member of the ring; it uses `chord.open_client`.
+
+    Args:
+        ring: chord's own client.
+        w: replicas that must have a write.
+        r: replicas that a read asks.
+    """
 
     def __init__(self, ring: Ring, w: int = WRITE_QUORUM, r: int = READ_QUORUM) -> None:
         self._ring = ring
@@ -36,16 +44,20 @@ class Outside:
         self._r = r
 
     async def put(self, key: str, value: bytes) -> None:
-        """Put a value."""
+        """Put a value; return when W replicas have acknowledged it."""
         await self._ring.put(key, value, w=self._w)
 
     async def get(self, key: str) -> bytes | None:
-        """Get a value."""
+        """Return the value of a key from R replicas; None if the key has no value."""
         return (await self._ring.get(key, r=self._r)).value
 
 
 async def client(entries: list[str]) -> None:
-    """Run a client. Entries that are numbers, W and R, stand for the defaults."""
+    """Run a client that makes the operations requested on standard input.
+
+    Args:
+        entries: addresses of nodes of the ring. Entries that are numbers, W and R, replace the defaults.
+    """
     import chord
 
     quorums = [int(entry) for entry in entries if entry.isdigit()]
@@ -54,17 +66,23 @@ async def client(entries: list[str]) -> None:
 
 
 def start_in_memory(group: Group, home: Home, nodes: int, *, copies: int = COPIES) -> list[str]:
-    """Start the nodes, with their records in memory."""
+    """Start a ring with its records in memory, and return some of its addresses."""
     return _start(group, home, nodes, copies=copies, is_on_disk=False)
 
 
 def start_on_disk(group: Group, home: Home, nodes: int) -> list[str]:
-    """Start the nodes, with their records in SQLite."""
+    """Start a ring with its records in SQLite, and return some of its addresses."""
     return _start(group, home, nodes, copies=COPIES, is_on_disk=True)
 
 
 def hops(entries: Sequence[str]) -> int:
-    """Return the calls so far of nodes that passed a request for another owner's key on."""
+    """Return the number of calls by which nodes passed requests on to the owner.
+
+    All calls since the start of the ring count.
+
+    Args:
+        entries: addresses of nodes of the ring.
+    """
     import chord
 
     with chord.connect(*entries, timeout_s=READY_S) as ring:
@@ -73,7 +91,10 @@ def hops(entries: Sequence[str]) -> int:
 
 
 def _start(group: Group, home: Home, nodes: int, *, copies: int, is_on_disk: bool) -> list[str]:
-    """Start the first node, and let the others join at once. Return entry nodes when the ring is Ideal."""
+    """Start a ring, wait until it is Ideal, and return some of its addresses.
+
+    The first node starts alone, and the others join at the same time. Ideal means that all pointers are exact.
+    """
     addresses: list[str] = []
 
     def begin(number: int) -> Any:
@@ -90,7 +111,12 @@ def _start(group: Group, home: Home, nodes: int, *, copies: int, is_on_disk: boo
 
 
 def run(role: Any, arguments: list[str]) -> None:
-    """Run on Trio."""
+    """Run a role of this program on Trio.
+
+    Args:
+        role: the asynchronous function of the role.
+        arguments: its arguments from the command line.
+    """
     import trio
 
     trio.run(role, arguments)

@@ -1,6 +1,6 @@
-"""etcd, as a reference: three servers in Go that agree by Raft on every write, on disk.
+"""etcd, as a reference: three servers in Go that keep each write on disk by Raft.
 
-    python -m benchmarks.others.etcd client HOST:PORT…                in its own environment, which has grpcio
+python -m benchmarks.others.etcd client HOST:PORT…                in its own environment, which has grpcio
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SETTINGS = "three servers, defaults, linearizable reads; gRPC with one channel f
 
 
 def varint(number: int) -> bytes:
-    """Encode a number as Protocol Buffers do."""
+    """Encode a whole number as Protocol Buffers do (a varint)."""
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
@@ -33,12 +33,20 @@ def varint(number: int) -> bytes:
 
 
 def bytes_field(number: int, content: bytes) -> bytes:
-    """Encode a field of bytes."""
+    """Encode a Protocol Buffers field with bytes.
+
+    Args:
+        number: the number of the field.
+        content: its bytes.
+    """
     return varint(number << 3 | LENGTH_DELIMITED) + varint(len(content)) + content
 
 
 def fields(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the fields of bytes of a message, without the numbers."""
+    """Yield number and content of each field with bytes in a Protocol Buffers message.
+
+    Fields of numbers are skipped.
+    """
     at = 0
 
     def number() -> int:
@@ -63,20 +71,23 @@ def fields(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 class Channels:
-    """Operations over one channel for each server. The key decides the server."""
+    """A benchmark client with one gRPC channel for each server.
+
+    The key decides which server is asked.
+    """
 
     def __init__(self, channels: list[Any]) -> None:
         self._puts = [channel.unary_unary("/etcdserverpb.KV/Put") for channel in channels]
         self._ranges = [channel.unary_unary("/etcdserverpb.KV/Range") for channel in channels]
 
     async def put(self, key: str, value: bytes) -> None:
-        """Put a key, and raise an error reply."""
+        """Put a value; raise the error if the server answers with one."""
         name = key.encode()
         request = bytes_field(KEY_FIELD, name) + bytes_field(PUT_VALUE_FIELD, value)
         await self._puts[sum(name) % len(self._puts)](request)
 
     async def get(self, key: str) -> bytes | None:
-        """Read a key, linearizably."""
+        """Return the value of a key by a linearizable read; None if the key has no value."""
         name = key.encode()
         reply = await self._ranges[sum(name) % len(self._ranges)](bytes_field(KEY_FIELD, name))
         pairs = [content for number, content in fields(reply) if number == RANGE_KVS_FIELD]
@@ -84,14 +95,21 @@ class Channels:
 
 
 async def client(entries: list[str]) -> None:
-    """Run a client."""
+    """Run a client that makes the operations requested on standard input.
+
+    Args:
+        entries: addresses of the servers.
+    """
     import grpc
 
     await program.serve_on_asyncio(Channels([grpc.aio.insecure_channel(entry) for entry in entries]))
 
 
 def start(group: Group, home: Home, nodes: int) -> list[str]:
-    """Start the servers on free ports. Each server must know all ports at its start."""
+    """Start the servers, wait until they listen, and return their addresses.
+
+    Each server must know all ports at its start, so free ports are chosen before.
+    """
     from benchmarks.others.processes import free_port, until_it_listens
 
     assert home.root is not None

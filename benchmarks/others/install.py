@@ -1,6 +1,7 @@
-"""Install each system into its own environment under out/others: pip in a venv, unpacked Debian packages.
+"""Install each compared system into its own environment under out/others.
 
-The project's environment and the operating system stay as they are. The next run uses the same environments.
+pip installs packages in a venv, and Debian packages are unpacked. The project's environment and the operating system
+stay as they are. The next run uses the same environments.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ INSTALL_S = 600.0
 
 
 class CannotInstall(Exception):
-    """A system cannot be installed here. The message has the reason."""
+    """The system cannot be installed on this machine; the message has the reason."""
 
 
 def install(system: System, base: Path) -> Home:
@@ -30,7 +31,7 @@ def install(system: System, base: Path) -> Home:
         base: a directory for all systems; created if it is missing.
 
     Raises:
-        CannotInstall: neither pip nor apt brings it.
+        CannotInstall: pip or apt cannot install a package of the system.
     """
     if not system.pip and not system.debian:
         return here(chord.__version__)
@@ -48,7 +49,11 @@ def install(system: System, base: Path) -> Home:
 
 
 def _environment(venv: Path, packages: tuple[str, ...]) -> Path:
-    """Make a venv with these packages, unless one with the same packages exists."""
+    """Make a venv with these packages, unless one with the same packages exists.
+
+    Returns:
+        the interpreter of the venv.
+    """
     python, stamp = venv / "bin" / "python", venv / "installed"
     wanted = "\n".join(packages)
     if stamp.exists() and stamp.read_text() == wanted:
@@ -63,7 +68,7 @@ def _environment(venv: Path, packages: tuple[str, ...]) -> Path:
 
 
 def _project_tool() -> Any:
-    """Load tools/venv.py by its path, because the standard library has a module of its name."""
+    """Load tools/venv.py by its path: the standard library has a module `venv`, too."""
     spec = importlib.util.spec_from_file_location("chord_tools_venv", ROOT / "tools" / "venv.py")
     assert spec is not None
     assert spec.loader is not None
@@ -73,7 +78,16 @@ def _project_tool() -> Any:
 
 
 def _unpack(directory: Path, root: Path, packages: tuple[str, ...]) -> str:
-    """Fetch Debian packages with their missing dependencies. Return the version of the first one."""
+    """Fetch Debian packages with their missing dependencies, and unpack them.
+
+    Args:
+        directory: a directory for the fetched archives.
+        root: the directory to unpack into; not fetched again if it is complete.
+        packages: the names of the packages.
+
+    Returns:
+        the version of the first package.
+    """
     stamp = root / "unpacked"
     if not stamp.exists():
         archives = directory / "archives"

@@ -1,6 +1,6 @@
 """bmuller/kademlia: a Kademlia DHT on asyncio and UDP.
 
-    python -m benchmarks.others.kademlia node|client [HOST:PORT]      in its own environment
+python -m benchmarks.others.kademlia node|client [HOST:PORT]      in its own environment
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ SETTINGS = (
 
 
 class KeepsNothing:
-    """The store of a client member. With a real store, some gets would read its own memory."""
+    """A node storage that drops every value, for members that are clients.
+
+    With a real storage, some gets of a client would read its own memory instead of the network.
+    """
 
     def __setitem__(self, key: bytes, value: Any) -> None:
         pass
@@ -41,11 +44,11 @@ class KeepsNothing:
         raise KeyError(key)
 
     def get(self, key: bytes, default: Any = None) -> Any:
-        """Nothing is here."""
+        """Return the default, because no value is kept."""
         return default
 
     def iter_older_than(self, seconds_old: float) -> Iterator[Any]:
-        """Nothing is here."""
+        """Return no items, because no value is kept."""
         return iter(())
 
     def __iter__(self) -> Iterator[Any]:
@@ -53,24 +56,32 @@ class KeepsNothing:
 
 
 class Member:
-    """Operations of a member."""
+    """A benchmark client that is a member of the DHT."""
 
     def __init__(self, server: Any) -> None:
         self._server = server
 
     async def put(self, key: str, value: bytes) -> None:
-        """Set a key. The library returns False if no node has stored it."""
+        """Put a value; raise an error if no node has stored it."""
         if not await self._server.set(key, value):
             raise RuntimeError("no node has stored it")
 
     async def get(self, key: str) -> bytes | None:
-        """Get a key."""
+        """Return the value of a key; None if the DHT has no value."""
         found: bytes | None = await self._server.get(key)
         return found
 
 
 async def join(entries: list[str], storage: Any) -> tuple[Any, int]:
-    """Start a server on a free port and join it to the others."""
+    """Start a member on a free port, and join it to the DHT.
+
+    Args:
+        entries: addresses of other members; empty for the first one.
+        storage: the storage of the member; None: the library's own.
+
+    Returns:
+        the library's server object, and its port.
+    """
     from kademlia.network import Server
 
     logging.disable(logging.CRITICAL)
@@ -83,13 +94,21 @@ async def join(entries: list[str], storage: Any) -> tuple[Any, int]:
 
 
 async def node(entries: list[str]) -> None:
-    """Run a node until standard input ends."""
+    """Run a node of the DHT until standard input ends.
+
+    Args:
+        entries: addresses of other members; empty for the first one.
+    """
     _, port = await join(entries, None)
     await program.until_input_ends(address=f"127.0.0.1:{port}")
 
 
 async def client(entries: list[str]) -> None:
-    """Run a client."""
+    """Run a client that makes the operations requested on standard input.
+
+    Args:
+        entries: addresses of members.
+    """
     server, _ = await join(entries, KeepsNothing())
     await asyncio.sleep(SETTLE_S)
     member: Client = Member(server)
@@ -97,7 +116,10 @@ async def client(entries: list[str]) -> None:
 
 
 def start(group: Group, home: Home, nodes: int) -> list[str]:
-    """Start the nodes. Each joins through earlier ones. Return a few entry nodes."""
+    """Start the nodes one by one, and return the addresses of three.
+
+    Each node joins through the first ones.
+    """
     addresses: list[str] = []
     for _ in range(nodes):
         process = group.node(home.program("kademlia", "node", *addresses[:3]))

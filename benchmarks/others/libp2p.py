@@ -1,6 +1,8 @@
-"""py-libp2p's kad-dht: a Kademlia DHT on Trio, over TCP with encrypted and multiplexed connections.
+"""py-libp2p's kad-dht: a Kademlia DHT on Trio, over TCP.
 
     python -m benchmarks.others.libp2p node|client [MULTIADDR]        in its own environment
+
+Its connections are encrypted and multiplexed.
 """
 
 from __future__ import annotations
@@ -30,35 +32,46 @@ SETTINGS = (
 
 
 class Member:
-    """Operations of a client-mode member."""
+    """A benchmark client that is a member of the DHT in client mode."""
 
     def __init__(self, dht: Any) -> None:
         self._dht = dht
 
     async def put(self, key: str, value: bytes) -> None:
-        """Put a value."""
+        """Put a value; return when the library has stored it."""
         await self._dht.put_value(f"/{NAMESPACE}/{key}", value)
 
     async def get(self, key: str) -> bytes | None:
-        """Get the first valid record."""
+        """Return the first valid record of a key; None if the DHT has no record."""
         found: bytes | None = await self._dht.get_value(f"/{NAMESPACE}/{key}", quorum=1)
         return found
 
 
 class AnyValue:
-    """A validator that accepts every value and selects the first, because each key is written once."""
+    """A validator of records that accepts every value.
+
+    Each key is written once, so it selects the first of several values.
+    """
 
     def validate(self, key: str, value: bytes) -> None:
-        """Accept every value."""
+        """Accept every value: an invalid one would raise an error."""
 
     def select(self, key: str, values: list[bytes]) -> int:
-        """Return the index of the best value."""
+        """Return the index of the value to use: always the first one."""
         return 0
 
 
 @asynccontextmanager
 async def joined(entries: list[str], mode: str) -> AsyncIterator[tuple[Any, Any]]:
-    """Run a host with its DHT, connected to the other nodes."""
+    """Run a member of the DHT, connected to other members, until the block ends.
+
+    Args:
+        entries: addresses of other members; empty for the first one.
+        mode: the library's mode, "SERVER" or "CLIENT".
+
+    Yields:
+        the library's host and DHT objects.
+    """
     from libp2p import new_host
     from libp2p.crypto.secp256k1 import create_new_key_pair
     from libp2p.kad_dht.kad_dht import DHTMode, KadDHT
@@ -84,19 +97,30 @@ async def joined(entries: list[str], mode: str) -> AsyncIterator[tuple[Any, Any]
 
 
 async def node(entries: list[str]) -> None:
-    """Run a node until standard input ends."""
+    """Run a node of the DHT until standard input ends.
+
+    Args:
+        entries: addresses of other members; empty for the first one.
+    """
     async with joined(entries, "SERVER") as (host, _):
         await program.until_input_ends_on_trio(address=str(host.get_addrs()[0]))
 
 
 async def client(entries: list[str]) -> None:
-    """Run a client."""
+    """Run a client that makes the operations requested on standard input.
+
+    Args:
+        entries: addresses of members.
+    """
     async with joined(entries, "CLIENT") as (_, dht):
         await program.serve_on_trio(Member(dht))
 
 
 def start(group: Group, home: Home, nodes: int) -> list[str]:
-    """Start the nodes, a few at a time, because each takes a second to load. Return entry nodes."""
+    """Start the nodes, a few at a time, and return the addresses of three.
+
+    Each node takes a second to load.
+    """
     addresses: list[str] = []
     while len(addresses) < nodes:
         count = 1 if not addresses else min(AT_ONCE, nodes - len(addresses))
@@ -106,7 +130,12 @@ def start(group: Group, home: Home, nodes: int) -> list[str]:
 
 
 def run(role: Any, arguments: list[str]) -> None:
-    """Run on Trio."""
+    """Run a role of this program on Trio.
+
+    Args:
+        role: the asynchronous function of the role.
+        arguments: its arguments from the command line.
+    """
     import trio
 
     trio.run(role, arguments)

@@ -21,7 +21,7 @@ ERROR_CHARS_MAX = 200
 
 
 class Client(Protocol):
-    """A client of a system. Each exception of a method is a failed operation."""
+    """A client of a measured system; an exception is a failed operation."""
 
     async def put(self, key: str, value: bytes) -> None:
         """Return when the system has acknowledged the write."""
@@ -31,33 +31,33 @@ class Client(Protocol):
 
 
 class Engine(Protocol):
-    """The functions of an asynchronous framework that the loop needs."""
+    """The functions of an asynchronous framework that the client loop needs."""
 
     async def together(self, workers: Sequence[Callable[[], Awaitable[None]]]) -> None:
-        """Run all functions at the same time, and return when all are done."""
+        """Run several functions at the same time; return when all have ended."""
 
     async def within(self, seconds: float, call: Callable[[], Awaitable[Any]]) -> Any:
-        """Await a call. Raises TimeoutError when it takes longer."""
+        """Await a call and return its result; raise TimeoutError if it takes too long."""
 
 
 class OnAsyncio:
-    """The loop on asyncio."""
+    """The functions of asyncio that the client loop needs."""
 
     async def together(self, workers: Sequence[Callable[[], Awaitable[None]]]) -> None:
-        """Run all of them at the same time."""
+        """Run several functions at the same time; return when all have ended."""
         await asyncio.gather(*(worker() for worker in workers))
 
     async def within(self, seconds: float, call: Callable[[], Awaitable[Any]]) -> Any:
-        """Await a call under a deadline."""
+        """Await a call and return its result; raise TimeoutError if it takes too long."""
         async with asyncio.timeout(seconds):
             return await call()
 
 
 class OnTrio:
-    """The loop on Trio."""
+    """The functions of Trio that the client loop needs."""
 
     async def together(self, workers: Sequence[Callable[[], Awaitable[None]]]) -> None:
-        """Run all of them at the same time."""
+        """Run several functions at the same time; return when all have ended."""
         import trio
 
         async with trio.open_nursery() as nursery:
@@ -65,7 +65,7 @@ class OnTrio:
                 nursery.start_soon(worker)
 
     async def within(self, seconds: float, call: Callable[[], Awaitable[Any]]) -> Any:
-        """Await a call under a deadline."""
+        """Await a call and return its result; raise TimeoutError if it takes too long."""
         import trio
 
         with trio.move_on_after(seconds) as scope:
@@ -76,7 +76,7 @@ class OnTrio:
 
 @dataclass
 class Batch:
-    """The result of a batch.
+    """The result of a batch: operations of one kind, by one client.
 
     Attributes:
         op: "put" or "get".
@@ -84,8 +84,8 @@ class Batch:
         latencies_s: the latency of every operation, also of failed ones, in the order of their ends.
         done: the keys of the successful operations.
         errors: the number of failed operations.
-        why: the first few reasons.
-        wrong: the gets among the errors that returned no value or another one, although the put was acknowledged.
+        why: the reasons of the first few failures.
+        wrong: the number of failed gets that returned no value or another one, although the put was acknowledged.
     """
 
     op: str
@@ -97,12 +97,12 @@ class Batch:
     wrong: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        """Return an object for JSON."""
+        """Return the fields as an object for JSON."""
         return asdict(self)
 
 
 def value_of(key: str, value_bytes: int = VALUE_BYTES) -> bytes:
-    """Return the unique value of a key."""
+    """Return the value that the loop puts under a key, and that a get must return."""
     return hashlib.shake_128(key.encode()).digest(value_bytes)
 
 
@@ -121,6 +121,7 @@ async def run_batch(
 
     Args:
         op: "put" or "get".
+        concurrency: the number of operations in flight.
         seconds: the time after which no operation begins. The loop awaits operations in flight.
         deadline_s: the time limit of one operation.
         value_bytes: the length of the values.

@@ -1,6 +1,6 @@
 """OpenDHT: a Kademlia DHT in C++ over UDP, through its Python binding.
 
-    python -m benchmarks.others.opendht node|client [HOST:PORT]       in its own environment
+python -m benchmarks.others.opendht node|client [HOST:PORT]       in its own environment
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ SETTINGS = (
 
 
 class Member:
-    """Operations of a member, through the library's own asyncio wrapper."""
+    """A benchmark client that is a member of the DHT, by the library's asyncio API."""
 
     def __init__(self, runner: Any) -> None:
         self._runner = runner
 
     async def put(self, key: str, value: bytes) -> None:
-        """Put a value."""
+        """Put a value; raise an error if the library reports a failure."""
         from opendht import InfoHash, Value
 
         if not await self._runner.put(InfoHash.get(key), Value(value)):
             raise RuntimeError("the put failed")
 
     async def get(self, key: str) -> bytes | None:
-        """Get the first value found."""
+        """Return the first value found for a key; None if there is no value."""
         from opendht import InfoHash
 
         found = await self._runner.getFirst(InfoHash.get(key))
@@ -47,7 +47,14 @@ class Member:
 
 
 async def join(entries: list[str]) -> tuple[Any, int]:
-    """Start a member on a free port and wait until it knows another one."""
+    """Start a member on a free port, and tell it the addresses of other members.
+
+    Args:
+        entries: addresses of other members; empty for the first one.
+
+    Returns:
+        the library's runner object, and its port.
+    """
     from opendht import DhtConfig
     from opendht.aio import DhtRunner
 
@@ -64,20 +71,28 @@ async def join(entries: list[str]) -> tuple[Any, int]:
 
 
 async def node(entries: list[str]) -> None:
-    """Run a node until standard input ends."""
+    """Run a node of the DHT until standard input ends.
+
+    Args:
+        entries: addresses of other members; empty for the first one.
+    """
     _, port = await join(entries)
     await program.until_input_ends(address=f"127.0.0.1:{port}")
 
 
 async def client(entries: list[str]) -> None:
-    """Run a client."""
+    """Run a client that makes the operations requested on standard input.
+
+    Args:
+        entries: addresses of members.
+    """
     runner, _ = await join(entries)
     await asyncio.sleep(2)
     await program.serve_on_asyncio(Member(runner))
 
 
 def start(group: Group, home: Home, nodes: int) -> list[str]:
-    """Start the nodes, and return a few entry nodes."""
+    """Start the nodes one by one, and return the addresses of three."""
     addresses: list[str] = []
     for _ in range(nodes):
         process = group.node(home.program("opendht", "node", *addresses[:3]))

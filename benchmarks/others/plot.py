@@ -1,4 +1,7 @@
-"""The picture of the comparison: rates and 99th percentiles by size, with many operations in flight."""
+"""The picture of the comparison: rates and 99th percentiles by ring size.
+
+It has only the results with many operations in flight.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,13 @@ REFERENCES: Final = {"redis": ":", "etcd": "-."}
 
 
 def finding(rows: Sequence[Row], ours: str, peers: Sequence[str]) -> str:
-    """Return the finding in one sentence: the ratios of our rate to the rate of each peer."""
+    """Return the picture's headline: our rates over those of each other system.
+
+    Args:
+        rows: the figures of all systems.
+        ours: the name of our system.
+        peers: the names of the systems to compare with.
+    """
     parts = []
     for peer in peers:
         ratios = {}
@@ -39,13 +48,19 @@ def finding(rows: Sequence[Row], ours: str, peers: Sequence[str]) -> str:
 
 
 def span(ratios: Sequence[float]) -> str:
-    """Return the range of some numbers with two digits each, or one number if both ends are equal."""
+    """Return the range of some ratios as text, or one number if both ends are equal."""
     ends = (f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.2g}" for ratio in (min(ratios), max(ratios)))
     return "–".join(dict.fromkeys(ends))
 
 
 def draw(figure: Figure, rows: Sequence[Row], ours: str, peers: Sequence[str]) -> None:
-    """Draw four panels: rate and 99th percentile of puts and of gets."""
+    """Plot the rates and the 99th percentiles of puts and of gets, in four panels.
+
+    Args:
+        rows: the figures of all systems.
+        ours: the name of our system.
+        peers: the names of the systems in the headline.
+    """
     figure.set_figheight(8.0)
     panels = figure.subplots(2, 2, sharex=True)
     for column, op in enumerate(("put", "get")):

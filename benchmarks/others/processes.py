@@ -1,7 +1,7 @@
-"""The processes of one ring and its clients: start, pause, weigh, and kill. Linux only, for /proc.
+"""The processes of one ring and its clients: start, pause, measure, and kill.
 
-All processes of a ring are stopped (SIGSTOP) while another system has its turn. So no system pays for the maintenance
-of another. The kernel kills the processes when this one ends.
+Linux only, because it reads /proc. All processes of a ring are stopped (SIGSTOP) while another system has its turn. So
+no system pays for the maintenance of another. The kernel kills the processes when this one ends.
 """
 
 from __future__ import annotations
@@ -33,11 +33,14 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class SystemFailed(Exception):
-    """A system did not start, stopped answering, or ended. The comparison leaves it out."""
+    """A system did not start, stopped answering, or ended.
+
+    The comparison then leaves the system out.
+    """
 
 
 class Process:
-    """One process that speaks JSON lines."""
+    """A node or client process that exchanges JSON lines with the runner."""
 
     def __init__(self, name: str, popen: subprocess.Popen[bytes], log: Path) -> None:
         self.name = name
@@ -47,11 +50,11 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Return the process id."""
+        """The id of the process."""
         return self.popen.pid
 
     def read(self, within_s: float) -> Any:
-        """Return the next line of the process.
+        """Return the next line that the process prints, decoded from JSON.
 
         Raises:
             SystemFailed: the process ended, or printed no line in time.
@@ -72,7 +75,15 @@ class Process:
         return json.loads(line)
 
     def ask(self, within_s: float, **what: Any) -> Any:
-        """Write a line and return the answer."""
+        """Write a JSON object to the process, and return its answer.
+
+        Args:
+            within_s: the time limit of the answer, in seconds.
+            what: the fields of the object.
+
+        Raises:
+            SystemFailed: the process ended, or did not answer in time.
+        """
         assert self.popen.stdin is not None
         try:
             self.popen.stdin.write(json.dumps(what).encode() + b"\n")
@@ -87,7 +98,7 @@ class Process:
 
 
 class Group:
-    """The processes of one ring. The end of the `with` block kills them all.
+    """A context manager for the processes of one ring; its end kills them all.
 
     Args:
         name: the name in messages and log files.
@@ -121,7 +132,11 @@ class Group:
                         stream.close()
 
     def node(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Process:
-        """Start a node, without waiting for it.
+        """Start a node process, without waiting for it.
+
+        Args:
+            command: the command line.
+            environment: additional environment variables.
 
         Raises:
             SystemFailed: there is no memory for another node.
@@ -133,7 +148,15 @@ class Group:
         return self._start(self.nodes, f"{self.name} node {len(self.nodes)}", command, environment)
 
     def client(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Process:
-        """Start a client and wait until it is ready."""
+        """Start a client process, and wait until it is ready.
+
+        Args:
+            command: the command line.
+            environment: additional environment variables.
+
+        Raises:
+            SystemFailed: the client ended, or is not ready in time.
+        """
         process = self._start(self.clients, f"{self.name} client {len(self.clients)}", command, environment)
         process.read(READY_S)
         return process
@@ -156,11 +179,11 @@ class Group:
         return done.stdout
 
     def pause(self) -> None:
-        """Stop all processes."""
+        """Stop all processes of the ring (SIGSTOP), to leave the machine to another ring."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let all processes continue.
+        """Let all processes of the ring continue (SIGCONT).
 
         Raises:
             SystemFailed: a process has ended.
@@ -171,7 +194,7 @@ class Group:
                 raise SystemFailed(f"{process.name} ended with {process.popen.returncode}")
 
     def cpu_s(self) -> float:
-        """Return the CPU seconds, user and system, of nodes and clients so far."""
+        """Return the CPU seconds that nodes and clients used so far, user and system."""
         return sum(cpu_s_of(process.pid) for process in (*self.nodes, *self.clients))
 
     def rss_mb_per_node(self) -> float:
@@ -203,7 +226,7 @@ class Group:
 
 
 def cpu_s_of(pid: int) -> float:
-    """Return the CPU seconds of a process with all threads, user and system.
+    """Return the CPU seconds that a process used so far, user and system.
 
     Raises:
         SystemFailed: the process has ended.
@@ -217,7 +240,7 @@ def cpu_s_of(pid: int) -> float:
 
 
 def rss_bytes_of(pid: int) -> int:
-    """Return the resident memory of a process.
+    """Return the resident memory of a process, in bytes.
 
     Raises:
         SystemFailed: the process has ended.
@@ -230,13 +253,19 @@ def rss_bytes_of(pid: int) -> int:
 
 
 def available_bytes() -> int:
-    """Return the memory that is available without swapping."""
+    """Return the memory of this machine that is available without swapping."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
 
 
 def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
-    """Return a port of loopback that was just free, for programs that cannot choose a port."""
+    """Return a free port of loopback, for programs that cannot choose one themselves.
+
+    Another program may take the port before it is used.
+
+    Args:
+        kind: the kind of socket: TCP, or UDP with `SOCK_DGRAM`.
+    """
     with socket.socket(socket.AF_INET, kind) as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -244,10 +273,10 @@ def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
 
 
 def until_it_listens(process: Process, port: int, within_s: float = READY_S) -> None:
-    """Wait until a program accepts connections on a port of loopback.
+    """Wait until a server process accepts connections on a port of loopback.
 
     Raises:
-        SystemFailed: the program ended, or does not listen in time.
+        SystemFailed: the process ended, or does not listen in time.
     """
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
@@ -264,5 +293,8 @@ def _environment(more: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def _die_with_parent() -> None:
-    """In the child, before the program starts: let the kernel kill it when the runner ends for any reason."""
+    """Let the kernel kill this child process when the runner ends for any reason.
+
+    The child calls the function before it starts its program.
+    """
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,8 +1,9 @@
-"""A client or a node of another system as a program of its own: JSON lines on standard input and output.
+"""A client or a node of a compared system as a program that speaks JSON lines.
 
-It runs in that system's environment, so it imports nothing but the standard library, the loop, and that system. Its
-first line says that it is ready; a client then answers each line with one batch. Both end when their standard input
-does, so that no process is left behind when the runner is killed.
+The runner (`python -m benchmarks.others`) starts it in that system's environment. It therefore imports nothing but the
+standard library, the loop, and that system. Its first line on standard output says that it is ready. A client then
+answers each line on standard input with the result of one batch of operations. Both end when their standard input does,
+so that no process is left behind when the runner is killed.
 """
 
 from __future__ import annotations
@@ -20,13 +21,23 @@ LINE_BYTES_MAX = 1 << 24
 
 
 def say(**what: Any) -> None:
-    """Write one line to the runner."""
+    """Write one JSON line to standard output, for the process that measures.
+
+    Args:
+        what: the fields of the object.
+    """
     sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()
 
 
 async def answer(engine: Engine, client: Client, line: bytes) -> None:
-    """Run the batch of a line, and write its result."""
+    """Run the batch of operations that the runner asks for, and write its result.
+
+    Args:
+        engine: the asynchronous framework.
+        client: makes the operations.
+        line: the runner's request, in JSON.
+    """
     asked = json.loads(line)
     batch = await run_batch(
         engine,
@@ -42,7 +53,10 @@ async def answer(engine: Engine, client: Client, line: bytes) -> None:
 
 
 async def serve_on_asyncio(client: Client) -> None:
-    """Say that the client is ready, then answer until standard input ends."""
+    """Run a client on asyncio: say that it is ready, then make the requested batches.
+
+    The requests are lines of standard input. The function returns when it ends.
+    """
     reader = await _standard_input()
     say(ready=True)
     while line := await reader.readline():
@@ -50,7 +64,10 @@ async def serve_on_asyncio(client: Client) -> None:
 
 
 async def serve_on_trio(client: Client) -> None:
-    """The same on Trio."""
+    """Run a client on Trio: say that it is ready, then make the requested batches.
+
+    The requests are lines of standard input. The function returns when it ends.
+    """
     import trio
 
     say(ready=True)
@@ -65,7 +82,11 @@ async def serve_on_trio(client: Client) -> None:
 
 
 async def until_input_ends(**ready: Any) -> None:
-    """Send the ready line of a node on asyncio, and return when the runner is gone."""
+    """Say that a node on asyncio is ready, and wait until standard input ends.
+
+    Args:
+        ready: the fields of the ready line, such as the node's address.
+    """
     reader = await _standard_input()
     say(ready=True, **ready)
     while await reader.readline():
@@ -73,7 +94,11 @@ async def until_input_ends(**ready: Any) -> None:
 
 
 async def until_input_ends_on_trio(**ready: Any) -> None:
-    """The same on Trio."""
+    """Say that a node on Trio is ready, and wait until standard input ends.
+
+    Args:
+        ready: the fields of the ready line, such as the node's address.
+    """
     import trio
 
     say(ready=True, **ready)
@@ -83,7 +108,12 @@ async def until_input_ends_on_trio(**ready: Any) -> None:
 
 
 def main(roles: dict[str, Callable[[list[str]], Awaitable[None]]], run: Callable[..., Any] | None = None) -> None:
-    """Run the role named by the first argument with the others."""
+    """Run the role that the first command-line argument names, and end the process.
+
+    Args:
+        roles: the functions of the roles, by name. A function gets the remaining arguments.
+        run: runs an asynchronous function; None: asyncio.
+    """
     role, *arguments = sys.argv[1:]
     if run is None:
         asyncio.run(roles[role](arguments))  # type: ignore[arg-type]  # asyncio wants a coroutine, which it is

@@ -1,6 +1,6 @@
 """Redis, as a reference: one server in C, in memory, no copies.
 
-    python -m benchmarks.others.redis client HOST:PORT
+python -m benchmarks.others.redis client HOST:PORT
 """
 
 from __future__ import annotations
@@ -20,23 +20,32 @@ SETTINGS = "one server, nothing written to disk (--save '' --appendonly no), a c
 
 
 class Connections:
-    """Operations over idle connections, as many as are needed."""
+    """A benchmark client with as many connections as operations in flight.
+
+    Idle connections are reused.
+    """
 
     def __init__(self, host: str, port: int) -> None:
         self._at = (host, port)
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def put(self, key: str, value: bytes) -> None:
-        """SET a key."""
+        """Put a value by SET; raise an error if the server does not answer OK."""
         if await self._call(b"SET", key.encode(), value) != b"OK":
             raise RuntimeError("SET was not answered with OK")
 
     async def get(self, key: str) -> bytes | None:
-        """GET a key."""
+        """Return the value of a key by GET; None if the key has no value."""
         return await self._call(b"GET", key.encode())
 
     async def _call(self, *words: bytes) -> bytes | None:
-        """Send a request and return its reply. A connection is reused only after a whole reply."""
+        """Send a Redis command and return its reply.
+
+        A connection is reused only after a whole reply.
+
+        Args:
+            words: the command and its arguments.
+        """
         reader, writer = self._idle.pop() if self._idle else await asyncio.open_connection(*self._at)
         try:
             writer.write(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words))
@@ -58,13 +67,17 @@ class Connections:
 
 
 async def client(entries: list[str]) -> None:
-    """Run a client."""
+    """Run a client that makes the operations requested on standard input.
+
+    Args:
+        entries: the address of the server.
+    """
     host, _, port = entries[0].partition(":")
     await program.serve_on_asyncio(Connections(host, int(port)))
 
 
 def start(group: Group, home: Home, nodes: int) -> list[str]:
-    """Start the server on a free port, because it cannot choose one."""
+    """Start the server on a free port, wait until it listens, and return its address."""
     from benchmarks.others.processes import free_port, until_it_listens
 
     assert home.root is not None

@@ -1,12 +1,12 @@
-"""A static ring on this stack, as a lower bound: it never changes, and every client knows it.
+"""A static ring with chord's RPC, as a lower bound: its members never change.
 
     python -m benchmarks.others.static_ring node COPIES
     python -m benchmarks.others.static_ring client HOST:PORT… COPIES
 
-The transport, the RPC and the messages are those of chord. A sorted list gives the owner of a key, and a dictionary
-holds the values. With three copies a put is acknowledged when one other node has stored it, and a get asks one other
-node for its copy. The ring has no versions, maintenance, limits or failures. The distance of a ring of real nodes
-to this ring is the cost of them.
+Every client knows all members. The transport, the RPC and the messages are those of chord. A sorted list gives the
+owner of a key, and a dictionary holds the values. With three copies a put is acknowledged when one other node has
+stored it, and a get asks one other node for its copy. The ring has no versions, maintenance, limits or failures. They
+are the whole difference between a ring of real nodes and this ring.
 """
 
 from __future__ import annotations
@@ -40,7 +40,12 @@ SETTINGS = "all addresses are known to everybody from the beginning; values in a
 
 
 class Places:
-    """The nodes of each key, the owner first."""
+    """The nodes of the static ring in order, to find those of a key.
+
+    Args:
+        addresses: the addresses of all nodes.
+        copies: the number of nodes that keep a key.
+    """
 
     def __init__(self, addresses: list[str], copies: int) -> None:
         self.circle = Circle(160)
@@ -50,13 +55,17 @@ class Places:
         self._ids = [contact.id for contact in self._ring]
 
     def of(self, key: bytes) -> list[Contact]:
-        """Return the contacts of a key's nodes."""
+        """Return the nodes that keep a key, the owner first."""
         first = bisect_left(self._ids, self.circle.hash(key))
         return [self._ring[(first + place) % len(self._ring)] for place in range(self.copies)]
 
 
 class Node:
-    """One node. A request without a vnode is for its own key, a request with one for a copy."""
+    """A node of the static ring, with its values in a dictionary.
+
+    A request that names no vnode comes from a client, and the node is the key's owner. A request that names a vnode
+    comes from the owner, and is for a copy.
+    """
 
     def __init__(self, rpc: Rpc) -> None:
         self._rpc = rpc
@@ -64,7 +73,10 @@ class Node:
         self.places: Places | None = None
 
     def handle(self, vnode: Point | None, request: Request, caller: Caller) -> Answer:
-        """Read or write here, and as the owner also at another node."""
+        """Answer a `Get` or a `Put` from a client or from an owner.
+
+        As the owner, the node also asks other nodes, and waits for the first reply.
+        """
         assert self.places is not None
         assert isinstance(request, (Get, Put))
         answer: Reply
@@ -86,14 +98,14 @@ class Node:
 
 
 class _First(NamedTuple):
-    """Effect: send a request to several nodes, and wait for the first reply."""
+    """An effect for the driver: ask several nodes, and resume with the first reply."""
 
     rpc: Rpc
     others: list[Contact]
     request: Request
 
     def begin(self, driver: Driver[Any], /) -> None:
-        """Send the requests."""
+        """Send the requests; resume the operation when the first reply arrives."""
         replies: list[Reply | ChordError] = []
 
         def on_reply(reply: Reply | ChordError) -> None:
@@ -106,7 +118,7 @@ class _First(NamedTuple):
 
 
 class Outside:
-    """Operations of a client that knows the ring."""
+    """A benchmark client that knows all members of the static ring."""
 
     def __init__(self, rpc: Rpc, places: Places) -> None:
         self._rpc = rpc
@@ -114,7 +126,7 @@ class Outside:
         self._puts = 0
 
     async def put(self, key: str, value: bytes) -> None:
-        """Put a value."""
+        """Put a value; return when its owner has acknowledged it."""
         self._puts += 1
         op_id = self._puts.to_bytes(16, "big")
         owner = self._places.of(key.encode())[0]
@@ -122,7 +134,7 @@ class Outside:
         await self._rpc.call(owner.address, request, deadline=trio.current_time() + DEADLINE_S)
 
     async def get(self, key: str) -> bytes | None:
-        """Get a value."""
+        """Return the value of a key from its owner; empty if the key has no value."""
         owner = self._places.of(key.encode())[0]
         reply = await self._rpc.call(owner.address, Get(key.encode()), deadline=trio.current_time() + DEADLINE_S)
         assert isinstance(reply, Values)
@@ -139,7 +151,13 @@ def _rpc(role: str, address: list[str]) -> Rpc:
 
 
 async def node(arguments: list[str]) -> None:
-    """Run a node. It prints its address, and reads the addresses of all nodes."""
+    """Run a node of the static ring until standard input ends.
+
+    It prints its address, and reads a line with the addresses of all nodes.
+
+    Args:
+        arguments: the number of copies.
+    """
     (copies,) = arguments
     address = [""]  # known when the node listens, and not needed before
     rpc = _rpc("node", address)
@@ -160,7 +178,11 @@ async def node(arguments: list[str]) -> None:
 
 
 async def client(arguments: list[str]) -> None:
-    """Run a client."""
+    """Run a client that makes the operations requested on standard input.
+
+    Args:
+        arguments: the addresses of all nodes, then the number of copies.
+    """
     *addresses, copies = arguments
     rpc = _rpc("client", [""])
     async with trio.open_nursery() as nursery:
@@ -170,7 +192,7 @@ async def client(arguments: list[str]) -> None:
 
 
 def start(group: Group, home: Home, nodes: int, *, copies: int) -> list[str]:
-    """Start the nodes, and send all addresses to each. Return the addresses."""
+    """Start the nodes, tell each the addresses of all, and return the addresses."""
     started = [group.node(home.program("static_ring", "node", str(copies))) for _ in range(nodes)]
     addresses = [process.read(READY_S)["address"] for process in started]
     for process in started:

@@ -1,4 +1,7 @@
-"""The description of a system for the runner. The file of a system has descriptions and their programs."""
+"""The description of a system, by which the runner starts and measures it.
+
+The file of a system has its descriptions, and the programs of its nodes and clients.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from benchmarks.others.processes import Group
 
 @dataclass(frozen=True)
 class Home:
-    """The place of an installed system.
+    """The place at which a compared system is installed.
 
     Attributes:
         python: the interpreter of its environment.
@@ -26,28 +29,36 @@ class Home:
     version: str
 
     def program(self, module: str, *arguments: str) -> list[str]:
-        """Return the command that runs a module of this package in that environment."""
+        """Return the command that runs a module of this package for the system.
+
+        The module runs in the system's environment.
+
+        Args:
+            module: name of the module, such as "redis".
+            arguments: the arguments of the program.
+        """
         return [self.python, "-m", f"benchmarks.others.{module}", *arguments]
 
 
 @dataclass(frozen=True)
 class System:
-    """A system that can be measured.
+    """A system that the runner can measure.
 
     Attributes:
         name: the name in the results.
         acknowledged_by: the meaning of an acknowledged put, in words.
         settings: the settings, with reasons.
-        start: a function that starts the nodes, waits for the ring, and returns the entries for its clients.
+        start: a function that starts the nodes, waits for the ring, and returns the arguments for its clients: most
+            often addresses.
         client: the module with the `client` role.
         pip: the packages for pip, with exact versions; the first version is the system's.
         debian: the packages that are unpacked, not installed; the first version is the system's.
         sizes: the only numbers of nodes; empty: any number.
-        is_bar: whether the bars of the comparison apply to it.
+        is_bar: whether the bars (pass criteria) of the comparison apply to it.
         is_python: whether the bar on memory applies to it.
         client_arguments: further arguments of its clients.
         value_bytes: the length of the values.
-        hops: a function of the entries; it returns the calls of nodes to find owners so far. None: unknown.
+        hops: a function of the result of `start`; it returns the calls of nodes to find owners so far. None: unknown.
     """
 
     name: str
@@ -66,5 +77,5 @@ class System:
 
 
 def here(version: str) -> Home:
-    """Return the place of a system that needs no other environment."""
+    """Return the place of a system that runs in this project's own environment."""
     return Home(sys.executable, None, version)

@@ -1,4 +1,4 @@
-"""All systems, in the order of the tables."""
+"""All compared systems, in the order of the tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of the comparison for each system, size, operation and number in flight; bars; Markdown."""
+"""The results of the comparison: rows of figures, bars (pass criteria), Markdown."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ QUANTITIES = ("rate", "p50", "p99", "p99.9", "success", "CPU")
 
 @dataclass(frozen=True)
 class Row:
-    """The figures of one system. The fields are those of the JSON lines.
+    """The figures of one system, ring size, operation and number in flight.
 
-    Rates, CPU and memory are medians over the rounds; percentiles are over all operations of all rounds, failed ones
-    included; errors are summed. `hops_mean`: calls on the way to the owner, by operation; null where unknown.
+    The fields are those of the JSON lines. Rates, CPU and memory are medians over the rounds. Percentiles are over all
+    operations of all rounds, failed ones included. Errors are summed. `hops_mean` is the mean number of calls on the
+    way to the owner, per operation; None if it is unknown.
     """
 
     system: str
@@ -44,9 +45,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Bar:
-    """One thing that is asked for; `value` is how many times better chord is, or for success a difference.
+    """A pass criterion: how much better chord must be than another system.
 
-    `verdict` is PASS, FAIL, or NOT MEASURED where the other system gave no figures.
+    `value` is how many times better chord is. For the quantity "success", it is the share of failed operations of the
+    other system, less ours. `verdict` is PASS, FAIL, or NOT MEASURED if the other system gave no figures.
     """
 
     bar: str
@@ -61,7 +63,13 @@ class Bar:
 
 
 def rows_of(measured: Iterable[Measured], systems: Sequence[System], versions: dict[str, str]) -> list[Row]:
-    """Combine the rounds, in the order of sizes, systems, operations and numbers in flight."""
+    """Combine the rounds of each measurement into a row.
+
+    The rows are in the order of ring sizes, operations, numbers in flight and systems.
+
+    Args:
+        versions: the version of each system, by name.
+    """
     by_key: dict[tuple[str, int, str, int], list[Measured]] = {}
     for one in measured:
         by_key.setdefault(one.key, []).append(one)
@@ -95,13 +103,20 @@ def rows_of(measured: Iterable[Measured], systems: Sequence[System], versions: d
 
 
 def failed_share(measured: Iterable[Measured], key: tuple[str, int, str, int]) -> float:
-    """Return the share of failed operations."""
+    """Return the share of the operations that failed, over all rounds.
+
+    Args:
+        key: system, nodes, operation, operations in flight.
+    """
     rounds = [one for one in measured if one.key == key]
     return sum(one.errors for one in rounds) / max(1, sum(len(one.latencies_s) for one in rounds))
 
 
 def better(ours: Row, theirs: Row) -> dict[str, float]:
-    """Return for each quantity except success how many times better chord is."""
+    """Return how many times better chord is than another system, by quantity.
+
+    Success is not among the quantities.
+    """
     return {
         "rate": ours.ops_per_s / max(theirs.ops_per_s, 1e-9),
         "p50": theirs.p50_ms / max(ours.p50_ms, 1e-9),
@@ -114,7 +129,15 @@ def better(ours: Row, theirs: Row) -> dict[str, float]:
 def bars_of(
     outcome: Outcome, rows: Sequence[Row], systems: Sequence[System], sizes: Sequence[int], ours: str
 ) -> list[Bar]:
-    """Compare our rows with those of every system to which the bars apply."""
+    """Compare our rows with those of every system that the bars apply to.
+
+    Args:
+        outcome: the measurements of all rounds.
+        rows: the figures of all systems.
+        systems: all systems of the run.
+        sizes: the ring sizes.
+        ours: the name of our system.
+    """
     found = {(row.system, row.nodes, row.op, row.concurrency): row for row in rows}
     points = [(nodes, op, many) for nodes in sizes for op in ("put", "get") for many in (1, MANY)]
     bars = []
@@ -139,22 +162,45 @@ def bars_of(
 
 
 def _difference(outcome: Outcome, other: tuple[str, int, str, int], mine: tuple[str, int, str, int]) -> float:
-    """Return the difference between the failed share of the other system and ours."""
+    """Return the other system's share of failed operations, less ours.
+
+    Args:
+        other: the key of the other system's measurement.
+        mine: the key of ours.
+    """
     return failed_share(outcome.measured, other) - failed_share(outcome.measured, mine)
 
 
 def _memory(found: dict[tuple[str, int, str, int], Row], peer: str, nodes: int, ours: str) -> Bar:
-    """Compare memory after the gets of all rounds with many in flight, when most records are stored."""
+    """Return the bar on memory: another system's memory per node over ours.
+
+    It is that after the gets of all rounds with many in flight, when most records are stored.
+    """
     mine, other = found.get((ours, nodes, "get", MANY)), found.get((peer, nodes, "get", MANY))
     ratio = other.rss_mb_per_node / mine.rss_mb_per_node if mine and other else None
     return _bar(peer, nodes, "any", MANY, "memory", ratio, AHEAD_MIN)
 
 
 def _bar(
-    peer: str, nodes: int, op: str, many: int, quantity: str, value: float | None, at_least: float,
-    *, is_more: bool = False,
+    peer: str,
+    nodes: int,
+    op: str,
+    many: int,
+    quantity: str,
+    value: float | None,
+    at_least: float,
+    *,
+    is_more: bool = False,
 ) -> Bar:
-    """Return a bar. With `is_more`, an equal value misses it, as for a rate or a time."""
+    """Return a bar with its verdict on a value.
+
+    Args:
+        peer: the other system.
+        many: the number of operations in flight.
+        value: how many times better chord is; None: not measured.
+        at_least: the smallest value that meets the bar.
+        is_more: whether the value must be above `at_least`, not equal.
+    """
     text = f"{quantity} of {op}, {many} in flight, {nodes} nodes, against {peer}"
     is_met = value is not None and (value > at_least if is_more else value >= at_least)
     verdict = "NOT MEASURED" if value is None else "PASS" if is_met else "FAIL"
@@ -165,12 +211,15 @@ def _bar(
 
 
 def json_lines(things: Iterable[Row | Bar]) -> str:
-    """Return one JSON object per line."""
+    """Return rows or bars as JSON lines: one object per line."""
     return "".join(json.dumps(asdict(thing)) + "\n" for thing in things)
 
 
 def rounds_lines(measured: Iterable[Measured]) -> str:
-    """Return one JSON object for each batch of each round, in the order of measurement, without medians."""
+    """Return the results of every single round as JSON lines.
+
+    There is an object for each batch, in the order of measurement.
+    """
     return "".join(
         json.dumps(
             dict(zip(("system", "nodes", "op", "concurrency"), one.key, strict=True))
@@ -183,7 +232,7 @@ def rounds_lines(measured: Iterable[Measured]) -> str:
 
 
 def number(value: float) -> str:
-    """Format a number with three significant digits, or with all digits before the point."""
+    """Format a number with three significant digits, or as an integer from 100 on."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
@@ -197,7 +246,13 @@ def markdown_table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def measurements(rows: Sequence[Row], ours: str) -> str:
-    """Return all rows, with the ratio of our rate to theirs."""
+    """Return a Markdown table of all rows.
+
+    Each row of another system also has the ratio of our rate to its rate.
+
+    Args:
+        ours: the name of our system.
+    """
     rate = {(row.nodes, row.op, row.concurrency): row.ops_per_s for row in rows if row.system == ours}
 
     def ratio(row: Row) -> str:
@@ -219,7 +274,10 @@ def measurements(rows: Sequence[Row], ours: str) -> str:
 
 
 def verdicts(bars: Sequence[Bar]) -> str:
-    """Return a line with ratios and missed bars for each peer, size, operation and number in flight."""
+    """Return a Markdown table of the bars.
+
+    There is a line for each other system, ring size, operation and number in flight. A missed bar is beside its value.
+    """
     points = list(dict.fromkeys((bar.peer, bar.nodes, bar.op, bar.concurrency) for bar in bars))
     lines = []
     for point in points:
@@ -232,7 +290,7 @@ def verdicts(bars: Sequence[Bar]) -> str:
 
 
 def _cell(bar: Bar | None) -> str:
-    """Return the ratio, and the bar if it is missed."""
+    """Return a bar as the text of a table cell: the value, and a missed bound."""
     if bar is None or bar.value is None:
         return ""
     if bar.quantity == "success":
@@ -244,7 +302,7 @@ def _cell(bar: Bar | None) -> str:
 
 
 def left_out(outcome: Outcome) -> list[str]:
-    """Return a sentence for each system without figures."""
+    """Return a line for each system that was left out, with the reason."""
     return [
         f"{name}{f' with {nodes} nodes' if nodes else ''}: {why}" for (name, nodes), why in outcome.left_out.items()
     ]

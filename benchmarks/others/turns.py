@@ -1,8 +1,8 @@
-"""The turns of rings side by side: each is paused while another has its turn, and all have equally many.
+"""The turns of rings: one ring is measured while the others are paused.
 
 A turn is a wait until the ring is idle, and a short warm-up. Then, for each number of operations in flight, one client
 puts a batch of keys, and another client gets the acknowledged ones. Each key is read once, by a process that did not
-write it. Otherwise some systems would answer from a cache.
+write it. Otherwise some systems would answer from a cache. All rings have equally many turns.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Effort:
-    """The extent of the measurement.
+    """The extent of the measurement: operations, seconds, rounds and time limits.
 
     Attributes:
         ops: the maximum number of operations of a batch.
@@ -60,7 +60,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Measured:
-    """One batch.
+    """The figures of one batch: puts or gets of one ring in one turn.
 
     Attributes:
         key: system, nodes, operation, operations in flight.
@@ -68,7 +68,9 @@ class Measured:
         latencies_s: the latencies of all operations.
         errors: the number of failed operations.
         cpu_us_per_op: the CPU time of all nodes and clients, per successful operation.
-        hops: calls on the way to the owner, by operation; None: not known.
+        hops: calls on the way to the owner, per operation; None: not known.
+        rss_mb_per_node: the mean resident memory of a node, in MB.
+        why: the reasons of the first few failures.
     """
 
     key: tuple[str, int, str, int]
@@ -83,7 +85,13 @@ class Measured:
 
 @dataclass
 class Outcome:
-    """All measurements, and the systems that were left out."""
+    """The results of a run.
+
+    Attributes:
+        measured: the figures of all batches.
+        left_out: the reasons for which rings are missing, by system and number of nodes; 0: any number.
+        versions: the version of each installed system.
+    """
 
     measured: list[Measured] = field(default_factory=list)
     left_out: dict[tuple[str, int], str] = field(default_factory=dict)
@@ -91,7 +99,10 @@ class Outcome:
 
 
 class Ring:
-    """The ring of one system and size, with a client for writes and a client for reads."""
+    """The processes of one system at one size: nodes, and two clients.
+
+    One client puts, and the other gets.
+    """
 
     def __init__(self, system: System, home: Home, nodes: int, group: Group) -> None:
         self.system = system
@@ -103,36 +114,46 @@ class Ring:
         self._clients = {op: group.client(command) for op in ("put", "get")}
 
     def prepare(self, effort: Effort) -> None:
-        """Warm up, measure the CPU use of the idle ring, and pause until the first turn."""
+        """Warm the ring up, measure its idle CPU use, and pause it until its first turn."""
         self._warm_up(effort, "first", *FIRST_WARM_UP)
         self._idle_share = self._share_of_a_core()
         self._group.pause()
 
     def end(self) -> None:
-        """Kill the processes after the last turn."""
+        """Kill all processes of the ring."""
         self._group.end()
 
     def _settle(self) -> None:
-        """Wait until a paused ring is idle again."""
+        """Wait until the CPU use of the resumed ring is close to its idle use."""
         enough = SETTLED_TIMES * self._idle_share + SETTLED_MORE
         for _ in range(round(SETTLE_S_MAX / SETTLE_WINDOW_S)):
             if self._share_of_a_core() <= enough:
                 return
 
     def _share_of_a_core(self) -> float:
-        """Return the CPU time of a short period, divided by the period."""
+        """Return the CPU time that the ring uses in a short period, over the period."""
         began, cpu = time.monotonic(), self._group.cpu_s()
         time.sleep(SETTLE_WINDOW_S)
         return (self._group.cpu_s() - cpu) / (time.monotonic() - began)
 
     def _warm_up(self, effort: Effort, name: str, ops: int, seconds: float) -> None:
-        """Put and get without measurement."""
+        """Put and get some keys without measurement.
+
+        Args:
+            name: makes the keys unique.
+            ops: number of keys.
+            seconds: the time after which no operation begins.
+        """
         keys: list[str] = [f"warm-{name}-{i}" for i in range(min(ops, effort.ops))]
         for op in ("put", "get"):
             keys = self._batch(op, keys, WARM_UP_CONCURRENCY, seconds, effort.deadline_s)["done"]
 
     def turn(self, effort: Effort, number: int) -> list[Measured]:
-        """Measure puts and gets."""
+        """Measure puts and gets of this ring in one turn.
+
+        Args:
+            number: the number of the turn, which makes the keys unique.
+        """
         self._group.resume()
         self._settle()
         self._warm_up(effort, str(number), *WARM_UP)
@@ -146,7 +167,11 @@ class Ring:
         return found
 
     def _measure(self, op: str, keys: Sequence[str], concurrency: int, effort: Effort) -> tuple[Measured, list[str]]:
-        """Measure one batch. Return the result and the successful keys."""
+        """Measure one batch of puts or gets.
+
+        Returns:
+            the figures, and the keys of the successful operations.
+        """
         hops, cpu = self._hops(), self._group.cpu_s()
         batch = self._batch(op, keys, concurrency, effort.seconds, effort.deadline_s)
         cpu, done = self._group.cpu_s() - cpu, batch["done"]
@@ -180,15 +205,24 @@ class Ring:
 
 
 def measure_side_by_side(
-    plan: Sequence[tuple[System, int]], homes: dict[str, Home], base: Path, effort: Effort, outcome: Outcome,
+    plan: Sequence[tuple[System, int]],
+    homes: dict[str, Home],
+    base: Path,
+    effort: Effort,
+    outcome: Outcome,
     progress: Progress,
 ) -> None:
-    """Start these rings, give each its turns, and kill them. A system that fails is left out afterwards.
+    """Start these rings, measure them in turns, and kill them.
+
+    A system that fails has no further turns.
 
     Args:
         plan: the systems, with the number of nodes of each.
+        homes: the place of each system, by name.
         base: the directory for files of the rings.
+        effort: the extent of the measurement.
         outcome: the result, to which this function adds.
+        progress: prints a line of text.
     """
     with ExitStack() as stack:
         rings: list[Ring] = []
@@ -232,7 +266,10 @@ def _leave_out(outcome: Outcome, system: System, nodes: int, error: SystemFailed
 
 
 def printer(began: float) -> Progress:
-    """Return a function that prints progress on standard error, with the minutes since the beginning."""
+    """Return a function that prints progress on standard error.
+
+    Each line begins with the minutes since `began`, a moment of `time.monotonic`.
+    """
 
     def show(text: str) -> None:
         sys.stderr.write(f"[{(time.monotonic() - began) / 60:4.1f} min] {text}\n")
@@ -242,10 +279,16 @@ def printer(began: float) -> Progress:
 
 
 def install_all(
-    systems: Sequence[System], installer: Callable[[System, Path], Home], base: Path, outcome: Outcome,
+    systems: Sequence[System],
+    installer: Callable[[System, Path], Home],
+    base: Path,
+    outcome: Outcome,
     progress: Progress,
 ) -> dict[str, Home]:
-    """Return the place of each system. A system that cannot be installed is left out, with the reason."""
+    """Install all systems; return the place of each one by name.
+
+    A system that cannot be installed is missing in the result. The reason is added to `outcome`.
+    """
     homes = {}
     for system in systems:
         try:
