@@ -33,7 +33,7 @@ HEAL_S = 20.0
 
 
 class Demo:
-    """The demo and its progress."""
+    """The demo: its steps, and the ring and words that they use."""
 
     def __init__(self) -> None:
         self.step = 0
@@ -49,26 +49,40 @@ class Demo:
     # -- output ---------------------------------------------------------------------------------------
 
     def say(self, command: str, why: str) -> None:
-        """Begin a step, and print its purpose and its command."""
+        """Begin a step: print its number, its purpose and its command.
+
+        Args:
+            command: the command that a user would type.
+            why: the purpose.
+        """
         self.step += 1
-        print(f"\n\033[1m[{self.step}/{STEPS}] {why}\033[0m\n$ {command}" if sys.stdout.isatty()
-              else f"\n[{self.step}/{STEPS}] {why}\n$ {command}", flush=True)
+        print(
+            f"\n\033[1m[{self.step}/{STEPS}] {why}\033[0m\n$ {command}"
+            if sys.stdout.isatty()
+            else f"\n[{self.step}/{STEPS}] {why}\n$ {command}",
+            flush=True,
+        )
 
     def type(self, *args: str, note: str = "") -> int:
-        """Run a command with its output on the terminal; return its exit code."""
+        """Run a `chord` command with its output on the terminal; return its exit code.
+
+        Args:
+            args: the arguments of the command.
+            note: a line to print before; then the command is printed, too.
+        """
         if note:
             print(f"\n{note}\n$ chord {' '.join(args)}", flush=True)
         return subprocess.run([*CHORD, *args], env=self.env, check=False).returncode
 
     def ask(self, *args: str) -> Any:
-        """Run a command with `--json`; return its output."""
+        """Run a `chord` command with `--json`, and return its decoded output."""
         done = subprocess.run([*CHORD, *args, "--json"], env=self.env, check=False, capture_output=True, text=True)
         return json.loads(done.stdout)
 
     # -- the steps --------------------------------------------------------------------------------------
 
     def run(self) -> int:
-        """Run all steps; return the number of lost keys."""
+        """Run all steps; return the number of words that were lost."""
         base = "" if self.port == 9000 else f" --base-port {self.port}"
         self.say(f"chord up -n {PEERS}{base}", f"{PEERS} peers, one process each")
         with self.up():
@@ -82,16 +96,20 @@ class Demo:
             self.say("chord check", "the invariants, and every pointer exact")
             self.type("check")
             lost = self.read_back(victim)
-            print(f"\nThat took {time.monotonic() - self.began:.0f} s. Drawings: {OUT.relative_to(ROOT)}/*.svg. "
-                  f"Try it yourself: chord up -n {PEERS}, and chord --help\n\n{lost} keys lost")
+            print(
+                f"\nThat took {time.monotonic() - self.began:.0f} s. Drawings: {OUT.relative_to(ROOT)}/*.svg. "
+                f"Try it yourself: chord up -n {PEERS}, and chord --help\n\n{lost} keys lost"
+            )
             return lost
 
     @contextmanager
     def up(self) -> Iterator[None]:
         command = [*CHORD, "up", "-n", str(PEERS), "--base-port", str(self.port), "--json"]
         with started(command, self.env) as (_, ready):
-            print(f"{len(ready['nodes'])} peers on {self.address(0)}-{self.port + PEERS - 1}, "
-                  f"ring proven in {ready['seconds']:.1f} s")
+            print(
+                f"{len(ready['nodes'])} peers on {self.address(0)}-{self.port + PEERS - 1}, "
+                f"ring proven in {ready['seconds']:.1f} s"
+            )
             yield
 
     def load(self) -> None:
@@ -102,9 +120,12 @@ class Demo:
         self.type("load", str(words))
 
     def look_up(self) -> tuple[str, str]:
-        """Look up a word; return it and a node on its path, which will be killed.
+        """Show the lookup of a word, and choose the node on its path to be killed.
 
-        Among the possible nodes, it is the one with the smallest arc.
+        Among the possible nodes, the choice is the one with the smallest arc.
+
+        Returns:
+            the word, and the name of the node.
         """
         names = {n["address"]: (n["owned"], n["node"]) for n in self.ask("status")["nodes"] if n["keys"]}
         ways = []
@@ -127,8 +148,10 @@ class Demo:
         with started([*CHORD, *flags, "--json"], self.env) as (joiner, ready):
             joined = {n["node"]: n for n in self.ask("status")["nodes"]}
             moved = joined[ready["name"]]["counters"]["keys_received"]
-            print(f"{ready['name']} is a member and got {moved} keys; it owns "
-                  f"{100 * joined[ready['name']]['owned']:.1f} % of the circle")
+            print(
+                f"{ready['name']} is a member and got {moved} keys; it owns "
+                f"{100 * joined[ready['name']]['owned']:.1f} % of the circle"
+            )
             self.type("leave", ready["name"], note="It hands the keys back when it leaves:")
             joiner.wait(20)
         self.await_ideal()
@@ -152,7 +175,11 @@ class Demo:
         self.type("lookup", word, "--trace", "--from", "n0", "--svg", str(OUT / "detour.svg"))
 
     def read_back(self, victim: str) -> int:
-        """Read every word; return the number of words that changed or are missing."""
+        """Read every word back; return the number of words that changed or are missing.
+
+        Args:
+            victim: the name of the killed node.
+        """
         outcomes: Counter[str] = Counter()
         with chord.connect(self.address(0)) as ring:
             for word, place in self.where.items():
@@ -170,7 +197,7 @@ class Demo:
 
 
 def words_of_this_project() -> Iterator[tuple[str, str]]:
-    """Yield the words in this project's texts, each once, with their file and line."""
+    """Yield each word of this project's texts once, with its place as `file:line`."""
     seen: set[str] = set()
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "chord").rglob("*.py"))]:
         for number, line in enumerate(path.read_text().splitlines(), 1):
@@ -182,7 +209,10 @@ def words_of_this_project() -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def started(command: list[str], env: dict[str, str]) -> Iterator[tuple[subprocess.Popen[str], Any]]:
-    """Start a process that prints one JSON line when ready; end it with the block."""
+    """Start a process, and yield it with the JSON line that it prints when ready.
+
+    The end of the block ends the process.
+    """
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -196,7 +226,7 @@ def started(command: list[str], env: dict[str, str]) -> Iterator[tuple[subproces
 
 
 def free_ports(count: int) -> int:
-    """Return the first of `count` consecutive free ports, from 9000 on."""
+    """Return the first of `count` consecutive ports that are free, from 9000 on."""
     for first in range(9000, 20000, 100):
         try:
             for port in range(first, first + count):
@@ -210,7 +240,7 @@ def free_ports(count: int) -> int:
 
 
 def main() -> None:
-    """Run the demo; Ctrl-C ends it. Exit with code 1 if a key was lost."""
+    """Run the demo until it ends or Ctrl-C; exit with code 1 if a word was lost."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.parse_args()
     OUT.mkdir(exist_ok=True)

@@ -1,7 +1,7 @@
-"""Tables and docstrings of the documentation site that no plugin makes.
+"""Generate tables and adapt docstrings for the documentation site.
 
-MkDocs loads this file as a hook. A line `<!-- table: NAME -->` in a page becomes the table of that name, made from the
-code. griffe reads the docstrings for mkdocstrings, and loads `HouseStyle`.
+No plugin of MkDocs does this. MkDocs loads this file as a hook. A line `<!-- table: NAME -->` in a page becomes the
+table of that name, made from the code. griffe reads the docstrings for mkdocstrings, and loads `HouseStyle`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ TYPES: Final = {str: "string", int: "integer", float: "number"}
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put the tables into a page. MkDocs calls this function for each page."""
+    """Replace the table marks in a page by their tables; MkDocs calls this per page."""
     return MARK.sub(lambda mark: TABLES[mark[1]](), markdown)
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown."""
+    """Return rows of cells as a Markdown table."""
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |" for cells in (heads, *rows)]
     return "\n".join([lines[0], "|---" * len(heads) + "|", *lines[1:]])
 
@@ -41,7 +41,11 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def errors_table(base: type[errors.ChordError]) -> str:
-    """Return the table of the errors of a kind: definite or indefinite."""
+    """Return a Markdown table of all errors of one kind.
+
+    Args:
+        base: the kind: `DefiniteError` or `IndefiniteError`.
+    """
     rows = [
         [
             f"`{kind.__name__}`",
@@ -58,7 +62,10 @@ def errors_table(base: type[errors.ChordError]) -> str:
 
 
 def _retries(kind: type[errors.ChordError]) -> str:
-    """Return how often clients retry a request that failed with an error."""
+    """Return whether clients retry a request that failed with an error of this class.
+
+    The text is "yes", "no", or a number of times.
+    """
     if not ClientSession.is_worth_retrying(kind(), 0):
         return "no"
     return "yes" if ClientSession.is_worth_retrying(kind(), REMOTE_FAILURES_MAX) else f"{REMOTE_FAILURES_MAX - 1} times"
@@ -68,7 +75,12 @@ def _retries(kind: type[errors.ChordError]) -> str:
 
 
 def keys_table(struct: type[msgspec.Struct], keys: Sequence[str]) -> str:
-    """Return the table of keys that have a flag and a variable."""
+    """Return a Markdown table of configuration keys, with their flags and variables.
+
+    Args:
+        struct: the class of the configuration that has the keys.
+        keys: the keys to list.
+    """
     options = {option.name: option.opts[0] for option in node_command.params if isinstance(option, click.Option)}
     means = meanings(struct)
     rows = [
@@ -86,23 +98,23 @@ def keys_table(struct: type[msgspec.Struct], keys: Sequence[str]) -> str:
 
 
 def timing_table() -> str:
-    """Return the table of periods and timeouts, with a column for each preset."""
+    """Return a Markdown table of all periods and timeouts, with a column per preset."""
     means = meanings(Timing)
     rows = [[f"`{key}`", *(_default(preset, key) for preset in PRESETS.values()), means[key]] for key in means]
     return table(["key", *PRESETS, "meaning"], rows)
 
 
 def limits_table() -> str:
-    """Return the table of limits."""
+    """Return a Markdown table of all limits, with types and defaults."""
     rows = [[f"`{key}`", _type(Limits, key), _default(Limits(), key), text] for key, text in meanings(Limits).items()]
     return table(["key", "type", "default", "meaning"], rows)
 
 
 def meanings(struct: type[msgspec.Struct]) -> dict[str, str]:
-    """Return the text of each field in the docstring of a struct.
+    """Return the description of each field of a struct, from its docstring.
 
     Raises:
-        LookupError: a field has no text, or the order differs from that of the fields.
+        LookupError: a field has no description, or the order differs from that of the fields.
     """
     sections = griffe.Docstring(str(struct.__doc__)).parse("google", warnings=False)
     found = next(section for section in sections if isinstance(section, griffe.DocstringSectionAttributes))
@@ -113,7 +125,7 @@ def meanings(struct: type[msgspec.Struct]) -> dict[str, str]:
 
 
 def _type(struct: type[msgspec.Struct], key: str) -> str:
-    """Return TOML's name for the type of a field."""
+    """Return the type of a configuration key in TOML's terms, such as "integer"."""
     found = next(field.type for field in msgspec.structs.fields(struct) if field.name == key)
     if get_origin(found) is Literal:
         return ", ".join(f'`"{value}"`' for value in get_args(found))
@@ -150,15 +162,18 @@ TABLES: Final[dict[str, Callable[[], str]]] = {
 
 
 class HouseStyle(griffe.Extension):
-    """An extension that adapts the docstrings to griffe, which calls it per object."""
+    """An extension of griffe that adapts this project's docstrings to its parser.
+
+    griffe calls its methods for each object that it reads.
+    """
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        """Split `first, second: text` in a docstring, because griffe expects one name per line."""
+        """Give each name of `first, second: text` a line, as griffe's parser expects."""
         if obj.docstring is not None:
             obj.docstring.value = one_name_per_line(obj.docstring.value)
 
     def on_function(self, *, func: griffe.Function, **_: Any) -> None:
-        """Show that a function with `@asynccontextmanager` returns a context manager."""
+        """Show the context manager that a function with `@asynccontextmanager` returns."""
         is_manager = any("asynccontextmanager" in str(decorator.value) for decorator in func.decorators)
         if is_manager and isinstance(func.returns, griffe.ExprSubscript):
             func.returns.left = griffe.ExprName("AbstractAsyncContextManager")
@@ -166,7 +181,10 @@ class HouseStyle(griffe.Extension):
 
 
 def one_name_per_line(docstring: str) -> str:
-    """Return a docstring in which each name has a line of its own, with the shared text."""
+    """Split each entry `first, second: text` of a docstring into one entry per name.
+
+    All names get the shared text.
+    """
 
     def split(entry: re.Match[str]) -> str:
         return "\n".join(f"{entry[1]}{name}: {entry[3]}" for name in entry[2].split(", "))

@@ -1,8 +1,9 @@
-"""Write the blocking twin of the asynchronous API: chord/client/blocking_api.py from chord/client/api.py.
+"""Generate the blocking API from the asynchronous one.
 
     python tools/unasync.py
 
-The twin has the same methods with the same docstrings, without `async` and `await`.
+The script reads chord/client/api.py and writes chord/client/blocking_api.py. The generated classes have the same
+methods with the same docstrings, without `async` and `await`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ASYNCHRONOUS = ("Cancelling:", "Concurrency:")
 
 
 def blocking(source: str) -> str:
-    """Return the blocking twin of a module."""
+    """Return the source of the blocking module for that of an asynchronous one."""
     starts = [0]
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
@@ -55,7 +56,10 @@ def blocking(source: str) -> str:
 
 
 def _words(text: str) -> str:
-    """Return a string or a comment in the words of the twin."""
+    """Return a string literal or a comment with the terms of the blocking API.
+
+    Paragraphs of docstrings that concern only asynchronous calls are dropped.
+    """
     for word, other in WORDS.items():
         text = re.sub(rf"\b{word}\b", other, text)
     if not text.startswith('"""'):
@@ -67,7 +71,7 @@ def _words(text: str) -> str:
 
 
 def _tidy(source: str) -> str:
-    """Return a twin as the linter wants it."""
+    """Return generated source in the style that the linter demands."""
     source = re.sub(r"\bGenerator\[(\w+), None\]", r"Generator[\1, None, None]", source)
     source = re.sub(r"for (\w+) in (.+):\n +yield \1\n", r"yield from \2\n", source)
 

@@ -17,18 +17,22 @@ OLDEST = (3, 11)
 
 
 def say(text: str) -> None:
-    """Print a message to stderr."""
+    """Print a message to standard error."""
     sys.stderr.write("chord: " + text + "\n")
 
 
 def run(command: "list[str]") -> "tuple[bool, str]":
-    """Run a command quietly; return whether it succeeded, and its output."""
+    """Run a command without showing its output.
+
+    Returns:
+        whether the command succeeded, and its output.
+    """
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=ROOT)
     return done.returncode == 0, done.stdout.decode("utf-8", "replace")
 
 
 def is_fresh() -> bool:
-    """Return whether .venv is newer than pyproject.toml and can import chord."""
+    """Return whether .venv can stay: it is newer than pyproject.toml and has chord."""
     project = os.path.join(ROOT, "pyproject.toml")
     return (
         os.path.exists(STAMP)
@@ -38,7 +42,12 @@ def is_fresh() -> bool:
 
 
 def create(venv: str = VENV, python: str = PYTHON) -> "list[str]":
-    """Create an environment; return the pip command that installs into it."""
+    """Create a Python environment; return the pip command that installs into it.
+
+    Args:
+        venv: the directory of the environment.
+        python: its interpreter.
+    """
     made, _ = run([sys.executable, "-m", "venv", "--clear", venv])
     if made:
         return [python, "-m", "pip"]
@@ -58,7 +67,7 @@ def create(venv: str = VENV, python: str = PYTHON) -> "list[str]":
 
 
 def main() -> int:
-    """Build the environment unless it is current; return the exit code."""
+    """Build .venv unless it is current; return the exit code."""
     if sys.version_info < OLDEST:
         say(
             f"Python {OLDEST[0]}.{OLDEST[1]} or newer is needed, and {sys.executable} is Python "
