@@ -223,7 +223,7 @@ class Operations:
         return Put(to_key(key), raw, op_bytes(16), covers, to_quorum(w, "w"), not sloppy, to_ttl_ms(ttl_s))
 
     def write(self, request: Put | Merge) -> ClientOperation[Stored]:
-        """Write until the write is acknowledged.
+        """Return the operation that sends a write, again after each failure, until it is acknowledged.
 
         All attempts have the same operation id, so that the write takes effect once.
         """

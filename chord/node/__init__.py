@@ -388,7 +388,10 @@ class Node(TrioApi):
                 nursery.start_soon(resume, parts, last_time(vnode, self.host), nursery.cancel_scope)
 
     async def _enter(self, parts: VnodeServices, kept: Kept | None, index: int) -> None:
-        """Take one vnode into a ring, or found one, if the node is new or was alone.
+        """Make one vnode a member: rejoin, join, or found a ring.
+
+        With persisted state it rejoins, without it joins. If there is neither a member vnode of this node nor a
+        configured other node to join, it founds a ring.
 
         Args:
             parts: the vnode, with its services.

@@ -324,7 +324,13 @@ class Disk:
         return error
 
     async def sync(self, mount: Mount, *, of_identity: bool = False) -> None:
-        """Take the time of a sync.
+        """Wait for the virtual time that one fsync takes on this disk. While the disk hangs, this does not end.
+
+        The caller moves the data from pending to durable afterwards.
+
+        Args:
+            mount: the use of the disk by one process.
+            of_identity: whether `node.json` is synced. The disk can hang for `node.json` alone.
 
         Raises:
             OSError: the process ended meanwhile.

@@ -311,7 +311,12 @@ def draw(
 
 
 def _drawn(seed: int, theme: str | None) -> Plan:
-    """Return the values that a seed draws, before wishes apply."""
+    """Return the plan that a seed draws; `draw` then replaces the values that its caller gives.
+
+    Args:
+        seed: the number of the run.
+        theme: the kind of fault that dominates the run, one of `THEMES`; None: drawn, too.
+    """
     plan = _drawn_mixed(seed)
     rng = random.Random(f"plan/{seed}/theme")
     drawn = rng.choice([name for name in THEMES if name != "mixed"]) if rng.random() < THEMED else "mixed"
