@@ -241,7 +241,7 @@ class Node(TrioApi):
         There is no handover, because it could send wrong records.
         """
         self._fatal = await DiskWatch(self.host, self._farewell, self._maintenance.woke).run(failed)
-        self._change("stopped")
+        self.state = "stopped"  # without an event, as in a crash
         scope.cancel()
 
     async def ready(self) -> None:
