@@ -7,22 +7,22 @@
     chord.testing.open_ring(16, seed=7)    a whole ring in memory                 (chord/testing/)
     chord.errors                           all errors of the package              (chord/errors.py)
 
-The packages are layers. Each imports only its own layer and the layers above it in this list:
+The packages are numbered by layer. Each imports only its own layer and layers with smaller numbers:
 
-    errors  ids  events  config    the shared vocabulary
-    wire/                          messages, CBOR, frames, the client's side of a stream
-    verify/                        invariants of a ring; histories of operations and their checkers
-    store/                         versions, Merkle trees, storage, a node's identity
-    net/  rpc                      connections, calls between nodes, steps, the failure detector
-    ring/  finger  stabilize       pointers, ownership, preference lists, lookups
-    replication/                   coordinator, replicas, anti-entropy, handoff, transfers, garbage collection
-    membership/                    join, leave and rejoin of a vnode
-    client/                        the clients: blocking, on Trio and on asyncio
-    node/                          the node: services, dispatcher, maintenance, restart, shutdown
-    testing/                       rings in memory on virtual time
-    sim/                           the simulator: seeds, faults, the oracle
-    lab/                           sharding schemes, experiments, figures of the papers
-    cli/                           the `chord` command
+     0  errors  ids  events  config    the shared vocabulary
+     1  wire/                          messages, CBOR, frames, the client's side of a stream
+     2  verify/                        invariants of a ring; histories of operations and their checkers
+     3  store/                         versions, Merkle trees, storage, a node's identity
+     4  net/  rpc                      connections, calls between nodes, steps, the failure detector
+     5  ring/  finger  stabilize       pointers, ownership, preference lists, lookups
+     6  replication/                   coordinator, replicas, anti-entropy, handoff, transfers, garbage collection
+     7  membership/                    join, leave and rejoin of a vnode
+     8  client/                        the clients: blocking, on Trio and on asyncio
+     9  node/                          the node: services, dispatcher, maintenance, restart, shutdown
+    10  testing/                       rings in memory on virtual time
+    11  sim/                           the simulator: seeds, faults, the oracle
+    12  lab/                           sharding schemes, experiments, figures of the papers
+    13  cli/                           the `chord` command
 
 docs/explanation/how-a-node-works.md walks through them. Public names are loaded when they are first used, so blocking
 and asyncio code does not load Trio.

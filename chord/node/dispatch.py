@@ -83,7 +83,7 @@ class Dispatcher:
     def handle(self, vnode: Point | None, request: Request, caller: Caller) -> Answer:
         """Answer a request to this node, or to one of its vnodes.
 
-        This is the `Handler` of `chord/net/calls.py`.
+        This is the `RequestHandler` of `chord/net/calls.py`.
 
         Args:
             vnode: the id of the called vnode; None for a request to the node.
