@@ -17,7 +17,7 @@ from typing import Literal
 import trio
 
 from chord.client.operations import Operations
-from chord.client.session import ClientCall, ClientSession, Outcome
+from chord.client.session import TIMEOUT_S, ClientCall, ClientSession, Outcome
 from chord.client.trio_driver import TrioApi
 from chord.config import NodeConfig, Preset, RingConstants
 from chord.errors import (
@@ -504,6 +504,7 @@ async def open_node(
     preset: Preset = "lan",
     ring: RingConstants | None = None,
     observe: Observer = ignore,
+    timeout_s: float = TIMEOUT_S,
 ) -> AsyncIterator[Node]:
     """Run a node inside a Trio program, for the length of an `async with` block.
 
@@ -517,6 +518,7 @@ async def open_node(
         preset: local, lan or wan; selects periods and timeouts.
         ring: the ring's constants, `chord.RingConstants`. All members must have the same.
         observe: callback that gets every event, one of `chord.events`. It must not raise, and must return quickly.
+        timeout_s: limit in seconds of an operation if no cancel scope has a deadline; default: 5. See `Node.timeout_s`.
 
     Raises:
         ConfigError: the arguments contradict each other, or the data directory belongs to another node.
@@ -537,6 +539,7 @@ async def open_node(
         preset=preset,
     )
     node = Node(config, World.real(config, observe))
+    node.timeout_s = timeout_s
     with unwrapped():
         async with trio.open_nursery() as nursery:
             await nursery.start(node.run)
