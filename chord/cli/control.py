@@ -159,7 +159,7 @@ def forget_command(target: Target, node: str) -> int:
     reported, failures = list(result.ok), result.errors
     if out.as_json:
         listed = [{"address": at, "error": error_json(error)} for at, error in failures.items()]
-        out.json({"address": address, "told": reported, "failed": listed})
+        out.json({"address": address, "reported": reported, "failed": listed})
     else:
         out.line(f"{address} is forgotten by {len(reported)} of {counted(len(result), 'node')}")
     for at, error in failures.items():

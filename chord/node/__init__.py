@@ -320,7 +320,7 @@ class Node(TrioApi):
             if kept is None:
                 await self._saver.save()  # before the first record: a store without an identity is refused
             joins = [address for address in self.config.join if address != self.address]
-            remembered = restart.whom_to_ask(kept, self.host, is_told=bool(joins))
+            remembered = restart.nodes_to_ask(kept, self.host, has_join=bool(joins))
             if kept is not None and (joins or remembered):
                 await self._resume(kept, list(dict.fromkeys((*joins, *remembered))))
             else:

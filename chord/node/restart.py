@@ -122,7 +122,7 @@ def _check_ring(kept: Kept, ring: RingConstants, where: str) -> None:
             raise ConfigError(f"{where} belongs to a ring with {name} = {before}, not {now}; {_CONSTANT}")
 
 
-def whom_to_ask(kept: Kept | None, host: NodeContext, *, is_told: bool) -> tuple[Address, ...]:
+def nodes_to_ask(kept: Kept | None, host: NodeContext, *, has_join: bool) -> tuple[Address, ...]:
     """Return the persisted addresses of other nodes, through which a node rejoins.
 
     The result is empty if the node is new or was alone. Another node may listen at this node's former address now, so
@@ -131,19 +131,19 @@ def whom_to_ask(kept: Kept | None, host: NodeContext, *, is_told: bool) -> tuple
     Args:
         kept: the persisted state; None if the node is new.
         host: the node context.
-        is_told: whether the operator named a node to join. In that case the persisted addresses do not count for a node
-            that never got into a ring.
+        has_join: whether the operator named a node to join. Then the persisted addresses do not count for a node that
+            never got into a ring.
 
     Raises:
         ConfigError: the node was in a ring with others, and no address of them is known. It must not found a ring of
             its own.
     """
-    if kept is None or (kept.ring is None and is_told):
+    if kept is None or (kept.ring is None and has_join):
         return ()
     known = tuple(address for address in kept.known if address != host.address)
     if kept.known and kept.address not in (host.address, *known):
         known = (*known, kept.address)
-    if kept.ring is not None and not known and not is_told and kept.vnodes[0].owned_from is None:
+    if kept.ring is not None and not known and not has_join and kept.vnodes[0].owned_from is None:
         where = host.config.data_dir or "what was kept"
         raise ConfigError(
             f"{where} belongs to ring {kept.ring}, and {FILE_NAME} names no other node of it; "

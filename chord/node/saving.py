@@ -69,7 +69,7 @@ class Saver:
         self.last: Kept | None = None
         self._unsaved_since: float | None = None
         self._reason = ""
-        self._is_told = False
+        self._is_reported = False
 
     async def find(self) -> Kept | None:
         """Open the store, and return the persisted state; see `restart.find`."""
@@ -107,7 +107,7 @@ class Saver:
             if error.errno == errno.ENOENT:  # the directory is gone, and the records with it
                 self._is_gone()
             return False
-        self._unsaved_since, self._is_told = None, False
+        self._unsaved_since, self._is_reported = None, False
         self._host.health.clear(FILE_NAME)
         return True
 
@@ -126,8 +126,8 @@ class Saver:
 
         The report comes after `unsaved_s` seconds of failures.
         """
-        if not self._is_told and (why := self.trouble()):
-            self._is_told = True
+        if not self._is_reported and (why := self.trouble()):
+            self._is_reported = True
             self._host.health.report(FILE_NAME, why)
 
     def _unsaved_s(self) -> float:

@@ -127,7 +127,7 @@ class Deaths:
         """
         self._cluster.wake(node.name)
         self._ledger.losses.bury(node)
-        self._watch.somebody_died()
+        self._watch.note_death()
         self._last_words += [(trio.current_time(), entries) for entries in self._lists_of(node)]
         is_lost = self._rng.random() < 0.5 if power_loss is None else power_loss
         await self._cluster.kill(node, silently=silently, power_loss=is_lost)
@@ -144,7 +144,7 @@ class Deaths:
         if node.name not in self._ledger.truth.dead():  # otherwise its `stopped` event has counted the death
             self.count("refused", 0)
             self._ledger.losses.bury(node)
-            self._watch.somebody_died()
+            self._watch.note_death()
         if node.name in self._cluster.disks:
             self._cluster.disks[node.name].kill()
         self._ledger.losses.autopsy(node)

@@ -76,11 +76,11 @@ class Inventory:
 
     # -- events -----------------------------------------------------------------------------------
 
-    def dies(self, node: Node, is_told: Callable[[bytes], bool]) -> Storage | None:
+    def dies(self, node: Node, is_known: Callable[[bytes], bool]) -> Storage | None:
         """Record that a node is about to die, and return its store if it has no disk.
 
         Args:
-            is_told: selects the keys that the autopsy checks.
+            is_known: selects the keys that the autopsy checks.
 
         Returns:
             The store that is lost with the node; None if the node has a disk.
@@ -89,7 +89,7 @@ class Inventory:
         if self._disk(node.name) is None:
             self._dead[node.name] = MemoryStorage(circle, bytes(8))
             return storage
-        found = [record.key for record in storage.scan(Arc(circle.point(0), circle.point(0))) if is_told(record.key)]
+        found = [record.key for record in storage.scan(Arc(circle.point(0), circle.point(0))) if is_known(record.key)]
         dropping = self._dropping.pop(node.name, {})
         claims = {key: record for key in found if (record := storage.durable(key)) is not None}
         claims = {key: record for key, record in claims.items() if dropping.get(key) != record}

@@ -240,8 +240,8 @@ class KeyModel:
         op.covers = {who: min(one.get(who, 0) for one in every) for who in every[0]} if every else {}
         self._raise_gone(op.covers)
         self._prune()
-        told_dots = [dot for dot in op.dots if covers(versions.decode_context(context), dot)]
-        own = [dot for dot in told_dots if op.dots[dot].host == host] or told_dots
+        reported_dots = [dot for dot in op.dots if covers(versions.decode_context(context), dot)]
+        own = [dot for dot in reported_dots if op.dots[dot].host == host] or reported_dots
         return self._claim(own[-1], op.op_id, is_firm=True) if own else ""
 
     def lost(self, op: Op) -> None:

@@ -142,7 +142,7 @@ class Nemesis:
             for node in self._cluster.nodes:
                 if node.address == event.address and node.name not in self._cluster.clones:
                     self._ledger.losses.bury(node)  # the autopsy follows when its store has stopped
-                    self._watch.somebody_died()
+                    self._watch.note_death()
                     self.deaths.count("leave in vain", 0)
                     if self.deaths.is_returning(node) and not self._is_over:
                         self.deaths.return_soon(node)
@@ -306,13 +306,13 @@ class Nemesis:
         for node in self._cluster.nodes:
             if node.address == receiver.address and not any(v.ring.is_member for v in node.host.vnodes.values()):
                 self.deaths.count("stall receiver", 0)
-                self._watch.somebody_died()
+                self._watch.note_death()
                 self._cluster.network.freeze(node.name)
                 if self._rng.random() < 0.5:
                     await self._kill_giver(giver, receiver)
                 await trio.sleep(self._rng.uniform(0.2, 4))
                 self._cluster.network.unfreeze(node.name)
-                self._watch.somebody_died()
+                self._watch.note_death()
                 return
 
     # -- episodes: beyond the failure assumption --------------------------------------------------

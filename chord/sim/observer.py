@@ -145,7 +145,7 @@ class Watch:
             self.steps += 1
             self._recent.append((trio.current_time(), event))
             if isinstance(event, events.ArcGained) and event.how == "resumed":
-                self.somebody_died()  # its absence ends only now
+                self.note_death()  # its absence ends only now
             if isinstance(event, events.ArcGained | events.ArcLost):
                 self._check_owners()
             adopted = _adopted(event)
@@ -159,7 +159,7 @@ class Watch:
 
     # -- changes of mode ------------------------------------------------------------------------
 
-    def somebody_died(self) -> None:
+    def note_death(self) -> None:
         """Record that a node crashed, or was unreachable for long enough to count as dead."""
         self._last_death_s = trio.current_time()
 
@@ -174,7 +174,7 @@ class Watch:
         """Record that the ring has healed: all statements hold again, measured from here."""
         self._is_outside = False
         self.excused.clear()
-        self.somebody_died()
+        self.note_death()
         self.start_over()
 
     def calm_down(self) -> None:

@@ -373,11 +373,11 @@ class Workload:
                     replies = list(await node._drive(node._core.get_all(keys, r)))
         except ChordError as error:
             replies = [error] * len(keys)
-        is_heard = node in self._ring.nodes  # a killed node cannot have answered its client
+        is_answered = node in self._ring.nodes  # a killed node cannot have answered its client
         for one, held_to, call, reply in zip(keys, before, calls, replies, strict=True):
             if isinstance(reply, Found) and client != "reader":
                 self.stories[one].contexts[client] = reply.context
-            self._have_read(node, self.stories[one], reply, held_to, call, is_heard=is_heard, is_final=is_final)
+            self._have_read(node, self.stories[one], reply, held_to, call, is_answered=is_answered, is_final=is_final)
 
     def _have_read(
         self,
@@ -387,14 +387,14 @@ class Workload:
         before: Before,
         call: RecordedCall | None,
         *,
-        is_heard: bool,
+        is_answered: bool,
         is_final: bool,
     ) -> None:
         """Let the oracle judge the outcome of a read; None: the client got no answer.
 
         Args:
             call: the entry in the history; None: no history is written.
-            is_heard: whether the node still runs, so that its client got the answer.
+            is_answered: whether the node still runs, so that its client got the answer.
             is_final: as for `read`.
         """
         word = _word(reply)
@@ -404,7 +404,7 @@ class Workload:
             call.ok(*(value.decode() for value in values))
         elif call is not None:
             call.fail()  # a read without an answer constrains nothing
-        if not is_heard:
+        if not is_answered:
             return
         if isinstance(reply, Found):
             self.oracle.found(node, story, reply, before)

@@ -172,7 +172,7 @@ def test_plan_join_and_leave_print_their_moves(run: Run, canned: CannedRing, mon
 def test_forget_reaches_every_node(run: Run, canned: CannedRing) -> None:
     canned.nodes[160].die()
     shape = run("forget", canned.addresses[160], "--json").json("forget")
-    assert (len(shape["told"]), shape["failed"]) == (6, [])
+    assert (len(shape["reported"]), shape["failed"]) == (6, [])
     assert canned.nodes[80].requests(Forget) == [Forget(canned.addresses[160])]
     assert run("forget", "0xa0").out == f"{canned.addresses[160]} is forgotten by 6 of 6 nodes\n", "by its id"
 

@@ -90,7 +90,7 @@ class World:
     async def kill(self, node: Node, *, silently: bool = False) -> None:
         """Let a node die. Its memory is lost, and its disk stays."""
         self.ledger.losses.bury(node)
-        self.watch.somebody_died()
+        self.watch.note_death()
         await self.ring.kill(node, silently=silently)
         self.ledger.losses.autopsy(node)
         self.watch.check()

@@ -128,7 +128,7 @@ def leave_exceeds_its_time(seed: int) -> None:
         await world.ledger.fill(100)
         leaver = world.rng.choice(world.nodes)
         world.ledger.losses.bury(leaver)
-        world.watch.somebody_died()
+        world.watch.note_death()
         await leaver.leave()
         await world.settle()
 
@@ -175,7 +175,7 @@ def giver_dies_after_the_switch(seed: int) -> None:
 @asynccontextmanager
 async def _stopped(world: World, node: Node) -> AsyncIterator[None]:
     """Stop a node during the block. Clients continue until the node is back and the ring is Ideal."""
-    world.watch.somebody_died()
+    world.watch.note_death()
     async with trio.open_nursery() as nursery:
         clients: trio.CancelScope = await nursery.start(world.ledger.clients, 8, 0.02)
         world.ring.network.freeze(node.name)

@@ -148,7 +148,7 @@ async def test_newcomer_known_only_to_a_dead_vnode_is_not_skipped() -> None:
             await ring.start(id=40_000, join=[by_id(ring, C)])
             await joined.wait()
             assert only(by_id(ring, A)).ring.successors[1].id == C, "A does not know of D yet"
-            watch.somebody_died()
+            watch.note_death()
             await ring.kill(by_id(ring, B))
             for _ in range(40):
                 assert await patiently(lambda: get(by_id(ring, A), key)) == (b"1",)
@@ -506,11 +506,11 @@ async def test_late_switch_counts_while_a_restarted_node_looks_up() -> None:
         node, before = by_id(ring, C), only(by_id(ring, B)).me
         own, membership = only(node).ownership, node.parts[Point(C)].membership
 
-        async def nobody_took_it(after: list[Contact]) -> None:
+        async def no_taker(after: list[Contact]) -> None:
             own.receive(Arc(Point(B), Point(C)), own.epoch + 1, before, [])
 
         own.renounce()
-        with mock.patch.object(membership, "_taker_of_my_arc", nobody_took_it):
+        with mock.patch.object(membership, "_taker_of_my_arc", no_taker):
             await membership._reclaim_place(NeighboursOf(before, only(node).me, node.ring_id))
         assert own.arc == Arc(Point(B), Point(C))
         await ring.converged()
@@ -521,10 +521,10 @@ async def test_predecessor_without_an_address_is_given_up() -> None:
     """A predecessor without an address once stayed: the error of a call to it counted as a sign of life."""
     async with testing.open_ring(4, bits=16, ids=[A, B, C, D], seed=19) as ring:
         node, before = by_id(ring, C), only(by_id(ring, B)).me
-        nobody = Contact(Point(C - 1), "nonsense")
-        await by_id(ring, A).host.peers.call(only(node).me, Notify(nobody), Notify.reply)
+        absent = Contact(Point(C - 1), "nonsense")
+        await by_id(ring, A).host.peers.call(only(node).me, Notify(absent), Notify.reply)
         await trio.sleep(0.01)
-        assert only(node).ring.predecessor == nobody, "the notification came from an unreachable vnode"
+        assert only(node).ring.predecessor == absent, "the notification came from an unreachable vnode"
         await ring.converged()
         assert only(node).ring.predecessor == before
         assert node.state == "ready"

@@ -162,12 +162,12 @@ async def test_oracle_reports_a_drop_with_too_few_copies_left(judged: Judged) ->
 
 @ledger_test
 async def test_oracle_reports_a_value_that_no_client_wrote(judged: Judged) -> None:
-    await judged.ring[0].put(b"old-5", b"somebody/77")
+    await judged.ring[0].put(b"old-5", b"other/77")
     judged.ledger.oracle.is_lenient = True
     await judged.ledger.read(judged.ring[1], b"old-5")
     complaint, hidden = judged.complaints
     assert "its context covers put 1, which is not there" in hidden
-    assert "reads (b'somebody/77',) under b'old-5', and not all of it was ever written" in complaint
+    assert "reads (b'other/77',) under b'old-5', and not all of it was ever written" in complaint
 
 
 @ledger_test
