@@ -86,7 +86,7 @@ _wishes = with_options(
 @click.option("--seeds", default="0-19", show_default=True, metavar="A-B", help="One seed, or a range.")
 @_wishes
 @click.option("--shares", is_flag=True,
-              help="Fail if too few writes are blind, deletes, through stand-ins, or by a new coordinator.")
+              help="Fail if too few writes are without a context, deletes, through stand-ins, or by a new coordinator.")
 @click.option("--counts", is_flag=True, help="Print how often each fault was drawn and each path was taken.")
 @jobs_option
 @json_option

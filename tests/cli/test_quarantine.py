@@ -173,7 +173,7 @@ def test_decision_under_a_context_names_only_what_was_listed(
 )
 def test_invalid_context_is_exit_2(run: Run, context: str, words: str) -> None:
     ended = run("quarantine", "drop", "k", "--context", context)
-    assert "no-context" not in ended.err, "--blind is an option of another command"
+    assert "no-context" not in ended.err, "--no-context is an option of another command"
     assert (ended.code, words in ended.err) == (2, True), ended.err
 
 
