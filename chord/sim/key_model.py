@@ -307,7 +307,7 @@ class KeyModel:
         return wrong
 
     def crashed(self, host: str, left: Sequence[Record]) -> None:
-        """Forget the versions that only a dead node knew, unless its disk has them.
+        """Forget the versions that only a dead node knew, unless its disk has them or had them until it reaped them.
 
         Their dots may name other operations later.
 
@@ -318,7 +318,8 @@ class KeyModel:
         for op in self._by_id.values():
             for dot in [dot for dot, mint in op.dots.items() if mint.host == host]:
                 is_firm = self._names.get(dot, {}).get(op.op_id, True)
-                if not is_firm and not any(knows(record, dot) for record in left):
+                is_reaped = self._buried.get(dot[0], 0) >= dot[1]  # a store reaps only durable records
+                if not is_firm and not is_reaped and not any(knows(record, dot) for record in left):
                     self._taken_back[op.op_id, dot] = op.dots[dot].covers
                     del op.dots[dot], self._names[dot][op.op_id]
                     self._mints.pop(dot, None)

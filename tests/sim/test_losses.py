@@ -448,6 +448,18 @@ def test_crash_takes_back_no_dot_with_a_later_one_elsewhere(known: int, dots: in
     testing.run(main)
 
 
+@pytest.mark.parametrize(("reaped", "dots"), [(1, 1), (0, 0)])
+def test_crash_takes_back_no_dot_that_its_store_reaped(reaped: int, dots: int) -> None:
+    async def main() -> None:
+        async with testing.open_ring(3, seed=1) as ring:
+            story, put, record = written(ring, is_ok=False)
+            story.bury(Record(KEY, (ActorClock(record.clock[0].actor, reaped, ()),)))
+            story.crashed(ring[0].name, [])
+            assert len(put.dots) == dots
+
+    testing.run(main)
+
+
 def test_copy_in_flight_keeps_its_history_after_a_crash() -> None:
     async def main() -> None:
         async with testing.open_ring(3, seed=1) as ring:
