@@ -271,7 +271,7 @@ class Stabilizer:
                 except SILENCE as error:
                     if self._peers.is_dead(contact):
                         raise PeerGone from error
-                    if self._peers.suspicion.state(contact.address) == "paused":
+                    if self._peers.failure_detector.state(contact.address) == "paused":
                         return None
                     continue
                 except Busy:

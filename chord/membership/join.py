@@ -114,7 +114,7 @@ class Membership:
         while not self._ring.is_member:
             every = [*contacts, *self._learnt]
             if silences or turn >= len(every):  # a member that no contact knows may list this vnode and call it
-                every += [a for a in self._peers.suspicion.alive()[-LEARNT_MAX:] if a != self._host.address]
+                every += [a for a in self._peers.failure_detector.alive()[-LEARNT_MAX:] if a != self._host.address]
             via = every[turn % len(every)]
             patience_s = self._patience_s(silences)
             turn += 1
@@ -388,7 +388,7 @@ class Membership:
                 try:
                     start = (await self._peers.call(contact, GetRing(adopt=False), RingPointers)).owned_from
                 except SILENCE:
-                    if self._peers.suspicion.state(contact.address) == "paused":
+                    if self._peers.failure_detector.state(contact.address) == "paused":
                         break
                     continue
                 except (UnknownVnode, NotReady):

@@ -142,7 +142,7 @@ class Rejoin:
         async def ask(address: str, scope: trio.CancelScope) -> None:
             while True:
                 try:
-                    with trio.fail_after(self._peers.suspicion.timeout(address)):  # a lost call is repeated
+                    with trio.fail_after(self._peers.failure_detector.timeout(address)):  # a lost call is repeated
                         pong = await self._peers.call(address, Ping(), Pong)
                     states[address] = pong.state
                     if pong.state == "resuming" or not pong.has_met_quorum:

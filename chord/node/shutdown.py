@@ -110,7 +110,7 @@ class Shutdown:
 
     async def linger(self, neighbours: tuple[str, ...]) -> None:
         """After a leave, keep redirecting callers until every neighbour must have heard."""
-        slowest = max(self._host.peers.suspicion.timeout(address) for address in neighbours)
+        slowest = max(self._host.peers.failure_detector.timeout(address) for address in neighbours)
         await trio.sleep(2 * slowest + self._host.timing.stabilize_s)
 
     async def _tell(self, addresses: Iterable[str], request: Request) -> None:
@@ -121,7 +121,7 @@ class Shutdown:
 
     async def _tell_one(self, address: str, request: Request) -> None:
         try:
-            with trio.fail_after(min(GOODBYE_S, 2 * self._host.peers.suspicion.timeout(address))):
+            with trio.fail_after(min(GOODBYE_S, 2 * self._host.peers.failure_detector.timeout(address))):
                 await self._host.peers.call(address, request, Done)
         except (ChordError, trio.TooSlowError):
             self._host.counters["goodbyes_unheard"] += 1

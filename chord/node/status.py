@@ -63,7 +63,7 @@ def node_status(me: NodeFacts, host: NodeContext, parts: dict[Point, VnodeServic
         value_bytes=host.storage.value_bytes,
         misplaced=misplaced.on_their_way(),
         vnodes=tuple(_vnode(p, host) for p in parts.values())[:LIST_ENTRIES_MAX],
-        peers=tuple(host.peers.suspicion.peers(now))[:LIST_ENTRIES_MAX],
+        peers=tuple(host.peers.failure_detector.peers(now))[:LIST_ENTRIES_MAX],
         known=host.contacts()[:LIST_ENTRIES_MAX],
         counters=tuple(sorted(counters.items()))[:LIST_ENTRIES_MAX],
         timing=tuple((field, float(getattr(host.timing, field))) for field in host.timing.__struct_fields__),

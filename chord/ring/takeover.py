@@ -133,7 +133,7 @@ class Takeover:
         is_waiting = len(self._peers.passive) > 0
         view.expire(now, self._host.timing.down_out_s, self._host.timing.leave_s, is_waiting=is_waiting)
         for address in view.retiring:
-            if self._peers.suspicion.is_dead(address):  # it crashed during the leave, or has left by now
+            if self._peers.failure_detector.is_dead(address):  # it crashed during the leave, or has left by now
                 view.stays(address)
         own.learn_silent(view.downs())
         own.owner_left({mark.dead.id for mark in own.taken if self._peers.is_known_to_have_left(mark.dead)})
@@ -250,7 +250,7 @@ class Takeover:
             except SILENCE as error:
                 if self._peers.is_dead(contact):
                     raise PeerGone from error
-                if self._peers.suspicion.state(contact.address) == "paused":
+                if self._peers.failure_detector.state(contact.address) == "paused":
                     return None
             except ChordError:
                 return None

@@ -390,8 +390,8 @@ class Vnode:
             raise Busy("the arc has no owner yet", after_ms=RETRY_MS)
         before = outside[1].id if len(outside) > 1 else None
         is_its_key = before is None or key in Arc(before, predecessor.id)
-        if is_its_key and peers.suspicion.state(predecessor.address) == "paused":
-            since = peers.suspicion.since(predecessor.address)
+        if is_its_key and peers.failure_detector.state(predecessor.address) == "paused":
+            since = peers.failure_detector.since(predecessor.address)
             raise OwnerDown(
                 f"the owner {predecessor.address} has paused",
                 peer=predecessor,

@@ -243,7 +243,7 @@ class Watch:
         assert self._ring is not None
         for node in self._ring.nodes:
             limits = node.config.limits
-            wrong = node.host.peers.suspicion.check()
+            wrong = node.host.peers.failure_detector.check()
             wrong += [line for v in node.host.vnodes.values() for line in v.ring.check()]
             remembered = len(tuple(node.host.peers.passive.contacts()))
             if remembered > limits.passive_max:

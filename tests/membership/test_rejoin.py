@@ -191,7 +191,7 @@ async def test_calls_of_an_ended_node_count_no_miss_against_its_peers() -> None:
         for _ in range(3):
             with pytest.raises(PeerUnreachable, match="not running"):
                 await ended.host.peers.call(other, Ping(), Pong)
-        assert ended.host.peers.suspicion.state(other) == "alive"
+        assert ended.host.peers.failure_detector.state(other) == "alive"
 
 
 @virtual

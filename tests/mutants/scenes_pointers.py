@@ -145,10 +145,10 @@ def wrong_verdict_about_a_predecessor(seed: int) -> None:
 
 
 def _take_for_dead(who: Node, whom: Node) -> None:
-    suspicion = who.host.peers.suspicion
+    failure_detector = who.host.peers.failure_detector
     for _ in range(who.host.timing.dead_misses):
-        suspicion.missed(whom.address, trio.current_time(), False, "no answer")
-    assert suspicion.is_dead(whom.address)
+        failure_detector.missed(whom.address, trio.current_time(), False, "no answer")
+    assert failure_detector.is_dead(whom.address)
 
 
 def wrong_verdict_about_a_successor(seed: int) -> None:

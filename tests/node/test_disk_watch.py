@@ -98,7 +98,7 @@ async def states_at_others(machines: Cluster, node: Node) -> set[str]:
     found: set[str] = set()
     for _ in range(100):
         await trio.sleep(0.1)
-        found |= {peer.host.peers.suspicion.state(node.address) for peer in machines.nodes if peer is not node}
+        found |= {peer.host.peers.failure_detector.state(node.address) for peer in machines.nodes if peer is not node}
     return found
 
 

@@ -357,7 +357,7 @@ async def test_head_that_counts_as_dead_is_asked_before_it_is_dropped() -> None:
         await ring.kill(by_id(ring, B))
         while not forgotten:
             for _ in range(PRESETS["local"].dead_misses):
-                first.host.peers.suspicion.missed(second.address, trio.current_time(), False, "no answer")
+                first.host.peers.failure_detector.missed(second.address, trio.current_time(), False, "no answer")
             await trio.sleep(0.01)
         assert only(first).ring.successors[0].id == C
         await ring.converged()

@@ -714,7 +714,7 @@ async def test_goodbye_for_another_node_is_refused() -> None:
         for liar in (Departing(ring[2].address), Pausing(ring[2].address)):
             with pytest.raises(InvalidRequest):
                 await ring[1].host.peers.call(ring[0].address, liar, Done)
-        assert ring[0].host.peers.suspicion.state(ring[2].address) == "alive"
+        assert ring[0].host.peers.failure_detector.state(ring[2].address) == "alive"
 
 
 @virtual
