@@ -416,7 +416,7 @@ async def test_peer_that_does_not_read_is_cut_with_bounded_memory() -> None:
             await raw.send(ask("big 10000", i + 1))
         await trio.sleep(1)
         (link,) = node.rpc._shared.running
-        assert 65_536 < link._outbox.buffered < 120_000
+        assert 65_536 < link._send_buffer.buffered < 120_000
         await trio.sleep(10)
         assert trio.current_time() - start > 10
         assert node.seen(ConnectionClosed)[0].reason == "a write did not finish within 10 s"
@@ -466,7 +466,7 @@ async def test_late_replies_wait_for_room_and_none_is_lost() -> None:
             nursery.start_soon(outcome, a.get(b, "x", 60), outcomes)
         while len(outcomes) < 60:
             await trio.sleep(0.01)
-            buffered += [link._outbox.buffered for link in b.rpc._shared.running]
+            buffered += [link._send_buffer.buffered for link in b.rpc._shared.running]
     assert [len(value) for value in outcomes] == [15_000] * 60
     assert max(buffered) < 70_000
 

@@ -158,7 +158,7 @@ async def test_flood_without_reading_is_bounded_and_cut() -> None:
                     await raw.send(question)
 
         def handle(*call: Any) -> Any:
-            high[0] = max(high[0], *(link._outbox.buffered for link in victim.rpc._shared.running))
+            high[0] = max(high[0], *(link._send_buffer.buffered for link in victim.rpc._shared.running))
             return victim.handle(*call)
 
         high = [0]

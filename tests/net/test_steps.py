@@ -205,7 +205,7 @@ async def test_replies_beyond_the_buffer_wait_and_none_is_lost() -> None:
         for driver in desk.open:
             driver.resume(Values((bytes(15_000),), b"", OWNER))
         while len(results) < 60:
-            buffered += [link._outbox.buffered for link in b.rpc._shared.running]
+            buffered += [link._send_buffer.buffered for link in b.rpc._shared.running]
             await trio.sleep(0.01)
     assert [len(value) for value in results] == [15_000] * 60
     assert max(buffered) < 70_000
