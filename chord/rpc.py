@@ -40,7 +40,7 @@ from chord.net.transport import Listener, Stream, Transport, remote_host
 from chord.wire.codec import codec_for
 from chord.wire.messages import Contact, Hello, Reply, Request, StreamName
 
-FAREWELLS_MAX: Final = 32
+REFUSALS_MAX: Final = 32
 """Number of refusals in progress at the same time. Beyond it, excess connections are closed without a reason."""
 
 
@@ -356,7 +356,7 @@ class Rpc:
     async def _turn_away(self, stream: Stream, excess: Overloaded) -> None:
         self._turned_away += 1
         try:
-            if self._turned_away <= FAREWELLS_MAX:
+            if self._turned_away <= REFUSALS_MAX:
                 await refuse(stream, excess)
         finally:
             self._turned_away -= 1

@@ -34,7 +34,7 @@ from chord.events import (
 from chord.node import Node
 from chord.node.world import World
 
-FAREWELL_S = 3.0
+STOP_S = 3.0
 WHY_EMPTY = {
     "lost": "its previous records are gone; other replicas will bring back their copies",
     "lost for good": "its previous records are gone, and no other node has copies; see: chord restore --help",
@@ -231,7 +231,7 @@ async def _obey_signals(
 
 async def _stop_with_parent(node: Node, life_fd: int, scope: trio.CancelScope) -> None:
     await trio.lowlevel.wait_readable(life_fd)
-    with trio.move_on_after(FAREWELL_S):  # without a leave, which would hand over to peers that stop too
+    with trio.move_on_after(STOP_S):  # without a leave, which would hand over to peers that stop too
         await node.stop()
     scope.cancel()
 

@@ -124,8 +124,8 @@ class Node(TrioApi):
         )
 
         # The end, the periodic steps, and the dispatcher of all requests.
-        self._farewell = Shutdown(host, self.parts, self.misplaced)
-        self._maintenance = Maintenance(host, self.parts, self.misplaced, self._saver, self._farewell)
+        self._shutdown = Shutdown(host, self.parts, self.misplaced)
+        self._maintenance = Maintenance(host, self.parts, self.misplaced, self._saver, self._shutdown)
         departures = Departures(
             host, lambda: [parts.repair for parts in self.parts.values()], self._maintenance.stabilize_soon
         )
@@ -229,10 +229,10 @@ class Node(TrioApi):
             await self._ending.wait()
             if self._how == "leave" and self._fatal is None:
                 self._change("leaving")
-                await self._farewell.hand_over()
+                await self._shutdown.hand_over()
         finally:
             self.host.end()
-        self._goodbye = self._farewell.neighbours()
+        self._goodbye = self._shutdown.neighbours()
         maintenance.cancel_scope.cancel()
 
     async def _end_with_disk(self, failed: trio.Event, scope: trio.CancelScope) -> None:
@@ -240,7 +240,7 @@ class Node(TrioApi):
 
         There is no handover, because it could send wrong records.
         """
-        self._fatal = await DiskWatch(self.host, self._farewell, self._maintenance.woke).run(failed)
+        self._fatal = await DiskWatch(self.host, self._shutdown, self._maintenance.woke).run(failed)
         self.state = "stopped"  # without an event, as in a crash
         scope.cancel()
 
@@ -338,9 +338,9 @@ class Node(TrioApi):
             self._maintenance.keep_watch(self.contact, look)
         await self._saver.save()
         if kept is None:
-            self.host.tasks.start(self._farewell.say_back, self._others)
+            self.host.tasks.start(self._shutdown.say_back, self._others)
         else:
-            await self._farewell.say_back(self._others)  # before "ready": then no other node takes it for down
+            await self._shutdown.say_back(self._others)  # before "ready": then no other node takes it for down
         self._change("ready")
         self._ready.set()
 
@@ -435,15 +435,15 @@ class Node(TrioApi):
         withdraws it and ends as in a crash. The other nodes then wait for it, instead of denying keys that only it
         holds.
         """
-        has_left = self._how == "leave" and self._farewell.has_handed_over(self._goodbye)
+        has_left = self._how == "leave" and self._shutdown.has_handed_over(self._goodbye)
         if has_left or self._how == "stop":
-            await self._farewell.say(self._goodbye, has_left=has_left)
+            await self._shutdown.say(self._goodbye, has_left=has_left)
         elif self._how == "leave":
-            await self._farewell.say_back(self._goodbye)
+            await self._shutdown.say_back(self._goodbye)
         with trio.move_on_after(self.host.timing.leave_s):  # a disk that hangs must not keep the node from ending
             await self._saver.save(has_left=has_left)
         if has_left and self._goodbye:
-            await self._farewell.linger(self._goodbye)
+            await self._shutdown.linger(self._goodbye)
         self._calls.stop_accepting()
         with trio.move_on_after(self.host.timing.drain_s):
             await self._calls.drain()

@@ -41,7 +41,7 @@ class Maintenance:
         parts: the services of every vnode.
         misplaced: hands misplaced records off to their replicas.
         saver: persists the node's state.
-        farewell: tells the neighbours when this node is back after a standstill.
+        shutdown: tells the neighbours when this node is back after a standstill.
 
     Attributes:
         run: coroutine function that runs the steps; see `Timetable.run`.
@@ -54,14 +54,14 @@ class Maintenance:
         parts: Mapping[Point, VnodeServices],
         misplaced: Handoff,
         saver: Saver,
-        farewell: Shutdown,
+        shutdown: Shutdown,
     ) -> None:
         self._host = host
         self._has_replicas = host.constants.replicas > 1
         self._parts = parts
         self._misplaced = misplaced
         self._saver = saver
-        self._farewell = farewell
+        self._shutdown = shutdown
         self._timetable = Timetable(
             host.rng,
             self._on_step_failed,
@@ -147,7 +147,7 @@ class Maintenance:
         for parts in self._parts.values():
             self._woken_at[parts.vnode.id] = trio.current_time()
             parts.repair.stood_still()
-        self._host.tasks.start(self._farewell.say_back, ())
+        self._host.tasks.start(self._shutdown.say_back, ())
 
     def stabilize_soon(self) -> None:
         """Run a stabilize round of every vnode now instead of at its next period."""

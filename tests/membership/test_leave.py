@@ -327,7 +327,7 @@ async def remembered_after_a_late_answer() -> list[Contact]:
     async with settled_ring(4, 1) as ring:
         leaver, *_, predecessor = clockwise(ring, b"key")
         peers, contact = predecessor.host.peers, only(leaver).me
-        call, say, answered = peers.call, leaver._farewell.say, trio.Event()
+        call, say, answered = peers.call, leaver._shutdown.say, trio.Event()
 
         async def call_late(to: Contact | str, request: Request, expect: type[Reply]) -> Reply:
             reply = await call(to, request, expect)
@@ -341,7 +341,7 @@ async def remembered_after_a_late_answer() -> list[Contact]:
             await say(neighbours, has_left=has_left)
 
         peers.call = call_late  # type: ignore[method-assign, assignment]
-        leaver._farewell.say = say_when_answered  # type: ignore[method-assign]
+        leaver._shutdown.say = say_when_answered  # type: ignore[method-assign]
         await leaver.leave()
         await trio.sleep(5)
         assert leaver.state == "left"

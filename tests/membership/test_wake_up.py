@@ -356,7 +356,7 @@ def test_woken_node_is_in_sync_again_after_a_comparison(says_back: bool) -> None
             node = ring.nodes[2]
             assert unsynced_arcs(ring, node) == 0
             if not says_back:
-                node._farewell.say_back = mock.AsyncMock()  # type: ignore[method-assign]
+                node._shutdown.say_back = mock.AsyncMock()  # type: ignore[method-assign]
             node._maintenance.woke()
             assert unsynced_arcs(ring, node) == 3
             assert all(only(node).view.was_settled_in(arc) for arc in only(node).replicated())

@@ -116,7 +116,7 @@ MUTANTS = (
     Mutant(
         "goodbye without a hand-over",
         "a key that a leaving node took with it is denied",
-        (Edit(Node._part, "and self._farewell.has_handed_over(self._goodbye)", ""),),
+        (Edit(Node._part, "and self._shutdown.has_handed_over(self._goodbye)", ""),),
         scenes.leave_exceeds_its_time,
         2,
         ("ledger: denied",),
