@@ -98,7 +98,8 @@ class Connection:
         self.frame_due = math.inf
         self._pipe = pipe_of(stream)
         self._send_buffer = SendBuffer(self._pipe, met.mine.stream, shared, self._on_emptied, self._on_broken)
-        self._answers = InboundCalls(codec, self._send_buffer, shared, Caller(self.address), OneWayDelay(self.opened_at))
+        caller, one_way_delay = Caller(self.address), OneWayDelay(self.opened_at)
+        self._answers = InboundCalls(codec, self._send_buffer, shared, caller, one_way_delay)
 
     # -- calls ----------------------------------------------------------------------------------
 

@@ -45,7 +45,16 @@ class _Pending:
 class InboundCalls:
     """Answers the calls of one peer."""
 
-    __slots__ = ("_caller", "_codec", "_deadlines", "_is_beginning", "_one_way_delay", "_pending", "_send_buffer", "_shared")
+    __slots__ = (
+        "_caller",
+        "_codec",
+        "_deadlines",
+        "_is_beginning",
+        "_one_way_delay",
+        "_pending",
+        "_send_buffer",
+        "_shared",
+    )
 
     def __init__(
         self, codec: Codec, send_buffer: SendBuffer, shared: RpcContext, caller: Caller, one_way_delay: OneWayDelay

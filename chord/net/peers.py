@@ -263,7 +263,8 @@ class Peers:
 
         It does if its address is alive and no probe of the vnode has failed since then.
         """
-        return self.failure_detector.state(contact.address) == "alive" and not self.passive.was_asked_in_vain(contact.id)
+        is_alive = self.failure_detector.state(contact.address) == "alive"
+        return is_alive and not self.passive.was_asked_in_vain(contact.id)
 
     def is_doubtful(self, contact: Contact) -> bool:
         """Whether to route around a contact, because its node does not count as alive."""

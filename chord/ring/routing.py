@@ -360,7 +360,8 @@ class Router:
         if error is not None:
             reason = error.message if isinstance(error, ChordError) else "no answer in time"
             reason = reason.replace(f" from {candidate.contact.address}", "")  # the line names the address already
-            outcome = f"{reason}; {self._peers.failure_detector.state(candidate.contact.address)}" if is_dead else reason
+            state = self._peers.failure_detector.state(candidate.contact.address)
+            outcome = f"{reason}; {state}" if is_dead else reason
         return HopTrace(
             contact=candidate.contact,
             via=candidate.via,
