@@ -35,7 +35,7 @@ from chord.ids import BITS_MAX, BITS_MIN, Circle
 from chord.net.calls import Callback, RequestHandler, Stats
 from chord.net.connection import Connection
 from chord.net.context import RpcContext
-from chord.net.handshake import HUNG_UP, Met, greet, refuse, welcome
+from chord.net.handshake import HUNG_UP, Met, answer_handshake, open_handshake, refuse
 from chord.net.transport import Listener, Stream, Transport, remote_host
 from chord.wire.codec import codec_for
 from chord.wire.messages import Contact, Hello, Reply, Request, StreamName
@@ -158,7 +158,7 @@ class Rpc:
         with trio.move_on_at(deadline), trio.move_on_after(self._limits.handshake_s):
             stream = await self._transport.open_stream(address)
             try:
-                return (await greet(stream, mine, lambda _: None, self._limits)).peer
+                return (await open_handshake(stream, mine, lambda _: None, self._limits)).peer
             except PeerUnreachable as error:
                 raise PeerUnreachable(f"{address}: {error.message}", is_refused=error.is_refused) from None
             finally:
@@ -314,7 +314,7 @@ class Rpc:
         with trio.move_on_after(self._limits.handshake_s):
             stream = await self._transport.open_stream(address)
             try:
-                met = await greet(stream, self._hello(name), self._check, self._limits)
+                met = await open_handshake(stream, self._hello(name), self._check, self._limits)
             except BaseException as error:
                 await trio.aclose_forcefully(stream)
                 if isinstance(error, PeerUnreachable):
@@ -385,7 +385,7 @@ class Rpc:
         reason = f"no hello within {self._limits.handshake_s:g} s"
         try:
             with trio.move_on_after(self._limits.handshake_s):
-                met = await welcome(stream, self._hello, self._check_guest, self._limits)
+                met = await answer_handshake(stream, self._hello, self._check_guest, self._limits)
                 return self._link(stream, met, is_dialled=False)
         except ChordError as error:
             reason = error.message

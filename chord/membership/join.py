@@ -164,7 +164,7 @@ class Membership:
 
     async def _around(self, via: Contact | str) -> NeighboursOf:
         around = await self._peers.call(via, FindNeighbours(self._vnode.id), NeighboursOf)
-        self._host.greeter.learn(around.ring)
+        self._host.hello_policy.learn(around.ring)
         return around
 
     def _is_own_place(self, around: NeighboursOf) -> bool:

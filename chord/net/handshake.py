@@ -46,7 +46,7 @@ class Met(NamedTuple):
     handshake: Handshake
 
 
-async def greet(stream: Stream, mine: Hello, check: Callable[[Hello], None], limits: Limits) -> Met:
+async def open_handshake(stream: Stream, mine: Hello, check: Callable[[Hello], None], limits: Limits) -> Met:
     """Exchange hellos on a stream that this node opened.
 
     This node sends its hello, `mine`, first. `check` gets the peer's hello, and raises an error to refuse the peer.
@@ -68,7 +68,7 @@ async def greet(stream: Stream, mine: Hello, check: Callable[[Hello], None], lim
         raise
 
 
-async def welcome(
+async def answer_handshake(
     stream: Stream,
     hello: Callable[[StreamName], Hello],
     check: Callable[[Hello], None],

@@ -100,11 +100,11 @@ class Node(TrioApi):
         self._others = config.join  # addresses to ask about other rings, besides the ring pointers
 
         # The calls to other nodes, and the context that the vnodes share. `run` adds the vnodes.
-        self._greeter = HelloPolicy(config.ring)
-        self._calls = world.connect(config, self._greeter, world.observe)
+        self._hello_policy = HelloPolicy(config.ring)
+        self._calls = world.connect(config, self._hello_policy, world.observe)
         peers = Peers(self._calls, config.timing, world.observe, config.limits)
         self.host = host = NodeContext(
-            config, peers, world.storage, world.rng, world.wall_now_ms, world.observe, self._greeter
+            config, peers, world.storage, world.rng, world.wall_now_ms, world.observe, self._hello_policy
         )
         host.health.watch("descriptors", self._calls.shortage)
         self.parts: dict[Point, VnodeServices] = {}
@@ -154,7 +154,7 @@ class Node(TrioApi):
     @property
     def ring_id(self) -> bytes | None:
         """The ring's id, sixteen bytes; None before the node has founded or joined a ring."""
-        return self._greeter.ring_id
+        return self._hello_policy.ring_id
 
     @property
     def name(self) -> str:
@@ -305,7 +305,7 @@ class Node(TrioApi):
             ids = [Point(self.config.id)]
         else:
             ids = list(dict.fromkeys(vnode_id(self.host.circle, address, i) for i in range(self.config.vnodes)))
-        self._greeter.introduce(address, self.host.storage.incarnation, ids)
+        self._hello_policy.introduce(address, self.host.storage.incarnation, ids)
         for point in ids:
             vnode = Vnode(Contact(point, address), self.host)
             self.host.vnodes[point] = vnode
@@ -408,7 +408,7 @@ class Node(TrioApi):
         else:
             if kept is not None:
                 parts.vnode.ownership.epoch = kept.vnodes[index].epoch
-            self._greeter.ring_id = self.ring_id or self.host.rng.randbytes(16)
+            self._hello_policy.ring_id = self.ring_id or self.host.rng.randbytes(16)
             self.host.tell(parts.vnode.ring.create())
             self.host.tell(parts.vnode.ownership.create())
             parts.vnode.view.settled(parts.vnode.id, Arc(parts.vnode.id, parts.vnode.id))

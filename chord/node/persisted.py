@@ -51,7 +51,7 @@ def to_keep(host: NodeContext, last: Kept | None, *, has_left: bool) -> Kept:
         last: the persisted state at this start, or None. It still applies to vnodes that have not rejoined yet.
         has_left: whether the node has handed everything over and left the ring.
     """
-    own, ring_id = list(host.vnodes.values()), host.greeter.ring_id
+    own, ring_id = list(host.vnodes.values()), host.hello_policy.ring_id
     vnodes = tuple(_vnode_to_keep(vnode) for vnode in own)
     before = (contact for vnode in vnodes for contact in vnode.before)  # a joiner with an arc may be in no list
     known = tuple(dict.fromkeys(c.address for c in (*host.contacts(), *before) if c.address != host.address))

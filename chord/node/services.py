@@ -107,7 +107,7 @@ class VnodeServices:
         """Find the neighbours of a point, starting at this vnode."""
         host = self.vnode.host
         predecessor, successor = await self.shared.lookups.neighbours(request.point, self.vnode.me)
-        return NeighboursOf(predecessor, successor, host.greeter.ring_id, request.point in host.peers.left)
+        return NeighboursOf(predecessor, successor, host.hello_policy.ring_id, request.point in host.peers.left)
 
     @handles(GetMany, PutMany)
     def on_batch(self, request: BatchRequest) -> Answer:

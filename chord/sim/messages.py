@@ -85,7 +85,7 @@ class MessageNetwork(FaultyNetwork):
     def connector(self, host: str) -> Connect:
         """Return the network of a new node on a host; see `FaultyNetwork.connector`."""
         calls = self.calls(host)
-        return lambda config, greeter, observe: calls
+        return lambda config, hello_policy, observe: calls
 
     def crash(self, host: str, *, silently: bool = False) -> None:
         """End a host's process. Unless silent, waiting callers see a broken connection."""

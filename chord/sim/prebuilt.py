@@ -78,5 +78,5 @@ class PlacedNode(Node):
         self._placement = placement
 
     async def _enter(self, parts: VnodeServices, kept: Kept | None, index: int) -> None:
-        self._greeter.ring_id = self._placement.ring_id
+        self._hello_policy.ring_id = self._placement.ring_id
         self._placement.settle(parts.vnode)

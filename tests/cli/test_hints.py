@@ -280,9 +280,9 @@ def test_program_without_a_handshake_counts_as_another_program() -> None:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         link = Link(address, "control", Limits())
         link.dial()
-        link.greet(time.monotonic() + HANG_S)
+        link.send_hello(time.monotonic() + HANG_S)
         with pytest.raises(PeerUnreachable, match="connected, but received no hello") as caught:
-            link.hear_greeting(time.monotonic())
+            link.receive_hello(time.monotonic())
     assert explain(caught.value, address).hint.startswith("Another program may have that port")
 
 

@@ -54,8 +54,8 @@ class Side:
         self.contact = Contact(Point(0), f"{name}:1")
         self.storage = MemoryStorage(wire.circle, name.encode() * 8)
         self.actor = versions.actor(self.storage.incarnation, 1)
-        peers, greeter = cast(Peers, wire), cast(HelloPolicy, None)
-        self.host = NodeContext(config, peers, self.storage, random.Random(1), lambda: 0, lambda event: None, greeter)
+        peers, policy = cast(Peers, wire), cast(HelloPolicy, None)
+        self.host = NodeContext(config, peers, self.storage, random.Random(1), lambda: 0, lambda event: None, policy)
         vnode: Any = SimpleNamespace(me=self.contact, view=PreferenceList(self.contact, wire.circle))
         self.host.vnodes[self.contact.id] = vnode
         self.on_disk(self.storage)

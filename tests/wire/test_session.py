@@ -49,7 +49,7 @@ class Outcomes(list[Reply | ChordError]):
 
 
 def test_session_begins_with_the_hello_of_a_client() -> None:
-    ((kind, body),) = Frames(1 << 16).feed(ClientStream(ADDRESS, "bulk", Limits()).greeting)
+    ((kind, body),) = Frames(1 << 16).feed(ClientStream(ADDRESS, "bulk", Limits()).hello_bytes)
     assert kind is FrameKind.HELLO
     assert decode_hello(body) == Hello(1, 1, "client", "bulk")
 
