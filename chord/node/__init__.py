@@ -376,7 +376,7 @@ class Node(TrioApi):
 
         async def resume(parts: VnodeServices, last: LastTime, scope: trio.CancelScope) -> None:
             try:
-                await parts.resumption.resume(last, known, self.config.join)
+                await parts.rejoin.resume(last, known, self.config.join)
             except (OtherRing, DuplicateId, ConfigError) as error:
                 self._fatal = self._fatal or error
                 scope.cancel()
@@ -401,7 +401,7 @@ class Node(TrioApi):
         mine: list[Contact | str] = [p.vnode.me for p in self.parts.values() if p.vnode.ring.is_member]
         joins: list[Contact | str] = [*mine, *(a for a in self.config.join if a != self.address)]
         if kept is not None and joins:
-            await parts.resumption.resume(last_time(kept.vnodes[index], self.host), joins)
+            await parts.rejoin.resume(last_time(kept.vnodes[index], self.host), joins)
         elif joins:
             self._change("joining")
             await parts.membership.join(joins)

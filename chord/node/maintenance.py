@@ -88,7 +88,7 @@ class Maintenance:
         look_for_others = partial(parts.self_lookup.look_for_others, others)
         self._stabilizing += (
             self._repeat(vnode, "stabilize", stabilize, timing.stabilize_s),
-            self._repeat(vnode, "refresh_predecessor", parts.bounds.refresh_predecessor, timing.stabilize_s),
+            self._repeat(vnode, "refresh_predecessor", parts.takeover.refresh_predecessor, timing.stabilize_s),
         )
         self._repeat(vnode, "self_lookup", look_for_others, timing.stabilize_s)
         self._repeat(vnode, "fix_finger", stabilizer.fix_finger, timing.finger_s)
@@ -170,7 +170,7 @@ class Maintenance:
         vnode also waits until a new predecessor has its part of the arc.
         """
         vnode, ring = parts.vnode.id, parts.vnode.ring
-        if parts.bounds.confirmed_at < self._woken_at.get(vnode, -math.inf):
+        if parts.takeover.confirmed_at < self._woken_at.get(vnode, -math.inf):
             return
         is_bounded = ring.predecessor is not None and ring.predecessor.id == parts.vnode.ownership.start
         if not (self._has_replicas or is_bounded):

@@ -79,10 +79,10 @@ class VnodeServices:
         self.scanner = Scanner(vnode, shared.records, self.repair)
         self.mover = Transfers(vnode, shared.records, shared.exchange, shared.save)
         self.stabilizer = Stabilizer(vnode, shared.lookups)
-        self.bounds = Takeover(vnode, self.stabilizer)
+        self.takeover = Takeover(vnode, self.stabilizer)
         self.self_lookup = RingMerge(vnode, self.stabilizer)
         self.membership = Membership(vnode, self.mover)
-        self.resumption = Rejoin(vnode, self.membership)
+        self.rejoin = Rejoin(vnode, self.membership)
 
     @handles(Ping)
     def on_ping(self, request: Ping) -> Pong:

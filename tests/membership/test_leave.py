@@ -66,7 +66,7 @@ def test_arc_before_leavers_is_taken_over_by_their_heir(count: int) -> None:
 
 @pytest.mark.slow
 def test_planted_takeover_that_stops_at_a_leaver_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def look_no_further(bounds: Takeover, *args: object) -> None:
+    async def look_no_further(takeover: Takeover, *args: object) -> None:
         """Plant the bug: do nothing."""
 
     monkeypatch.setattr(Takeover, "_look_past", look_no_further)
@@ -103,7 +103,7 @@ TAKE_OVER = Takeover._take_over
 
 @pytest.mark.slow
 def test_planted_leaver_that_counts_as_an_owner_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def pass_no_leaver(bounds: Takeover, owner: Contact, passed: object = ()) -> None:
+    async def pass_no_leaver(takeover: Takeover, owner: Contact, passed: object = ()) -> None:
         await TAKE_OVER(bounds, owner)
 
     monkeypatch.setattr(Takeover, "_take_over", pass_no_leaver)
