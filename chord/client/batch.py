@@ -147,7 +147,7 @@ class ClientBatches:
         """
         groups: dict[str | None, list[int]] = {}
         for place in islice(state.left, state.window):
-            way = None if state.tries[place] else self._session.short_cuts.to(self._session.circle, state.asked[place])
+            way = None if state.tries[place] else self._session.owner_routing.to(self._session.circle, state.asked[place])
             groups.setdefault(way, []).append(place)
         return [
             (way, frame)
@@ -168,13 +168,13 @@ class ClientBatches:
             state.room = min(state.room, len(frame.places) // 2)
             return []
         if isinstance(answer, ChordError):  # a single failure, however many items it leaves without a reply
-            self._session.short_cuts.learn(self._session.circle, state.asked[frame.places[0]], way, answer)
+            self._session.owner_routing.learn(self._session.circle, state.asked[frame.places[0]], way, answer)
         outcomes = list(frame.outcomes(answer))
         answered = sum(isinstance(outcome, Reply) for _, outcome in outcomes)
         failed: list[int] = []
         for place, outcome in outcomes:
             if isinstance(outcome, Reply):
-                self._session.short_cuts.learn(self._session.circle, state.asked[place], way, outcome)
+                self._session.owner_routing.learn(self._session.circle, state.asked[place], way, outcome)
                 state.end(place, outcome)
             elif has_no_room(outcome) and answered:
                 state.room = min(state.room, answered)

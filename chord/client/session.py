@@ -161,7 +161,7 @@ class ClientSession:
         entries: addresses of entry nodes: those that the caller named, then learnt ones that replace unreachable ones.
         circle: the ring's circle; None until it is known.
         rng: source of pauses and operation ids.
-        short_cuts: the owner cache.
+        owner_routing: the owner cache.
 
     Concurrency: synchronous; several operations may be under way at once.
     """
@@ -178,7 +178,7 @@ class ClientSession:
         self.rng = rng
         self._ring_id: bytes | None = None
         self._at = 0
-        self.short_cuts = OwnerRouting(arcs_max)
+        self.owner_routing = OwnerRouting(arcs_max)
 
     @property
     def entry(self) -> str:
@@ -217,23 +217,23 @@ class ClientSession:
         """
         attempt = 0
         known: ChordError | None = None
-        short_cut = None if to else self.short_cuts.to(self.circle, request)
+        cached_owner = None if to else self.owner_routing.to(self.circle, request)
         while True:
             entry = self.entry
-            asked = to or short_cut or entry
+            asked = to or cached_owner or entry
             try:
-                (outcome,) = yield MakeCalls((ClientCall(asked, request),), None if to else self.attempt_s(short_cut))
+                (outcome,) = yield MakeCalls((ClientCall(asked, request),), None if to else self.attempt_s(cached_owner))
             except DeadlineExceeded as error:
                 raise (known or error) from None
-            self.short_cuts.learn(self.circle, request, short_cut, outcome)
+            self.owner_routing.learn(self.circle, request, cached_owner, outcome)
             if isinstance(outcome, Reply):
                 return outcome
             assert isinstance(outcome, ChordError)
             known = telling(known, outcome, is_write=isinstance(request, WRITES))
             if isinstance(outcome, IndefiniteError):
                 request = as_retry(request)
-            if short_cut is not None and (self.is_worth_retrying(outcome, 0) or isinstance(outcome, OtherRing)):
-                short_cut = None  # ask the entry node at once: it may know the present owner
+            if cached_owner is not None and (self.is_worth_retrying(outcome, 0) or isinstance(outcome, OtherRing)):
+                cached_owner = None  # ask the entry node at once: it may know the present owner
                 continue
             if not self.is_worth_retrying(outcome, attempt) or (to is not None and isinstance(outcome, SILENCE)):
                 # A definite error settles a read. A write may have happened in an earlier attempt.
@@ -268,9 +268,9 @@ class ClientSession:
         assert self.circle is not None
         return self.circle
 
-    def attempt_s(self, short_cut: str | None = None) -> float | None:
+    def attempt_s(self, cached_owner: str | None = None) -> float | None:
         """Return the time limit of one attempt in seconds; None: only the operation's."""
-        if short_cut is not None or len(self.entries) > 1 or self.short_cuts.another(self.entries) is not None:
+        if cached_owner is not None or len(self.entries) > 1 or self.owner_routing.another(self.entries) is not None:
             return ATTEMPT_S
         return None
 
@@ -280,7 +280,7 @@ class ClientSession:
         A remembered owner becomes an entry node as well: the nodes that the caller named may all be down.
         """
         if entry == self.entry:
-            learnt = self.short_cuts.another(self.entries) if len(self.entries) < ENTRIES_MAX else None
+            learnt = self.owner_routing.another(self.entries) if len(self.entries) < ENTRIES_MAX else None
             if learnt is not None:
                 self.entries += (learnt,)
             self._at = (self._at + 1) % len(self.entries)

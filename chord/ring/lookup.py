@@ -175,7 +175,7 @@ class Lookups:
     def _known(self, path: Path, is_remembered: bool) -> Candidate | None:
         """Return a probable owner without routing: the start itself, or a cached owner.
 
-        Return None if neither is known. If the cache has an owner before the key, note that vnode in `path.shortcut`,
+        Return None if neither is known. If the cache has an owner before the key, note that vnode in `path.cached_owner`,
         because its successor list may reach the key.
         """
         if any(v.ownership.is_owner(path.key) for v in self._host.vnodes.values() if v.me == path.start):
@@ -187,7 +187,7 @@ class Lookups:
             return Candidate(owner, Via("cache"))
         before = self.arcs.before(path.key)
         if before is not None and not self._peers.is_doubtful(before):
-            path.shortcut = Candidate(before, Via("cache"))
+            path.cached_owner = Candidate(before, Via("cache"))
         return None
 
     async def _offer(self, path: Path, request: Request, expect: type[R]) -> tuple[R, Via, float] | None:

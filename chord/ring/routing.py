@@ -60,7 +60,7 @@ class Path:
         refusal: the last error reply that a retry may change.
         spacings: mean gaps between vnodes in the asked lists, as shares of the circle. The inverse of their mean
             estimates the number of vnodes.
-        shortcut: a cached owner before the key. It is asked instead of a candidate that is farther from the key.
+        cached_owner: an owner in the cache before the key. It is asked instead of a candidate that is farther from the key.
     """
 
     def __init__(self, key: Point, start: Contact, mode: Mode, route: Route, now: float) -> None:
@@ -80,7 +80,7 @@ class Path:
         self.doubt: IndefiniteError | None = None
         self.refusal: ChordError | None = None
         self.spacings: list[float] = []
-        self.shortcut: Candidate | None = None
+        self.cached_owner: Candidate | None = None
 
     @property
     def ms(self) -> float:
@@ -277,11 +277,11 @@ class Router:
         return step
 
     def _nearer(self, path: Path, best: Contact) -> list[Candidate]:
-        """Return the cached shortcut if it lies between the best candidate and the key.
+        """Return the cached owner if it lies between the best candidate and the key.
 
-        The list is empty otherwise. The shortcut is used at most once.
+        The list is empty otherwise. The cached owner is used at most once.
         """
-        known, path.shortcut = path.shortcut, None
+        known, path.cached_owner = path.cached_owner, None
         return [known] if known is not None and self._is_progress(path, best, known.contact) else []
 
     def _find_next(self, path: Path) -> FindNext:

@@ -181,16 +181,16 @@ def test_put_many_sends_each_key_to_its_owner() -> None:
 
 
 def test_owner_cache_is_bounded() -> None:
-    short_cuts = OwnerRouting(4)
+    owner_routing = OwnerRouting(4)
     for number in range(20):
         key = b"%d" % number
-        short_cuts.learn(CIRCLE, Get(key), None, Values((b"v",), b"", owner(f"n{number}:1", key)))
-        short_cuts.learn(CIRCLE, Get(key), f"n{number}:1", PeerLost("gone"))
-    assert len(short_cuts._left_alone) == 4
+        owner_routing.learn(CIRCLE, Get(key), None, Values((b"v",), b"", owner(f"n{number}:1", key)))
+        owner_routing.learn(CIRCLE, Get(key), f"n{number}:1", PeerLost("gone"))
+    assert len(owner_routing._left_alone) == 4
     for number in range(20):
         key = b"%d" % number
-        short_cuts.learn(CIRCLE, Get(key), None, Values((b"v",), b"", owner(f"m{number}:1", key)))
-    known = [number for number in range(20) if short_cuts.to(CIRCLE, Get(b"%d" % number))]
+        owner_routing.learn(CIRCLE, Get(key), None, Values((b"v",), b"", owner(f"m{number}:1", key)))
+    known = [number for number in range(20) if owner_routing.to(CIRCLE, Get(b"%d" % number))]
     assert known == [16, 17, 18, 19]
 
 
