@@ -147,7 +147,8 @@ class ClientBatches:
         """
         groups: dict[str | None, list[int]] = {}
         for place in islice(state.left, state.window):
-            way = None if state.tries[place] else self._session.owner_routing.to(self._session.circle, state.asked[place])
+            circle, request = self._session.circle, state.asked[place]
+            way = None if state.tries[place] else self._session.owner_routing.to(circle, request)
             groups.setdefault(way, []).append(place)
         return [
             (way, frame)

@@ -222,7 +222,8 @@ class ClientSession:
             entry = self.entry
             asked = to or cached_owner or entry
             try:
-                (outcome,) = yield MakeCalls((ClientCall(asked, request),), None if to else self.attempt_s(cached_owner))
+                within_s = None if to else self.attempt_s(cached_owner)
+                (outcome,) = yield MakeCalls((ClientCall(asked, request),), within_s)
             except DeadlineExceeded as error:
                 raise (known or error) from None
             self.owner_routing.learn(self.circle, request, cached_owner, outcome)

@@ -116,16 +116,16 @@ class Node(TrioApi):
         records = Records(host)
         catch_up = CatchUp(host, host.reap_log)
         exchange = ReplicaSync(host, records.merge, catch_up)
-        self.misplaced = Handoff(host, self.lookups, exchange, self._saver.save, self._is_receiving)
-        replica = Replica(host, records.stage, self.misplaced.compared, lambda: self.misplaced.hints)
+        self.handoff = Handoff(host, self.lookups, exchange, self._saver.save, self._is_receiving)
+        replica = Replica(host, records.stage, self.handoff.compared, lambda: self.handoff.hints)
         batches = Batches(host, self.lookups, partial(coordinate, self.parts))
         self._shared = NodeServices(
             router, self.lookups, records, exchange, catch_up, replica, batches, self._saver.save
         )
 
         # The end, the periodic steps, and the dispatcher of all requests.
-        self._shutdown = Shutdown(host, self.parts, self.misplaced)
-        self._maintenance = Maintenance(host, self.parts, self.misplaced, self._saver, self._shutdown)
+        self._shutdown = Shutdown(host, self.parts, self.handoff)
+        self._maintenance = Maintenance(host, self.parts, self.handoff, self._saver, self._shutdown)
         departures = Departures(
             host, lambda: [parts.repair for parts in self.parts.values()], self._maintenance.stabilize_soon
         )
@@ -489,7 +489,7 @@ class Node(TrioApi):
             self._calls.stats.bytes_sent,
             self._calls.stats.bytes_received,
         )
-        return node_status(me, self.host, self.parts, self.misplaced)
+        return node_status(me, self.host, self.parts, self.handoff)
 
 
 @asynccontextmanager

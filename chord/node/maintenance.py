@@ -39,7 +39,7 @@ class Maintenance:
     Args:
         host: the node context.
         parts: the services of every vnode.
-        misplaced: hands misplaced records off to their replicas.
+        handoff: hands misplaced records off to their replicas.
         saver: persists the node's state.
         shutdown: tells the neighbours when this node is back after a standstill.
 
@@ -52,14 +52,14 @@ class Maintenance:
         self,
         host: NodeContext,
         parts: Mapping[Point, VnodeServices],
-        misplaced: Handoff,
+        handoff: Handoff,
         saver: Saver,
         shutdown: Shutdown,
     ) -> None:
         self._host = host
         self._has_replicas = host.constants.replicas > 1
         self._parts = parts
-        self._misplaced = misplaced
+        self._handoff = handoff
         self._saver = saver
         self._shutdown = shutdown
         self._timetable = Timetable(
@@ -131,7 +131,7 @@ class Maintenance:
         self._host.health.reasons()  # reports changes to the observer even if no status is requested
         is_giving = any(p.mover.outbound for p in self._parts.values())
         if not is_giving:
-            await self._misplaced.bring_home(contact)
+            await self._handoff.bring_home(contact)
 
     async def _try_store(self) -> None:
         """Write a batch that changes nothing, to see whether the store takes writes again."""

@@ -175,8 +175,8 @@ class Lookups:
     def _known(self, path: Path, is_remembered: bool) -> Candidate | None:
         """Return a probable owner without routing: the start itself, or a cached owner.
 
-        Return None if neither is known. If the cache has an owner before the key, note that vnode in `path.cached_owner`,
-        because its successor list may reach the key.
+        Return None if neither is known. If the cache has an owner before the key, note that vnode in
+        `path.cached_owner`, because its successor list may reach the key.
         """
         if any(v.ownership.is_owner(path.key) for v in self._host.vnodes.values() if v.me == path.start):
             return Candidate(path.start, Via("start"))

@@ -60,7 +60,7 @@ class Path:
         refusal: the last error reply that a retry may change.
         spacings: mean gaps between vnodes in the asked lists, as shares of the circle. The inverse of their mean
             estimates the number of vnodes.
-        cached_owner: an owner in the cache before the key. It is asked instead of a candidate that is farther from the key.
+        cached_owner: a cached owner before the key. It is asked instead of a candidate that is farther from the key.
     """
 
     def __init__(self, key: Point, start: Contact, mode: Mode, route: Route, now: float) -> None:

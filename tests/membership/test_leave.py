@@ -31,7 +31,7 @@ SOON_S = 4.0  # shorter than the time of any leave
 async def begin_leave_without_end(*leavers: Node) -> None:
     """Let nodes leave that cannot bring their records home; wait until none of them owns an arc."""
     for leaver in leavers:
-        leaver.misplaced.count = lambda: 1  # type: ignore[method-assign]
+        leaver.handoff.count = lambda: 1  # type: ignore[method-assign]
         leaver.begin_leave()
     await until(lambda: all(only(leaver).ownership.start is None for leaver in leavers), within_s=SOON_S)
 
@@ -104,7 +104,7 @@ TAKE_OVER = Takeover._take_over
 @pytest.mark.slow
 def test_planted_leaver_that_counts_as_an_owner_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     async def pass_no_leaver(takeover: Takeover, owner: Contact, passed: object = ()) -> None:
-        await TAKE_OVER(bounds, owner)
+        await TAKE_OVER(takeover, owner)
 
     monkeypatch.setattr(Takeover, "_take_over", pass_no_leaver)
     with pytest.raises(trio.TooSlowError):

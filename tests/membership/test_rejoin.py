@@ -262,10 +262,10 @@ async def test_holder_keeps_a_copy_if_the_owner_knows_too_few_nodes() -> None:
         async def ask(*_: object) -> Confirmed:
             return alone
 
-        with mock.patch.object(far.misplaced, "_ask_owner", ask):
-            await far.misplaced.bring_home(far.contact)
+        with mock.patch.object(far.handoff, "_ask_owner", ask):
+            await far.handoff.bring_home(far.contact)
         assert far.host.storage.get(b"key") is not None
-        await far.misplaced.bring_home(far.contact)
+        await far.handoff.bring_home(far.contact)
         assert far.host.storage.get(b"key") is None, "all three replicas have it"
 
 

@@ -113,7 +113,7 @@ class World:
     async def at_home(self) -> None:
         """Wait until no node has misplaced records."""
         with trio.fail_after(CONVERGED_WITHIN_S):
-            while any(node.misplaced.count() for node in self.ring.nodes):
+            while any(node.handoff.count() for node in self.ring.nodes):
                 await trio.sleep(0.1)
 
     async def level(self, replicas: int) -> None:

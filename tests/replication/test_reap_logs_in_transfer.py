@@ -109,11 +109,11 @@ def test_reap_log_comes_home_though_another_slice_fails(failing: str) -> None:
         async with settled_ring(7, 4) as ring:
             keeper = clockwise(ring, KEY)[-1]
             circle, slice_of = keeper.host.circle, keeper.host.storage.digests.slice_of
-            (gap,) = keeper.misplaced.arcs()
+            (gap,) = keeper.handoff.arcs()
             keys = [b"key-%d" % number for number in range(200)]
             inside = [key for key in keys if circle.hash(key) in gap]
             first, *_, last = sorted(inside, key=lambda key: circle.distance(gap.start, circle.hash(key)))
-            ask_owner, level = keeper.misplaced._ask_owner, keeper._shared.exchange.catch_up.level
+            ask_owner, level = keeper.handoff._ask_owner, keeper._shared.exchange.catch_up.level
 
             async def fail_to_ask(point: Point, start: Contact) -> Confirmed:
                 if failing == "owner" and slice_of(point)[0] == slice_of(circle.hash(first))[0]:
@@ -125,13 +125,13 @@ def test_reap_log_comes_home_though_another_slice_fails(failing: str) -> None:
                     raise Busy("not now", after_ms=1)
                 await level(partner, arc)
 
-            keeper.misplaced._ask_owner = fail_to_ask  # type: ignore[method-assign]
+            keeper.handoff._ask_owner = fail_to_ask  # type: ignore[method-assign]
             keeper._shared.exchange.catch_up.level = refuse  # type: ignore[method-assign]
             seen = {key: reap_alone(keeper, key) for key in (first, last)}
             key = last if failing == "owner" else first
             other = clockwise(ring, key)[1]
             await until(lambda: other.host.reap_log.seen_of(key) == seen[key], within_s=10)
-            assert not keeper.misplaced.is_done()
+            assert not keeper.handoff.is_done()
 
     testing.run(main, seed=1)
 

@@ -645,10 +645,10 @@ async def test_drop_while_another_node_counts_on_the_copy_is_put_off() -> None:
             await next(iter(node.parts.values())).records.merge([record], ())
             both = (holder.contact, other.contact)
             answer = msgspec.structs.replace(confirmed, replicas=both, holders=both, silent=(), needed=2)
-            node.misplaced._ask_owner = AsyncMock(return_value=answer)  # type: ignore[method-assign]
+            node.handoff._ask_owner = AsyncMock(return_value=answer)  # type: ignore[method-assign]
         async with trio.open_nursery() as nursery:
             for node in (first, second):
-                nursery.start_soon(node.misplaced.bring_home, node.contact)
+                nursery.start_soon(node.handoff.bring_home, node.contact)
         assert [node for node in (first, second) if node.host.storage.get(key) is not None]
 
 

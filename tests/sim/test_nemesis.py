@@ -191,7 +191,7 @@ async def test_leave_that_fails_is_followed_by_a_return(nemesis: Nemesis, machin
     await machines.place(NODES)
     leaver = machines[2]
     watch.on_event = nemesis.on_event
-    leaver.misplaced.count = lambda: 1  # type: ignore[method-assign]
+    leaver.handoff.count = lambda: 1  # type: ignore[method-assign]
     with watch.over(machines):
         await leaver.leave()
         assert leaver.state == "stopped"

@@ -144,7 +144,7 @@ def stop_repair(*nodes: Node) -> None:
 
     compare_nothing(*nodes)
     for node in nodes:
-        node.misplaced.bring_home = nothing  # type: ignore[method-assign, assignment]
+        node.handoff.bring_home = nothing  # type: ignore[method-assign, assignment]
 
 
 def key_at(ring: TestRing, name: str, number: int = 0) -> bytes:

@@ -158,7 +158,7 @@ class _Healing:
         self._ring.network.heal()
         began = trio.current_time()
         rounds = await self._rounds_until(lambda: not self._ring.waiting())
-        home = await self._rounds_until(lambda: not any(node.misplaced.count() for node in nodes), since=began)
+        home = await self._rounds_until(lambda: not any(node.handoff.count() for node in nodes), since=began)
         lost = [pair for pair in self._acknowledged if not await self._is_readable(*pair)]
         return Cell(setting, rounds, home, len(self._acknowledged), len(lost))
 
