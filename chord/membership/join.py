@@ -30,7 +30,7 @@ from chord.errors import (
 from chord.ids import Arc, Point, between
 from chord.replication.transfer import Transfers
 from chord.replication.transfer_source import TransferFailed
-from chord.ring.ownership import Taken
+from chord.ring.ownership import Mark
 from chord.ring.vnode import RETRY_MS, Vnode
 from chord.wire.messages import (
     LIST_ENTRIES_MAX,
@@ -65,7 +65,7 @@ class LastTime(NamedTuple):
         predecessor, successors: the ring pointers.
         start: the point at which its arc began; None if it owned no arc.
         epoch: the epoch of the arc.
-        taken: its marks: parts of the arc that belonged to vnodes that were down.
+        marks: its marks: parts of the arc that belonged to vnodes that were down.
         before: the vnodes at and before `start`, nearest first, as far as known.
     """
 
@@ -73,7 +73,7 @@ class LastTime(NamedTuple):
     successors: tuple[Contact, ...] = ()
     start: Point | None = None
     epoch: int = 0
-    taken: tuple[Taken, ...] = ()
+    marks: tuple[Mark, ...] = ()
     before: tuple[Contact, ...] = ()
 
 

@@ -80,7 +80,7 @@ class Departures:
         living = frozenset(request.living)
         for vnode in self._host.vnodes.values():
             own = vnode.ownership
-            gone = (mark.dead for mark in own.taken if mark.dead.address == request.address)
+            gone = (mark.dead for mark in own.marks if mark.dead.address == request.address)
             own.owner_left({dead.id for dead in gone if dead.id not in living})
             vnode.view.forget(request.address, now, living, forgotten_max=self._host.limits.forgotten_max)
         self._host.peers.passive.forget_at(request.address, living)

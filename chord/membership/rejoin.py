@@ -53,7 +53,7 @@ class Rejoin:
         self._vnode.state = "resuming"
         self._membership.last = last
         boundary = last.before[0] if last.before and last.before[0].id == last.start else None
-        self._vnode.ownership.last = Remembered(last.start, boundary, last.taken)
+        self._vnode.ownership.last = Remembered(last.start, boundary, last.marks)
         asked: list[Contact | str] = [*last.successors, *([last.predecessor] if last.predecessor else []), *known]
         asked = [c for c in asked if (c if isinstance(c, str) else c.address) != self._host.address]
         returning: dict[str, None] = {}

@@ -10,7 +10,7 @@ import msgspec
 from chord.ids import Arc, Point
 from chord.membership.join import LastTime
 from chord.ring.context import NodeContext
-from chord.ring.ownership import Ownership, Taken
+from chord.ring.ownership import Mark, Ownership
 from chord.ring.vnode import Vnode
 from chord.store.identity import IDENTITY_VERSION, Kept, KeptVnode
 from chord.wire.messages import Contact
@@ -36,7 +36,7 @@ def _vnode_to_keep(vnode: Vnode) -> KeptVnode:
         epoch=own.epoch,
         predecessor=ring.predecessor,
         successors=ring.successors,
-        taken=tuple((t.arc.start, t.arc.end, t.dead.id, t.dead.address) for t in own.taken),
+        marks=tuple((t.arc.start, t.arc.end, t.dead.id, t.dead.address) for t in own.marks),
         before=before,
         downs=tuple(contact for contact, _ in vnode.view.downs()),
         settled=tuple((owner, arc.start, arc.end) for owner, arc in vnode.view.ever_settled()),
@@ -139,15 +139,15 @@ def last_time(kept: KeptVnode, host: NodeContext) -> LastTime:
         vnode = host.vnodes.get(contact.id)
         return contact if vnode is None else vnode.me
 
-    taken = tuple(
-        Taken(Arc(start, end), where(Contact(dead, address)), host.peers.now())
-        for start, end, dead, address in kept.taken
+    marks = tuple(
+        Mark(Arc(start, end), where(Contact(dead, address)), host.peers.now())
+        for start, end, dead, address in kept.marks
     )
     return LastTime(
         None if kept.predecessor is None else where(kept.predecessor),
         tuple(where(contact) for contact in kept.successors),
         kept.owned_from,
         kept.epoch,
-        taken,
+        marks,
         tuple(where(contact) for contact in kept.before),
     )

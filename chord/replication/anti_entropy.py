@@ -21,7 +21,7 @@ from chord import events
 from chord.errors import ChordError, NotOwner
 from chord.ids import Arc, Point
 from chord.replication.sync import ReplicaSync, SyncOutcome
-from chord.ring.ownership import Taken
+from chord.ring.ownership import Mark
 from chord.ring.preference_list import ReplicaSet
 from chord.ring.vnode import Vnode
 from chord.wire.messages import (
@@ -82,9 +82,9 @@ class AntiEntropy:
         own = self._vnode.ownership
         if own.start is None:
             return []
-        if not own.taken:
+        if not own.marks:
             return [Arc(own.start, self._vnode.id)]
-        ends = [mark.arc.end for mark in own.taken] + [self._vnode.id]
+        ends = [mark.arc.end for mark in own.marks] + [self._vnode.id]
         distance = self._host.circle.distance
         start: Point = own.start
         ends.sort(key=lambda end: distance(start, end) or self._host.circle.size)
@@ -132,7 +132,7 @@ class AntiEntropy:
         parts that this vnode took over.
         """
         if self._host.constants.replicas == 1:
-            return tuple(dict.fromkeys(mark.dead for mark in self._vnode.ownership.taken))
+            return tuple(dict.fromkeys(mark.dead for mark in self._vnode.ownership.marks))
         found: dict[Contact, None] = {}
         for arc, replicas in self.parts():
             places = self._vnode.may_hold(arc.end, replicas)
@@ -246,7 +246,7 @@ class AntiEntropy:
         Concurrency: checkpoints; cancellation loses nothing, and the marks stay.
         """
         peers = self._host.peers
-        for mark in self._vnode.ownership.taken:
+        for mark in self._vnode.ownership.marks:
             if mark.dead.id in peers.passive or peers.is_known_to_have_left(mark.dead):
                 continue
             try:
@@ -254,7 +254,7 @@ class AntiEntropy:
             except ChordError as error:
                 self._host.tell([events.StepFailed(self._vnode.id, "repair", error.word)])
 
-    async def _fetch_arc(self, mark: Taken) -> None:
+    async def _fetch_arc(self, mark: Mark) -> None:
         """Fetch the records of a part from its former owner, and drop the mark.
 
         If the former owner is not in the ring, it may have died again, so this vnode waits for its return. If the
@@ -278,15 +278,15 @@ class AntiEntropy:
                 return  # the owner takes writes there: one of the two arcs is about to shrink
         self._vnode.ownership.fetched(mark)
 
-    async def _learn_marks_of(self, owner: Contact, mark: Taken) -> None:
+    async def _learn_marks_of(self, owner: Contact, mark: Mark) -> None:
         """Adopt the marks that a former owner has in the part that was taken over from it.
 
         Each of these marks names another down node that may hold records of the part.
         """
         reply = await self._host.peers.call(owner, GetRing(adopt=False), RingPointers)
         own, now = self._vnode.ownership, trio.current_time()
-        if mark in own.taken:  # otherwise another vnode owns the part by now
-            waits = (Taken(Arc(t.start, t.end), t.dead, now - t.since_ms / 1000) for t in reply.taken)
+        if mark in own.marks:  # otherwise another vnode owns the part by now
+            waits = (Mark(Arc(t.start, t.end), t.dead, now - t.since_ms / 1000) for t in reply.marks)
             own.learn_marks(mark.arc, waits)
 
     def _note_growth(self) -> None:

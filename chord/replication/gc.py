@@ -235,7 +235,7 @@ class GarbageCollector:
         host = self._host
         if self._vnode.ring.is_isolated or self._vnode.view.downs() or any(host.peers.passive.contacts()):
             return False
-        if any(vnode.ownership.taken for vnode in host.vnodes.values()):
+        if any(vnode.ownership.marks for vnode in host.vnodes.values()):
             return False
         is_level = all(self._repair.is_level(arc.end, place.contact.address) for place in replicas.members)
         return is_level and all(self._vnode.is_up(place) for place in replicas.everyone)

@@ -368,7 +368,7 @@ class QuorumReads:
         if not silent and not behind and all(contact in reading.damaged for contact in unsettled):
             raise RecordDamaged(f"a damaged record at {names} may be of this key, and no other node has a copy")
         if down:
-            since = None if verdict.taken is None else int(1000 * (trio.current_time() - verdict.taken.since))
+            since = None if verdict.mark is None else int(1000 * (trio.current_time() - verdict.mark.since))
             raise OwnerDown(f"no answer from {names}, which may hold the key", peer=down[0], after_ms=since)
         raise Busy(f"{names} is not in sync yet", after_ms=RETRY_MS)
 

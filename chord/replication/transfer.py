@@ -22,7 +22,7 @@ from chord.net.handlers import handles
 from chord.replication.records import Records
 from chord.replication.sync import ReplicaSync
 from chord.replication.transfer_source import Outbound, TransferFailed, TransferSender
-from chord.ring.ownership import Giving, Taken
+from chord.ring.ownership import Giving, Mark
 from chord.ring.vnode import RETRY_MS, Vnode
 from chord.store.identity import SaveState
 from chord.wire.messages import Abandon, Contact, Done, HandOver, JoinArc, StorePage, Switch, TransferInfo
@@ -286,7 +286,7 @@ class Transfers:
             return Done()
         inbound = self._session(request.session)
         now = trio.current_time()
-        marks = [Taken(Arc(t.start, t.end), t.dead, now - t.since_ms / 1000) for t in request.taken]
+        marks = [Mark(Arc(t.start, t.end), t.dead, now - t.since_ms / 1000) for t in request.marks]
         arc = Arc(request.arc_start, request.arc_end)
         happened = self._own.receive(arc, request.epoch, request.boundary, marks, request.before)
         if not happened:

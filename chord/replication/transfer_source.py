@@ -21,7 +21,7 @@ from chord.ring.context import PAGE_RECORDS_SERVING
 from chord.ring.ownership import Giving, marks_within
 from chord.ring.vnode import RETRY_MS, Vnode
 from chord.store.identity import SaveState
-from chord.wire.messages import LIST_ENTRIES_MAX, Contact, Done, Down, Record, StorePage, Switch, TakenArc, wire_bytes
+from chord.wire.messages import LIST_ENTRIES_MAX, Contact, Done, Down, MarkedArc, Record, StorePage, Switch, wire_bytes
 
 STRETCH_RECORDS = 1024  # records that are compared before any of them is sent
 SeenEntries: TypeAlias = Mapping[bytes, bytes]
@@ -266,12 +266,12 @@ class TransferSender:
         if not await self._save() and self._host.constants.replicas == 1:
             raise TransferFailed("node.json cannot be written")
         now = trio.current_time()
-        taken = tuple(
-            TakenArc(m.arc.start, m.arc.end, m.dead, int(1000 * (now - m.since)))
-            for m in marks_within(self._own.taken, giving.arc)
+        marks = tuple(
+            MarkedArc(m.arc.start, m.arc.end, m.dead, int(1000 * (now - m.since)))
+            for m in marks_within(self._own.marks, giving.arc)
         )
         between = [  # down vnodes between the receiver and this vnode are behind the receiver
-            Down(m.dead, int(1000 * max(0.0, now - m.since))) for m in self._own.taken if m.dead.id not in giving.arc
+            Down(m.dead, int(1000 * max(0.0, now - m.since))) for m in self._own.marks if m.dead.id not in giving.arc
         ]
         silent = [c for c in self._host.peers.passive.remembered() if c.id != outbound.to.id]
         request = Switch(
@@ -281,7 +281,7 @@ class TransferSender:
             epoch=giving.epoch,
             boundary=self._own.boundary,
             before=self._own.before[1 : LIST_ENTRIES_MAX + 1],
-            taken=taken,
+            marks=marks,
             downs=(*between, *self._vnode.downs())[:LIST_ENTRIES_MAX],
             is_settled=self._vnode.vouches_for(giving.arc),
             silent=tuple(silent)[-LIST_ENTRIES_MAX:],

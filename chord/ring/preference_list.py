@@ -29,7 +29,7 @@ from itertools import chain, pairwise
 from typing import NamedTuple
 
 from chord.ids import Arc, Circle, Point
-from chord.ring.ownership import Ownership, Taken
+from chord.ring.ownership import Mark, Ownership
 from chord.ring.pointers import RingState
 from chord.wire.messages import LIST_ENTRIES_MAX, Contact
 
@@ -132,7 +132,7 @@ class PreferenceList:
         self._replace(dict(sorted(kept.items(), key=lambda item: self._distance(item[0]))[:LIST_ENTRIES_MAX]))
 
     def note_neighbours(
-        self, successors: Iterable[Contact], marks: Iterable[Taken], now: float, down_out_s: float, margin_s: float
+        self, successors: Iterable[Contact], marks: Iterable[Mark], now: float, down_out_s: float, margin_s: float
     ) -> None:
         """Note since when each vnode behind this one is known, and when others went down.
 
@@ -416,7 +416,7 @@ class PreferenceList:
             replicas: N.
             fallbacks: the number of stand-ins, the nodes behind the N members.
         """
-        if own.taken or own.arc is None or key not in own.arc:
+        if own.marks or own.arc is None or key not in own.arc:
             return self._replica_set(key, ring, own, replicas, fallbacks)
         source = (ring.successors, self._downs, self._retiring, own.start, replicas, fallbacks)
         cached = self._cached
@@ -448,7 +448,7 @@ class PreferenceList:
 
     def _clockwise(self, key: int, ring: RingState, own: Ownership) -> Iterator[tuple[Contact, bool]]:
         to_me = self._circle.distance(key, self._me.id)
-        before = {mark.dead.id: (mark.dead, True) for mark in own.taken if self._lies_before_me(key, mark.dead.id)}
+        before = {mark.dead.id: (mark.dead, True) for mark in own.marks if self._lies_before_me(key, mark.dead.id)}
         arc = own.arc
         if arc is None or key not in arc:
             for contact in ring.predecessors:

@@ -136,7 +136,7 @@ class Takeover:
             if self._peers.failure_detector.is_dead(address):  # it crashed during the leave, or has left by now
                 view.stays(address)
         own.learn_silent(view.downs())
-        own.owner_left({mark.dead.id for mark in own.taken if self._peers.is_known_to_have_left(mark.dead)})
+        own.owner_left({mark.dead.id for mark in own.marks if self._peers.is_known_to_have_left(mark.dead)})
 
     async def _shrink(self, owner: Contact, predecessor: Contact) -> None:
         """Give up the part of the arc that a vnode inside the arc owns.

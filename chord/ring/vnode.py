@@ -26,9 +26,9 @@ from chord.wire.messages import (
     Down,
     FindNext,
     GetRing,
+    MarkedArc,
     NextHops,
     RingPointers,
-    TakenArc,
     Via,
     VnodeInfo,
     VnodeState,
@@ -121,7 +121,7 @@ class Vnode:
             owned_from=start,
             downs=(*self._marked(), *self.downs())[:LIST_ENTRIES_MAX],
             now_ms=max(0, self.host.wall_now_ms()),
-            taken=self._taken(),
+            marks=self._marks_for_others(),
         )
 
     @handles(FindNext)
@@ -194,10 +194,10 @@ class Vnode:
         They stand between this vnode and its predecessor.
         """
         now, passive = self.host.peers.now(), self.host.peers.passive
-        marks = [mark for mark in self.ownership.taken if mark.dead.id in passive]  # the others are up
+        marks = [mark for mark in self.ownership.marks if mark.dead.id in passive]  # the others are up
         return tuple(Down(mark.dead, int(1000 * max(0.0, now - mark.since))) for mark in marks)
 
-    def _taken(self) -> tuple[TakenArc, ...]:
+    def _marks_for_others(self) -> tuple[MarkedArc, ...]:
         """If N = 1, return the parts with only copies on down owners, for other nodes.
 
         The result includes parts of arcs from before a restart. A vnode that has taken such an arc over does not know
@@ -207,8 +207,8 @@ class Vnode:
             return ()
         now, own = self.host.peers.now(), self.ownership
         return tuple(
-            TakenArc(*mark.arc, mark.dead, int(1000 * max(0.0, now - mark.since)))
-            for mark in (*own.taken, *own.last.taken)[:LIST_ENTRIES_MAX]
+            MarkedArc(*mark.arc, mark.dead, int(1000 * max(0.0, now - mark.since)))
+            for mark in (*own.marks, *own.last.marks)[:LIST_ENTRIES_MAX]
         )
 
     @property
@@ -253,7 +253,7 @@ class Vnode:
         """Note for `may_hold` which vnodes behind this one are new, and which are down."""
         now, timing = self.host.peers.now(), self.host.timing
         margin_s = NEWCOMER_ROUNDS * timing.stabilize_s
-        self.view.note_neighbours(self.ring.successors, self.ownership.taken, now, timing.down_out_s, margin_s)
+        self.view.note_neighbours(self.ring.successors, self.ownership.marks, now, timing.down_out_s, margin_s)
 
     def listed(self) -> tuple[Contact, ...]:
         """Return every vnode in the predecessor and successor lists of this vnode."""
@@ -334,7 +334,7 @@ class Vnode:
         """
         if self.host.constants.replicas == 1:
             verdict = self.ownership.verdict(key)
-            return verdict.answer == "owned" and verdict.taken is None
+            return verdict.answer == "owned" and verdict.mark is None
         return self.view.is_settled(key)
 
     def vouches_for(self, arc: Arc) -> bool:

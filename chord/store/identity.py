@@ -38,7 +38,7 @@ class KeptVnode(msgspec.Struct, frozen=True):
     epoch: Count
     predecessor: Contact | None
     successors: tuple[Contact, ...]
-    taken: tuple[tuple[Point, Point, Point, Address], ...]  # start, end, id and address of the dead owner
+    marks: tuple[tuple[Point, Point, Point, Address], ...]  # start, end, id and address of the dead owner
     before: tuple[Contact, ...]  # vnodes at `owned_from` and before it, nearest first
     downs: tuple[Contact, ...]  # unreachable vnodes behind this vnode; it waits for them
     settled: tuple[tuple[Point, Point, Point], ...]  # owner, start, end of arcs in which it was in sync

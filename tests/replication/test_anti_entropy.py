@@ -317,7 +317,7 @@ async def test_replicas_learn_of_every_part_of_a_taken_over_arc() -> None:
         await ring.kill(dead)
         await ring.converged()
         await trio.sleep(10)
-        points = [only(taker).ownership.taken[0].arc.end, only(taker).id]
+        points = [only(taker).ownership.marks[0].arc.end, only(taker).id]
         for _ in range(50):
             assert [only(second).view.is_settled(point) for point in points] == [True, True]
             await trio.sleep(0.2)

@@ -218,7 +218,7 @@ async def test_returned_owner_of_only_copies_is_asked_before_a_denial() -> None:
                         break
                     await trio.sleep(0.05)
         assert joined.host.storage.get(key) is not None
-        assert only(joined).ownership.taken == ()
+        assert only(joined).ownership.marks == ()
 
 
 @virtual

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chord.ids import Arc, Circle, Point
-from chord.ring.ownership import Ownership, Taken
+from chord.ring.ownership import Mark, Ownership
 from chord.ring.pointers import RingState
 from chord.ring.preference_list import Place, PreferenceList, ReplicaSet
 from chord.wire.messages import Contact
@@ -48,10 +48,10 @@ class World:
         dead = [c for c in self.contacts.values() if c.address in self.down]
         for contact in sorted(dead, key=lambda c: CIRCLE.distance(start, c.id) or CIRCLE.size):
             if contact.id in arc:
-                marks.append(Taken(Arc(low, contact.id), contact, 0.0))
+                marks.append(Mark(Arc(low, contact.id), contact, 0.0))
                 low = contact.id
             self.view.fell_silent(contact, 0.0)  # in a small ring the marked vnodes lie behind this vnode, too
-        self.own.taken = tuple(marks)
+        self.own.marks = tuple(marks)
 
     def expected(self) -> list[Place]:
         """Return the first vnode of each node clockwise from the key."""
@@ -113,7 +113,7 @@ def test_retiring_node_is_not_a_member_but_is_asked(world: World, data: st.DataO
 @given(worlds(), st.lists(st.integers(0, CIRCLE.size - 1), min_size=1, max_size=4), st.integers(0, CIRCLE.size - 1))
 def test_replica_set_does_not_depend_on_earlier_questions(world: World, keys: list[int], start: int) -> None:
     """The same holds in an arc that contains other vnodes, as after a takeover from many, and after it shrinks."""
-    world.own.taken = ()
+    world.own.marks = ()
     for first in (Point(start), world.own.start):
         world.own.start = first
         for key in (*keys, world.key):

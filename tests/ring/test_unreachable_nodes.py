@@ -79,7 +79,7 @@ async def test_node_counts_down_vnodes_that_only_its_successor_knew() -> None:
         await ring.kill(old)
         await ring.kill(new)
         vnode.ring.successors = tuple(contact for contact in vnode.ring.successors if contact != absent)
-        await until(lambda: only(heir).ownership.taken)
+        await until(lambda: only(heir).ownership.marks)
         await trio.sleep(3 * TIMING.stabilize_s)
         waited_for = [place.contact for place in vnode.replica_set(vnode.id).everyone if place.is_waited_for]
         assert waited_for == [only(old).me, absent]

@@ -35,7 +35,7 @@ VNODE = KeptVnode(
     epoch=12,
     predecessor=Contact(Point(3), "a:1"),
     successors=(Contact(Point(2**159), "b:1"), Contact(Point(11), "c:1")),
-    taken=((Point(1), Point(2), Point(2), "d:1"),),
+    marks=((Point(1), Point(2), Point(2), "d:1"),),
     before=(Contact(Point(3), "a:1"),),
     downs=(),
     settled=((Point(7), Point(3), Point(7)),),
@@ -220,7 +220,7 @@ def test_damaged_identity_is_refused_and_not_overwritten(lasting: Place) -> None
                 ("id", Point(2**160)),
                 ("owned_from", Point(2**160)),
                 ("predecessor", Contact(Point(2**160), "a:1")),
-                ("taken", ((Point(1), Point(2), Point(2**160), "d:1"),)),
+                ("marks", ((Point(1), Point(2), Point(2**160), "d:1"),)),
             )
         ),
     ],

@@ -140,6 +140,7 @@ from chord.wire.messages.ring import Forwarded as Forwarded
 from chord.wire.messages.ring import GetRing as GetRing
 from chord.wire.messages.ring import HopTrace as HopTrace
 from chord.wire.messages.ring import Lookup as Lookup
+from chord.wire.messages.ring import MarkedArc as MarkedArc
 from chord.wire.messages.ring import NeighboursOf as NeighboursOf
 from chord.wire.messages.ring import NextHops as NextHops
 from chord.wire.messages.ring import Notify as Notify
@@ -151,7 +152,6 @@ from chord.wire.messages.ring import Pong as Pong
 from chord.wire.messages.ring import Retiring as Retiring
 from chord.wire.messages.ring import Returned as Returned
 from chord.wire.messages.ring import RingPointers as RingPointers
-from chord.wire.messages.ring import TakenArc as TakenArc
 from chord.wire.messages.ring import Trace as Trace
 from chord.wire.messages.ring import Via as Via
 

@@ -24,7 +24,7 @@ from chord.wire.messages.base import (
 )
 from chord.wire.messages.reaping import Seen, SeenOfEach
 from chord.wire.messages.records import Record, Records
-from chord.wire.messages.ring import Downs, TakenArcs
+from chord.wire.messages.ring import Downs, MarkedArcs
 
 
 class Copy(Reply, frozen=True, tag=147):
@@ -223,7 +223,7 @@ class Switch(Request, frozen=True, tag=51):
         epoch: the epoch in which the called vnode answers for the arc.
         boundary: the vnode known to stand at `arc_start`.
         before: the vnodes that stand before the boundary, nearest first, as far as the giver knows.
-        taken: parts of the arc with an unreachable former owner, which may hold the only copies there.
+        marks: parts of the arc with an unreachable former owner, which may hold the only copies there.
         downs: unreachable vnodes that the giver counts as holders of replicas.
         is_settled: whether the giver holds every acknowledged write of the arc. If so, the receiver does now, too.
         silent: unreachable nodes that may come back with records, as far as the giver knows.
@@ -236,7 +236,7 @@ class Switch(Request, frozen=True, tag=51):
     epoch: Count
     boundary: Contact | None = None
     before: Contacts = ()
-    taken: TakenArcs = ()
+    marks: MarkedArcs = ()
     downs: Downs = ()
     is_settled: bool = False
     silent: Contacts = ()

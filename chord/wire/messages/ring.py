@@ -60,7 +60,7 @@ class Down(msgspec.Struct, frozen=True, array_like=True, gc=False):
 Downs: TypeAlias = Annotated[tuple[Down, ...], Meta(max_length=LIST_ENTRIES_MAX)]
 
 
-class TakenArc(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class MarkedArc(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A part of an arc with its only copies on a node that is down.
 
     A key that is absent in this part is not reported as "not found".
@@ -77,7 +77,7 @@ class TakenArc(msgspec.Struct, frozen=True, array_like=True, gc=False):
     since_ms: Count
 
 
-TakenArcs: TypeAlias = Annotated[tuple[TakenArc, ...], Meta(max_length=LIST_ENTRIES_MAX)]
+MarkedArcs: TypeAlias = Annotated[tuple[MarkedArc, ...], Meta(max_length=LIST_ENTRIES_MAX)]
 
 
 class RingPointers(Reply, frozen=True, tag=130):
@@ -92,7 +92,7 @@ class RingPointers(Reply, frozen=True, tag=130):
         downs: unreachable vnodes that still count as holders of replicas (`ring/preference_list.py`). These are the
             owners of the arcs that the member took over, and vnodes that follow the member.
         now_ms: the wall clock of the node, in ms since 1970.
-        taken: if the ring keeps one copy of each record, the parts of arcs with a down owner that the member waits for.
+        marks: if the ring keeps one copy of each record, the parts of arcs with a down owner that the member waits for.
             They lie in the member's arc, or in arcs that it had before a restart. Empty if the ring keeps more copies.
     """
 
@@ -103,7 +103,7 @@ class RingPointers(Reply, frozen=True, tag=130):
     owned_from: Point | None = None
     downs: Downs = ()
     now_ms: Count = 0
-    taken: TakenArcs = ()
+    marks: MarkedArcs = ()
 
 
 class GetRing(Request, frozen=True, tag=2):
