@@ -18,7 +18,7 @@ from typing import Literal
 import trio
 
 from chord import events
-from chord.errors import SILENCE, Busy, ChordError, NotReady, UnknownVnode
+from chord.errors import NO_REPLY, Busy, ChordError, NotReady, UnknownVnode
 from chord.ids import between
 from chord.net.handlers import handles
 from chord.ring.lookup import Lookups
@@ -124,7 +124,7 @@ class Stabilizer:
         try:
             await self._ask_pointers(contact, "adopt")
         except PeerGone:
-            self.remember_silent(contact)
+            self.remember_unreachable(contact)
         return self._ring.successor.id == contact.id != before.id
 
     @handles(Notify)
@@ -166,22 +166,22 @@ class Stabilizer:
         self._host.note_clock(contact.address, reply.now_ms)
         if self._ring.successor.id == contact.id != self._vnode.id:
             now = trio.current_time()
-            downs = [(down.contact, now - down.since_ms / 1000) for down in reply.downs]
-            self._vnode.view.adopt(self._ring.successors, downs, is_full=self._ring.is_full)
-            for silent, _ in self._vnode.view.downs():  # the ring waits for them, so the passive list remembers them
-                self.remember_silent(silent)
+            unreachable = [(down.contact, now - down.since_ms / 1000) for down in reply.unreachable]
+            self._vnode.view.adopt(self._ring.successors, unreachable, is_full=self._ring.is_full)
+            for contact, _ in self._vnode.view.unreachable():  # the ring waits for them, so the passive list has them
+                self.remember_unreachable(contact)
             if self._host.constants.replicas == 1:
-                self._vnode.ownership.learn_only_copies(downs)
+                self._vnode.ownership.learn_only_copies(unreachable)
 
     def _forget_head(self, head: Contact) -> None:
         has_left = self._peers.is_known_to_have_left(head)
         if has_left:
             self._vnode.view.gone((head.id,))
         else:
-            self._vnode.view.fell_silent(head, trio.current_time())
+            self._vnode.view.became_unreachable(head, trio.current_time())
         self._host.tell(self._ring.forget_head(head, has_left=has_left))
         self._vnode.fingers.forget(head)
-        self.remember_silent(head)
+        self.remember_unreachable(head)
 
     # -- rectify --------------------------------------------------------------------------------
 
@@ -222,7 +222,7 @@ class Stabilizer:
             if contact.id == self._vnode.id and not ring.is_alone:
                 return
             if old.id != contact.id:
-                self.remember_silent(old)
+                self.remember_unreachable(old)
             happened = ring.replace_predecessor(contact, old)
         self._done("rectify")
         if self._host.tell(happened) and old is not None and old.id != contact.id and not self._peers.is_dead(old):
@@ -268,7 +268,7 @@ class Stabilizer:
                     reply = await self._peers.call(contact, GetRing(adopt=contact.id != self._vnode.id), RingPointers)
                 except UnknownVnode as error:
                     raise PeerGone from error
-                except SILENCE as error:
+                except NO_REPLY as error:
                     if self._peers.is_dead(contact):
                         raise PeerGone from error
                     if self._peers.failure_detector.state(contact.address) == "paused":
@@ -325,7 +325,7 @@ class Stabilizer:
                 found = entry
             except UnknownVnode:
                 self._forget_finger(entry)
-            except SILENCE:
+            except NO_REPLY:
                 if self._peers.is_dead(entry):
                     self._forget_finger(entry)
             except ChordError:
@@ -341,11 +341,11 @@ class Stabilizer:
 
     def _forget_finger(self, contact: Contact) -> None:
         self._vnode.fingers.forget(contact)
-        self.remember_silent(contact)
+        self.remember_unreachable(contact)
 
     # -- small things ---------------------------------------------------------------------------
 
-    def remember_silent(self, contact: Contact) -> None:
+    def remember_unreachable(self, contact: Contact) -> None:
         """Put a down vnode on the passive list, so that self-lookups probe it.
 
         A vnode that has left is not added. It will not be back. While the list has entries, this node must also keep

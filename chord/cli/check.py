@@ -21,7 +21,7 @@ from chord.cli.shapes import Json
 from chord.cli.target import Target, ring_options, statuses, who_left
 from chord.client.blocking import Client
 from chord.client.results import BatchResult
-from chord.errors import SILENCE, ChordError
+from chord.errors import NO_REPLY, ChordError
 from chord.ids import Arc, Circle, Point
 from chord.verify.invariants import Member, Violation, ownership, violations, waiting
 from chord.wire.messages import Status, VnodeInfo
@@ -40,13 +40,13 @@ class CheckVerdict(NamedTuple):
     violations: list[Violation]
     waiting: list[Violation]  # the parts of the ring that are not in their final state yet
     labels: dict[int, str]  # the name to print for each vnode, by its id
-    silent: tuple[str, ...] = ()  # known nodes that do not answer; the ring lacks their copies
+    unreachable: tuple[str, ...] = ()  # known nodes that do not answer; the ring lacks their copies
     under_replicated: int = 0  # records with a copy on a node that is unreachable or not in sync
     damaged: tuple[tuple[str, int], ...] = ()  # nodes with damaged copies that are not replaced yet, and their number
     troubles: tuple[tuple[str, str], ...] = ()  # nodes that do not serve all requests, and why
     unavailable: float = 0.0  # the share of the circle in which a get may fail; see `_unavailable`
     absent: tuple[str, ...] = ()  # the unreachable nodes that may hold keys there
-    reported: tuple[tuple[str, str], ...] = ()  # the nodes in `silent` for which a reason is known, and the reason
+    reported: tuple[tuple[str, str], ...] = ()  # the nodes in `unreachable` for which a reason is known, and the reason
     quarantined: int = 0  # values that are hidden from readers until an operator decides about them
     clocks: tuple[str, ...] = ()  # warnings about clocks that differ
 
@@ -123,16 +123,16 @@ def examine(ring: Client) -> CheckVerdict:
     crawl, unsettled = _survey(ring)
     nodes = statuses(crawl)
     waited_for = {contact.address for node in nodes for contact in node.known} - who_left(nodes)
-    silent = {at: outcome for at in waited_for if isinstance(outcome := crawl.get(at), SILENCE)}
-    words = {at: error.message for at, error in silent.items()}
+    unreachable = {at: outcome for at in waited_for if isinstance(outcome := crawl.get(at), NO_REPLY)}
+    words = {at: error.message for at, error in unreachable.items()}
     reported = [(at, said.removeprefix(f"{at}: ")) for at, said in words.items() if said.startswith(f"{at}: ")]
-    return judge(nodes, unsettled, silent)._replace(reported=tuple(sorted(reported)))
+    return judge(nodes, unsettled, unreachable)._replace(reported=tuple(sorted(reported)))
 
 
-def judge(nodes: list[Status], unsettled: list[str], silent: Iterable[str] = ()) -> CheckVerdict:
+def judge(nodes: list[Status], unsettled: list[str], unreachable: Iterable[str] = ()) -> CheckVerdict:
     """Return the verdict on a ring.
 
-    `nodes` answered, those in `unsettled` differently each time, and those in `silent` did not answer.
+    `nodes` answered, those in `unsettled` differently each time, and those in `unreachable` did not answer.
     """
     circle = Circle(nodes[0].bits)
     labels = _labels(nodes)
@@ -162,7 +162,7 @@ def judge(nodes: list[Status], unsettled: list[str], silent: Iterable[str] = ())
         violations=violations(snapshot, r),
         waiting=missing,
         labels={int(v.contact.id): labels[node.address] for node in nodes for v in node.vnodes},
-        silent=tuple(sorted(silent)),
+        unreachable=tuple(sorted(unreachable)),
         under_replicated=sum(node.under_replicated for node in nodes),
         damaged=tuple((labels[node.address], node.damaged) for node in nodes if node.damaged),
         troubles=tuple((labels[node.address], why) for node in nodes for why in node.troubles),
@@ -203,7 +203,7 @@ def verdict_json(verdict: CheckVerdict, *, only_invariants: bool = False) -> Jso
         "small": verdict.is_small,
         "violations": listed(verdict.violations),
         "waiting": listed(verdict.waiting),
-        "silent": list(verdict.silent),
+        "unreachable": list(verdict.unreachable),
         "under_replicated": verdict.under_replicated,
         "ok": verdict.holds(only_invariants=only_invariants),
         "damaged": [{"node": node, "records": count} for node, count in verdict.damaged],
@@ -288,11 +288,11 @@ def _print(out: Out, verdict: CheckVerdict, only_invariants: bool) -> None:
         ideal = "; the ring is Ideal, every point is owned once" if verdict.is_ideal else ""
         small = f" (small ring: {failures_taken(verdict.nodes)})" if verdict.is_small else ""
         out.line(f"OK  {INVARIANTS} invariants hold on {size}{ideal}{small}")
-    for address in verdict.silent:
+    for address in verdict.unreachable:
         if said := dict(verdict.reported).get(address):
-            out.line(f"silent  {address} does not answer: {said}")
+            out.line(f"unreachable  {address} does not answer: {said}")
         else:
-            out.line(f"silent  {address} does not answer. If it will never be back: chord forget {address}")
+            out.line(f"unreachable  {address} does not answer. If it will never be back: chord forget {address}")
     if verdict.under_replicated:
         count = verdict.under_replicated
         out.line(f"copies  records with a copy on an unreachable node or still to be made: {count}")

@@ -150,7 +150,7 @@ def forget_command(target: Target, node: str) -> int:
     """
     out = target.out
     with target.connect() as ring:
-        address = node if is_address(node) else _find_silent(ring, node)
+        address = node if is_address(node) else _find_unreachable(ring, node)
         nodes = statuses(ring.members())
         if not any(address in addresses_in(n) or address in {p.address for p in n.peers} for n in nodes):
             hint = "See the known nodes: chord members"
@@ -171,7 +171,7 @@ def forget_command(target: Target, node: str) -> int:
     return OK
 
 
-def _find_silent(ring: Client, word: str) -> str:
+def _find_unreachable(ring: Client, word: str) -> str:
     """Return the address of the node that a word names, even if it is unreachable.
 
     The points of an unreachable node are known only from other nodes.
@@ -179,8 +179,8 @@ def _find_silent(ring: Client, word: str) -> str:
     crawl = ring.members()
     nodes = statuses(crawl)
     contacts = dict.fromkeys(contact for node in nodes for contact in contacts_in(node))
-    silent = [contact for contact in contacts if contact.address not in crawl.ok]
-    meant = {c.address for c in silent if is_meant(word, nodes[0].bits, c.id)}
+    unreachable = [contact for contact in contacts if contact.address not in crawl.ok]
+    meant = {c.address for c in unreachable if is_meant(word, nodes[0].bits, c.id)}
     if len(meant) == 1:
         return meant.pop()
     return choose(word, nodes).node.address  # an answering node, which `forget` reports, or an error

@@ -24,7 +24,7 @@ from chord.cli.svg import draw_ring, save
 from chord.cli.target import Chosen, Target, count_keys, find_node, ring_options, statuses, who_left
 from chord.client.results import BatchResult
 from chord.config import SKEW_REFUSED_MS, SKEW_REPORTED_MS
-from chord.errors import SILENCE
+from chord.errors import NO_REPLY
 from chord.ids import Circle
 from chord.wire.messages import Status
 
@@ -103,8 +103,8 @@ def status_command(target: Target) -> int:
         out.line()
         out.line(_headline(nodes))
     left = who_left(nodes)
-    silent = sum(isinstance(error, SILENCE) for address, error in crawl.errors.items() if address not in left)
-    for warning in _warnings(nodes, silent):
+    unreachable = sum(isinstance(error, NO_REPLY) for address, error in crawl.errors.items() if address not in left)
+    for warning in _warnings(nodes, unreachable):
         out.note(warning)
     for address, error in crawl.errors.items():
         out.note(f"{address}: {'has left' if address in left else error.message.removeprefix(f'{address}: ')}")
@@ -267,10 +267,10 @@ def clock_warnings(nodes: list[Status]) -> list[str]:
     return [f"Clocks differ by {skew_ms / 1000:.0f} s{which}{refused}"]
 
 
-def _warnings(nodes: list[Status], silent: int) -> list[str]:
+def _warnings(nodes: list[Status], unreachable: int) -> list[str]:
     """Return the warnings for an operator.
 
-    `silent` counts the members that do not answer.
+    `unreachable` counts the members that do not answer.
     """
     found = [f"{node.name} is degraded: {why}" for node in nodes for why in node.troubles]
     if damaged := sum(node.damaged for node in nodes):
@@ -280,8 +280,8 @@ def _warnings(nodes: list[Status], silent: int) -> list[str]:
     found += clock_warnings(nodes)
     quorum = nodes[0].replicas // 2 + 1
     have = counted(len(nodes), "node")
-    if len(nodes) < (needed := min(quorum, len(nodes) + silent)):
-        everyone = counted(len(nodes) + silent, "node")
+    if len(nodes) < (needed := min(quorum, len(nodes) + unreachable)):
+        everyone = counted(len(nodes) + unreachable, "node")
         answer = "answers" if len(nodes) == 1 else "answer"
         what = f"Only {len(nodes)} of {everyone} {answer}, and a write quorum is {needed}"
         found.append(f"{what}: writes fail until more answer")

@@ -138,7 +138,7 @@ def lookup_json(circle: Circle, trace: Trace, names: Mapping[str, str], key: byt
         "route": trace.route,
         "owner": vnode_json(circle, trace.owner, names),
         "replicas": [vnode_json(circle, c, names) for c in trace.replicas],
-        "silent": [c.address for c in trace.replicas if not answers(trace, c, names)],
+        "unreachable": [c.address for c in trace.replicas if not answers(trace, c, names)],
         "hops": [hop_json(circle, i, hop, names) for i, hop in enumerate(trace.hops)],
         "path_length": trace.path_length,
         "timeouts": trace.timeouts,
@@ -148,7 +148,7 @@ def lookup_json(circle: Circle, trace: Trace, names: Mapping[str, str], key: byt
 
 def answers(trace: Trace, replica: Contact, names: Mapping[str, str]) -> bool:
     """Return whether a replica answers, both to the owner and to this command."""
-    return replica not in trace.silent and replica.address in names
+    return replica not in trace.unreachable and replica.address in names
 
 
 def owned_share(circle: Circle, vnode: VnodeInfo) -> float:

@@ -16,7 +16,7 @@ from chord.cli.output import DEFAULT_NODE, Failure, Out
 from chord.client.blocking import Client, connect
 from chord.client.results import BatchResult
 from chord.config import split_address
-from chord.errors import SILENCE, ChordError, ConfigError, PeerUnreachable
+from chord.errors import NO_REPLY, ChordError, ConfigError, PeerUnreachable
 from chord.ids import Circle
 from chord.wire.messages import Status, VnodeInfo
 
@@ -211,7 +211,7 @@ def find_node(ring: Client, word: str) -> Chosen:
     if is_address(word):
         try:
             return Chosen(ring.status(word), None)
-        except SILENCE as error:
+        except NO_REPLY as error:
             if word == ring.entry or (isinstance(error, PeerUnreachable) and error.is_own):
                 raise
             hint = f"See the members: chord members; if it will never return: chord forget {word}"

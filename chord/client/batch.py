@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Final
 
 from chord.client.session import ClientCall, ClientOperation, ClientSession, MakeCalls, Outcome, Pause, telling
-from chord.errors import SILENCE, ChordError, DeadlineExceeded, IndefiniteError, InvalidRequest, OtherRing
+from chord.errors import NO_REPLY, ChordError, DeadlineExceeded, IndefiniteError, InvalidRequest, OtherRing
 from chord.wire.batch import Frame, Item, frames, has_no_room
 from chord.wire.messages import BATCH_ITEMS_MAX, Get, Reply, as_retry
 
@@ -127,7 +127,7 @@ class ClientBatches:
             for (way, frame), answer in zip(sent, answers, strict=True):
                 again = self._take(state, way, frame, answer)
                 failed += again
-                if again and way is None and isinstance(answer, SILENCE):
+                if again and way is None and isinstance(answer, NO_REPLY):
                     self._session.turn_from(entry)
             if any(isinstance(answer, DeadlineExceeded) for answer in answers):
                 state.window = max(WINDOW_MIN, count // WINDOW_PART)

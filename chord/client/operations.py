@@ -84,7 +84,7 @@ class Cursor(NamedTuple):
         covered: number of points of the arc that are read.
         span: number of points of the arc.
         of: the vnode to ask; None: the owner of the next point.
-        silent: vnodes that are down and may hold records that the scan did not show.
+        unreachable: vnodes that are down and may hold records that the scan did not show.
         damaged: number of records left out because they are damaged.
         what: the kind of scan; see `Scan`.
         cut: number of records of which only some values were shown.
@@ -97,7 +97,7 @@ class Cursor(NamedTuple):
     covered: int
     span: int
     of: Contact | None = None
-    silent: tuple[Contact, ...] = ()
+    unreachable: tuple[Contact, ...] = ()
     damaged: int = 0
     what: ScanOf = "live"
     cut: int = 0
@@ -115,18 +115,22 @@ def _onward(cursor: Cursor) -> Cursor | None:
     if cursor.rest:
         first, *rest = cursor.rest
         return first._replace(
-            silent=cursor.silent, damaged=cursor.damaged, cut=cursor.cut, cut_keys=cursor.cut_keys, rest=tuple(rest)
+            unreachable=cursor.unreachable,
+            damaged=cursor.damaged,
+            cut=cursor.cut,
+            cut_keys=cursor.cut_keys,
+            rest=tuple(rest),
         )
-    return cursor if cursor.silent or cursor.damaged or cursor.cut else None
+    return cursor if cursor.unreachable or cursor.damaged or cursor.cut else None
 
 
 def _lacking(cursor: Cursor) -> ChordError:
     """Return the error for an incomplete scan. Further reasons are in its `also`."""
     errors: list[ChordError] = []
-    if cursor.silent:
-        names = ", ".join(sorted({contact.address for contact in cursor.silent}))
+    if cursor.unreachable:
+        names = ", ".join(sorted({contact.address for contact in cursor.unreachable}))
         down = f"the result is incomplete: no answer from {names}, which may hold more"
-        errors.append(OwnerDown(down, peer=cursor.silent[0]))
+        errors.append(OwnerDown(down, peer=cursor.unreachable[0]))
     if cursor.damaged:
         records = "1 record is" if cursor.damaged == 1 else f"{cursor.damaged} records are"
         damaged = RecordDamaged(f"the result is incomplete: {records} damaged")
@@ -348,7 +352,7 @@ class Operations:
         page = Page(fresh, reply.now_ms)
         cut = tuple(key for key in reply.cut if is_fresh(circle.hash(key)))
         cursor = cursor._replace(
-            silent=tuple(dict.fromkeys((*cursor.silent, *reply.silent))),
+            unreachable=tuple(dict.fromkeys((*cursor.unreachable, *reply.unreachable))),
             damaged=cursor.damaged + sum(is_fresh(point) for point in reply.damaged),
             cut=cursor.cut + len(cut),
             cut_keys=(*cursor.cut_keys, *cut)[:CUT_KEYS_MAX],

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from chord.errors import SILENCE, ChordError, OtherRing
+from chord.errors import NO_REPLY, ChordError, OtherRing
 from chord.ids import Circle
 from chord.ring.owner_cache import OwnerCache
 from chord.wire.batch import key_of
@@ -83,7 +83,7 @@ class OwnerRouting:
             self._arcs.learn(circle.hash(key), outcome.owner)
             if cached_owner is not None:
                 self._left_alone.pop(cached_owner, None)
-        elif cached_owner is not None and isinstance(outcome, (*SILENCE, OtherRing)):
+        elif cached_owner is not None and isinstance(outcome, (*NO_REPLY, OtherRing)):
             self._arcs.forget(cached_owner)
             _, wait = self._left_alone.pop(cached_owner, (0, LEFT_ALONE_FIRST))
             self._left_alone[cached_owner] = self._asked + wait, min(2 * wait, LEFT_ALONE_MAX)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 from chord.client.routing import OwnerRouting
 from chord.config import split_address
 from chord.errors import (
-    SILENCE,
+    NO_REPLY,
     ChordError,
     DeadlineExceeded,
     IndefiniteError,
@@ -131,12 +131,12 @@ def telling(before: ChordError | None, now: ChordError, *, is_write: bool = True
     "one replica of two" has precedence over a later silence.
     """
     if not is_write and before is not None:
-        return before if isinstance(now, SILENCE) and not isinstance(before, SILENCE) else now
+        return before if isinstance(now, NO_REPLY) and not isinstance(before, NO_REPLY) else now
     if not isinstance(before, IndefiniteError):
         return now
     if not isinstance(now, IndefiniteError):
         return before
-    return before if isinstance(now, SILENCE) and not isinstance(before, SILENCE) else now
+    return before if isinstance(now, NO_REPLY) and not isinstance(before, NO_REPLY) else now
 
 
 def error_of_all(failures: Mapping[str, Outcome]) -> ChordError:
@@ -145,7 +145,7 @@ def error_of_all(failures: Mapping[str, Outcome]) -> ChordError:
     An error reply has precedence over silences. Several silences become one `PeerUnreachable` that names them all.
     """
     errors = [outcome for outcome in failures.values() if isinstance(outcome, ChordError)]
-    spoken = [error for error in errors if not isinstance(error, SILENCE)]
+    spoken = [error for error in errors if not isinstance(error, NO_REPLY)]
     if spoken or len(errors) == 1:
         return (spoken or errors)[0]
     return PeerUnreachable("; ".join(error.message for error in errors) or "no node answered")
@@ -236,10 +236,10 @@ class ClientSession:
             if cached_owner is not None and (self.is_worth_retrying(outcome, 0) or isinstance(outcome, OtherRing)):
                 cached_owner = None  # ask the entry node at once: it may know the present owner
                 continue
-            if not self.is_worth_retrying(outcome, attempt) or (to is not None and isinstance(outcome, SILENCE)):
+            if not self.is_worth_retrying(outcome, attempt) or (to is not None and isinstance(outcome, NO_REPLY)):
                 # A definite error settles a read. A write may have happened in an earlier attempt.
                 raise known if isinstance(request, WRITES) else outcome
-            if isinstance(outcome, SILENCE):
+            if isinstance(outcome, NO_REPLY):
                 self.turn_from(entry)
             try:
                 yield Pause(self.backoff_s(attempt, outcome))
@@ -295,7 +295,7 @@ class ClientSession:
 
     def backoff_s(self, attempt: int, error: ChordError | None) -> float:
         """Return the time in seconds to wait before the next attempt."""
-        if isinstance(error, SILENCE) and attempt + 1 < len(self.entries):
+        if isinstance(error, NO_REPLY) and attempt + 1 < len(self.entries):
             return 0.0  # another entry node has not been tried yet
         least = BACKOFF_FIRST_S * 2.0 ** min(attempt, 10)
         if error is not None and error.after_ms is not None:

@@ -16,7 +16,7 @@ import trio
 
 from chord import events
 from chord.errors import (
-    SILENCE,
+    NO_REPLY,
     Busy,
     ChordError,
     DuplicateId,
@@ -38,7 +38,6 @@ from chord.wire.messages import (
     Confirmed,
     Contact,
     Done,
-    Down,
     FindNeighbours,
     GetRing,
     HandOver,
@@ -49,6 +48,7 @@ from chord.wire.messages import (
     Ping,
     Pong,
     RingPointers,
+    UnreachableVnode,
 )
 
 LOOK_AGAIN_MS = 250  # the wait while the ring heals
@@ -238,7 +238,7 @@ class Membership:
                 asked = error.peer
             except Busy:  # this vnode's acknowledgement is still on its way
                 await trio.sleep(self._host.jitter(RETRY_MS / 1000))
-            except SILENCE:
+            except NO_REPLY:
                 continue
             except ChordError:
                 return False
@@ -263,7 +263,7 @@ class Membership:
                 p = around.predecessor
                 reply = await self._peers.call(p, GetRing(), RingPointers)
             if self._host.tell(self._ring.join(p, reply.successors)):
-                self._learn_silent(reply.downs)
+                self._learn_unreachable(reply.unreachable)
                 return
             await trio.sleep(self._host.jitter(RETRY_MS / 1000))
         raise LookupFailed("no predecessor to join behind")
@@ -311,9 +311,9 @@ class Membership:
                 await self._receive_arc(taker)  # the same way as any joiner
         if not self._ring.is_member:
             # Asked last: the adopted list must be as fresh as in JOIN. The list fetched above may be old by now.
-            others, downs = await self._others_behind(p)
+            others, unreachable = await self._others_behind(p)
             self._host.tell(self._ring.resume(p, others))
-            self._learn_silent(downs)
+            self._learn_unreachable(unreachable)
 
     def _own_again(self, predecessor: Contact, others: Iterable[Contact]) -> None:
         """Own the arc from before the restart, or the part of it after the predecessor.
@@ -333,7 +333,7 @@ class Membership:
         self._host.tell(self._vnode.ownership.resume(start, before, last.epoch))
         self._vnode.mark_only_copies(dict.fromkeys((*last.successors, *others)))
 
-    def _learn_silent(self, downs: Iterable[Down]) -> None:
+    def _learn_unreachable(self, unreachable: Iterable[UnreachableVnode]) -> None:
         """Wait for the down vnodes that the predecessor of this vnode waits for.
 
         Without them the ring would look smaller than it is.
@@ -341,14 +341,14 @@ class Membership:
         now, view = trio.current_time(), self._vnode.view
         view.adopt(
             self._ring.successors,
-            [(down.contact, now - down.since_ms / 1000) for down in downs],
+            [(down.contact, now - down.since_ms / 1000) for down in unreachable],
             is_full=self._ring.is_full,
         )
-        for contact, _ in view.downs():
+        for contact, _ in view.unreachable():
             if contact.address != self._host.address:
                 self._peers.passive.add(contact, now)
 
-    async def _others_behind(self, p: Contact) -> tuple[list[Contact], tuple[Down, ...]]:
+    async def _others_behind(self, p: Contact) -> tuple[list[Contact], tuple[UnreachableVnode, ...]]:
         """Return the live and the down vnodes behind this one, as its predecessor says.
 
         The predecessor still lists this vnode first.
@@ -368,7 +368,7 @@ class Membership:
             others = [p]
         if not others:
             raise Busy("no other vnode is left to ask", after_ms=LOOK_AGAIN_MS)
-        return others, reply.downs
+        return others, reply.unreachable
 
     async def _taker_of_my_arc(self, after: list[Contact]) -> Contact | None:
         """Return the vnode that took this vnode's arc over while it was down, if any.
@@ -387,7 +387,7 @@ class Membership:
             while not self._peers.is_dead(contact):
                 try:
                     start = (await self._peers.call(contact, GetRing(adopt=False), RingPointers)).owned_from
-                except SILENCE:
+                except NO_REPLY:
                     if self._peers.failure_detector.state(contact.address) == "paused":
                         break
                     continue
@@ -401,7 +401,7 @@ class Membership:
     async def _refuse_if_alive(self, holder: Contact) -> None:
         try:
             await self._peers.call(holder, Ping(), Pong)
-        except (*SILENCE, UnknownVnode):
+        except (*NO_REPLY, UnknownVnode):
             return
         raise DuplicateId(f"{holder.address} already stands at id {int(holder.id)}", peer=holder)
 

@@ -14,7 +14,7 @@ import trio
 
 from chord.config import Limits, Timing
 from chord.errors import (
-    SILENCE,
+    NO_REPLY,
     Busy,
     ChordError,
     DeadlineExceeded,
@@ -55,7 +55,7 @@ class Peers:
         self._observe = observe
         self.address = ""
         self.failure_detector = FailureDetector(timing)
-        self.passive = PassiveList(timing, limits.passive_max, limits.silent_max)
+        self.passive = PassiveList(timing, limits.passive_max, limits.unreachable_max)
         self._left: dict[Point, None] = {}  # the latest last
         self._returned: dict[Point, None] = {}  # left once, and were seen to own an arc again
         self._handler: RequestHandler = no_handler
@@ -76,7 +76,7 @@ class Peers:
 
         Raises:
             MalformedMessage: definite; the peer answered with another type of reply.
-            ChordError: see `Calls.call`. `SILENCE` errors count as a miss of the peer. Other errors, except
+            ChordError: see `Calls.call`. `NO_REPLY` errors count as a miss of the peer. Other errors, except
                 `UnknownVnode`, show that the peer is alive.
 
         Concurrency: checkpoints.
@@ -140,7 +140,7 @@ class Peers:
         def has_pinged(answer: Pong | ChordError) -> None:
             nonlocal is_pinging
             is_pinging = False
-            if isinstance(answer, SILENCE) and not outcomes:
+            if isinstance(answer, NO_REPLY) and not outcomes:
                 # The callee may have carried out the request before it went down.
                 on_reply(answer if not isinstance(answer, PeerUnreachable) else PeerLost(answer.message))
 
@@ -167,7 +167,7 @@ class Peers:
             event = self.failure_detector.answered(address, now, None if request.patient else now - sent)
             if event is not None:
                 self._tell(event)
-        elif not isinstance(answer, SILENCE):  # an error reply shows that the peer is alive
+        elif not isinstance(answer, NO_REPLY):  # an error reply shows that the peer is alive
             if not isinstance(answer, UnknownVnode):
                 self.heard_from(address)
         elif not (request.patient and isinstance(answer, DeadlineExceeded)):  # only the caller's deadline has passed
@@ -285,7 +285,7 @@ class Peers:
                 pong = await self.call(contact, Ping(), Pong)
             except UnknownVnode:
                 return True
-            except SILENCE:
+            except NO_REPLY:
                 if self.failure_detector.state(contact.address) == "paused":
                     raise
                 if self.is_dead(contact):

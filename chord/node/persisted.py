@@ -38,7 +38,7 @@ def _vnode_to_keep(vnode: Vnode) -> KeptVnode:
         successors=ring.successors,
         marks=tuple((t.arc.start, t.arc.end, t.dead.id, t.dead.address) for t in own.marks),
         before=before,
-        downs=tuple(contact for contact, _ in vnode.view.downs()),
+        unreachable=tuple(contact for contact, _ in vnode.view.unreachable()),
         settled=tuple((owner, arc.start, arc.end) for owner, arc in vnode.view.ever_settled()),
     )
 
@@ -69,7 +69,7 @@ def to_keep(host: NodeContext, last: Kept | None, *, has_left: bool) -> Kept:
         known=known,
         has_left=has_left,
         incarnation=incarnation,
-        silent=host.peers.passive.remembered(),
+        passive=host.peers.passive.remembered(),
         successors=ring_constants.successors,
         replicas=ring_constants.replicas,
         cluster=ring_constants.cluster,
@@ -116,11 +116,11 @@ def recall(kept: Kept, host: NodeContext) -> None:
     for address, living in kept.forgotten:
         for own in host.vnodes.values():
             own.view.forget(address, host.peers.now(), frozenset(living), forgotten_max=host.limits.forgotten_max)
-    for contact in kept.silent:
+    for contact in kept.passive:
         host.peers.passive.add(contact, host.peers.now())
     for vnode in kept.vnodes:
-        for contact in vnode.downs:
-            host.vnodes[vnode.id].view.fell_silent(contact, host.peers.now())
+        for contact in vnode.unreachable:
+            host.vnodes[vnode.id].view.became_unreachable(contact, host.peers.now())
     if kept.incarnation != host.storage.incarnation.hex():
         return  # the store is new: the records of the last run are lost
     for vnode in kept.vnodes:  # other nodes may have written since: only a comparison puts it in sync again

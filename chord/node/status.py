@@ -96,7 +96,7 @@ def _under_replicated(parts: VnodeServices, host: NodeContext) -> int:
     return sum(
         host.storage.count(Arc(state.arc_start, state.arc_end))
         for state in parts.repair.states()
-        if state.silent or state.pending
+        if state.unreachable or state.pending
     )
 
 

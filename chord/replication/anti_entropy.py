@@ -117,14 +117,15 @@ class AntiEntropy:
 
         This vnode must be in sync in each part. The nodes that are unreachable or not in sync must be fewer than a
         write quorum. Fewer nodes cannot have acknowledged a write alone. One replica with a full disk therefore does
-        not keep the result False for ever. If N = 1 (one copy of each record), the result is always True; see `silent`.
+        not keep the result False for ever. If N = 1 (one copy of each record), the result is always True; see
+        `unreachable`.
         """
         if self._host.constants.replicas == 1:
             return True
         parts, view = self.parts(), self._vnode.view
         return all(view.is_settled_in(arc) and self._unproven(arc, replicas) is None for arc, replicas in parts)
 
-    def silent(self) -> tuple[Contact, ...]:
+    def unreachable(self) -> tuple[Contact, ...]:
         """Return the unreachable nodes that may hold acknowledged writes missing here.
 
         A part has such nodes if a write quorum of the nodes that may hold its records is unreachable. If no part has
@@ -147,15 +148,15 @@ class AntiEntropy:
         for arc, replicas in self.parts():
             level = self._level_in(arc)
             members = tuple(place.contact for place in replicas.members)
-            silent = tuple(place.contact for place in replicas.members if not self._vnode.is_up(place))
+            unreachable = tuple(place.contact for place in replicas.members if not self._vnode.is_up(place))
             pending = tuple(
                 contact
                 for contact in members
-                if contact not in silent and contact.address not in level and contact.address != self._host.address
+                if contact not in unreachable and contact.address not in level and contact.address != self._host.address
             )
             missing = self._unproven(arc, replicas)
             is_uncertain = missing == ()
-            found.append(ReplicaState(arc.start, arc.end, members, silent, pending, missing or (), is_uncertain))
+            found.append(ReplicaState(arc.start, arc.end, members, unreachable, pending, missing or (), is_uncertain))
         return tuple(found)
 
     def _unproven(self, arc: Arc, replicas: ReplicaSet) -> tuple[Contact, ...] | None:
@@ -168,20 +169,20 @@ class AntiEntropy:
             None if keys there can be denied. Empty if all known nodes are up, but too few of them are in sync.
         """
         places = self._vnode.may_hold(arc.end, replicas)
-        silent, empty = [place.contact for place in places if not self._vnode.is_up(place)], 0
+        unreachable, empty = [place.contact for place in places if not self._vnode.is_up(place)], 0
         if self._vnode.ownership.is_doubtful(arc):
-            known = {contact.address for contact in silent}
+            known = {contact.address for contact in unreachable}
             gone = [contact for contact in self._host.peers.passive.nodes() if contact.address not in known]
             empty = self._vnode.nodes_known(replicas) - len(replicas.members)
-            silent, empty = [*silent, *gone[:empty]], max(0, empty - len(gone))
+            unreachable, empty = [*unreachable, *gone[:empty]], max(0, empty - len(gone))
         level = self._level_in(arc)
         settled = {address for address, state in level.items() if state.is_settled}
         if self._vnode.view.is_settled_in(arc):
             settled.add(self._host.address)
         up = [place.contact for place in replicas.members if self._vnode.is_up(place)]
         unsettled = [contact for contact in up if contact.address not in settled]
-        is_enough = len(silent) + len(unsettled) + empty < self._vnode.write_quorum(replicas)
-        return None if is_enough else tuple(silent)
+        is_enough = len(unreachable) + len(unsettled) + empty < self._vnode.write_quorum(replicas)
+        return None if is_enough else tuple(unreachable)
 
     def fell_behind(self, address: str) -> None:
         """Stop counting a node as in sync, because it was away or missed a write."""
@@ -383,10 +384,10 @@ class AntiEntropy:
             up: the number of other members that were compared.
         """
         replicas = self._vnode.replica_set(arc.end)
-        silent = {place.contact.address for place in replicas.everyone if not self._vnode.is_up(place)}
-        silent.update(contact.address for contact in self._host.peers.passive.nodes())
+        unreachable = {place.contact.address for place in replicas.everyone if not self._vnode.is_up(place)}
+        unreachable.update(contact.address for contact in self._host.peers.passive.nodes())
         settled = others + self._vnode.view.was_settled_in(arc)
-        lost = up + 1 - settled + len(silent) + self._vnode.view.forgotten()
+        lost = up + 1 - settled + len(unreachable) + self._vnode.view.forgotten()
         return self._are_enough(settled, replicas) and lost < self._vnode.write_quorum(replicas)
 
     def _is_given_up(self) -> bool:
@@ -431,8 +432,8 @@ class AntiEntropy:
         replicas = self._vnode.replica_set(arc.end)
         members = {place.contact.address for place in replicas.members} | {me.address}
         places = {c.id: c for c in (*self._vnode.ring.successors, *(place.contact for place in replicas.everyone))}
-        silent = {place.contact.id for place in replicas.everyone if not self._vnode.is_up(place)}  # lost
-        passed, asked = {me.id, *silent}, set[str]()
+        unreachable = {place.contact.id for place in replicas.everyone if not self._vnode.is_up(place)}  # lost
+        passed, asked = {me.id, *unreachable}, set[str]()
         try:
             while len(asked) < self._host.constants.replicas and (ahead := places.keys() - passed):
                 contact = places[min(ahead, key=lambda point: distance(me.id, point))]

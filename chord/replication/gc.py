@@ -233,7 +233,7 @@ class GarbageCollector:
             replicas: the replica set of the part.
         """
         host = self._host
-        if self._vnode.ring.is_isolated or self._vnode.view.downs() or any(host.peers.passive.contacts()):
+        if self._vnode.ring.is_isolated or self._vnode.view.unreachable() or any(host.peers.passive.contacts()):
             return False
         if any(vnode.ownership.marks for vnode in host.vnodes.values()):
             return False

@@ -366,7 +366,7 @@ class Handoff:
 
     def _share_with(self, confirmed: Confirmed) -> list[Contact]:
         everyone = dict.fromkeys((*confirmed.replicas, *confirmed.holders, confirmed.owner))
-        return [c for c in everyone if c not in confirmed.silent and c.address != self._host.address]
+        return [c for c in everyone if c not in confirmed.unreachable and c.address != self._host.address]
 
     def compared(self, arc: Arc) -> None:
         """Note that another node compares an arc with this node.

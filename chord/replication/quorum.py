@@ -30,9 +30,10 @@ class Quorums:
         """
         needed = asked or self._vnode.write_quorum(replicas)
         if not asked and needed > len(replicas.members):
-            silent = ", ".join(self._host.peers.passive.addresses())
+            unreachable = ", ".join(self._host.peers.passive.addresses())
             raise TooFewReplicas(
-                f"a write needs {needed} nodes, and {len(replicas.members)} are available; {silent} may come back. "
+                f"a write needs {needed} nodes, and {len(replicas.members)} are available; "
+                f"{unreachable} may come back. "
                 "To write to fewer, give w, or give up nodes that will not come back: chord forget",
                 after_ms=RETRY_MS,
             )

@@ -154,7 +154,7 @@ class Reading:
         """Return the part of one node in this read, for traces."""
         contact = place.contact
         if contact not in self.copies:
-            return ReplicaLine(contact, "silent", False)
+            return ReplicaLine(contact, "unreachable", False)
         mine = self.digest(self.copies[contact])
         outcome = "ok" if mine == self.digest(self.record) and mine else "stale" if mine else "absent"
         return ReplicaLine(contact, outcome, is_member, self.rtt_ms.get(contact), mine[:VERSION_BYTES])
@@ -349,23 +349,24 @@ class QuorumReads:
             raise Busy("a stand-in for the owner does not know all unreachable nodes", after_ms=RETRY_MS)
         members = [place.contact for place in replicas.members]
         point = self._host.circle.hash(reading.key)
-        silent, empty = [place.contact for place in places if place.contact not in reading.copies], 0
+        unreachable, empty = [place.contact for place in places if place.contact not in reading.copies], 0
         if self._vnode.ownership.is_doubtful(Arc(self._host.circle.point(point - 1), point)):
-            known = {contact.address for contact in silent}
+            known = {contact.address for contact in unreachable}
             gone = [contact for contact in self._host.peers.passive.nodes() if contact.address not in known]
             empty = self._vnode.nodes_known(replicas) - len(members)  # places of the replica set without a member
-            silent, empty = [*silent, *gone[:empty]], max(0, empty - len(gone))
+            unreachable, empty = [*unreachable, *gone[:empty]], max(0, empty - len(gone))
         unsettled = [contact for contact in reading.unsettled if contact in members]
-        missing, needed = len(silent) + len(unsettled), self._vnode.write_quorum(replicas)
+        missing, needed = len(unreachable) + len(unsettled), self._vnode.write_quorum(replicas)
         if missing + empty < needed:
             return
         if missing < needed:
             raise Busy("nodes that may hold the key are not among its replicas yet", after_ms=RETRY_MS)
-        behind, silent = [c for c in silent if c in reading.behind], [c for c in silent if c not in reading.behind]
-        silent = silent or ([] if behind else list(self._vnode.waits_for))
-        down = [contact for contact in silent if not self._host.peers.is_on_its_way(contact)]
-        names = ", ".join(dict.fromkeys(contact.address for contact in down or silent or behind or unsettled))
-        if not silent and not behind and all(contact in reading.damaged for contact in unsettled):
+        behind = [c for c in unreachable if c in reading.behind]
+        unreachable = [c for c in unreachable if c not in reading.behind]
+        unreachable = unreachable or ([] if behind else list(self._vnode.waits_for))
+        down = [contact for contact in unreachable if not self._host.peers.is_on_its_way(contact)]
+        names = ", ".join(dict.fromkeys(contact.address for contact in down or unreachable or behind or unsettled))
+        if not unreachable and not behind and all(contact in reading.damaged for contact in unsettled):
             raise RecordDamaged(f"a damaged record at {names} may be of this key, and no other node has a copy")
         if down:
             since = None if verdict.mark is None else int(1000 * (trio.current_time() - verdict.mark.since))

@@ -33,7 +33,7 @@ class Scanner:
         """
         host, vnode = self._host, self._vnode
         vnode.require_owner(host.circle.point(request.after + 1))
-        unreachable = self._repair.silent()
+        unreachable = self._repair.unreachable()
         if not unreachable and not self._repair.is_complete():
             raise Busy("the records of this arc are being brought in sync", after_ms=RETRY_MS)
         arc = Arc(request.after, vnode.id)

@@ -296,10 +296,10 @@ class Transfers:
             self._vnode.view.settled(arc.end, arc)
         else:
             self._own.doubt(arc)
-        for down in request.downs:
-            self._vnode.view.fell_silent(down.contact, now - down.since_ms / 1000)
+        for down in request.unreachable:
+            self._vnode.view.became_unreachable(down.contact, now - down.since_ms / 1000)
         self._learn_left(request.left)
-        self._learn_silent(request.silent)
+        self._learn_passive(request.passive)
         self._switched = [*self._switched[1 - SESSIONS_REMEMBERED :], request.session]
         inbound.is_switched = True
         self._inbound = None
@@ -327,7 +327,7 @@ class Transfers:
         listed = {contact.id for contact in (*ring.successors, *ring.predecessors)} | self._host.vnodes.keys()
         self._host.peers.learn_left([point for point in vnodes if point not in listed])
 
-    def _learn_silent(self, contacts: Iterable[Contact]) -> None:
+    def _learn_passive(self, contacts: Iterable[Contact]) -> None:
         """Wait for the unreachable nodes that the giver waited for.
 
         They may hold acknowledged writes of this arc.

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 import trio
 
-from chord.errors import SILENCE, Behind, ChordError, DefiniteError
+from chord.errors import NO_REPLY, Behind, ChordError, DefiniteError
 from chord.ids import Arc
 from chord.replication.records import Records
 from chord.replication.replica import in_frames
@@ -21,7 +21,17 @@ from chord.ring.context import PAGE_RECORDS_SERVING
 from chord.ring.ownership import Giving, marks_within
 from chord.ring.vnode import RETRY_MS, Vnode
 from chord.store.identity import SaveState
-from chord.wire.messages import LIST_ENTRIES_MAX, Contact, Done, Down, MarkedArc, Record, StorePage, Switch, wire_bytes
+from chord.wire.messages import (
+    LIST_ENTRIES_MAX,
+    Contact,
+    Done,
+    MarkedArc,
+    Record,
+    StorePage,
+    Switch,
+    UnreachableVnode,
+    wire_bytes,
+)
 
 STRETCH_RECORDS = 1024  # records that are compared before any of them is sent
 SeenEntries: TypeAlias = Mapping[bytes, bytes]
@@ -210,7 +220,7 @@ class TransferSender:
                 outbound.dirty.update(dict.fromkeys(record.key for record in page))
                 await self._has_levelled(outbound, outbound.arc)
                 return
-            except (*SILENCE, trio.TooSlowError) as error:
+            except (*NO_REPLY, trio.TooSlowError) as error:
                 self._give_up_if_hopeless(outbound, error)
                 await trio.sleep(self._host.jitter(RETRY_MS / 1000))
                 continue
@@ -271,9 +281,11 @@ class TransferSender:
             for m in marks_within(self._own.marks, giving.arc)
         )
         between = [  # down vnodes between the receiver and this vnode are behind the receiver
-            Down(m.dead, int(1000 * max(0.0, now - m.since))) for m in self._own.marks if m.dead.id not in giving.arc
+            UnreachableVnode(m.dead, int(1000 * max(0.0, now - m.since)))
+            for m in self._own.marks
+            if m.dead.id not in giving.arc
         ]
-        silent = [c for c in self._host.peers.passive.remembered() if c.id != outbound.to.id]
+        passive = [c for c in self._host.peers.passive.remembered() if c.id != outbound.to.id]
         request = Switch(
             session=outbound.session,
             arc_start=giving.arc.start,
@@ -282,16 +294,16 @@ class TransferSender:
             boundary=self._own.boundary,
             before=self._own.before[1 : LIST_ENTRIES_MAX + 1],
             marks=marks,
-            downs=(*between, *self._vnode.downs())[:LIST_ENTRIES_MAX],
+            unreachable=(*between, *self._vnode.unreachable())[:LIST_ENTRIES_MAX],
             is_settled=self._vnode.vouches_for(giving.arc),
-            silent=tuple(silent)[-LIST_ENTRIES_MAX:],
+            passive=tuple(passive)[-LIST_ENTRIES_MAX:],
             left=tuple(self._host.peers.left)[-LIST_ENTRIES_MAX:],
         )
         while True:
             try:
                 await self._host.peers.call(outbound.to, request, Done)
                 return
-            except SILENCE as error:
+            except NO_REPLY as error:
                 if self._host.peers.is_dead(outbound.to):
                     raise TransferFailed("the receiver died before it acknowledged") from error
             except DefiniteError as error:

@@ -168,4 +168,4 @@ class ReplicatedWrite:
             return ReplicaLine(contact, self._fanout.failures[contact].message[:1024], False)
         if contact in self._fanout.waiting:
             return ReplicaLine(contact, "on its way", False)
-        return ReplicaLine(contact, "silent", False) if contact in self._members else None
+        return ReplicaLine(contact, "unreachable", False) if contact in self._members else None

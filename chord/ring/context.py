@@ -219,10 +219,10 @@ class NodeContext:
         vnodes = self.vnodes.values()
         fingers = {c.id: c.address for vnode in vnodes for c in vnode.fingers.contacts()}
         listed = {c.id: c.address for vnode in vnodes for c in vnode.listed()}
-        silent = {c.id: c.address for vnode in vnodes for c, _ in vnode.view.downs()}
-        silent |= {c.id: c.address for c in self.peers.passive.remembered()}
+        unreachable = {c.id: c.address for vnode in vnodes for c, _ in vnode.view.unreachable()}
+        unreachable |= {c.id: c.address for c in self.peers.passive.remembered()}
         living = {address for point, address in (fingers | listed).items() if point not in self.vnodes}
-        gone = {address for point, address in silent.items() if point not in listed and point not in self.vnodes}
+        gone = {address for point, address in unreachable.items() if point not in listed and point not in self.vnodes}
         taken = {self.address, *listed.values()}
         moved = {self.address} & living | gone & taken
         return living - {self.address} | gone - taken | {f"once {address}" for address in moved}

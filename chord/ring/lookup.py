@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import trio
 
-from chord.errors import SILENCE, ChordError, IndefiniteError, LookupFailed, NotOwner, PeerUnreachable, UnknownVnode
+from chord.errors import NO_REPLY, ChordError, IndefiniteError, LookupFailed, NotOwner, PeerUnreachable, UnknownVnode
 from chord.ids import Point
 from chord.ring.context import NodeContext
 from chord.ring.owner_cache import OwnerCache
@@ -217,7 +217,7 @@ class Lookups:
                 queue.insert(0, Candidate(error.peer, Via("predecessor")))
             except UnknownVnode:
                 continue  # the vnode is gone, and the vnode that named it does not know yet
-            except SILENCE as error:
+            except NO_REPLY as error:
                 path.timeouts += 1
                 path.hops.append(self._router.hop(candidate, path.key, path.began, sent, error))
                 if isinstance(request, WRITES) and isinstance(error, IndefiniteError):
@@ -261,5 +261,5 @@ class Lookups:
             nodes_estimate=path.nodes_estimate,
             arc_start=confirmed.arc_start,
             epoch=confirmed.epoch,
-            silent=confirmed.silent,
+            unreachable=confirmed.unreachable,
         )

@@ -12,7 +12,7 @@ from contextlib import suppress
 import trio
 
 from chord import events
-from chord.errors import SILENCE, ChordError, OtherRing, UnknownVnode
+from chord.errors import NO_REPLY, ChordError, OtherRing, UnknownVnode
 from chord.ring.vnode import Vnode
 from chord.stabilize import Stabilizer
 from chord.wire.messages import Contact, FindNeighbours, NeighboursOf, Ping, Pong
@@ -44,7 +44,7 @@ class RingMerge:
         try:
             with trio.fail_after(2 * self._host.timing.timeout_cap_s):
                 answer = await self._peers.call(contact, FindNeighbours(me.id), NeighboursOf)
-        except (OtherRing, UnknownVnode, *SILENCE):  # another node may live at a down vnode's address
+        except (OtherRing, UnknownVnode, *NO_REPLY):  # another node may live at a down vnode's address
             if isinstance(contact, Contact) and contact.id in self._peers.passive:
                 self._peers.passive.asked_in_vain(contact.id)
                 await self._seek(contact)
@@ -69,23 +69,23 @@ class RingMerge:
         if await self._stabilizer.offer_to(q, me):  # q replied, so it is not hearsay
             await self._stabilizer.rectify(q)
 
-    async def _seek(self, silent: Contact) -> None:
+    async def _seek(self, unreachable: Contact) -> None:
         """Ask the ring about a down vnode, which may have moved or left meanwhile.
 
         This node may have been away when the vnode did so. If the vnode has moved, make the self-lookup at its new
         address. If it has left, stop waiting for it.
         """
-        around = await self._peers.call(self._host.address, FindNeighbours(silent.id), NeighboursOf)
-        if around.successor.id == silent.id:
-            if around.successor.address != silent.address:
+        around = await self._peers.call(self._host.address, FindNeighbours(unreachable.id), NeighboursOf)
+        if around.successor.id == unreachable.id:
+            if around.successor.address != unreachable.address:
                 await self.ask(around.successor)
             return
         for other in dict.fromkeys((*self._other_neighbours(around), *self._any_other())):
-            if (await self._peers.call(other, FindNeighbours(silent.id), NeighboursOf)).has_left:
-                self._peers.learn_left((silent.id,))
-                if self._peers.is_known_to_have_left(silent):
+            if (await self._peers.call(other, FindNeighbours(unreachable.id), NeighboursOf)).has_left:
+                self._peers.learn_left((unreachable.id,))
+                if self._peers.is_known_to_have_left(unreachable):
                     for vnode in self._host.vnodes.values():
-                        vnode.view.gone((silent.id,))
+                        vnode.view.gone((unreachable.id,))
                 return
 
     def _other_neighbours(self, around: NeighboursOf) -> list[Contact]:

@@ -272,7 +272,7 @@ class Ownership:
         assert not self.check(), self.check()
         return gained
 
-    def learn_silent(self, silent: Iterable[tuple[Contact, float]]) -> None:
+    def learn_unreachable(self, unreachable: Iterable[tuple[Contact, float]]) -> None:
         """Add marks for down vnodes that stood inside a marked part.
 
         A takeover marked only vnodes that this vnode knew, and its list of predecessors may have been too short. Each
@@ -280,7 +280,7 @@ class Ownership:
         older mark stays whole, because its owner may have taken that part over before it died.
         """
         known = {mark.dead.id for mark in self.marks} | {self.me.id}
-        for contact, since in silent:
+        for contact, since in unreachable:
             for at, mark in enumerate(self.marks):
                 if contact.id in mark.arc and contact.id != mark.arc.end and contact.id not in known:
                     part = Mark(Arc(mark.arc.start, contact.id), contact, since)
@@ -402,7 +402,7 @@ class Ownership:
         known = {(mark.arc, mark.dead.id) for mark in self.marks}
         self.marks = (*self.marks, *(m for m in found if (m.arc, m.dead.id) not in known and m.dead.id != self.me.id))
 
-    def learn_only_copies(self, silent: Iterable[tuple[Contact, float]]) -> None:
+    def learn_only_copies(self, unreachable: Iterable[tuple[Contact, float]]) -> None:
         """If N = 1, mark the parts of the arc with possible only copies on down vnodes.
 
         A down vnode inside the arc may hold the records from the arc's start to its id. A vnode that comes back to its
@@ -410,7 +410,7 @@ class Ownership:
         time when it went down.
         """
         known = {mark.dead.id for mark in self.marks}
-        for contact, since in silent:
+        for contact, since in unreachable:
             if self.start is not None and between(self.start, contact.id, self.me.id) and contact.id not in known:
                 self.marks = (*self.marks, Mark(Arc(self.start, contact.id), contact, since))
 

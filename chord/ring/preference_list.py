@@ -77,20 +77,20 @@ class PreferenceList:
         "_cached",
         "_circle",
         "_compared",
-        "_downs",
         "_forgotten",
         "_known_since",
         "_me",
+        "_outage",
         "_recalled",
         "_retiring",
         "_settled",
-        "_silence",
+        "_unreachable",
     )
 
     def __init__(self, me: Contact, circle: Circle) -> None:
         self._me = me
         self._circle = circle
-        self._downs: dict[Point, tuple[Contact, float]] = {}  # with the time it went down; not changed but replaced
+        self._unreachable: dict[Point, tuple[Contact, float]] = {}  # and when it went down; not changed but replaced
         self._retiring: dict[str, float] = {}  # address to time; not changed but replaced: see `_cached`
         self._cached: tuple[tuple[object, ...], ReplicaSet] | None = None  # inputs, result
         self._forgotten: dict[str, Forgotten] = {}
@@ -98,17 +98,17 @@ class PreferenceList:
         self._compared: dict[str, None] = {}  # owners that compared since the last standstill; the latest last
         self._recalled: dict[Point, Arc] = {}  # likewise; synced before an absence
         self._known_since: dict[Point, float] = {}  # since when each vnode behind this one is known
-        self._silence: tuple[float, float] | None = None  # when the latest outage began, and when a node was last down
+        self._outage: tuple[float, float] | None = None  # when the latest outage began, and when a node was last down
 
     # -- learning -------------------------------------------------------------------------------
 
-    def fell_silent(self, contact: Contact, now: float) -> None:
+    def became_unreachable(self, contact: Contact, now: float) -> None:
         """Note that a vnode behind this one went down; it still counts as a replica."""
         if not self.is_forgotten(contact) and contact.id != self._me.id:
-            self._downs = {contact.id: (contact, now), **self._downs}
+            self._unreachable = {contact.id: (contact, now), **self._unreachable}
 
     def adopt(
-        self, successors: Sequence[Contact], downs: Iterable[tuple[Contact, float]], *, is_full: bool = False
+        self, successors: Sequence[Contact], unreachable: Iterable[tuple[Contact, float]], *, is_full: bool = False
     ) -> None:
         """Adopt the down vnodes that the head of the successor list knows.
 
@@ -116,16 +116,16 @@ class PreferenceList:
 
         Args:
             successors: this vnode's successor list; its first entry is the head.
-            downs: the down vnodes that the head knows, each with the time when it went down.
+            unreachable: the down vnodes that the head knows, each with the time when it went down.
             is_full: whether the list may end before the ring does. If so, down vnodes beyond its end are ignored.
         """
         limit = self._distance(successors[0].id)
         last = self._distance(successors[-1].id) if is_full else self._circle.size
-        kept = {point: down for point, down in self._downs.items() if self._distance(point) < limit}
-        for contact, since in downs:
+        kept = {point: down for point, down in self._unreachable.items() if self._distance(point) < limit}
+        for contact, since in unreachable:
             is_near = contact.id != self._me.id and self._distance(contact.id) <= last
             if is_near and not self.is_forgotten(contact):
-                old = self._downs.get(contact.id)
+                old = self._unreachable.get(contact.id)
                 kept[contact.id] = (contact, since if old is None else max(since, old[1]))
         for contact in successors:
             kept.pop(contact.id, None)
@@ -146,18 +146,18 @@ class PreferenceList:
             down_out_s: see `Timing`.
             margin_s: how long a node can be down before others notice, in seconds.
         """
-        points = [contact.id for contact in successors] + list(self._downs)
+        points = [contact.id for contact in successors] + list(self._unreachable)
         self._known_since = {point: self._known_since.get(point, now) for point in points}
-        silent = [since for _, since in self._downs.values()] + [mark.since for mark in marks]
-        if self._silence is not None and now - self._silence[1] > down_out_s:
-            self._silence = None
-        if silent:
-            silence_s = min(silent) - margin_s
-            began = silence_s if self._silence is None else min(self._silence[0], silence_s)
-            self._silence = max(began, now - 2 * down_out_s), now
+        unreachable = [since for _, since in self._unreachable.values()] + [mark.since for mark in marks]
+        if self._outage is not None and now - self._outage[1] > down_out_s:
+            self._outage = None
+        if unreachable:
+            outage_at = min(unreachable) - margin_s
+            began = outage_at if self._outage is None else min(self._outage[0], outage_at)
+            self._outage = max(began, now - 2 * down_out_s), now
 
     def may_hold(
-        self, key: int, ring: RingState, own: Ownership, silent: Iterable[Contact], places: int, since: float
+        self, key: int, ring: RingState, own: Ownership, unreachable: Iterable[Contact], places: int, since: float
     ) -> tuple[Place, ...]:
         """Return the nodes beyond the replica set of a key that may hold it.
 
@@ -169,13 +169,13 @@ class PreferenceList:
             key: a point of the circle.
             ring: this vnode's pointers.
             own: this vnode's arc.
-            silent: down nodes that may stand beyond the end of the successor list.
+            unreachable: down nodes that may stand beyond the end of the successor list.
             places: the number of nodes that may hold a key, stand-ins included.
             since: a vnode that became known after this time, or after an outage began, is a newcomer.
         """
-        limit = since if self._silence is None else min(since, self._silence[0])
+        limit = since if self._outage is None else min(since, self._outage[0])
         found, older = list[Place](), 0
-        behind = (Place(contact, True) for contact in silent) if ring.is_full else ()
+        behind = (Place(contact, True) for contact in unreachable) if ring.is_full else ()
         for place in chain(self.walk(key, ring, own), behind):
             if older == places:
                 break
@@ -188,7 +188,7 @@ class PreferenceList:
 
     def gone(self, vnodes: Container[Point]) -> None:
         """Drop down vnodes that have left the ring; they are no replicas any more."""
-        self._replace({point: down for point, down in self._downs.items() if point not in vnodes})
+        self._replace({point: down for point, down in self._unreachable.items() if point not in vnodes})
 
     def forget(
         self, address: str, now: float, living: frozenset[Point] = frozenset(), *, forgotten_max: int = 256
@@ -203,7 +203,8 @@ class PreferenceList:
             living: the vnodes of another node that lives at the address now. They are not dropped.
             forgotten_max: how many addresses to remember. Beyond it the earliest is dropped.
         """
-        self.gone({p for p, (contact, _) in self._downs.items() if contact.address == address and p not in living})
+        there = {p for p, (contact, _) in self._unreachable.items() if contact.address == address}
+        self.gone(there - living)
         if not living:
             self.stays(address)
         self._forgotten.pop(address, None)
@@ -238,7 +239,7 @@ class PreferenceList:
             down_out_s, leave_s: see `Timing`.
             is_waiting: whether this node waits for nodes that are down. If so, forgotten nodes stay remembered.
         """
-        self._replace({point: down for point, down in self._downs.items() if now - down[1] < down_out_s})
+        self._replace({point: down for point, down in self._unreachable.items() if now - down[1] < down_out_s})
         if any(now - since >= leave_s for since in self._retiring.values()):
             self._retiring = {node: since for node, since in self._retiring.items() if now - since < leave_s}
         if not is_waiting:
@@ -332,9 +333,9 @@ class PreferenceList:
 
     # -- questions ------------------------------------------------------------------------------
 
-    def downs(self) -> tuple[tuple[Contact, float], ...]:
+    def unreachable(self) -> tuple[tuple[Contact, float], ...]:
         """Return the down vnodes behind this one and when each went down, nearest first."""
-        return tuple(self._downs.values())
+        return tuple(self._unreachable.values())
 
     def ever_settled(self) -> tuple[tuple[Point, Arc], ...]:
         """Return the arcs in which this vnode is synced, or was before an absence.
@@ -418,12 +419,12 @@ class PreferenceList:
         """
         if own.marks or own.arc is None or key not in own.arc:
             return self._replica_set(key, ring, own, replicas, fallbacks)
-        source = (ring.successors, self._downs, self._retiring, own.start, replicas, fallbacks)
+        source = (ring.successors, self._unreachable, self._retiring, own.start, replicas, fallbacks)
         cached = self._cached
         if cached is not None and cached[0] == source:
             return cached[1]
         found = self._replica_set(key, ring, own, replicas, fallbacks)
-        behind = (*(contact.id for contact in ring.successors), *self._downs)
+        behind = (*(contact.id for contact in ring.successors), *self._unreachable)
         if not any(point in own.arc for point in behind if point != self._me.id):
             self._cached = (source, found)  # without marks and other vnodes in the arc, all its keys have one set
         return found
@@ -442,9 +443,9 @@ class PreferenceList:
 
     # -- inside ---------------------------------------------------------------------------------
 
-    def _replace(self, downs: dict[Point, tuple[Contact, float]]) -> None:
-        if downs != self._downs:
-            self._downs = downs
+    def _replace(self, unreachable: dict[Point, tuple[Contact, float]]) -> None:
+        if unreachable != self._unreachable:
+            self._unreachable = unreachable
 
     def _clockwise(self, key: int, ring: RingState, own: Ownership) -> Iterator[tuple[Contact, bool]]:
         to_me = self._circle.distance(key, self._me.id)
@@ -458,7 +459,7 @@ class PreferenceList:
         yield from sorted(before.values(), key=lambda item: distance(key, item[0].id))
         yield self._me, False
         behind = {contact.id: (contact, False) for contact in ring.successors if contact.id != self._me.id}
-        for contact, _ in self._downs.values():
+        for contact, _ in self._unreachable.values():
             behind.setdefault(contact.id, (contact, True))
         for contact, is_waited_for in sorted(behind.values(), key=lambda item: self._distance(item[0].id)):
             if distance(key, contact.id) > to_me:  # otherwise the vnode lies between the key and this one

@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 import trio
 
-from chord.errors import SILENCE, ChordError, IndefiniteError, LookupFailed
+from chord.errors import NO_REPLY, ChordError, IndefiniteError, LookupFailed
 from chord.ids import Point, between
 from chord.ring.context import NodeContext
 from chord.wire.messages import (
@@ -355,7 +355,7 @@ class Router:
             error: why the vnode was no use, or None.
         """
         now = trio.current_time()
-        is_dead = isinstance(error, (*SILENCE, trio.TooSlowError))
+        is_dead = isinstance(error, (*NO_REPLY, trio.TooSlowError))
         outcome = "ok"
         if error is not None:
             reason = error.message if isinstance(error, ChordError) else "no answer in time"

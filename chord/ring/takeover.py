@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import trio
 
-from chord.errors import SILENCE, ChordError, UnknownVnode
+from chord.errors import NO_REPLY, ChordError, UnknownVnode
 from chord.ids import Arc, Point, between
 from chord.ring.vnode import Vnode
 from chord.stabilize import PeerGone, Stabilizer
@@ -135,7 +135,7 @@ class Takeover:
         for address in view.retiring:
             if self._peers.failure_detector.is_dead(address):  # it crashed during the leave, or has left by now
                 view.stays(address)
-        own.learn_silent(view.downs())
+        own.learn_unreachable(view.unreachable())
         own.owner_left({mark.dead.id for mark in own.marks if self._peers.is_known_to_have_left(mark.dead)})
 
     async def _shrink(self, owner: Contact, predecessor: Contact) -> None:
@@ -173,8 +173,9 @@ class Takeover:
         if start is None:
             return
         gap = Arc(owner.id, start)
-        silent = [contact for contact, _ in self._vnode.view.downs()]  # in a small ring they also stand before this one
-        known = {c.id: c for c in (*silent, *([boundary] if boundary else []), *own.before) if c.id in gap}
+        # In a small ring, unreachable vnodes behind this one also stand before it.
+        unreachable = [contact for contact, _ in self._vnode.view.unreachable()]
+        known = {c.id: c for c in (*unreachable, *([boundary] if boundary else []), *own.before) if c.id in gap}
         known = {point: contact for point, contact in known.items() if point not in passed}
         is_gone = await self._are_gone([c for c in known.values() if c.id != self._vnode.id])
         living = [known[point] for point, gone in is_gone.items() if gone is False]
@@ -191,7 +192,7 @@ class Takeover:
                 self._mark_only_copies_of_leavers(gap)
             for contact in dead:
                 if self._peers.is_dead(contact):
-                    self._stabilizer.remember_silent(contact)
+                    self._stabilizer.remember_unreachable(contact)
 
     def _replicated_with(self, gone: Iterable[Contact]) -> Arc:
         """Return the arc that this vnode replicated before the given vnodes were gone.
@@ -247,7 +248,7 @@ class Takeover:
                 return reply
             except UnknownVnode as error:
                 raise PeerGone from error
-            except SILENCE as error:
+            except NO_REPLY as error:
                 if self._peers.is_dead(contact):
                     raise PeerGone from error
                 if self._peers.failure_detector.state(contact.address) == "paused":

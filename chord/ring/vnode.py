@@ -23,12 +23,12 @@ from chord.wire.messages import (
     Confirm,
     Confirmed,
     Contact,
-    Down,
     FindNext,
     GetRing,
     MarkedArc,
     NextHops,
     RingPointers,
+    UnreachableVnode,
     Via,
     VnodeInfo,
     VnodeState,
@@ -119,7 +119,7 @@ class Vnode:
             successors=ring.successors,
             predecessors=ring.predecessors,
             owned_from=start,
-            downs=(*self._marked(), *self.downs())[:LIST_ENTRIES_MAX],
+            unreachable=(*self._marked(), *self.unreachable())[:LIST_ENTRIES_MAX],
             now_ms=max(0, self.host.wall_now_ms()),
             marks=self._marks_for_others(),
         )
@@ -175,27 +175,30 @@ class Vnode:
             arc_start=start,
             epoch=self.ownership.epoch,
             replicas=tuple(place.contact for place in replicas.members),
-            silent=tuple(place.contact for place in replicas.members if not self.is_up(place)),
+            unreachable=tuple(place.contact for place in replicas.members if not self.is_up(place)),
             holders=(*holders, *leaving),
             needed=needed,
         )
 
-    def downs(self) -> tuple[Down, ...]:
+    def unreachable(self) -> tuple[UnreachableVnode, ...]:
         """Return the down vnodes behind this one, which still count as replicas.
 
         The result is in the form that other nodes receive.
         """
         now = self.host.peers.now()
-        return tuple(Down(contact, int(1000 * max(0.0, now - since))) for contact, since in self.view.downs())
+        return tuple(
+            UnreachableVnode(contact, int(1000 * max(0.0, now - since)))
+            for contact, since in self.view.unreachable()
+        )
 
-    def _marked(self) -> tuple[Down, ...]:
+    def _marked(self) -> tuple[UnreachableVnode, ...]:
         """Return the down owners of the arcs that this vnode took over, for other nodes.
 
         They stand between this vnode and its predecessor.
         """
         now, passive = self.host.peers.now(), self.host.peers.passive
         marks = [mark for mark in self.ownership.marks if mark.dead.id in passive]  # the others are up
-        return tuple(Down(mark.dead, int(1000 * max(0.0, now - mark.since))) for mark in marks)
+        return tuple(UnreachableVnode(mark.dead, int(1000 * max(0.0, now - mark.since))) for mark in marks)
 
     def _marks_for_others(self) -> tuple[MarkedArc, ...]:
         """If N = 1, return the parts with only copies on down owners, for other nodes.

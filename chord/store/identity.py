@@ -40,7 +40,7 @@ class KeptVnode(msgspec.Struct, frozen=True):
     successors: tuple[Contact, ...]
     marks: tuple[tuple[Point, Point, Point, Address], ...]  # start, end, id and address of the dead owner
     before: tuple[Contact, ...]  # vnodes at `owned_from` and before it, nearest first
-    downs: tuple[Contact, ...]  # unreachable vnodes behind this vnode; it waits for them
+    unreachable: tuple[Contact, ...]  # vnodes behind this vnode; it waits for them
     settled: tuple[tuple[Point, Point, Point], ...]  # owner, start, end of arcs in which it was in sync
 
 
@@ -55,7 +55,7 @@ class Kept(msgspec.Struct, frozen=True):
     known: tuple[Address, ...]  # addresses of known peers
     has_left: bool  # whether the node handed over its arcs, so that it starts empty next time
     incarnation: str  # of the store with this node's records, in hexadecimal
-    silent: tuple[Contact, ...]  # known contacts that neither answer nor have left
+    passive: tuple[Contact, ...]  # known contacts that neither answer nor have left
     successors: int
     replicas: int
     cluster: str

@@ -112,9 +112,9 @@ def test_list_with_unreachable_replicas_is_exit_6(run: Run, canned: CannedRing) 
     def override(point: int, heard: Heard) -> ScanPage | None:
         if not isinstance(heard.request, Scan):
             return None
-        silent = (Contact(Point(42), "127.0.0.1:1"),)
+        unreachable = (Contact(Point(42), "127.0.0.1:1"),)
         found = tuple(canned.hidden.values()) if heard.request.after == 255 else ()
-        return ScanPage(found, Point(255), None, silent=silent)
+        return ScanPage(found, Point(255), None, unreachable=unreachable)
 
     canned.override = override
     ended = run("quarantine", "list")

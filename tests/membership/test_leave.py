@@ -366,10 +366,10 @@ async def test_planted_late_answer_that_revokes_a_goodbye_is_caught() -> None:
 
 @pytest.mark.slow
 def test_planted_passive_list_with_nodes_that_left_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def remember_silent(self: Stabilizer, contact: Contact) -> None:
+    def remember_unreachable(self: Stabilizer, contact: Contact) -> None:
         self._peers.passive.add(contact, trio.current_time())
 
-    monkeypatch.setattr(Stabilizer, "remember_silent", remember_silent)
+    monkeypatch.setattr(Stabilizer, "remember_unreachable", remember_unreachable)
     monkeypatch.setattr(RingMerge, "_seek", ask_no_node)
     with pytest.raises(AssertionError):
         no_node_waits_for_leavers()

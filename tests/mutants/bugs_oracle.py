@@ -164,7 +164,7 @@ MUTANTS = (
     Mutant(
         "scan without the dead owner of the only copies",
         "a scan says that it is complete, and lacks all records of a dead node",
-        (Edit(AntiEntropy.silent, "self._vnode.ownership.marks", "()"),),
+        (Edit(AntiEntropy.unreachable, "self._vnode.ownership.marks", "()"),),
         scenes.only_copies_are_away,
         40,
         ("ledger: denied",),

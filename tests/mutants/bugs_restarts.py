@@ -19,7 +19,7 @@ from .scenes_commits import power_is_cut
 from .scenes_data import joins_leaves_and_crashes
 
 _NO_SECOND_CHANCE = (  # a vnode also looks for only copies at its heirs, and learns from them which owners are silent
-    Edit(Ownership.learn_only_copies, "for contact, since in silent:", "for contact, since in ():"),
+    Edit(Ownership.learn_only_copies, "for contact, since in unreachable:", "for contact, since in ():"),
     Edit(Vnode.mark_only_copies, "replicas == 1 and", "replicas == 0 and"),
 )
 

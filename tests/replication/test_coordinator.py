@@ -218,7 +218,7 @@ async def outcome_of_put(node: Node, key: bytes) -> str:
             return "stored"
     except ChordError as error:
         return error.word
-    return "silent"
+    return "unreachable"
 
 
 async def put_through_new_replicas(ring: TestRing) -> tuple[bytes, list[str]]:

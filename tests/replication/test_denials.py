@@ -414,7 +414,7 @@ def test_planted_marks_without_later_knowledge_are_caught(monkeypatch: pytest.Mo
             testing.run(written_in_a_split, (4, 8), True, 0.0, seed=seed)
 
     some(4)
-    monkeypatch.setattr(Ownership, "learn_silent", lambda self, silent: None)
+    monkeypatch.setattr(Ownership, "learn_unreachable", lambda self, unreachable: None)
     monkeypatch.setattr(Vnode, "may_hold", lambda self, key, replicas: replicas.everyone)  # the second check
     with pytest.raises(AssertionError, match=r"'n\d+', .*values=\(\)"):
         some(48)

@@ -156,7 +156,7 @@ def test_is_cut_of_a_record_tells_if_the_page_lacks_versions(
 # -- the command line --------------------------------------------------------------------------------------------------
 
 
-def page_lacks(canned: CannedRing, *cut: bytes, damaged: int = 0, silent: tuple[Contact, ...] = ()) -> None:
+def page_lacks(canned: CannedRing, *cut: bytes, damaged: int = 0, unreachable: tuple[Contact, ...] = ()) -> None:
     """Let the owner at 255 cut some records."""
 
     def override(point: int, heard: Heard) -> Any:
@@ -167,7 +167,7 @@ def page_lacks(canned: CannedRing, *cut: bytes, damaged: int = 0, silent: tuple[
         if page.more_after is not None or heard.request.after != Point(255):
             return page
         points = tuple(Point(heard.request.after + 1 - 256 + number) for number in range(damaged))
-        return msgspec.structs.replace(page, cut=cut, damaged=points, silent=silent)
+        return msgspec.structs.replace(page, cut=cut, damaged=points, unreachable=unreachable)
 
     canned.override = override
 
@@ -230,8 +230,8 @@ def test_scan_with_a_cut_record_is_exit_6(run: Run, canned: CannedRing, command:
 def test_backup_with_several_faults_reports_each(run: Run, canned: CannedRing, tmp_path: Path) -> None:
     canned.scanned.keys = [b"key"]
     canned.change = lambda point, node: msgspec.structs.replace(node, replicas=3)
-    silent = Contact(Point(42), canned.addresses[42])
-    page_lacks(canned, b"key", damaged=2, silent=(silent,))
+    unreachable = Contact(Point(42), canned.addresses[42])
+    page_lacks(canned, b"key", damaged=2, unreachable=(unreachable,))
     ended = run("backup", str(tmp_path / "backup"), "--json")
     shape = ended.json("backup")
     assert (ended.code, shape["complete"], shape["cut"], shape["damaged"]) == (6, False, 1, 2)
@@ -266,8 +266,8 @@ async def test_scan_of_several_faults_raises_the_worst_with_the_others() -> None
         core = ring[0]._core
         cursor = await ring[0]._drive(core.scan_start())
         assert cursor is not None
-        silent = (Contact(Point(1), "n9:1"),)
-        ended = cursor._replace(covered=cursor.span, silent=silent, damaged=2, cut=1, cut_keys=(b"k",))
+        unreachable = (Contact(Point(1), "n9:1"),)
+        ended = cursor._replace(covered=cursor.span, unreachable=unreachable, damaged=2, cut=1, cut_keys=(b"k",))
         with pytest.raises(OwnerDown) as caught:
             await ring[0]._drive(core.scan_page(ended))
         damaged, large = caught.value.also

@@ -644,7 +644,7 @@ async def test_drop_while_another_node_counts_on_the_copy_is_put_off() -> None:
         for node, other in ((first, second), (second, first)):
             await next(iter(node.parts.values())).records.merge([record], ())
             both = (holder.contact, other.contact)
-            answer = msgspec.structs.replace(confirmed, replicas=both, holders=both, silent=(), needed=2)
+            answer = msgspec.structs.replace(confirmed, replicas=both, holders=both, unreachable=(), needed=2)
             node.handoff._ask_owner = AsyncMock(return_value=answer)  # type: ignore[method-assign]
         async with trio.open_nursery() as nursery:
             for node in (first, second):
@@ -700,8 +700,8 @@ async def test_restarted_node_rejoins_past_two_unreachable_nodes() -> None:
         await ring.kill(node)
         await ring.converged()
         await put(ring[0], key, b"new")
-        for silent in following:
-            await ring.kill(silent, silently=True)
+        for unreachable in following:
+            await ring.kill(unreachable, silently=True)
         again = await ring.start(join=(), name=node.config.name)
         await again.ready()
         assert not only(again).ring.is_isolated

@@ -355,25 +355,25 @@ def test_check_says_how_to_give_up_damaged_records(run: Run, canned: CannedRing)
     assert way in run("check").out
 
 
-def set_of(canned: CannedRing, silent: int, members: int) -> ReplicaState:
+def set_of(canned: CannedRing, unreachable: int, members: int) -> ReplicaState:
     contacts = tuple(Contact(Point(p), canned.addresses[p]) for p in (80, 120, 160)[:members])
-    gone = contacts[members - silent :]
-    return ReplicaState(Point(42), Point(80), contacts, gone, (), gone if silent >= min(2, members) else ())
+    gone = contacts[members - unreachable :]
+    return ReplicaState(Point(42), Point(80), contacts, gone, (), gone if unreachable >= min(2, members) else ())
 
 
 @pytest.mark.parametrize(
-    ("silent", "members", "code"), [(1, 3, 0), (2, 3, 8), (3, 3, 8), (1, 1, 8), (1, 2, 0), (2, 2, 8)]
+    ("unreachable", "members", "code"), [(1, 3, 0), (2, 3, 8), (3, 3, 8), (1, 1, 8), (1, 2, 0), (2, 2, 8)]
 )
 def test_check_is_not_ok_if_a_get_may_fail(
-    run: Run, canned: CannedRing, silent: int, members: int, code: int
+    run: Run, canned: CannedRing, unreachable: int, members: int, code: int
 ) -> None:
-    changed(canned, replicas=3, sets=(set_of(canned, silent, members),))
+    changed(canned, replicas=3, sets=(set_of(canned, unreachable, members),))
     ended = run("check")
     assert ended.code == code
     assert ("unavailable  a get may fail in 14.8 % of the circle: no answer from 127.0.0.1:" in ended.out) == bool(code)
     assert ("OK  " in ended.out) == (not code)
     gone = run("check", "--json").json("check")["unavailable"]
-    assert (gone["share"] > 0, len(gone["nodes"])) == (bool(code), silent if code else 0)
+    assert (gone["share"] > 0, len(gone["nodes"])) == (bool(code), unreachable if code else 0)
 
 
 def test_check_is_not_ok_if_too_few_replicas_are_in_sync(run: Run, canned: CannedRing) -> None:
@@ -505,7 +505,7 @@ def test_description_of_a_healthy_node_has_default_fields() -> None:
 def test_check_shows_the_reason_of_an_unreachable_node(run: Run, canned: CannedRing) -> None:
     address, why = canned.addresses[200], "the node has run out of file descriptors"
     canned.nodes[200]._refusal = PeerUnreachable(f"{address}: {why}")
-    assert f"silent  {address} does not answer: {why}\n" in run("check").out
+    assert f"unreachable  {address} does not answer: {why}\n" in run("check").out
     assert f"{address}: {why}" in run("status").err
     canned.nodes[200].die()
-    assert f"silent  {address} does not answer. If it will never be back: chord forget" in run("check").out
+    assert f"unreachable  {address} does not answer. If it will never be back: chord forget" in run("check").out

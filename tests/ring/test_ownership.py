@@ -240,13 +240,13 @@ def test_own_mark_that_begins_before_the_arc_ends_in_it() -> None:
 def test_vnode_known_as_down_later_gets_its_part_of_a_mark() -> None:
     own = owner(100, 80)
     own.take_over(at(10), [at(80)], 1.0)
-    own.learn_silent([(at(40), 2.0), (at(80), 2.0), (at(90), 2.0), (at(5), 2.0), (at(60), 3.0)])
+    own.learn_unreachable([(at(40), 2.0), (at(80), 2.0), (at(90), 2.0), (at(5), 2.0), (at(60), 3.0)])
     assert own.marks == (
         Mark(arc(10, 40), at(40), 2.0),
         Mark(arc(10, 60), at(60), 3.0),
         Mark(arc(10, 80), at(80), 1.0),
     ), "a later owner may have taken the part of an earlier one over"
-    own.learn_silent([(at(40), 9.0)])
+    own.learn_unreachable([(at(40), 9.0)])
     assert len(own.marks) == 3, "once"
 
 

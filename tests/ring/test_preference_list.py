@@ -50,7 +50,7 @@ class World:
             if contact.id in arc:
                 marks.append(Mark(Arc(low, contact.id), contact, 0.0))
                 low = contact.id
-            self.view.fell_silent(contact, 0.0)  # in a small ring the marked vnodes lie behind this vnode, too
+            self.view.became_unreachable(contact, 0.0)  # in a small ring the marked vnodes lie behind this vnode, too
         self.own.marks = tuple(marks)
 
     def expected(self) -> list[Place]:
@@ -118,8 +118,8 @@ def test_replica_set_does_not_depend_on_earlier_questions(world: World, keys: li
         world.own.start = first
         for key in (*keys, world.key):
             fresh = PreferenceList(world.me, CIRCLE)
-            for down, since in world.view.downs():
-                fresh.fell_silent(down, since)
+            for down, since in world.view.unreachable():
+                fresh.became_unreachable(down, since)
             expected = fresh.replica_set(key, world.ring, world.own, N, F)
             assert world.view.replica_set(key, world.ring, world.own, N, F) == expected
 
@@ -133,7 +133,7 @@ def list_at(point: int) -> PreferenceList:
 
 
 def downs_of(view: PreferenceList) -> list[int]:
-    return [int(down.id) for down, _ in view.downs()]
+    return [int(down.id) for down, _ in view.unreachable()]
 
 
 # -- learning ---------------------------------------------------------------------------------------
@@ -141,26 +141,26 @@ def downs_of(view: PreferenceList) -> list[int]:
 
 def test_adopt_takes_the_downs_of_the_head_only_behind_it() -> None:
     view = list_at(0)
-    view.fell_silent(contact(10), 1.0)  # between this vnode and the head
-    view.fell_silent(contact(50), 1.0)  # behind the head, which does not list it
+    view.became_unreachable(contact(10), 1.0)  # between this vnode and the head
+    view.became_unreachable(contact(50), 1.0)  # behind the head, which does not list it
     view.adopt([contact(20), contact(40)], [(contact(30), 2.0)])
-    assert view.downs() == ((contact(10), 1.0), (contact(30), 2.0))
+    assert view.unreachable() == ((contact(10), 1.0), (contact(30), 2.0))
 
 
 def test_adopt_keeps_the_later_time_of_a_down_vnode() -> None:
     view = list_at(0)
     view.adopt([contact(20)], [(contact(30), 2.0)])
     view.adopt([contact(20)], [(contact(30), 1.0)])
-    assert view.downs() == ((contact(30), 2.0),)
+    assert view.unreachable() == ((contact(30), 2.0),)
     view.adopt([contact(20)], [(contact(30), 3.0)])
-    assert view.downs() == ((contact(30), 3.0),)
+    assert view.unreachable() == ((contact(30), 3.0),)
 
 
 def test_listed_vnode_is_no_longer_down() -> None:
     view = list_at(0)
-    view.fell_silent(contact(10), 1.0)
+    view.became_unreachable(contact(10), 1.0)
     view.adopt([contact(10), contact(20)], [(contact(20), 1.0)])
-    assert view.downs() == ()
+    assert view.unreachable() == ()
 
 
 def test_adopt_ignores_down_vnodes_behind_a_full_list() -> None:
@@ -171,16 +171,16 @@ def test_adopt_ignores_down_vnodes_behind_a_full_list() -> None:
 
 def test_vnode_is_never_in_its_own_list_of_down_vnodes() -> None:
     view = list_at(0)
-    view.fell_silent(contact(0), 1.0)
+    view.became_unreachable(contact(0), 1.0)
     view.adopt([contact(20)], [(contact(0), 1.0)])
-    assert view.downs() == ()
+    assert view.unreachable() == ()
 
 
 def test_down_vnode_keeps_its_first_time() -> None:
     view = list_at(0)
-    view.fell_silent(contact(10), 1.0)
-    view.fell_silent(contact(10), 5.0)
-    assert view.downs() == ((contact(10), 1.0),)
+    view.became_unreachable(contact(10), 1.0)
+    view.became_unreachable(contact(10), 5.0)
+    assert view.unreachable() == ((contact(10), 1.0),)
 
 
 @pytest.mark.parametrize(("now", "is_leaving"), [(1.0, True), (4.9, True), (5.0, False)])
@@ -197,31 +197,31 @@ def test_retiring_node_expires_after_the_time_of_a_leave(now: float, is_leaving:
 @pytest.mark.parametrize(("now", "is_waited_for"), [(1.0, True), (10.9, True), (11.0, False)])
 def test_down_vnode_expires_after_down_out_s(now: float, is_waited_for: bool) -> None:
     view = list_at(0)
-    view.fell_silent(contact(10), 1.0)
+    view.became_unreachable(contact(10), 1.0)
     view.expire(now, 10.0, 10.0)
-    assert bool(view.downs()) == is_waited_for
+    assert bool(view.unreachable()) == is_waited_for
 
 
 def test_gone_drops_vnodes_that_left() -> None:
     view = list_at(0)
-    view.fell_silent(contact(10, 1), 1.0)
-    view.fell_silent(contact(30, 1), 1.0)
-    view.fell_silent(contact(20, 2), 1.0)
+    view.became_unreachable(contact(10, 1), 1.0)
+    view.became_unreachable(contact(30, 1), 1.0)
+    view.became_unreachable(contact(20, 2), 1.0)
     view.gone({Point(10), Point(30)})
     assert downs_of(view) == [20]
 
 
 def test_forgotten_node_is_not_reported_down_for_a_while() -> None:
     view = list_at(0)
-    view.fell_silent(contact(10), 1.0)
+    view.became_unreachable(contact(10), 1.0)
     view.forget("node10:1", 2.0)
-    assert view.downs() == ()
+    assert view.unreachable() == ()
     view.adopt([contact(5)], [(contact(10), 1.0)])
-    view.fell_silent(contact(10), 3.0)
-    assert view.downs() == ()
+    view.became_unreachable(contact(10), 3.0)
+    assert view.unreachable() == ()
     assert view.is_forgotten(contact(10))
     view.expire(12.0, 10.0, 10.0)
-    view.fell_silent(contact(10), 13.0)
+    view.became_unreachable(contact(10), 13.0)
     assert downs_of(view) == [10]
 
 

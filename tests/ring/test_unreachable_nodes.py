@@ -221,7 +221,7 @@ async def waited_for_after_an_absence(*, is_moved: bool) -> tuple[Contact, ...]:
             await machines.kill(node)
         await trio.sleep(2 * TIMING.down_out_s)
         for parts in away.parts.values():  # as a giver does for the receiver of an arc
-            parts.mover._learn_silent([only(node).me for node in others])
+            parts.mover._learn_passive([only(node).me for node in others])
         await trio.sleep(5)
         await machines.kill(away)
         await trio.sleep(2 * TIMING.down_out_s)
@@ -491,7 +491,7 @@ def test_passive_list_probes_a_queued_vnode_that_answers() -> None:
 
 
 @pytest.mark.parametrize(("waiting_max", "lost"), [(4, 0), (3, 0), (2, 1), (1, 2)])
-def test_passive_list_beyond_silent_max_drops_the_oldest(waiting_max: int, lost: int) -> None:
+def test_passive_list_beyond_unreachable_max_drops_the_oldest(waiting_max: int, lost: int) -> None:
     five = vnodes(5)
     passive = listed(five, 2, waiting_max)
     assert passive.remembered() == tuple(five[lost:])

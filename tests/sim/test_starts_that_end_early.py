@@ -273,7 +273,7 @@ def test_persisted_ring_without_nodes_needs_a_contact() -> None:
             forgotten = msgspec.structs.replace(
                 kept.vnodes[0], owned_from=None, epoch=0, successors=(), predecessor=None, before=()
             )
-            await keep(machines, "n1", msgspec.structs.replace(kept, vnodes=(forgotten,), known=(), silent=()))
+            await keep(machines, "n1", msgspec.structs.replace(kept, vnodes=(forgotten,), known=(), passive=()))
             node = await machines.start(join=machines[:1] if is_told else (), name="n1")
             if is_told:
                 await node.ready()

@@ -131,8 +131,6 @@ from chord.wire.messages.ring import Candidate as Candidate
 from chord.wire.messages.ring import Confirm as Confirm
 from chord.wire.messages.ring import Confirmed as Confirmed
 from chord.wire.messages.ring import Departing as Departing
-from chord.wire.messages.ring import Down as Down
-from chord.wire.messages.ring import Downs as Downs
 from chord.wire.messages.ring import FindNeighbours as FindNeighbours
 from chord.wire.messages.ring import FindNext as FindNext
 from chord.wire.messages.ring import Forward as Forward
@@ -153,6 +151,8 @@ from chord.wire.messages.ring import Retiring as Retiring
 from chord.wire.messages.ring import Returned as Returned
 from chord.wire.messages.ring import RingPointers as RingPointers
 from chord.wire.messages.ring import Trace as Trace
+from chord.wire.messages.ring import UnreachableVnode as UnreachableVnode
+from chord.wire.messages.ring import UnreachableVnodes as UnreachableVnodes
 from chord.wire.messages.ring import Via as Via
 
 

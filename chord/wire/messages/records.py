@@ -97,7 +97,7 @@ class ReplicaLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     Attributes:
         contact: the replica.
-        outcome: ok, stale, absent, silent (down), hinted (kept for another node), or the reason in words.
+        outcome: ok, stale, absent, unreachable (down), hinted (kept for another node), or the reason in words.
         is_counted: whether the replica counts towards R or W.
         rtt_ms: the time until its answer, in ms; None if it did not answer, and for the coordinator itself.
         version: the first bytes of the digest of its copy's clock; empty if it holds none.
@@ -317,7 +317,7 @@ class ScanPage(Reply, frozen=True, tag=146):
         until: the end of the scanned arc.
         more_after: None: the arc is done up to `until`. A key: the next page begins after that key.
         now_ms: the owner's wall clock, by which values expire, in ms since 1970.
-        silent: the unreachable nodes, if these are enough to hide an acknowledged write; otherwise empty.
+        unreachable: the down nodes, if these are enough to hide an acknowledged write; otherwise empty.
         damaged: on the last page, the points of damaged records of the arc. They are not among `records`.
         cut: keys of this page with more versions than the page shows, because one reply cannot hold them all.
     """
@@ -326,7 +326,7 @@ class ScanPage(Reply, frozen=True, tag=146):
     until: Point
     more_after: Key | None
     now_ms: Count = 0
-    silent: Contacts = ()
+    unreachable: Contacts = ()
     damaged: Annotated[tuple[Point, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
     cut: Annotated[tuple[Key, ...], Meta(max_length=PAGE_RECORDS_MAX)] = ()
 

@@ -24,7 +24,7 @@ from chord.wire.messages.base import (
 )
 from chord.wire.messages.reaping import Seen, SeenOfEach
 from chord.wire.messages.records import Record, Records
-from chord.wire.messages.ring import Downs, MarkedArcs
+from chord.wire.messages.ring import MarkedArcs, UnreachableVnodes
 
 
 class Copy(Reply, frozen=True, tag=147):
@@ -224,9 +224,9 @@ class Switch(Request, frozen=True, tag=51):
         boundary: the vnode known to stand at `arc_start`.
         before: the vnodes that stand before the boundary, nearest first, as far as the giver knows.
         marks: parts of the arc with an unreachable former owner, which may hold the only copies there.
-        downs: unreachable vnodes that the giver counts as holders of replicas.
+        unreachable: down vnodes that the giver counts as holders of replicas.
         is_settled: whether the giver holds every acknowledged write of the arc. If so, the receiver does now, too.
-        silent: unreachable nodes that may come back with records, as far as the giver knows.
+        passive: unreachable nodes that may come back with records, as far as the giver knows.
         left: vnodes that left for good.
     """
 
@@ -237,9 +237,9 @@ class Switch(Request, frozen=True, tag=51):
     boundary: Contact | None = None
     before: Contacts = ()
     marks: MarkedArcs = ()
-    downs: Downs = ()
+    unreachable: UnreachableVnodes = ()
     is_settled: bool = False
-    silent: Contacts = ()
+    passive: Contacts = ()
     left: Annotated[tuple[Point, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
 
 

@@ -45,7 +45,7 @@ class Ping(Request, frozen=True, tag=1):
     reply = Pong
 
 
-class Down(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class UnreachableVnode(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An unreachable vnode that still counts as a holder of replicas.
 
     Attributes:
@@ -57,7 +57,7 @@ class Down(msgspec.Struct, frozen=True, array_like=True, gc=False):
     since_ms: Count
 
 
-Downs: TypeAlias = Annotated[tuple[Down, ...], Meta(max_length=LIST_ENTRIES_MAX)]
+UnreachableVnodes: TypeAlias = Annotated[tuple[UnreachableVnode, ...], Meta(max_length=LIST_ENTRIES_MAX)]
 
 
 class MarkedArc(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -89,7 +89,7 @@ class RingPointers(Reply, frozen=True, tag=130):
         successors: its successor list.
         predecessors: its predecessor list, nearest first.
         owned_from: the start of the arc that the member answers for; None if it answers for no arc.
-        downs: unreachable vnodes that still count as holders of replicas (`ring/preference_list.py`). These are the
+        unreachable: down vnodes that still count as holders of replicas (`ring/preference_list.py`). They are the
             owners of the arcs that the member took over, and vnodes that follow the member.
         now_ms: the wall clock of the node, in ms since 1970.
         marks: if the ring keeps one copy of each record, the parts of arcs with a down owner that the member waits for.
@@ -101,7 +101,7 @@ class RingPointers(Reply, frozen=True, tag=130):
     successors: Contacts
     predecessors: Contacts
     owned_from: Point | None = None
-    downs: Downs = ()
+    unreachable: UnreachableVnodes = ()
     now_ms: Count = 0
     marks: MarkedArcs = ()
 
@@ -248,7 +248,7 @@ class Confirmed(Reply, frozen=True, tag=132):
         arc_start: the start of its arc.
         epoch: the epoch of its arc.
         replicas: the members of the replica set, in ring order.
-        silent: the members that are down.
+        unreachable: the members that are down.
         holders: the nodes that are to hold the record now: the members that are up, and stand-ins for the others. If
             these are fewer than `needed`, nodes that are about to leave are added.
         needed: number of nodes that must hold a record before another node may drop it.
@@ -258,7 +258,7 @@ class Confirmed(Reply, frozen=True, tag=132):
     arc_start: Point
     epoch: Count
     replicas: Contacts
-    silent: Contacts = ()
+    unreachable: Contacts = ()
     holders: Contacts = ()
     needed: Annotated[int, Meta(ge=1, le=REPLICAS_MAX)] = 1
 
@@ -312,7 +312,7 @@ class Trace(Reply, frozen=True, tag=133):
         nodes_estimate: an estimate of the number of vnodes, from the gaps in the successor lists on the way.
         arc_start: the start of the owner's arc.
         epoch: the epoch of that arc.
-        silent: the replicas that do not answer the owner.
+        unreachable: the replicas that do not answer the owner.
     """
 
     key: Point
@@ -331,7 +331,7 @@ class Trace(Reply, frozen=True, tag=133):
     nodes_estimate: Count
     arc_start: Point
     epoch: Count
-    silent: Contacts = ()
+    unreachable: Contacts = ()
 
 
 class Lookup(Request, frozen=True, tag=18):
