@@ -198,7 +198,7 @@ class Rpc:
     async def drain(self) -> None:
         """Wait until all calls are answered and the system has taken the answers."""
         while self._shared.calls_in_work or any(link.has_unsent for link in self._shared.running):
-            await self._shared.settled.park()
+            await self._shared.idle.park()
 
     def shortage(self) -> str:
         """Return why connections could not be made lately; "" if they could."""

@@ -218,7 +218,7 @@ class Connection:
         finally:
             self.cut("stopped")
             del shared.running[self]
-            shared.settled.unpark_all()
+            shared.idle.unpark_all()
             await trio.aclose_forcefully(self._stream)
             shared.observe(ConnectionClosed(self.address, self.reason))
 
@@ -286,8 +286,8 @@ class Connection:
         self.cut("connection reset")
 
     def _on_emptied(self) -> None:
-        if self._shared.settled:
-            self._shared.settled.unpark_all()
+        if self._shared.idle:
+            self._shared.idle.unpark_all()
         if self.is_draining:
             self._close_if_drained()
 

@@ -184,7 +184,7 @@ class InboundCalls:
         del self._pending[pending]
         self._deadlines.clear(pending)
         self._shared.count_work(-1, -pending.body_bytes, is_for_client=pending.is_for_client)
-        self._shared.settled.unpark_all()
+        self._shared.idle.unpark_all()
 
     def _admit(self, answer: Answer, body_bytes: int, budget_s: float, *, is_for_client: bool) -> None:
         """Refuse a call that must wait, if a limit is reached or its deadline has passed.

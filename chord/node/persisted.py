@@ -39,7 +39,7 @@ def _vnode_to_keep(vnode: Vnode) -> KeptVnode:
         marks=tuple((t.arc.start, t.arc.end, t.dead.id, t.dead.address) for t in own.marks),
         before=before,
         unreachable=tuple(contact for contact, _ in vnode.view.unreachable()),
-        settled=tuple((owner, arc.start, arc.end) for owner, arc in vnode.view.ever_settled()),
+        in_sync=tuple((owner, arc.start, arc.end) for owner, arc in vnode.view.ever_in_sync()),
     )
 
 
@@ -102,7 +102,7 @@ def _still_kept(last: Kept, now: Kept, vnodes: list[Vnode]) -> Kept:
             merged.append(msgspec.structs.replace(new, predecessor=old.predecessor, successors=old.successors))
         else:  # the arcs in sync are those of the former store: a new store has none
             is_same = last.incarnation == now.incarnation
-            merged.append(msgspec.structs.replace(old, settled=old.settled if is_same else ()))
+            merged.append(msgspec.structs.replace(old, in_sync=old.in_sync if is_same else ()))
     known = tuple(dict.fromkeys((*now.known, *last.known)))
     return msgspec.structs.replace(now, vnodes=tuple(merged), known=known)
 
@@ -124,8 +124,8 @@ def recall(kept: Kept, host: NodeContext) -> None:
     if kept.incarnation != host.storage.incarnation.hex():
         return  # the store is new: the records of the last run are lost
     for vnode in kept.vnodes:  # other nodes may have written since: only a comparison puts it in sync again
-        for owner, start, end in vnode.settled:
-            host.vnodes[vnode.id].view.was_settled(owner, Arc(start, end))
+        for owner, start, end in vnode.in_sync:
+            host.vnodes[vnode.id].view.note_was_in_sync(owner, Arc(start, end))
 
 
 def last_time(kept: KeptVnode, host: NodeContext) -> LastTime:

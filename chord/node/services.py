@@ -38,6 +38,7 @@ from chord.wire.messages import (
     Get,
     GetMany,
     GetSums,
+    InSync,
     Lookup,
     NeighboursOf,
     Ping,
@@ -45,7 +46,6 @@ from chord.wire.messages import (
     Put,
     PutMany,
     Reply,
-    Settled,
     Trace,
 )
 
@@ -120,8 +120,8 @@ class VnodeServices:
         self.vnode.view.compares(caller.address)
         return self.replica.on_get_sums(request)
 
-    @handles(Settled, takes_caller=True)
-    def on_settled(self, request: Settled, caller: Caller) -> Done:
+    @handles(InSync, takes_caller=True)
+    def on_in_sync(self, request: InSync, caller: Caller) -> Done:
         """Note that this vnode holds every acknowledged write of an arc (it is in sync).
 
         The owner of the arc says so after a comparison.
@@ -132,7 +132,7 @@ class VnodeServices:
         view = self.vnode.view
         if not view.was_compared(caller.address):
             raise Busy("this vnode stood still after it was compared: compare again", after_ms=RETRY_MS)
-        view.settled(request.arc_end, Arc(request.arc_start, request.arc_end))  # an owner may send several
+        view.note_in_sync(request.arc_end, Arc(request.arc_start, request.arc_end))  # an owner may send several
         return Done()
 
     HANDLERS: ClassVar[HandlerTable]

@@ -32,10 +32,10 @@ from chord.wire.messages import (
     Claim,
     Contact,
     Done,
+    FetchLogs,
     GetLogs,
     GetSeen,
     Holding,
-    Level,
     Logs,
     Reply,
     Request,
@@ -70,7 +70,7 @@ class CatchUp:
 
     # -- asking ---------------------------------------------------------------------------------
 
-    async def level(self, partner: Contact, arc: Arc) -> None:
+    async def sync(self, partner: Contact, arc: Arc) -> None:
         """Sync the reap logs of an arc with a partner, in both directions.
 
         Raises:
@@ -86,19 +86,19 @@ class CatchUp:
             raise
         if any(self._log.seen(part) != theirs.get(part, b"") for part in self._log.slices_in(arc)):
             await self._push(partner, arc)
-            self._host.counters["logs_levelled"] += 1
+            self._host.counters["logs_synced"] += 1
 
     async def _push(self, partner: Contact, arc: Arc) -> None:
         """Ask a partner to fetch the log entries of an arc that its store has not applied."""
-        await self._call(partner, Level(arc.start, arc.end, next(iter(self._host.vnodes.values())).me), Done)
+        await self._call(partner, FetchLogs(arc.start, arc.end, next(iter(self._host.vnodes.values())).me), Done)
 
-    async def level_slice(self, partner: Contact, key: bytes) -> None:
+    async def sync_slice(self, partner: Contact, key: bytes) -> None:
         """Sync the reap log of a key's slice (1/4,096 of the circle) with a partner.
 
         Concurrent calls for the same slice and partner share one sync.
 
         Raises:
-            ChordError: see `level`.
+            ChordError: see `sync`.
         """
         part = self._log.slice_of(key)
         name = (partner.address, part)
@@ -107,7 +107,7 @@ class CatchUp:
             return
         ended = self._under_way[name] = trio.Event()
         try:
-            await self.level(partner, self._host.storage.digests.arc_of(part))
+            await self.sync(partner, self._host.storage.digests.arc_of(part))
         finally:
             del self._under_way[name]
             ended.set()
@@ -143,7 +143,7 @@ class CatchUp:
             part: the number of the slice, 0 to 4,095.
 
         Raises:
-            ChordError: see `level`.
+            ChordError: see `sync`.
         """
         arc = self._host.storage.digests.arc_of(part)
         reply = await self._call(partner, GetSeen(arc.start, arc.end), SeenIn)
@@ -254,8 +254,8 @@ class CatchUp:
             self._host.storage.stage(self._log.absorb(log))
         return self._when_durable(Done())
 
-    @handles(Level)
-    async def on_level(self, request: Level) -> Done:
+    @handles(FetchLogs)
+    async def on_fetch_logs(self, request: FetchLogs) -> Done:
         """Fetch the log entries of an arc that this store lacks from the caller's store."""
         await self._pull(request.asker, Arc(request.arc_start, request.arc_end))
         return Done()

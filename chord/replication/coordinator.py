@@ -105,7 +105,7 @@ class Coordinator:
         if wrong := versions.check(request.record):
             raise InvalidRequest(f"not a record: {wrong[0]}")
         target = self.reads.target(request.record.key)
-        must_read = bool(request.op_id) or not self._vnode.is_settled(target.point)
+        must_read = bool(request.op_id) or not self._vnode.is_in_sync(target.point)
         change = partial(self._records.to_restore, request)
         return (yield from self._write(request, target, change, must_read=must_read))
 
@@ -143,7 +143,7 @@ class Coordinator:
         reading = yield from self.reads.read(target, self._quorum.needed(0, target.replicas))
         target = target._replace(verdict=self._vnode.require_coordinator(target.point))  # may have changed meanwhile
         if not self.reads.is_sure(reading, target.replicas):
-            if self._vnode.is_settled(target.point) and not is_strict:
+            if self._vnode.is_in_sync(target.point) and not is_strict:
                 is_sloppy = True  # versions on unreachable replicas may stay beside the new one
             else:  # replicas that are not in sync may lack an acknowledged write
                 yield from self.reads.ask_everyone(reading, target, until_found=False)  # ends only if still the owner

@@ -237,8 +237,8 @@ class GarbageCollector:
             return False
         if any(vnode.ownership.marks for vnode in host.vnodes.values()):
             return False
-        is_level = all(self._repair.is_level(arc.end, place.contact.address) for place in replicas.members)
-        return is_level and all(self._vnode.is_up(place) for place in replicas.everyone)
+        are_in_sync = all(self._repair.is_replica_in_sync(arc.end, place.contact.address) for place in replicas.members)
+        return are_in_sync and all(self._vnode.is_up(place) for place in replicas.everyone)
 
 
 def before_grace_ms(host: NodeContext) -> int:

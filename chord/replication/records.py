@@ -224,7 +224,7 @@ class Records:
             InvalidRequest: with `must_all`, one record could not be merged; the others were.
             WritesRefused: definite; nothing was merged.
         """
-        self._host.reap_log.require_level(records, seen)
+        self._host.reap_log.require_same_entries(records, seen)
         unmerged: list[InvalidRequest] = []
         batch = self.to_merge(records, unmerged)
         is_durable = self._host.storage.stage(batch)

@@ -129,10 +129,10 @@ class Replica:
         if request.level == SLICE_LEVEL:  # handoff begins at this level, anti-entropy at the top
             self._compared(arc)
         sums = tuple(storage.digests.sum(arc, request.level, part, storage.heads) for part in request.parts)
-        is_settled = any(vnode.view.is_settled_in(arc) for vnode in self._host.vnodes.values())
+        is_in_sync = any(vnode.view.is_arc_in_sync(arc) for vnode in self._host.vnodes.values())
         seen = self._host.reap_log.digest_in(arc) if request.level == 0 else b""
-        was_settled = any(vnode.view.was_settled_in(arc) for vnode in self._host.vnodes.values())
-        return self._when_durable(Sums(sums, is_settled, seen, was_settled))
+        was_in_sync = any(vnode.view.was_arc_in_sync(arc) for vnode in self._host.vnodes.values())
+        return self._when_durable(Sums(sums, is_in_sync, seen, was_in_sync))
 
     @handles(GetHeads)
     def on_get_heads(self, request: GetHeads) -> Answer:
@@ -176,11 +176,11 @@ class Replica:
         point = host.circle.hash(request.key)
         record = host.storage.durable(request.key)
         is_damaged = host.storage.is_damaged(request.key)
-        is_settled = not is_damaged and any(vnode.is_settled(point) for vnode in host.vnodes.values())
+        is_in_sync = not is_damaged and any(vnode.is_in_sync(point) for vnode in host.vnodes.values())
         seen = host.reap_log.durably_seen_of(request.key)
         if record is not None and digest_of(record) == request.digest:
-            return Copy(None, True, is_settled, seen, is_damaged)
-        return Copy(record, False, is_settled, seen, is_damaged)
+            return Copy(None, True, is_in_sync, seen, is_damaged)
+        return Copy(record, False, is_in_sync, seen, is_damaged)
 
     @handles(StoreCopies)
     def on_store_copies(self, request: StoreCopies) -> Answer:

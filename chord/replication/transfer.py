@@ -217,7 +217,7 @@ class Transfers:
         is_acknowledged = False
         try:
             if outbound.to.address != self._host.address:
-                await self._sender.level(outbound, giving.arc)  # includes log entries made since the snapshot
+                await self._sender.sync_logs(outbound, giving.arc)  # includes log entries made since the snapshot
             while outbound.dirty:
                 await self._sender.deltas(outbound)
             await self._sender.switch(outbound, giving)
@@ -292,8 +292,8 @@ class Transfers:
         if not happened:
             raise InvalidRequest("the arc does not fit the receiver's arc")
         self._host.tell(happened)
-        if request.is_settled:
-            self._vnode.view.settled(arc.end, arc)
+        if request.is_in_sync:
+            self._vnode.view.note_in_sync(arc.end, arc)
         else:
             self._own.doubt(arc)
         for down in request.unreachable:

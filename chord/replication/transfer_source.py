@@ -95,7 +95,7 @@ class TransferSender:
         storage = self._host.storage
         for piece in list(storage.digests.pieces(arc, 1, storage.heads)):  # also a piece without records
             if self._host.reap_log.slices_in(piece.arc):
-                await self.level(outbound, piece.arc)
+                await self.sync_logs(outbound, piece.arc)
                 await self._send(outbound, (), {})  # an empty page renews the lease
         outbound.total = storage.count(arc)
         for stretch in list(storage.digests.stretches(arc, STRETCH_RECORDS, storage.heads)):
@@ -218,7 +218,7 @@ class TransferSender:
             except Behind as error:
                 self._give_up_if_hopeless(outbound, error)
                 outbound.dirty.update(dict.fromkeys(record.key for record in page))
-                await self._has_levelled(outbound, outbound.arc)
+                await self._has_synced_logs(outbound, outbound.arc)
                 return
             except (*NO_REPLY, trio.TooSlowError) as error:
                 self._give_up_if_hopeless(outbound, error)
@@ -238,23 +238,23 @@ class TransferSender:
             await self._host.give_way(since)
             return
 
-    async def level(self, outbound: Outbound, arc: Arc) -> None:
+    async def sync_logs(self, outbound: Outbound, arc: Arc) -> None:
         """Sync the reap log of an arc with the receiver.
 
         If the arc has no record, no page would show that the logs differ.
         """
         while self._host.reap_log.slices_in(arc):
-            if await self._has_levelled(outbound, arc):
+            if await self._has_synced_logs(outbound, arc):
                 return
 
-    async def _has_levelled(self, outbound: Outbound, arc: Arc) -> bool:
+    async def _has_synced_logs(self, outbound: Outbound, arc: Arc) -> bool:
         """Try once to sync the reap logs, and wait after a failure.
 
         Returns:
             Whether the logs are in sync.
         """
         try:
-            await self._exchange.catch_up.level(outbound.to, arc)
+            await self._exchange.catch_up.sync(outbound.to, arc)
         except ChordError as error:
             self._give_up_if_hopeless(outbound, error)
             await trio.sleep(self._host.jitter(RETRY_MS / 1000))
@@ -295,7 +295,7 @@ class TransferSender:
             before=self._own.before[1 : LIST_ENTRIES_MAX + 1],
             marks=marks,
             unreachable=(*between, *self._vnode.unreachable())[:LIST_ENTRIES_MAX],
-            is_settled=self._vnode.vouches_for(giving.arc),
+            is_in_sync=self._vnode.vouches_for(giving.arc),
             passive=tuple(passive)[-LIST_ENTRIES_MAX:],
             left=tuple(self._host.peers.left)[-LIST_ENTRIES_MAX:],
         )

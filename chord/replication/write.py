@@ -130,17 +130,17 @@ class ReplicatedWrite:
                 for request in self._for_members if contact in self._members else self._for_others:
                     yield Ask(self._host.peers, contact, request, deadline)
             except Behind:
-                yield InTask(self._host, self._level_and_send, contact)
+                yield InTask(self._host, self._sync_log_and_send, contact)
         except ChordError:
             self._repair.fell_behind(contact.address)
             raise
         self.stored[contact] = 1000 * (trio.current_time() - sent)
 
-    async def _level_and_send(self, contact: Contact) -> None:
+    async def _sync_log_and_send(self, contact: Contact) -> None:
         """Sync the reap logs with a replica, and send the record as it is here by then."""
         try:
             with trio.fail_after(2 * self._host.timing.timeout_cap_s):
-                await self._catch_up.level_slice(contact, self._record.key)
+                await self._catch_up.sync_slice(contact, self._record.key)
                 await self._send_again(contact)
         except trio.TooSlowError:
             raise DeadlineExceeded("the reap logs were not in sync in time") from None

@@ -33,7 +33,7 @@ from chord.ring.ownership import Mark, Ownership
 from chord.ring.pointers import RingState
 from chord.wire.messages import LIST_ENTRIES_MAX, Contact
 
-SETTLED_MAX = 64
+IN_SYNC_MAX = 64
 RETIRING_MAX = 64
 
 
@@ -78,12 +78,12 @@ class PreferenceList:
         "_circle",
         "_compared",
         "_forgotten",
+        "_in_sync",
         "_known_since",
         "_me",
         "_outage",
         "_recalled",
         "_retiring",
-        "_settled",
         "_unreachable",
     )
 
@@ -94,7 +94,7 @@ class PreferenceList:
         self._retiring: dict[str, float] = {}  # address to time; not changed but replaced: see `_cached`
         self._cached: tuple[tuple[object, ...], ReplicaSet] | None = None  # inputs, result
         self._forgotten: dict[str, Forgotten] = {}
-        self._settled: dict[Point, Arc] = {}  # by the arc's end
+        self._in_sync: dict[Point, Arc] = {}  # by the arc's end
         self._compared: dict[str, None] = {}  # owners that compared since the last standstill; the latest last
         self._recalled: dict[Point, Arc] = {}  # likewise; synced before an absence
         self._known_since: dict[Point, float] = {}  # since when each vnode behind this one is known
@@ -246,15 +246,15 @@ class PreferenceList:
             forgotten = self._forgotten.items()
             self._forgotten = {address: it for address, it in forgotten if now - it.at < down_out_s}
 
-    def settled(self, end: Point, arc: Arc) -> None:
+    def note_in_sync(self, end: Point, arc: Arc) -> None:
         """Note that this vnode is synced in an arc.
 
         The vnode holds everything that was acknowledged there so far, or as much as a replica must. `end` names the
         entry: a later call with the same `end` replaces it, unless the earlier arc was longer.
         """
-        self._add(self._settled, end, arc)
+        self._add(self._in_sync, end, arc)
 
-    def was_settled(self, end: Point, arc: Arc) -> None:
+    def note_was_in_sync(self, end: Point, arc: Arc) -> None:
         """Note that this vnode was synced in an arc before an absence.
 
         That alone is no reason to report a key there as "not found".
@@ -266,16 +266,16 @@ class PreferenceList:
 
         This vnode is no longer synced in any arc.
         """
-        for end, arc in self._settled.items():
-            self.was_settled(end, arc)
-        self._settled = {}
+        for end, arc in self._in_sync.items():
+            self.note_was_in_sync(end, arc)
+        self._in_sync = {}
         self._compared = {}
 
     def compares(self, address: str) -> None:
         """Note that a node compares its records with this vnode's."""
         self._compared.pop(address, None)
         self._compared[address] = None
-        while len(self._compared) > SETTLED_MAX:
+        while len(self._compared) > IN_SYNC_MAX:
             del self._compared[next(iter(self._compared))]
 
     def was_compared(self, address: str) -> bool:
@@ -290,17 +290,17 @@ class PreferenceList:
         length = self._circle.length
         is_longer = known.end == arc.end and length(known.start, arc.end) > length(arc.start, arc.end)
         marks[end] = known if is_longer else arc  # an arc that was synced before still is
-        while len(marks) > SETTLED_MAX:
+        while len(marks) > IN_SYNC_MAX:
             del marks[next(iter(marks))]
 
-    def keep_settled(self, arcs: list[Arc]) -> None:
+    def keep_in_sync(self, arcs: list[Arc]) -> None:
         """Drop the synced status outside the given arcs, which this vnode replicates.
 
         Outside them this vnode does not receive the writes, so it may miss some.
         """
-        self._settled, self._recalled = self._kept(self._settled, arcs), self._kept(self._recalled, arcs)
+        self._in_sync, self._recalled = self._kept(self._in_sync, arcs), self._kept(self._recalled, arcs)
 
-    def keep_settled_by_owner(self, gap: Arc, owners: Iterable[Point]) -> None:
+    def keep_in_sync_by_owner(self, gap: Arc, owners: Iterable[Point]) -> None:
         """In a gap of dead owners, keep only the synced status that each owner itself set.
 
         A status that another vnode set is older than the arc of the dead owner, which may have acknowledged writes
@@ -312,7 +312,7 @@ class PreferenceList:
         """
         ends = sorted({gap.start, gap.end, *owners}, key=lambda point: self._circle.distance(gap.start, point))
         own_arcs = [Arc(start, end) for start, end in pairwise(ends)]
-        self._settled = self._clipped(self._settled, gap, own_arcs)
+        self._in_sync = self._clipped(self._in_sync, gap, own_arcs)
         self._recalled = self._clipped(self._recalled, gap, own_arcs)
 
     def _clipped(self, marks: dict[Point, Arc], gap: Arc, own_arcs: list[Arc]) -> dict[Point, Arc]:
@@ -337,12 +337,12 @@ class PreferenceList:
         """Return the down vnodes behind this one and when each went down, nearest first."""
         return tuple(self._unreachable.values())
 
-    def ever_settled(self) -> tuple[tuple[Point, Arc], ...]:
+    def ever_in_sync(self) -> tuple[tuple[Point, Arc], ...]:
         """Return the arcs in which this vnode is synced, or was before an absence.
 
-        Each arc comes with its key, the `end` that `settled` got.
+        Each arc comes with its key, the `end` that `note_in_sync` got.
         """
-        return (*self._recalled.items(), *self._settled.items())
+        return (*self._recalled.items(), *self._in_sync.items())
 
     def is_forgotten(self, contact: Contact) -> bool:
         """Return whether an operator has said that a vnode will not be back."""
@@ -364,17 +364,17 @@ class PreferenceList:
         """Return the addresses of forgotten nodes, each with the vnodes that lived there."""
         return tuple((address, tuple(sorted(it.living))) for address, it in self._forgotten.items())
 
-    def is_settled(self, point: int) -> bool:
+    def is_in_sync(self, point: int) -> bool:
         """Return whether this vnode is synced in an arc that contains a point."""
-        return any(point in arc for arc in self._settled.values())
+        return any(point in arc for arc in self._in_sync.values())
 
-    def is_settled_in(self, arc: Arc) -> bool:
+    def is_arc_in_sync(self, arc: Arc) -> bool:
         """Return whether this vnode is synced in all of an arc."""
-        return self._is_covered(arc, list(self._settled.values()))
+        return self._is_covered(arc, list(self._in_sync.values()))
 
-    def was_settled_in(self, arc: Arc) -> bool:
+    def was_arc_in_sync(self, arc: Arc) -> bool:
         """Return whether this vnode is synced in all of an arc, or was before an absence."""
-        return self._is_covered(arc, [*self._settled.values(), *self._recalled.values()])
+        return self._is_covered(arc, [*self._in_sync.values(), *self._recalled.values()])
 
     def _is_covered(self, arc: Arc, marks: list[Arc]) -> bool:
         reached, ahead = arc.end, self._circle.length(arc.start, arc.end)

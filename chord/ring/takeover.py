@@ -57,7 +57,7 @@ class Takeover:
             return
         self._wait_no_longer()
         self._vnode.note_neighbours()
-        self._vnode.view.keep_settled(self._vnode.replicated())  # first: the list of a newcomer may be short
+        self._vnode.view.keep_in_sync(self._vnode.replicated())  # first: the list of a newcomer may be short
         seen, asked_at = own.epoch, trio.current_time()
         try:
             reply = await self._probe(predecessor)
@@ -70,7 +70,7 @@ class Takeover:
             return
         self._host.note_clock(predecessor.address, reply.now_ms)
         ring.learn_predecessors(predecessor, reply.predecessors)
-        self._vnode.view.keep_settled(self._vnode.replicated())
+        self._vnode.view.keep_in_sync(self._vnode.replicated())
         if own.start is None or own.giving is not None or own.epoch != seen:  # the reply may be older than the arc
             return
         if predecessor.id == own.start:
@@ -185,8 +185,8 @@ class Takeover:
             # A vnode that left handed its arc to the next one. If that one died, it owned the arc.
             dead = [known[p] for p in is_gone if not self._peers.is_known_to_have_left(known[p])]
             missed = [contact for contact in dead if not self._vnode.view.is_forgotten(contact)]
-            self._vnode.view.keep_settled([self._replicated_with(known.values())])
-            self._vnode.view.keep_settled_by_owner(gap, known)
+            self._vnode.view.keep_in_sync([self._replicated_with(known.values())])
+            self._vnode.view.keep_in_sync_by_owner(gap, known)
             has_gained = self._host.tell(own.take_over(owner, missed, trio.current_time()))
             if has_gained and self._host.constants.replicas == 1 and len(dead) < len(is_gone):
                 self._mark_only_copies_of_leavers(gap)

@@ -329,7 +329,7 @@ class Vnode:
                 return [*found, Arc(contact.id, self.id)]
         return [Arc(self.id, self.id)]  # the ring is small, or the nodes are not known yet: keep all of it
 
-    def is_settled(self, key: int) -> bool:
+    def is_in_sync(self, key: int) -> bool:
         """Return whether this vnode holds what a replica of a key must.
 
         The vnode is then *synced* there: it was brought up to date and has been a replica since. The only replica (N =
@@ -338,7 +338,7 @@ class Vnode:
         if self.host.constants.replicas == 1:
             verdict = self.ownership.verdict(key)
             return verdict.answer == "owned" and verdict.mark is None
-        return self.view.is_settled(key)
+        return self.view.is_in_sync(key)
 
     def vouches_for(self, arc: Arc) -> bool:
         """Return whether this vnode knows all that was acknowledged in an arc.
@@ -346,7 +346,7 @@ class Vnode:
         A replica that holds the same records then knows all of it, too. A vnode that took over from another may be
         synced and still lack writes that other coordinators acknowledged.
         """
-        return self.view.is_settled_in(arc) and not self.ownership.is_doubtful(arc)
+        return self.view.is_arc_in_sync(arc) and not self.ownership.is_doubtful(arc)
 
     def require_coordinator(self, key: int) -> OwnerVerdict:
         """Return the verdict on a key that this vnode coordinates, or raise an error.

@@ -41,7 +41,7 @@ class KeptVnode(msgspec.Struct, frozen=True):
     marks: tuple[tuple[Point, Point, Point, Address], ...]  # start, end, id and address of the dead owner
     before: tuple[Contact, ...]  # vnodes at `owned_from` and before it, nearest first
     unreachable: tuple[Contact, ...]  # vnodes behind this vnode; it waits for them
-    settled: tuple[tuple[Point, Point, Point], ...]  # owner, start, end of arcs in which it was in sync
+    in_sync: tuple[tuple[Point, Point, Point], ...]  # owner, start, end of arcs in which it was in sync
 
 
 class Kept(msgspec.Struct, frozen=True):

@@ -144,7 +144,7 @@ class ReapLog:
         joined = b"".join(one.slice.to_bytes(2, "big") + one.seen for one in found)
         return blake2b(joined, digest_size=SEEN_BYTES).digest()
 
-    def require_level(self, records: Sequence[Record], seen: Sequence[bytes]) -> None:
+    def require_same_entries(self, records: Sequence[Record], seen: Sequence[bytes]) -> None:
         """Refuse records if their sender has applied other log entries than this store.
 
         `seen` has the sender's `seen_of` for each record. A missing digest counts as empty.

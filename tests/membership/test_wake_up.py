@@ -27,7 +27,7 @@ from chord.sim.disk import flash
 from chord.sim.messages import MessageNetwork
 from chord.testing.network import uniform
 from chord.testing.rings import TestRing
-from chord.wire.messages import Done, Get, Put, Settled, Values
+from chord.wire.messages import Done, Get, InSync, Put, Values
 from tests.support.quorum import clockwise, key_at, only, read, settled_ring, timing, until, write
 from tests.support.rings import grown, patiently, virtual
 
@@ -90,7 +90,7 @@ async def denials_of_a_woken_owner(late: float) -> list[str]:
             await trio.sleep(0.02)
         await trio.sleep(10)
         assert (await read(owner, KEY)).values == (b"v",)
-        assert only(owner).is_settled(only(owner).id), "the owner is in sync in its own arc again"
+        assert only(owner).is_in_sync(only(owner).id), "the owner is in sync in its own arc again"
     return said
 
 
@@ -139,7 +139,7 @@ def answers_of_woken_replicas(seed: int, *, has_old_message: bool = False) -> Co
         for stopped, pause_s in ((replica, 3 * DOWN_OUT_S), (other, 1.5)):
             machines.stop(stopped)
             with suppress(ChordError, trio.TooSlowError), trio.fail_after(2 if has_old_message else 0):
-                await owner.host.peers.call(only(stopped).me, Settled(arc.start, arc.end), Done)
+                await owner.host.peers.call(only(stopped).me, InSync(arc.start, arc.end), Done)
             await trio.sleep(pause_s)
         await patiently(lambda: write(owner, key, b"v"), within_s=4)
         assert fourth.host.storage.get(key) is not None
@@ -337,7 +337,7 @@ async def test_woken_owner_does_not_vouch_while_an_heir_owns_its_arc() -> None:
 def unsynced_arcs(ring: TestRing, node: Node) -> int:
     """Return the number of arcs that a node replicates without being in sync."""
     owners = [only(other).id for other in ring.nodes if node.name in replicas_at(ring, only(other).id)]
-    return sum(not only(node).is_settled(owner) for owner in owners)
+    return sum(not only(node).is_in_sync(owner) for owner in owners)
 
 
 def replicas_at(ring: TestRing, point: int) -> list[str]:
@@ -359,7 +359,7 @@ def test_woken_node_is_in_sync_again_after_a_comparison(says_back: bool) -> None
                 node._shutdown.say_back = mock.AsyncMock()  # type: ignore[method-assign]
             node._maintenance.woke()
             assert unsynced_arcs(ring, node) == 3
-            assert all(only(node).view.was_settled_in(arc) for arc in only(node).replicated())
+            assert all(only(node).view.was_arc_in_sync(arc) for arc in only(node).replicated())
             with trio.move_on_after(5):
                 await until(lambda: unsynced_arcs(ring, node) == 0)
             assert (unsynced_arcs(ring, node) == 0) is says_back

@@ -129,7 +129,7 @@ def counts_once_for_all_makers(patch: pytest.MonkeyPatch) -> None:
 
 def merges_from_anywhere(patch: pytest.MonkeyPatch) -> None:
     """A store merges a record without a check of the entries that the sender has seen."""
-    patch.setattr(ReapLog, "require_level", lambda self, records, seen: None)
+    patch.setattr(ReapLog, "require_same_entries", lambda self, records, seen: None)
 
 
 def lets_a_partial_cover_vouch(patch: pytest.MonkeyPatch) -> None:
@@ -156,7 +156,7 @@ def leaves_an_empty_entry(patch: pytest.MonkeyPatch) -> None:
 
 def keeps_quarantine_at_one_store(patch: pytest.MonkeyPatch) -> None:
     """A store sends its quarantine to no other store."""
-    require = ReapLog.require_level
+    require = ReapLog.require_same_entries
     sync = versions.sync
 
     def alone(a: Record, b: Record) -> Record:

@@ -235,7 +235,7 @@ def is_synced(nodes: list[Node]) -> bool:
         if arc is None or not are_all_synced(node.parts[vnode.id]):
             return False
         members = [vnodes[place.contact.address] for place in vnode.replica_set(arc.end).members]
-        if len(members) < RING.replicas or not all(member.view.is_settled_in(arc) for member in members):
+        if len(members) < RING.replicas or not all(member.view.is_arc_in_sync(arc) for member in members):
             return False
     return True
 

@@ -90,7 +90,7 @@ def forget(name, answer):
     real = getattr(ReapLog, name)
     setattr(ReapLog, name, lambda self, *what: answer if from_now_on.exists() else real(self, *what))
 
-forget("require_level", None)
+forget("require_same_entries", None)
 forget("digest_in", b"")
 sys.exit(main())
 """)  # fmt: skip

@@ -319,9 +319,9 @@ async def test_replicas_learn_of_every_part_of_a_taken_over_arc() -> None:
         await trio.sleep(10)
         points = [only(taker).ownership.marks[0].arc.end, only(taker).id]
         for _ in range(50):
-            assert [only(second).view.is_settled(point) for point in points] == [True, True]
+            assert [only(second).view.is_in_sync(point) for point in points] == [True, True]
             await trio.sleep(0.2)
-        assert only(third).view.is_settled(only(taker).id)
+        assert only(third).view.is_in_sync(only(taker).id)
 
 
 @pytest.mark.slow
@@ -334,15 +334,15 @@ async def test_replica_stays_in_sync_in_the_half_of_an_arc_it_keeps() -> None:
         owner, third = places[0], places[2]
         before = only(places[-1]).id
         middle = (before + ((only(owner).id - before) % (1 << 160)) // 2) % (1 << 160)
-        assert only(third).view.is_settled(middle)
+        assert only(third).view.is_in_sync(middle)
         joiner = await ring.start(id=middle)
         await joiner.ready()
         await ring.converged()
         await trio.sleep(5)
         low = (middle - 1) % (1 << 160)
         assert low not in only(third).replicated()[-1] or third.name in ("",)
-        assert not only(third).view.is_settled(low)
-        assert only(third).view.is_settled(only(owner).id)
+        assert not only(third).view.is_in_sync(low)
+        assert only(third).view.is_in_sync(only(owner).id)
 
 
 @virtual
@@ -350,7 +350,7 @@ async def test_copy_says_if_the_replica_is_in_sync() -> None:
     async with settled_ring(6, 23) as ring:
         owner, second, *_ = clockwise(ring, KEY)
         copy = await owner.host.peers.call(only(second).me, ReadCopy(KEY), Copy)
-        assert copy.is_settled
+        assert copy.is_in_sync
         again = await ring.restart(second)
         with trio.fail_after(5):
             while True:
@@ -359,8 +359,8 @@ async def test_copy_says_if_the_replica_is_in_sync() -> None:
                     break
                 except ChordError:
                     await trio.sleep(0.001)
-        assert not copy.is_settled, "the restarted node has an empty store"
-        await until(lambda: only(again).view.is_settled(owner.host.circle.hash(KEY)), within_s=5)
+        assert not copy.is_in_sync, "the restarted node has an empty store"
+        await until(lambda: only(again).view.is_in_sync(owner.host.circle.hash(KEY)), within_s=5)
 
 
 # -- what a replica has missed ------------------------------------------------------------------------
@@ -430,7 +430,7 @@ def test_comparison_across_a_standstill_puts_no_replica_in_sync(
 ) -> None:
     """Writes of other nodes may be missing. The planted bug counts the comparison from before the standstill."""
     if is_planted:
-        monkeypatch.setattr(AntiEntropy, "_counts", lambda self, arc, level: True)
+        monkeypatch.setattr(AntiEntropy, "_counts", lambda self, arc, states: True)
 
     async def main() -> bool:
         async with settled_ring(4, 3, anti_entropy_s=10_000.0) as ring:
@@ -447,7 +447,7 @@ def test_comparison_across_a_standstill_puts_no_replica_in_sync(
             repair._exchange_with = stand_still_afterwards  # type: ignore[method-assign]
             await repair.repair()
             assert vnode.ownership.arc is not None
-            return vnode.view.is_settled_in(vnode.ownership.arc)
+            return vnode.view.is_arc_in_sync(vnode.ownership.arc)
 
     assert testing.run(main, seed=3) is is_planted
 

@@ -306,7 +306,7 @@ def test_joiners_in_sync_only_with_joiners_deny_nothing() -> None:
 
 def test_planted_joiners_that_vouch_for_each_other_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AntiEntropy, "_may_vouch", lambda self, arc, others: True)
-    monkeypatch.setattr(Vnode, "vouches_for", lambda self, arc: self.view.is_settled_in(arc))
+    monkeypatch.setattr(Vnode, "vouches_for", lambda self, arc: self.view.is_arc_in_sync(arc))
     monkeypatch.setattr(Vnode, "may_hold", lambda self, key, replicas: replicas.everyone)  # the second check
     with pytest.raises(AssertionError, match="Values"):
         testing.run(no_replica_in_sync_is_left, seed=75)

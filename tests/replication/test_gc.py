@@ -281,7 +281,7 @@ async def away_while_reaped(ring: TestRing, writes: int = 0) -> str:
 def merges_from_anywhere(patch: pytest.MonkeyPatch) -> None:
     """Plant a bug: stores merge records of stores with other reap logs."""
     patch.setattr(ReapLog, "digest_in", lambda self, arc: b"")
-    patch.setattr(ReapLog, "require_level", lambda self, records, seen: None)
+    patch.setattr(ReapLog, "require_same_entries", lambda self, records, seen: None)
     patch.setattr(ReapLog, "durably_seen_of", lambda self, key: b"")
 
 
@@ -435,7 +435,7 @@ def test_entry_reaches_members_that_missed_the_push(is_planted: bool, monkeypatc
 
     monkeypatch.setattr(CatchUp, "tell", lose)
     if is_planted:
-        monkeypatch.setattr(CatchUp, "level", nothing)
+        monkeypatch.setattr(CatchUp, "sync", nothing)
 
     async def main() -> None:
         async with testing.open_ring(6, seed=1, timing=TIMING) as ring:
@@ -464,7 +464,7 @@ def test_read_of_a_reaped_key_syncs_the_logs_of_stand_ins(is_planted: bool, monk
     With the planted bug a holder with another log counts as unreachable.
     """
     if is_planted:
-        monkeypatch.setattr(QuorumReads, "_level", give_up)
+        monkeypatch.setattr(QuorumReads, "_sync_log", give_up)
 
     async def main() -> bool:
         async with testing.open_ring(6, seed=1, timing=TIMING) as ring:

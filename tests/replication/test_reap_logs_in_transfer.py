@@ -113,7 +113,7 @@ def test_reap_log_comes_home_though_another_slice_fails(failing: str) -> None:
             keys = [b"key-%d" % number for number in range(200)]
             inside = [key for key in keys if circle.hash(key) in gap]
             first, *_, last = sorted(inside, key=lambda key: circle.distance(gap.start, circle.hash(key)))
-            ask_owner, level = keeper.handoff._ask_owner, keeper._shared.exchange.catch_up.level
+            ask_owner, level = keeper.handoff._ask_owner, keeper._shared.exchange.catch_up.sync
 
             async def fail_to_ask(point: Point, start: Contact) -> Confirmed:
                 if failing == "owner" and slice_of(point)[0] == slice_of(circle.hash(first))[0]:
@@ -126,7 +126,7 @@ def test_reap_log_comes_home_though_another_slice_fails(failing: str) -> None:
                 await level(partner, arc)
 
             keeper.handoff._ask_owner = fail_to_ask  # type: ignore[method-assign]
-            keeper._shared.exchange.catch_up.level = refuse  # type: ignore[method-assign]
+            keeper._shared.exchange.catch_up.sync = refuse  # type: ignore[method-assign]
             seen = {key: reap_alone(keeper, key) for key in (first, last)}
             key = last if failing == "owner" else first
             other = clockwise(ring, key)[1]
@@ -163,7 +163,7 @@ def test_leaver_stops_if_too_few_would_know_what_it_reaped(is_known_to_the_other
             await until(lambda: only(other).view.unreachable() or only(other).ownership.marks)
             reap_alone(leaver)
             if is_known_to_the_other:
-                await leaver._shared.exchange.catch_up.level(only(other).me, only(leaver).replicated()[-1])
+                await leaver._shared.exchange.catch_up.sync(only(other).me, only(leaver).replicated()[-1])
             await leaver.leave()
             assert leaver.state == "stopped"
 

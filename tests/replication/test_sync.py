@@ -655,12 +655,12 @@ async def test_sync_with_a_partner_that_keeps_reaping_ends() -> None:
     wire.before = reap
     with pytest.raises(Busy, match="keep reaping"):
         await a.exchange.with_partner(b.contact, EVERYTHING)
-    assert sum(isinstance(call, StoreCopies) for call in wire.calls) == sync.LEVELLED_MAX + 1
+    assert sum(isinstance(call, StoreCopies) for call in wire.calls) == sync.LOG_SYNCS_MAX + 1
 
 
 async def test_planted_merge_without_synced_logs_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ReapLog, "digest_in", lambda self, arc: b"")
-    monkeypatch.setattr(ReapLog, "require_level", lambda self, records, seen: None)
+    monkeypatch.setattr(ReapLog, "require_same_entries", lambda self, records, seen: None)
     a, b, _ = reaped_pair()
     await a.exchange.with_partner(b.contact, EVERYTHING)
     assert versions.values(a.storage.get(KEYS[0]) or Record(KEYS[0], ())) == [b"old"], "the delete is undone"

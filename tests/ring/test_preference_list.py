@@ -232,42 +232,42 @@ arcs = st.builds(Arc, points, points)
 
 
 @given(st.lists(arcs, max_size=6), arcs)
-def test_is_settled_in_matches_every_point_of_an_arc(settled: list[Arc], asked: Arc) -> None:
+def test_is_arc_in_sync_matches_every_point_of_an_arc(settled: list[Arc], asked: Arc) -> None:
     view = list_at(0)
     for index, arc in enumerate(settled):
-        view.settled(Point(index), arc)
+        view.note_in_sync(Point(index), arc)
     covered = {p for p in range(CIRCLE.size) if any(Point(p) in arc for arc in settled)}
-    assert {p for p in range(CIRCLE.size) if view.is_settled(p)} == covered
-    assert view.is_settled_in(asked) == all(p in covered for p in range(CIRCLE.size) if Point(p) in asked)
+    assert {p for p in range(CIRCLE.size) if view.is_in_sync(p)} == covered
+    assert view.is_arc_in_sync(asked) == all(p in covered for p in range(CIRCLE.size) if Point(p) in asked)
 
 
 @given(st.lists(arcs, max_size=4), st.lists(arcs, max_size=3))
-def test_keep_settled_drops_arcs_kept_elsewhere(settled: list[Arc], kept: list[Arc]) -> None:
+def test_keep_in_sync_drops_arcs_kept_elsewhere(settled: list[Arc], kept: list[Arc]) -> None:
     view = list_at(0)
     for index, arc in enumerate(settled):
-        view.settled(Point(index), arc)
-    before = {p for p in range(CIRCLE.size) if view.is_settled(p)}
-    view.keep_settled(kept)
-    after = {p for p in range(CIRCLE.size) if view.is_settled(p)}
+        view.note_in_sync(Point(index), arc)
+    before = {p for p in range(CIRCLE.size) if view.is_in_sync(p)}
+    view.keep_in_sync(kept)
+    after = {p for p in range(CIRCLE.size) if view.is_in_sync(p)}
     assert after <= before
     assert all(any(Point(p) in arc for arc in kept) for p in after)
 
 
-def test_keep_settled_keeps_the_part_inside_the_kept_arcs() -> None:
+def test_keep_in_sync_keeps_the_part_inside_the_kept_arcs() -> None:
     view = list_at(0)
-    view.settled(Point(100), Arc(Point(50), Point(100)))
-    view.settled(Point(40), Arc(Point(20), Point(40)))
-    view.keep_settled([Arc(Point(70), Point(0))])
-    assert dict(view.ever_settled()) == {100: Arc(Point(70), Point(100))}
+    view.note_in_sync(Point(100), Arc(Point(50), Point(100)))
+    view.note_in_sync(Point(40), Arc(Point(20), Point(40)))
+    view.keep_in_sync([Arc(Point(70), Point(0))])
+    assert dict(view.ever_in_sync()) == {100: Arc(Point(70), Point(100))}
 
 
-def test_keep_settled_by_owner_cuts_arcs_at_dead_owners() -> None:
+def test_keep_in_sync_by_owner_cuts_arcs_at_dead_owners() -> None:
     view = list_at(0)
-    view.settled(Point(100), Arc(Point(50), Point(100)))  # 80 joined later, and owned (50, 80] when it died
-    view.settled(Point(80), Arc(Point(60), Point(80)))
-    view.settled(Point(200), Arc(Point(90), Point(200)))  # its part in the gap is older than 120's arc
-    view.keep_settled_by_owner(Arc(Point(50), Point(120)), [Point(80), Point(100), Point(120)])
-    assert dict(view.ever_settled()) == {
+    view.note_in_sync(Point(100), Arc(Point(50), Point(100)))  # 80 joined later, and owned (50, 80] when it died
+    view.note_in_sync(Point(80), Arc(Point(60), Point(80)))
+    view.note_in_sync(Point(200), Arc(Point(90), Point(200)))  # its part in the gap is older than 120's arc
+    view.keep_in_sync_by_owner(Arc(Point(50), Point(120)), [Point(80), Point(100), Point(120)])
+    assert dict(view.ever_in_sync()) == {
         80: Arc(Point(60), Point(80)),
         100: Arc(Point(80), Point(100)),
         200: Arc(Point(120), Point(200)),

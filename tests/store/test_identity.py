@@ -38,7 +38,7 @@ VNODE = KeptVnode(
     marks=((Point(1), Point(2), Point(2), "d:1"),),
     before=(Contact(Point(3), "a:1"),),
     unreachable=(),
-    settled=((Point(7), Point(3), Point(7)),),
+    in_sync=((Point(7), Point(3), Point(7)),),
 )
 KEPT = Kept(
     version=1,

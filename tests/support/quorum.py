@@ -86,7 +86,7 @@ def are_all_synced(parts: VnodeServices) -> bool:
     """Return whether a vnode knows that all living replicas of its arc are in sync."""
     replicas = [(arc.end, place) for arc, replica_set in parts.repair.parts() for place in replica_set.members]
     living = [(end, place.contact.address) for end, place in replicas if parts.vnode.is_up(place)]
-    return all(parts.repair.is_level(end, address) for end, address in living)
+    return all(parts.repair.is_replica_in_sync(end, address) for end, address in living)
 
 
 def keep_disks(ring: TestRing) -> dict[str, MemoryStorage]:
@@ -132,7 +132,7 @@ def compare_nothing(*nodes: Node) -> None:
 
     for node in nodes:
         for parts in node.parts.values():
-            parts.repair._bring_level = nothing  # type: ignore[method-assign]
+            parts.repair._sync_part = nothing  # type: ignore[method-assign]
             parts.reads._repair_soon = lambda reading, replicas: None  # type: ignore[method-assign]
 
 

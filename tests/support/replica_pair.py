@@ -28,12 +28,12 @@ from chord.wire.codec import PREFIX_BYTES, codec_for
 from chord.wire.hello import HelloPolicy
 from chord.wire.messages import (
     Contact,
+    FetchLogs,
     GetCopies,
     GetHeads,
     GetLogs,
     GetSeen,
     GetSums,
-    Level,
     Record,
     Reply,
     Request,
@@ -131,7 +131,7 @@ class Wire:
             GetLogs: side.catch_up.on_get_logs,
             StoreLogs: side.catch_up.on_store_logs,
             Vouch: side.catch_up.on_vouch,
-            Level: side.catch_up.on_level,
+            FetchLogs: side.catch_up.on_fetch_logs,
         }
         given = answers[type(request)](request)
         answer = codec.encode_reply(1, await reply_of(given))

@@ -77,10 +77,10 @@ from chord.wire.messages.reaping import AskLog as AskLog
 from chord.wire.messages.reaping import Claim as Claim
 from chord.wire.messages.reaping import DeadActor as DeadActor
 from chord.wire.messages.reaping import Expired as Expired
+from chord.wire.messages.reaping import FetchLogs as FetchLogs
 from chord.wire.messages.reaping import GetLogs as GetLogs
 from chord.wire.messages.reaping import GetSeen as GetSeen
 from chord.wire.messages.reaping import Holding as Holding
-from chord.wire.messages.reaping import Level as Level
 from chord.wire.messages.reaping import LogEntry as LogEntry
 from chord.wire.messages.reaping import Logs as Logs
 from chord.wire.messages.reaping import Run as Run
@@ -120,9 +120,9 @@ from chord.wire.messages.replicas import GetSums as GetSums
 from chord.wire.messages.replicas import HandOver as HandOver
 from chord.wire.messages.replicas import Head as Head
 from chord.wire.messages.replicas import Heads as Heads
+from chord.wire.messages.replicas import InSync as InSync
 from chord.wire.messages.replicas import JoinArc as JoinArc
 from chord.wire.messages.replicas import ReadCopy as ReadCopy
-from chord.wire.messages.replicas import Settled as Settled
 from chord.wire.messages.replicas import StoreCopies as StoreCopies
 from chord.wire.messages.replicas import StorePage as StorePage
 from chord.wire.messages.replicas import Sums as Sums

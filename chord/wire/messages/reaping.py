@@ -175,7 +175,7 @@ class StoreLogs(Request, frozen=True, tag=46):
     bulk = True
 
 
-class Level(Request, frozen=True, tag=55):
+class FetchLogs(Request, frozen=True, tag=55):
     """Request to fetch the reap log entries that the caller has for an arc.
 
     The called store fetches the entries that it has not seen, and answers when they are applied and durable.

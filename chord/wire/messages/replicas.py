@@ -33,15 +33,15 @@ class Copy(Reply, frozen=True, tag=147):
     Attributes:
         record: the record; None if the copy is the same as the caller's, or if the replica holds none.
         is_same: whether the copy is the same as the caller's.
-        is_settled: whether the replica has been in sync in the key's arc, and has kept the arc since.
+        is_in_sync: whether the replica has been in sync in the key's arc, and has kept the arc since.
         seen: digest of the reap log entries that the replica has applied to the key's slice, one of 4,096 equal parts
             of the circle. The reap log (`chord/store/reap_log.py`) lists removed records.
-        is_damaged: whether the replica's copy is damaged. If so, `is_settled` is False.
+        is_damaged: whether the replica's copy is damaged. If so, `is_in_sync` is False.
     """
 
     record: Record | None
     is_same: bool = False
-    is_settled: bool = True
+    is_in_sync: bool = True
     seen: Seen = b""
     is_damaged: bool = False
 
@@ -82,16 +82,16 @@ class Sums(Reply, frozen=True, tag=148):
 
     Attributes:
         sums: the sum of each requested part, in the order of the request.
-        is_settled: whether this node has been in sync in the requested arc, and has kept the arc since.
+        is_in_sync: whether this node has been in sync in the requested arc, and has kept the arc since.
         seen: one digest of the reap log entries (`chord/store/reap_log.py`) that this node has applied in the arc; only
             at level 0.
-        was_settled: whether `is_settled` holds, or held before this node was away.
+        was_in_sync: whether `is_in_sync` holds, or held before this node was away.
     """
 
     sums: Annotated[tuple[Digest, ...], Meta(max_length=SUMS_MAX)]
-    is_settled: bool = False
+    is_in_sync: bool = False
     seen: Seen = b""
-    was_settled: bool = False
+    was_in_sync: bool = False
 
 
 class GetSums(Request, frozen=True, tag=37):
@@ -165,7 +165,7 @@ class GetCopies(Request, frozen=True, tag=39):
     bulk = True
 
 
-class Settled(Request, frozen=True, tag=40):
+class InSync(Request, frozen=True, tag=40):
     """Notice of an arc's owner that the called replica is in sync in that arc.
 
     The replica then holds every acknowledged write there.
@@ -225,7 +225,7 @@ class Switch(Request, frozen=True, tag=51):
         before: the vnodes that stand before the boundary, nearest first, as far as the giver knows.
         marks: parts of the arc with an unreachable former owner, which may hold the only copies there.
         unreachable: down vnodes that the giver counts as holders of replicas.
-        is_settled: whether the giver holds every acknowledged write of the arc. If so, the receiver does now, too.
+        is_in_sync: whether the giver holds every acknowledged write of the arc. If so, the receiver does now, too.
         passive: unreachable nodes that may come back with records, as far as the giver knows.
         left: vnodes that left for good.
     """
@@ -238,7 +238,7 @@ class Switch(Request, frozen=True, tag=51):
     before: Contacts = ()
     marks: MarkedArcs = ()
     unreachable: UnreachableVnodes = ()
-    is_settled: bool = False
+    is_in_sync: bool = False
     passive: Contacts = ()
     left: Annotated[tuple[Point, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
 
