@@ -46,8 +46,8 @@ from chord.node.shutdown import Shutdown
 from chord.node.status import NodeFacts, node_status
 from chord.node.world import World
 from chord.replication.batch import Batches
-from chord.replication.catch_up import CatchUp
 from chord.replication.handoff import Handoff
+from chord.replication.reap_log_sync import ReapLogSync
 from chord.replication.records import Records
 from chord.replication.replica import Replica
 from chord.replication.sync import ReplicaSync
@@ -114,13 +114,13 @@ class Node(TrioApi):
         router = Router(host)
         self.lookups = Lookups(host, router)
         records = Records(host)
-        catch_up = CatchUp(host, host.reap_log)
-        exchange = ReplicaSync(host, records.merge, catch_up)
+        log_sync = ReapLogSync(host, host.reap_log)
+        exchange = ReplicaSync(host, records.merge, log_sync)
         self.handoff = Handoff(host, self.lookups, exchange, self._saver.save, self._is_receiving)
         replica = Replica(host, records.stage, self.handoff.compared, lambda: self.handoff.hints)
         batches = Batches(host, self.lookups, partial(coordinate, self.parts))
         self._shared = NodeServices(
-            router, self.lookups, records, exchange, catch_up, replica, batches, self._saver.save
+            router, self.lookups, records, exchange, log_sync, replica, batches, self._saver.save
         )
 
         # The end, the periodic steps, and the dispatcher of all requests.

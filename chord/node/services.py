@@ -14,10 +14,10 @@ from chord.net.handlers import HandlerTable, handler_table, handles
 from chord.net.steps import Steps
 from chord.replication.anti_entropy import AntiEntropy
 from chord.replication.batch import Batches
-from chord.replication.catch_up import CatchUp
 from chord.replication.coordinator import Coordinator
 from chord.replication.gc import GarbageCollector
 from chord.replication.read import QuorumReads
+from chord.replication.reap_log_sync import ReapLogSync
 from chord.replication.records import Records
 from chord.replication.replica import Replica
 from chord.replication.scan import Scanner
@@ -57,7 +57,7 @@ class NodeServices(NamedTuple):
     lookups: Lookups
     records: Records
     exchange: ReplicaSync
-    catch_up: CatchUp
+    log_sync: ReapLogSync
     replica: Replica
     batches: Batches
     save: SaveState
@@ -70,11 +70,11 @@ class VnodeServices:
         self.vnode = vnode
         self.shared = shared
         self.records = shared.records
-        self.catch_up = shared.catch_up
+        self.log_sync = shared.log_sync
         self.replica = shared.replica
         self.repair = AntiEntropy(vnode, shared.exchange)
-        self.reaper = GarbageCollector(vnode, self.repair, shared.catch_up)
-        self.coordinator = Coordinator(vnode, shared.records, self.repair, shared.catch_up)
+        self.reaper = GarbageCollector(vnode, self.repair, shared.log_sync)
+        self.coordinator = Coordinator(vnode, shared.records, self.repair, shared.log_sync)
         self.reads = self.coordinator.reads
         self.scanner = Scanner(vnode, shared.records, self.repair)
         self.mover = Transfers(vnode, shared.records, shared.exchange, shared.save)
@@ -147,7 +147,7 @@ VnodeServices.HANDLERS = handler_table(
     scanner=Scanner,
     replica=Replica,
     reaper=GarbageCollector,
-    catch_up=CatchUp,
+    log_sync=ReapLogSync,
     mover=Transfers,
 )
 

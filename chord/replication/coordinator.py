@@ -21,10 +21,10 @@ from chord.errors import Busy, InvalidRequest, WritesRefused
 from chord.net.handlers import handles
 from chord.net.steps import IF_WANTED, Steps
 from chord.replication.anti_entropy import AntiEntropy
-from chord.replication.catch_up import CatchUp
 from chord.replication.effects import Commit, ending
 from chord.replication.quorum import Quorums
 from chord.replication.read import KeyTarget, QuorumReads
+from chord.replication.reap_log_sync import ReapLogSync
 from chord.replication.records import Records, Remarks
 from chord.replication.write import ReplicatedWrite
 from chord.ring.vnode import RETRY_MS, Vnode
@@ -49,20 +49,20 @@ class Coordinator:
         vnode: the vnode.
         records: makes the changes of this node's store.
         repair: knows which replicas are in sync, and notes the replicas that miss a write.
-        catch_up: syncs the reap logs with replicas.
+        log_sync: syncs the reap logs with replicas.
 
     Attributes:
         reads: coordinates the reads.
     """
 
-    def __init__(self, vnode: Vnode, records: Records, repair: AntiEntropy, catch_up: CatchUp) -> None:
+    def __init__(self, vnode: Vnode, records: Records, repair: AntiEntropy, log_sync: ReapLogSync) -> None:
         self._vnode = vnode
         self._host = vnode.host
         self._records = records
         self._repair = repair
         self._quorum = Quorums(vnode)
-        self._catch_up = catch_up
-        self.reads = QuorumReads(vnode, records, self._quorum, repair, catch_up)
+        self._log_sync = log_sync
+        self.reads = QuorumReads(vnode, records, self._quorum, repair, log_sync)
 
     @handles(Put)
     def put(self, request: Put) -> Steps[Written]:
@@ -171,7 +171,7 @@ class Coordinator:
             return Written(context=b"", owner=self._vnode.me, w=0, w_needed=0)
         me = self._quorum.here(replicas)
         writing = ReplicatedWrite(
-            self._vnode, me, replicas, record, seen, self._repair, self._catch_up, op_id=op_id, is_strict=is_strict
+            self._vnode, me, replicas, record, seen, self._repair, self._log_sync, op_id=op_id, is_strict=is_strict
         )
         return (yield from writing.send(needed))
 

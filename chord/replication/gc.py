@@ -28,8 +28,8 @@ from chord.errors import Busy, ChordError
 from chord.ids import Arc, Point
 from chord.net.handlers import handles
 from chord.replication.anti_entropy import AntiEntropy
-from chord.replication.catch_up import CatchUp
 from chord.replication.prune import Emptied
+from chord.replication.reap_log_sync import ReapLogSync
 from chord.ring.context import NodeContext
 from chord.ring.preference_list import ReplicaSet
 from chord.ring.vnode import RETRY_MS, Vnode
@@ -84,11 +84,11 @@ class Held:
 class GarbageCollector:
     """Reaps dead records of one vnode's arc, and trims the arc's reap logs."""
 
-    def __init__(self, vnode: Vnode, repair: AntiEntropy, catch_up: CatchUp) -> None:
+    def __init__(self, vnode: Vnode, repair: AntiEntropy, log_sync: ReapLogSync) -> None:
         self._vnode = vnode
         self._host = vnode.host
         self._repair = repair
-        self._catch_up = catch_up
+        self._log_sync = log_sync
         self._after: dict[Point, bytes] = {}  # how far each part has been looked at, by its end
         self._held = Held()
         self._emptied = Emptied(vnode.host.timing.grace_s)
@@ -203,7 +203,7 @@ class GarbageCollector:
     async def _tell(self, others: list[Contact], logs: list[SliceLog]) -> None:
         for contact in others:
             try:
-                await self._catch_up.tell(contact, logs)
+                await self._log_sync.tell(contact, logs)
             except ChordError:
                 self._host.counters["reaps_unheard"] += 1  # the next comparison brings the entries
 
@@ -219,7 +219,7 @@ class GarbageCollector:
         try:
             for part in long:
                 seen = log.seen(part)
-                if all([await self._catch_up.has_seen(contact, part) for contact in others]) and log.seen(part) == seen:
+                if all([await self._log_sync.has_seen(contact, part) for contact in others]) and log.seen(part) == seen:
                     await self._host.storage.commit(log.trim(part, keep // 2))
                     await self._tell(others, [log.run_of(part, log.next_number(part))])
         except ChordError:

@@ -217,7 +217,7 @@ class Handoff:
                 is_enough = False
             for contact in self._share_with(confirmed):
                 try:
-                    await self._exchange.catch_up.sync(contact, part)
+                    await self._exchange.log_sync.sync(contact, part)
                 except ChordError as error:
                     self._host.tell([events.StepFailed(start.id, "bring_home", error.word)])
                     is_enough = False

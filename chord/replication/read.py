@@ -23,10 +23,10 @@ from chord.ids import Arc, Point
 from chord.net.handlers import handles
 from chord.net.steps import Steps
 from chord.replication.anti_entropy import AntiEntropy
-from chord.replication.catch_up import CatchUp
 from chord.replication.effects import Ask, InTask
 from chord.replication.fanout import Fanout
 from chord.replication.quorum import Quorums
+from chord.replication.reap_log_sync import ReapLogSync
 from chord.replication.records import Records
 from chord.replication.replica import parts_of
 from chord.ring.ownership import OwnerVerdict
@@ -176,16 +176,18 @@ class QuorumReads:
         records: merges repaired records into this node's store.
         quorum: decides how many replicas must answer.
         repair: knows which replicas are in sync.
-        catch_up: syncs the reap logs with replicas that have applied other entries.
+        log_sync: syncs the reap logs with replicas that have applied other entries.
     """
 
-    def __init__(self, vnode: Vnode, records: Records, quorum: Quorums, repair: AntiEntropy, catch_up: CatchUp) -> None:
+    def __init__(
+        self, vnode: Vnode, records: Records, quorum: Quorums, repair: AntiEntropy, log_sync: ReapLogSync
+    ) -> None:
         self._vnode = vnode
         self._host = vnode.host
         self._records = records
         self._quorum = quorum
         self._repair = repair
-        self._catch_up = catch_up
+        self._log_sync = log_sync
         self._repairing: dict[bytes, None] = {}
 
     @handles(Get)
@@ -433,7 +435,7 @@ class QuorumReads:
         """
         try:
             with trio.fail_after(self._host.timing.timeout_cap_s):
-                await self._catch_up.sync_slice(contact, reading.key)
+                await self._log_sync.sync_slice(contact, reading.key)
         except (ChordError, trio.TooSlowError):
             self._host.counters["logs_not_synced"] += 1  # the next read, or anti-entropy, tries again
             return await self._read_ahead(reading, contact)
@@ -450,12 +452,12 @@ class QuorumReads:
         try:
             if self._host.storage.refusal:
                 with trio.fail_after(self._host.timing.timeout_cap_s):
-                    await self._catch_up.tell(contact, reading.logs)
-                    log = await self._catch_up.log_of(contact, reading.key)
+                    await self._log_sync.tell(contact, reading.logs)
+                    log = await self._log_sync.log_of(contact, reading.key)
                     record, seen = self._host.reap_log.as_if_absorbed(reading.key, [*reading.logs, log])
                     if seen != reading.seen:
                         for other in reading.read_ahead(log, record, seen):
-                            await self._catch_up.tell(other, [log])
+                            await self._log_sync.tell(other, [log])
         except (ChordError, trio.TooSlowError):
             return False
         return reading.is_ahead

@@ -21,7 +21,7 @@ import trio
 
 from chord.errors import Behind, Busy, DeadlineExceeded, InvalidRequest, MalformedMessage
 from chord.ids import Arc
-from chord.replication.catch_up import CatchUp
+from chord.replication.reap_log_sync import ReapLogSync
 from chord.replication.replica import MergeRecords, in_frames, read_copies
 from chord.ring.context import NodeContext
 from chord.store.merkle import SLICE_LEVEL, Piece, digest_of, joined
@@ -108,13 +108,13 @@ class ReplicaSync:
     Args:
         host: the node context.
         merge: merges fetched records.
-        catch_up: syncs the reap logs first, if they differ.
+        log_sync: syncs the reap logs first, if they differ.
     """
 
-    def __init__(self, host: NodeContext, merge: MergeRecords, catch_up: CatchUp) -> None:
+    def __init__(self, host: NodeContext, merge: MergeRecords, log_sync: ReapLogSync) -> None:
         self.host = host
         self.merge = merge
-        self.catch_up = catch_up
+        self.log_sync = log_sync
         self.bucket = TokenBucket(host.limits.repair_bytes_s)
 
     async def with_partner(
@@ -244,7 +244,7 @@ class _Walk:
         """
         found = not await self._differing(self._arc, 0, [Piece(0, self._arc, 0)])
         if self._seen != self._host.reap_log.digest_in(self._arc):
-            await self._exchange.catch_up.sync(self._partner, self._arc)
+            await self._exchange.log_sync.sync(self._partner, self._arc)
             found = not await self._differing(self._arc, 0, [Piece(0, self._arc, 0)])
         return found
 
@@ -462,7 +462,7 @@ class _Walk:
         """
         if log_syncs == LOG_SYNCS_MAX:
             raise Busy(f"{self._partner.address} and this node keep reaping records: {error.message}")
-        await self._exchange.catch_up.sync(self._partner, self._arc)
+        await self._exchange.log_sync.sync(self._partner, self._arc)
         return log_syncs + 1
 
     async def _call(self, request: Request, expect: type[R]) -> R:

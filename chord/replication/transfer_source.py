@@ -254,7 +254,7 @@ class TransferSender:
             Whether the logs are in sync.
         """
         try:
-            await self._exchange.catch_up.sync(outbound.to, arc)
+            await self._exchange.log_sync.sync(outbound.to, arc)
         except ChordError as error:
             self._give_up_if_hopeless(outbound, error)
             await trio.sleep(self._host.jitter(RETRY_MS / 1000))

@@ -10,10 +10,10 @@ import trio
 from chord.errors import Behind, ChordError, DeadlineExceeded, NotReady, QuorumFailed, WritesRefused
 from chord.net.steps import Steps
 from chord.replication.anti_entropy import AntiEntropy
-from chord.replication.catch_up import CatchUp
 from chord.replication.effects import Ask, InTask
 from chord.replication.fanout import Fanout
 from chord.replication.read import VERSION_BYTES
+from chord.replication.reap_log_sync import ReapLogSync
 from chord.replication.replica import parts_of
 from chord.ring.preference_list import Place, ReplicaSet
 from chord.ring.vnode import Vnode
@@ -33,7 +33,7 @@ class ReplicatedWrite:
         record: the record.
         seen: digest of the reap-log entries that this node had applied to the key's slice when the record was made.
         repair: notes the replicas that miss the write.
-        catch_up: syncs the reap logs with a replica that has applied other entries. That replica then gets the record
+        log_sync: syncs the reap logs with a replica that has applied other entries. That replica then gets the record
             as it is here by then.
         op_id: operation id of the written version. None: a record was merged, and the writer has seen its context.
         is_strict: whether only members count, and no stand-in is used.
@@ -50,7 +50,7 @@ class ReplicatedWrite:
         record: Record,
         seen: bytes,
         repair: AntiEntropy,
-        catch_up: CatchUp,
+        log_sync: ReapLogSync,
         *,
         op_id: bytes | None,
         is_strict: bool,
@@ -65,7 +65,7 @@ class ReplicatedWrite:
         self._for_members = [StoreCopies((part,), seen=of_it) for part in parts]
         self._for_others = [StoreCopies((part,), is_hint=True, seen=of_it) for part in parts]
         self._repair = repair
-        self._catch_up = catch_up
+        self._log_sync = log_sync
         self._members = [place.contact for place in replicas.members]
         self.stored: dict[Contact, float | None] = {me: None}
         self._up = [place.contact for place in replicas.members if place.contact != me and vnode.is_up(place)]
@@ -140,7 +140,7 @@ class ReplicatedWrite:
         """Sync the reap logs with a replica, and send the record as it is here by then."""
         try:
             with trio.fail_after(2 * self._host.timing.timeout_cap_s):
-                await self._catch_up.sync_slice(contact, self._record.key)
+                await self._log_sync.sync_slice(contact, self._record.key)
                 await self._send_again(contact)
         except trio.TooSlowError:
             raise DeadlineExceeded("the reap logs were not in sync in time") from None

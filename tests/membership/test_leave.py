@@ -22,7 +22,7 @@ from chord.ring.takeover import Takeover
 from chord.ring.vnode import Vnode
 from chord.stabilize import Stabilizer
 from chord.wire.messages import Contact, Done, HandOver, Reply, Request, RingPointers
-from tests.support.quorum import back, clockwise, holding, key_at, read, settled_ring, timing, until, write
+from tests.support.quorum import back, clockwise, holding, key_at, read, ring_in_sync, timing, until, write
 from tests.support.rings import in_order, only, virtual
 
 SOON_S = 4.0  # shorter than the time of any leave
@@ -43,7 +43,7 @@ def dies_before_leavers(count: int) -> None:
     """Let `count` adjacent nodes leave slowly, and kill the node before them. Its keys must soon have an owner."""
 
     async def main() -> None:
-        async with settled_ring(8, count) as ring:
+        async with ring_in_sync(8, count) as ring:
             key = key_at(ring, "n3")
             dead, *others = clockwise(ring, key)
             leavers, heir = others[:count], others[count]
@@ -78,7 +78,7 @@ def heir_of_leavers_dies(count: int) -> None:
     """Let `count` adjacent nodes leave slowly, and kill the heir of their arcs."""
 
     async def main() -> None:
-        async with settled_ring(8, count) as ring:
+        async with ring_in_sync(8, count) as ring:
             key = key_at(ring, "n3")
             *leavers, dead, heir = clockwise(ring, key)[: count + 2]
             await write(ring[0], key, b"v", w=3)
@@ -136,7 +136,7 @@ def the_one_before_leaves_too() -> None:
     """Let a node leave while its successor has no arc, and waits to bring a record home to this node."""
 
     async def main() -> None:
-        async with settled_ring(8, 3) as ring:
+        async with ring_in_sync(8, 3) as ring:
             first, second, third, *_ = in_order(ring)
             await begin_leave_without_end(second)
             with trio.fail_after(SOON_S):
@@ -170,7 +170,7 @@ def starts_while_another_leaves() -> None:
     """Kill a node before another announces its leave, and restart it. It must not choose the leaver as a replica."""
 
     async def main() -> None:
-        async with settled_ring(8, 4, keeps_disks=True) as ring:
+        async with ring_in_sync(8, 4, keeps_disks=True) as ring:
             owner, _, leaver, *_ = in_order(ring)
             await ring.kill(owner)
             await begin_leave_without_end(leaver)
@@ -201,7 +201,7 @@ def test_planted_leave_announced_only_once_is_caught(monkeypatch: pytest.MonkeyP
 
 @virtual
 async def test_adjacent_nodes_can_leave_at_once() -> None:
-    async with settled_ring(9, 5) as ring:
+    async with ring_in_sync(9, 5) as ring:
         key = key_at(ring, "n4")
         await write(ring[0], key, b"v", w=3)
         leavers = clockwise(ring, key)[:4]
@@ -236,7 +236,7 @@ def leaver_returns_unnoticed() -> None:
     """Kill a leaver, and restart it before another node notices its death."""
 
     async def main() -> None:
-        async with settled_ring(6, 9, keeps_disks=True, leave_s=2.0) as ring:
+        async with ring_in_sync(6, 9, keeps_disks=True, leave_s=2.0) as ring:
             key = key_at(ring, "n2")
             owner, leaver, *_ = clockwise(ring, key)
             leaver.begin_leave()
@@ -301,7 +301,7 @@ def no_node_waits_for_leavers() -> None:
     """Otherwise tombstones would stay until this node returns."""
 
     async def main() -> None:
-        async with settled_ring(8, 1) as ring:
+        async with ring_in_sync(8, 1) as ring:
             for node in ring.nodes[:0:-2]:
                 await node.leave()
                 await trio.sleep(5)
@@ -324,7 +324,7 @@ async def ask_no_node(self: RingMerge, contact: Contact) -> None:
 async def remembered_after_a_late_answer() -> list[Contact]:
     """Let a predecessor get an earlier answer of a leaver after its goodbye; return its passive list.
     """
-    async with settled_ring(4, 1) as ring:
+    async with ring_in_sync(4, 1) as ring:
         leaver, *_, predecessor = clockwise(ring, b"key")
         peers, contact = predecessor.host.peers, only(leaver).me
         call, say, answered = peers.call, leaver._shutdown.say, trio.Event()

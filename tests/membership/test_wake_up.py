@@ -28,7 +28,7 @@ from chord.sim.messages import MessageNetwork
 from chord.testing.network import uniform
 from chord.testing.rings import TestRing
 from chord.wire.messages import Done, Get, InSync, Put, Values
-from tests.support.quorum import clockwise, key_at, only, read, settled_ring, timing, until, write
+from tests.support.quorum import clockwise, key_at, only, read, ring_in_sync, timing, until, write
 from tests.support.rings import grown, patiently, virtual
 
 KEY = b"written while it was stopped"
@@ -63,7 +63,7 @@ def stopped(ring: TestRing, node: Node, late: float) -> Iterator[None]:
 async def denials_of_a_woken_owner(late: float) -> list[str]:
     """Stop the owner of a key until six nodes joined before it; wake it and ask it for their write."""
     said: list[str] = []
-    async with settled_ring(8, 5, down_out_s=DOWN_OUT_S) as ring:
+    async with ring_in_sync(8, 5, down_out_s=DOWN_OUT_S) as ring:
         owner = clockwise(ring, KEY)[0]
         vnode, circle = only(owner), owner.host.circle
         point = circle.hash(KEY)
@@ -320,7 +320,7 @@ def test_planted_standstill_that_counts_as_waiting_is_caught(monkeypatch: pytest
 @virtual
 async def test_woken_owner_does_not_vouch_while_an_heir_owns_its_arc() -> None:
     """Only the node before the heir knows the heir. The lists of the owner and its replicas are older."""
-    async with settled_ring(6, 9) as ring:
+    async with ring_in_sync(6, 9) as ring:
         owner, second, third, fourth, heir, sixth = clockwise(ring, KEY)
         repair = owner.parts[only(owner).id].repair
         arc, own = only(owner).ownership.arc, only(heir).ownership
@@ -351,7 +351,7 @@ def test_woken_node_is_in_sync_again_after_a_comparison(says_back: bool) -> None
     """The node announces its return, so owners sync with it at once, not after an anti-entropy period."""
 
     async def main() -> None:
-        async with settled_ring(6, 7, anti_entropy_s=10_000.0) as ring:
+        async with ring_in_sync(6, 7, anti_entropy_s=10_000.0) as ring:
             await trio.sleep(5)
             node = ring.nodes[2]
             assert unsynced_arcs(ring, node) == 0
@@ -369,7 +369,7 @@ def test_woken_node_is_in_sync_again_after_a_comparison(says_back: bool) -> None
 
 @virtual
 async def test_nodes_that_all_woke_up_get_in_sync_again() -> None:
-    async with settled_ring(6, 8, anti_entropy_s=10_000.0) as ring:
+    async with ring_in_sync(6, 8, anti_entropy_s=10_000.0) as ring:
         for node in ring.nodes:
             node._maintenance.woke()
         assert all(unsynced_arcs(ring, node) == 3 for node in ring.nodes)

@@ -202,7 +202,7 @@ class Model:
                 self.count("behind")
 
     def level(self, one: Store, other: Store, key: bytes) -> Iterator[None]:
-        """Sync two logs, as `CatchUp.sync` does."""
+        """Sync two logs, as `ReapLogSync.sync` does."""
         part = one.log.slice_of(key)
         if one.log.seen(part) != other.log.seen(part):
             yield from self.pull(one, other, part)

@@ -22,7 +22,7 @@ from chord.sim.disk import flash
 from chord.store.sqlite import SqliteStorage
 from chord.store.storage import Batch
 from chord.wire.messages import Ping, Pong
-from tests.support.quorum import are_all_synced
+from tests.support.quorum import are_all_in_sync
 from tests.support.real_rings import HANG_S
 from tests.support.rings import get, only, owner, patiently, put, virtual
 
@@ -232,7 +232,7 @@ def is_synced(nodes: list[Node]) -> bool:
     for node in nodes:
         vnode = only(node)
         arc = vnode.ownership.arc
-        if arc is None or not are_all_synced(node.parts[vnode.id]):
+        if arc is None or not are_all_in_sync(node.parts[vnode.id]):
             return False
         members = [vnodes[place.contact.address] for place in vnode.replica_set(arc.end).members]
         if len(members) < RING.replicas or not all(member.view.is_arc_in_sync(arc) for member in members):

@@ -30,11 +30,11 @@ from tests.support.quorum import (
     key_at,
     read,
     record_at,
-    settled,
-    settled_ring,
+    ring_in_sync,
     timing,
     until,
-    until_synced,
+    until_in_sync,
+    until_none_misplaced,
     write,
 )
 from tests.support.rings import misplaced, only, virtual
@@ -52,7 +52,7 @@ async def fill(ring: TestRing, count: int) -> list[bytes]:
 
 @virtual
 async def test_read_repair_updates_a_stale_replica_without_a_new_dot() -> None:
-    async with settled_ring(5, 7, anti_entropy_s=10_000.0) as ring:
+    async with ring_in_sync(5, 7, anti_entropy_s=10_000.0) as ring:
         await write(ring[0], KEY, b"1", w=3)
         first, second, third, *_ = clockwise(ring, KEY)
         old = record_at(second, KEY)
@@ -69,7 +69,7 @@ async def test_read_repair_updates_a_stale_replica_without_a_new_dot() -> None:
 
 @virtual
 async def test_read_repair_merges_concurrent_versions() -> None:
-    async with settled_ring(5, 8, anti_entropy_s=10_000.0) as ring:
+    async with ring_in_sync(5, 8, anti_entropy_s=10_000.0) as ring:
         first, second, third, *_ = clockwise(ring, KEY)
         await write(ring[0], KEY, b"1", w=3)
         alone = record_at(first, KEY)
@@ -86,7 +86,7 @@ async def test_read_repair_merges_concurrent_versions() -> None:
 
 @virtual
 async def test_anti_entropy_merges_concurrent_versions_of_replicas() -> None:
-    async with settled_ring(5, 31, anti_entropy_s=0.5) as ring:
+    async with ring_in_sync(5, 31, anti_entropy_s=0.5) as ring:
         first, second, third, *_ = clockwise(ring, KEY)
         await write(ring[0], KEY, b"1", w=3)
         both = record_at(first, KEY)
@@ -102,7 +102,7 @@ async def test_anti_entropy_merges_concurrent_versions_of_replicas() -> None:
 @pytest.mark.parametrize("r", [1, 2, 3])
 def test_read_waits_for_r_replicas(r: int) -> None:
     async def main() -> None:
-        async with settled_ring(6, r) as ring:
+        async with ring_in_sync(6, r) as ring:
             await write(ring[0], KEY, b"v", w=3)
             found = await read(ring[1], KEY, r=r)
             assert (found.values, found.r_needed) == ((b"v",), r)
@@ -114,7 +114,7 @@ def test_read_waits_for_r_replicas(r: int) -> None:
 
 @virtual
 async def test_read_with_a_slow_replica_is_hedged() -> None:
-    async with settled_ring(6, 9) as ring:
+    async with ring_in_sync(6, 9) as ring:
         await write(ring[0], KEY, b"v", w=3)
         owner, second, third, *_ = clockwise(ring, KEY)
         ring.network.block(second.name, owner.name)
@@ -155,19 +155,19 @@ async def test_copies_never_fall_below_n_during_joins_and_leaves() -> None:
     watch = Watch(at_least=3)
     async with testing.open_ring(5, seed=10, observe=watch) as ring:
         watch.keys = await fill(ring, 40)
-        await until_synced(ring)
-        await settled(ring)
+        await until_none_misplaced(ring)
+        await until_in_sync(ring)
         watch.ring = ring
         founders = list(ring.nodes)
         for _ in range(5):
             node = await ring.start()
             await node.ready()
             await ring.converged()
-        await until_synced(ring)
+        await until_none_misplaced(ring)
         for node in founders:
             await node.leave()
             await ring.converged()
-        await until_synced(ring)
+        await until_none_misplaced(ring)
         assert {node.state for node in founders} == {"left"}
         for key in watch.keys:
             assert len(holding(ring, key)) == 3
@@ -189,7 +189,7 @@ def all_but_one_leave(seed: int, nodes: int = 6) -> list[str]:
     async def main() -> None:
         async with testing.open_ring(nodes, seed=11) as ring:
             keys = await fill(ring, 40)
-            await settled(ring)
+            await until_in_sync(ring)
             first, *others = ring.nodes
             async with trio.open_nursery() as nursery:
                 for node in others:
@@ -261,13 +261,13 @@ async def test_nodes_that_lose_their_disks_in_turn_lose_no_key() -> None:
     """Each disk is lost only after the copies of the previous one are restored."""
     async with testing.open_ring(6, seed=12) as ring:
         keys = await fill(ring, 40)
-        await settled(ring)
+        await until_in_sync(ring)
         for name in [node.name for node in ring.nodes]:
             await ring.kill(next(node for node in ring.nodes if node.name == name))
             await trio.sleep(0.2)
             await back(ring, name)
             await ring.converged()
-            await until_synced(ring, within_s=10)
+            await until_none_misplaced(ring, within_s=10)
         for key in keys:
             assert (await read(ring[0], key)).values == (b"v",)
 
@@ -276,7 +276,7 @@ async def test_nodes_that_lose_their_disks_in_turn_lose_no_key() -> None:
 @pytest.mark.parametrize("position", [0, 1, 2])
 def test_copies_of_a_forgotten_node_are_replaced_at_once(position: int) -> None:
     async def main() -> None:
-        async with settled_ring(8, position) as ring:
+        async with ring_in_sync(8, position) as ring:
             keys = [key_at(ring, "n4", number) for number in range(10)]
             for key in keys:
                 await write(ring[0], key, b"v", w=3)
@@ -287,20 +287,20 @@ def test_copies_of_a_forgotten_node_are_replaced_at_once(position: int) -> None:
             assert misplaced(ring), "the ring waits for the dead node"
             for node in ring.nodes:
                 await node.host.peers.call(node.address, Forget(gone.address), Done)
-            await until_synced(ring, within_s=5)
+            await until_none_misplaced(ring, within_s=5)
 
     testing.run(main, seed=position)
 
 
 @virtual
 async def test_node_forgotten_before_it_is_suspected_is_replaced() -> None:
-    async with settled_ring(8, 20) as ring:
+    async with ring_in_sync(8, 20) as ring:
         keys = await fill(ring, 20)
         await ring.kill(ring[3])
         for node in ring.nodes:
             await node.host.peers.call(node.address, Forget("n3:1"), Done)
         await ring.converged()
-        await until_synced(ring, within_s=8)
+        await until_none_misplaced(ring, within_s=8)
         assert keys
 
 
@@ -311,7 +311,7 @@ async def test_node_forgotten_before_it_is_suspected_is_replaced() -> None:
 @virtual
 async def test_replicas_learn_of_every_part_of_a_taken_over_arc() -> None:
     """The owner of a taken-over arc answers for several parts. A message about one part must keep the others."""
-    async with settled_ring(8, 21, anti_entropy_s=2.0) as ring:
+    async with ring_in_sync(8, 21, anti_entropy_s=2.0) as ring:
         keys = [key_at(ring, "n4", number) for number in range(3)]
         dead, taker, second, third, *_ = clockwise(ring, keys[0])
         await ring.kill(dead)
@@ -328,7 +328,7 @@ async def test_replicas_learn_of_every_part_of_a_taken_over_arc() -> None:
 @virtual
 async def test_replica_stays_in_sync_in_the_half_of_an_arc_it_keeps() -> None:
     """A joiner cuts an arc in two. The arc's third replica then no longer holds the lower part."""
-    async with settled_ring(6, 22, anti_entropy_s=10_000.0) as ring:
+    async with ring_in_sync(6, 22, anti_entropy_s=10_000.0) as ring:
         key = key_at(ring, "n2")
         places = clockwise(ring, key)
         owner, third = places[0], places[2]
@@ -347,7 +347,7 @@ async def test_replica_stays_in_sync_in_the_half_of_an_arc_it_keeps() -> None:
 
 @virtual
 async def test_copy_says_if_the_replica_is_in_sync() -> None:
-    async with settled_ring(6, 23) as ring:
+    async with ring_in_sync(6, 23) as ring:
         owner, second, *_ = clockwise(ring, KEY)
         copy = await owner.host.peers.call(only(second).me, ReadCopy(KEY), Copy)
         assert copy.is_in_sync
@@ -387,7 +387,7 @@ async def has_caught_up(replica: Node, value: bytes, within_s: float) -> bool:
 def test_replica_that_refused_a_write_is_compared_at_once(is_planted: bool) -> None:
     async def main() -> None:
         async with testing.open_ring(5, seed=3, timing=RARELY) as ring:
-            await settled(ring)
+            await until_in_sync(ring)
             owner, _, third, *_ = clockwise(ring, KEY)
             await write(owner, KEY, b"1", w=3)
             stage, storage = third.host.storage.stage, third.host.storage
@@ -410,7 +410,7 @@ def test_replica_that_refused_a_write_is_compared_at_once(is_planted: bool) -> N
 def test_owner_after_a_standstill_compares_with_its_replicas(is_planted: bool) -> None:
     async def main() -> None:
         async with testing.open_ring(5, seed=3, timing=RARELY) as ring:
-            await settled(ring)
+            await until_in_sync(ring)
             owner, second, third, *_ = clockwise(ring, KEY)
             await write(owner, KEY, b"1", w=3)
             actor = versions.actor(second.host.storage.incarnation, second.host.storage.next_key_epoch())
@@ -433,7 +433,7 @@ def test_comparison_across_a_standstill_puts_no_replica_in_sync(
         monkeypatch.setattr(AntiEntropy, "_counts", lambda self, arc, states: True)
 
     async def main() -> bool:
-        async with settled_ring(4, 3, anti_entropy_s=10_000.0) as ring:
+        async with ring_in_sync(4, 3, anti_entropy_s=10_000.0) as ring:
             vnode = only(ring[0])
             repair = ring[0].parts[vnode.id].repair
             compare = repair._exchange_with
@@ -455,7 +455,7 @@ def test_comparison_across_a_standstill_puts_no_replica_in_sync(
 @virtual
 async def test_stored_write_is_replicated_though_its_caller_gives_up() -> None:
     async with testing.open_ring(5, seed=3, timing=RARELY) as ring:
-        await settled(ring)
+        await until_in_sync(ring)
         owner, second, third, *_ = clockwise(ring, KEY)
         await write(owner, KEY, b"1", w=3)
         commit, storage = owner.host.storage.commit, owner.host.storage

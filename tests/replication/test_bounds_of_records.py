@@ -12,7 +12,7 @@ from chord.node import Node
 from chord.store import versions
 from chord.wire.codec import PREFIX_BYTES, codec_for
 from chord.wire.messages import SIBLINGS_MAX, TTL_MS_MAX, ActorClock, Put, Record, Version
-from tests.support.quorum import KEY, clockwise, read, settled_ring, write
+from tests.support.quorum import KEY, clockwise, read, ring_in_sync, write
 from tests.support.rings import virtual
 
 BLIND = 40  # on each side of the split; together they exceed one reply
@@ -37,7 +37,7 @@ def test_cut_keeps_as_many_siblings_as_a_reply_may_hold(counts: tuple[int, ...],
 @pytest.mark.slow
 @virtual
 async def test_siblings_beyond_one_reply_after_a_split_can_be_resolved() -> None:
-    async with settled_ring(6, seed=3) as ring:
+    async with ring_in_sync(6, seed=3) as ring:
         order = clockwise(ring, KEY)
         sides = ([order[0], order[3], order[5]], [order[1], order[2], order[4]])
         ring.network.partition([node.name for node in sides[0]], [node.name for node in sides[1]])

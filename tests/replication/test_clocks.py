@@ -9,7 +9,7 @@ from chord.config import SKEW_REFUSED_MS
 from chord.errors import ClocksDiffer
 from chord.node import Node
 from chord.ring.context import SKEW_ROUNDS
-from tests.support.quorum import KEY, key_at, settled_ring, write
+from tests.support.quorum import KEY, key_at, ring_in_sync, write
 from tests.support.rings import virtual
 
 AHEAD_MS = 120_000
@@ -22,7 +22,7 @@ def ahead(node: Node, by_ms: int) -> None:
 
 @virtual
 async def test_clock_skew_ends_when_a_node_leaves_or_is_corrected() -> None:
-    async with settled_ring(5, seed=3) as ring:
+    async with ring_in_sync(5, seed=3) as ring:
         ahead(ring[3], AHEAD_MS)
         ahead(ring[4], -AHEAD_MS)
         await trio.sleep(3)

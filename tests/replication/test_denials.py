@@ -27,11 +27,11 @@ from tests.support.quorum import (
     holding,
     key_at,
     read,
-    settled,
-    settled_ring,
+    ring_in_sync,
     stop_repair,
     timing,
-    until_synced,
+    until_in_sync,
+    until_none_misplaced,
     write,
 )
 from tests.support.rings import in_order, only, virtual
@@ -71,7 +71,7 @@ async def never_denied(ring: TestRing, key: bytes, value: bytes, for_s: float, s
 @pytest.mark.parametrize(("unreachable", "is_denied"), [(0, True), (1, True), (2, False)])
 def test_key_is_denied_with_at_most_one_unreachable_replica(how: str, unreachable: int, is_denied: bool) -> None:
     async def main() -> None:
-        async with settled_ring(8, unreachable) as ring:
+        async with ring_in_sync(8, unreachable) as ring:
             _, *others = clockwise(ring, ABSENT)
             gone = others[:unreachable]
             for node in gone:
@@ -95,7 +95,7 @@ def test_key_is_denied_with_at_most_one_unreachable_replica(how: str, unreachabl
 async def test_owner_denies_no_key_in_an_arc_that_contains_others() -> None:
     """All nodes were suspended together. Each takes all others for dead and owns the whole circle for a moment."""
     async with testing.open_ring(4, seed=3, replicas=2) as ring:
-        await settled(ring)
+        await until_in_sync(ring)
         await write(ring[0], KEY, b"v")
         node = clockwise(ring, KEY)[-1]
         vnode = only(node)
@@ -114,7 +114,7 @@ def test_check_after_neighbours_died_reports_undeniable_keys(killed: int, apart_
     """If neighbours die one after the other, a replica may be in sync in a part of an arc that only it knows."""
 
     async def main() -> None:
-        async with settled_ring(8, seed=killed) as ring:
+        async with ring_in_sync(8, seed=killed) as ring:
             circle = only(ring[0]).host.circle
             for node in in_order(ring)[2 : 2 + killed]:
                 await ring.kill(node)
@@ -145,7 +145,7 @@ def test_key_is_not_denied_with_two_unreachable_holders(positions: tuple[int, in
 
     async def main() -> None:
         async with testing.open_ring(9, seed=sum(positions)) as ring:
-            await settled(ring)
+            await until_in_sync(ring)
             places = clockwise(ring, ABSENT)
             for position in positions:
                 await ring.kill(places[position])
@@ -175,7 +175,7 @@ def test_small_ring_denies_a_key_that_was_never_written(nodes: int) -> None:
 
 @virtual
 async def test_survivor_of_two_denies_nothing_before_down_out() -> None:
-    async with settled_ring(2, 1, down_out_s=20.0) as ring:
+    async with ring_in_sync(2, 1, down_out_s=20.0) as ring:
         survivor, gone = ring.nodes
         await ring.kill(gone)
         for _ in range(100):
@@ -188,7 +188,7 @@ async def test_survivor_of_two_denies_nothing_before_down_out() -> None:
 
 @virtual
 async def test_survivor_of_two_that_restarts_denies_after_down_out() -> None:
-    async with settled_ring(2, 2, keeps_disks=True, down_out_s=20.0) as ring:
+    async with ring_in_sync(2, 2, keeps_disks=True, down_out_s=20.0) as ring:
         await write(ring[0], b"k", b"v")
         survivor, gone = ring.nodes
         await ring.kill(gone)
@@ -264,7 +264,7 @@ def test_new_owners_deny_no_existing_key(joiners: int, seed: int) -> None:
     """Nodes join in front of a key's replicas, and a replica dies before they are in sync."""
 
     async def main() -> None:
-        async with settled_ring(5, seed) as ring:
+        async with ring_in_sync(5, seed) as ring:
             keys = [key_at(ring, "n2", number) for number in range(8)]
             for key in keys:
                 await write(ring[0], key, b"v")
@@ -285,7 +285,7 @@ def test_new_owners_deny_no_existing_key(joiners: int, seed: int) -> None:
 async def no_replica_in_sync_is_left() -> None:
     """Two replicas have a write and are down. New nodes join before them and compare only with each other."""
     async with testing.open_ring(7, seed=75) as ring:
-        await settled(ring)
+        await until_in_sync(ring)
         order = sorted(ring.nodes, key=lambda node: only(node).id)
         before, first, second, third = order[1:5]
         point = ring[0].host.circle.hash
@@ -315,7 +315,7 @@ def test_planted_joiners_that_vouch_for_each_other_are_caught(monkeypatch: pytes
 async def three_holders_gone() -> None:
     """The writes of dead holders count as lost only when an operator forgets these nodes, never with time."""
     async with testing.open_ring(7, seed=76, timing=timing(down_out_s=15.0)) as ring:
-        await settled(ring)
+        await until_in_sync(ring)
         gone = clockwise(ring, ABSENT)[:3]
         for node in gone:
             await ring.kill(node)
@@ -337,7 +337,7 @@ async def three_holders_gone() -> None:
 
 async def three_holders_forgotten_at_once() -> None:
     async with testing.open_ring(7, seed=76) as ring:
-        await settled(ring)
+        await until_in_sync(ring)
         gone = clockwise(ring, ABSENT)[:3]
         for node in gone:
             await ring.kill(node)
@@ -375,7 +375,7 @@ def test_planted_giving_up_nodes_with_time_is_caught(monkeypatch: pytest.MonkeyP
 
 @virtual
 async def test_leave_of_an_owner_denies_no_key() -> None:
-    async with settled_ring(6, 3) as ring:
+    async with ring_in_sync(6, 3) as ring:
         keys = [key_at(ring, "n2", number) for number in range(10)]
         for key in keys:
             await write(ring[0], key, b"v")
@@ -384,7 +384,7 @@ async def test_leave_of_an_owner_denies_no_key() -> None:
             nursery.start_soon(leaver.leave)
             for key in keys:
                 await never_denied(ring, key, b"v", for_s=0.2, step_s=0.01)
-        await until_synced(ring)
+        await until_none_misplaced(ring)
 
 
 @pytest.mark.slow
@@ -442,7 +442,7 @@ async def written_in_a_split(
     split: tuple[int, int], is_cut: bool, old_s: float, successors: int = 4, acknowledged_min: int = 5
 ) -> None:
     async with testing.open_ring(sum(split), seed=sum(split), successors=successors) as ring:
-        await settled(ring)
+        await until_in_sync(ring)
         await trio.sleep(old_s)
         keys = [b"k-%d" % number for number in range(12)]
         order = clockwise(ring, keys[0])
@@ -472,7 +472,7 @@ async def written_in_a_split(
 async def denied_behind_a_joiner() -> None:
     """Cut off the last two places of a key, which write it. Then a node joins right behind the owner."""
     async with testing.open_ring(10, seed=5, successors=8) as ring:
-        await settled(ring)
+        await until_in_sync(ring)
         await trio.sleep(4)
         owner, *_, fifth, sixth = clockwise(ring, KEY)[:6]
         split = [fifth, sixth]
@@ -510,7 +510,7 @@ def test_planted_joiner_that_counts_as_a_place_is_caught(monkeypatch: pytest.Mon
 @virtual
 async def test_leaver_killed_before_its_end_is_a_replica_again() -> None:
     """The node was killed while it left, and is back with all its records."""
-    async with settled_ring(6, 9, keeps_disks=True, leave_s=2.0) as ring:
+    async with ring_in_sync(6, 9, keeps_disks=True, leave_s=2.0) as ring:
         key = key_at(ring, "n2")
         await write(ring[0], key, b"v", w=3)
         leaver = clockwise(ring, key)[1]
@@ -529,7 +529,7 @@ async def test_leaver_killed_before_its_end_is_a_replica_again() -> None:
 
 @virtual
 async def test_forgotten_node_that_returned_is_waited_for_again() -> None:
-    async with settled_ring(8, 10) as ring:
+    async with ring_in_sync(8, 10) as ring:
         owner, second, *_ = clockwise(ring, ABSENT)
         await ring.kill(second)
         for node in ring.nodes:
@@ -560,7 +560,7 @@ async def test_stop_repair_leaves_a_record_missing() -> None:
 @virtual
 async def test_copy_that_arrives_during_a_read_is_not_denied() -> None:
     """A stand-in may bring home and drop the only copy while a read is in progress."""
-    async with settled_ring(3, 1) as ring:
+    async with ring_in_sync(3, 1) as ring:
         owner = clockwise(ring, KEY)[0]
         storage = owner.host.storage
         assert isinstance(storage, MemoryStorage)

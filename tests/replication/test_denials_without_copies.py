@@ -21,7 +21,7 @@ from chord.store.storage import Batch, MemoryStorage
 from chord.testing.rings import TestRing
 from chord.wire.messages import Contact
 from tests.replication.test_denials import never_denied
-from tests.support.quorum import clockwise, holding, keep_disks, key_at, settled, timing, write
+from tests.support.quorum import clockwise, holding, keep_disks, key_at, timing, until_in_sync, write
 from tests.support.rings import only, virtual
 
 VALUE = b"acknowledged"
@@ -109,7 +109,7 @@ def denied(scene: Scene, seed: int) -> bool:
     async def main() -> None:
         async with testing.open_ring(10, seed=seed) as ring:
             disks = keep_disks(ring)
-            await settled(ring)
+            await until_in_sync(ring)
             await trio.sleep(3)
             key = key_at(ring, "n3")
             await scene(ring, disks, key)
@@ -148,7 +148,7 @@ def test_planted_denials_are_caught(scene: Scene, monkeypatch: pytest.MonkeyPatc
 async def test_scan_fails_if_unreachable_nodes_may_hold_more() -> None:
     """With one of three replicas down a scan is complete. Two may hold a write that no other node has."""
     async with testing.open_ring(6, seed=4) as ring:
-        await settled(ring)
+        await until_in_sync(ring)
         stored = {b"key-%d" % number for number in range(20)}
         for key in sorted(stored):
             await write(ring[0], key, VALUE, w=3)

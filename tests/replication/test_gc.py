@@ -15,9 +15,9 @@ from chord.config import PRESETS, Limits, RingConstants
 from chord.errors import Busy, ChordError, NotFound, WritesRefused
 from chord.node import Node
 from chord.replication import gc
-from chord.replication.catch_up import CatchUp
 from chord.replication.gc import GarbageCollector, Held, is_ripe
 from chord.replication.read import QuorumReads, Reading
+from chord.replication.reap_log_sync import ReapLogSync
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
 from chord.sim.messages import MessageNetwork
@@ -29,7 +29,7 @@ from chord.testing.rings import TestRing
 from chord.wire.messages import ActorClock, AreExpired, Contact, Forget, Record, SliceLog, Version
 from chord.wire.messages.base import Done
 from tests.models.absence import keys_in_slices
-from tests.support.quorum import keep_disks, settled, until
+from tests.support.quorum import keep_disks, until, until_in_sync
 from tests.support.rings import get, grown, misplaced, only, owner, patiently, put, replicas, virtual
 
 GRACE_S = 5.0
@@ -427,15 +427,15 @@ def test_returned_store_catches_up_and_denies_nothing(limits: Limits) -> None:
 def test_entry_reaches_members_that_missed_the_push(is_planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Anti-entropy brings the entry. With the planted bug it does not compare logs."""
 
-    async def lose(self: CatchUp, partner: object, logs: object) -> None:
+    async def lose(self: ReapLogSync, partner: object, logs: object) -> None:
         raise Busy("lost on its way")
 
-    async def nothing(self: CatchUp, partner: object, arc: object) -> None:
+    async def nothing(self: ReapLogSync, partner: object, arc: object) -> None:
         """Sync no logs."""
 
-    monkeypatch.setattr(CatchUp, "tell", lose)
+    monkeypatch.setattr(ReapLogSync, "tell", lose)
     if is_planted:
-        monkeypatch.setattr(CatchUp, "sync", nothing)
+        monkeypatch.setattr(ReapLogSync, "sync", nothing)
 
     async def main() -> None:
         async with testing.open_ring(6, seed=1, timing=TIMING) as ring:
@@ -648,7 +648,7 @@ async def owner_of_one_slice(count: int) -> AsyncIterator[tuple[Cluster, Node, l
         keys = same_slice((key for key in many if owner(machines, key) is node), node, count)
         for key in keys:
             await put(first, key, OLD)
-        await settled(machines)
+        await until_in_sync(machines)
         yield machines, node, keys
 
 
@@ -736,10 +736,10 @@ def test_owner_with_a_full_disk_answers_across_different_reaps() -> None:
 
 @pytest.mark.slow
 def test_planted_logs_read_ahead_but_not_sent_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def keep(self: CatchUp, partner: Contact, logs: list[SliceLog]) -> None:
+    async def keep(self: ReapLogSync, partner: Contact, logs: list[SliceLog]) -> None:
         return
 
-    monkeypatch.setattr(CatchUp, "tell", keep)
+    monkeypatch.setattr(ReapLogSync, "tell", keep)
     assert "busy" in testing.run(read_while_each_replica_has_reaped_another_key, seed=1)
 
 

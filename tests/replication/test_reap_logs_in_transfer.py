@@ -13,7 +13,7 @@ from chord.store import versions
 from chord.store.reap_log_state import Grave
 from chord.testing.rings import TestRing
 from chord.wire.messages import Confirmed, Contact, Version
-from tests.support.quorum import clockwise, settled_ring, stop_repair, timing, until, write
+from tests.support.quorum import clockwise, ring_in_sync, stop_repair, timing, until, write
 from tests.support.rings import only, virtual
 
 KEY = b"reaped"
@@ -47,7 +47,7 @@ async def joiner_right_behind_key(ring: TestRing) -> Node:
 
 @virtual
 async def test_joiner_that_gets_an_empty_arc_gets_its_reap_log() -> None:
-    async with settled_ring(5, 1) as ring:
+    async with ring_in_sync(5, 1) as ring:
         stop_repair(*ring.nodes)
         seen = reap_alone(clockwise(ring, KEY)[0])
         joiner = await joiner_right_behind_key(ring)
@@ -57,7 +57,7 @@ async def test_joiner_that_gets_an_empty_arc_gets_its_reap_log() -> None:
 
 @virtual
 async def test_entry_made_during_a_transfer_goes_with_its_switch() -> None:
-    async with settled_ring(5, 1) as ring:
+    async with ring_in_sync(5, 1) as ring:
         stop_repair(*ring.nodes)
         owner = clockwise(ring, KEY)[0]
         sender = owner.parts[only(owner).id].mover._sender
@@ -74,7 +74,7 @@ async def test_entry_made_during_a_transfer_goes_with_its_switch() -> None:
 
 @virtual
 async def test_reap_known_only_to_a_leaver_reaches_the_replicas() -> None:
-    async with settled_ring(7, 2) as ring:
+    async with ring_in_sync(7, 2) as ring:
         *replicas, _, leaver = [*clockwise(ring, KEY)[:3], *clockwise(ring, KEY)[-2:]]
         seen = reap_alone(leaver)
         await leaver.leave()
@@ -84,7 +84,7 @@ async def test_reap_known_only_to_a_leaver_reaches_the_replicas() -> None:
 
 @virtual
 async def test_heir_of_an_empty_arc_gets_the_reap_log_of_the_leaver() -> None:
-    async with settled_ring(5, 3) as ring:
+    async with ring_in_sync(5, 3) as ring:
         owner, successor, *_ = clockwise(ring, KEY)
         stop_repair(*ring.nodes)
         seen = reap_alone(owner)
@@ -96,7 +96,7 @@ async def test_heir_of_an_empty_arc_gets_the_reap_log_of_the_leaver() -> None:
 @virtual
 async def test_reap_known_only_outside_the_replicas_reaches_them() -> None:
     """After a split has healed, the half that reaped may not be among the replicas any more."""
-    async with settled_ring(7, 4) as ring:
+    async with ring_in_sync(7, 4) as ring:
         seen = reap_alone(clockwise(ring, KEY)[-1])
         await until(lambda: seen_by(clockwise(ring, KEY)[:3]) == [seen] * 3, within_s=10)
 
@@ -106,14 +106,14 @@ def test_reap_log_comes_home_though_another_slice_fails(failing: str) -> None:
     """The log of another slice fails first: its owner is not found, or one replica refuses."""
 
     async def main() -> None:
-        async with settled_ring(7, 4) as ring:
+        async with ring_in_sync(7, 4) as ring:
             keeper = clockwise(ring, KEY)[-1]
             circle, slice_of = keeper.host.circle, keeper.host.storage.digests.slice_of
             (gap,) = keeper.handoff.arcs()
             keys = [b"key-%d" % number for number in range(200)]
             inside = [key for key in keys if circle.hash(key) in gap]
             first, *_, last = sorted(inside, key=lambda key: circle.distance(gap.start, circle.hash(key)))
-            ask_owner, level = keeper.handoff._ask_owner, keeper._shared.exchange.catch_up.sync
+            ask_owner, level = keeper.handoff._ask_owner, keeper._shared.exchange.log_sync.sync
 
             async def fail_to_ask(point: Point, start: Contact) -> Confirmed:
                 if failing == "owner" and slice_of(point)[0] == slice_of(circle.hash(first))[0]:
@@ -126,7 +126,7 @@ def test_reap_log_comes_home_though_another_slice_fails(failing: str) -> None:
                 await level(partner, arc)
 
             keeper.handoff._ask_owner = fail_to_ask  # type: ignore[method-assign]
-            keeper._shared.exchange.catch_up.sync = refuse  # type: ignore[method-assign]
+            keeper._shared.exchange.log_sync.sync = refuse  # type: ignore[method-assign]
             seen = {key: reap_alone(keeper, key) for key in (first, last)}
             key = last if failing == "owner" else first
             other = clockwise(ring, key)[1]
@@ -163,7 +163,7 @@ def test_leaver_stops_if_too_few_would_know_what_it_reaped(is_known_to_the_other
             await until(lambda: only(other).view.unreachable() or only(other).ownership.marks)
             reap_alone(leaver)
             if is_known_to_the_other:
-                await leaver._shared.exchange.catch_up.sync(only(other).me, only(leaver).replicated()[-1])
+                await leaver._shared.exchange.log_sync.sync(only(other).me, only(leaver).replicated()[-1])
             await leaver.leave()
             assert leaver.state == "stopped"
 

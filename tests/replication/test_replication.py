@@ -29,11 +29,11 @@ from tests.support.quorum import (
     key_at,
     read,
     record_at,
-    settled,
-    settled_ring,
+    ring_in_sync,
     timing,
     until,
-    until_synced,
+    until_in_sync,
+    until_none_misplaced,
     write,
 )
 from tests.support.rings import only, virtual
@@ -150,7 +150,7 @@ def test_put_refused_by_the_disks_of_replicas_names_the_reason(monkeypatch: pyte
         raise WritesRefused("n7: no writes are taken: No space left on device")
 
     async def main() -> None:
-        async with settled_ring(3, 3) as ring:
+        async with ring_in_sync(3, 3) as ring:
             owner, *_ = clockwise(ring, KEY)
             monkeypatch.setattr(Replica, "on_store_copies", refuse)
             said = "stored on 1 of 2 nodes; refused by n.:1, n.:1: n7: no writes are taken: No space left on device"
@@ -164,7 +164,7 @@ def test_put_refused_by_the_disks_of_replicas_names_the_reason(monkeypatch: pyte
 @virtual
 async def test_put_that_fails_after_its_own_commit_is_indefinite() -> None:
     """The coordinator's copy is durable, so a later read may return it."""
-    async with settled_ring(3, 3) as ring:
+    async with ring_in_sync(3, 3) as ring:
         owner, *others = clockwise(ring, KEY)
         for node in others:
             ring.network.freeze(node.name)
@@ -173,13 +173,13 @@ async def test_put_that_fails_after_its_own_commit_is_indefinite() -> None:
         assert holding(ring, KEY) == [owner.name]
         for node in others:
             ring.network.unfreeze(node.name)
-        await until_synced(ring)
+        await until_none_misplaced(ring)
         assert len(holding(ring, KEY)) == 3
 
 
 @virtual
 async def test_strict_write_counts_only_members_unlike_a_sloppy_one() -> None:
-    async with settled_ring(7, 4) as ring:
+    async with ring_in_sync(7, 4) as ring:
         owner, second, third, *_ = clockwise(ring, KEY)
         for node in (second, third):
             await ring.kill(node)
@@ -207,7 +207,7 @@ async def test_strict_write_with_all_members_is_not_sloppy() -> None:
 @virtual
 async def test_ending_node_that_refuses_a_write_has_not_stored_it() -> None:
     """An ending coordinator asks no replica. So it must not write, or its error must be indefinite."""
-    async with settled_ring(4, 6) as ring:
+    async with ring_in_sync(4, 6) as ring:
         owner = clockwise(ring, KEY)[0]
         owner.host.is_ending = True
         for context in (None, b""):
@@ -319,7 +319,7 @@ async def test_ttl_is_not_prolonged_by_repair() -> None:
 async def test_retried_operation_writes_once() -> None:
     async with testing.open_ring(6, seed=16) as ring:
         key = key_at(ring, "n3")
-        await settled(ring)
+        await until_in_sync(ring)
         op_id = b"o" * 16
         await write(ring[0], key, b"v", op_id=op_id, context=b"")
         before = record_at(clockwise(ring, key)[0], key)
@@ -340,7 +340,7 @@ async def test_retried_operation_writes_once() -> None:
 async def test_operation_through_two_coordinators_is_one_value() -> None:
     async with testing.open_ring(6, seed=17) as ring:
         key = key_at(ring, "n3")
-        await settled(ring)
+        await until_in_sync(ring)
         owner = clockwise(ring, key)[0]
         original = owner.host.peers._calls.begin
 
@@ -359,6 +359,6 @@ async def test_operation_through_two_coordinators_is_one_value() -> None:
         ring.network.unfreeze("n3")
         owner.host.peers._calls.begin = original  # type: ignore[method-assign]
         await ring.converged()
-        await until_synced(ring)
+        await until_none_misplaced(ring)
         assert len(record_at(owner, key).clock) == 2, "two dots"
         assert (await read(ring[0], key)).values == (b"v",), "and one value"

@@ -765,7 +765,7 @@ def test_planted_pull_that_overwrites_is_caught() -> None:
         if not is_planted:
             run(sync_all, a, b, EVERYTHING)
             continue
-        a.exchange = ReplicaSync(a.host, lambda records, seen, a=a: overwrite(a, records), a.catch_up)  # type: ignore[misc]
+        a.exchange = ReplicaSync(a.host, lambda records, seen, a=a: overwrite(a, records), a.log_sync)  # type: ignore[misc]
         with pytest.raises(AssertionError):
             run(sync_all, a, b, EVERYTHING)
 

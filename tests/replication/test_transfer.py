@@ -49,10 +49,10 @@ async def all_there(ring: TestRing, stored: dict[bytes, bytes]) -> None:
     for number, (key, value) in enumerate(stored.items()):
         found = await patiently(lambda k=key, i=number: get(ring[i % len(ring)], k))  # type: ignore[misc]
         assert found == (value,), key
-    await until_synced(ring)
+    await until_none_misplaced(ring)
 
 
-async def until_synced(ring: TestRing) -> None:
+async def until_none_misplaced(ring: TestRing) -> None:
     """Wait until exactly the replicas of each record hold it."""
     with trio.move_on_after(30):
         while misplaced(ring):

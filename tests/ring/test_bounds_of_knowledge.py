@@ -31,7 +31,7 @@ from chord.wire.messages import (
     Version,
 )
 from chord.wire.messages.records import REPLICA_LINES_MAX
-from tests.support.quorum import KEY, clockwise, holding, only, read, settled_ring, until_synced, write
+from tests.support.quorum import KEY, clockwise, holding, only, read, ring_in_sync, until_none_misplaced, write
 from tests.support.rings import virtual
 
 CIRCLE = Circle(160)
@@ -52,7 +52,7 @@ def coordinated_by(key: bytes, first: int, count: int) -> Record:
 @virtual
 async def test_arc_with_an_unmergeable_record_is_synced() -> None:
     """Each replica has a record near the bound of actors, and their merge exceeds it."""
-    async with settled_ring(3, 3) as ring:
+    async with ring_in_sync(3, 3) as ring:
         nodes = clockwise(ring, KEY)
         keys = [b"key-%03d" % number for number in range(150)]
         for number, node in enumerate(nodes):
@@ -72,7 +72,7 @@ async def test_arc_with_an_unmergeable_record_is_synced() -> None:
 @virtual
 async def test_store_copies_with_an_unmergeable_record_is_refused() -> None:
     """A sender drops acknowledged records, so the node must not acknowledge the page."""
-    async with settled_ring(2, 2) as ring:
+    async with ring_in_sync(2, 2) as ring:
         one, other = ring.nodes
         one.host.storage.stage(Batch([coordinated_by(KEY, 0, ACTORS_MAX + 20)]))
         page = (
@@ -89,7 +89,7 @@ async def test_store_copies_with_an_unmergeable_record_is_refused() -> None:
 
 @virtual
 async def test_records_of_actors_held_max_actors_are_merged() -> None:
-    async with settled_ring(1, 1) as ring:
+    async with ring_in_sync(1, 1) as ring:
         (node,) = ring.nodes
         records = node._shared.records
         half = ACTORS_HELD_MAX // 2
@@ -112,7 +112,7 @@ def context_of(node: Node, claimed: int) -> bytes:
 
 @virtual
 async def test_context_beyond_context_ahead_max_is_refused() -> None:
-    async with settled_ring(3, 3) as ring:
+    async with ring_in_sync(3, 3) as ring:
         owner, second, *_ = clockwise(ring, KEY)
         await write(owner, KEY, b"first")
         forged = {b"x" * 16: AHEAD_MAX}
@@ -128,7 +128,7 @@ async def test_context_beyond_context_ahead_max_is_refused() -> None:
 @virtual
 async def test_put_over_the_largest_count_stays_encodable() -> None:
     """A restored backup may have the largest possible count."""
-    async with settled_ring(3, 3) as ring:
+    async with ring_in_sync(3, 3) as ring:
         owner, *_ = clockwise(ring, KEY)
         await write(owner, KEY, b"first")
         actor = owner.host.storage.minted(KEY)
@@ -142,7 +142,7 @@ async def test_put_over_the_largest_count_stays_encodable() -> None:
         assert found.values == (b"v2",)
         await write(owner, KEY, b"last", context=found.context)
         assert (await read(ring[1], KEY)).values == (b"last",)
-        await until_synced(ring)
+        await until_none_misplaced(ring)
         assert len(holding(ring, KEY)) == 3
         record = owner.host.storage.get(KEY)
         assert record is not None
@@ -161,7 +161,7 @@ def test_record_with_a_count_beyond_count_max_is_not_sound() -> None:
 
 @virtual
 async def test_forgotten_addresses_are_bounded_and_evict_the_oldest() -> None:
-    async with settled_ring(2, 2) as ring:
+    async with ring_in_sync(2, 2) as ring:
         one, other = ring.nodes
         limit = one.host.limits.forgotten_max
         view = only(one).view

@@ -12,7 +12,7 @@ from chord.ring.lookup import Lookups
 from chord.store import versions
 from chord.testing.rings import TestRing
 from chord.wire.messages import Contact
-from tests.support.quorum import KEY, clockwise, key_at, read, settled_ring, write
+from tests.support.quorum import KEY, clockwise, key_at, read, ring_in_sync, write
 from tests.support.rings import only, virtual
 
 
@@ -23,7 +23,7 @@ async def calls_of(node: Node, key: bytes) -> int:
 
 @virtual
 async def test_second_fast_lookup_asks_only_the_owner() -> None:
-    async with settled_ring(12, 5) as ring:
+    async with ring_in_sync(12, 5) as ring:
         asking = clockwise(ring, KEY)[6]
         await calls_of(asking, KEY)
         assert await calls_of(asking, KEY) == 1
@@ -34,7 +34,7 @@ async def test_second_fast_lookup_asks_only_the_owner() -> None:
 
 @virtual
 async def test_classic_and_measuring_lookups_bypass_the_owner_cache() -> None:
-    async with settled_ring(12, 5) as ring:
+    async with ring_in_sync(12, 5) as ring:
         asking = clockwise(ring, KEY)[6]
         point = asking.host.circle.hash(KEY)
         for _ in range(2):
@@ -45,7 +45,7 @@ async def test_classic_and_measuring_lookups_bypass_the_owner_cache() -> None:
 
 @virtual
 async def test_joiner_before_a_cached_owner_is_found_in_three_calls() -> None:
-    async with settled_ring(5, 3) as ring:
+    async with ring_in_sync(5, 3) as ring:
         asking = ring[0]
         keys = [b"k-%d" % number for number in range(300)]
         for key in keys:
@@ -70,7 +70,7 @@ async def cache_only_the_owner_before(ring: TestRing, asking: Node, key: bytes) 
 @pytest.mark.slow
 @virtual
 async def test_lookup_starts_at_the_cached_owner_before_the_key() -> None:
-    async with settled_ring(24, 5) as ring:
+    async with ring_in_sync(24, 5) as ring:
         asking = clockwise(ring, KEY)[3]  # right behind the key, so far from it clockwise
         point = asking.host.circle.hash(KEY)
         anew = await asking.lookups.find(point, only(asking).me, route="fast", is_remembered=False)
@@ -89,7 +89,7 @@ async def test_lookup_starts_at_the_cached_owner_before_the_key() -> None:
 @pytest.mark.parametrize("silently", [False, True])
 def test_lookup_skips_a_dead_cached_owner_before_the_key(silently: bool) -> None:
     async def main() -> None:
-        async with settled_ring(24, 5) as ring:
+        async with ring_in_sync(24, 5) as ring:
             asking = clockwise(ring, KEY)[3]
             before = await cache_only_the_owner_before(ring, asking, KEY)
             await ring.kill(before, silently=silently)
@@ -102,14 +102,14 @@ def test_lookup_skips_a_dead_cached_owner_before_the_key(silently: bool) -> None
 
 @virtual
 async def test_lookup_at_the_owner_itself_makes_no_call() -> None:
-    async with settled_ring(1, 5) as ring:
+    async with ring_in_sync(1, 5) as ring:
         assert (await ring[0].lookups.find(Point(1), only(ring[0]).me)).calls == 0
 
 
 @pytest.mark.parametrize("how", ["left", "killed", "vanished", "other vnode"])
 def test_reads_and_writes_work_if_the_cached_owner_is_gone(how: str) -> None:
     async def main() -> None:
-        async with settled_ring(7, how) as ring:
+        async with ring_in_sync(7, how) as ring:
             key = key_at(ring, "n3")
             owner, asking = clockwise(ring, key)[0], ring[0]
             await write(asking, key, b"before")
@@ -132,7 +132,7 @@ def test_reads_and_writes_work_if_the_cached_owner_is_gone(how: str) -> None:
 @pytest.mark.slow
 @virtual
 async def test_write_to_a_frozen_cached_owner_is_stored_once() -> None:
-    async with settled_ring(7, 4, keeps_disks=True) as ring:
+    async with ring_in_sync(7, 4, keeps_disks=True) as ring:
         key = key_at(ring, "n3")
         owner, asking = clockwise(ring, key)[0], ring[0]
         await write(asking, key, b"before")
@@ -156,7 +156,7 @@ def test_planted_lookup_without_owner_cache_is_caught(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Lookups, "_known", find_none)
 
     async def main() -> None:
-        async with settled_ring(12, 5) as ring:
+        async with ring_in_sync(12, 5) as ring:
             asking = clockwise(ring, KEY)[6]
             await calls_of(asking, KEY)
             assert await calls_of(asking, KEY) > 1
@@ -166,7 +166,7 @@ def test_planted_lookup_without_owner_cache_is_caught(monkeypatch: pytest.Monkey
 
 @virtual
 async def test_forwarded_put_reaches_the_cached_owner_in_one_call() -> None:
-    async with settled_ring(12, 5) as ring:
+    async with ring_in_sync(12, 5) as ring:
         asking = clockwise(ring, KEY)[6]
         await write(asking, KEY, b"1")
         before = asking.host.counters["forward_calls"]

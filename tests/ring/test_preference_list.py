@@ -232,19 +232,19 @@ arcs = st.builds(Arc, points, points)
 
 
 @given(st.lists(arcs, max_size=6), arcs)
-def test_is_arc_in_sync_matches_every_point_of_an_arc(settled: list[Arc], asked: Arc) -> None:
+def test_is_arc_in_sync_matches_every_point_of_an_arc(in_sync: list[Arc], asked: Arc) -> None:
     view = list_at(0)
-    for index, arc in enumerate(settled):
+    for index, arc in enumerate(in_sync):
         view.note_in_sync(Point(index), arc)
-    covered = {p for p in range(CIRCLE.size) if any(Point(p) in arc for arc in settled)}
+    covered = {p for p in range(CIRCLE.size) if any(Point(p) in arc for arc in in_sync)}
     assert {p for p in range(CIRCLE.size) if view.is_in_sync(p)} == covered
     assert view.is_arc_in_sync(asked) == all(p in covered for p in range(CIRCLE.size) if Point(p) in asked)
 
 
 @given(st.lists(arcs, max_size=4), st.lists(arcs, max_size=3))
-def test_keep_in_sync_drops_arcs_kept_elsewhere(settled: list[Arc], kept: list[Arc]) -> None:
+def test_keep_in_sync_drops_arcs_kept_elsewhere(in_sync: list[Arc], kept: list[Arc]) -> None:
     view = list_at(0)
-    for index, arc in enumerate(settled):
+    for index, arc in enumerate(in_sync):
         view.note_in_sync(Point(index), arc)
     before = {p for p in range(CIRCLE.size) if view.is_in_sync(p)}
     view.keep_in_sync(kept)

@@ -13,7 +13,7 @@ from chord.testing.network import MemoryNetwork
 from chord.testing.rings import TestRing
 from chord.wire.batch import unpack
 from chord.wire.messages import Get, GetMany, Merge, Put, PutMany, Reply, Request
-from tests.support.quorum import settled, timing
+from tests.support.quorum import timing, until_in_sync
 
 KEYS = [b"key-%d" % number for number in range(60)]
 
@@ -101,6 +101,6 @@ async def warm_ring(n: int, seed: int | str, **changes: Any) -> AsyncIterator[Te
     network = changes.pop("network", None) or MemoryNetwork(seed)
     replicas = changes.pop("replicas", 3)
     async with testing.open_ring(n, seed=seed, timing=timing(**changes), network=network, replicas=replicas) as ring:
-        await settled(ring)
+        await until_in_sync(ring)
         await ring[0].get_many(b"warm-%d" % number for number in range(40 * n))
         yield ring

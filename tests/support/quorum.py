@@ -68,7 +68,7 @@ async def until(is_so: Callable[[], object], within_s: float = 30.0) -> None:
             await trio.sleep(0.05)
 
 
-async def until_synced(ring: TestRing, within_s: float = 30.0) -> None:
+async def until_none_misplaced(ring: TestRing, within_s: float = 30.0) -> None:
     """Wait until exactly the replicas of each record hold it."""
     with trio.move_on_after(within_s):
         while misplaced(ring):
@@ -76,13 +76,13 @@ async def until_synced(ring: TestRing, within_s: float = 30.0) -> None:
     assert misplaced(ring) == []
 
 
-async def settled(ring: TestRing) -> None:
+async def until_in_sync(ring: TestRing) -> None:
     """Wait until every owner's arc is in sync with all its replicas."""
     every = [parts for node in ring.nodes for parts in node.parts.values()]
-    await until(lambda: all(parts.repair.is_complete() and are_all_synced(parts) for parts in every))
+    await until(lambda: all(parts.repair.is_complete() and are_all_in_sync(parts) for parts in every))
 
 
-def are_all_synced(parts: VnodeServices) -> bool:
+def are_all_in_sync(parts: VnodeServices) -> bool:
     """Return whether a vnode knows that all living replicas of its arc are in sync."""
     replicas = [(arc.end, place) for arc, replica_set in parts.repair.parts() for place in replica_set.members]
     living = [(end, place.contact.address) for end, place in replicas if parts.vnode.is_up(place)]
@@ -106,14 +106,14 @@ def keep_disks(ring: TestRing) -> dict[str, MemoryStorage]:
 
 
 @asynccontextmanager
-async def settled_ring(
+async def ring_in_sync(
     n: int, seed: int | str, *, keeps_disks: bool = False, **changes: float
 ) -> AsyncIterator[TestRing]:
     """Run a ring in sync, on the local preset with changes; see `keep_disks`."""
     async with testing.open_ring(n, seed=seed, timing=timing(**changes)) as ring:
         if keeps_disks:
             keep_disks(ring)
-        await settled(ring)
+        await until_in_sync(ring)
         yield ring
 
 

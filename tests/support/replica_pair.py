@@ -14,7 +14,7 @@ from chord.config import Limits, NodeConfig, RingConstants
 from chord.ids import Arc, Circle, Point
 from chord.net.calls import Answer, reply_of
 from chord.net.peers import Peers
-from chord.replication.catch_up import CatchUp
+from chord.replication.reap_log_sync import ReapLogSync
 from chord.replication.records import Records
 from chord.replication.replica import Replica
 from chord.replication.sync import ReplicaSync
@@ -65,8 +65,8 @@ class Side:
         self.storage = self.host.storage = storage
         self.log = self.host.reap_log = ReapLog(self.host.circle, storage, self.host.limits)
         self.records = Records(self.host)
-        self.catch_up = CatchUp(self.host, self.log)
-        self.exchange = ReplicaSync(self.host, self.records.merge, self.catch_up)
+        self.log_sync = ReapLogSync(self.host, self.log)
+        self.exchange = ReplicaSync(self.host, self.records.merge, self.log_sync)
         self.replica = Replica(self.host, self.records.stage)
 
     def put(self, key: bytes, value: bytes | None, context: dict[bytes, int] | None = None) -> Record:
@@ -127,11 +127,11 @@ class Wire:
             GetHeads: replica.on_get_heads,
             GetCopies: replica.on_get_copies,
             StoreCopies: replica.on_store_copies,
-            GetSeen: side.catch_up.on_get_seen,
-            GetLogs: side.catch_up.on_get_logs,
-            StoreLogs: side.catch_up.on_store_logs,
-            Vouch: side.catch_up.on_vouch,
-            FetchLogs: side.catch_up.on_fetch_logs,
+            GetSeen: side.log_sync.on_get_seen,
+            GetLogs: side.log_sync.on_get_logs,
+            StoreLogs: side.log_sync.on_store_logs,
+            Vouch: side.log_sync.on_vouch,
+            FetchLogs: side.log_sync.on_fetch_logs,
         }
         given = answers[type(request)](request)
         answer = codec.encode_reply(1, await reply_of(given))

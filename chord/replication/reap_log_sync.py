@@ -53,7 +53,7 @@ PASSES_MAX: Final = 8
 R = TypeVar("R", bound=Reply)
 
 
-class CatchUp:
+class ReapLogSync:
     """Syncs the reap logs of one store with other stores, and answers their requests.
 
     A reap log names the records that were removed in one slice of the circle, see `store/reap_log.py`.
