@@ -109,7 +109,7 @@ def _list_values(target: Target, key: bytes) -> int:
 @ring_options()
 def drop_command(target: Target, key: str, context: str | None, w: int | None) -> int:
     """Discard the values of KEY in quarantine, on all replicas and permanently."""
-    return _decide(target, key, context, w, is_merge=False)
+    return _decide(target, key, context, w, merge=False)
 
 
 @quarantine_command.command("merge", short_help="Bring a key's values in quarantine back.")
@@ -123,24 +123,24 @@ def merge_command(target: Target, key: str, context: str | None, w: int | None) 
     If the key then has several values, settle them like any concurrent values. Exit code 7 if the key has no room for
     all of them.
     """
-    return _decide(target, key, context, w, is_merge=True)
+    return _decide(target, key, context, w, merge=True)
 
 
-def _decide(target: Target, key: str, context: str | None, w: int | None, *, is_merge: bool) -> int:
+def _decide(target: Target, key: str, context: str | None, w: int | None, *, merge: bool) -> int:
     out, raw = target.out, to_key(os.fsencode(key))
     names = None if context is None else _checked(parse_context(context, CONTEXT_HINT))
     with target.connect() as ring:
         try:
-            decide = ring.merge_quarantine if is_merge else ring.drop_quarantine
+            decide = ring.merge_quarantine if merge else ring.drop_quarantine
             decided = decide(raw, context=names, w=w)
         except NotFound:
             raise _none(raw) from None
     if out.as_json:
-        out.json(decided_json(decided, is_merge=is_merge))
+        out.json(decided_json(decided, merge=merge))
     else:
-        done = "merged" if is_merge else "dropped"
+        done = "merged" if merge else "dropped"
         out.line(f"{done} {counted(decided.values, 'value')} of {_named(raw)}, on {counted(decided.w, 'node')}")
-    if is_merge and decided.left and context is None:
+    if merge and decided.left and context is None:
         hint = "Settle it: chord get KEY --all --context FILE, chord put KEY VALUE --context @FILE; then merge again"
         stay = "value stays" if decided.left == 1 else "values stay"
         what = f"{decided.left} {stay} in quarantine: {_named(raw)} has no room for more"
@@ -179,11 +179,11 @@ def quarantined_json(found: Quarantined, stores: Mapping[bytes, str]) -> Json:
     }
 
 
-def decided_json(decided: Decided, *, is_merge: bool) -> Json:
+def decided_json(decided: Decided, *, merge: bool) -> Json:
     """Return the decision about a key's quarantine as JSON."""
     return {
         **key_json(decided.key),
-        "action": "merge" if is_merge else "drop",
+        "action": "merge" if merge else "drop",
         "values": decided.values,
         "left": decided.left,
         "w": decided.w,

@@ -362,7 +362,7 @@ class AsyncApi(ABC):
             NotFound: no context was given, and no value of the key is in quarantine.
             QuorumFailed, TooFewReplicas, WritesRefused: as for `put`.
         """
-        return await self._drive(self._core.decide_quarantine(key, context, w, is_merge=False))
+        return await self._drive(self._core.decide_quarantine(key, context, w, merge=False))
 
     async def merge_quarantine(
         self, key: str | bytes, *, context: bytes | None = None, w: int | None = None
@@ -383,7 +383,7 @@ class AsyncApi(ABC):
             VersionConflict: the key holds too many values already; none was brought back.
             QuorumFailed, TooFewReplicas, WritesRefused: as for `put`.
         """
-        return await self._drive(self._core.decide_quarantine(key, context, w, is_merge=True))
+        return await self._drive(self._core.decide_quarantine(key, context, w, merge=True))
 
     # -- the ring ---------------------------------------------------------------------------------
 

@@ -348,7 +348,7 @@ class Api(ABC):
             NotFound: no context was given, and no value of the key is in quarantine.
             QuorumFailed, TooFewReplicas, WritesRefused: as for `put`.
         """
-        return self._drive(self._core.decide_quarantine(key, context, w, is_merge=False))
+        return self._drive(self._core.decide_quarantine(key, context, w, merge=False))
 
     def merge_quarantine(
         self, key: str | bytes, *, context: bytes | None = None, w: int | None = None
@@ -369,7 +369,7 @@ class Api(ABC):
             VersionConflict: the key holds too many values already; none was brought back.
             QuorumFailed, TooFewReplicas, WritesRefused: as for `put`.
         """
-        return self._drive(self._core.decide_quarantine(key, context, w, is_merge=True))
+        return self._drive(self._core.decide_quarantine(key, context, w, merge=True))
 
     # -- the ring ---------------------------------------------------------------------------------
 

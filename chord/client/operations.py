@@ -266,7 +266,7 @@ class Operations:
         return to_quarantined(Record(raw, (), b"", reply.entries), reply.left)
 
     def decide_quarantine(
-        self, key: str | bytes, context: bytes | None, w: int | None, *, is_merge: bool
+        self, key: str | bytes, context: bytes | None, w: int | None, *, merge: bool
     ) -> ClientOperation[Decided]:
         """Drop or merge the quarantined values of a key.
 
@@ -279,7 +279,7 @@ class Operations:
         """
         raw, needed = to_key(key), to_quorum(w, "w")
         if context is not None:
-            return (yield from self._decide(raw, to_context(context) or b"", needed, is_merge))
+            return (yield from self._decide(raw, to_context(context) or b"", needed, merge))
         last: Decided | None = None
         while True:  # if the values do not fit one answer, several follow
             found = yield from self.get_quarantine(raw)
@@ -288,7 +288,7 @@ class Operations:
                     raise NotFound(f"no value of {raw!r} is in quarantine")
                 return last
             try:
-                decided = yield from self._decide(raw, found.context, needed, is_merge)
+                decided = yield from self._decide(raw, found.context, needed, merge)
             except VersionConflict:
                 if last is None:
                     raise
@@ -297,8 +297,8 @@ class Operations:
             if not found.left or not decided.values:
                 return last
 
-    def _decide(self, key: bytes, context: bytes, w: int, is_merge: bool) -> ClientOperation[Decided]:
-        request = DecideQuarantine(key, context, self.session.rng.randbytes(16), is_merge, w)
+    def _decide(self, key: bytes, context: bytes, w: int, merge: bool) -> ClientOperation[Decided]:
+        request = DecideQuarantine(key, context, self.session.rng.randbytes(16), merge, w)
         reply = yield from self.session.request(request)
         assert isinstance(reply, Written)
         return Decided(key, reply.decided, reply.quarantined, reply.w, reply.w_needed)

@@ -70,7 +70,7 @@ class Coalescer:
         if isinstance(request, ReadCopy):
             self._reads.setdefault(to, []).append(_Question(request, callback, deadline))
         elif isinstance(request, StoreCopies):
-            self._copies.setdefault((to, request.is_hint), []).append(_Question(request, callback, deadline))
+            self._copies.setdefault((to, request.as_hints), []).append(_Question(request, callback, deadline))
         else:
             self._host.peers.begin(to, request, expect, callback, deadline=deadline)
             return
@@ -132,7 +132,7 @@ class Coalescer:
 def _joined(requests: list[StoreCopies]) -> StoreCopies:
     records = tuple(record for request in requests for record in request.records)
     seen = tuple(one for request in requests for one in request.seen or (b"",) * len(request.records))
-    return StoreCopies(records, requests[0].is_hint, seen if any(seen) else ())
+    return StoreCopies(records, requests[0].as_hints, seen if any(seen) else ())
 
 
 def _bytes_of(question: _Question[StoreCopies]) -> int:

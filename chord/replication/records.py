@@ -135,7 +135,7 @@ class Records:
         """
         old = self._merged(request.key, seen) or Record(request.key, ())
         context = versions.decode_context(request.context)
-        if not request.is_merge:
+        if not request.merge:
             new, decided = quarantine.drop(old, context)
         else:
             actor = self._actor(request.key, old)
@@ -150,7 +150,7 @@ class Records:
         if not decided:
             return old, self.to_merge([old]), Remarks()  # an earlier attempt may be visible and not durable yet
         self.note_write(request.key)
-        minted = {request.key: actor} if request.is_merge else None
+        minted = {request.key: actor} if request.merge else None
         return new, Batch(puts=(new,), minted=minted), Remarks(decided=decided)
 
     def to_merge(self, records: Iterable[Record], unmerged: list[InvalidRequest] | None = None) -> Batch:

@@ -193,7 +193,7 @@ class Replica:
         """
         if self._host.is_leaving and self._host.is_ending:  # not before the handover ends: another leaver may need it
             raise Leaving("this node is leaving", after_ms=RETRY_MS)
-        if request.is_hint and self._hints() >= self._host.limits.hints_max:
+        if request.as_hints and self._hints() >= self._host.limits.hints_max:
             raise Overloaded("this node keeps the largest allowed number of hints", after_ms=RETRY_MS)
         _, is_durable = self._stage(request.records, request.seen)
         for record in request.records:

@@ -36,7 +36,7 @@ class ReplicatedWrite:
         log_sync: syncs the reap logs with a replica that has applied other entries. That replica then gets the record
             as it is here by then.
         op_id: operation id of the written version. None: a record was merged, and the writer has seen its context.
-        is_strict: whether only members count, and no stand-in is used.
+        strict: whether only members count, and no stand-in is used.
 
     Attributes:
         stored: the nodes that have the record, with the round-trip time in ms; None for this node.
@@ -53,7 +53,7 @@ class ReplicatedWrite:
         log_sync: ReapLogSync,
         *,
         op_id: bytes | None,
-        is_strict: bool,
+        strict: bool,
     ) -> None:
         self._vnode = vnode
         self._host = vnode.host
@@ -63,16 +63,16 @@ class ReplicatedWrite:
         parts = parts_of(vnode.host, record)
         of_it = (seen,) if seen else ()
         self._for_members = [StoreCopies((part,), seen=of_it) for part in parts]
-        self._for_others = [StoreCopies((part,), is_hint=True, seen=of_it) for part in parts]
+        self._for_others = [StoreCopies((part,), as_hints=True, seen=of_it) for part in parts]
         self._repair = repair
         self._log_sync = log_sync
         self._members = [place.contact for place in replicas.members]
         self.stored: dict[Contact, float | None] = {me: None}
         self._up = [place.contact for place in replicas.members if place.contact != me and vnode.is_up(place)]
         spare = [place.contact for place in replicas.fallbacks if place.contact != me and vnode.is_up(place)]
-        self._spare = [] if is_strict else spare
+        self._spare = [] if strict else spare
         self._missing = len(self._members) - len(self._up) - (me in self._members)
-        self._counted = frozenset(self._members if is_strict else (*self._members, *self._spare, me))
+        self._counted = frozenset(self._members if strict else (*self._members, *self._spare, me))
         self._fanout = Fanout(self._host, self._store, self._spare[self._missing :])
 
     def send(self, needed: int) -> Steps[Written]:
@@ -152,7 +152,7 @@ class ReplicatedWrite:
             raise QuorumFailed("the actor of the write may have been reaped; write again")
         await host.storage.commit(Batch())
         for part in parts_of(host, record):
-            request = StoreCopies((part,), is_hint=contact not in self._members, seen=(seen,) if seen else ())
+            request = StoreCopies((part,), as_hints=contact not in self._members, seen=(seen,) if seen else ())
             await host.peers.call(contact, request, Done)
 
     def _count(self, counted: frozenset[Contact]) -> int:

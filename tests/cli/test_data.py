@@ -105,7 +105,7 @@ def test_last_writer_option_returns_one_value(run: Run, canned: CannedRing) -> N
 def test_quorum_strict_and_ttl_options_are_sent(run: Run, canned: CannedRing, tmp_path: Path) -> None:
     run("put", "k", "v", "--w", "3", "--no-sloppy", "--ttl", "1.5")
     put = the_put(canned)
-    assert (put.w, put.is_strict, put.ttl_ms) == (3, True, 1500)
+    assert (put.w, put.strict, put.ttl_ms) == (3, True, 1500)
     run("get", "k", "--r", "1")
     assert [get.r for get in canned.nodes[10].requests(Get)] == [1]  # type: ignore[attr-defined]
     canned.nodes[10].heard.clear()

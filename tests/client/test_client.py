@@ -686,8 +686,8 @@ async def test_result_shows_how_its_quorum_was_met(open_ring: Open) -> None:
             assert (found.r, found.r_needed, found.replicas, found.written_ms) == (2, 2, (LINE,), (7,))
             await ring.delete("k", w=1, sloppy=False)
     put, delete = node.requests(Put)
-    assert (put.w, put.is_strict, put.ttl_ms) == (2, True, 1001), "the time to live is rounded up"
-    assert (delete.w, delete.is_strict, delete.ttl_ms) == (1, True, 0)
+    assert (put.w, put.strict, put.ttl_ms) == (2, True, 1001), "the time to live is rounded up"
+    assert (delete.w, delete.strict, delete.ttl_ms) == (1, True, 0)
     assert [get.r for get in node.requests(Get)] == [3]
 
 

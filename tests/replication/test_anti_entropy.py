@@ -399,7 +399,7 @@ def test_replica_that_refused_a_write_is_compared_at_once(is_planted: bool) -> N
             storage.stage = refuse  # type: ignore[method-assign]
             if is_planted:
                 repair_of(owner).fell_behind = lambda address: None  # type: ignore[method-assign]
-            await write(owner, KEY, b"2", is_strict=True)
+            await write(owner, KEY, b"2", strict=True)
             assert await has_caught_up(third, b"2", within_s=10) is not is_planted
 
     testing.run(main, seed=3)

@@ -286,7 +286,7 @@ async def test_batch_item_without_a_quorum_fails_alone() -> None:
     network = MemoryNetwork(10)
     async with warm_ring(6, 10, network=network) as ring:
         coordinator = ring[0]
-        items = [put(coordinator, key, w=3, is_strict=True) for key in KEYS if owner(ring, key) is coordinator]
+        items = [put(coordinator, key, w=3, strict=True) for key in KEYS if owner(ring, key) is coordinator]
         sets = [holding_names(ring, item.key) for item in items]
         here = [items[0], *(item for item in items[1:])]
         lost = sets[0][-1] if sets[0][-1] != coordinator.name else sets[0][0]
@@ -317,7 +317,7 @@ def test_batch_item_past_its_deadline_fails_alone(within_s: float) -> None:
         async with warm_ring(6, 11, network=network) as ring:
             frozen = ring[4]
             network.freeze(frozen.name)
-            asked = [put(ring[0], key, w=3, is_strict=True) for key in KEYS]
+            asked = [put(ring[0], key, w=3, strict=True) for key in KEYS]
             hit = [frozen.name in holding_names(ring, key) for key in KEYS]
             with trio.fail_after(within_s):
                 outcomes = await write_many(ring[0], *asked)

@@ -193,7 +193,7 @@ async def test_replica_that_was_never_in_sync_does_not_count_for_r() -> None:
         stop_repair(*ring.nodes)
         await ring.kill(owner)
         with trio.fail_after(4):
-            await write(third, key, b"new", w=2, is_strict=True)
+            await write(third, key, b"new", w=2, strict=True)
         await until(lambda: len([n for n in (second, third) if versions.values(record_at(n, key)) == [b"new"]]) == 2)
         await ring.kill(second)
         del disks[second.name]

@@ -42,7 +42,7 @@ async def missed(ring: TestRing, key: bytes, owner: Node) -> None:
     await ring.kill(owner)
     await trio.sleep(3)
     with trio.fail_after(8):
-        await write(clockwise(ring, key)[0], key, VALUE, w=2, is_strict=True)
+        await write(clockwise(ring, key)[0], key, VALUE, w=2, strict=True)
 
 
 async def hint_and_lost_owner(ring: TestRing, disks: dict[str, MemoryStorage], key: bytes) -> None:
@@ -78,7 +78,7 @@ async def damaged_record(ring: TestRing, disks: dict[str, MemoryStorage], key: b
     await ring.kill(third)
     await trio.sleep(3)
     with trio.fail_after(8):
-        await write(owner, key, VALUE, w=2, is_strict=True)
+        await write(owner, key, VALUE, w=2, strict=True)
     for node in [node for node in ring.nodes if node not in (owner, second)]:
         node.host.storage.apply(Batch(removals=(key,)))
     await ring.kill(owner)

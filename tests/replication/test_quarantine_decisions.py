@@ -223,11 +223,11 @@ def store_of(limits: Limits = Limits()) -> Store:  # noqa: B008
     return Store(b"store  1", limits)
 
 
-def decide(store: Store, record: Record, *, is_merge: bool, seen: Record | None = None) -> tuple[Record, Remarks]:
+def decide(store: Store, record: Record, *, merge: bool, seen: Record | None = None) -> tuple[Record, Remarks]:
     if record.clock or record.quarantine:
         store.apply(Batch(puts=[record]))
     context = versions.encode_context(quarantine.context_of(record))
-    after, batch, remarks = store.records.to_decide(DecideQuarantine(KEY, context, OP_ID, is_merge), seen)
+    after, batch, remarks = store.records.to_decide(DecideQuarantine(KEY, context, OP_ID, merge), seen)
     store.apply(batch)
     return after, remarks
 
@@ -240,10 +240,10 @@ def test_merge_beside_siblings_is_refused_only_without_any_room(room: int, decid
     record = Record(KEY, live, b"", (entry(ACTORS[0], 2, 2),))
     if decided is None:
         with pytest.raises(VersionConflict, match="the key holds 3 versions, and has no room"):
-            decide(store, record, is_merge=True)
+            decide(store, record, merge=True)
         assert store.storage.get(KEY) == record
         return
-    after, remarks = decide(store, record, is_merge=True)
+    after, remarks = decide(store, record, merge=True)
     assert remarks.decided == decided
     assert quarantine.count(after) == 2 - decided
     assert store.storage.get(KEY) == after
@@ -256,9 +256,9 @@ def test_merge_keeps_a_record_within_its_bytes(extra: int) -> None:
     hides = (ActorClock(ACTORS[0], 1, (Version(b"h" * (1000 + extra), b"2" * 16, 1),)),)
     if extra:
         with pytest.raises(VersionConflict):
-            decide(store, Record(KEY, live, b"", hides), is_merge=True)
+            decide(store, Record(KEY, live, b"", hides), merge=True)
     else:
-        assert decide(store, Record(KEY, live, b"", hides), is_merge=True)[1].decided == 1
+        assert decide(store, Record(KEY, live, b"", hides), merge=True)[1].decided == 1
 
 
 def test_decision_takes_what_other_replicas_hold_in_quarantine() -> None:
@@ -274,8 +274,8 @@ def test_decision_about_a_key_without_quarantine_changes_nothing() -> None:
     live = Record(KEY, (entry(ACTORS[0], 1, 1),))
     store.apply(Batch(puts=[live]))
     context = versions.encode_context({ACTORS[0]: 1})
-    for is_merge in (False, True):
-        after, batch, remarks = store.records.to_decide(DecideQuarantine(KEY, context, OP_ID, is_merge), None)
+    for merge in (False, True):
+        after, batch, remarks = store.records.to_decide(DecideQuarantine(KEY, context, OP_ID, merge), None)
         assert (after, batch.is_empty, remarks.decided) == (live, True, 0), "a context of readers covers nothing here"
 
 
@@ -418,14 +418,14 @@ async def test_quarantine_is_denied_only_if_none_was_missed() -> None:
             await owner.drop_quarantine(KEY)
 
 
-async def decided_while_one_is_away(ring: TestRing, *, is_merge: bool, until_reaped: bool) -> Node:
+async def decided_while_one_is_away(ring: TestRing, *, merge: bool, until_reaped: bool) -> Node:
     """Decide while a replica that holds the quarantine is frozen; return it when it has been back for long."""
     await hide(ring)
     away = clockwise(ring, KEY)[2]
     ring.network.freeze(away.name)
     await trio.sleep(2)
     node = next(node for node in ring.nodes if node is not away)
-    await (node.merge_quarantine if is_merge else node.drop_quarantine)(KEY)
+    await (node.merge_quarantine if merge else node.drop_quarantine)(KEY)
     if until_reaped:
         await until(lambda: not any(one.host.storage.get(KEY) for one in ring.nodes if one is not away), 60)
     assert hidden_at(away) == 2
@@ -434,14 +434,14 @@ async def decided_while_one_is_away(ring: TestRing, *, is_merge: bool, until_rea
     return away
 
 
-@pytest.mark.parametrize(("is_merge", "until_reaped"), [(False, False), (False, True), (True, False)])
-def test_late_replica_does_not_bring_a_decided_quarantine_back(is_merge: bool, until_reaped: bool) -> None:
+@pytest.mark.parametrize(("merge", "until_reaped"), [(False, False), (False, True), (True, False)])
+def test_late_replica_does_not_bring_a_decided_quarantine_back(merge: bool, until_reaped: bool) -> None:
     async def main() -> None:
         async with testing.open_ring(5, seed=3, timing=SHORT) as ring:
-            away = await decided_while_one_is_away(ring, is_merge=is_merge, until_reaped=until_reaped)
+            away = await decided_while_one_is_away(ring, merge=merge, until_reaped=until_reaped)
             assert [hidden_at(node) for node in ring.nodes] == [0] * 5
             assert await quarantined(away) == []
-            if is_merge:
+            if merge:
                 assert sorted((await away.get(KEY)).values) == [b"old 0", b"old 1"]
             else:
                 with pytest.raises(NotFound):
@@ -458,7 +458,7 @@ def test_planted_drop_at_one_store_only_is_undone(monkeypatch: pytest.MonkeyPatc
 
     async def main() -> None:
         async with testing.open_ring(5, seed=3, timing=SHORT) as ring:
-            await decided_while_one_is_away(ring, is_merge=False, until_reaped=False)
+            await decided_while_one_is_away(ring, merge=False, until_reaped=False)
             assert [hidden_at(node) for node in ring.nodes] != [0] * 5
 
     testing.run(main, seed=3)
@@ -470,7 +470,7 @@ async def test_merge_whose_answer_is_lost_is_made_again_once() -> None:
     async with testing.open_ring(5, seed=2) as ring:
         await hide(ring)
         context = (await ring[0].get_quarantine(KEY)).context
-        request = DecideQuarantine(KEY, context, OP_ID, is_merge=True)
+        request = DecideQuarantine(KEY, context, OP_ID, merge=True)
         owner, second = clockwise(ring, KEY)[:2]
         await owner.host.peers.call(owner.address, request, Written)
         ring.network.freeze(owner.name)

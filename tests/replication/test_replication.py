@@ -101,7 +101,7 @@ async def test_write_with_too_few_reachable_nodes_stores_nothing() -> None:
         for node in others:
             ring.network.freeze(node.name)
         await until(lambda: all(owner.host.peers.is_doubtful(only(node).me) for node in others))
-        for fields in ({}, {"is_strict": True}, {"context": b""}):
+        for fields in ({}, {"strict": True}, {"context": b""}):
             with pytest.raises(ChordError) as caught:
                 await owner.host.peers.call(only(owner).me, Put(KEY, b"v", b"o" * 16, **fields), Written)
             assert caught.value.is_retryable
@@ -185,7 +185,7 @@ async def test_strict_write_counts_only_members_unlike_a_sloppy_one() -> None:
             await ring.kill(node)
         await until(lambda: all(owner.host.peers.is_doubtful(only(node).me) for node in (second, third)))
         with pytest.raises(TooFewReplicas):
-            await owner.host.peers.call(only(owner).me, Put(KEY, b"strict", b"o" * 16, b"", is_strict=True), Written)
+            await owner.host.peers.call(only(owner).me, Put(KEY, b"strict", b"o" * 16, b"", strict=True), Written)
         assert holding(ring, KEY) == []
         written = await write(ring[0], KEY, b"sloppy")
         assert (written.w >= 2, written.is_sloppy) == (True, True)
@@ -200,7 +200,7 @@ async def test_strict_write_counts_only_members_unlike_a_sloppy_one() -> None:
 @virtual
 async def test_strict_write_with_all_members_is_not_sloppy() -> None:
     async with testing.open_ring(4, seed=5) as ring:
-        written = await write(ring[0], KEY, b"v", is_strict=True, w=3)
+        written = await write(ring[0], KEY, b"v", strict=True, w=3)
         assert (written.w, written.is_sloppy) == (3, False)
 
 

@@ -135,7 +135,7 @@ class CannedRing:
             context = versions.encode_context(quarantine.context_of(record))
             return Quarantine(record.quarantine, context, owner, 0, 2, 2)
         context_, fits = versions.decode_context(request.context), self._has_room
-        if request.is_merge:
+        if request.merge:
             decided = quarantine.merge(record, context_, b"minting" + bytes(9), request.op_id, fits=fits)
             self.values[request.key] = (*self.values.get(request.key, ()), *versions.values(decided.record))
         else:

@@ -203,7 +203,7 @@ class Put(Request, frozen=True, tag=33):
         context: the versions that the write replaces. None: all that a read quorum holds at that moment. Empty: none
             (`no_context`), so that the write becomes a sibling of a value that exists.
         w: number of nodes on which the write must be durable; 0: a majority.
-        is_strict: whether only replicas count towards `w`, and no stand-ins.
+        strict: whether only replicas count towards `w`, and no stand-ins.
         ttl_ms: time to live of the value, in ms; 0: for ever.
         is_retry: whether an earlier attempt may have been carried out.
     """
@@ -213,7 +213,7 @@ class Put(Request, frozen=True, tag=33):
     op_id: Identity
     context: Context | None = None
     w: Quorum = 0
-    is_strict: bool = False
+    strict: bool = False
     ttl_ms: Annotated[int, Meta(ge=0, le=TTL_MS_MAX)] = 0
     is_retry: bool = False
     reply = Written
@@ -263,7 +263,7 @@ class DecideQuarantine(Request, frozen=True, tag=58):
         key: the key.
         context: names the versions.
         op_id: the operation id, the same in every attempt.
-        is_merge: False: drop the versions. True: write each of them anew beside the live values, if it has room.
+        merge: False: drop the versions. True: write each of them anew beside the live values, if it has room.
         w: number of nodes on which the decision must be durable; 0: a majority.
         is_retry: whether an earlier attempt may have been carried out.
     """
@@ -271,7 +271,7 @@ class DecideQuarantine(Request, frozen=True, tag=58):
     key: Key
     context: Context
     op_id: Identity
-    is_merge: bool = False
+    merge: bool = False
     w: Quorum = 0
     is_retry: bool = False
     reply = Written

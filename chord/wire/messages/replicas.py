@@ -67,12 +67,12 @@ class StoreCopies(Request, frozen=True, tag=36):
 
     Attributes:
         records: the records.
-        is_hint: whether the records are hints for an unreachable node, to be kept until all replicas hold them.
+        as_hints: whether the records are hints for an unreachable node, to be kept until all replicas hold them.
         seen: for each record, the digest of the entries that the sender has applied to the record's slice.
     """
 
     records: Records
-    is_hint: bool = False
+    as_hints: bool = False
     seen: SeenOfEach = ()
     patient = True
 
