@@ -17,7 +17,7 @@ from chord.errors import ConfigError, PeerUnreachable
 from chord.ids import BITS_MAX, BITS_MIN, Circle
 
 PROTOCOL_VERSION = 1
-FALLBACKS_MAX = 3
+STAND_INS_MAX = 3
 """Largest number of stand-ins of a key.
 
 A stand-in is a node behind the replicas that takes writes for a down replica.
@@ -73,12 +73,12 @@ class RingConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Circle(self.bits)
 
     @property
-    def fallbacks(self) -> int:
+    def stand_ins(self) -> int:
         """The number of stand-ins of a key.
 
         A stand-in is a node behind the replicas that takes writes for a down replica.
         """
-        return 0 if self.replicas == 1 else min(FALLBACKS_MAX, self.successors + 1 - self.replicas)
+        return 0 if self.replicas == 1 else min(STAND_INS_MAX, self.successors + 1 - self.replicas)
 
     @property
     def quorum(self) -> int:

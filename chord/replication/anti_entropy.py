@@ -304,7 +304,7 @@ class AntiEntropy:
         known = {contact for contact in up if contact.address in states and states[contact.address].is_in_sync}
         elsewhere = 0
         if not self._may_vouch(arc, len(known)):
-            elsewhere = await self._pull_from_fallbacks(arc)
+            elsewhere = await self._pull_from_stand_ins(arc)
         to_ask = due
         for _ in range(ROUNDS_MAX):
             pulled = 0
@@ -402,7 +402,7 @@ class AntiEntropy:
         is_over = trio.current_time() - self._grown_at >= self._host.timing.down_out_s
         return is_over or self._vnode.view.forgotten_since(self._grown_at) >= self._host.constants.quorum
 
-    async def _pull_from_fallbacks(self, arc: Arc) -> int:
+    async def _pull_from_stand_ins(self, arc: Arc) -> int:
         """Fetch the records of a part from the stand-ins that are in sync there.
 
         Stand-ins are the nodes behind the replicas, which keep writes for unreachable replicas.
@@ -411,7 +411,7 @@ class AntiEntropy:
             The number of stand-ins in sync.
         """
         found = 0
-        for place in self._vnode.replica_set(arc.end).fallbacks:
+        for place in self._vnode.replica_set(arc.end).stand_ins:
             if place.contact.address != self._host.address and self._vnode.is_up(place):
                 try:
                     found += await self._exchange.pull(place.contact, arc, only_in_sync=True)

@@ -94,7 +94,7 @@ class Quorums:
         Raises:
             TooFewReplicas: definite; too few nodes are reachable.
         """
-        places = replicas.members if strict else (*replicas.members, *replicas.fallbacks)
+        places = replicas.members if strict else (*replicas.members, *replicas.stand_ins)
         up = sum(map(self._vnode.is_up, places))
         if up < needed:
             raise TooFewReplicas(f"{up} of {needed} nodes that the write needs are reachable", after_ms=RETRY_MS)

@@ -283,7 +283,7 @@ class QuorumReads:
         reading.add(me, own, self._is_in_sync(point, key), is_damaged=is_damaged)
         others = [place for place in replicas.members if place.contact != me and self._vnode.is_up(place)]
         others.sort(key=lambda place: not self._repair.is_replica_in_sync(point, place.contact.address))
-        others += [place for place in replicas.fallbacks if place.contact != me and self._vnode.is_up(place)]
+        others += [place for place in replicas.stand_ins if place.contact != me and self._vnode.is_up(place)]
         first = max(0, needed - len(reading.copies))
         fanout = Fanout(self._host, partial(self._ask, reading), [place.contact for place in others[first:]])
 

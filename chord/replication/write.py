@@ -69,7 +69,7 @@ class ReplicatedWrite:
         self._members = [place.contact for place in replicas.members]
         self.stored: dict[Contact, float | None] = {me: None}
         self._up = [place.contact for place in replicas.members if place.contact != me and vnode.is_up(place)]
-        spare = [place.contact for place in replicas.fallbacks if place.contact != me and vnode.is_up(place)]
+        spare = [place.contact for place in replicas.stand_ins if place.contact != me and vnode.is_up(place)]
         self._spare = [] if strict else spare
         self._missing = len(self._members) - len(self._up) - (me in self._members)
         self._counted = frozenset(self._members if strict else (*self._members, *self._spare, me))

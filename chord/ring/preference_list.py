@@ -38,9 +38,9 @@ RETIRING_MAX = 64
 
 
 class Place(NamedTuple):
-    """A node's place in the walk clockwise from a key."""
+    """A node's place in a preference list, which goes clockwise from a key."""
 
-    contact: Contact  # the node's first vnode in the walk
+    contact: Contact  # the node's first vnode behind the key
     is_waited_for: bool  # whether the vnode is down and still counts as a replica
 
 
@@ -55,13 +55,13 @@ class ReplicaSet(NamedTuple):
     """The nodes that hold a key."""
 
     members: tuple[Place, ...]  # the replicas of the key, in preference order
-    fallbacks: tuple[Place, ...]  # the nodes behind them, which stand in for members that are down
+    stand_ins: tuple[Place, ...]  # the nodes behind them, which stand in for members that are down
     retiring: tuple[Place, ...] = ()  # nodes that still hold the key and are about to leave
 
     @property
     def everyone(self) -> tuple[Place, ...]:
         """Every node that may hold the key."""
-        return (*self.members, *self.fallbacks, *self.retiring)
+        return (*self.members, *self.stand_ins, *self.retiring)
 
 
 class PreferenceList:
@@ -404,7 +404,7 @@ class PreferenceList:
                 seen[contact.address] = None
                 yield Place(contact, is_waited_for)
 
-    def replica_set(self, key: int, ring: RingState, own: Ownership, replicas: int, fallbacks: int) -> ReplicaSet:
+    def replica_set(self, key: int, ring: RingState, own: Ownership, replicas: int, stand_ins: int) -> ReplicaSet:
         """Return the replica set of a key: N nodes clockwise from the key, and stand-ins.
 
         Down nodes count. Otherwise the two halves of a split ring would keep moving on to other nodes. After the split
@@ -415,26 +415,26 @@ class PreferenceList:
             ring: this vnode's pointers.
             own: this vnode's arc.
             replicas: N.
-            fallbacks: the number of stand-ins, the nodes behind the N members.
+            stand_ins: the number of stand-ins, the nodes behind the N members.
         """
         if own.marks or own.arc is None or key not in own.arc:
-            return self._replica_set(key, ring, own, replicas, fallbacks)
-        source = (ring.successors, self._unreachable, self._retiring, own.start, replicas, fallbacks)
+            return self._replica_set(key, ring, own, replicas, stand_ins)
+        source = (ring.successors, self._unreachable, self._retiring, own.start, replicas, stand_ins)
         cached = self._cached
         if cached is not None and cached[0] == source:
             return cached[1]
-        found = self._replica_set(key, ring, own, replicas, fallbacks)
+        found = self._replica_set(key, ring, own, replicas, stand_ins)
         behind = (*(contact.id for contact in ring.successors), *self._unreachable)
         if not any(point in own.arc for point in behind if point != self._me.id):
             self._cached = (source, found)  # without marks and other vnodes in the arc, all its keys have one set
         return found
 
-    def _replica_set(self, key: int, ring: RingState, own: Ownership, replicas: int, fallbacks: int) -> ReplicaSet:
+    def _replica_set(self, key: int, ring: RingState, own: Ownership, replicas: int, stand_ins: int) -> ReplicaSet:
         places = list(self.walk(key, ring, own))
         staying = [place for place in places if place.contact.address not in self._retiring]
         if not staying:  # every node is about to leave
             staying = places
-        last = replicas + fallbacks
+        last = replicas + stand_ins
         chosen = staying[:last]
         if replicas == 1 and chosen[0].contact != self._me:  # the only copy is down: this owner stands in
             chosen.append(Place(self._me, False))

@@ -167,7 +167,7 @@ class Vnode:
         assert start is not None
         replicas = self.replica_set(request.key)
         needed = self._needed_to_drop(replicas)
-        up = [place.contact for place in (*replicas.members, *replicas.fallbacks) if self.is_up(place)]
+        up = [place.contact for place in (*replicas.members, *replicas.stand_ins) if self.is_up(place)]
         holders = up[: self.host.constants.replicas]
         leaving = self._leavers()[: max(0, needed - len(holders))]
         return Confirmed(
@@ -236,7 +236,7 @@ class Vnode:
     def replica_set(self, key: int) -> ReplicaSet:
         """Return the replica set, as known here, of a key that this vnode may coordinate."""
         constants = self.host.constants
-        return self.view.replica_set(key, self.ring, self.ownership, constants.replicas, constants.fallbacks)
+        return self.view.replica_set(key, self.ring, self.ownership, constants.replicas, constants.stand_ins)
 
     def may_hold(self, key: int, replicas: ReplicaSet) -> tuple[Place, ...]:
         """Return every node that may hold a key.
@@ -247,7 +247,7 @@ class Vnode:
         if constants.replicas == 1:
             return replicas.everyone
         since = peers.now() - NEWCOMER_ROUNDS * self.host.timing.stabilize_s
-        places = constants.replicas + constants.fallbacks
+        places = constants.replicas + constants.stand_ins
         more = self.view.may_hold(key, self.ring, self.ownership, peers.passive.nodes(), places, since)
         known = {place.contact.address for place in replicas.everyone}
         return (*replicas.everyone, *(place for place in more if place.contact.address not in known))

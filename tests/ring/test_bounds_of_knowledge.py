@@ -185,8 +185,8 @@ def test_trace_of_the_largest_replica_set_fits_its_message() -> None:
     ring.predecessor, own.start = others[-1], others[-1].id
     for contact in others[:30]:
         view.retires(contact.address, 0.0)
-    fallbacks = RingConstants(successors=64, replicas=REPLICAS_MAX).fallbacks
-    replica_set = view.replica_set(Point(900), ring, own, REPLICAS_MAX, fallbacks)
+    stand_ins = RingConstants(successors=64, replicas=REPLICAS_MAX).stand_ins
+    replica_set = view.replica_set(Point(900), ring, own, REPLICAS_MAX, stand_ins)
     assert len(replica_set.everyone) == REPLICA_LINES_MAX == 38
     values = Values((b"v",), b"", me, replicas=tuple(ReplicaLine(p.contact, "ok", True) for p in replica_set.everyone))
     codec = codec_for(CIRCLE)

@@ -9,7 +9,7 @@ say so by *node* or *vnode or node* at their beginning.
 
 from __future__ import annotations
 
-from chord.config import FALLBACKS_MAX as FALLBACKS_MAX
+from chord.config import STAND_INS_MAX as STAND_INS_MAX
 from chord.ids import ADDRESS_CHARS_MAX as ADDRESS_CHARS_MAX
 from chord.ids import Address as Address
 from chord.ids import Contact as Contact

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from chord.config import FALLBACKS_MAX
+from chord.config import STAND_INS_MAX
 from chord.ids import Contact, Point
 from chord.wire.messages.base import (
     ACTORS_HELD_MAX,
@@ -110,7 +110,7 @@ class ReplicaLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
     version: Annotated[bytes, Meta(max_length=DIGEST_BYTES)] = b""
 
 
-REPLICA_LINES_MAX = 2 * (REPLICAS_MAX + FALLBACKS_MAX)  # members and stand-ins, and as many that are about to leave
+REPLICA_LINES_MAX = 2 * (REPLICAS_MAX + STAND_INS_MAX)  # members and stand-ins, and as many that are about to leave
 ReplicaLines: TypeAlias = Annotated[tuple[ReplicaLine, ...], Meta(max_length=REPLICA_LINES_MAX)]
 
 
