@@ -374,7 +374,7 @@ def cut_as(record: Record, what: ScanOf, bytes_max: int) -> Record:
         return hidden
     shown = versions.cut(record, bytes_max)
     has_room = not shown.clock or wire_bytes(shown) + wire_bytes(hidden) <= bytes_max
-    return Record(record.key, shown.clock, shown.superseded, hidden.quarantine if has_room else ())
+    return Record(record.key, shown.clock, shown.replaced, hidden.quarantine if has_room else ())
 
 
 def is_cut(record: Record, shown: Record, what: ScanOf) -> bool:

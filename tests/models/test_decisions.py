@@ -82,7 +82,7 @@ def test_decisions_in_two_thousand_schedules_hold() -> None:
 def test_planted_bug_decision_without_the_clock_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     def forgets(record: Record, context: Mapping[bytes, int]) -> Decided:
         left = tuple(each for each in record.quarantine if each.actor not in context)
-        return Decided(Record(record.key, record.clock, record.superseded, left), len(record.quarantine) - len(left))
+        return Decided(Record(record.key, record.clock, record.replaced, left), len(record.quarantine) - len(left))
 
     monkeypatch.setattr(quarantine, "drop", forgets)
     with pytest.raises(AssertionError):

@@ -175,7 +175,7 @@ def test_write_executed_twice_is_replaced_as_one_value(value: bytes | None) -> N
 @virtual
 async def test_planted_no_retry_deduplication_brings_a_value_back() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(versions, "_superseded", lambda *_, **__: b"")
+        patch.setattr(versions, "_replaced", lambda *_, **__: b"")
         async with testing.open_ring(6, seed=0) as ring:
             await until_in_sync(ring)
             assert await done_twice(ring, b"3") == (b"2", b"3")

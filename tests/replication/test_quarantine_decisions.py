@@ -195,7 +195,7 @@ def test_cut_quarantine_holds_whole_actors_and_one_at_least(record: Record, byte
 def test_planted_drop_without_a_clock_entry_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def forgets(record: Record, context: Mapping[bytes, int]) -> Decided:
         left = tuple(each for each in record.quarantine if each.actor not in context)
-        return Decided(Record(record.key, record.clock, record.superseded, left), len(record.quarantine) - len(left))
+        return Decided(Record(record.key, record.clock, record.replaced, left), len(record.quarantine) - len(left))
 
     monkeypatch.setattr(quarantine, "drop", forgets)
     hides = Record(KEY, (), b"", (entry(ACTORS[0], 1, 1),))
@@ -452,7 +452,7 @@ def test_late_replica_does_not_bring_a_decided_quarantine_back(merge: bool, unti
 
 def test_planted_drop_at_one_store_only_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     def forgets(record: Record, context: Mapping[bytes, int]) -> Decided:
-        return Decided(Record(record.key, record.clock, record.superseded, ()), quarantine.count(record))
+        return Decided(Record(record.key, record.clock, record.replaced, ()), quarantine.count(record))
 
     monkeypatch.setattr(quarantine, "drop", forgets)
 

@@ -156,7 +156,7 @@ def test_puts_that_replaced_each_other_unseen_are_both_shown() -> None:
 def test_claims_of_unseen_values_are_bounded_to_the_latest() -> None:
     for count in (CLAIMS_MAX, CLAIMS_MAX + 1):
         record = written(None, {OTHER: count}, 1)
-        assert len(record.superseded) == CLAIMS_MAX * ENTRY_BYTES
+        assert len(record.replaced) == CLAIMS_MAX * ENTRY_BYTES
         lost = versions.put(None, KEY, None, OTHER, version(2))
         for number in range(3, 2 + count):
             lost = versions.put(lost, KEY, {}, OTHER, version(number))
@@ -172,7 +172,7 @@ def test_put_over_the_first_copy_replaces_the_second() -> None:
 
 
 def test_planted_no_deduplication_brings_the_other_copy_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(versions, "_superseded", lambda *_, **__: b"")
+    monkeypatch.setattr(versions, "_replaced", lambda *_, **__: b"")
     first, seen = twice()
     assert live(versions.sync(first, written(seen, None, 8, OTHER))) == {b"v7", b"v8"}, "planted"
 
@@ -204,7 +204,7 @@ def test_wrong_wall_clock_does_not_undo_a_delete() -> None:
     first, seen = twice()
     (entry,) = first.clock
     ahead = msgspec.structs.replace(entry.versions[0], written_ms=3_600_000)
-    first = Record(KEY, (msgspec.structs.replace(entry, versions=(ahead,)),), first.superseded)
+    first = Record(KEY, (msgspec.structs.replace(entry, versions=(ahead,)),), first.replaced)
     deleted = versions.put(seen, KEY, None, OTHER, version(8, None))
     assert not versions.values(versions.sync(deleted, first))
 
@@ -365,11 +365,11 @@ def test_planted_careless_shortcut_of_join_is_caught(careless: str, monkeypatch:
     assert shortcuts(2000)[1] > 0, "planted"
 
 
-def test_check_rejects_a_malformed_superseded_list() -> None:
+def test_check_rejects_a_malformed_replaced_list() -> None:
     record = written(written(written(None, None, 1), None, 2), None, 3)
-    assert len(record.superseded) == 2 * ENTRY_BYTES
-    for wrong in (record.superseded[1:], record.superseded[ENTRY_BYTES:] + record.superseded[:ENTRY_BYTES]):
-        assert versions.check(Record(KEY, record.clock, wrong)) == ["the list of superseded operations is malformed"]
+    assert len(record.replaced) == 2 * ENTRY_BYTES
+    for wrong in (record.replaced[1:], record.replaced[ENTRY_BYTES:] + record.replaced[:ENTRY_BYTES]):
+        assert versions.check(Record(KEY, record.clock, wrong)) == ["the list of replaced operations is malformed"]
 
 
 

@@ -27,10 +27,10 @@ from chord.wire.messages.base import HOPS_MAX as HOPS_MAX
 from chord.wire.messages.base import KEY_BYTES_MAX as KEY_BYTES_MAX
 from chord.wire.messages.base import LIST_ENTRIES_MAX as LIST_ENTRIES_MAX
 from chord.wire.messages.base import PAGE_RECORDS_MAX as PAGE_RECORDS_MAX
+from chord.wire.messages.base import REPLACED_BYTES_MAX as REPLACED_BYTES_MAX
 from chord.wire.messages.base import REPLICAS_MAX as REPLICAS_MAX
 from chord.wire.messages.base import SIBLINGS_MAX as SIBLINGS_MAX
 from chord.wire.messages.base import SUMS_MAX as SUMS_MAX
-from chord.wire.messages.base import SUPERSEDED_BYTES_MAX as SUPERSEDED_BYTES_MAX
 from chord.wire.messages.base import TTL_MS_MAX as TTL_MS_MAX
 from chord.wire.messages.base import VALUE_BYTES_MAX as VALUE_BYTES_MAX
 from chord.wire.messages.base import Contacts as Contacts

@@ -18,7 +18,7 @@ from chord.wire.messages.base import (
     ACTORS_HELD_MAX,
     HEADS_MAX,
     PAGE_RECORDS_MAX,
-    SUPERSEDED_BYTES_MAX,
+    REPLACED_BYTES_MAX,
     Count,
     Identity,
     Key,
@@ -66,7 +66,7 @@ class LogEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     point: Annotated[bytes, Meta(min_length=1, max_length=8)]
     dead: Annotated[tuple[DeadActor, ...], Meta(max_length=ACTORS_HELD_MAX)]
-    tags: Annotated[bytes, Meta(max_length=SUPERSEDED_BYTES_MAX)] = b""
+    tags: Annotated[bytes, Meta(max_length=REPLACED_BYTES_MAX)] = b""
 
 
 class UpTo(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -14,9 +14,9 @@ from chord.wire.messages.base import (
     DIGEST_BYTES,
     LIST_ENTRIES_MAX,
     PAGE_RECORDS_MAX,
+    REPLACED_BYTES_MAX,
     REPLICAS_MAX,
     SIBLINGS_MAX,
-    SUPERSEDED_BYTES_MAX,
     TTL_MS_MAX,
     Contacts,
     Context,
@@ -69,13 +69,13 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     Attributes:
         key: the key.
         clock: the dotted version vector set, actors in ascending order; see `chord/store/versions.py`.
-        superseded: operations that were replaced, so that late copies of them are ignored; see `chord/store/dedup.py`.
+        replaced: operations that were replaced, so that late copies of them are ignored; see `chord/store/dedup.py`.
         quarantine: actors with values for which no store vouches, hidden from readers; see `chord/store/reap_log.py`.
     """
 
     key: Key
     clock: Annotated[tuple[ActorClock, ...], Meta(max_length=ACTORS_HELD_MAX)]
-    superseded: Annotated[bytes, Meta(max_length=SUPERSEDED_BYTES_MAX)] = b""
+    replaced: Annotated[bytes, Meta(max_length=REPLACED_BYTES_MAX)] = b""
     quarantine: Annotated[tuple[ActorClock, ...], Meta(max_length=ACTORS_HELD_MAX)] = ()
 
 
@@ -86,7 +86,7 @@ def wire_bytes(record: Record) -> int:
     """Return the approximate size of a record on the wire, in bytes."""
     held = [version for entry in (*record.clock, *record.quarantine) for version in entry.versions]
     entries_bytes = ENTRY_BYTES * (len(record.clock) + len(record.quarantine) + len(held))
-    return len(record.key) + len(record.superseded) + entries_bytes + sum(len(v.value or b"") for v in held)
+    return len(record.key) + len(record.replaced) + entries_bytes + sum(len(v.value or b"") for v in held)
 
 
 Records: TypeAlias = Annotated[tuple[Record, ...], Meta(max_length=PAGE_RECORDS_MAX)]
