@@ -169,7 +169,7 @@ class TunedClient:
         other tasks in the same pass of the scheduler.
         """
         self.last_id += 1
-        self.out.append(CODEC.encode_call(self.last_id, VNODE, 5000, QUESTION))
+        self.out.append(CODEC.encode_call(self.last_id, VNODE, 5000, QUESTION, 0))
         if not self.pending:
             self.flush()
         elif self.resting is not None:

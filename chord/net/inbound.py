@@ -109,7 +109,7 @@ class InboundCalls:
         """
         call, shared = self._codec.decode_call(body), self._shared
         shared.stats.calls_received += 1
-        late_s = 0.0 if call.sent_ms is None else self._one_way_delay.late_s(call.sent_ms, now)
+        late_s = self._one_way_delay.late_s(call.sent_ms, now)
         try:
             if isinstance(call.request, ChordError):
                 raise call.request

@@ -38,11 +38,11 @@ def frame(kind: int, body: bytes) -> bytes:
 
 
 def call(*content: object, call_id: int = 1) -> bytes:
-    return frame(FrameKind.CALL, cbor2.dumps([call_id, None, 1000, list(content)]))
+    return frame(FrameKind.CALL, cbor2.dumps([call_id, None, 1000, list(content), 0]))
 
 
 def ask(key: str, call_id: int = 1) -> bytes:
-    return CODEC.encode_call(call_id, None, 60_000, Get(key.encode()))
+    return CODEC.encode_call(call_id, None, 60_000, Get(key.encode()), 0)
 
 
 @asynccontextmanager
@@ -201,10 +201,10 @@ async def test_dial_without_an_answer_to_the_hello_is_unreachable() -> None:
         "a second hello": (HELLO, "a second hello"),
         "no CBOR": (frame(FrameKind.CALL, b"\xff"), "not strict CBOR"),
         "deep CBOR": (frame(FrameKind.CALL, b"\x81" * 17 + b"\x00"), "depth"),
-        "a tag": (frame(FrameKind.CALL, b"\xd9\xd9\xf7\x84\x01\xf6\x01\x81\x01"), "not strict CBOR"),
+        "a tag": (frame(FrameKind.CALL, b"\xd9\xd9\xf7\x85\x01\xf6\x01\x81\x01\x00"), "not strict CBOR"),
         "a map with numbers for keys": (frame(FrameKind.CALL, b"\xa1\x01\x02"), "not strict CBOR"),
-        "no envelope": (frame(FrameKind.CALL, cbor2.dumps([1, None])), "the envelope is not an array of 4 fields"),
-        "two messages in a frame": (frame(FrameKind.CALL, cbor2.dumps([1, None, 1, [1]]) * 2), "trailing bytes after"),
+        "no envelope": (frame(FrameKind.CALL, cbor2.dumps([1, None])), "the envelope is not an array of 5 fields"),
+        "two messages in a frame": (frame(FrameKind.CALL, cbor2.dumps([1, None, 1, [1], 0]) * 2), "trailing bytes"),
         "a reply without envelope": (frame(FrameKind.REPLY, cbor2.dumps("hi")), "the envelope"),
         "an error without error": (frame(FrameKind.ERROR, cbor2.dumps([1, []])), "ErrorReply"),
         "a cast without tag": (frame(FrameKind.CAST, cbor2.dumps([])), "the cast"),

@@ -70,6 +70,6 @@ def test_put_with_a_ttl_beyond_ttl_ms_max_is_malformed() -> None:
     codec = codec_for(Circle(160))
     put = Put(KEY, b"v", b"o" * 16, ttl_ms=TTL_MS_MAX)
     for ttl_ms, is_taken in ((TTL_MS_MAX, True), (TTL_MS_MAX + 1, False), (1 << 62, False)):
-        frame = codec.encode_call(1, None, 100, msgspec.structs.replace(put, ttl_ms=ttl_ms))
+        frame = codec.encode_call(1, None, 100, msgspec.structs.replace(put, ttl_ms=ttl_ms), 0)
         asked = codec.decode_call(frame[PREFIX_BYTES:]).request
         assert isinstance(asked, Put if is_taken else MalformedMessage)

@@ -59,7 +59,7 @@ class Nonsense:
 
     def request(self, kind: type[Request]) -> Request:
         """Return a request of this type as its receiver decodes it."""
-        frame = self._codec.encode_call(1, None, 0, self._draw(kind))
+        frame = self._codec.encode_call(1, None, 0, self._draw(kind), 0)
         read = self._codec.decode_call(frame[PREFIX_BYTES:]).request
         assert isinstance(read, Request), read
         return read

@@ -115,7 +115,7 @@ class Wire:
     async def call(self, to: Contact, request: Request, expect: type[Reply]) -> Reply:
         self.calls.append(request)
         codec = codec_for(self.circle)
-        frame = codec.encode_call(1, to.id, 1000, request)
+        frame = codec.encode_call(1, to.id, 1000, request, 0)
         arrived = codec.decode_call(frame[PREFIX_BYTES:]).request
         assert arrived == request
         self.before(request)

@@ -125,7 +125,7 @@ def test_batch_items_max_is_at_most_page_records_max() -> None:
 @pytest.mark.parametrize(("count", "is_taken"), [(0, True), (BATCH_ITEMS_MAX, True), (BATCH_ITEMS_MAX + 1, False)])
 def test_batch_beyond_batch_items_max_is_malformed(count: int, is_taken: bool) -> None:
     for batch in (GetMany((Get(b"k"),) * count), PutMany((put(1),) * count)):
-        taken = CODEC.decode_call(CODEC.encode_call(1, None, 9, batch)[PREFIX_BYTES:]).request
+        taken = CODEC.decode_call(CODEC.encode_call(1, None, 9, batch, 0)[PREFIX_BYTES:]).request
         assert (taken == batch) is is_taken
         assert isinstance(taken, type(batch) if is_taken else MalformedMessage)
 

@@ -96,7 +96,6 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False):
         address: the advertised address; "" for a client.
         incarnation: names the store of the node.
         vnodes: the ids of the node's vnodes as raw bytes, because both sides have not agreed on their width yet.
-        features: not used in this version.
     """
 
     version_min: Annotated[int, Meta(ge=1, le=1 << 16)]
@@ -111,7 +110,6 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False):
     address: Annotated[str, Meta(max_length=ADDRESS_CHARS_MAX)] = ""
     incarnation: Annotated[bytes, Meta(max_length=8)] = b""
     vnodes: Annotated[tuple[Annotated[bytes, Meta(max_length=20)], ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
-    features: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
 
 
 class ErrorReply(msgspec.Struct, frozen=True, array_like=True, gc=False):
