@@ -23,7 +23,7 @@ from chord.ids import between
 from chord.net.handlers import handles
 from chord.ring.lookup import Lookups
 from chord.ring.vnode import Vnode
-from chord.wire.messages import Confirm, Confirmed, Contact, Done, GetRing, Notify, Offer, RingPointers
+from chord.wire.messages import Confirm, ConfirmReply, Contact, Done, GetRing, GetRingReply, Notify, Offer
 
 DISCARDS_MAX = 3  # after this many discarded replies, a step makes other vnodes wait until it is done
 BUSY_RETRIES_MAX = 8
@@ -158,7 +158,7 @@ class Stabilizer:
         except ChordError as error:
             self._host.tell([events.StepFailed(self._vnode.id, "notify", error.word)])
 
-    def _learn_downs(self, contact: Contact, reply: RingPointers) -> None:
+    def _learn_unreachable(self, contact: Contact, reply: GetRingReply) -> None:
         """Note the clock in a reply, and the down vnodes if the head sent the reply.
 
         The head is the first entry of the successor list. It knows the down vnodes behind it.
@@ -245,7 +245,7 @@ class Stabilizer:
 
     # -- asking ---------------------------------------------------------------------------------
 
-    async def _ask_pointers(self, contact: Contact, step: Literal["stabilize", "adopt"]) -> RingPointers | None:
+    async def _ask_pointers(self, contact: Contact, step: Literal["stabilize", "adopt"]) -> GetRingReply | None:
         """Ask a vnode for pointers and adopt them in one transition.
 
         If this vnode's own pointers were observed meanwhile, discard the reply and ask again. For the step `stabilize`
@@ -265,7 +265,7 @@ class Stabilizer:
             for _ in range(BUSY_RETRIES_MAX + DISCARDS_MAX):
                 seen = ring.observed
                 try:
-                    reply = await self._peers.call(contact, GetRing(adopt=contact.id != self._vnode.id), RingPointers)
+                    reply = await self._peers.call(contact, GetRing(adopt=contact.id != self._vnode.id), GetRingReply)
                 except UnknownVnode as error:
                     raise PeerGone from error
                 except NO_REPLY as error:
@@ -286,7 +286,7 @@ class Stabilizer:
                 self._peers.took_its_place(contact, is_owner=reply.owned_from is not None)
                 if ring.observed == seen:
                     self._host.tell(transition(contact, reply.successors))
-                    self._learn_downs(contact, reply)
+                    self._learn_unreachable(contact, reply)
                     return reply
                 discards += 1
                 self._host.tell([events.StepAborted(self._vnode.id, step)])
@@ -321,7 +321,7 @@ class Stabilizer:
         arc_start = start
         if entry is not None and not self._peers.is_dead(entry):
             try:
-                arc_start = (await self._peers.call(entry, Confirm(start), Confirmed)).arc_start
+                arc_start = (await self._peers.call(entry, Confirm(start), ConfirmReply)).arc_start
                 found = entry
             except UnknownVnode:
                 self._forget_finger(entry)

@@ -47,22 +47,22 @@ from chord.wire.messages import (
     Forget,
     Get,
     GetQuarantine,
+    GetQuarantineReply,
+    GetReply,
     GetStatus,
     Leave,
     Lookup,
     Merge,
     Mode,
     Put,
-    Quarantine,
     Record,
     Reply,
     Route,
     Scan,
     ScanOf,
-    ScanPage,
+    ScanReply,
     Status,
     Trace,
-    Values,
     Written,
 )
 
@@ -262,7 +262,7 @@ class Operations:
         """Read the quarantined values of a key."""
         raw = to_key(key)
         reply = yield from self.session.request(GetQuarantine(raw, to_quorum(r, "r")))
-        assert isinstance(reply, Quarantine)
+        assert isinstance(reply, GetQuarantineReply)
         return to_quarantined(Record(raw, (), b"", reply.entries), reply.left)
 
     def decide_quarantine(
@@ -341,7 +341,7 @@ class Operations:
             raise _lacking(cursor)
         circle = yield from self.session.known_circle()
         reply = yield from self.session.request(Scan(cursor.after, cursor.after_key, what=cursor.what), cursor.of)
-        assert isinstance(reply, ScanPage)
+        assert isinstance(reply, ScanReply)
         start = circle.point(cursor.after - cursor.covered)
         covered = cursor.covered
 
@@ -491,7 +491,7 @@ def _found(key: bytes, outcome: Outcome) -> Found | ChordError:
     """Return the result of a read; `NotFound` if there is no value."""
     if isinstance(outcome, ChordError):
         return outcome
-    assert isinstance(outcome, Values)
+    assert isinstance(outcome, GetReply)
     if not outcome.values:
         missing = NotFound(f"no value is stored under {key!r}")
         missing.quarantined = outcome.quarantined

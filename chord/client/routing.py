@@ -17,12 +17,12 @@ from chord.wire.messages import (
     DecideQuarantine,
     Get,
     GetQuarantine,
+    GetQuarantineReply,
+    GetReply,
     Merge,
     Put,
-    Quarantine,
     Reply,
     Request,
-    Values,
     Written,
 )
 
@@ -79,7 +79,7 @@ class OwnerRouting:
             return
         if self._arcs is None:
             self._arcs = OwnerCache(circle, self._max)
-        if isinstance(outcome, (Quarantine, Values, Written)):
+        if isinstance(outcome, (GetQuarantineReply, GetReply, Written)):
             self._arcs.learn(circle.hash(key), outcome.owner)
             if cached_owner is not None:
                 self._left_alone.pop(cached_owner, None)

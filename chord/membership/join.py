@@ -35,19 +35,19 @@ from chord.ring.vnode import RETRY_MS, Vnode
 from chord.wire.messages import (
     LIST_ENTRIES_MAX,
     Confirm,
-    Confirmed,
+    ConfirmReply,
     Contact,
     Done,
     FindNeighbours,
+    FindNeighboursReply,
     GetRing,
+    GetRingReply,
     HandOver,
     JoinArc,
-    NeighboursOf,
     Notify,
     Offer,
     Ping,
-    Pong,
-    RingPointers,
+    PingReply,
     UnreachableVnode,
 )
 
@@ -162,12 +162,12 @@ class Membership:
         timing = self._host.timing
         return min(2 * timing.timeout_cap_s, 2 * timing.timeout_stranger_s * (1 << min(silences, 8)))
 
-    async def _around(self, via: Contact | str) -> NeighboursOf:
-        around = await self._peers.call(via, FindNeighbours(self._vnode.id), NeighboursOf)
+    async def _around(self, via: Contact | str) -> FindNeighboursReply:
+        around = await self._peers.call(via, FindNeighbours(self._vnode.id), FindNeighboursReply)
         self._host.hello_policy.learn(around.ring)
         return around
 
-    def _is_own_place(self, around: NeighboursOf) -> bool:
+    def _is_own_place(self, around: FindNeighboursReply) -> bool:
         return around.successor.id == self._vnode.id
 
     async def _receive_arc(self, owner: Contact) -> None:
@@ -230,7 +230,7 @@ class Membership:
             if self._peers.is_dead(asked):
                 return False
             try:
-                await self._peers.call(asked, Confirm(self._vnode.id), Confirmed)
+                await self._peers.call(asked, Confirm(self._vnode.id), ConfirmReply)
                 return True
             except NotOwner as error:
                 if error.peer is None or error.peer.id == self._vnode.id:
@@ -261,7 +261,7 @@ class Membership:
                     return
                 await self._renounce_if_taken_back(around.successor)
                 p = around.predecessor
-                reply = await self._peers.call(p, GetRing(), RingPointers)
+                reply = await self._peers.call(p, GetRing(), GetRingReply)
             if self._host.tell(self._ring.join(p, reply.successors)):
                 self._learn_unreachable(reply.unreachable)
                 return
@@ -285,7 +285,7 @@ class Membership:
 
     # -- my own place is still listed -----------------------------------------------------------
 
-    async def _reclaim_place(self, around: NeighboursOf) -> None:
+    async def _reclaim_place(self, around: FindNeighboursReply) -> None:
         """Take back a place at which the ring still lists this vnode's id.
 
         The listed vnode is this one from before a restart, or another node's.
@@ -360,7 +360,7 @@ class Membership:
             Busy: no other vnode is left, or the predecessor has learnt of a nearer one. Look again.
         """
         me = self._vnode.me
-        reply = await self._peers.call(p, GetRing(adopt=p.id != me.id), RingPointers)
+        reply = await self._peers.call(p, GetRing(adopt=p.id != me.id), GetRingReply)
         if between(p.id, reply.successors[0].id, me.id):
             raise Busy("another vnode stands right before this one now", after_ms=RETRY_MS)
         others = [c for c in reply.successors if c.id != me.id]
@@ -386,7 +386,7 @@ class Membership:
         for contact in after:
             while not self._peers.is_dead(contact):
                 try:
-                    start = (await self._peers.call(contact, GetRing(adopt=False), RingPointers)).owned_from
+                    start = (await self._peers.call(contact, GetRing(adopt=False), GetRingReply)).owned_from
                 except NO_REPLY:
                     if self._peers.failure_detector.state(contact.address) == "paused":
                         break
@@ -400,7 +400,7 @@ class Membership:
 
     async def _refuse_if_alive(self, holder: Contact) -> None:
         try:
-            await self._peers.call(holder, Ping(), Pong)
+            await self._peers.call(holder, Ping(), PingReply)
         except (*NO_REPLY, UnknownVnode):
             return
         raise DuplicateId(f"{holder.address} already stands at id {int(holder.id)}", peer=holder)

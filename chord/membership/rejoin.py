@@ -15,7 +15,7 @@ from chord.errors import ChordError, OtherRing, PeerUnreachable, unwrapped
 from chord.membership.join import FATAL, LastTime, Membership
 from chord.ring.ownership import Remembered
 from chord.ring.vnode import Vnode
-from chord.wire.messages import Contact, Ping, Pong
+from chord.wire.messages import Contact, Ping, PingReply
 
 EAGER_LOOKS = 2  # self-lookups in every round after a restart, until this many have changed nothing
 
@@ -143,7 +143,7 @@ class Rejoin:
             while True:
                 try:
                     with trio.fail_after(self._peers.failure_detector.timeout(address)):  # a lost call is repeated
-                        pong = await self._peers.call(address, Ping(), Pong)
+                        pong = await self._peers.call(address, Ping(), PingReply)
                     states[address] = pong.state
                     if pong.state == "resuming" or not pong.has_met_quorum:
                         returning[address] = None

@@ -27,7 +27,7 @@ from chord.events import Observer, PeerChanged
 from chord.ids import Point
 from chord.net.calls import Caller, Calls, RequestHandler, no_handler, reply_of
 from chord.net.failure_detector import FailureDetector
-from chord.wire.messages import Contact, Hello, Ping, Pong, Reply, Request
+from chord.wire.messages import Contact, Hello, Ping, PingReply, Reply, Request
 
 if TYPE_CHECKING:
     import random
@@ -137,7 +137,7 @@ class Peers:
             outcomes.append(answer)
             news.set()
 
-        def has_pinged(answer: Pong | ChordError) -> None:
+        def has_pinged(answer: PingReply | ChordError) -> None:
             nonlocal is_pinging
             is_pinging = False
             if isinstance(answer, NO_REPLY) and not outcomes:
@@ -150,7 +150,7 @@ class Peers:
                 await news.wait()
             if not outcomes and not is_pinging:
                 is_pinging = True
-                self.begin(to, Ping(), Pong, has_pinged, deadline=math.inf)
+                self.begin(to, Ping(), PingReply, has_pinged, deadline=math.inf)
         if isinstance(outcomes[0], ChordError):
             raise outcomes[0]
         return outcomes[0]
@@ -282,7 +282,7 @@ class Peers:
         """
         while True:
             try:
-                pong = await self.call(contact, Ping(), Pong)
+                pong = await self.call(contact, Ping(), PingReply)
             except UnknownVnode:
                 return True
             except NO_REPLY:

@@ -34,15 +34,15 @@ from chord.wire.batch import BatchRequest, Item
 from chord.wire.messages import (
     Done,
     FindNeighbours,
+    FindNeighboursReply,
     Forward,
     Get,
     GetMany,
     GetSums,
     InSync,
     Lookup,
-    NeighboursOf,
     Ping,
-    Pong,
+    PingReply,
     Put,
     PutMany,
     Reply,
@@ -85,12 +85,12 @@ class VnodeServices:
         self.rejoin = Rejoin(vnode, self.membership)
 
     @handles(Ping)
-    def on_ping(self, request: Ping) -> Pong:
+    def on_ping(self, request: Ping) -> PingReply:
         """Return the state of the vnode, for example "member"."""
         vnode = self.vnode
         vnode.note_quorum()
         state = "leaving" if vnode.state == "left" else vnode.state
-        return Pong(state, vnode.ownership.start is not None, vnode.has_met_quorum)
+        return PingReply(state, vnode.ownership.start is not None, vnode.has_met_quorum)
 
     @handles(Forward)
     def on_forward(self, request: Forward) -> Answer:
@@ -103,11 +103,11 @@ class VnodeServices:
         return await self.shared.lookups.find(request.key, self.vnode.me, request.mode, request.route)
 
     @handles(FindNeighbours)
-    async def on_find_neighbours(self, request: FindNeighbours) -> NeighboursOf:
+    async def on_find_neighbours(self, request: FindNeighbours) -> FindNeighboursReply:
         """Find the neighbours of a point, starting at this vnode."""
         host = self.vnode.host
         predecessor, successor = await self.shared.lookups.neighbours(request.point, self.vnode.me)
-        return NeighboursOf(predecessor, successor, host.hello_policy.ring_id, request.point in host.peers.left)
+        return FindNeighboursReply(predecessor, successor, host.hello_policy.ring_id, request.point in host.peers.left)
 
     @handles(GetMany, PutMany)
     def on_batch(self, request: BatchRequest) -> Answer:

@@ -26,15 +26,15 @@ from chord.ring.preference_list import ReplicaSet
 from chord.ring.vnode import Vnode
 from chord.wire.messages import (
     Confirm,
-    Confirmed,
+    ConfirmReply,
     Contact,
     Done,
     FindNeighbours,
+    FindNeighboursReply,
     GetRing,
+    GetRingReply,
     InSync,
-    NeighboursOf,
     ReplicaState,
-    RingPointers,
     TransferInfo,
 )
 
@@ -264,14 +264,14 @@ class AntiEntropy:
         Args:
             mark: the part that this vnode took over, and its former owner.
         """
-        found = await self._host.peers.call(self._host.address, FindNeighbours(mark.dead.id), NeighboursOf)
+        found = await self._host.peers.call(self._host.address, FindNeighbours(mark.dead.id), FindNeighboursReply)
         owner = found.successor
         if owner.id != mark.dead.id:
             self._host.peers.passive.add(mark.dead, trio.current_time())
             return
         if owner.address != self._host.address:
             try:
-                await self._host.peers.call(owner, Confirm(mark.arc.end), Confirmed)
+                await self._host.peers.call(owner, Confirm(mark.arc.end), ConfirmReply)
             except NotOwner:
                 await self._exchange.pull(owner, mark.arc)
                 await self._learn_marks_of(owner, mark)
@@ -284,7 +284,7 @@ class AntiEntropy:
 
         Each of these marks names another down node that may hold records of the part.
         """
-        reply = await self._host.peers.call(owner, GetRing(adopt=False), RingPointers)
+        reply = await self._host.peers.call(owner, GetRing(adopt=False), GetRingReply)
         own, now = self._vnode.ownership, trio.current_time()
         if mark in own.marks:  # otherwise another vnode owns the part by now
             waits = (Mark(Arc(t.start, t.end), t.dead, now - t.since_ms / 1000) for t in reply.marks)
@@ -438,7 +438,7 @@ class AntiEntropy:
             while len(asked) < self._host.constants.replicas and (ahead := places.keys() - passed):
                 contact = places[min(ahead, key=lambda point: distance(me.id, point))]
                 passed.add(contact.id)
-                pointers = await self._host.peers.call(contact, GetRing(adopt=False), RingPointers)
+                pointers = await self._host.peers.call(contact, GetRing(adopt=False), GetRingReply)
                 places.update(
                     {c.id: c for c in pointers.successors if distance(me.id, c.id) > distance(me.id, contact.id)}
                 )

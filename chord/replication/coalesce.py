@@ -20,7 +20,7 @@ from chord.errors import Behind, ChordError, MalformedMessage
 from chord.replication.effects import ending
 from chord.ring.context import NodeContext
 from chord.wire.batch import REFUSED_WHOLE, cut
-from chord.wire.messages import Contact, CopiesRead, ReadCopies, ReadCopy, Reply, Request, StoreCopies, wire_bytes
+from chord.wire.messages import Contact, ReadCopies, ReadCopiesReply, ReadCopy, Reply, Request, StoreCopies, wire_bytes
 
 Q = TypeVar("Q", ReadCopy, StoreCopies)
 R = TypeVar("R", bound=Reply)
@@ -118,10 +118,10 @@ class Coalescer:
         If one item may be the cause of an error, and time is left, the items are sent again one by one. An item without
         room for its copy in the reply is sent again, too.
         """
-        if isinstance(answer, CopiesRead) and len(answer.copies) != len(questions):
+        if isinstance(answer, ReadCopiesReply) and len(answer.copies) != len(questions):
             answer = MalformedMessage(f"{contact.address} sent too few or too many")
         is_apart = isinstance(answer, SENT_ALONE) and trio.current_time() < max(q.deadline for q in questions)
-        replies = answer.copies if isinstance(answer, CopiesRead) else (answer,) * len(questions)
+        replies = answer.copies if isinstance(answer, ReadCopiesReply) else (answer,) * len(questions)
         for question, reply in zip(questions, replies, strict=True):
             if is_apart or reply is None:  # a copy of None had no room in the reply
                 self._send_alone(contact, question)

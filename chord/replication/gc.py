@@ -36,7 +36,7 @@ from chord.ring.vnode import RETRY_MS, Vnode
 from chord.store import versions
 from chord.store.merkle import digest_of
 from chord.store.reap_log_state import Grave
-from chord.wire.messages import PAGE_RECORDS_MAX, AreExpired, Contact, Expired, Record, SliceLog
+from chord.wire.messages import PAGE_RECORDS_MAX, AreExpired, AreExpiredReply, Contact, Record, SliceLog
 
 HELD_MAX_S: Final = 600.0
 HELD_RECORDS_MAX: Final = 65_536
@@ -94,11 +94,12 @@ class GarbageCollector:
         self._emptied = Emptied(vnode.host.timing.grace_s)
 
     @handles(AreExpired)
-    def on_are_expired(self, request: AreExpired) -> Expired:
+    def on_are_expired(self, request: AreExpired) -> AreExpiredReply:
         """Return for each key whether it has had no live value for the grace period."""
         before_ms = before_grace_ms(self._host)
         records = [self._host.storage.get(key) for key in request.keys]
-        return Expired(tuple(record is None or not record.clock or is_ripe(record, before_ms) for record in records))
+        are_expired = (record is None or not record.clock or is_ripe(record, before_ms) for record in records)
+        return AreExpiredReply(tuple(are_expired))
 
     async def reap(self) -> None:
         """Run one step of garbage collection, over the next records of each part.
@@ -169,7 +170,7 @@ class GarbageCollector:
 
     async def _ask(self, contact: Contact, request: AreExpired) -> tuple[bool, ...]:
         with trio.move_on_after(self._host.timing.timeout_cap_s):
-            each = (await self._host.peers.call(contact, request, Expired)).each
+            each = (await self._host.peers.call(contact, request, AreExpiredReply)).each
             if len(each) == len(request.keys):
                 return each
         raise Busy(f"{contact.address} does not answer", after_ms=RETRY_MS)

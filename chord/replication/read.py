@@ -36,17 +36,17 @@ from chord.store import quarantine, versions
 from chord.store.merkle import digest_of
 from chord.wire.messages import (
     Contact,
-    Copy,
     Done,
     Get,
     GetQuarantine,
-    Quarantine,
+    GetQuarantineReply,
+    GetReply,
     ReadCopy,
+    ReadCopyReply,
     Record,
     ReplicaLine,
     SliceLog,
     StoreCopies,
-    Values,
     Version,
 )
 
@@ -191,7 +191,7 @@ class QuorumReads:
         self._repairing: dict[bytes, None] = {}
 
     @handles(Get)
-    def get(self, request: Get) -> Values | Steps[Values]:
+    def get(self, request: Get) -> GetReply | Steps[GetReply]:
         """Read a key from R replicas.
 
         If this replica alone is enough and holds a live value, return the answer at once.
@@ -211,7 +211,7 @@ class QuorumReads:
                 return self._answer(reading, target.replicas, needed)
         return self._get(target, needed)
 
-    def _get(self, target: KeyTarget, needed: int) -> Steps[Values]:
+    def _get(self, target: KeyTarget, needed: int) -> Steps[GetReply]:
         reading = yield from self.read(target, needed)
         if not self._live(reading.record):
             yield from self.ask_everyone(reading, target, until_found=True)
@@ -219,7 +219,7 @@ class QuorumReads:
         return self._answer(reading, target.replicas, needed)
 
     @handles(GetQuarantine)
-    def get_quarantine(self, request: GetQuarantine) -> Steps[Quarantine]:
+    def get_quarantine(self, request: GetQuarantine) -> Steps[GetQuarantineReply]:
         """Read the quarantine of a key from R replicas.
 
         An empty quarantine is as certain as an absent key in `get`.
@@ -248,10 +248,10 @@ class QuorumReads:
         verdict = self._vnode.require_coordinator(point)
         return KeyTarget(key, point, verdict, self._quorum.holders(point))
 
-    def _hidden(self, reading: Reading, needed: int) -> Quarantine:
+    def _hidden(self, reading: Reading, needed: int) -> GetQuarantineReply:
         record = reading.record or Record(reading.key, ())
         shown = quarantine.cut(record, self._host.limits.record_bytes_max)
-        return Quarantine(
+        return GetQuarantineReply(
             shown.quarantine,
             versions.encode_context(quarantine.context_of(shown)),
             self._vnode.me,
@@ -396,7 +396,7 @@ class QuorumReads:
         mine, sent = reading.own, trio.current_time()
         request = ReadCopy(reading.key, reading.digest(mine))
         deadline = sent + self._host.timing.timeout_cap_s
-        answer: Copy = yield Ask(self._host.peers, contact, request, deadline)
+        answer: ReadCopyReply = yield Ask(self._host.peers, contact, request, deadline)
         if answer.record is not None and not reading.takes(answer.record):
             raise MalformedMessage(f"{contact.address} answered with the record of another key, or none at all")
         if answer.seen != reading.seen and not answer.is_same:
@@ -406,7 +406,7 @@ class QuorumReads:
         reading.add(contact, record, answer.is_in_sync, is_damaged=answer.is_damaged)
         return True
 
-    def _answer(self, reading: Reading, replicas: ReplicaSet, needed: int) -> Values:
+    def _answer(self, reading: Reading, replicas: ReplicaSet, needed: int) -> GetReply:
         self._host.counters["gets"] += 1
         record = reading.record
         members = [place.contact for place in replicas.members]
@@ -416,7 +416,7 @@ class QuorumReads:
         siblings = [] if shown is None else versions.siblings(shown)
         shown_live = [version for version in siblings if self._is_live(version)]
         live = 0 if record is None else sum(map(self._is_live, versions.siblings(record)))
-        return Values(
+        return GetReply(
             values=tuple(version.value for version in shown_live if version.value is not None),
             context=context,
             owner=self._vnode.me,

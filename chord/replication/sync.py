@@ -29,17 +29,17 @@ from chord.wire.messages import (
     PAGE_RECORDS_MAX,
     SUMS_MAX,
     Contact,
-    Copies,
     Done,
     GetCopies,
+    GetCopiesReply,
     GetHeads,
+    GetHeadsReply,
     GetSums,
-    Heads,
+    GetSumsReply,
     Record,
     Reply,
     Request,
     StoreCopies,
-    Sums,
     wire_bytes,
 )
 
@@ -301,7 +301,7 @@ class _Walk:
         found: set[int] = set()
         for begin in range(0, len(parts), SUMS_MAX):
             asked = parts[begin : begin + SUMS_MAX]
-            reply = await self._call(GetSums(arc.start, arc.end, level, asked), Sums)
+            reply = await self._call(GetSums(arc.start, arc.end, level, asked), GetSumsReply)
             if level == 0:
                 self.is_in_sync, self.was_in_sync, self._seen = reply.is_in_sync, reply.was_in_sync, reply.seen
             if len(reply.sums) != len(asked):
@@ -321,7 +321,7 @@ class _Walk:
         after: bytes | None = None
         is_cut = True
         while is_cut:
-            reply = await self._call(GetHeads(arc.start, arc.end, after), Heads)
+            reply = await self._call(GetHeads(arc.start, arc.end, after), GetHeadsReply)
             self._check(reply, arc, after)
             is_cut = reply.is_cut
             until = reply.heads[-1].key if is_cut else None
@@ -330,7 +330,7 @@ class _Walk:
             after = until
             self._report(arc.end if until is None else self._host.circle.hash(until))
 
-    def _check(self, reply: Heads, arc: Arc, after: bytes | None) -> None:
+    def _check(self, reply: GetHeadsReply, arc: Arc, after: bytes | None) -> None:
         """Check a page of the partner's list.
 
         Raises:
@@ -380,7 +380,7 @@ class _Walk:
         while keys:
             since = trio.current_time()
             page = keys[: self._host.page_records]
-            reply = await self._call(GetCopies(tuple(page)), Copies)
+            reply = await self._call(GetCopies(tuple(page)), GetCopiesReply)
             if not 1 <= reply.asked <= len(page) or not {r.key for r in reply.records} <= set(page):
                 raise MalformedMessage(f"{self._partner.address} sent records that were not requested")
             try:
@@ -418,7 +418,7 @@ class _Walk:
             self._host.counters["copies_pushed"] += len(sent)
             await self._pace(sent, since)
 
-    async def _send_page(self, page: Copies) -> Sequence[Record]:
+    async def _send_page(self, page: GetCopiesReply) -> Sequence[Record]:
         """Send a page; if the partner refuses it, send one record after the other.
 
         Returns:

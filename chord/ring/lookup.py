@@ -27,7 +27,7 @@ from chord.wire.messages import (
     WRITES,
     Candidate,
     Confirm,
-    Confirmed,
+    ConfirmReply,
     Contact,
     HopTrace,
     Mode,
@@ -89,7 +89,7 @@ class Lookups:
         Concurrency: checkpoints; waits for an owner until the enclosing deadline.
         """
         confirmed, path, via, rtt_ms = await self.deliver(
-            Confirm(key), Confirmed, key, start, mode, route, is_remembered=is_remembered
+            Confirm(key), ConfirmReply, key, start, mode, route, is_remembered=is_remembered
         )
         return self._trace(confirmed, path, via, rtt_ms)
 
@@ -231,7 +231,7 @@ class Lookups:
                 raise
             else:
                 if candidate.contact.address != self._host.address:
-                    start = reply.arc_start if isinstance(reply, Confirmed) else None
+                    start = reply.arc_start if isinstance(reply, ConfirmReply) else None
                     self.arcs.learn(path.key, candidate.contact, start)
                 return reply, candidate.via, 1000 * (trio.current_time() - sent)
         return None
@@ -243,7 +243,7 @@ class Lookups:
 
     # -- the trace ------------------------------------------------------------------------------
 
-    def _trace(self, confirmed: Confirmed, path: Path, via: Via, rtt_ms: float) -> Trace:
+    def _trace(self, confirmed: ConfirmReply, path: Path, via: Via, rtt_ms: float) -> Trace:
         return Trace(
             key=path.key,
             start=path.start,

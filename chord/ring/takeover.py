@@ -17,7 +17,7 @@ from chord.errors import NO_REPLY, ChordError, UnknownVnode
 from chord.ids import Arc, Point, between
 from chord.ring.vnode import Vnode
 from chord.stabilize import PeerGone, Stabilizer
-from chord.wire.messages import Confirm, Confirmed, Contact, GetRing, RingPointers
+from chord.wire.messages import Confirm, ConfirmReply, Contact, GetRing, GetRingReply
 
 NAMED_ROUNDS = 10
 """For how many stabilize rounds a vnode before the arc is remembered.
@@ -85,7 +85,7 @@ class Takeover:
             await self._take_over(predecessor)
             self._learn_boundary(predecessor, reply)  # the predecessor, or a vnode before it, may die next
 
-    def _learn_boundary(self, predecessor: Contact, reply: RingPointers) -> None:
+    def _learn_boundary(self, predecessor: Contact, reply: GetRingReply) -> None:
         timing = self._host.timing
         # If N = 1, a vnode that takes over without knowing a dead node denies the keys which that node holds.
         is_only_copy = self._host.constants.replicas == 1
@@ -93,7 +93,7 @@ class Takeover:
         now, own = trio.current_time(), self._vnode.ownership
         own.learn_boundary(predecessor, reply.predecessors, now, keep_s, keeps_all=is_only_copy)
 
-    async def _look_past(self, predecessor: Contact, reply: RingPointers) -> None:
+    async def _look_past(self, predecessor: Contact, reply: GetRingReply) -> None:
         """Take over the arc before a leaving predecessor, if that arc has lost its owner.
 
         The predecessor owns nothing: it has handed its own arc to this vnode, and takes over no other arc. If the vnode
@@ -147,7 +147,7 @@ class Takeover:
         own = self._vnode.ownership
         seen = own.epoch
         try:
-            await self._peers.call(owner, Confirm(owner.id), Confirmed)
+            await self._peers.call(owner, Confirm(owner.id), ConfirmReply)
         except ChordError:
             return
         if own.epoch == seen and self._ring.predecessor == predecessor and self._host.tell(own.shrink(owner)):
@@ -232,7 +232,7 @@ class Takeover:
                 nursery.start_soon(ask, contact)
         return found
 
-    async def _probe(self, contact: Contact) -> RingPointers | None:
+    async def _probe(self, contact: Contact) -> GetRingReply | None:
         """Ask for pointers without adopting them, until a reply or certain death.
 
         Returns:
@@ -243,7 +243,7 @@ class Takeover:
         """
         while True:
             try:
-                reply = await self._peers.call(contact, GetRing(adopt=False), RingPointers)
+                reply = await self._peers.call(contact, GetRing(adopt=False), GetRingReply)
                 self._peers.took_its_place(contact, is_owner=reply.owned_from is not None)
                 return reply
             except UnknownVnode as error:
@@ -257,5 +257,5 @@ class Takeover:
                 return None
 
 
-def _names_as_head(reply: RingPointers, contact: Contact) -> bool:
+def _names_as_head(reply: GetRingReply, contact: Contact) -> bool:
     return bool(reply.successors) and reply.successors[0].id == contact.id

@@ -21,13 +21,13 @@ from chord.wire.messages import (
     LIST_ENTRIES_MAX,
     Candidate,
     Confirm,
-    Confirmed,
+    ConfirmReply,
     Contact,
     FindNext,
+    FindNextReply,
     GetRing,
+    GetRingReply,
     MarkedArc,
-    NextHops,
-    RingPointers,
     UnreachableVnode,
     Via,
     VnodeInfo,
@@ -58,7 +58,7 @@ class Vnode:
         isolated_since: when every neighbour had become unreachable; None while there are neighbours.
         eager_looks: how many self-lookups must still change nothing before they become rare. Until then every round
             makes one.
-        has_met_quorum: whether other nodes may have written in its arc since its node started; see `Pong`.
+        has_met_quorum: whether other nodes may have written in its arc since its node started; see `PingReply`.
         answered: addresses that replied after a restart of this vnode, when none of them was a member yet.
         is_stuck: whether this arc was compared with all live replicas, and only down nodes can tell which writes it
             lacks.
@@ -87,7 +87,7 @@ class Vnode:
     # -- answers --------------------------------------------------------------------------------
 
     @handles(GetRing, takes_caller=True)
-    def on_get_ring(self, request: GetRing, caller: Caller) -> RingPointers:
+    def on_get_ring(self, request: GetRing, caller: Caller) -> GetRingReply:
         """Return the predecessor, the lists and the arc of this vnode.
 
         Pointers that the caller may adopt count as observed (abort-if-observed, `chord/stabilize.py`).
@@ -113,7 +113,7 @@ class Vnode:
                 raise Busy("a protocol step is being completed", after_ms=RETRY_MS)
             ring.observed += 1
         start = self.ownership.start
-        return RingPointers(
+        return GetRingReply(
             me=self.me,
             predecessor=ring.predecessor,
             successors=ring.successors,
@@ -125,7 +125,7 @@ class Vnode:
         )
 
     @handles(FindNext)
-    def on_find_next(self, request: FindNext) -> NextHops:
+    def on_find_next(self, request: FindNext) -> FindNextReply:
         """Return one lookup step: the key's successor, or closer vnodes before the key.
 
         If the key's successor follows this vnode, the reply is final. Otherwise the reply holds the closest known
@@ -148,14 +148,14 @@ class Vnode:
         before = self.id
         for index, entry in enumerate(entries if is_near_enough else entries[:1]):
             if key in Arc(before, entry.contact.id):
-                return NextHops(True, tuple(entries[index : index + last_max]), self.spacing)
+                return FindNextReply(True, tuple(entries[index : index + last_max]), self.spacing)
             before = entry.contact.id
         if request.successor_only:
-            return NextHops(False, tuple(entries[:CANDIDATES_MAX]), self.spacing)
-        return NextHops(False, self._alive_first(self._preceding(key), tried), self.spacing)
+            return FindNextReply(False, tuple(entries[:CANDIDATES_MAX]), self.spacing)
+        return FindNextReply(False, self._alive_first(self._preceding(key), tried), self.spacing)
 
     @handles(Confirm)
-    def on_confirm(self, request: Confirm) -> Confirmed:
+    def on_confirm(self, request: Confirm) -> ConfirmReply:
         """Confirm that this vnode answers for a key, and return the key's replica set.
 
         Raises:
@@ -170,7 +170,7 @@ class Vnode:
         up = [place.contact for place in (*replicas.members, *replicas.stand_ins) if self.is_up(place)]
         holders = up[: self.host.constants.replicas]
         leaving = self._leavers()[: max(0, needed - len(holders))]
-        return Confirmed(
+        return ConfirmReply(
             owner=self.me,
             arc_start=start,
             epoch=self.ownership.epoch,

@@ -18,7 +18,7 @@ from chord.cli.backup_file import Damaged, Header, Writer, records, verify
 from chord.errors import ChordError, QuorumFailed
 from chord.ids import Point
 from chord.store import versions
-from chord.wire.messages import ActorClock, Contact, Merge, Record, Scan, ScanPage, Version
+from chord.wire.messages import ActorClock, Contact, Merge, Record, Scan, ScanReply, Version
 from tests.support.cli import CannedRing, Run
 from tests.support.fake_node import Heard
 from tests.support.ports import Ports
@@ -260,7 +260,7 @@ def test_backup_and_scan_are_incomplete_with_nodes_unreachable(run: Run, canned:
 
     def scanned(point: int, heard: Heard) -> object:
         reply = answer(point, heard.request)
-        return msgspec.structs.replace(reply, unreachable=(unreachable,)) if isinstance(reply, ScanPage) else None
+        return msgspec.structs.replace(reply, unreachable=(unreachable,)) if isinstance(reply, ScanReply) else None
 
     canned.override = scanned  # type: ignore[assignment]
     ended = run("scan")

@@ -46,6 +46,7 @@ from chord.wire.messages import (
     Forget,
     Get,
     GetMany,
+    GetReply,
     GetStatus,
     Leave,
     Lookup,
@@ -55,9 +56,8 @@ from chord.wire.messages import (
     Record,
     ReplicaLine,
     Scan,
-    ScanPage,
+    ScanReply,
     Trace,
-    Values,
     Version,
     Written,
 )
@@ -109,14 +109,14 @@ async def test_put_get_and_delete_one_key(open_ring: Open) -> None:
 
 
 async def test_deleted_key_is_not_found(open_ring: Open) -> None:
-    with fake_node(Store(Values((), b"context", OWNER))) as node:
+    with fake_node(Store(GetReply((), b"context", OWNER))) as node:
         async with open_ring(node.address) as ring:
             with pytest.raises(NotFound, match="gone"):
                 await ring.get("gone")
 
 
 async def test_concurrent_values_are_all_returned(open_ring: Open) -> None:
-    with fake_node(Store(Values((b"a", b"b"), b"context", OWNER))) as node:
+    with fake_node(Store(GetReply((b"a", b"b"), b"context", OWNER))) as node:
         async with open_ring(node.address) as ring:
             found = await ring.get("k")
             assert found.siblings == found.values == (b"a", b"b")
@@ -163,7 +163,7 @@ async def test_large_value_takes_the_bulk_stream(open_ring: Open) -> None:
 
 
 async def test_use_bulk_repeats_the_call_on_the_bulk_stream(open_ring: Open) -> None:
-    with fake_node(Store(UseBulk(), Values((b"v" * 50_000,), b"", OWNER))) as node:
+    with fake_node(Store(UseBulk(), GetReply((b"v" * 50_000,), b"", OWNER))) as node:
         async with open_ring(node.address) as ring:
             assert len((await ring.get("k")).value) == 50_000
     assert [h.stream for h in node.heard if isinstance(h.request, Get)] == ["control", "bulk"]
@@ -341,9 +341,9 @@ async def test_late_reply_is_dropped(open_ring: Open, clock: Skipping) -> None:
         if heard.request.key == b"slow":
             return SILENCE
         frames = node._codec
-        first = frames.encode_reply(len(late) + 1, Values((b"slow answer",), b"", OWNER))
+        first = frames.encode_reply(len(late) + 1, GetReply((b"slow answer",), b"", OWNER))
         late.append(first)
-        return Values((heard.request.key,), b"", OWNER)
+        return GetReply((heard.request.key,), b"", OWNER)
 
     with fake_node(answer) as node:
         async with open_ring(node.address, timeout_s=PATIENCE_S) as ring:
@@ -530,7 +530,7 @@ class ScannedRing:
             keys = keys[keys.index(request.after_key) + 1 :]
         records = tuple(Record(k, (ActorClock(b"A" * 16, 1, (Version(b"v:" + k, b"O" * 16, 0),)),)) for k in keys)
         more = len(records) > self.page
-        return ScanPage(records[: self.page], Point(owner), records[self.page - 1].key if more else None)
+        return ScanReply(records[: self.page], Point(owner), records[self.page - 1].key if more else None)
 
 
 @pytest.mark.parametrize("owners", [[10, 42, 80, 120, 160, 200, 230], [0, 255], [255], [0], [128], [254, 255, 0, 1]])
@@ -561,7 +561,7 @@ async def test_scan_survives_joins_and_leaves(open_ring: Open) -> None:
 
 async def test_scan_omits_deleted_keys(open_ring: Open) -> None:
     tombstone = Record(b"gone", (ActorClock(b"A" * 16, 1, (Version(None, b"O" * 16, 0),)),))
-    answers = Store(ScanPage((tombstone,), Point(255), None))
+    answers = Store(ScanReply((tombstone,), Point(255), None))
     with fake_node(answers) as node:
         async with open_ring(node.address) as ring:
             assert [pair async for pair in ring.scan()] == []
@@ -677,7 +677,7 @@ LINE = ReplicaLine(OWNER, "stale", False, 0.4, b"digest")
 
 
 async def test_result_shows_how_its_quorum_was_met(open_ring: Open) -> None:
-    answers = Store(Written(b"c", OWNER, 3, 2, True, (LINE,)), Values((b"v",), b"c", OWNER, 2, 2, (LINE,), (7,)))
+    answers = Store(Written(b"c", OWNER, 3, 2, True, (LINE,)), GetReply((b"v",), b"c", OWNER, 2, 2, (LINE,), (7,)))
     with fake_node(answers) as node:
         async with open_ring(node.address) as ring:
             stored = await ring.put("k", b"v", w=2, sloppy=False, ttl_s=1.0005)
@@ -707,8 +707,8 @@ async def test_quorums_and_ttl_have_bounds(open_ring: Open, options: dict[str, A
 
 
 async def test_resolver_makes_one_value_and_keeps_the_context(open_ring: Open) -> None:
-    siblings = Values((b"b", b"a", b"c"), b"context", OWNER, written_ms=(5, 9, 9))
-    with fake_node(Store(siblings, siblings, Values((b"only",), b"c", OWNER))) as node:
+    siblings = GetReply((b"b", b"a", b"c"), b"context", OWNER, written_ms=(5, 9, 9))
+    with fake_node(Store(siblings, siblings, GetReply((b"only",), b"c", OWNER))) as node:
         async with open_ring(node.address) as ring:
             found = await ring.get("k", resolve=chord.last_writer_wins)
             assert (found.value, found.siblings, found.context) == (b"c", (), b"context"), "the largest of equal times"
@@ -718,7 +718,7 @@ async def test_resolver_makes_one_value_and_keeps_the_context(open_ring: Open) -
 
 
 async def test_last_writer_wins_needs_write_times(open_ring: Open) -> None:
-    with fake_node(Store(Values((b"a", b"b"), b"context", OWNER))) as node:
+    with fake_node(Store(GetReply((b"a", b"b"), b"context", OWNER))) as node:
         async with open_ring(node.address) as ring:
             with pytest.raises(InvalidRequest, match="does not report when"):
                 await ring.get("k", resolve=chord.last_writer_wins)
@@ -786,7 +786,7 @@ async def test_scan_omits_values_expired_by_the_clock_of_the_node(open_ring: Ope
         record(b"half", version(b"new", 0, b"1"), version(b"old", 999, b"2")),
         record(b"twice", version(b"same", 0, b"1"), version(b"same", 0, b"1")),
     )
-    with fake_node(Store(ScanPage(page, Point(255), None, 1000))) as node:
+    with fake_node(Store(ScanReply(page, Point(255), None, 1000))) as node:
         async with open_ring(node.address) as ring:
             found = {pair.key: pair.values async for pair in ring.scan()}
     assert found == {b"live": (b"v",), b"half": (b"new",), b"twice": (b"same",)}
@@ -794,7 +794,7 @@ async def test_scan_omits_values_expired_by_the_clock_of_the_node(open_ring: Ope
 
 async def test_records_include_tombstones(open_ring: Open) -> None:
     tombstone = record(b"gone", Version(None, b"O" * 16, 3))
-    with fake_node(Store(ScanPage((tombstone,), Point(255), None))) as node:
+    with fake_node(Store(ScanReply((tombstone,), Point(255), None))) as node:
         async with open_ring(node.address) as ring:
             assert [found async for found in ring.export()] == [tombstone]
 

@@ -7,14 +7,14 @@ import trio
 
 import chord
 from chord.errors import NotFound, OwnerDown, VersionConflict
-from chord.wire.messages import Get, Values
+from chord.wire.messages import Get, GetReply
 from tests.support.clients import OWNER, Open, Store
 from tests.support.fake_node import fake_node
 from tests.support.rings import virtual
 
 
 async def test_get_with_a_default_returns_it_for_an_absent_key(open_ring: Open) -> None:
-    with fake_node(Store(Values((), b"", OWNER))) as node:
+    with fake_node(Store(GetReply((), b"", OWNER))) as node:
         async with open_ring(node.address) as ring:
             assert await ring.get("deleted", None) is None
             assert await ring.get("absent", default=b"nothing") == b"nothing"
@@ -32,7 +32,7 @@ async def test_get_with_a_default_raises_other_errors(open_ring: Open) -> None:
 
 
 async def test_get_with_a_default_resolves_values_and_not_the_default(open_ring: Open) -> None:
-    siblings = Values((b"a", b"b"), b"context", OWNER, written_ms=(1, 2))
+    siblings = GetReply((b"a", b"b"), b"context", OWNER, written_ms=(1, 2))
     unresolved = chord.Found(b"other", (b"x", b"y"), b"", OWNER)
     with fake_node(Store(siblings)) as node:
         async with open_ring(node.address) as ring:
@@ -51,7 +51,7 @@ async def test_contains_is_true_for_stored_keys_only(open_ring: Open) -> None:
 
 
 def test_in_operator_is_true_for_stored_keys_only() -> None:
-    store = Store(Values((b"a", b"b"), b"", OWNER), OwnerDown("gone"))
+    store = Store(GetReply((b"a", b"b"), b"", OWNER), OwnerDown("gone"))
     with fake_node(store) as node, chord.connect(node.address) as ring:
         assert "concurrent" in ring
         with pytest.raises(OwnerDown):

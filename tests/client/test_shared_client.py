@@ -12,7 +12,7 @@ import chord
 from chord.client import pool
 from chord.client.pool import POOLS_MAX
 from chord.errors import ChordError, InvalidRequest, Overloaded
-from chord.wire.messages import Values
+from chord.wire.messages import GetReply
 from tests.support.clients import OWNER, Store
 from tests.support.fake_node import SILENCE, Answer, Heard, fake_node
 from tests.support.real_rings import HANG_S
@@ -123,7 +123,7 @@ def test_resolver_that_uses_the_client_does_not_deadlock() -> None:
 
     def answer(heard: Heard) -> Answer:
         if getattr(heard.request, "key", None) == b"cart":
-            return Values((b"a", b"b"), b"context", OWNER)
+            return GetReply((b"a", b"b"), b"context", OWNER)
         return store(heard)
 
     with fake_node(answer) as node, chord.connect(node.address, timeout_s=HANG_S) as ring:

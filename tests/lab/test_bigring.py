@@ -20,7 +20,7 @@ from chord.lab.papers.world import STILL
 from chord.lab.theory import finger_use, mean_path, path_constant
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.messages import MessageNetwork
-from chord.wire.messages import Ping, Pong
+from chord.wire.messages import Ping, PingReply
 
 SIZE = 1 << 64
 WIDER = 96  # bits more that a real node's circle has
@@ -81,7 +81,7 @@ def test_detours_around_dead_nodes_equal_those_of_real_nodes(nodes: int, share: 
         for start, key in zip(starts.tolist(), keys.tolist(), strict=True):
             node = by_id[widened(int(ring.ids[start]))]
             lookups = node.lookups  # type: ignore[attr-defined]
-            route = lookups.deliver(Ping(), Pong, widened(key), node.contact, "iterative", "classic")  # type: ignore[attr-defined]
+            route = lookups.deliver(Ping(), PingReply, widened(key), node.contact, "iterative", "classic")  # type: ignore[attr-defined]
             _, path, via, _ = await route
             last = [candidate.via for candidate in path.candidates].index(via)
             found.append((path.path_length, path.timeouts, last, path.candidates[last].contact.id))

@@ -21,7 +21,7 @@ from chord.ring.preference_list import PreferenceList
 from chord.ring.takeover import Takeover
 from chord.ring.vnode import Vnode
 from chord.stabilize import Stabilizer
-from chord.wire.messages import Contact, Done, HandOver, Reply, Request, RingPointers
+from chord.wire.messages import Contact, Done, GetRingReply, HandOver, Reply, Request
 from tests.support.quorum import back, clockwise, holding, key_at, read, ring_in_sync, timing, until, write
 from tests.support.rings import in_order, only, virtual
 
@@ -331,7 +331,7 @@ async def remembered_after_a_late_answer() -> list[Contact]:
 
         async def call_late(to: Contact | str, request: Request, expect: type[Reply]) -> Reply:
             reply = await call(to, request, expect)
-            if to == contact and isinstance(reply, RingPointers) and reply.owned_from is None:
+            if to == contact and isinstance(reply, GetRingReply) and reply.owned_from is None:
                 answered.set()
                 await until(lambda: peers.is_known_to_have_left(contact))
             return reply

@@ -22,7 +22,7 @@ from chord.sim.disk import flash
 from chord.sim.messages import MessageNetwork
 from chord.store.storage import Batch
 from chord.testing.rings import TestRing, open_ring
-from chord.wire.messages import Confirmed, Contact, Ping, Pong
+from chord.wire.messages import ConfirmReply, Contact, Ping, PingReply
 from tests.support.quorum import clockwise
 from tests.support.rings import only, put, virtual
 
@@ -190,7 +190,7 @@ async def test_calls_of_an_ended_node_count_no_miss_against_its_peers() -> None:
         await nodes.kill(ended)
         for _ in range(3):
             with pytest.raises(PeerUnreachable, match="not running"):
-                await ended.host.peers.call(other, Ping(), Pong)
+                await ended.host.peers.call(other, Ping(), PingReply)
         assert ended.host.peers.failure_detector.state(other) == "alive"
 
 
@@ -257,9 +257,9 @@ async def test_holder_keeps_a_copy_if_the_owner_knows_too_few_nodes() -> None:
         assert record is not None
         far.host.storage.apply(Batch(puts=(record,)))
         me = only(owner).me
-        alone = Confirmed(me, only(far).id, 1, (me,), (), (me,))
+        alone = ConfirmReply(me, only(far).id, 1, (me,), (), (me,))
 
-        async def ask(*_: object) -> Confirmed:
+        async def ask(*_: object) -> ConfirmReply:
             return alone
 
         with mock.patch.object(far.handoff, "_ask_owner", ask):

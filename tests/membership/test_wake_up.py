@@ -27,7 +27,7 @@ from chord.sim.disk import flash
 from chord.sim.messages import MessageNetwork
 from chord.testing.network import uniform
 from chord.testing.rings import TestRing
-from chord.wire.messages import Done, Get, InSync, Put, Values
+from chord.wire.messages import Done, Get, GetReply, InSync, Put
 from tests.support.quorum import clockwise, key_at, only, read, ring_in_sync, timing, until, write
 from tests.support.rings import grown, patiently, virtual
 
@@ -83,7 +83,7 @@ async def denials_of_a_woken_owner(late: float) -> list[str]:
             try:
                 deadline = trio.current_time() + 0.2
                 found = await asker.host.peers._calls.call(vnode.me, Get(KEY), deadline=deadline)
-                assert isinstance(found, Values)
+                assert isinstance(found, GetReply)
                 said.append(found.values[0].decode() if found.values else "denied")
             except ChordError as error:
                 said.append(error.word)
@@ -241,7 +241,7 @@ def denials_of_woken_replica_set(seed: int) -> list[bytes]:
     async def ask(owner: Node, key: bytes) -> None:
         with suppress(ChordError):
             found = await owner.host.peers._calls.call(only(owner).me, Get(key), deadline=trio.current_time() + 0.5)
-            assert isinstance(found, Values)
+            assert isinstance(found, GetReply)
             if not found.values:
                 denied.append(key)
 

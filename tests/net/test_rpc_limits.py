@@ -27,7 +27,7 @@ from chord.ids import Circle
 from chord.net.handshake import HUNG_UP
 from chord.testing import MemoryNetwork, run
 from chord.wire.codec import GOODBYE, FrameKind, decode_refusal, encode_hello
-from chord.wire.messages import Contact, Get, Hello, Ping, Put, Values
+from chord.wire.messages import Contact, Get, GetReply, Hello, Ping, Put
 from tests.support.rpc import CODEC, MIB, OWNER, Peer, Raw, limits, outcome, pair, running, virtual
 
 HELLO = encode_hello(Hello(1, 1, "client", "control"))
@@ -204,7 +204,10 @@ async def test_dial_without_an_answer_to_the_hello_is_unreachable() -> None:
         "a tag": (frame(FrameKind.CALL, b"\xd9\xd9\xf7\x85\x01\xf6\x01\x81\x01\x00"), "not strict CBOR"),
         "a map with numbers for keys": (frame(FrameKind.CALL, b"\xa1\x01\x02"), "not strict CBOR"),
         "no envelope": (frame(FrameKind.CALL, cbor2.dumps([1, None])), "the envelope is not an array of 5 fields"),
-        "two messages in a frame": (frame(FrameKind.CALL, cbor2.dumps([1, None, 1, [1], 0]) * 2), "trailing bytes"),
+        "two messages in a frame": (
+            frame(FrameKind.CALL, cbor2.dumps([1, None, 1, [1], 0]) * 2),
+            "trailing bytes after",
+        ),
         "a reply without envelope": (frame(FrameKind.REPLY, cbor2.dumps("hi")), "the envelope"),
         "an error without error": (frame(FrameKind.ERROR, cbor2.dumps([1, []])), "ErrorReply"),
         "a cast without tag": (frame(FrameKind.CAST, cbor2.dumps([])), "the cast"),
@@ -454,9 +457,9 @@ async def test_slow_reader_is_not_cut() -> None:
 async def test_late_replies_wait_for_room_and_none_is_lost() -> None:
     a, b = pair(MemoryNetwork(window_bytes=4096), limits=limits(buffer_bytes_max=50_000))
 
-    async def late() -> Values:
+    async def late() -> GetReply:
         await trio.sleep(0.1)
-        return Values((bytes(15_000),), b"", OWNER)
+        return GetReply((bytes(15_000),), b"", OWNER)
 
     b.rpc.serve(lambda vnode, request, caller: late())
     buffered: list[int] = []

@@ -21,7 +21,7 @@ from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
 from chord.store.sqlite import SqliteStorage
 from chord.store.storage import Batch
-from chord.wire.messages import Ping, Pong
+from chord.wire.messages import Ping, PingReply
 from tests.support.quorum import are_all_in_sync
 from tests.support.real_rings import HANG_S
 from tests.support.rings import get, only, owner, patiently, put, virtual
@@ -78,9 +78,9 @@ async def test_node_with_a_hung_disk_is_replaced_and_returns() -> None:
         assert (seen.state, len(seen.troubles)) == ("degraded", 1)
         assert "the disk has not answered for" in seen.troubles[0]
         with pytest.raises(PeerUnreachable, match="disk"):
-            await other.host.peers.call(node.address, Ping(), Pong)
+            await other.host.peers.call(node.address, Ping(), PingReply)
         with pytest.raises(Busy, match="disk"):  # a call to itself fails at once, so that steps do not retry for ever
-            await node.host.peers.call(only(node).me, Ping(), Pong)
+            await node.host.peers.call(only(node).me, Ping(), PingReply)
         assert node.host.storage.staged_bytes < 100_000  # type: ignore[attr-defined]
         assert "alive" not in await states_at_others(machines, node)
         disk.resume()

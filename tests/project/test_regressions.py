@@ -23,7 +23,7 @@ from chord.node import Node
 from chord.sim.observer import Watch
 from chord.testing.rings import TestRing
 from chord.verify import invariants
-from chord.wire.messages import Contact, FindNext, NeighboursOf, NextHops, Notify
+from chord.wire.messages import Contact, FindNeighboursReply, FindNext, FindNextReply, Notify
 from tests.models import original
 from tests.models.original import HISTORIES, Entry
 from tests.support.rings import get, in_order, only, owner, patiently, put, virtual
@@ -193,7 +193,7 @@ async def test_closest_preceding_vnode_is_never_the_vnode_itself() -> None:
             me = only(node)
             for key in range(256):
                 for tried in ((), (me.ring.successor.id,)):
-                    step: NextHops = me.on_find_next(FindNext(Point(key), "classic", tried))
+                    step: FindNextReply = me.on_find_next(FindNext(Point(key), "classic", tried))
                     offered = [c.contact.id for c in step.candidates]
                     assert me.id not in offered or (step.final and key == me.id)
                     assert step.final or all(between(me.id, x, key) for x in offered)
@@ -511,7 +511,7 @@ async def test_late_switch_counts_while_a_restarted_node_looks_up() -> None:
 
         own.renounce()
         with mock.patch.object(membership, "_taker_of_my_arc", no_taker):
-            await membership._reclaim_place(NeighboursOf(before, only(node).me, node.ring_id))
+            await membership._reclaim_place(FindNeighboursReply(before, only(node).me, node.ring_id))
         assert own.arc == Arc(Point(B), Point(C))
         await ring.converged()
 

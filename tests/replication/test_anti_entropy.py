@@ -20,7 +20,18 @@ from chord.ring.vnode import Vnode
 from chord.store import versions
 from chord.store.storage import Batch
 from chord.testing.rings import TestRing
-from chord.wire.messages import Contact, Copy, Done, Forget, Get, GetRing, ReadCopy, RingPointers, Values, Version
+from chord.wire.messages import (
+    Contact,
+    Done,
+    Forget,
+    Get,
+    GetReply,
+    GetRing,
+    GetRingReply,
+    ReadCopy,
+    ReadCopyReply,
+    Version,
+)
 from tests.support.quorum import (
     KEY,
     back,
@@ -119,7 +130,7 @@ async def test_read_with_a_slow_replica_is_hedged() -> None:
         owner, second, third, *_ = clockwise(ring, KEY)
         ring.network.block(second.name, owner.name)
         began = trio.current_time()
-        found = await owner.host.peers.call(only(owner).me, Get(KEY), Values)
+        found = await owner.host.peers.call(only(owner).me, Get(KEY), GetReply)
         assert found.values == (b"v",)
         assert trio.current_time() - began < 0.2, "the reader asked the third replica, too"
         assert third.address in {line.contact.address for line in found.replicas if line.outcome == "ok"}
@@ -174,7 +185,7 @@ async def test_copies_never_fall_below_n_during_joins_and_leaves() -> None:
         assert watch.seen
 
 
-def no_answer_after_the_handover(vnode: Vnode, request: GetRing, caller: Caller) -> RingPointers:
+def no_answer_after_the_handover(vnode: Vnode, request: GetRing, caller: Caller) -> GetRingReply:
     """Planted: a leaver's predecessor cannot refresh its list while the leaver brings its records home."""
     return ON_GET_RING(vnode, request, Caller(""))
 
@@ -349,13 +360,13 @@ async def test_replica_stays_in_sync_in_the_half_of_an_arc_it_keeps() -> None:
 async def test_copy_says_if_the_replica_is_in_sync() -> None:
     async with ring_in_sync(6, 23) as ring:
         owner, second, *_ = clockwise(ring, KEY)
-        copy = await owner.host.peers.call(only(second).me, ReadCopy(KEY), Copy)
+        copy = await owner.host.peers.call(only(second).me, ReadCopy(KEY), ReadCopyReply)
         assert copy.is_in_sync
         again = await ring.restart(second)
         with trio.fail_after(5):
             while True:
                 try:
-                    copy = await owner.host.peers.call(only(again).me, ReadCopy(KEY), Copy)
+                    copy = await owner.host.peers.call(only(again).me, ReadCopy(KEY), ReadCopyReply)
                     break
                 except ChordError:
                     await trio.sleep(0.001)

@@ -31,16 +31,16 @@ from chord.wire.messages import (
     Confirm,
     Get,
     GetMany,
-    GotMany,
+    GetManyReply,
+    GetReply,
     Merge,
     Put,
     PutMany,
+    PutManyReply,
     ReadCopies,
     ReadCopy,
     StoreCopies,
-    Values,
     Written,
-    WroteMany,
 )
 from tests.support.batches import KEYS, counted, put, read_many, warm_ring, write_many
 from tests.support.quorum import holding, read, record_at, until
@@ -77,7 +77,7 @@ async def test_batch_looks_up_each_owner_once() -> None:
         keys = [b"cold-%d" % number for number in range(BATCH_ITEMS_MAX)]
         with counted([asker]) as frames:
             outcomes = await read_many(asker, *keys)
-        assert [type(one) for one in outcomes] == [Values] * BATCH_ITEMS_MAX
+        assert [type(one) for one in outcomes] == [GetReply] * BATCH_ITEMS_MAX
         assert frames.most(GetMany, Get) == 1
         assert frames.of(GetMany, Get) - len({owner(ring, key).name for key in keys} - {asker.name}) in (0, 1), "a hint"
         assert frames.of(Confirm) <= 5 * LOOKUPS_AT_ONCE
@@ -111,16 +111,16 @@ async def test_batch_works_with_one_replica_and_with_many_vnodes() -> None:
 # -- the same outcomes as single operations -----------------------------------------------------------
 
 
-def summary(outcome: Values | Written | ChordError) -> object:
+def summary(outcome: GetReply | Written | ChordError) -> object:
     """Return the part of an outcome that must be equal in both rings."""
-    if isinstance(outcome, Values):
+    if isinstance(outcome, GetReply):
         return sorted(outcome.values), outcome.r_needed
     return outcome.w_needed if isinstance(outcome, Written) else type(outcome)
 
 
-async def alone(node: Node, request: Get | Put) -> Values | Written | ChordError:
+async def alone(node: Node, request: Get | Put) -> GetReply | Written | ChordError:
     try:
-        return await node.host.peers.call(node.address, request, Values if isinstance(request, Get) else Written)
+        return await node.host.peers.call(node.address, request, GetReply if isinstance(request, Get) else Written)
     except ChordError as error:
         return error
 
@@ -155,7 +155,7 @@ def test_batches_have_the_outcomes_of_single_operations(seed: int) -> None:
                 many = await read_many(batched[entry], *keys, r=r)
                 assert [summary(a) for a in one] == [summary(b) for b in many], step
                 for found, known in ((one, contexts[0]), (many, contexts[1])):
-                    known.update({k: v.context for k, v in zip(keys, found, strict=True) if isinstance(v, Values)})
+                    known.update({k: v.context for k, v in zip(keys, found, strict=True) if isinstance(v, GetReply)})
 
     testing.run(main, seed=seed)
 
@@ -190,11 +190,11 @@ async def test_batch_with_keys_of_another_owner_executes_the_rest() -> None:
         other = next(key for key in KEYS if owner(ring, key) is not one and one.name not in holding_names(ring, key))
         asker = next(node for node in ring.nodes if node is not one)
         batch = PutMany((put(asker, other), put(asker, KEYS[0])))
-        answer = await asker.host.peers.call(only(one).me, batch, WroteMany)
+        answer = await asker.host.peers.call(only(one).me, batch, PutManyReply)
         assert [type(outcome) for outcome in unpack(batch, answer)] == [NotOwner, Written]
         reads = GetMany((Get(KEYS[0]), Get(other)))
-        answer = await asker.host.peers.call(only(one).me, reads, GotMany)
-        assert [type(outcome) for outcome in unpack(reads, answer)] == [Values, NotOwner]
+        answer = await asker.host.peers.call(only(one).me, reads, GetManyReply)
+        assert [type(outcome) for outcome in unpack(reads, answer)] == [GetReply, NotOwner]
 
 
 def holding_names(ring: TestRing, key: bytes) -> list[str]:
@@ -487,7 +487,7 @@ def test_batch_ends_when_its_coordinator_stops(passes: int) -> None:
 
             async def ask() -> None:
                 with suppress(ChordError):
-                    await node.host.peers.call(only(node).me, batch, WroteMany)
+                    await node.host.peers.call(only(node).me, batch, PutManyReply)
                 ended.set()
 
             async with trio.open_nursery() as nursery:

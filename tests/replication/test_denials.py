@@ -19,7 +19,18 @@ from chord.ring.ownership import Ownership
 from chord.ring.vnode import Vnode
 from chord.store.storage import Batch, MemoryStorage
 from chord.testing.rings import TestRing
-from chord.wire.messages import ActorClock, Contact, Copy, Done, Forget, Get, ReadCopy, Record, Values, Version
+from chord.wire.messages import (
+    ActorClock,
+    Contact,
+    Done,
+    Forget,
+    Get,
+    GetReply,
+    ReadCopy,
+    ReadCopyReply,
+    Record,
+    Version,
+)
 from tests.support.quorum import (
     KEY,
     back,
@@ -39,10 +50,10 @@ from tests.support.rings import in_order, only, virtual
 ABSENT = b"never written"
 
 
-async def ask_owner(ring: TestRing, key: bytes) -> Values:
+async def ask_owner(ring: TestRing, key: bytes) -> GetReply:
     """Read at the first living node of a key, once."""
     owner = clockwise(ring, key)[0]
-    return await owner.host.peers.call(only(owner).me, Get(key), Values)
+    return await owner.host.peers.call(only(owner).me, Get(key), GetReply)
 
 
 async def never_denied(ring: TestRing, key: bytes, value: bytes, for_s: float, step_s: float = 0.05) -> int:
@@ -57,7 +68,7 @@ async def never_denied(ring: TestRing, key: bytes, value: bytes, for_s: float, s
             for vnode in node.host.vnodes.values():
                 try:
                     with trio.move_on_after(0.5):
-                        found = await node.host.peers.call(vnode.me, Get(key), Values)
+                        found = await node.host.peers.call(vnode.me, Get(key), GetReply)
                         assert value in found.values, (node.name, trio.current_time(), found)
                         answers += 1
                 except ChordError:
@@ -105,7 +116,7 @@ async def test_owner_denies_no_key_in_an_arc_that_contains_others() -> None:
         vnode.ownership.doubt(Arc(vnode.id, vnode.id))
         assert [place.contact for place in vnode.replica_set(node.host.circle.hash(KEY)).members] == [vnode.me]
         with pytest.raises(Busy, match="not among its replicas yet"):
-            await node.host.peers.call(vnode.me, Get(KEY), Values)
+            await node.host.peers.call(vnode.me, Get(KEY), GetReply)
 
 
 @pytest.mark.parametrize("apart_s", [0.0, 3.0])
@@ -152,7 +163,7 @@ def test_key_is_not_denied_with_two_unreachable_holders(positions: tuple[int, in
             asked = next(node for node in places if node in ring.nodes)
             for _ in range(40):
                 try:
-                    reply = await asked.host.peers.call(only(asked).me, Get(ABSENT), Values)
+                    reply = await asked.host.peers.call(only(asked).me, Get(ABSENT), GetReply)
                 except ChordError:
                     pass
                 else:
@@ -180,7 +191,7 @@ async def test_survivor_of_two_denies_nothing_before_down_out() -> None:
         await ring.kill(gone)
         for _ in range(100):
             with pytest.raises((Busy, OwnerDown, TooFewReplicas)):
-                await survivor.host.peers.call(only(survivor).me, Get(ABSENT), Values)
+                await survivor.host.peers.call(only(survivor).me, Get(ABSENT), GetReply)
             await trio.sleep(0.15)
         await trio.sleep(30)
         assert (await read(survivor, ABSENT)).values == (), "the dead node has left the lists after `down_out_s`"
@@ -308,7 +319,7 @@ def test_planted_joiners_that_vouch_for_each_other_are_caught(monkeypatch: pytes
     monkeypatch.setattr(AntiEntropy, "_may_vouch", lambda self, arc, others: True)
     monkeypatch.setattr(Vnode, "vouches_for", lambda self, arc: self.view.is_arc_in_sync(arc))
     monkeypatch.setattr(Vnode, "may_hold", lambda self, key, replicas: replicas.everyone)  # the second check
-    with pytest.raises(AssertionError, match="Values"):
+    with pytest.raises(AssertionError, match="GetReply"):
         testing.run(no_replica_in_sync_is_left, seed=75)
 
 
@@ -434,7 +445,7 @@ def test_planted_short_list_of_unreachable_nodes_is_caught(monkeypatch: pytest.M
         whole(own, predecessor, tuple(further)[:3])
 
     monkeypatch.setattr(Ownership, "learn_boundary", learn_four)
-    with pytest.raises(AssertionError, match="Values"):
+    with pytest.raises(AssertionError, match="GetReply"):
         testing.run(written_in_a_split, (2, 16), True, 4.0, 5, 0, seed=repr((2, 16)))
 
 
@@ -488,7 +499,7 @@ async def denied_behind_a_joiner() -> None:
         reader = next(node for node in ring.nodes if only(node).ownership.is_owner(owner.host.circle.hash(KEY)))
         for _ in range(40):
             with suppress(Busy, OwnerDown):
-                found = await only(owner).host.peers.call(only(owner).me, Get(KEY), Values)
+                found = await only(owner).host.peers.call(only(owner).me, Get(KEY), GetReply)
                 assert found.values == (b"v",), f"{reader.name} denied the key"
             await trio.sleep(0.05)
         ring.network.heal()
@@ -567,7 +578,7 @@ async def test_copy_that_arrives_during_a_read_is_not_denied() -> None:
         record = Record(KEY, (ActorClock(b"a" * 16, 1, (Version(b"v", b"o" * 16, 1),)),))
         original = Replica.on_read_copy
 
-        def bring_it(self: Replica, request: ReadCopy) -> Copy:
+        def bring_it(self: Replica, request: ReadCopy) -> ReadCopyReply:
             answer = original(self, request)
             storage.apply(Batch([record]))
             return answer

@@ -19,7 +19,18 @@ from chord.node import Node
 from chord.replication import scan
 from chord.replication.records import cut_as, is_cut
 from chord.store import versions
-from chord.wire.messages import SIBLINGS_MAX, ActorClock, Contact, Get, Record, Scan, ScanOf, ScanPage, Values, Version
+from chord.wire.messages import (
+    SIBLINGS_MAX,
+    ActorClock,
+    Contact,
+    Get,
+    GetReply,
+    Record,
+    Scan,
+    ScanOf,
+    ScanReply,
+    Version,
+)
 from tests.support.cli import CannedRing, Run
 from tests.support.fake_node import Heard
 from tests.support.quorum import KEY
@@ -163,7 +174,7 @@ def page_lacks(canned: CannedRing, *cut: bytes, damaged: int = 0, unreachable: t
         if not isinstance(heard.request, Scan):
             return None
         page = canned.scanned(heard)
-        assert isinstance(page, ScanPage)
+        assert isinstance(page, ScanReply)
         if page.more_after is not None or heard.request.after != Point(255):
             return page
         points = tuple(Point(heard.request.after + 1 - 256 + number) for number in range(damaged))
@@ -174,7 +185,7 @@ def page_lacks(canned: CannedRing, *cut: bytes, damaged: int = 0, unreachable: t
 
 def test_get_of_more_values_than_one_reply_holds_is_a_conflict(run: Run, canned: CannedRing) -> None:
     def override(point: int, heard: Heard) -> Any:
-        one = Values((b"v",), b"context", Contact(Point(9), "n1:1"), left=4)
+        one = GetReply((b"v",), b"context", Contact(Point(9), "n1:1"), left=4)
         return one if isinstance(heard.request, Get) else None
 
     canned.override = override
@@ -251,7 +262,7 @@ def test_scan_keeps_the_first_cut_keys_and_counts_all(run: Run, canned: CannedRi
         if not isinstance(heard.request, Scan):
             return None
         page = canned.scanned(heard)
-        assert isinstance(page, ScanPage)
+        assert isinstance(page, ScanReply)
         return msgspec.structs.replace(page, cut=tuple(record.key for record in page.records))
 
     canned.override = override

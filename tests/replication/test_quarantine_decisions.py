@@ -26,7 +26,7 @@ from chord.wire.messages import (
     ActorClock,
     DecideQuarantine,
     GetQuarantine,
-    Quarantine,
+    GetQuarantineReply,
     Record,
     Version,
     Written,
@@ -508,7 +508,7 @@ async def test_quarantine_is_read_from_a_quorum() -> None:
         owner, second = clockwise(ring, KEY)[:2]
         await write(owner, KEY, b"v")
         await next(iter(second.parts.values())).records.merge([Record(KEY, (), b"", HIDDEN)], ())
-        answer = await owner.host.peers.call(owner.address, GetQuarantine(KEY, 3), Quarantine)
+        answer = await owner.host.peers.call(owner.address, GetQuarantine(KEY, 3), GetQuarantineReply)
         assert ([each.actor for each in answer.entries], answer.r) == ([each.actor for each in HIDDEN], 3)
         await until(lambda: record_at(owner, KEY).quarantine == HIDDEN)
         assert (await read(owner, KEY)).quarantined == 2

@@ -12,7 +12,7 @@ from chord.node import Node
 from chord.store import versions
 from chord.store.reap_log_state import Grave
 from chord.testing.rings import TestRing
-from chord.wire.messages import Confirmed, Contact, Version
+from chord.wire.messages import ConfirmReply, Contact, Version
 from tests.support.quorum import clockwise, ring_in_sync, stop_repair, timing, until, write
 from tests.support.rings import only, virtual
 
@@ -115,7 +115,7 @@ def test_reap_log_comes_home_though_another_slice_fails(failing: str) -> None:
             first, *_, last = sorted(inside, key=lambda key: circle.distance(gap.start, circle.hash(key)))
             ask_owner, level = keeper.handoff._ask_owner, keeper._shared.exchange.log_sync.sync
 
-            async def fail_to_ask(point: Point, start: Contact) -> Confirmed:
+            async def fail_to_ask(point: Point, start: Contact) -> ConfirmReply:
                 if failing == "owner" and slice_of(point)[0] == slice_of(circle.hash(first))[0]:
                     raise LookupFailed("the owner was not found in time")
                 return await ask_owner(point, start)

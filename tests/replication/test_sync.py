@@ -24,17 +24,17 @@ from chord.wire.messages import (
     ACTORS_HELD_MAX,
     PAGE_RECORDS_MAX,
     ActorClock,
-    Copies,
     GetCopies,
+    GetCopiesReply,
     GetHeads,
+    GetHeadsReply,
     GetSums,
+    GetSumsReply,
     Head,
-    Heads,
     Record,
     Reply,
     Request,
     StoreCopies,
-    Sums,
     Version,
     wire_bytes,
 )
@@ -299,7 +299,7 @@ async def test_get_heads_lists_long_keys_in_small_pages(autojump_clock: object) 
     sizes: list[int] = []
 
     def measure(request: Request, reply: Reply) -> None:
-        if isinstance(reply, Heads):
+        if isinstance(reply, GetHeadsReply):
             sizes.append(sum(len(head.key) for head in reply.heads))
 
     wire.after = measure
@@ -719,14 +719,14 @@ async def test_sync_with_a_hanging_partner_ends_at_the_deadline(autojump_clock: 
 
 
 STRANGE: list[tuple[str, Reply]] = [
-    ("on_get_sums", Sums(())),
-    ("on_get_heads", Heads((), True)),
-    ("on_get_heads", Heads((Head(b"not of the arc", bytes(16)),), False)),
-    ("on_get_heads", Heads((Head(b"user:00000001", bytes(16)),) * 2, False)),
-    ("on_get_heads", Heads((Head(b"user:00000001", bytes(16)),), True)),
-    ("on_get_copies", Copies((), 0)),
-    ("on_get_copies", Copies((), 99)),
-    ("on_get_copies", Copies((Record(b"not asked for", ()),), 1)),
+    ("on_get_sums", GetSumsReply(())),
+    ("on_get_heads", GetHeadsReply((), True)),
+    ("on_get_heads", GetHeadsReply((Head(b"not of the arc", bytes(16)),), False)),
+    ("on_get_heads", GetHeadsReply((Head(b"user:00000001", bytes(16)),) * 2, False)),
+    ("on_get_heads", GetHeadsReply((Head(b"user:00000001", bytes(16)),), True)),
+    ("on_get_copies", GetCopiesReply((), 0)),
+    ("on_get_copies", GetCopiesReply((), 99)),
+    ("on_get_copies", GetCopiesReply((Record(b"not asked for", ()),), 1)),
 ]
 
 

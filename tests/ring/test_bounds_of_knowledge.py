@@ -24,10 +24,10 @@ from chord.wire.messages import (
     Contact,
     Done,
     Forget,
+    GetReply,
     Record,
     ReplicaLine,
     StoreCopies,
-    Values,
     Version,
 )
 from chord.wire.messages.records import REPLICA_LINES_MAX
@@ -188,9 +188,10 @@ def test_trace_of_the_largest_replica_set_fits_its_message() -> None:
     stand_ins = RingConstants(successors=64, replicas=REPLICAS_MAX).stand_ins
     replica_set = view.replica_set(Point(900), ring, own, REPLICAS_MAX, stand_ins)
     assert len(replica_set.everyone) == REPLICA_LINES_MAX == 38
-    values = Values((b"v",), b"", me, replicas=tuple(ReplicaLine(p.contact, "ok", True) for p in replica_set.everyone))
+    lines = tuple(ReplicaLine(place.contact, "ok", True) for place in replica_set.everyone)
+    values = GetReply((b"v",), b"", me, replicas=lines)
     codec = codec_for(CIRCLE)
-    assert codec.decode_reply(codec.encode_reply(1, values)[PREFIX_BYTES:], Values) == (1, values)
+    assert codec.decode_reply(codec.encode_reply(1, values)[PREFIX_BYTES:], GetReply) == (1, values)
     more = msgspec.structs.replace(values, replicas=(*values.replicas, values.replicas[0]))
     with pytest.raises(Exception, match="length <= 38"):
-        codec.decode_reply(codec.encode_reply(1, more)[PREFIX_BYTES:], Values)
+        codec.decode_reply(codec.encode_reply(1, more)[PREFIX_BYTES:], GetReply)

@@ -29,7 +29,7 @@ from chord.store.identity import Kept, MemoryIdentity
 from chord.store.sqlite import SqliteStorage
 from chord.store.sqlite_file import FILE_NAME, StoreFile
 from chord.testing import open_ring, run
-from chord.wire.messages import Contact, Get, Put, ReplicaState, Scan, ScanPage, Status, Written
+from chord.wire.messages import Contact, Get, Put, ReplicaState, Scan, ScanReply, Status, Written
 from tests.support.cli import CannedRing, Run
 from tests.support.fake_node import Heard
 from tests.support.ports import Ports
@@ -415,7 +415,7 @@ def damaged_at(canned: CannedRing, count: int) -> None:
         if not isinstance(heard.request, Scan):
             return None
         page = canned.scanned(heard)
-        assert isinstance(page, ScanPage)
+        assert isinstance(page, ScanReply)
         is_there = page.until == 80 and page.more_after is None
         return msgspec.structs.replace(page, damaged=tuple(map(Point, range(50, 50 + count)))) if is_there else page
 

@@ -14,7 +14,7 @@ from chord.sim.messages import MessageNetwork
 from chord.sim.plan import THEMES, draw
 from chord.sim.run import Run
 from chord.testing.runner import stop_tasks, wake_tasks
-from chord.wire.messages import Get, Ping, Pong, Values
+from chord.wire.messages import Get, GetReply, Ping, PingReply
 from tests.support.rings import virtual
 
 
@@ -60,14 +60,14 @@ async def test_stopped_node_does_not_answer_and_keeps_its_state() -> None:
         ring.stop(other)
         rounds = [vnode.rounds for vnode in other.host.vnodes.values()]
         with trio.move_on_after(1) as patience:
-            await first.host.peers.call(other.address, Ping(), Pong)
+            await first.host.peers.call(other.address, Ping(), PingReply)
         assert patience.cancelled_caught
         await trio.sleep(20)
         assert [vnode.rounds for vnode in other.host.vnodes.values()] == rounds
         assert other.state == "ready"
         ring.wake(other.name)
         await ring.converged()
-        assert isinstance(await first.host.peers.call(other.address, Ping(), Pong), Pong)
+        assert isinstance(await first.host.peers.call(other.address, Ping(), PingReply), PingReply)
 
 
 @virtual
@@ -105,10 +105,10 @@ async def test_request_read_after_its_deadline_is_not_begun() -> None:
         begun: list[object] = []
         calls = network.at_host(other.name)
         assert calls is not None
-        calls.serve(lambda to, request, caller: begun.append(request) or Pong())
+        calls.serve(lambda to, request, caller: begun.append(request) or PingReply())
         asked = Get(b"late")
         with trio.move_on_after(0.2):
-            await first.host.peers.call(other.address, asked, Values)
+            await first.host.peers.call(other.address, asked, GetReply)
         await trio.sleep(1)
         ring.wake(other.name)
         await trio.sleep(0.5)

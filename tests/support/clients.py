@@ -12,7 +12,7 @@ import chord
 from chord.config import Limits
 from chord.errors import NotFound
 from chord.ids import Point
-from chord.wire.messages import Contact, Get, GetStatus, Put, Values, Written
+from chord.wire.messages import Contact, Get, GetReply, GetStatus, Put, Written
 from tests.support.clocks import Skipping
 from tests.support.fake_node import Answer, Heard
 from tests.support.on_asyncio import AsyncioBridge, BridgedBlock
@@ -101,4 +101,4 @@ class Store:
         assert isinstance(request, Get)
         if request.key not in self.values:
             return NotFound()
-        return Values((self.values[request.key],), b"seen", OWNER)
+        return GetReply((self.values[request.key],), b"seen", OWNER)

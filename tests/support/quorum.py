@@ -18,7 +18,7 @@ from chord.node import Node
 from chord.node.services import VnodeServices
 from chord.store.storage import Batch, MemoryStorage
 from chord.testing.rings import TestRing
-from chord.wire.messages import Get, Put, Record, Values, Written
+from chord.wire.messages import Get, GetReply, Put, Record, Written
 from tests.support.rings import misplaced, only
 
 LOCAL = PRESETS["local"]
@@ -37,9 +37,9 @@ async def write(node: Node, key: bytes, value: bytes | None, **fields: Any) -> W
     return await node.host.peers.call(node.address, Put(key, value, **fields), Written)
 
 
-async def read(node: Node, key: bytes, r: int = 0) -> Values:
+async def read(node: Node, key: bytes, r: int = 0) -> GetReply:
     """Read through a node once; the node itself retries until the deadline."""
-    return await node.host.peers.call(node.address, Get(key, r), Values)
+    return await node.host.peers.call(node.address, Get(key, r), GetReply)
 
 
 def clockwise(ring: TestRing, key: bytes) -> list[Node]:

@@ -22,7 +22,7 @@ from chord.store.identity import IdentityStore
 from chord.store.storage import MemoryStorage
 from chord.testing.network import MemoryNetwork
 from chord.testing.rings import TestRing
-from chord.wire.messages import Get, Put, Record, Values, Written
+from chord.wire.messages import Get, GetReply, Put, Record, Written
 
 
 def virtual(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
@@ -57,7 +57,7 @@ async def put(node: Node, key: bytes, value: bytes | None, *, context: bytes | N
 
 async def get(node: Node, key: bytes) -> tuple[bytes, ...]:
     """Read through a node; return the live values."""
-    return (await node.host.peers.call(node.address, Get(key), Values)).values
+    return (await node.host.peers.call(node.address, Get(key), GetReply)).values
 
 
 async def patiently(operation: Callable[[], Awaitable[Any]], within_s: float = 2.0) -> Any:

@@ -52,50 +52,52 @@ from chord.wire.messages import (
     REQUESTS,
     ActorClock,
     AreExpired,
+    AreExpiredReply,
     AskLog,
     Candidate,
     Claim,
     Confirm,
     Contact,
-    CopiesRead,
-    Copy,
     DeadActor,
     DecideQuarantine,
     ErrorReply,
-    Expired,
     FetchLogs,
     FindNext,
-    Forwarded,
+    FindNextReply,
+    ForwardReply,
     Get,
     GetLogs,
+    GetLogsReply,
     GetMany,
+    GetManyReply,
     GetQuarantine,
+    GetQuarantineReply,
+    GetReply,
+    GetRingReply,
     GetSeen,
+    GetSeenReply,
     GetStatus,
     Got,
-    GotMany,
     Hello,
     Holding,
     LogEntry,
-    Logs,
     Merge,
-    NextHops,
     Notify,
     Ping,
-    Pong,
+    PingReply,
     Put,
     PutMany,
-    Quarantine,
+    PutManyReply,
     ReadCopies,
+    ReadCopiesReply,
     ReadCopy,
+    ReadCopyReply,
     Record,
     Reply,
     Request,
-    RingPointers,
     Run,
     Scan,
-    ScanPage,
-    SeenIn,
+    ScanReply,
     SliceLog,
     SliceSeen,
     Status,
@@ -103,14 +105,12 @@ from chord.wire.messages import (
     StoreLogs,
     Trace,
     UpTo,
-    Values,
     Version,
     Via,
     Vouch,
-    Vouched,
+    VouchReply,
     Written,
     Wrote,
-    WroteMany,
 )
 
 CIRCLE = Circle(160)
@@ -180,6 +180,15 @@ json_like = st.recursive(
     max_leaves=12,
 )
 """CBOR of the right form with the wrong content."""
+
+
+# -- names ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("request_type", REQUESTS)
+def test_reply_of_one_request_is_named_after_it(request_type: type[Request]) -> None:
+    name = request_type.reply.__name__
+    assert name == f"{request_type.__name__}Reply" or name in ("Done", "Written", "Status", "Trace")
 
 
 # -- encoding and decoding -----------------------------------------------------------------------
@@ -270,7 +279,7 @@ def test_goodbye_is_recognized_among_casts() -> None:
 
 def test_message_beyond_the_frame_size_is_not_encoded() -> None:
     with pytest.raises(InvalidRequest, match="no frame holds more"):
-        CODEC.encode_reply(1, Values((b"x" * (1 << 24),), b"", Contact(Point(1), "a:1")))
+        CODEC.encode_reply(1, GetReply((b"x" * (1 << 24),), b"", Contact(Point(1), "a:1")))
 
 
 def everything_inside(*kinds: type) -> list[msgspec.inspect.Type]:
@@ -336,7 +345,7 @@ def test_unknown_fields_are_ignored_and_missing_take_defaults() -> None:
     newer = call_body(3, [*me, "new in contacts"], "new in notify", {"a": [1.5, None]})
     assert CODEC.decode_call(newer).request == Notify(Contact(Point.from_bytes(b"\x11" * 20, "big"), "a:1"))
     assert CODEC.decode_call(cbor2.dumps([1, None, 1, [1], 7, "new in envelopes"])).request == Ping()
-    assert CODEC.decode_reply(cbor2.dumps([1, [129]]), Pong) == (1, Pong())
+    assert CODEC.decode_reply(cbor2.dumps([1, [129]]), PingReply) == (1, PingReply())
 
 
 def test_hello_of_a_later_version_is_decoded() -> None:
@@ -373,35 +382,35 @@ def golden_frames() -> dict[str, bytes]:
             8, at, 500, ReadCopies((ReadCopy(b"user:42", b"d" * 16), ReadCopy(b"k"))), 0
         ),
         "reply got many": CODEC.encode_reply(
-            6, GotMany((Got(Values((b"Ada",), b"ctx", me)), Got(None, ErrorReply(5, "busy", None, 50))))
+            6, GetManyReply((Got(GetReply((b"Ada",), b"ctx", me)), Got(None, ErrorReply(5, "busy", None, 50))))
         ),
-        "reply wrote many": CODEC.encode_reply(7, WroteMany((Wrote(Written(b"ctx", me, 2, 2)), Wrote(None)))),
-        "reply copies read": CODEC.encode_reply(8, CopiesRead((Copy(None, True), None))),
+        "reply wrote many": CODEC.encode_reply(7, PutManyReply((Wrote(Written(b"ctx", me, 2, 2)), Wrote(None)))),
+        "reply copies read": CODEC.encode_reply(8, ReadCopiesReply((ReadCopyReply(None, True), None))),
         "call store copies": CODEC.encode_call(9, at, 500, StoreCopies(copies, False, (b"s" * 8, b"")), 0),
         "call get seen": CODEC.encode_call(10, at, 500, GetSeen(at, Point(at + 1)), 0),
-        "reply seen in": CODEC.encode_reply(10, SeenIn((SliceSeen(4095, b"s" * 8),))),
+        "reply seen in": CODEC.encode_reply(10, GetSeenReply((SliceSeen(4095, b"s" * 8),))),
         "call get logs": CODEC.encode_call(11, at, 500, GetLogs((AskLog(7, (UpTo(b"M" * 8, 3),)),)), 0),
-        "reply logs": CODEC.encode_reply(11, Logs((log,))),
+        "reply logs": CODEC.encode_reply(11, GetLogsReply((log,))),
         "call store logs": CODEC.encode_call(12, at, 500, StoreLogs((log,)), 0),
         "call fetch logs": CODEC.encode_call(13, at, 500, FetchLogs(at, Point(at + 1), me), 0),
         "call vouch": CODEC.encode_call(14, at, 500, Vouch(7, (Claim(b"user:42", b"A" * 16),)), 0),
-        "reply vouched": CODEC.encode_reply(14, Vouched((UpTo(b"M" * 8, 2),), (Holding(5, 1),))),
+        "reply vouched": CODEC.encode_reply(14, VouchReply((UpTo(b"M" * 8, 2),), (Holding(5, 1),))),
         "call are expired": CODEC.encode_call(15, at, 500, AreExpired((b"user:42", b"user:43")), 0),
-        "reply expired": CODEC.encode_reply(15, Expired((True, False))),
+        "reply expired": CODEC.encode_reply(15, AreExpiredReply((True, False))),
         "call scan": CODEC.encode_call(16, at, 5000, Scan(at, b"user:42", 128, "quarantine"), 0),
         "reply scan page": CODEC.encode_reply(
-            16, ScanPage(copies, at, b"user:43", 1000, (me,), (Point(at + 1),), (b"user:42",))
+            16, ScanReply(copies, at, b"user:43", 1000, (me,), (Point(at + 1),), (b"user:42",))
         ),
         "call get quarantine": CODEC.encode_call(17, at, 5000, GetQuarantine(b"user:42", 2), 0),
-        "reply quarantine": CODEC.encode_reply(17, Quarantine((clock,), b"ctx", me, 1, 2, 2)),
+        "reply quarantine": CODEC.encode_reply(17, GetQuarantineReply((clock,), b"ctx", me, 1, 2, 2)),
         "call decide quarantine": CODEC.encode_call(
             18, at, 5000, DecideQuarantine(b"user:42", b"ctx", b"o" * 16, True, 2, True), 0
         ),
         "call merge": CODEC.encode_call(19, at, 5000, Merge(copies[1], 2, b"o" * 16, True), 0),
-        "reply pong": CODEC.encode_reply(1, Pong("leaving")),
-        "reply values": CODEC.encode_reply(2, Values((b"Ada",), b"ctx", me)),
-        "reply pointers, 8 bits": TOY.encode_reply(6, RingPointers(toy, None, (toy,), (), Point(42))),
-        "reply next hops": CODEC.encode_reply(4, NextHops(False, (Candidate(me, Via("finger", 158)),), 0.25)),
+        "reply pong": CODEC.encode_reply(1, PingReply("leaving")),
+        "reply values": CODEC.encode_reply(2, GetReply((b"Ada",), b"ctx", me)),
+        "reply pointers, 8 bits": TOY.encode_reply(6, GetRingReply(toy, None, (toy,), (), Point(42))),
+        "reply next hops": CODEC.encode_reply(4, FindNextReply(False, (Candidate(me, Via("finger", 158)),), 0.25)),
         "error": CODEC.encode_error(7, NotOwner("not mine", peer=me, after_ms=20)),
         "refusal": encode_refusal(OtherRing("another ring")),
         "goodbye": GOODBYE,
@@ -487,7 +496,7 @@ def outcomes(body: bytes) -> None:
         TOY.decode_error,
         CODEC.decode_call,
         TOY.decode_call,
-        *(lambda body, t=reply: CODEC.decode_reply(body, t) for reply in (Pong, Values, Trace, Status)),
+        *(lambda body, t=reply: CODEC.decode_reply(body, t) for reply in (PingReply, GetReply, Trace, Status)),
     ]
     for decoder in decoders:
         with suppress(MalformedMessage):
@@ -669,7 +678,7 @@ def test_point_outside_the_circle_is_refused() -> None:
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_floats_that_are_not_finite_are_refused(bad: float) -> None:
     me = Contact(Point(1), "a:1")
-    for reply in (NextHops(True, (), bad), Forwarded((), (), bad)):
+    for reply in (FindNextReply(True, (), bad), ForwardReply((), (), bad)):
         with pytest.raises(MalformedMessage):
             CODEC.decode_reply(body_of(CODEC.encode_reply(1, reply)), type(reply))
     trace = Trace(Point(1), me, me, Via("start"), bad, (), (), "iterative", "classic", 0, 0, 0, 0.0, 1, Point(0), 1)
@@ -683,8 +692,8 @@ def test_numbers_over_64_bits_are_refused() -> None:
 
 
 def test_reply_of_another_type_is_refused() -> None:
-    with pytest.raises(MalformedMessage, match="Values"):
-        CODEC.decode_reply(body_of(CODEC.encode_reply(1, Pong())), Values)
+    with pytest.raises(MalformedMessage, match="GetReply"):
+        CODEC.decode_reply(body_of(CODEC.encode_reply(1, PingReply())), GetReply)
 
 
 def test_random_frames_raise_only_malformed_message() -> None:

@@ -10,7 +10,7 @@ from chord.config import RingConstants
 from chord.errors import DuplicateId, OtherRing
 from chord.ids import Circle, Point
 from chord.testing.rings import TestRing
-from chord.wire.messages import Contact, Ping, Pong
+from chord.wire.messages import Contact, Ping, PingReply
 from tests.support.rings import get, in_order, only, put, virtual
 
 WORKED_EXAMPLE = (10, 42, 80, 120, 160, 200, 230)
@@ -249,7 +249,7 @@ async def test_rings_with_other_ring_ids_never_merge() -> None:
         founder = ring[3]
         assert founder.ring_id != ring[0].ring_id
         with pytest.raises(OtherRing):
-            await ring[0].host.peers.call(only(founder).me, Ping(), Pong)
+            await ring[0].host.peers.call(only(founder).me, Ping(), PingReply)
 
 
 @virtual

@@ -114,7 +114,7 @@ REPLICA_LINES_MAX = 2 * (REPLICAS_MAX + STAND_INS_MAX)  # members and stand-ins,
 ReplicaLines: TypeAlias = Annotated[tuple[ReplicaLine, ...], Meta(max_length=REPLICA_LINES_MAX)]
 
 
-class Values(Reply, frozen=True, tag=144):
+class GetReply(Reply, frozen=True, tag=144):
     """The live values of a key.
 
     Attributes:
@@ -156,7 +156,7 @@ class Get(Request, frozen=True, tag=32):
 
     key: Key
     r: Quorum = 0
-    reply = Values
+    reply = GetReply
     patient = True
     for_clients = True
 
@@ -221,7 +221,7 @@ class Put(Request, frozen=True, tag=33):
     for_clients = True
 
 
-class Quarantine(Reply, frozen=True, tag=157):
+class GetQuarantineReply(Reply, frozen=True, tag=157):
     """The quarantined versions of a key.
 
     Attributes:
@@ -251,7 +251,7 @@ class GetQuarantine(Request, frozen=True, tag=57):
 
     key: Key
     r: Quorum = 0
-    reply = Quarantine
+    reply = GetQuarantineReply
     patient = True
     for_clients = True
 
@@ -309,7 +309,7 @@ WRITES: Final = (Put, Merge, DecideQuarantine)
 """The requests that write a record. If the reply is lost, they may have been carried out."""
 
 
-class ScanPage(Reply, frozen=True, tag=146):
+class ScanReply(Reply, frozen=True, tag=146):
     """One page of a scan.
 
     Attributes:
@@ -351,7 +351,7 @@ class Scan(Request, frozen=True, tag=34):
     after_key: Key | None = None
     limit: Annotated[int, Meta(ge=1, le=PAGE_RECORDS_MAX)] = PAGE_RECORDS_MAX
     what: ScanOf = "live"
-    reply = ScanPage
+    reply = ScanReply
     patient = True
     for_clients = True
     bulk = True

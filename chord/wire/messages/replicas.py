@@ -27,7 +27,7 @@ from chord.wire.messages.records import Record, Records
 from chord.wire.messages.ring import MarkedArcs, UnreachableVnodes
 
 
-class Copy(Reply, frozen=True, tag=147):
+class ReadCopyReply(Reply, frozen=True, tag=147):
     """A replica's copy of a record.
 
     Attributes:
@@ -56,7 +56,7 @@ class ReadCopy(Request, frozen=True, tag=35):
 
     key: Key
     digest: Annotated[bytes, Meta(max_length=DIGEST_BYTES)] = b""
-    reply = Copy
+    reply = ReadCopyReply
 
 
 class StoreCopies(Request, frozen=True, tag=36):
@@ -77,7 +77,7 @@ class StoreCopies(Request, frozen=True, tag=36):
     patient = True
 
 
-class Sums(Reply, frozen=True, tag=148):
+class GetSumsReply(Reply, frozen=True, tag=148):
     """Digest sums of parts of the circle (`store/merkle.py`).
 
     Attributes:
@@ -107,7 +107,7 @@ class GetSums(Request, frozen=True, tag=37):
     arc_end: Point
     level: Annotated[int, Meta(ge=0, le=2)]
     parts: Annotated[tuple[Annotated[int, Meta(ge=0, le=4095)], ...], Meta(max_length=SUMS_MAX)]
-    reply = Sums
+    reply = GetSumsReply
     patient = True
 
 
@@ -118,7 +118,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
     digest: Digest
 
 
-class Heads(Reply, frozen=True, tag=149):
+class GetHeadsReply(Reply, frozen=True, tag=149):
     """Keys and digests in ring order. If `is_cut`, more of them follow after the last."""
 
     heads: Annotated[tuple[Head, ...], Meta(max_length=HEADS_MAX)]
@@ -136,19 +136,19 @@ class GetHeads(Request, frozen=True, tag=38):
     arc_start: Point
     arc_end: Point
     after_key: Key | None = None
-    reply = Heads
+    reply = GetHeadsReply
     patient = True
     bulk = True
 
 
-class Copies(Reply, frozen=True, tag=150):
+class GetCopiesReply(Reply, frozen=True, tag=150):
     """The first requested records, as many as fit one frame.
 
     Attributes:
         records: the records, in the order of the request. Records that the node does not hold are left out.
         asked: number of requested keys, from the first on, that this reply covers.
         seen: for each record, the digest of the reap log entries that the node has applied to the record's slice; see
-            `Copy`.
+            `ReadCopyReply`.
     """
 
     records: Records
@@ -160,7 +160,7 @@ class GetCopies(Request, frozen=True, tag=39):
     """Request for the records of some keys."""
 
     keys: Annotated[tuple[Key, ...], Meta(max_length=PAGE_RECORDS_MAX)]
-    reply = Copies
+    reply = GetCopiesReply
     patient = True
     bulk = True
 

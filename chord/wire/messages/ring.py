@@ -24,7 +24,7 @@ from chord.wire.messages.base import (
 )
 
 
-class Pong(Reply, frozen=True, tag=129):
+class PingReply(Reply, frozen=True, tag=129):
     """Reply to a `Ping`: the vnode is alive.
 
     Attributes:
@@ -42,7 +42,7 @@ class Pong(Reply, frozen=True, tag=129):
 class Ping(Request, frozen=True, tag=1):
     """Liveness check of a vnode, or of a node as a whole."""
 
-    reply = Pong
+    reply = PingReply
 
 
 class UnreachableVnode(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -80,7 +80,7 @@ class MarkedArc(msgspec.Struct, frozen=True, array_like=True, gc=False):
 MarkedArcs: TypeAlias = Annotated[tuple[MarkedArc, ...], Meta(max_length=LIST_ENTRIES_MAX)]
 
 
-class RingPointers(Reply, frozen=True, tag=130):
+class GetRingReply(Reply, frozen=True, tag=130):
     """The pointers of a member.
 
     Attributes:
@@ -115,7 +115,7 @@ class GetRing(Request, frozen=True, tag=2):
     """
 
     adopt: bool = True
-    reply = RingPointers
+    reply = GetRingReply
 
 
 class Notify(Request, frozen=True, tag=3):
@@ -209,7 +209,7 @@ class Candidate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     via: Via
 
 
-class NextHops(Reply, frozen=True, tag=131):
+class FindNextReply(Reply, frozen=True, tag=131):
     """Candidates for the next hop of a lookup.
 
     Attributes:
@@ -237,10 +237,10 @@ class FindNext(Request, frozen=True, tag=16):
     route: Route = "classic"
     tried: Annotated[tuple[Point, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
     successor_only: bool = False
-    reply = NextHops
+    reply = FindNextReply
 
 
-class Confirmed(Reply, frozen=True, tag=132):
+class ConfirmReply(Reply, frozen=True, tag=132):
     """Confirmation that the called vnode is the owner of a key, and the replica set.
 
     Attributes:
@@ -267,7 +267,7 @@ class Confirm(Request, frozen=True, tag=17):
     """Question whether the called vnode is the owner of a key."""
 
     key: Point
-    reply = Confirmed
+    reply = ConfirmReply
 
 
 class HopTrace(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -347,7 +347,7 @@ class Lookup(Request, frozen=True, tag=18):
     patient = True
 
 
-class NeighboursOf(Reply, frozen=True, tag=134):
+class FindNeighboursReply(Reply, frozen=True, tag=134):
     """The two adjacent vnodes around a point, on the called vnode's ring.
 
     Attributes:
@@ -370,18 +370,18 @@ class FindNeighbours(Request, frozen=True, tag=19):
     """
 
     point: Point
-    reply = NeighboursOf
+    reply = FindNeighboursReply
     patient = True
 
 
-class Forwarded(Reply, frozen=True, tag=135):
+class ForwardReply(Reply, frozen=True, tag=135):
     """The result of a recursive lookup, on its way back to the start.
 
     Attributes:
         hops: the hops after the called vnode.
         candidates: the key's successor and the vnodes after it.
         elapsed_ms: the time that the called vnode took, in ms. The caller subtracts it from its own round-trip time.
-        spacing: see `NextHops`; a mean over the hops.
+        spacing: see `FindNextReply`; a mean over the hops.
     """
 
     hops: Annotated[tuple[HopTrace, ...], Meta(max_length=HOPS_MAX)]
@@ -402,5 +402,5 @@ class Forward(Request, frozen=True, tag=20):
     key: Point
     route: Route
     hops_left: Annotated[int, Meta(ge=0, le=HOPS_MAX)]
-    reply = Forwarded
+    reply = ForwardReply
     patient = True
