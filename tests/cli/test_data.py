@@ -67,7 +67,7 @@ def test_context_goes_through_a_file(run: Run, canned: CannedRing, tmp_path: Pat
         for command in (("put", "k", "v"), ("del", "k")):
             ended = run(*command, "--context", empty)
             assert (ended.code, "the context is empty" in ended.err) == (2, True)
-    assert len(canned.nodes[10].requests(Put)) == heard, "an empty context is refused: a blind put needs --no-context"
+    assert len(canned.nodes[10].requests(Put)) == heard, "an empty context is refused: use --no-context"
     context.write_text("é")
     assert run("put", "k", "v", "--context", f"@{context}").code == 2
 

@@ -124,7 +124,7 @@ async def test_concurrent_values_are_all_returned(open_ring: Open) -> None:
                 _ = found.value
 
 
-async def test_blind_put_replaces_nothing(open_ring: Open) -> None:
+async def test_put_without_a_context_replaces_nothing(open_ring: Open) -> None:
     with fake_node(Store()) as node:
         async with open_ring(node.address) as ring:
             await ring.put("k", b"v", no_context=True)

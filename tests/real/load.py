@@ -1,8 +1,8 @@
 """Clients that load a ring of real processes, and a ledger that judges their reads.
 
 Every value is written once, so a read value names its write. A write covers the values that it replaces. With a
-context, these are the values of that read; a blind put covers nothing. Without either, the coordinator decides: the
-write may cover every earlier write.
+context, these are the values of that read. A put with `no_context` covers nothing. For any other put the coordinator
+decides, and the put may cover every earlier write.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import chord as library
 from chord.client.blocking import Client
 from chord.errors import ChordError, DefiniteError, NotFound, WritesRefused
 
-Kind = Literal["blind", "context", "delete", "default"]
+Kind = Literal["no context", "context", "delete", "default"]
 
 KINDS: tuple[tuple[Kind | Literal["get"], int], ...] = (
-    ("blind", 30), ("context", 25), ("delete", 25), ("default", 12), ("get", 8),
+    ("no context", 30), ("context", 25), ("delete", 25), ("default", 12), ("get", 8),
 )  # fmt: skip
 HOT_KEYS = 10
 HOT_SHARE = 0.05
@@ -227,7 +227,7 @@ class Load:
         hot = rng.random() < HOT_SHARE
         key = f"key-{rng.randrange(HOT_KEYS if hot else self._keys)}"
         kind = rng.choices([kind for kind, _ in KINDS], [share for _, share in KINDS])[0]
-        if kind in ("blind", "default"):
+        if kind in ("no context", "default"):
             self._write(ring, key, kind, value, None)
             return kind
         began = self.ledger.now()
@@ -236,7 +236,7 @@ class Load:
         except NotFound:
             self.ledger.read(key, (), began)
             if kind != "get":
-                self._write(ring, key, "blind", value, None)
+                self._write(ring, key, "no context", value, None)
             return kind
         except ChordError as error:
             self.ledger.unanswered(key, error, began)
@@ -247,13 +247,13 @@ class Load:
         return kind
 
     def _write(self, ring: Client, key: str, kind: Kind, value: bytes, found: library.Found | None) -> None:
-        covers = frozenset(found.values) if found else frozenset() if kind == "blind" else None
+        covers = frozenset(found.values) if found else frozenset() if kind == "no context" else None
         write = self.ledger.begin(key, kind, None if kind == "delete" else value, covers)
         try:
             if kind == "delete" and found is not None:
                 ring.delete(key, context=found.context)
             else:
-                ring.put(key, value, context=found.context if found else None, no_context=kind == "blind")
+                ring.put(key, value, context=found.context if found else None, no_context=kind == "no context")
         except ChordError as error:
             self.ledger.end(write, error)
         else:
@@ -291,7 +291,7 @@ def put_all(ledger: Ledger, nodes: list[str], keys: Iterable[str]) -> list[str]:
     refused = []
     with library.connect(*nodes, timeout_s=TIMEOUT_S) as ring:
         for key in keys:
-            write = ledger.begin(key, "blind", value := f"{key}.{ledger.now()}".encode(), frozenset())
+            write = ledger.begin(key, "no context", value := f"{key}.{ledger.now()}".encode(), frozenset())
             try:
                 ring.put(key, value, no_context=True)
             except ChordError as error:

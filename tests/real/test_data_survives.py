@@ -239,7 +239,7 @@ class KeyHistory:
 
     def put(self, value: bytes, covers: set[bytes] | None = None, *, error: Any = None, read: bool = False) -> None:
         """Record a put. With `read`, the coordinator decides which values it covers."""
-        write = self.ledger.begin("k", "blind", value, None if read else frozenset(covers or ()))
+        write = self.ledger.begin("k", "no context", value, None if read else frozenset(covers or ()))
         self.ledger.end(write, error)
 
     def delete(self, covers: set[bytes], *, error: Any = None) -> None:
@@ -275,7 +275,7 @@ def test_judge_expects_deleted_values_gone_and_siblings_present() -> None:
 
 def test_judge_allows_a_retry_of_a_replaced_write() -> None:
     history = KeyHistory()
-    tried = history.ledger.begin("k", "blind", b"1", frozenset())
+    tried = history.ledger.begin("k", "no context", b"1", frozenset())
     history.put(b"2", {b"1"})
     history.ledger.end(tried, None)
     assert history.wrong(b"2") == history.wrong(b"1", b"2") == []

@@ -137,12 +137,13 @@ def test_batches_have_the_outcomes_of_single_operations(seed: int) -> None:
             for step in range(12):
                 entry = rng.randrange(5)
                 some = [rng.choice(keys)] if rng.random() < 0.2 else rng.sample(keys, rng.randrange(1, len(keys) + 1))
-                plans = [(key, rng.choice(["put", "blind", "seen", "delete", "w=4"]), b"%d" % step) for key in some]
+                kinds = ["put", "no context", "seen", "delete", "w=4"]
+                plans = [(key, rng.choice(kinds), b"%d" % step) for key in some]
 
                 def writes(ring: TestRing, known: dict[bytes, bytes], plans: Any = plans) -> list[Put]:
                     made = []
                     for key, how, value in plans:
-                        context = {"blind": b"", "seen": known.get(key)}.get(how)
+                        context = {"no context": b"", "seen": known.get(key)}.get(how)
                         w = 4 if how == "w=4" else 0
                         made.append(put(ring[0], key, None if how == "delete" else value, context=context, w=w))
                     return made

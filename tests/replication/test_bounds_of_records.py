@@ -15,7 +15,7 @@ from chord.wire.messages import SIBLINGS_MAX, TTL_MS_MAX, ActorClock, Put, Recor
 from tests.support.quorum import KEY, clockwise, read, ring_in_sync, write
 from tests.support.rings import virtual
 
-BLIND = 40  # on each side of the split; together they exceed one reply
+WITHOUT_CONTEXT = 40  # on each side of the split; together they exceed one reply
 
 
 def by(actor: bytes, count: int) -> ActorClock:
@@ -44,7 +44,7 @@ async def test_siblings_beyond_one_reply_after_a_split_can_be_resolved() -> None
 
         async def fill(node: Node) -> None:
             done = 0
-            while done < BLIND:
+            while done < WITHOUT_CONTEXT:
                 try:
                     await write(node, KEY, b"%s/%d" % (node.name.encode(), done), context=b"")
                     done += 1
@@ -62,7 +62,7 @@ async def test_siblings_beyond_one_reply_after_a_split_can_be_resolved() -> None
             assert len(found.values) <= SIBLINGS_MAX
             seen.update(found.values)
             await write(order[4], KEY, b"settled", context=found.context)
-        assert len(seen - {b"settled"}) == 2 * BLIND, "each sibling was read before it was replaced"
+        assert len(seen - {b"settled"}) == 2 * WITHOUT_CONTEXT, "each sibling was read before it was replaced"
         assert found.values == (b"settled",)
 
 

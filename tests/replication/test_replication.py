@@ -264,14 +264,14 @@ async def test_context_of_a_write_covers_no_unread_sibling() -> None:
         assert (await write(ring[0], KEY, b"all", context=found.context)).beside == 0
         assert (await read(ring[2], KEY)).values == (b"all",)
         await write(ring[1], KEY, None)
-        assert (await write(ring[2], KEY, b"blind", context=b"")).beside == 0, "a tombstone is no value"
+        assert (await write(ring[2], KEY, b"no context", context=b"")).beside == 0, "a tombstone is no value"
         alone = await write(ring[0], KEY, b"all, and more")
         await write(ring[3], KEY, b"the same writer goes on", context=alone.context)
         assert (await read(ring[2], KEY)).values == (b"the same writer goes on",)
 
 
 @virtual
-async def test_blind_writes_beyond_64_siblings_are_refused() -> None:
+async def test_writes_beyond_64_siblings_are_refused() -> None:
     async with testing.open_ring(4, seed=13) as ring:
         for number in range(64):
             await write(ring[number % 4], KEY, b"%d" % number, context=b"")

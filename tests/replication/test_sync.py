@@ -51,8 +51,8 @@ Step = tuple[str, str, bytes]
 
 
 def histories() -> st.SearchStrategy[list[Step]]:
-    """Draw the events of both sides: writes, blind writes, deletes, copies to the other, lost records."""
-    event = st.sampled_from(["put", "blind", "delete", "copy", "lose"])
+    """Draw the events of both sides: writes, writes without a context, deletes, copies to the other, lost records."""
+    event = st.sampled_from(["put", "no context", "delete", "copy", "lose"])
     return st.lists(st.tuples(st.sampled_from("ab"), event, st.sampled_from(KEYS)), max_size=40)
 
 
@@ -68,7 +68,7 @@ def happened(a: Side, b: Side, steps: Sequence[Step]) -> None:
             me.drop(key)
             lost.add((me, key))  # a node without its clock would mint under another epoch
         elif (me, key) not in lost:
-            me.put(key, None if event == "delete" else b"v", {} if event == "blind" else None)
+            me.put(key, None if event == "delete" else b"v", {} if event == "no context" else None)
 
 
 def synced(mine: Record | None, theirs: Record | None) -> Record:

@@ -463,7 +463,7 @@ async def test_same_operation_through_each_node_writes_once() -> None:
 
 
 @virtual
-async def test_context_replaces_the_siblings_of_blind_puts() -> None:
+async def test_context_replaces_the_siblings_of_puts_without_a_context() -> None:
     async with testing.open_ring(3, seed=12) as ring:
         await put(ring[0], b"k", b"1", context=b"")
         await put(ring[1], b"k", b"2", context=b"")

@@ -45,7 +45,7 @@ def test_put_without_a_context_covers_all_values() -> None:
     assert versions.context_of(record) == {ME: 2}
 
 
-def test_blind_put_covers_nothing_and_leaves_siblings() -> None:
+def test_put_without_a_context_leaves_siblings() -> None:
     record = written(written(None, {}, 1), {}, 2)
     assert versions.values(record) == [b"v2", b"v1"]
 
@@ -513,7 +513,7 @@ class Replica:
         self.known = Known(a.seen | b.seen, (a.live & b.live) | (a.live - b.seen) | (b.live - a.seen))
 
 
-ACTIONS = ("get", "put", "blind", "cover", "pull", "drop", "wipe")
+ACTIONS = ("get", "put", "no context", "cover", "pull", "drop", "wipe")
 STEPS = st.lists(
     st.tuples(st.sampled_from(ACTIONS), st.integers(0, 2), st.integers(0, 2)),
     max_size=40,
@@ -530,7 +530,7 @@ def play(steps: list[tuple[str, int, int]]) -> list[Replica]:
             contexts[other] = (versions.context_of(replica.record), replica.known.seen)
         elif action == "put":
             replica.put(number, *contexts[other])
-        elif action == "blind":
+        elif action == "no context":
             replica.put(number, {}, frozenset())
         elif action == "cover":
             replica.put(number, None, frozenset())
@@ -548,7 +548,7 @@ def play(steps: list[tuple[str, int, int]]) -> list[Replica]:
 
 
 @given(STEPS)
-@example([("cover", 0, 0), ("pull", 1, 0), ("blind", 1, 0), ("get", 1, 0), ("pull", 0, 1), ("put", 0, 0)])
+@example([("cover", 0, 0), ("pull", 1, 0), ("no context", 1, 0), ("get", 1, 0), ("pull", 0, 1), ("put", 0, 0)])
 def test_reads_agree_with_the_causal_history(steps: list[tuple[str, int, int]]) -> None:
     play(steps)
 
