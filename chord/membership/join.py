@@ -82,18 +82,18 @@ class Membership:
 
     Args:
         vnode: the vnode.
-        mover: receives and gives the vnode's arc.
+        transfers: receives and gives the vnode's arc.
 
     Attributes:
         last: the vnode's place before a restart; empty if it did not restart.
     """
 
-    def __init__(self, vnode: Vnode, mover: Transfers) -> None:
+    def __init__(self, vnode: Vnode, transfers: Transfers) -> None:
         self._vnode = vnode
         self._ring = vnode.ring
         self._host = vnode.host
         self._peers = vnode.host.peers
-        self._mover = mover
+        self._transfers = transfers
         self.last = LastTime()
         self._learnt: dict[str, None] = {}
 
@@ -173,7 +173,7 @@ class Membership:
     async def _receive_arc(self, owner: Contact) -> None:
         """Ask the owner of this vnode's id for the arc up to the id, and receive the arc."""
         session = self._host.rng.randbytes(16)
-        inbound = self._mover.expect(session, owner.address)
+        inbound = self._transfers.expect(session, owner.address)
         for _ in range(STEPS_MAX):
             try:
                 await self._peers.call(owner, JoinArc(self._vnode.me, session), Done)
@@ -183,14 +183,14 @@ class Membership:
                     raise
                 owner = error.peer
                 self._learn(owner)
-                inbound = self._mover.expect(session, owner.address)
+                inbound = self._transfers.expect(session, owner.address)
         else:
             raise LookupFailed("no vnode answers for this id")
         while not inbound.ended.is_set():
             # Reading the property frees a slot with an expired lease: the giver may have died.
             with trio.move_on_after(self._host.timing.lease_s / 4):
                 await inbound.ended.wait()
-            _ = self._mover.inbound
+            _ = self._transfers.inbound
         if not inbound.is_switched:
             raise TransferFailed(f"{owner.address} did not complete the transfer")
         await self._renounce_if_taken_back(owner)
@@ -427,7 +427,7 @@ class Membership:
             if to in others:
                 session = self._host.rng.randbytes(16)
                 try:
-                    await self._mover.hand_over(await self._receiver(to, session), session)
+                    await self._transfers.hand_over(await self._receiver(to, session), session)
                     continue
                 except (ChordError, TransferFailed) as error:
                     after_ms = error.after_ms if isinstance(error, ChordError) else None

@@ -115,12 +115,12 @@ class Node(TrioApi):
         self.lookups = Lookups(host, router)
         records = Records(host)
         log_sync = ReapLogSync(host, host.reap_log)
-        exchange = ReplicaSync(host, records.merge, log_sync)
-        self.handoff = Handoff(host, self.lookups, exchange, self._saver.save, self._is_receiving)
+        replica_sync = ReplicaSync(host, records.merge, log_sync)
+        self.handoff = Handoff(host, self.lookups, replica_sync, self._saver.save, self._is_receiving)
         replica = Replica(host, records.stage, self.handoff.compared, lambda: self.handoff.hints)
         batches = Batches(host, self.lookups, partial(coordinate, self.parts))
         self._shared = NodeServices(
-            router, self.lookups, records, exchange, log_sync, replica, batches, self._saver.save
+            router, self.lookups, records, replica_sync, log_sync, replica, batches, self._saver.save
         )
 
         # The end, the periodic steps, and the dispatcher of all requests.
@@ -476,7 +476,7 @@ class Node(TrioApi):
 
     def _is_receiving(self) -> bool:
         """Return whether a vnode of this node is receiving an arc."""
-        return any(parts.mover.inbound for parts in self.parts.values())
+        return any(parts.transfers.inbound for parts in self.parts.values())
 
     def local_status(self) -> Status:
         """Return the status of the node, as the node sees it."""

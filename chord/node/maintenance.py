@@ -85,7 +85,7 @@ class Maintenance:
         # Separate steps: an unreachable predecessor or a slow lookup must not delay the repair of the list.
         timing, stabilizer, vnode = self._host.timing, parts.stabilizer, parts.vnode.id
         stabilize = partial(self._round, parts)
-        look_for_others = partial(parts.self_lookup.look_for_others, others)
+        look_for_others = partial(parts.ring_merge.look_for_others, others)
         self._stabilizing += (
             self._repeat(vnode, "stabilize", stabilize, timing.stabilize_s),
             self._repeat(vnode, "refresh_predecessor", parts.takeover.refresh_predecessor, timing.stabilize_s),
@@ -129,7 +129,7 @@ class Maintenance:
         if self._host.storage.refusal:
             await self._try_store()
         self._host.health.reasons()  # reports changes to the observer even if no status is requested
-        is_giving = any(p.mover.outbound for p in self._parts.values())
+        is_giving = any(p.transfers.outbound for p in self._parts.values())
         if not is_giving:
             await self._handoff.bring_home(contact)
 

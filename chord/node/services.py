@@ -56,7 +56,7 @@ class NodeServices(NamedTuple):
     router: Router
     lookups: Lookups
     records: Records
-    exchange: ReplicaSync
+    replica_sync: ReplicaSync
     log_sync: ReapLogSync
     replica: Replica
     batches: Batches
@@ -72,16 +72,16 @@ class VnodeServices:
         self.records = shared.records
         self.log_sync = shared.log_sync
         self.replica = shared.replica
-        self.repair = AntiEntropy(vnode, shared.exchange)
+        self.repair = AntiEntropy(vnode, shared.replica_sync)
         self.reaper = GarbageCollector(vnode, self.repair, shared.log_sync)
         self.coordinator = Coordinator(vnode, shared.records, self.repair, shared.log_sync)
         self.reads = self.coordinator.reads
         self.scanner = Scanner(vnode, shared.records, self.repair)
-        self.mover = Transfers(vnode, shared.records, shared.exchange, shared.save)
+        self.transfers = Transfers(vnode, shared.records, shared.replica_sync, shared.save)
         self.stabilizer = Stabilizer(vnode, shared.lookups)
         self.takeover = Takeover(vnode, self.stabilizer)
-        self.self_lookup = RingMerge(vnode, self.stabilizer)
-        self.membership = Membership(vnode, self.mover)
+        self.ring_merge = RingMerge(vnode, self.stabilizer)
+        self.membership = Membership(vnode, self.transfers)
         self.rejoin = Rejoin(vnode, self.membership)
 
     @handles(Ping)
@@ -148,7 +148,7 @@ VnodeServices.HANDLERS = handler_table(
     replica=Replica,
     reaper=GarbageCollector,
     log_sync=ReapLogSync,
-    mover=Transfers,
+    transfers=Transfers,
 )
 
 

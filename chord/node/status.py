@@ -82,7 +82,7 @@ def node_status(me: NodeFacts, host: NodeContext, parts: dict[Point, VnodeServic
 
 def _transfers(parts: dict[Point, VnodeServices], handoff: Handoff) -> Iterator[TransferInfo]:
     for p in parts.values():
-        yield from p.mover.transfers()
+        yield from p.transfers.transfers()
         if p.repair.transfer is not None:
             yield p.repair.transfer
     if handoff.transfer is not None:

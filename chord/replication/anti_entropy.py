@@ -60,10 +60,10 @@ class AntiEntropy:
         transfer: the progress of the comparison that runs now, for status reports; None if none runs.
     """
 
-    def __init__(self, vnode: Vnode, exchange: ReplicaSync) -> None:
+    def __init__(self, vnode: Vnode, replica_sync: ReplicaSync) -> None:
         self._vnode = vnode
         self._host = vnode.host
-        self._exchange = exchange
+        self._replica_sync = replica_sync
         self.transfer: TransferInfo | None = None
         self._states: dict[Arc, dict[str, SyncState]] = {}  # by part and address
         self._length = 0  # of the vnode's arc, in the last round
@@ -273,7 +273,7 @@ class AntiEntropy:
             try:
                 await self._host.peers.call(owner, Confirm(mark.arc.end), ConfirmReply)
             except NotOwner:
-                await self._exchange.pull(owner, mark.arc)
+                await self._replica_sync.pull(owner, mark.arc)
                 await self._learn_marks_of(owner, mark)
             else:
                 return  # the owner takes writes there: one of the two arcs is about to shrink
@@ -414,7 +414,7 @@ class AntiEntropy:
         for place in self._vnode.replica_set(arc.end).stand_ins:
             if place.contact.address != self._host.address and self._vnode.is_up(place):
                 try:
-                    found += await self._exchange.pull(place.contact, arc, only_in_sync=True)
+                    found += await self._replica_sync.pull(place.contact, arc, only_in_sync=True)
                 except ChordError as error:
                     self._host.tell([events.StepFailed(self._vnode.id, "repair", error.word)])
         return found
@@ -445,7 +445,7 @@ class AntiEntropy:
                 if pointers.owned_from is not None and arc.end in Arc(pointers.owned_from, contact.id):
                     return False  # this node acknowledges writes until it hears that our vnode is back
                 if contact.address not in members:
-                    await self._exchange.pull(contact, arc)
+                    await self._replica_sync.pull(contact, arc)
                     asked.add(contact.address)
         except ChordError as error:
             self._host.tell([events.StepFailed(self._vnode.id, "repair", error.word)])
@@ -462,7 +462,7 @@ class AntiEntropy:
             self.transfer = TransferInfo("repair", arc.start, arc.end, contact, moved, total, outcome.bytes, past_ms)
 
         try:
-            return await self._exchange.with_partner(contact, arc, progress=note)
+            return await self._replica_sync.with_partner(contact, arc, progress=note)
         finally:
             self.transfer = None
 

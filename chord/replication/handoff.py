@@ -82,13 +82,13 @@ class Handoff:
         self,
         host: NodeContext,
         lookups: Lookups,
-        exchange: ReplicaSync,
+        replica_sync: ReplicaSync,
         save: SaveState,
         is_receiving: Callable[[], bool],
     ) -> None:
         self._host = host
         self._lookups = lookups
-        self._exchange = exchange
+        self._replica_sync = replica_sync
         self._save = save
         self._is_receiving = is_receiving
         self.hints = 0
@@ -217,7 +217,7 @@ class Handoff:
                 is_enough = False
             for contact in self._share_with(confirmed):
                 try:
-                    await self._exchange.log_sync.sync(contact, part)
+                    await self._replica_sync.log_sync.sync(contact, part)
                 except ChordError as error:
                     self._host.tell([events.StepFailed(start.id, "bring_home", error.word)])
                     is_enough = False
@@ -362,7 +362,7 @@ class Handoff:
         unreachable, it is neither a replica nor a stand-in.
         """
         for contact in self._share_with(confirmed):
-            await self._exchange.prove(contact, part)
+            await self._replica_sync.prove(contact, part)
 
     def _share_with(self, confirmed: ConfirmReply) -> list[Contact]:
         everyone = dict.fromkeys((*confirmed.replicas, *confirmed.holders, confirmed.owner))
@@ -399,7 +399,7 @@ class Handoff:
         self._at_stake.setdefault(part, False)
         try:
             for contact in confirmed.holders:
-                held = await self._exchange.prove(contact, part)
+                held = await self._replica_sync.prove(contact, part)
                 proven = {key: digest for key, digest in proven.items() if held.get(key) == digest}
             is_saved = not proven or await self._save()
         finally:

@@ -213,7 +213,7 @@ class _Walk:
 
     def __init__(
         self,
-        exchange: ReplicaSync,
+        replica_sync: ReplicaSync,
         partner: Contact,
         arc: Arc,
         outcome: SyncOutcome,
@@ -221,9 +221,9 @@ class _Walk:
         pull: bool,
         progress: SyncProgress | None = None,
     ) -> None:
-        self._exchange = exchange
-        self._host = exchange.host
-        self._storage = exchange.host.storage
+        self._replica_sync = replica_sync
+        self._host = replica_sync.host
+        self._storage = replica_sync.host.storage
         self._partner = partner
         self._arc = arc
         self._outcome = outcome
@@ -244,7 +244,7 @@ class _Walk:
         """
         found = not await self._differing(self._arc, 0, [Piece(0, self._arc, 0)])
         if self._seen != self._host.reap_log.digest_in(self._arc):
-            await self._exchange.log_sync.sync(self._partner, self._arc)
+            await self._replica_sync.log_sync.sync(self._partner, self._arc)
             found = not await self._differing(self._arc, 0, [Piece(0, self._arc, 0)])
         return found
 
@@ -384,7 +384,7 @@ class _Walk:
             if not 1 <= reply.asked <= len(page) or not {r.key for r in reply.records} <= set(page):
                 raise MalformedMessage(f"{self._partner.address} sent records that were not requested")
             try:
-                changed = await self._exchange.merge(reply.records, reply.seen)
+                changed = await self._replica_sync.merge(reply.records, reply.seen)
             except Behind as error:
                 log_syncs = await self._sync_logs(log_syncs, error)
                 continue
@@ -462,7 +462,7 @@ class _Walk:
         """
         if log_syncs == LOG_SYNCS_MAX:
             raise Busy(f"{self._partner.address} and this node keep reaping records: {error.message}")
-        await self._exchange.log_sync.sync(self._partner, self._arc)
+        await self._replica_sync.log_sync.sync(self._partner, self._arc)
         return log_syncs + 1
 
     async def _call(self, request: Request, expect: type[R]) -> R:
@@ -481,7 +481,7 @@ class _Walk:
         size = sum(wire_bytes(record) for record in records)
         self._outcome.bytes += size
         self._report()
-        wait_s = self._exchange.bucket.take(size, trio.current_time())
+        wait_s = self._replica_sync.bucket.take(size, trio.current_time())
         await self._host.give_way(since)
         if wait_s > 0:
             await trio.sleep(wait_s)

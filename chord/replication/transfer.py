@@ -59,13 +59,13 @@ class Transfers:
         outbound: the transfer that this vnode gives; None if it gives no arc.
     """
 
-    def __init__(self, vnode: Vnode, records: Records, exchange: ReplicaSync, save: SaveState) -> None:
+    def __init__(self, vnode: Vnode, records: Records, replica_sync: ReplicaSync, save: SaveState) -> None:
         self._vnode = vnode
         self._host = vnode.host
         self._own = vnode.ownership
         self._records = records
         self._save = save
-        self._sender = TransferSender(vnode, records, exchange, save)
+        self._sender = TransferSender(vnode, records, replica_sync, save)
         self.outbound: Outbound | None = None
         self._inbound: Inbound | None = None
         self._switched: list[bytes] = []

@@ -79,13 +79,13 @@ class TransferSender:
     Every coroutine raises `TransferFailed` if the receiver does not take a message.
     """
 
-    def __init__(self, vnode: Vnode, records: Records, exchange: ReplicaSync, save: SaveState) -> None:
+    def __init__(self, vnode: Vnode, records: Records, replica_sync: ReplicaSync, save: SaveState) -> None:
         self._vnode = vnode
         self._host = vnode.host
         self._own = vnode.ownership
         self._records = records
         self._save = save
-        self._exchange = exchange
+        self._replica_sync = replica_sync
 
     async def snapshot(self, outbound: Outbound, arc: Arc) -> None:
         """Send the records of an arc that the receiver lacks, and those written meanwhile.
@@ -160,7 +160,7 @@ class TransferSender:
         If they do, an empty page renews the receiver's lease on the transfer, because no other page will.
         """
         try:
-            is_equal = await self._exchange.is_equal(outbound.to, stretch)
+            is_equal = await self._replica_sync.is_equal(outbound.to, stretch)
         except ChordError:
             return False  # the pages will show whether the receiver is up
         if is_equal:
@@ -254,7 +254,7 @@ class TransferSender:
             Whether the logs are in sync.
         """
         try:
-            await self._exchange.log_sync.sync(outbound.to, arc)
+            await self._replica_sync.log_sync.sync(outbound.to, arc)
         except ChordError as error:
             self._give_up_if_hopeless(outbound, error)
             await trio.sleep(self._host.jitter(RETRY_MS / 1000))

@@ -78,7 +78,7 @@ async def no_stabilize(stabilizer: Stabilizer) -> None:
     """A planted bug: no node learns of joins and leaves."""
 
 
-def no_answer(mover: Transfers, request: object) -> None:
+def no_answer(transfers: Transfers, request: object) -> None:
     """A planted bug: a handler raises, in the middle of a delivery."""
     raise ZeroDivisionError("planted")
 

@@ -60,7 +60,7 @@ async def test_entry_made_during_a_transfer_goes_with_its_switch() -> None:
     async with ring_in_sync(5, 1) as ring:
         stop_repair(*ring.nodes)
         owner = clockwise(ring, KEY)[0]
-        sender = owner.parts[only(owner).id].mover._sender
+        sender = owner.parts[only(owner).id].transfers._sender
         snapshot, seen = sender.snapshot, list[bytes]()
 
         async def and_reap(*args: object) -> None:
@@ -113,7 +113,7 @@ def test_reap_log_comes_home_though_another_slice_fails(failing: str) -> None:
             keys = [b"key-%d" % number for number in range(200)]
             inside = [key for key in keys if circle.hash(key) in gap]
             first, *_, last = sorted(inside, key=lambda key: circle.distance(gap.start, circle.hash(key)))
-            ask_owner, level = keeper.handoff._ask_owner, keeper._shared.exchange.log_sync.sync
+            ask_owner, level = keeper.handoff._ask_owner, keeper._shared.replica_sync.log_sync.sync
 
             async def fail_to_ask(point: Point, start: Contact) -> ConfirmReply:
                 if failing == "owner" and slice_of(point)[0] == slice_of(circle.hash(first))[0]:
@@ -126,7 +126,7 @@ def test_reap_log_comes_home_though_another_slice_fails(failing: str) -> None:
                 await level(partner, arc)
 
             keeper.handoff._ask_owner = fail_to_ask  # type: ignore[method-assign]
-            keeper._shared.exchange.log_sync.sync = refuse  # type: ignore[method-assign]
+            keeper._shared.replica_sync.log_sync.sync = refuse  # type: ignore[method-assign]
             seen = {key: reap_alone(keeper, key) for key in (first, last)}
             key = last if failing == "owner" else first
             other = clockwise(ring, key)[1]
@@ -163,7 +163,7 @@ def test_leaver_stops_if_too_few_would_know_what_it_reaped(is_known_to_the_other
             await until(lambda: only(other).view.unreachable() or only(other).ownership.marks)
             reap_alone(leaver)
             if is_known_to_the_other:
-                await leaver._shared.exchange.log_sync.sync(only(other).me, only(leaver).replicated()[-1])
+                await leaver._shared.replica_sync.log_sync.sync(only(other).me, only(leaver).replicated()[-1])
             await leaver.leave()
             assert leaver.state == "stopped"
 

@@ -137,11 +137,11 @@ async def test_returned_node_counts_as_known_until_it_is_listed() -> None:
         node.host.peers.passive.add(contact, 0.0)
         listed = vnode.ring.successors
         vnode.ring.successors = tuple(other for other in listed if other != contact)
-        await node.parts[vnode.id].self_lookup.ask(contact)
+        await node.parts[vnode.id].ring_merge.ask(contact)
         assert list(node.host.peers.passive.contacts()) == [contact]
         assert vnode.nodes_known(vnode.replica_set(vnode.id)) == 3
         vnode.ring.successors = listed
-        await node.parts[vnode.id].self_lookup.ask(contact)
+        await node.parts[vnode.id].ring_merge.ask(contact)
         assert list(node.host.peers.passive.contacts()) == []
 
 

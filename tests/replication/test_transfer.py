@@ -380,7 +380,7 @@ async def test_switch_with_a_lost_acknowledgement_is_repeated() -> None:
         stored = await fill(ring, 100)
         node = await ring.start(id=40000, join=[ring[0]])
         parts = next(iter(node.parts.values()))
-        original, seen = parts.mover.on_switch, []
+        original, seen = parts.transfers.on_switch, []
 
         def lose_the_first(request: Switch) -> object:
             seen.append(request.epoch)
@@ -391,7 +391,7 @@ async def test_switch_with_a_lost_acknowledgement_is_repeated() -> None:
                 ring.network.unblock("n3", "n2")
             return answer
 
-        parts.mover.on_switch = lose_the_first  # type: ignore[method-assign,assignment]
+        parts.transfers.on_switch = lose_the_first  # type: ignore[method-assign,assignment]
         await node.ready()
         await ring.converged()
         assert len(seen) >= 2

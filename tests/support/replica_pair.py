@@ -66,7 +66,7 @@ class Side:
         self.log = self.host.reap_log = ReapLog(self.host.circle, storage, self.host.limits)
         self.records = Records(self.host)
         self.log_sync = ReapLogSync(self.host, self.log)
-        self.exchange = ReplicaSync(self.host, self.records.merge, self.log_sync)
+        self.replica_sync = ReplicaSync(self.host, self.records.merge, self.log_sync)
         self.replica = Replica(self.host, self.records.stage)
 
     def put(self, key: bytes, value: bytes | None, context: dict[bytes, int] | None = None) -> Record:
