@@ -167,8 +167,9 @@ class Stabilizer:
         if self._ring.successor.id == contact.id != self._vnode.id:
             now = trio.current_time()
             unreachable = [(down.contact, now - down.since_ms / 1000) for down in reply.unreachable]
-            self._vnode.view.adopt(self._ring.successors, unreachable, is_full=self._ring.is_full)
-            for contact, _ in self._vnode.view.unreachable():  # the ring waits for them, so the passive list has them
+            self._vnode.preference_list.adopt(self._ring.successors, unreachable, is_full=self._ring.is_full)
+            # The ring waits for the unreachable vnodes, so the passive list has them.
+            for contact, _ in self._vnode.preference_list.unreachable():
                 self.remember_unreachable(contact)
             if self._host.constants.replicas == 1:
                 self._vnode.ownership.learn_only_copies(unreachable)
@@ -176,9 +177,9 @@ class Stabilizer:
     def _forget_head(self, head: Contact) -> None:
         has_left = self._peers.is_known_to_have_left(head)
         if has_left:
-            self._vnode.view.gone((head.id,))
+            self._vnode.preference_list.gone((head.id,))
         else:
-            self._vnode.view.became_unreachable(head, trio.current_time())
+            self._vnode.preference_list.became_unreachable(head, trio.current_time())
         self._host.tell(self._ring.forget_head(head, has_left=has_left))
         self._vnode.fingers.forget(head)
         self.remember_unreachable(head)

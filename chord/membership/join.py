@@ -338,13 +338,13 @@ class Membership:
 
         Without them the ring would look smaller than it is.
         """
-        now, view = trio.current_time(), self._vnode.view
-        view.adopt(
+        now, preference_list = trio.current_time(), self._vnode.preference_list
+        preference_list.adopt(
             self._ring.successors,
             [(down.contact, now - down.since_ms / 1000) for down in unreachable],
             is_full=self._ring.is_full,
         )
-        for contact, _ in view.unreachable():
+        for contact, _ in preference_list.unreachable():
             if contact.address != self._host.address:
                 self._peers.passive.add(contact, now)
 

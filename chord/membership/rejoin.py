@@ -78,7 +78,7 @@ class Rejoin:
         for contact in last.successors:
             if contact not in living and not self._peers.is_known_to_have_left(contact):
                 self._peers.passive.add(contact, trio.current_time())
-                self._vnode.view.became_unreachable(contact, trio.current_time())
+                self._vnode.preference_list.became_unreachable(contact, trio.current_time())
         own = self._vnode.ownership
         if own.start is None and last.start is not None:
             self._host.tell(own.resume(last.start, last.before, last.epoch))

@@ -411,7 +411,7 @@ class Node(TrioApi):
             self._hello_policy.ring_id = self.ring_id or self.host.rng.randbytes(16)
             self.host.tell(parts.vnode.ring.create())
             self.host.tell(parts.vnode.ownership.create())
-            parts.vnode.view.note_in_sync(parts.vnode.id, Arc(parts.vnode.id, parts.vnode.id))
+            parts.vnode.preference_list.note_in_sync(parts.vnode.id, Arc(parts.vnode.id, parts.vnode.id))
             parts.vnode.state = "member"
 
     def _end_without_directory(self) -> None:

@@ -38,8 +38,8 @@ def _vnode_to_keep(vnode: Vnode) -> KeptVnode:
         successors=ring.successors,
         marks=tuple((t.arc.start, t.arc.end, t.dead.id, t.dead.address) for t in own.marks),
         before=before,
-        unreachable=tuple(contact for contact, _ in vnode.view.unreachable()),
-        in_sync=tuple((owner, arc.start, arc.end) for owner, arc in vnode.view.ever_in_sync()),
+        unreachable=tuple(contact for contact, _ in vnode.preference_list.unreachable()),
+        in_sync=tuple((owner, arc.start, arc.end) for owner, arc in vnode.preference_list.ever_in_sync()),
     )
 
 
@@ -74,7 +74,7 @@ def to_keep(host: NodeContext, last: Kept | None, *, has_left: bool) -> Kept:
         replicas=ring_constants.replicas,
         cluster=ring_constants.cluster,
         left=tuple(host.peers.left),
-        forgotten=tuple({pair: None for vnode in own for pair in vnode.view.forgotten_addresses()}),
+        forgotten=tuple({pair: None for vnode in own for pair in vnode.preference_list.forgotten_addresses()}),
     )
     return now if last is None else _still_kept(last, now, own)
 
@@ -115,17 +115,18 @@ def recall(kept: Kept, host: NodeContext) -> None:
     host.peers.learn_left([point for point in kept.left if point not in host.vnodes])
     for address, living in kept.forgotten:
         for own in host.vnodes.values():
-            own.view.forget(address, host.peers.now(), frozenset(living), forgotten_max=host.limits.forgotten_max)
+            now, forgotten_max = host.peers.now(), host.limits.forgotten_max
+            own.preference_list.forget(address, now, frozenset(living), forgotten_max=forgotten_max)
     for contact in kept.passive:
         host.peers.passive.add(contact, host.peers.now())
     for vnode in kept.vnodes:
         for contact in vnode.unreachable:
-            host.vnodes[vnode.id].view.became_unreachable(contact, host.peers.now())
+            host.vnodes[vnode.id].preference_list.became_unreachable(contact, host.peers.now())
     if kept.incarnation != host.storage.incarnation.hex():
         return  # the store is new: the records of the last run are lost
     for vnode in kept.vnodes:  # other nodes may have written since: only a comparison puts it in sync again
         for owner, start, end in vnode.in_sync:
-            host.vnodes[vnode.id].view.note_was_in_sync(owner, Arc(start, end))
+            host.vnodes[vnode.id].preference_list.note_was_in_sync(owner, Arc(start, end))
 
 
 def last_time(kept: KeptVnode, host: NodeContext) -> LastTime:

@@ -117,7 +117,7 @@ class VnodeServices:
     @handles(GetSums, takes_caller=True)
     def on_get_sums(self, request: GetSums, caller: Caller) -> Answer:
         """Return digest sums of an arc, to begin a comparison; see `Replica.on_get_sums`."""
-        self.vnode.view.compares(caller.address)
+        self.vnode.preference_list.compares(caller.address)
         return self.replica.on_get_sums(request)
 
     @handles(InSync, takes_caller=True)
@@ -129,10 +129,11 @@ class VnodeServices:
         Raises:
             Busy: definite; the owner has not compared since this process was last suspended.
         """
-        view = self.vnode.view
-        if not view.was_compared(caller.address):
+        preference_list = self.vnode.preference_list
+        if not preference_list.was_compared(caller.address):
             raise Busy("this vnode stood still after it was compared: compare again", after_ms=RETRY_MS)
-        view.note_in_sync(request.arc_end, Arc(request.arc_start, request.arc_end))  # an owner may send several
+        arc = Arc(request.arc_start, request.arc_end)
+        preference_list.note_in_sync(arc.end, arc)  # an owner may send several
         return Done()
 
     HANDLERS: ClassVar[HandlerTable]

@@ -122,8 +122,8 @@ class AntiEntropy:
         """
         if self._host.constants.replicas == 1:
             return True
-        parts, view = self.parts(), self._vnode.view
-        return all(view.is_arc_in_sync(arc) and self._unproven(arc, replicas) is None for arc, replicas in parts)
+        is_in_sync = self._vnode.preference_list.is_arc_in_sync
+        return all(is_in_sync(arc) and self._unproven(arc, replicas) is None for arc, replicas in self.parts())
 
     def unreachable(self) -> tuple[Contact, ...]:
         """Return the unreachable nodes that may hold acknowledged writes missing here.
@@ -177,7 +177,7 @@ class AntiEntropy:
             unreachable, empty = [*unreachable, *gone[:empty]], max(0, empty - len(gone))
         states = self._states_in(arc)
         in_sync = {address for address, state in states.items() if state.is_in_sync}
-        if self._vnode.view.is_arc_in_sync(arc):
+        if self._vnode.preference_list.is_arc_in_sync(arc):
             in_sync.add(self._host.address)
         up = [place.contact for place in replicas.members if self._vnode.is_up(place)]
         out_of_sync = [contact for contact in up if contact.address not in in_sync]
@@ -198,7 +198,7 @@ class AntiEntropy:
         """
         self._states.clear()
         self._grown_at = trio.current_time()  # others may have owned this arc meanwhile
-        self._vnode.view.was_away()
+        self._vnode.preference_list.was_away()
         own = self._vnode.ownership
         if (arc := own.arc) is None:
             return
@@ -221,7 +221,7 @@ class AntiEntropy:
         self._note_growth()
         parts = self.parts()
         self._states = {arc: self._states_in(arc) for arc, _ in parts}
-        self._vnode.is_stuck &= not all(self._vnode.view.is_arc_in_sync(arc) for arc, _ in parts)
+        self._vnode.is_stuck &= not all(self._vnode.preference_list.is_arc_in_sync(arc) for arc, _ in parts)
         for arc, replicas in sorted(parts, key=lambda part: len(self._states[part[0]])):
             others = [place for place in replicas.members if place.contact.address != self._host.address]
             up = [place.contact for place in others if self._vnode.is_up(place)]
@@ -232,7 +232,7 @@ class AntiEntropy:
                 del states[address]  # unreachable, or not a member: it is compared when it is back
             now = trio.current_time()
             due = [c for c in up if c.address not in states or states[c.address].until <= now]
-            if not self._vnode.view.is_arc_in_sync(arc):
+            if not self._vnode.preference_list.is_arc_in_sync(arc):
                 due = up
             if due or not up:
                 await self._sync_part(arc, states, due, up)
@@ -332,9 +332,9 @@ class AntiEntropy:
         if not vouches and is_compared and self._are_back(arc, sum(recalled.values()), len(up)):
             vouches = await self._pull_from_behind(arc) and self._counts(arc, states)
         if vouches:
-            self._vnode.view.note_in_sync(arc.end, arc)
+            self._vnode.preference_list.note_in_sync(arc.end, arc)
             self._vnode.ownership.sure(arc)
-        self._vnode.is_stuck |= is_compared and not self._vnode.view.is_arc_in_sync(arc)
+        self._vnode.is_stuck |= is_compared and not self._vnode.preference_list.is_arc_in_sync(arc)
         for contact, was_in_sync in equal.items():
             if self._counts(arc, states):
                 await self._note_equal(contact, arc, states, was_in_sync, vouches)
@@ -356,7 +356,7 @@ class AntiEntropy:
         replicas = self._vnode.replica_set(arc.end)
         if not all(self._vnode.is_up(place) for place in replicas.everyone):
             return False  # only an unreachable node may hold a write that this vnode stored and then lost
-        return self._are_enough(others + self._vnode.view.is_arc_in_sync(arc), replicas)
+        return self._are_enough(others + self._vnode.preference_list.is_arc_in_sync(arc), replicas)
 
     def _are_enough(self, in_sync: int, replicas: ReplicaSet) -> bool:
         """Return whether the nodes that are not in sync are fewer than a write quorum.
@@ -367,7 +367,8 @@ class AntiEntropy:
             in_sync: the number of nodes in sync.
             replicas: the replica set.
         """
-        nodes = min(self._host.constants.replicas, self._vnode.nodes_known(replicas) + self._vnode.view.forgotten())
+        known = self._vnode.nodes_known(replicas) + self._vnode.preference_list.forgotten()
+        nodes = min(self._host.constants.replicas, known)
         return in_sync > nodes - self._vnode.write_quorum(replicas)
 
     def _are_back(self, arc: Arc, others: int, up: int) -> bool:
@@ -386,8 +387,8 @@ class AntiEntropy:
         replicas = self._vnode.replica_set(arc.end)
         unreachable = {place.contact.address for place in replicas.everyone if not self._vnode.is_up(place)}
         unreachable.update(contact.address for contact in self._host.peers.passive.nodes())
-        in_sync = others + self._vnode.view.was_arc_in_sync(arc)
-        lost = up + 1 - in_sync + len(unreachable) + self._vnode.view.forgotten()
+        in_sync = others + self._vnode.preference_list.was_arc_in_sync(arc)
+        lost = up + 1 - in_sync + len(unreachable) + self._vnode.preference_list.forgotten()
         return self._are_enough(in_sync, replicas) and lost < self._vnode.write_quorum(replicas)
 
     def _is_given_up(self) -> bool:
@@ -400,7 +401,7 @@ class AntiEntropy:
         if any(self._host.peers.passive.contacts()):
             return False
         is_over = trio.current_time() - self._grown_at >= self._host.timing.down_out_s
-        return is_over or self._vnode.view.forgotten_since(self._grown_at) >= self._host.constants.quorum
+        return is_over or self._vnode.preference_list.forgotten_since(self._grown_at) >= self._host.constants.quorum
 
     async def _pull_from_stand_ins(self, arc: Arc) -> int:
         """Fetch the records of a part from the stand-ins that are in sync there.

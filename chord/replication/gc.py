@@ -234,9 +234,9 @@ class GarbageCollector:
             replicas: the replica set of the part.
         """
         host = self._host
-        if self._vnode.ring.is_isolated or self._vnode.view.unreachable() or any(host.peers.passive.contacts()):
+        if self._vnode.ring.is_isolated or any(host.peers.passive.contacts()):
             return False
-        if any(vnode.ownership.marks for vnode in host.vnodes.values()):
+        if self._vnode.preference_list.unreachable() or any(vnode.ownership.marks for vnode in host.vnodes.values()):
             return False
         are_in_sync = all(self._repair.is_replica_in_sync(arc.end, place.contact.address) for place in replicas.members)
         return are_in_sync and all(self._vnode.is_up(place) for place in replicas.everyone)

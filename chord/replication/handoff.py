@@ -350,7 +350,7 @@ class Handoff:
             confirmed: the owner's reply, with the nodes that would hold the part.
         """
         known = {contact.address for contact in confirmed.replicas} | self._host.nodes_known()
-        retiring = {address for vnode in self._host.vnodes.values() for address in vnode.view.retiring}
+        retiring = {address for vnode in self._host.vnodes.values() for address in vnode.preference_list.retiring}
         staying = len(known - retiring - {self._host.address})
         quorum = max(confirmed.needed, min(self._host.constants.quorum, staying))
         return len(confirmed.holders) < quorum

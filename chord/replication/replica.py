@@ -129,9 +129,9 @@ class Replica:
         if request.level == SLICE_LEVEL:  # handoff begins at this level, anti-entropy at the top
             self._compared(arc)
         sums = tuple(storage.digests.sum(arc, request.level, part, storage.heads) for part in request.parts)
-        is_in_sync = any(vnode.view.is_arc_in_sync(arc) for vnode in self._host.vnodes.values())
+        is_in_sync = any(vnode.preference_list.is_arc_in_sync(arc) for vnode in self._host.vnodes.values())
         seen = self._host.reap_log.digest_in(arc) if request.level == 0 else b""
-        was_in_sync = any(vnode.view.was_arc_in_sync(arc) for vnode in self._host.vnodes.values())
+        was_in_sync = any(vnode.preference_list.was_arc_in_sync(arc) for vnode in self._host.vnodes.values())
         return self._when_durable(GetSumsReply(sums, is_in_sync, seen, was_in_sync))
 
     @handles(GetHeads)

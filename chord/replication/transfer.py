@@ -293,11 +293,11 @@ class Transfers:
             raise InvalidRequest("the arc does not fit the receiver's arc")
         self._host.tell(happened)
         if request.is_in_sync:
-            self._vnode.view.note_in_sync(arc.end, arc)
+            self._vnode.preference_list.note_in_sync(arc.end, arc)
         else:
             self._own.doubt(arc)
         for down in request.unreachable:
-            self._vnode.view.became_unreachable(down.contact, now - down.since_ms / 1000)
+            self._vnode.preference_list.became_unreachable(down.contact, now - down.since_ms / 1000)
         self._learn_left(request.left)
         self._learn_passive(request.passive)
         self._switched = [*self._switched[1 - SESSIONS_REMEMBERED :], request.session]
@@ -335,7 +335,7 @@ class Transfers:
         ring, peers = self._vnode.ring, self._host.peers
         listed = {contact.id for contact in (*ring.successors, *ring.predecessors)}
         for contact in contacts:
-            is_gone = self._vnode.view.is_forgotten(contact) or peers.is_known_to_have_left(contact)
+            is_gone = self._vnode.preference_list.is_forgotten(contact) or peers.is_known_to_have_left(contact)
             if contact.id not in listed and contact.id not in self._host.vnodes and not is_gone:
                 peers.passive.add(contact, trio.current_time())
 

@@ -219,7 +219,7 @@ class NodeContext:
         vnodes = self.vnodes.values()
         fingers = {c.id: c.address for vnode in vnodes for c in vnode.fingers.contacts()}
         listed = {c.id: c.address for vnode in vnodes for c in vnode.listed()}
-        unreachable = {c.id: c.address for vnode in vnodes for c, _ in vnode.view.unreachable()}
+        unreachable = {c.id: c.address for vnode in vnodes for c, _ in vnode.preference_list.unreachable()}
         unreachable |= {c.id: c.address for c in self.peers.passive.remembered()}
         living = {address for point, address in (fingers | listed).items() if point not in self.vnodes}
         gone = {address for point, address in unreachable.items() if point not in listed and point not in self.vnodes}

@@ -85,7 +85,7 @@ class RingMerge:
                 self._peers.learn_left((unreachable.id,))
                 if self._peers.is_known_to_have_left(unreachable):
                     for vnode in self._host.vnodes.values():
-                        vnode.view.gone((unreachable.id,))
+                        vnode.preference_list.gone((unreachable.id,))
                 return
 
     def _other_neighbours(self, around: FindNeighboursReply) -> list[Contact]:

@@ -57,7 +57,7 @@ class Takeover:
             return
         self._wait_no_longer()
         self._vnode.note_neighbours()
-        self._vnode.view.keep_in_sync(self._vnode.replicated())  # first: the list of a newcomer may be short
+        self._vnode.preference_list.keep_in_sync(self._vnode.replicated())  # first: the list of a newcomer may be short
         seen, asked_at = own.epoch, trio.current_time()
         try:
             reply = await self._probe(predecessor)
@@ -70,7 +70,7 @@ class Takeover:
             return
         self._host.note_clock(predecessor.address, reply.now_ms)
         ring.learn_predecessors(predecessor, reply.predecessors)
-        self._vnode.view.keep_in_sync(self._vnode.replicated())
+        self._vnode.preference_list.keep_in_sync(self._vnode.replicated())
         if own.start is None or own.giving is not None or own.epoch != seen:  # the reply may be older than the arc
             return
         if predecessor.id == own.start:
@@ -127,15 +127,15 @@ class Takeover:
 
     def _wait_no_longer(self) -> None:
         """Drop marks of owners that left or were down too long, and end failed leaves."""
-        own, view, now = self._vnode.ownership, self._vnode.view, trio.current_time()
+        own, preference_list, now = self._vnode.ownership, self._vnode.preference_list, trio.current_time()
         if self._host.constants.replicas > 1:  # with N = 1 marks stay until `AntiEntropy.fetch_marked` is done
             own.expire(now, self._host.timing.down_out_s)
         is_waiting = len(self._peers.passive) > 0
-        view.expire(now, self._host.timing.down_out_s, self._host.timing.leave_s, is_waiting=is_waiting)
-        for address in view.retiring:
+        preference_list.expire(now, self._host.timing.down_out_s, self._host.timing.leave_s, is_waiting=is_waiting)
+        for address in preference_list.retiring:
             if self._peers.failure_detector.is_dead(address):  # it crashed during the leave, or has left by now
-                view.stays(address)
-        own.learn_unreachable(view.unreachable())
+                preference_list.stays(address)
+        own.learn_unreachable(preference_list.unreachable())
         own.owner_left({mark.dead.id for mark in own.marks if self._peers.is_known_to_have_left(mark.dead)})
 
     async def _shrink(self, owner: Contact, predecessor: Contact) -> None:
@@ -174,7 +174,7 @@ class Takeover:
             return
         gap = Arc(owner.id, start)
         # In a small ring, unreachable vnodes behind this one also stand before it.
-        unreachable = [contact for contact, _ in self._vnode.view.unreachable()]
+        unreachable = [contact for contact, _ in self._vnode.preference_list.unreachable()]
         known = {c.id: c for c in (*unreachable, *([boundary] if boundary else []), *own.before) if c.id in gap}
         known = {point: contact for point, contact in known.items() if point not in passed}
         is_gone = await self._are_gone([c for c in known.values() if c.id != self._vnode.id])
@@ -184,9 +184,9 @@ class Takeover:
         elif None not in is_gone.values() and own.start == start and self._ring.predecessor == predecessor:
             # A vnode that left handed its arc to the next one. If that one died, it owned the arc.
             dead = [known[p] for p in is_gone if not self._peers.is_known_to_have_left(known[p])]
-            missed = [contact for contact in dead if not self._vnode.view.is_forgotten(contact)]
-            self._vnode.view.keep_in_sync([self._replicated_with(known.values())])
-            self._vnode.view.keep_in_sync_by_owner(gap, known)
+            missed = [contact for contact in dead if not self._vnode.preference_list.is_forgotten(contact)]
+            self._vnode.preference_list.keep_in_sync([self._replicated_with(known.values())])
+            self._vnode.preference_list.keep_in_sync_by_owner(gap, known)
             has_gained = self._host.tell(own.take_over(owner, missed, trio.current_time()))
             if has_gained and self._host.constants.replicas == 1 and len(dead) < len(is_gone):
                 self._mark_only_copies_of_leavers(gap)

@@ -52,7 +52,7 @@ class Vnode:
         ring: the predecessor and the successor list.
         fingers: the finger table.
         ownership: the arc that this vnode answers for.
-        view: the preference list: down vnodes behind this one, and the arcs in which this vnode is synced.
+        preference_list: down vnodes behind this one, and the arcs in which this vnode is synced.
         state: the stage of its membership, as `Ping` reports it; "left" after a goodbye.
         rounds: completed stabilize rounds.
         isolated_since: when every neighbour had become unreachable; None while there are neighbours.
@@ -70,7 +70,7 @@ class Vnode:
         self.ring = RingState(me, host.circle, host.constants.successors, host.constants.replicas + 1)
         self.fingers = FingerTable(host.circle, me.id)
         self.ownership = Ownership(me)
-        self.view = PreferenceList(me, host.circle)
+        self.preference_list = PreferenceList(me, host.circle)
         self.state: VnodeState = "joining"
         self.rounds = 0
         self.isolated_since: float | None = None
@@ -188,7 +188,7 @@ class Vnode:
         now = self.host.peers.now()
         return tuple(
             UnreachableVnode(contact, int(1000 * max(0.0, now - since)))
-            for contact, since in self.view.unreachable()
+            for contact, since in self.preference_list.unreachable()
         )
 
     def _marked(self) -> tuple[UnreachableVnode, ...]:
@@ -236,7 +236,7 @@ class Vnode:
     def replica_set(self, key: int) -> ReplicaSet:
         """Return the replica set, as known here, of a key that this vnode may coordinate."""
         constants = self.host.constants
-        return self.view.replica_set(key, self.ring, self.ownership, constants.replicas, constants.stand_ins)
+        return self.preference_list.replica_set(key, self.ring, self.ownership, constants.replicas, constants.stand_ins)
 
     def may_hold(self, key: int, replicas: ReplicaSet) -> tuple[Place, ...]:
         """Return every node that may hold a key.
@@ -248,7 +248,7 @@ class Vnode:
             return replicas.everyone
         since = peers.now() - NEWCOMER_ROUNDS * self.host.timing.stabilize_s
         places = constants.replicas + constants.stand_ins
-        more = self.view.may_hold(key, self.ring, self.ownership, peers.passive.nodes(), places, since)
+        more = self.preference_list.may_hold(key, self.ring, self.ownership, peers.passive.nodes(), places, since)
         known = {place.contact.address for place in replicas.everyone}
         return (*replicas.everyone, *(place for place in more if place.contact.address not in known))
 
@@ -256,7 +256,8 @@ class Vnode:
         """Note for `may_hold` which vnodes behind this one are new, and which are down."""
         now, timing = self.host.peers.now(), self.host.timing
         margin_s = NEWCOMER_ROUNDS * timing.stabilize_s
-        self.view.note_neighbours(self.ring.successors, self.ownership.marks, now, timing.down_out_s, margin_s)
+        marks, down_out_s = self.ownership.marks, timing.down_out_s
+        self.preference_list.note_neighbours(self.ring.successors, marks, now, down_out_s, margin_s)
 
     def listed(self) -> tuple[Contact, ...]:
         """Return every vnode in the predecessor and successor lists of this vnode."""
@@ -271,7 +272,7 @@ class Vnode:
         """
         if len(replicas.members) >= self.host.constants.replicas:
             return self.host.constants.replicas
-        known = self.host.nodes_known().difference(self.view.retiring)
+        known = self.host.nodes_known().difference(self.preference_list.retiring)
         known.update(place.contact.address for place in replicas.members)
         return min(self.host.constants.replicas, len(known))
 
@@ -298,7 +299,7 @@ class Vnode:
         depend on a key. When only few nodes stay, their arcs are so large that listed nodes may not follow a key in
         them.
         """
-        leaving = [c for c in self.ring.successors if c.address in self.view.retiring]
+        leaving = [c for c in self.ring.successors if c.address in self.preference_list.retiring]
         up = {c.address: c for c in leaving if not self.host.peers.is_doubtful(c)}
         return [up[address] for address in sorted(up)]
 
@@ -338,7 +339,7 @@ class Vnode:
         if self.host.constants.replicas == 1:
             verdict = self.ownership.verdict(key)
             return verdict.answer == "owned" and verdict.mark is None
-        return self.view.is_in_sync(key)
+        return self.preference_list.is_in_sync(key)
 
     def vouches_for(self, arc: Arc) -> bool:
         """Return whether this vnode knows all that was acknowledged in an arc.
@@ -346,7 +347,7 @@ class Vnode:
         A replica that holds the same records then knows all of it, too. A vnode that took over from another may be
         synced and still lack writes that other coordinators acknowledged.
         """
-        return self.view.is_arc_in_sync(arc) and not self.ownership.is_doubtful(arc)
+        return self.preference_list.is_arc_in_sync(arc) and not self.ownership.is_doubtful(arc)
 
     def require_coordinator(self, key: int) -> OwnerVerdict:
         """Return the verdict on a key that this vnode coordinates, or raise an error.

@@ -175,7 +175,7 @@ def starts_while_another_leaves() -> None:
             await ring.kill(owner)
             await begin_leave_without_end(leaver)
             again = await back(ring, owner.name)
-            await until(lambda: leaver.address in only(again).view.retiring, within_s=SOON_S)
+            await until(lambda: leaver.address in only(again).preference_list.retiring, within_s=SOON_S)
 
     testing.run(main, seed=4)
 
@@ -241,11 +241,11 @@ def leaver_returns_unnoticed() -> None:
             owner, leaver, *_ = clockwise(ring, key)
             leaver.begin_leave()
             with trio.fail_after(SOON_S):
-                while leaver.address not in only(owner).view.retiring:
+                while leaver.address not in only(owner).preference_list.retiring:
                     await trio.sleep(0.0002)
             await ring.kill(leaver)
             again = await back(ring, leaver.name)
-            assert again.address in only(owner).view.retiring
+            assert again.address in only(owner).preference_list.retiring
             await until(lambda: again.address in members_of(owner, key), within_s=SOON_S)
 
     testing.run(main, seed=9)

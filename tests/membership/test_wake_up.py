@@ -359,7 +359,7 @@ def test_woken_node_is_in_sync_again_after_a_comparison(says_back: bool) -> None
                 node._shutdown.say_back = mock.AsyncMock()  # type: ignore[method-assign]
             node._maintenance.woke()
             assert unsynced_arcs(ring, node) == 3
-            assert all(only(node).view.was_arc_in_sync(arc) for arc in only(node).replicated())
+            assert all(only(node).preference_list.was_arc_in_sync(arc) for arc in only(node).replicated())
             with trio.move_on_after(5):
                 await until(lambda: unsynced_arcs(ring, node) == 0)
             assert (unsynced_arcs(ring, node) == 0) is says_back

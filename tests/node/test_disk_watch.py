@@ -235,7 +235,7 @@ def is_synced(nodes: list[Node]) -> bool:
         if arc is None or not are_all_in_sync(node.parts[vnode.id]):
             return False
         members = [vnodes[place.contact.address] for place in vnode.replica_set(arc.end).members]
-        if len(members) < RING.replicas or not all(member.view.is_arc_in_sync(arc) for member in members):
+        if len(members) < RING.replicas or not all(member.preference_list.is_arc_in_sync(arc) for member in members):
             return False
     return True
 

@@ -330,9 +330,9 @@ async def test_replicas_learn_of_every_part_of_a_taken_over_arc() -> None:
         await trio.sleep(10)
         points = [only(taker).ownership.marks[0].arc.end, only(taker).id]
         for _ in range(50):
-            assert [only(second).view.is_in_sync(point) for point in points] == [True, True]
+            assert [only(second).preference_list.is_in_sync(point) for point in points] == [True, True]
             await trio.sleep(0.2)
-        assert only(third).view.is_in_sync(only(taker).id)
+        assert only(third).preference_list.is_in_sync(only(taker).id)
 
 
 @pytest.mark.slow
@@ -345,15 +345,15 @@ async def test_replica_stays_in_sync_in_the_half_of_an_arc_it_keeps() -> None:
         owner, third = places[0], places[2]
         before = only(places[-1]).id
         middle = (before + ((only(owner).id - before) % (1 << 160)) // 2) % (1 << 160)
-        assert only(third).view.is_in_sync(middle)
+        assert only(third).preference_list.is_in_sync(middle)
         joiner = await ring.start(id=middle)
         await joiner.ready()
         await ring.converged()
         await trio.sleep(5)
         low = (middle - 1) % (1 << 160)
         assert low not in only(third).replicated()[-1] or third.name in ("",)
-        assert not only(third).view.is_in_sync(low)
-        assert only(third).view.is_in_sync(only(owner).id)
+        assert not only(third).preference_list.is_in_sync(low)
+        assert only(third).preference_list.is_in_sync(only(owner).id)
 
 
 @virtual
@@ -371,7 +371,7 @@ async def test_copy_says_if_the_replica_is_in_sync() -> None:
                 except ChordError:
                     await trio.sleep(0.001)
         assert not copy.is_in_sync, "the restarted node has an empty store"
-        await until(lambda: only(again).view.is_in_sync(owner.host.circle.hash(KEY)), within_s=5)
+        await until(lambda: only(again).preference_list.is_in_sync(owner.host.circle.hash(KEY)), within_s=5)
 
 
 # -- what a replica has missed ------------------------------------------------------------------------
@@ -458,7 +458,7 @@ def test_comparison_across_a_standstill_puts_no_replica_in_sync(
             repair._exchange_with = stand_still_afterwards  # type: ignore[method-assign]
             await repair.repair()
             assert vnode.ownership.arc is not None
-            return vnode.view.is_arc_in_sync(vnode.ownership.arc)
+            return vnode.preference_list.is_arc_in_sync(vnode.ownership.arc)
 
     assert testing.run(main, seed=3) is is_planted
 

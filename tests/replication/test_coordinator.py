@@ -472,5 +472,5 @@ async def test_write_quorum_of_a_joiner_counts_its_predecessor() -> None:
         assert len(replica_set.members) == 2
         assert vnode.nodes_known(replica_set) == 3
         assert vnode.write_quorum(replica_set) == 3
-        vnode.view.retires(vnode.ring.predecessors[0].address, trio.current_time())
+        vnode.preference_list.retires(vnode.ring.predecessors[0].address, trio.current_time())
         assert vnode.write_quorum(replica_set) == 2

@@ -111,7 +111,7 @@ async def test_owner_denies_no_key_in_an_arc_that_contains_others() -> None:
         node = clockwise(ring, KEY)[-1]
         vnode = only(node)
         assert node.host.storage.get(KEY) is None
-        vnode.view.was_away()
+        vnode.preference_list.was_away()
         vnode.ownership.start = vnode.id
         vnode.ownership.doubt(Arc(vnode.id, vnode.id))
         assert [place.contact for place in vnode.replica_set(node.host.circle.hash(KEY)).members] == [vnode.me]
@@ -317,7 +317,7 @@ def test_joiners_in_sync_only_with_joiners_deny_nothing() -> None:
 
 def test_planted_joiners_that_vouch_for_each_other_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AntiEntropy, "_may_vouch", lambda self, arc, others: True)
-    monkeypatch.setattr(Vnode, "vouches_for", lambda self, arc: self.view.is_arc_in_sync(arc))
+    monkeypatch.setattr(Vnode, "vouches_for", lambda self, arc: self.preference_list.is_arc_in_sync(arc))
     monkeypatch.setattr(Vnode, "may_hold", lambda self, key, replicas: replicas.everyone)  # the second check
     with pytest.raises(AssertionError, match="GetReply"):
         testing.run(no_replica_in_sync_is_left, seed=75)
@@ -527,7 +527,7 @@ async def test_leaver_killed_before_its_end_is_a_replica_again() -> None:
         leaver = clockwise(ring, key)[1]
         leaver.begin_leave()
         with trio.fail_after(2):
-            while not any(leaver.address in only(n).view.retiring for n in ring.nodes):
+            while not any(leaver.address in only(n).preference_list.retiring for n in ring.nodes):
                 await trio.sleep(0.0002)
         await ring.kill(leaver)
         again = await back(ring, leaver.name)

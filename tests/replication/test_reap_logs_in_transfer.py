@@ -160,7 +160,7 @@ def test_leaver_stops_if_too_few_would_know_what_it_reaped(is_known_to_the_other
             await trio.sleep(5)
             leaver, other, silent = ring.nodes
             await ring.kill(silent)
-            await until(lambda: only(other).view.unreachable() or only(other).ownership.marks)
+            await until(lambda: only(other).preference_list.unreachable() or only(other).ownership.marks)
             reap_alone(leaver)
             if is_known_to_the_other:
                 await leaver._shared.replica_sync.log_sync.sync(only(other).me, only(leaver).replicated()[-1])

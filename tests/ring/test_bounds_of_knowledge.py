@@ -164,7 +164,7 @@ async def test_forgotten_addresses_are_bounded_and_evict_the_oldest() -> None:
     async with ring_in_sync(2, 2) as ring:
         one, other = ring.nodes
         limit = one.host.limits.forgotten_max
-        view = only(one).view
+        view = only(one).preference_list
         for number in range(limit + 3):
             await other.host.peers.call(one.address, Forget(f"gone{number}:1"), Done)
             await other.host.peers.call(one.address, Forget("gone2:1"), Done)

@@ -32,7 +32,7 @@ class World:
         self.me = living[0]
         self.ring = RingState(self.me, CIRCLE, R, N + 1)
         self.own = Ownership(self.me)
-        self.view = PreferenceList(self.me, CIRCLE)
+        self.preference_list = PreferenceList(self.me, CIRCLE)
         self._stand(living)
 
     def _stand(self, living: list[Contact]) -> None:
@@ -50,7 +50,8 @@ class World:
             if contact.id in arc:
                 marks.append(Mark(Arc(low, contact.id), contact, 0.0))
                 low = contact.id
-            self.view.became_unreachable(contact, 0.0)  # in a small ring the marked vnodes lie behind this vnode, too
+            # In a small ring the marked vnodes lie behind this vnode, too.
+            self.preference_list.became_unreachable(contact, 0.0)
         self.own.marks = tuple(marks)
 
     def expected(self) -> list[Place]:
@@ -61,7 +62,7 @@ class World:
         return list(seen.values())
 
     def set(self) -> ReplicaSet:
-        return self.view.replica_set(self.key, self.ring, self.own, N, F)
+        return self.preference_list.replica_set(self.key, self.ring, self.own, N, F)
 
 
 @st.composite
@@ -77,7 +78,7 @@ def worlds(draw: st.DrawFn, max_nodes: int = 12) -> World:
 
 @given(worlds())
 def test_walk_passes_every_node_once_in_order(world: World) -> None:
-    assert list(world.view.walk(world.key, world.ring, world.own)) == world.expected()
+    assert list(world.preference_list.walk(world.key, world.ring, world.own)) == world.expected()
 
 
 @given(worlds())
@@ -100,12 +101,12 @@ def test_retiring_node_is_not_a_member_but_is_asked(world: World, data: st.DataO
     retiring = data.draw(st.lists(st.sampled_from(addresses), unique=True)) if addresses else []
     before = world.set()
     for address in retiring:
-        world.view.retires(address, 1.0)
+        world.preference_list.retires(address, 1.0)
     replica_set = world.set()
     assert not [p for p in replica_set.members if p.contact.address in retiring]
     assert {p.contact.address for p in before.members} <= {p.contact.address for p in replica_set.everyone}, "asked"
     for address in retiring:
-        world.view.stays(address)
+        world.preference_list.stays(address)
     assert world.set() == before
 
 
@@ -118,10 +119,10 @@ def test_replica_set_does_not_depend_on_earlier_questions(world: World, keys: li
         world.own.start = first
         for key in (*keys, world.key):
             fresh = PreferenceList(world.me, CIRCLE)
-            for down, since in world.view.unreachable():
+            for down, since in world.preference_list.unreachable():
                 fresh.became_unreachable(down, since)
             expected = fresh.replica_set(key, world.ring, world.own, N, F)
-            assert world.view.replica_set(key, world.ring, world.own, N, F) == expected
+            assert world.preference_list.replica_set(key, world.ring, world.own, N, F) == expected
 
 
 def contact(point: int, node: int | None = None) -> Contact:

@@ -56,7 +56,7 @@ class Side:
         self.actor = versions.actor(self.storage.incarnation, 1)
         peers, policy = cast(Peers, wire), cast(HelloPolicy, None)
         self.host = NodeContext(config, peers, self.storage, random.Random(1), lambda: 0, lambda event: None, policy)
-        vnode: Any = SimpleNamespace(me=self.contact, view=PreferenceList(self.contact, wire.circle))
+        vnode: Any = SimpleNamespace(me=self.contact, preference_list=PreferenceList(self.contact, wire.circle))
         self.host.vnodes[self.contact.id] = vnode
         self.on_disk(self.storage)
 
