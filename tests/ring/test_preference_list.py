@@ -133,7 +133,7 @@ def list_at(point: int) -> PreferenceList:
     return PreferenceList(contact(point), CIRCLE)
 
 
-def downs_of(view: PreferenceList) -> list[int]:
+def unreachable_in(view: PreferenceList) -> list[int]:
     return [int(down.id) for down, _ in view.unreachable()]
 
 
@@ -167,7 +167,7 @@ def test_listed_vnode_is_no_longer_down() -> None:
 def test_adopt_ignores_down_vnodes_behind_a_full_list() -> None:
     view = list_at(0)
     view.adopt([contact(20), contact(40)], [(contact(30), 1.0), (contact(50), 1.0)], is_full=True)
-    assert downs_of(view) == [30]
+    assert unreachable_in(view) == [30]
 
 
 def test_vnode_is_never_in_its_own_list_of_down_vnodes() -> None:
@@ -209,7 +209,7 @@ def test_gone_drops_vnodes_that_left() -> None:
     view.became_unreachable(contact(30, 1), 1.0)
     view.became_unreachable(contact(20, 2), 1.0)
     view.gone({Point(10), Point(30)})
-    assert downs_of(view) == [20]
+    assert unreachable_in(view) == [20]
 
 
 def test_forgotten_node_is_not_reported_down_for_a_while() -> None:
@@ -223,7 +223,7 @@ def test_forgotten_node_is_not_reported_down_for_a_while() -> None:
     assert view.is_forgotten(contact(10))
     view.expire(12.0, 10.0, 10.0)
     view.became_unreachable(contact(10), 13.0)
-    assert downs_of(view) == [10]
+    assert unreachable_in(view) == [10]
 
 
 # -- in sync ----------------------------------------------------------------------------------------
