@@ -65,9 +65,9 @@ class ReplicaSet(NamedTuple):
 
 
 class PreferenceList:
-    """What one vnode knows of down vnodes behind it, and of the arcs it is synced in.
+    """What one vnode knows of down vnodes behind it, and of the arcs it is in sync in.
 
-    A vnode is *synced* in an arc if a node that knows all acknowledged writes confirmed that the vnode holds what a
+    A vnode is *in sync* in an arc if a node that knows all acknowledged writes confirmed that the vnode holds what a
     replica must.
 
     Concurrency: every method is synchronous.
@@ -96,7 +96,7 @@ class PreferenceList:
         self._forgotten: dict[str, Forgotten] = {}
         self._in_sync: dict[Point, Arc] = {}  # by the arc's end
         self._compared: dict[str, None] = {}  # owners that compared since the last standstill; the latest last
-        self._recalled: dict[Point, Arc] = {}  # likewise; synced before an absence
+        self._recalled: dict[Point, Arc] = {}  # likewise; in sync before an absence
         self._known_since: dict[Point, float] = {}  # since when each vnode behind this one is known
         self._outage: tuple[float, float] | None = None  # when the latest outage began, and when a node was last down
 
@@ -247,7 +247,7 @@ class PreferenceList:
             self._forgotten = {address: it for address, it in forgotten if now - it.at < down_out_s}
 
     def note_in_sync(self, end: Point, arc: Arc) -> None:
-        """Note that this vnode is synced in an arc.
+        """Note that this vnode is in sync in an arc.
 
         The vnode holds everything that was acknowledged there so far, or as much as a replica must. `end` names the
         entry: a later call with the same `end` replaces it, unless the earlier arc was longer.
@@ -255,7 +255,7 @@ class PreferenceList:
         self._add(self._in_sync, end, arc)
 
     def note_was_in_sync(self, end: Point, arc: Arc) -> None:
-        """Note that this vnode was synced in an arc before an absence.
+        """Note that this vnode was in sync in an arc before an absence.
 
         That alone is no reason to report a key there as "not found".
         """
@@ -264,7 +264,7 @@ class PreferenceList:
     def was_away(self) -> None:
         """Note that this node stood still, so others may have written in any arc.
 
-        This vnode is no longer synced in any arc.
+        This vnode is no longer in sync in any arc.
         """
         for end, arc in self._in_sync.items():
             self.note_was_in_sync(end, arc)
@@ -281,7 +281,7 @@ class PreferenceList:
     def was_compared(self, address: str) -> bool:
         """Return whether a node has compared with this vnode since it last stood still.
 
-        Only such a node may declare this vnode synced. A process stands still if the machine stops it for a while.
+        Only such a node may declare this vnode in sync. A process stands still if the machine stops it for a while.
         """
         return address in self._compared
 
@@ -289,19 +289,19 @@ class PreferenceList:
         known = marks.pop(end, arc)
         length = self._circle.length
         is_longer = known.end == arc.end and length(known.start, arc.end) > length(arc.start, arc.end)
-        marks[end] = known if is_longer else arc  # an arc that was synced before still is
+        marks[end] = known if is_longer else arc  # an arc that was in sync before still is
         while len(marks) > IN_SYNC_MAX:
             del marks[next(iter(marks))]
 
     def keep_in_sync(self, arcs: list[Arc]) -> None:
-        """Drop the synced status outside the given arcs, which this vnode replicates.
+        """Drop the in-sync status outside the given arcs, which this vnode replicates.
 
         Outside them this vnode does not receive the writes, so it may miss some.
         """
         self._in_sync, self._recalled = self._kept(self._in_sync, arcs), self._kept(self._recalled, arcs)
 
     def keep_in_sync_by_owner(self, gap: Arc, owners: Iterable[Point]) -> None:
-        """In a gap of dead owners, keep only the synced status that each owner itself set.
+        """In a gap of dead owners, keep only the in-sync status that each owner set.
 
         A status that another vnode set is older than the arc of the dead owner, which may have acknowledged writes
         since.
@@ -338,7 +338,7 @@ class PreferenceList:
         return tuple(self._unreachable.values())
 
     def ever_in_sync(self) -> tuple[tuple[Point, Arc], ...]:
-        """Return the arcs in which this vnode is synced, or was before an absence.
+        """Return the arcs in which this vnode is in sync, or was before an absence.
 
         Each arc comes with its key, the `end` that `note_in_sync` got.
         """
@@ -365,15 +365,15 @@ class PreferenceList:
         return tuple((address, tuple(sorted(it.living))) for address, it in self._forgotten.items())
 
     def is_in_sync(self, point: int) -> bool:
-        """Return whether this vnode is synced in an arc that contains a point."""
+        """Return whether this vnode is in sync in an arc that contains a point."""
         return any(point in arc for arc in self._in_sync.values())
 
     def is_arc_in_sync(self, arc: Arc) -> bool:
-        """Return whether this vnode is synced in all of an arc."""
+        """Return whether this vnode is in sync in all of an arc."""
         return self._is_covered(arc, list(self._in_sync.values()))
 
     def was_arc_in_sync(self, arc: Arc) -> bool:
-        """Return whether this vnode is synced in all of an arc, or was before an absence."""
+        """Return whether this vnode is in sync in all of an arc, or was before an absence."""
         return self._is_covered(arc, [*self._in_sync.values(), *self._recalled.values()])
 
     def _is_covered(self, arc: Arc, marks: list[Arc]) -> bool:

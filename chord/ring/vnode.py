@@ -52,7 +52,7 @@ class Vnode:
         ring: the predecessor and the successor list.
         fingers: the finger table.
         ownership: the arc that this vnode answers for.
-        preference_list: down vnodes behind this one, and the arcs in which this vnode is synced.
+        preference_list: down vnodes behind this one, and the arcs in which this vnode is in sync.
         state: the stage of its membership, as `Ping` reports it; "left" after a goodbye.
         rounds: completed stabilize rounds.
         isolated_since: when every neighbour had become unreachable; None while there are neighbours.
@@ -333,7 +333,7 @@ class Vnode:
     def is_in_sync(self, key: int) -> bool:
         """Return whether this vnode holds what a replica of a key must.
 
-        The vnode is then *synced* there: it was brought up to date and has been a replica since. The only replica (N =
+        The vnode is then *in sync* there: it was brought up to date and has been a replica since. The only replica (N =
         1) knows every record, unless the previous owner of the part is down.
         """
         if self.host.constants.replicas == 1:
@@ -345,7 +345,7 @@ class Vnode:
         """Return whether this vnode knows all that was acknowledged in an arc.
 
         A replica that holds the same records then knows all of it, too. A vnode that took over from another may be
-        synced and still lack writes that other coordinators acknowledged.
+        in sync and still lack writes that other coordinators acknowledged.
         """
         return self.preference_list.is_arc_in_sync(arc) and not self.ownership.is_doubtful(arc)
 
