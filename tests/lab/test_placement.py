@@ -364,7 +364,7 @@ def test_mix_of_one_changed_bit_changes_half_of_the_bits() -> None:
     mixed = hashing.mix(MANY[:20_000])
     for bit in range(64):
         changed = hashing.mix(MANY[:20_000] ^ np.uint64(1 << bit)) ^ mixed
-        mean = np.unpackbits(changed.preference_list(np.uint8)).mean() * 64
+        mean = np.unpackbits(changed.view(np.uint8)).mean() * 64
         assert abs(mean - 32) < 0.25, bit  # 6 standard errors
 
 
