@@ -19,10 +19,11 @@ The packages are numbered by layer. Each imports only its own layer and layers w
      7  membership/                    join, leave and rejoin of a vnode
      8  client/                        the clients: blocking, on Trio and on asyncio
      9  node/                          the node: services, dispatcher, maintenance, restart, shutdown
-    10  testing/                       rings in memory on virtual time
-    11  sim/                           the simulator: seeds, faults, the oracle
-    12  lab/                           sharding schemes, experiments, figures of the papers
-    13  cli/                           the `chord` command
+    10  views/                         the JSON shapes that users see, and their schemas
+    11  testing/                       rings in memory on virtual time
+    12  sim/                           the simulator: seeds, faults, the oracle
+    13  lab/                           sharding schemes, experiments, figures of the papers
+    14  cli/                           the `chord` command
 
 docs/explanation/how-a-node-works.md walks through them. Public names are loaded when they are first used, so blocking
 and asyncio code does not load Trio.

@@ -28,6 +28,7 @@ from chord.client.bulk import record_key
 from chord.client.results import Stored
 from chord.errors import OwnerDown, RecordDamaged, RecordTooLarge
 from chord.store.fsync import sync, sync_directory
+from chord.views.records import backup_json, restore_json
 from chord.wire.batch import cut
 from chord.wire.messages import wire_bytes
 
@@ -57,8 +58,10 @@ def backup_command(target: Target, file: str, node_only: bool) -> int:
         size = writer.bytes if file != "-" else None
     seconds = time.monotonic() - began
     if size is not None and out.as_json:
-        out.json({"file": file, "records": writer.count, "bytes": size, "complete": missing is None,
-                  "damaged": writer.damaged, "cut": writer.cut, "seconds": round(seconds, 3)})
+        out.json(backup_json(
+            file, writer.count, size, is_complete=missing is None, damaged=writer.damaged, cut=writer.cut,
+            seconds=seconds,
+        ))  # fmt: skip
     elif size is not None:
         out.line(f"{counted(writer.count, 'record')}, {byte_size(size)}, in {seconds:.1f} s: {file}")
     if missing is not None:
@@ -138,9 +141,10 @@ def restore_command(
                         break
     seconds = time.monotonic() - began
     if out.as_json:
-        out.json({"file": file, "records": total, "merged": tally.stored, "failed": tally.failed, "dead": was.dead,
-                  "brought_back": was.brought_back, "quarantined": was.quarantined, "complete": tally.is_complete,
-                  "seconds": round(seconds, 3), "failures": tally.failures_json()})
+        out.json(restore_json(
+            file, total, tally.stored, tally.failures, failed=tally.failed, dead=was.dead,
+            brought_back=was.brought_back, quarantined=was.quarantined, is_complete=tally.is_complete, seconds=seconds,
+        ))  # fmt: skip
     elif dry_run:
         out.line(f"{file} is complete: {counted(total, 'record')} of {backup.header.written}")
     else:

@@ -19,13 +19,14 @@ from chord.cli.failures import INTERRUPTED, OK, QUORUM, USAGE, explain
 from chord.cli.inputs import LINE_BYTES_MAX, STDIN, file_failure, lines_limited, stdin_to_read
 from chord.cli.output import Failure, Out, counted, json_text
 from chord.cli.plain import can_write
-from chord.cli.shapes import Json, error_json, key_json, pair_json
-from chord.cli.target import Target, count_keys, ring_options, statuses
+from chord.cli.target import Target, ring_options, statuses
 from chord.client.batch import IN_FLIGHT, IN_FLIGHT_MAX
 from chord.client.blocking import Client
 from chord.client.bulk import pair_bytes, pair_key
 from chord.client.results import BatchResult, Pair, Stored, to_key, to_value
 from chord.errors import ChordError, IndefiniteError
+from chord.views.records import load_json, pair_json
+from chord.views.ring import count_keys
 from chord.wire.batch import cut
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -88,10 +89,6 @@ class Tally:
         """Return the message after Ctrl-C."""
         more = f"; {self.under_way} more may be" if self.under_way else ""
         return f"interrupted: {counted(self.stored, 'key')} {'is' if self.stored == 1 else 'are'} {done}{more}"
-
-    def failures_json(self) -> list[Json]:
-        """Return the failed keys and their errors as JSON."""
-        return [{**key_json(to_key(key)), "error": error_json(error)} for key, error in self.failures]
 
     def check(self, out: Out, entry: str, total: int | None, done: str, hint: str = "") -> None:
         """Report the failed keys and end the command; do nothing if no key failed.
@@ -165,8 +162,9 @@ def load_command(
                 break
     seconds = time.monotonic() - began
     if out.as_json:
-        out.json({"stored": tally.stored, "failed": tally.failed, "complete": tally.is_complete,
-                  "seconds": round(seconds, 3), "failures": tally.failures_json()})
+        out.json(load_json(
+            tally.stored, tally.failures, failed=tally.failed, is_complete=tally.is_complete, seconds=seconds
+        ))
     else:
         of = total if total is not None else tally.tried
         out.line(f"stored {tally.stored} of {of} in {seconds:.1f} s")

@@ -9,60 +9,26 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import click
 
 from chord.cli.failures import CHECK_FAILED, OK
 from chord.cli.numbers import Seconds
 from chord.cli.output import Failure, Out, counted, percent
-from chord.cli.ring import clock_warnings, failures_taken, is_small
-from chord.cli.shapes import Json
+from chord.cli.ring import clock_warnings, failures_taken
 from chord.cli.target import Target, ring_options, statuses, who_left
 from chord.client.blocking import Client
 from chord.client.results import BatchResult
 from chord.errors import SILENCE, ChordError
 from chord.ids import Arc, Circle, Point
 from chord.verify.invariants import Member, Violation, ownership, violations, waiting
+from chord.views.check import CheckVerdict, verdict_json
+from chord.views.ring import is_small
 from chord.wire.messages import Status, VnodeInfo
 
 REREADS_MAX = 4
 WATCH_EVERY_S = 0.5
 INVARIANTS = 8
-
-
-class CheckVerdict(NamedTuple):
-    """The result of a check."""
-
-    nodes: int  # the number of member nodes
-    vnodes: int
-    is_small: bool  # whether each node knows all others
-    violations: list[Violation]
-    waiting: list[Violation]  # the parts of the ring that are not in their final state yet
-    labels: dict[int, str]  # the name to print for each vnode, by its id
-    silent: tuple[str, ...] = ()  # known nodes that do not answer; the ring lacks their copies
-    under_replicated: int = 0  # records with a copy on a node that is unreachable or not in sync
-    damaged: tuple[tuple[str, int], ...] = ()  # nodes with damaged copies that are not replaced yet, and their number
-    troubles: tuple[tuple[str, str], ...] = ()  # nodes that do not serve all requests, and why
-    unavailable: float = 0.0  # the share of the circle in which a get may fail; see `_unavailable`
-    absent: tuple[str, ...] = ()  # the unreachable nodes that may hold keys there
-    reported: tuple[tuple[str, str], ...] = ()  # the nodes in `silent` for which a reason is known, and the reason
-    quarantined: int = 0  # values that are hidden from readers until an operator decides about them
-    clocks: tuple[str, ...] = ()  # warnings about clocks that differ
-
-    @property
-    def is_ideal(self) -> bool:
-        """Whether no invariant is broken and every part is in its final state."""
-        return not self.violations and not self.waiting
-
-    @property
-    def serves(self) -> bool:
-        """Whether all nodes serve all requests, and no get fails for lack of a copy."""
-        return not (self.damaged or self.troubles or self.unavailable)
-
-    def holds(self, *, only_invariants: bool) -> bool:
-        """Return whether the check passes; the exit code depends on it."""
-        return not self.violations and (only_invariants or (self.is_ideal and self.serves))
 
 
 @click.command("check")
@@ -187,31 +153,6 @@ def _unavailable(nodes: list[Status], circle: Circle) -> tuple[float, tuple[str,
                 share += circle.fraction(circle.length(part.arc_start, part.arc_end))
                 absent.update(dict.fromkeys(contact.address for contact in part.missing))
     return min(1.0, share), tuple(sorted(absent))
-
-
-def verdict_json(verdict: CheckVerdict, *, only_invariants: bool = False) -> Json:
-    """Return a verdict as JSON."""
-
-    def listed(found: list[Violation]) -> list[Json]:
-        return [
-            {"invariant": v.invariant, "text": v.text, "nodes": [verdict.labels.get(n, str(n)) for n in v.nodes]}
-            for v in found
-        ]
-
-    return {
-        "ideal": verdict.is_ideal,
-        "small": verdict.is_small,
-        "violations": listed(verdict.violations),
-        "waiting": listed(verdict.waiting),
-        "silent": list(verdict.silent),
-        "under_replicated": verdict.under_replicated,
-        "ok": verdict.holds(only_invariants=only_invariants),
-        "damaged": [{"node": node, "records": count} for node, count in verdict.damaged],
-        "unavailable": {"share": round(verdict.unavailable, 6), "nodes": list(verdict.absent)},
-        "troubles": [{"node": node, "why": why} for node, why in verdict.troubles],
-        "quarantined": verdict.quarantined,
-        "clocks": list(verdict.clocks),
-    }
 
 
 def _examine_until(target: Target, deadline: float) -> CheckVerdict:

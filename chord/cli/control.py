@@ -15,12 +15,12 @@ import click
 import chord
 from chord.cli.failures import OK, TIMEOUT, USAGE, explain
 from chord.cli.output import Failure, Out, counted
-from chord.cli.shapes import error_json
 from chord.cli.target import Target, choose, find_node, is_address, is_meant, json_option, ring_options, statuses
 from chord.client.blocking import Client
 from chord.client.operations import addresses_in, contacts_in
 from chord.config import PROTOCOL_VERSION, split_address
 from chord.errors import ChordError
+from chord.views.nodes import leave_json, removal_json, signal_json, version_json
 from chord.wire.messages import Status
 
 POLL_S = 0.1
@@ -55,7 +55,7 @@ def leave_command(target: Target, node: str, force: bool) -> int:
             raise Failure(what, hint, TIMEOUT, "not_left")
     seconds = time.monotonic() - began
     if out.as_json:
-        out.json({"node": leaver.name, "address": leaver.address, "left": True, "seconds": round(seconds, 3)})
+        out.json(leave_json(leaver, seconds))
     else:
         out.line(f"{leaver.name} {leaver.address} has left in {seconds:.1f} s")
     return OK
@@ -130,7 +130,7 @@ def kill_command(target: Target, node: str, signal_: str) -> int:
         hint = "Run the command as the user that started it"
         raise Failure(f"process {victim.pid} of {victim.name} is not yours", hint, USAGE, "no_permission") from None
     if target.out.as_json:
-        target.out.json({"node": victim.name, "address": victim.address, "pid": victim.pid, "signal": int(number)})
+        target.out.json(signal_json(victim, int(number)))
     else:
         target.out.line(f"sent {number.name} to {victim.name} {victim.address} (process {victim.pid})")
         if number in (signal.SIGSTOP, signal.SIGTSTP):  # it no longer tells its process id
@@ -158,8 +158,7 @@ def forget_command(target: Target, node: str) -> int:
         result = ring.remove_node(address)
     reported, failures = list(result.ok), result.errors
     if out.as_json:
-        listed = [{"address": at, "error": error_json(error)} for at, error in failures.items()]
-        out.json({"address": address, "reported": reported, "failed": listed})
+        out.json(removal_json(address, reported, failures))
     else:
         out.line(f"{address} is forgotten by {len(reported)} of {counted(len(result), 'node')}")
     for at, error in failures.items():
@@ -192,7 +191,7 @@ def version_command(out: Out) -> int:
     """Print the version of the package, of its protocol and of Python."""
     python = platform.python_version()
     if out.as_json:
-        out.json({"version": chord.__version__, "protocol": PROTOCOL_VERSION, "python": python})
+        out.json(version_json(chord.__version__, PROTOCOL_VERSION, python))
     else:
         out.line(f"chord {chord.__version__} (protocol {PROTOCOL_VERSION}, Python {python})")
     return OK

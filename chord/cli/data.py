@@ -16,12 +16,14 @@ from chord.cli.failures import CONFLICT, OK, USAGE, explain
 from chord.cli.inputs import CONTEXT_TEXT_BYTES_MAX, STDIN, file_failure, read_file, read_limited, stdin_to_read
 from chord.cli.numbers import Seconds
 from chord.cli.output import Failure, Out, counted
-from chord.cli.shapes import context_json, get_json, names_of, put_json, replicas_json, vnode_json
 from chord.cli.target import Target, ring_options, statuses
 from chord.cli.trace import print_replicas
 from chord.client.blocking import Client
 from chord.client.results import Found, Stored, last_writer_wins, to_key, to_value
 from chord.errors import NotFound
+from chord.views.common import context_json, names_of, vnode_json
+from chord.views.records import get_json, put_json
+from chord.views.trace import replicas_json
 from chord.wire.messages import REPLICAS_MAX, VALUE_BYTES_MAX
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -11,7 +11,7 @@ import click
 
 from chord import errors
 from chord.cli.output import Failure
-from chord.cli.shapes import key_json
+from chord.views.common import key_json
 
 OK, INTERNAL, USAGE, NOT_FOUND, UNREACHABLE, TIMEOUT, QUORUM, CONFLICT, CHECK_FAILED = range(9)
 INTERRUPTED, TERMINATED = 130, 143

@@ -9,12 +9,13 @@ import click
 
 from chord.cli.failures import OK
 from chord.cli.output import counted
-from chord.cli.shapes import Json, lookup_json, name_of, names_of
 from chord.cli.svg import draw_lookup, save
 from chord.cli.target import Target, find_node, parse_id, ring_options, statuses
 from chord.cli.trace import Size, one_line, print_trace
 from chord.client.blocking import Client
 from chord.errors import ChordError, InvalidRequest
+from chord.views.common import Json, name_of, names_of
+from chord.views.trace import lookup_json, lookups_json
 from chord.wire.messages import Contact, Mode, Status, Trace
 
 COUNTED_MAX = 128
@@ -115,7 +116,7 @@ def _from_everywhere(target: Target, ring: Client, key: bytes | None, key_id: in
         found.append(lookup_json(ring.circle, trace, names, key))
         rows.append(one_line(trace, names))
     if out.as_json:
-        out.json({"lookups": found})
+        out.json(lookups_json(found))
     else:
         out.table(ALL_COLUMNS, rows)
         if out.as_table and found:

@@ -16,11 +16,11 @@ from chord.cli.bulk import lost_failure, lost_owners
 from chord.cli.data import parse_context, w_option
 from chord.cli.failures import CONFLICT, NOT_FOUND, OK, USAGE
 from chord.cli.output import Failure, counted
-from chord.cli.shapes import Json, context_json, key_json, value_json
 from chord.cli.target import Target, ring_options, statuses
-from chord.client.results import Decided, Quarantined, QuarantinedValue, to_key
+from chord.client.results import Quarantined, QuarantinedValue, to_key
 from chord.errors import InvalidRequest, NotFound, VersionConflict
 from chord.store.versions import decode_context
+from chord.views.records import decided_json, quarantined_json
 from chord.wire.messages import Status
 
 VALUE_CHARS = 40
@@ -156,39 +156,6 @@ def _checked(context: bytes) -> bytes:
     except InvalidRequest:
         raise Failure("invalid context: it cannot be decoded", CONTEXT_HINT, USAGE, "usage") from None
     return context
-
-
-def quarantined_json(found: Quarantined, stores: Mapping[bytes, str]) -> Json:
-    """Return the values of a key in quarantine as JSON."""
-    return {
-        **key_json(found.key),
-        "values": [
-            {
-                "value": None if one.value is None else value_json(one.value),
-                "written_ms": one.written_ms,
-                "expires_ms": one.expires_ms or None,
-                "origin": {
-                    "store": one.store.hex(), "node": stores.get(one.store), "key_epoch": one.key_epoch,
-                    "number": one.number,
-                },
-            }
-            for one in found.values
-        ],
-        "left": found.left,
-        "context": context_json(found.context),
-    }
-
-
-def decided_json(decided: Decided, *, is_merge: bool) -> Json:
-    """Return the decision about a key's quarantine as JSON."""
-    return {
-        **key_json(decided.key),
-        "action": "merge" if is_merge else "drop",
-        "values": decided.values,
-        "left": decided.left,
-        "w": decided.w,
-        "w_needed": decided.w_needed,
-    }
 
 
 def _none(key: bytes) -> Failure:

@@ -238,8 +238,3 @@ async def _stop_with_parent(node: Node, life_fd: int, scope: trio.CancelScope) -
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def describe_ready(node: Node) -> dict[str, object]:
-    """Return the data of a ready line: name, address, pid and origin of the node."""
-    return {"name": node.name, "address": node.address, "pid": os.getpid(), "origin": node.origin}

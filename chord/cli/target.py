@@ -147,11 +147,6 @@ def parse_id(ctx: click.Context, param: click.Parameter, text: str | None) -> in
     return point
 
 
-def count_keys(nodes: Iterable[Status]) -> int:
-    """Return the number of keys in the ring. The owner of a key counts it."""
-    return sum(vnode.keys for node in nodes for vnode in node.vnodes)
-
-
 def natural(text: str) -> list[tuple[str, int]]:
     """Return a sort key that puts n2 before n10."""
     words = re.split("([0-9]+)", text)  # words and numbers alternate; a word is first

@@ -32,6 +32,7 @@ LAYERS = (
     "membership",
     "client",
     "node",
+    "views",
     "testing",
     "sim",
     "lab",
