@@ -57,7 +57,7 @@ def node_command(out: Out, join: tuple[str, ...], id_: int | None, file: Path | 
 
     def on_ready(node: Node, how: str) -> None:
         circle = node.config.ring.circle
-        ids = ", ".join(out.id(circle, vnode) for vnode in node.host.vnodes)
+        ids = ", ".join(out.id(circle, contact.id) for contact in node.contacts)
         name = node.address if node.name == node.address else f"{node.name} {node.address}"
         with announcing():
             if out.as_json:

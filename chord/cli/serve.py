@@ -147,7 +147,7 @@ async def _live(config: NodeConfig, on_ready: Callable[[Node, str], None], life_
         if life_fd is not None:
             nursery.start_soon(_stop_with_parent, node, life_fd, nursery.cancel_scope)
         await _until_ready(node, reasons)
-        while not node.closed.is_set() and node.host.health.reasons():  # each reason was reported when it appeared
+        while not node.closed.is_set() and node.troubles:  # each reason was reported when it appeared
             with trio.move_on_after(LOOK_S):
                 await node.closed.wait()
         if not node.closed.is_set() and node.state == "ready":

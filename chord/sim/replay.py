@@ -82,11 +82,11 @@ def _whose(cluster: Cluster, event: Event) -> tuple[Node | None, Vnode | None]:
     """Return the living node and vnode that an event names; None if it names none."""
     for node in cluster.nodes:
         if isinstance(event, events.VnodeEvent):
-            vnode = node.host.vnodes.get(event.vnode)
+            vnode = node._host.vnodes.get(event.vnode)
             if vnode is not None:
                 return node, vnode
         elif isinstance(event, events.NodeStateChanged) and node.address == event.address:
-            return node, next(iter(node.host.vnodes.values()), None)
+            return node, next(iter(node._host.vnodes.values()), None)
     return None, None
 
 

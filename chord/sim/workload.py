@@ -106,7 +106,7 @@ class Workload:
         self._ring = ring
         self._rng = rng
         self._recorder = recorder
-        self._constants = constants or ring[0].host.constants
+        self._constants = constants or ring[0]._host.constants
         self._reads = reads
         self._draws = draws
         self._shared = shared
@@ -281,7 +281,7 @@ class Workload:
         """
         story = self.stories.get(key)
         if story is None:
-            story = self.stories[key] = KeyModel(key, node.host.circle.hash(key))
+            story = self.stories[key] = KeyModel(key, node._host.circle.hash(key))
         if kind == "with context" and not story.contexts.get(client):
             kind = "put"
         in_reach = self.losses.in_reach(story)
@@ -344,7 +344,7 @@ class Workload:
     def _is_owner(self, address: str, point: int) -> bool:
         for node in self._ring.nodes:
             if node.address == address:
-                return any(vnode.ownership.is_owner(point) for vnode in node.host.vnodes.values())
+                return any(vnode.ownership.is_owner(point) for vnode in node._host.vnodes.values())
         return False
 
     # -- reads ----------------------------------------------------------------------------------
@@ -443,7 +443,7 @@ class Workload:
         for _ in range(RESTS):  # a store passes a write on only after its disk has it
             for node in nodes:
                 with suppress(ChordError):
-                    await node.host.storage.commit(Batch())
+                    await node._host.storage.commit(Batch())
             await trio.sleep(REST_S)
         self.oracle.check_disks()
         if count * len(self.stories) > READS_MAX:
@@ -485,7 +485,7 @@ class Workload:
         if disk is None or not self.truth.has_disk(node.name) or not disk(node.name).unwritten_identities:
             return
         living = {other.address for other in self._ring.nodes}
-        for contact in node.host.peers.passive.nodes():
+        for contact in node._host.peers.passive.nodes():
             if contact.address not in living:
                 self.counts["departed node forgotten"] += 1
                 with suppress(ChordError):

@@ -347,8 +347,7 @@ def test_siblings_with_a_file_leave_stdout_empty(run: Run, canned: CannedRing, t
 
 def test_node_without_a_name_is_printed_by_its_address_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def serve_(config: NodeConfig, on_ready: Callable[[Any, str], None]) -> int:
-        host = SimpleNamespace(vnodes={})
-        on_ready(SimpleNamespace(config=config, name="a:1", address="a:1", host=host), "joined the ring")
+        on_ready(SimpleNamespace(config=config, name="a:1", address="a:1", contacts=()), "joined the ring")
         return 0
 
     monkeypatch.setattr(serve, "serve", serve_)
@@ -374,7 +373,7 @@ def test_node_with_its_own_address_as_contact_reports_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def main() -> None:
-        connect = MemoryNetwork(1).connector("n0")
+        connect = MemoryNetwork(1)._connector("n0")
         monkeypatch.setattr(serve, "Node", lambda config, world: Node(config, world._replace(connect=connect)))
         ready = trio.Event()
         config = NodeConfig(listen="n0:1", join=("n0:1",), preset="local")

@@ -57,7 +57,7 @@ def test_paths_equal_those_of_real_nodes(nodes: int, successors: int) -> None:
     async def ask(_: Cluster, by_id: dict[int, object]) -> None:
         for start, key in zip(starts.tolist(), keys.tolist(), strict=True):
             node = by_id[widened(int(ring.ids[start]))]
-            path = await node.lookups.find(widened(key), node.contact)  # type: ignore[attr-defined]
+            path = await node._lookups.find(widened(key), node.contact)  # type: ignore[attr-defined]
             found.append(path.path_length)
 
     on_real_nodes(ring.ids, successors, ask)
@@ -80,7 +80,7 @@ def test_detours_around_dead_nodes_equal_those_of_real_nodes(nodes: int, share: 
             await cluster.kill(by_id[widened(int(ring.ids[rank]))], silently=True)  # type: ignore[arg-type]
         for start, key in zip(starts.tolist(), keys.tolist(), strict=True):
             node = by_id[widened(int(ring.ids[start]))]
-            lookups = node.lookups  # type: ignore[attr-defined]
+            lookups = node._lookups  # type: ignore[attr-defined]
             route = lookups.deliver(Ping(), Pong, widened(key), node.contact, "iterative", "classic")  # type: ignore[attr-defined]
             _, path, via, _ = await route
             last = [candidate.via for candidate in path.candidates].index(via)

@@ -31,8 +31,8 @@ SOON_S = 4.0  # shorter than the time of any leave
 async def begin_leave_without_end(*leavers: Node) -> None:
     """Let nodes leave that cannot bring their records home; wait until none of them owns an arc."""
     for leaver in leavers:
-        leaver.misplaced.count = lambda: 1  # type: ignore[method-assign]
-        leaver.begin_leave()
+        leaver._handoff.count = lambda: 1  # type: ignore[method-assign]
+        leaver._begin_leave()
     await until(lambda: all(only(leaver).ownership.start is None for leaver in leavers), within_s=SOON_S)
 
 
@@ -50,7 +50,7 @@ def dies_before_leavers(count: int) -> None:
             await write(ring[0], key, b"v", w=3)
             await begin_leave_without_end(*leavers)
             await ring.kill(dead)
-            await until(lambda: only(heir).ownership.is_owner(heir.host.circle.hash(key)), within_s=SOON_S)
+            await until(lambda: only(heir).ownership.is_owner(heir._host.circle.hash(key)), within_s=SOON_S)
             for node in (others[-1], heir, *leavers):
                 with trio.fail_after(SOON_S):
                     assert (await read(node, key)).values == (b"v",)
@@ -83,9 +83,9 @@ def heir_of_leavers_dies(count: int) -> None:
             *leavers, dead, heir = clockwise(ring, key)[: count + 2]
             await write(ring[0], key, b"v", w=3)
             await begin_leave_without_end(*leavers)
-            await until(lambda: only(dead).ownership.is_owner(dead.host.circle.hash(key)), within_s=SOON_S)
+            await until(lambda: only(dead).ownership.is_owner(dead._host.circle.hash(key)), within_s=SOON_S)
             await ring.kill(dead)
-            await until(lambda: only(heir).ownership.is_owner(heir.host.circle.hash(key)), within_s=SOON_S)
+            await until(lambda: only(heir).ownership.is_owner(heir._host.circle.hash(key)), within_s=SOON_S)
             for node in (heir, *leavers):
                 with trio.fail_after(SOON_S):
                     assert (await read(node, key)).values == (b"v",)
@@ -222,7 +222,7 @@ async def test_leavers_take_turns_to_keep_a_write_quorum_of_copies() -> None:
         await write(ring[0], key, b"v", w=4)
         leavers = clockwise(ring, key)[1:4:2]
         for leaver in leavers:
-            leaver.begin_leave()
+            leaver._begin_leave()
         fewest = 4
         with trio.fail_after(60):
             while not all(leaver.closed.is_set() for leaver in leavers):
@@ -239,7 +239,7 @@ def leaver_returns_unnoticed() -> None:
         async with settled_ring(6, 9, keeps_disks=True, leave_s=2.0) as ring:
             key = key_at(ring, "n2")
             owner, leaver, *_ = clockwise(ring, key)
-            leaver.begin_leave()
+            leaver._begin_leave()
             with trio.fail_after(SOON_S):
                 while leaver.address not in only(owner).view.retiring:
                     await trio.sleep(0.0002)
@@ -252,7 +252,7 @@ def leaver_returns_unnoticed() -> None:
 
 
 def members_of(owner: Node, key: bytes) -> list[str]:
-    return [place.contact.address for place in only(owner).replica_set(owner.host.circle.hash(key)).members]
+    return [place.contact.address for place in only(owner).replica_set(owner._host.circle.hash(key)).members]
 
 
 @pytest.mark.parametrize("is_planted", [False, True])
@@ -306,7 +306,7 @@ def no_node_waits_for_leavers() -> None:
                 await node.leave()
                 await trio.sleep(5)
             await trio.sleep(100)
-            waited_for = {contact.address for node in ring.nodes for contact in node.host.peers.passive.contacts()}
+            waited_for = {contact.address for node in ring.nodes for contact in node._host.peers.passive.contacts()}
             assert waited_for == set()
 
     testing.run(main, seed=3)
@@ -326,7 +326,7 @@ async def remembered_after_a_late_answer() -> list[Contact]:
     """
     async with settled_ring(4, 1) as ring:
         leaver, *_, predecessor = clockwise(ring, b"key")
-        peers, contact = predecessor.host.peers, only(leaver).me
+        peers, contact = predecessor._host.peers, only(leaver).me
         call, say, answered = peers.call, leaver._farewell.say, trio.Event()
 
         async def call_late(to: Contact | str, request: Request, expect: type[Reply]) -> Reply:

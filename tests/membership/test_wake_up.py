@@ -65,7 +65,7 @@ async def denials_of_a_woken_owner(late: float) -> list[str]:
     said: list[str] = []
     async with settled_ring(8, 5, down_out_s=DOWN_OUT_S) as ring:
         owner = clockwise(ring, KEY)[0]
-        vnode, circle = only(owner), owner.host.circle
+        vnode, circle = only(owner), owner._host.circle
         point = circle.hash(KEY)
         gap = circle.distance(point, vnode.id)
         with stopped(ring, owner, late):
@@ -77,12 +77,12 @@ async def denials_of_a_woken_owner(late: float) -> list[str]:
             await trio.sleep(DOWN_OUT_S)
             asker = next(node for node in ring.nodes if node is not owner)
             await write(asker, KEY, b"v")
-            assert owner.host.storage.get(KEY) is None
+            assert owner._host.storage.get(KEY) is None
             assert vnode.ownership.is_owner(point), "the owner still counts itself as the owner"
         for _ in range(100):
             try:
                 deadline = trio.current_time() + 0.2
-                found = await asker.host.peers._calls.call(vnode.me, Get(KEY), deadline=deadline)
+                found = await asker._host.peers._calls.call(vnode.me, Get(KEY), deadline=deadline)
                 assert isinstance(found, Values)
                 said.append(found.values[0].decode() if found.values else "denied")
             except ChordError as error:
@@ -139,10 +139,10 @@ def answers_of_woken_replicas(seed: int, *, has_old_message: bool = False) -> Co
         for stopped, pause_s in ((replica, 3 * DOWN_OUT_S), (other, 1.5)):
             machines.stop(stopped)
             with suppress(ChordError, trio.TooSlowError), trio.fail_after(2 if has_old_message else 0):
-                await owner.host.peers.call(only(stopped).me, Settled(arc.start, arc.end), Done)
+                await owner._host.peers.call(only(stopped).me, Settled(arc.start, arc.end), Done)
             await trio.sleep(pause_s)
         await patiently(lambda: write(owner, key, b"v"), within_s=4)
-        assert fourth.host.storage.get(key) is not None
+        assert fourth._host.storage.get(key) is not None
         machines.wake(replica.name)
         machines.wake(other.name)
         await machines.kill(owner)
@@ -240,7 +240,7 @@ def denials_of_woken_replica_set(seed: int) -> list[bytes]:
 
     async def ask(owner: Node, key: bytes) -> None:
         with suppress(ChordError):
-            found = await owner.host.peers._calls.call(only(owner).me, Get(key), deadline=trio.current_time() + 0.5)
+            found = await owner._host.peers._calls.call(only(owner).me, Get(key), deadline=trio.current_time() + 0.5)
             assert isinstance(found, Values)
             if not found.values:
                 denied.append(key)
@@ -249,9 +249,9 @@ def denials_of_woken_replica_set(seed: int) -> list[bytes]:
         for number in count():
             key = key_at(machines, owner.name, number)
             with suppress(ChordError):
-                await heir.host.peers._calls.call(
+                await heir._host.peers._calls.call(
                     only(heir).me,
-                    Put(key, b"v", heir.host.rng.randbytes(16), context=b""),
+                    Put(key, b"v", heir._host.rng.randbytes(16), context=b""),
                     deadline=trio.current_time() + 0.5,
                 )
                 written[key] = None
@@ -322,7 +322,7 @@ async def test_woken_owner_does_not_vouch_while_an_heir_owns_its_arc() -> None:
     """Only the node before the heir knows the heir. The lists of the owner and its replicas are older."""
     async with settled_ring(6, 9) as ring:
         owner, second, third, fourth, heir, sixth = clockwise(ring, KEY)
-        repair = owner.parts[only(owner).id].repair
+        repair = owner._parts[only(owner).id].repair
         arc, own = only(owner).ownership.arc, only(heir).ownership
         assert arc is not None
         only(owner).ring.successors = (only(second).me, only(third).me)
@@ -342,7 +342,7 @@ def unsynced_arcs(ring: TestRing, node: Node) -> int:
 
 def replicas_at(ring: TestRing, point: int) -> list[str]:
     """Return the names of the first three nodes clockwise from a point."""
-    nodes = sorted(ring.nodes, key=lambda node: node.host.circle.distance(point, only(node).id))
+    nodes = sorted(ring.nodes, key=lambda node: node._host.circle.distance(point, only(node).id))
     return [node.name for node in nodes[:3]]
 
 

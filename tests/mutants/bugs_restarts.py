@@ -93,7 +93,7 @@ MUTANTS = (
     Mutant(
         "actor reused after a wipe",
         "an empty disk mints the dots of the disk before it",
-        (Edit(Cluster.make_node, "rng.randbytes(8)", "bytes(8)"),),
+        (Edit(Cluster._make_node, "rng.randbytes(8)", "bytes(8)"),),
         scenes.given_away_and_wiped,
         8,
         ("ledger: dots", "ledger: misread", "ledger: lost"),

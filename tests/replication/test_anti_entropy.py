@@ -59,7 +59,7 @@ async def test_read_repair_updates_a_stale_replica_without_a_new_dot() -> None:
         await write(ring[0], KEY, b"2", w=3)
         new = record_at(first, KEY)
         for stale in (second, first):
-            stale.host.storage.apply(Batch(puts=(old,)))
+            stale._host.storage.apply(Batch(puts=(old,)))
             puts = ring.totals()["puts"]
             assert (await read(third, KEY, r=3)).values == (b"2",)
             await until(lambda node=stale: record_at(node, KEY).clock == new.clock, within_s=1)  # type: ignore[misc]
@@ -75,10 +75,10 @@ async def test_read_repair_merges_concurrent_versions() -> None:
         alone = record_at(first, KEY)
         await write(ring[0], KEY, b"2", w=3, context=b"")
         both = record_at(first, KEY)
-        actor = versions.actor(second.host.storage.incarnation, second.host.storage.next_key_epoch())
+        actor = versions.actor(second._host.storage.incarnation, second._host.storage.next_key_epoch())
         version = versions.siblings(both)[0]
         other = versions.put(alone, KEY, {}, actor, type(version)(b"3", b"x" * 16, version.written_ms, 0))
-        second.host.storage.apply(Batch(puts=(other,)))
+        second._host.storage.apply(Batch(puts=(other,)))
         expected = versions.sync(both, other)
         assert sorted((await read(third, KEY, r=3)).values) == [b"1", b"2", b"3"]
         await until(lambda: all(record_at(n, KEY).clock == expected.clock for n in (first, second, third)), within_s=1)
@@ -91,7 +91,7 @@ async def test_anti_entropy_merges_concurrent_versions_of_replicas() -> None:
         await write(ring[0], KEY, b"1", w=3)
         both = record_at(first, KEY)
         for node, value in ((first, b"2"), (second, b"3"), (third, b"4")):
-            storage = node.host.storage
+            storage = node._host.storage
             actor = versions.actor(storage.incarnation, storage.next_key_epoch())
             one = versions.put(record_at(node, KEY), KEY, {}, actor, Version(value, value * 16, 0, 0))
             both = versions.sync(both, one)
@@ -119,7 +119,7 @@ async def test_read_with_a_slow_replica_is_hedged() -> None:
         owner, second, third, *_ = clockwise(ring, KEY)
         ring.network.block(second.name, owner.name)
         began = trio.current_time()
-        found = await owner.host.peers.call(only(owner).me, Get(KEY), Values)
+        found = await owner._host.peers.call(only(owner).me, Get(KEY), Values)
         assert found.values == (b"v",)
         assert trio.current_time() - began < 0.2, "the reader asked the third replica, too"
         assert third.address in {line.contact.address for line in found.replicas if line.outcome == "ok"}
@@ -143,7 +143,7 @@ class Watch:
         held: Counter[bytes] = Counter()
         for node in self.ring.nodes:
             for key in self.keys:
-                held[key] += node.host.storage.get(key) is not None
+                held[key] += node._host.storage.get(key) is not None
         low = min(held.values())
         self.seen[low] += 1
         assert low >= self.at_least, (event, [key for key in held if held[key] == low])
@@ -218,9 +218,9 @@ async def ask_during_leave() -> None:
         leaver, other = ring[2], ring[3]
         vnode = only(leaver)
         heir = next(contact for contact in vnode.ring.successors)
-        await leaver.parts[vnode.id].membership.leave()
+        await leaver._parts[vnode.id].membership.leave()
         assert vnode.ownership.start is None
-        for key in (vnode.id, heir.id, only(other).id, leaver.host.circle.point(vnode.id + 1)):
+        for key in (vnode.id, heir.id, only(other).id, leaver._host.circle.point(vnode.id + 1)):
             with pytest.raises(NotOwner) as caught:
                 vnode.require_owner(key)
             assert caught.value.peer == heir
@@ -286,7 +286,7 @@ def test_copies_of_a_forgotten_node_are_replaced_at_once(position: int) -> None:
             await trio.sleep(5)
             assert misplaced(ring), "the ring waits for the dead node"
             for node in ring.nodes:
-                await node.host.peers.call(node.address, Forget(gone.address), Done)
+                await node._host.peers.call(node.address, Forget(gone.address), Done)
             await until_synced(ring, within_s=5)
 
     testing.run(main, seed=position)
@@ -298,7 +298,7 @@ async def test_node_forgotten_before_it_is_suspected_is_replaced() -> None:
         keys = await fill(ring, 20)
         await ring.kill(ring[3])
         for node in ring.nodes:
-            await node.host.peers.call(node.address, Forget("n3:1"), Done)
+            await node._host.peers.call(node.address, Forget("n3:1"), Done)
         await ring.converged()
         await until_synced(ring, within_s=8)
         assert keys
@@ -349,18 +349,18 @@ async def test_replica_stays_in_sync_in_the_half_of_an_arc_it_keeps() -> None:
 async def test_copy_says_if_the_replica_is_in_sync() -> None:
     async with settled_ring(6, 23) as ring:
         owner, second, *_ = clockwise(ring, KEY)
-        copy = await owner.host.peers.call(only(second).me, ReadCopy(KEY), Copy)
+        copy = await owner._host.peers.call(only(second).me, ReadCopy(KEY), Copy)
         assert copy.is_settled
         again = await ring.restart(second)
         with trio.fail_after(5):
             while True:
                 try:
-                    copy = await owner.host.peers.call(only(again).me, ReadCopy(KEY), Copy)
+                    copy = await owner._host.peers.call(only(again).me, ReadCopy(KEY), Copy)
                     break
                 except ChordError:
                     await trio.sleep(0.001)
         assert not copy.is_settled, "the restarted node has an empty store"
-        await until(lambda: only(again).view.is_settled(owner.host.circle.hash(KEY)), within_s=5)
+        await until(lambda: only(again).view.is_settled(owner._host.circle.hash(KEY)), within_s=5)
 
 
 # -- what a replica has missed ------------------------------------------------------------------------
@@ -370,7 +370,7 @@ RARELY = timing(anti_entropy_s=10_000.0)
 
 
 def repair_of(node: Node) -> AntiEntropy:
-    (parts,) = node.parts.values()
+    (parts,) = node._parts.values()
     return parts.repair
 
 
@@ -390,7 +390,7 @@ def test_replica_that_refused_a_write_is_compared_at_once(is_planted: bool) -> N
             await settled(ring)
             owner, _, third, *_ = clockwise(ring, KEY)
             await write(owner, KEY, b"1", w=3)
-            stage, storage = third.host.storage.stage, third.host.storage
+            stage, storage = third._host.storage.stage, third._host.storage
 
             def refuse(batch: Batch) -> bool:
                 storage.stage = stage  # type: ignore[method-assign]
@@ -413,10 +413,10 @@ def test_owner_after_a_standstill_compares_with_its_replicas(is_planted: bool) -
             await settled(ring)
             owner, second, third, *_ = clockwise(ring, KEY)
             await write(owner, KEY, b"1", w=3)
-            actor = versions.actor(second.host.storage.incarnation, second.host.storage.next_key_epoch())
+            actor = versions.actor(second._host.storage.incarnation, second._host.storage.next_key_epoch())
             newer = versions.put(record_at(second, KEY), KEY, None, actor, Version(b"2", b"2" * 16, 0))
             for node in (second, third):
-                node.host.storage.apply(Batch(puts=(newer,)))
+                node._host.storage.apply(Batch(puts=(newer,)))
             if not is_planted:
                 repair_of(owner).stood_still()
             assert await has_caught_up(owner, b"2", within_s=10) is not is_planted
@@ -435,7 +435,7 @@ def test_comparison_across_a_standstill_puts_no_replica_in_sync(
     async def main() -> bool:
         async with settled_ring(4, 3, anti_entropy_s=10_000.0) as ring:
             vnode = only(ring[0])
-            repair = ring[0].parts[vnode.id].repair
+            repair = ring[0]._parts[vnode.id].repair
             compare = repair._exchange_with
             repair.stood_still()
 
@@ -458,7 +458,7 @@ async def test_stored_write_is_replicated_though_its_caller_gives_up() -> None:
         await settled(ring)
         owner, second, third, *_ = clockwise(ring, KEY)
         await write(owner, KEY, b"1", w=3)
-        commit, storage = owner.host.storage.commit, owner.host.storage
+        commit, storage = owner._host.storage.commit, owner._host.storage
 
         async def slow(batch: Batch) -> None:
             storage.commit = commit  # type: ignore[method-assign]
@@ -480,6 +480,6 @@ async def test_missing_nodes_of_several_vnodes_are_named_once() -> None:
         assert vnode.ownership.arc is not None
         vnode.ownership.doubt(vnode.ownership.arc)
         for number, address in enumerate(("dead:1", "dead:1", "gone:1")):
-            ring[0].host.peers.passive.add(Contact(Point(number), address), 0.0)
-        (state,) = ring[0].parts[vnode.id].repair.states()
+            ring[0]._host.peers.passive.add(Contact(Point(number), address), 0.0)
+        (state,) = ring[0]._parts[vnode.id].repair.states()
         assert [contact.address for contact in state.missing] == ["dead:1", "gone:1"]

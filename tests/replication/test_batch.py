@@ -73,7 +73,7 @@ async def test_batch_takes_one_frame_per_owner_and_replica() -> None:
 async def test_batch_looks_up_each_owner_once() -> None:
     async with testing.open_ring(6, seed=2) as ring:
         asker = ring[0]
-        before = asker.host.peers.calls_made
+        before = asker._host.peers.calls_made
         keys = [b"cold-%d" % number for number in range(BATCH_ITEMS_MAX)]
         with counted([asker]) as frames:
             outcomes = await read_many(asker, *keys)
@@ -81,7 +81,7 @@ async def test_batch_looks_up_each_owner_once() -> None:
         assert frames.most(GetMany, Get) == 1
         assert frames.of(GetMany, Get) - len({owner(ring, key).name for key in keys} - {asker.name}) in (0, 1), "a hint"
         assert frames.of(Confirm) <= 5 * LOOKUPS_AT_ONCE
-        assert asker.host.peers.calls_made - before < BATCH_ITEMS_MAX
+        assert asker._host.peers.calls_made - before < BATCH_ITEMS_MAX
 
 
 @virtual
@@ -89,9 +89,9 @@ async def test_batch_with_a_stale_owner_cache_takes_one_more_frame() -> None:
     async with warm_ring(6, 16) as ring:
         asker = ring[0]
         for other in ring.nodes[1:]:  # the asker's cache names one node as the owner of everything behind the asker
-            asker.lookups.arcs.forget(other.address)
+            asker._lookups.arcs.forget(other.address)
         liar = only(ring[3])
-        asker.lookups.arcs.learn(only(asker).id + 1, liar.me)
+        asker._lookups.arcs.learn(only(asker).id + 1, liar.me)
         with counted([asker]) as frames:
             outcomes = await write_many(asker, *(put(asker, key) for key in KEYS))
         assert [type(one) for one in outcomes] == [Written] * len(KEYS)
@@ -120,7 +120,7 @@ def summary(outcome: Values | Written | ChordError) -> object:
 
 async def alone(node: Node, request: Get | Put) -> Values | Written | ChordError:
     try:
-        return await node.host.peers.call(node.address, request, Values if isinstance(request, Get) else Written)
+        return await node._host.peers.call(node.address, request, Values if isinstance(request, Get) else Written)
     except ChordError as error:
         return error
 
@@ -190,10 +190,10 @@ async def test_batch_with_keys_of_another_owner_executes_the_rest() -> None:
         other = next(key for key in KEYS if owner(ring, key) is not one and one.name not in holding_names(ring, key))
         asker = next(node for node in ring.nodes if node is not one)
         batch = PutMany((put(asker, other), put(asker, KEYS[0])))
-        answer = await asker.host.peers.call(only(one).me, batch, WroteMany)
+        answer = await asker._host.peers.call(only(one).me, batch, WroteMany)
         assert [type(outcome) for outcome in unpack(batch, answer)] == [NotOwner, Written]
         reads = GetMany((Get(KEYS[0]), Get(other)))
-        answer = await asker.host.peers.call(only(one).me, reads, GotMany)
+        answer = await asker._host.peers.call(only(one).me, reads, GotMany)
         assert [type(outcome) for outcome in unpack(reads, answer)] == [Values, NotOwner]
 
 
@@ -294,14 +294,14 @@ async def test_batch_item_without_a_quorum_fails_alone() -> None:
 
         refused = here[0].key
         one = next(node for node in ring.nodes if node.name == lost)
-        stage = one.host.storage.stage
+        stage = one._host.storage.stage
 
         def full_for_one(batch: Any) -> bool:
             if any(record.key == refused for record in batch.puts):
                 raise InvalidRequest("not this one")
             return stage(batch)
 
-        one.host.storage.stage = full_for_one  # type: ignore[method-assign]
+        one._host.storage.stage = full_for_one  # type: ignore[method-assign]
         outcomes = await write_many(coordinator, *here)
         assert isinstance(outcomes[0], IndefiniteError), "the record is stored here and on one other node"
         assert [type(one) for one in outcomes[1:]] == [Written] * (len(here) - 1)
@@ -339,7 +339,7 @@ async def test_batch_writes_complete_though_the_caller_gives_up() -> None:
                 if key == mine[-1]:
                     scope.cancel()
 
-            ring[0].host.on_write.append(give_up)
+            ring[0]._host.on_write.append(give_up)
             await write_many(ring[0], *items)
         assert scope.cancelled_caught
         await until(lambda: all(len(holding(ring, key)) in (0, 3) for key in mine), 5)
@@ -350,14 +350,14 @@ async def test_batch_writes_complete_though_the_caller_gives_up() -> None:
 async def test_store_copies_refused_for_one_record_is_split() -> None:
     async with warm_ring(5, 13) as ring:
         for node in ring.nodes:
-            handler: Any = node.host.peers._handler
+            handler: Any = node._host.peers._handler
 
             def picky(vnode: Any, request: Any, caller: Any, handler: Any = handler) -> Any:
                 if isinstance(request, StoreCopies) and len(request.records) > 1:
                     raise InvalidRequest("one of them is none")
                 return handler(vnode, request, caller)
 
-            node.host.peers.serve(picky)
+            node._host.peers.serve(picky)
         outcomes = await write_many(ring[0], *(put(ring[0], key) for key in KEYS))
         assert [type(one) for one in outcomes] == [Written] * len(KEYS)
         await trio.sleep(0.02)
@@ -370,7 +370,7 @@ async def test_forwarded_frame_refused_for_one_item_is_divided() -> None:
         asker, other = ring[0], ring[2]
         mine = [key for key in KEYS if owner(ring, key) is other]
         bad = mine[1]
-        handler: Any = other.host.peers._handler
+        handler: Any = other._host.peers._handler
         sizes: list[int] = []
 
         def picky(vnode: Any, request: Any, caller: Any) -> Any:
@@ -380,7 +380,7 @@ async def test_forwarded_frame_refused_for_one_item_is_divided() -> None:
                 raise InvalidRequest("one of them is none")
             return handler(vnode, request, caller)
 
-        other.host.peers.serve(picky)
+        other._host.peers.serve(picky)
         outcomes = await write_many(asker, *(put(asker, key) for key in KEYS))
         assert {key: type(one) for key, one in zip(KEYS, outcomes, strict=True) if not isinstance(one, Written)} == {
             bad: InvalidRequest
@@ -394,8 +394,8 @@ async def test_forwarded_frame_refused_for_one_item_is_divided() -> None:
 async def test_batch_items_beyond_calls_max_are_refused() -> None:
     async with warm_ring(4, 17) as ring:
         one = ring[1]
-        limits = msgspec.structs.replace(one.host.limits, calls_max=len(KEYS))
-        one.host.limits = limits
+        limits = msgspec.structs.replace(one._host.limits, calls_max=len(KEYS))
+        one._host.limits = limits
         outcomes: list[Any] = []
 
         async def load(keys: list[bytes]) -> None:
@@ -446,7 +446,7 @@ async def test_read_copies_without_room_for_a_copy_is_asked_again() -> None:
         with trio.fail_after(60):
             assert not (await ring[0].put_many(values.items(), w=3)).errors
             for key in values:
-                owner(ring, key).host.storage.stage(Batch(removals=[key]))
+                owner(ring, key)._host.storage.stage(Batch(removals=[key]))
             with counted(ring.nodes) as frames:
                 found = await ring[0].get_many(values)
         assert {key: one.value for key, one in found.ok.items()} == values
@@ -487,7 +487,7 @@ def test_batch_ends_when_its_coordinator_stops(passes: int) -> None:
 
             async def ask() -> None:
                 with suppress(ChordError):
-                    await node.host.peers.call(only(node).me, batch, WroteMany)
+                    await node._host.peers.call(only(node).me, batch, WroteMany)
                 ended.set()
 
             async with trio.open_nursery() as nursery:

@@ -97,7 +97,7 @@ def test_returned_owner_creates_no_sibling_of_a_missed_write(how: str, seed: int
                 ring.network.freeze("n3")
             else:
                 await owner.stop()
-            await patiently(lambda: second.host.peers.call(only(second).me, Put(key, b"2", b"2" * 16), Written))
+            await patiently(lambda: second._host.peers.call(only(second).me, Put(key, b"2", b"2" * 16), Written))
             await trio.sleep(1.0)
             if how == "frozen":
                 ring.network.unfreeze("n3")
@@ -144,10 +144,10 @@ async def done_twice(ring: testing.TestRing, value: bytes | None) -> tuple[bytes
     key = key_at(ring, "n3")
     await write(ring[0], key, b"1")
     owner = clockwise(ring, key)[0]
-    owner.host.on_write.append(lambda point, written: ring.network.freeze("n3"))
+    owner._host.on_write.append(lambda point, written: ring.network.freeze("n3"))
     with trio.fail_after(4):
         await write(ring[0], key, b"2")
-    owner.host.on_write.pop()
+    owner._host.on_write.pop()
     assert b"2" in versions.values(record_at(owner, key)), "the first attempt was stored"
     seen = await read(ring[0], key)
     with trio.fail_after(4):
@@ -230,14 +230,14 @@ async def put_through_new_replicas(ring: TestRing) -> tuple[bytes, list[str]]:
     await settled(ring)
     order = sorted(ring.nodes, key=lambda node: only(node).id)
     before, first, second, third = order[1:5]
-    circle = ring[0].host.circle
+    circle = ring[0]._host.circle
     low, gap = only(before).id, circle.distance(only(before).id, only(first).id) // 5
     points = (circle.distance(low, circle.hash(b"key-%d" % i)) for i in range(10_000))
     key = next(b"key-%d" % i for i, distance in enumerate(points) if distance < gap)
     await write(ring[0], key, b"old", w=3)
     for node in (first, second):
         await ring.kill(node)
-    third.host.storage.apply(Batch(removals=(key,)))  # the quorum was the other two
+    third._host.storage.apply(Batch(removals=(key,)))  # the quorum was the other two
     joined = [await ring.start(id=circle.point(low + gap * (place + 1)), join=[before]) for place in range(4)]
     for node in joined:
         await node.ready()
@@ -280,7 +280,7 @@ async def test_replica_refuses_to_coordinate_while_the_owner_answers() -> None:
         _, *others = clockwise(ring, KEY)
         for node in others:
             with pytest.raises(NotOwner):
-                await node.host.peers.call(only(node).me, Put(KEY, b"v", b"o" * 16, b""), Written)
+                await node._host.peers.call(only(node).me, Put(KEY, b"v", b"o" * 16, b""), Written)
         assert holding(ring, KEY) == []
 
 
@@ -295,7 +295,7 @@ def test_copies_are_on_different_nodes_with_many_vnodes(vnodes: int) -> None:
                 written = await write(ring[number % 4], key, b"v")
                 assert len({line.contact.address for line in written.replicas if line.outcome == "ok"}) == written.w
                 await trio.sleep(0.01)
-                assert [n.name for n in ring.nodes if n.host.storage.get(key)] == sorted(replicas(ring, key))
+                assert [n.name for n in ring.nodes if n._host.storage.get(key)] == sorted(replicas(ring, key))
 
     testing.run(main, seed=vnodes)
 
@@ -307,7 +307,7 @@ async def test_write_is_sent_to_replicas_only_once_it_is_durable() -> None:
         await settled(ring)
         name = clockwise(ring, KEY)[0].name
         await ring.kill(clockwise(ring, KEY)[0])
-        slow = disks[name] = SlowDisk(ring[0].host.circle, b"slowdisk")
+        slow = disks[name] = SlowDisk(ring[0]._host.circle, b"slowdisk")
         owner = await back(ring, name)
         await ring.converged()
         await settled(ring)
@@ -334,7 +334,7 @@ async def test_read_does_not_wait_for_writes_of_others() -> None:
         for place in range(3):
             name = clockwise(ring, KEY)[0].name if place == 0 else f"n{place}"
             await ring.kill(next(node for node in ring.nodes if node.name == name))
-            disks[name] = SlowDisk(ring[0].host.circle, b"slow%04d" % place)
+            disks[name] = SlowDisk(ring[0]._host.circle, b"slow%04d" % place)
             await back(ring, name)
             await ring.converged()
             await settled(ring)
@@ -363,7 +363,7 @@ async def test_forwarded_write_with_a_lost_answer_is_indefinite() -> None:
         keep_disks(ring)
         key = key_at(ring, "n3")
         owner, asked = clockwise(ring, key)[0], ring[0]
-        original = asked.host.peers._calls.begin
+        original = asked._host.peers._calls.begin
 
         def answer_is_lost(to: Contact | str, request: Request, callback: Callback, *, deadline: float) -> None:
             async def stop_first() -> None:
@@ -378,20 +378,20 @@ async def test_forwarded_write_with_a_lost_answer_is_indefinite() -> None:
 
             original(to, request, lose_answer, deadline=deadline)
 
-        asked.host.peers._calls.begin = answer_is_lost  # type: ignore[method-assign]
+        asked._host.peers._calls.begin = answer_is_lost  # type: ignore[method-assign]
         async with trio.open_nursery() as nursery:
             with pytest.raises((IndefiniteError, trio.TooSlowError)), trio.fail_after(5):
                 await write(asked, key, b"v")
-        assert owner.host.storage.get(key) is not None
+        assert owner._host.storage.get(key) is not None
 
 
 @virtual
 async def test_put_with_a_ttl_is_refused_while_clocks_differ() -> None:
     async with settled_ring(3, 1) as ring:
         owner, second, *_ = clockwise(ring, KEY)
-        owner.host.note_clock(second.address, owner.host.wall_now_ms() + 61_000)
+        owner._host.note_clock(second.address, owner._host.wall_now_ms() + 61_000)
         with pytest.raises(ClocksDiffer, match=f"{owner.address}, and {second.address} differ by 61 s"):
-            await owner.host.peers.call(only(owner).me, Put(KEY, b"v", b"1" * 16, ttl_ms=1000), Written)
+            await owner._host.peers.call(only(owner).me, Put(KEY, b"v", b"1" * 16, ttl_ms=1000), Written)
         await write(owner, KEY, b"v")
         assert (await read(second, KEY)).values == (b"v",), "a value without a time to live needs no clock"
 
@@ -403,7 +403,7 @@ def test_write_suspended_past_its_deadline_is_not_stored(is_planted: bool) -> No
     async def main() -> None:
         async with settled_ring(3, 1) as ring:
             owner = clockwise(ring, KEY)[0]
-            (parts,) = owner.parts.values()
+            (parts,) = owner._parts.values()
             reads = parts.reads
             whole = reads.read
 
@@ -416,9 +416,9 @@ def test_write_suspended_past_its_deadline_is_not_stored(is_planted: bool) -> No
 
             reads.read = stopped  # type: ignore[method-assign]
             with suppress(ChordError), trio.move_on_after(2):
-                await owner.host.peers.call(only(owner).me, Put(KEY, b"v", b"1" * 16), Written)
+                await owner._host.peers.call(only(owner).me, Put(KEY, b"v", b"1" * 16), Written)
             await trio.sleep(3)
-            assert (owner.host.storage.get(KEY) is not None) is is_planted
+            assert (owner._host.storage.get(KEY) is not None) is is_planted
 
     with pytest.MonkeyPatch.context() as patch:
         if is_planted:
@@ -432,7 +432,7 @@ async def test_read_during_a_refused_write_returns_the_durable_value() -> None:
     async with settled_ring(3, 1) as ring:
         owner = clockwise(ring, KEY)[0]
         await write(owner, KEY, b"1", w=3)
-        storage, pending = owner.host.storage, [0]
+        storage, pending = owner._host.storage, [0]
         assert isinstance(storage, MemoryStorage)
         old = record_at(owner, KEY)
 
@@ -451,7 +451,7 @@ async def test_read_during_a_refused_write_returns_the_durable_value() -> None:
 
         async def refused() -> None:
             with pytest.raises(WritesRefused):
-                await owner.host.peers.call(only(owner).me, Put(KEY, b"2", b"2" * 16), Written)
+                await owner._host.peers.call(only(owner).me, Put(KEY, b"2", b"2" * 16), Written)
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(refused)

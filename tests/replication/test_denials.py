@@ -42,7 +42,7 @@ ABSENT = b"never written"
 async def ask_owner(ring: TestRing, key: bytes) -> Values:
     """Read at the first living node of a key, once."""
     owner = clockwise(ring, key)[0]
-    return await owner.host.peers.call(only(owner).me, Get(key), Values)
+    return await owner._host.peers.call(only(owner).me, Get(key), Values)
 
 
 async def never_denied(ring: TestRing, key: bytes, value: bytes, for_s: float, step_s: float = 0.05) -> int:
@@ -54,10 +54,10 @@ async def never_denied(ring: TestRing, key: bytes, value: bytes, for_s: float, s
     ends = trio.current_time() + for_s
     while trio.current_time() < ends:
         for node in list(ring.nodes):
-            for vnode in node.host.vnodes.values():
+            for vnode in node._host.vnodes.values():
                 try:
                     with trio.move_on_after(0.5):
-                        found = await node.host.peers.call(vnode.me, Get(key), Values)
+                        found = await node._host.peers.call(vnode.me, Get(key), Values)
                         assert value in found.values, (node.name, trio.current_time(), found)
                         answers += 1
                 except ChordError:
@@ -99,13 +99,13 @@ async def test_owner_denies_no_key_in_an_arc_that_contains_others() -> None:
         await write(ring[0], KEY, b"v")
         node = clockwise(ring, KEY)[-1]
         vnode = only(node)
-        assert node.host.storage.get(KEY) is None
+        assert node._host.storage.get(KEY) is None
         vnode.view.was_away()
         vnode.ownership.start = vnode.id
         vnode.ownership.doubt(Arc(vnode.id, vnode.id))
-        assert [place.contact for place in vnode.replica_set(node.host.circle.hash(KEY)).members] == [vnode.me]
+        assert [place.contact for place in vnode.replica_set(node._host.circle.hash(KEY)).members] == [vnode.me]
         with pytest.raises(Busy, match="not among its replicas yet"):
-            await node.host.peers.call(vnode.me, Get(KEY), Values)
+            await node._host.peers.call(vnode.me, Get(KEY), Values)
 
 
 @pytest.mark.parametrize("apart_s", [0.0, 3.0])
@@ -120,7 +120,7 @@ def test_check_after_neighbours_died_reports_undeniable_keys(killed: int, apart_
                 await ring.kill(node)
                 await trio.sleep(apart_s)
             await trio.sleep(10)
-            nodes = [node.local_status() for node in ring.nodes]
+            nodes = [node._local_status() for node in ring.nodes]
             parts = [part for node in nodes for part in node.sets if part.missing]
             for number in range(200):
                 key = b"absent-%d" % number
@@ -152,7 +152,7 @@ def test_key_is_not_denied_with_two_unreachable_holders(positions: tuple[int, in
             asked = next(node for node in places if node in ring.nodes)
             for _ in range(40):
                 try:
-                    reply = await asked.host.peers.call(only(asked).me, Get(ABSENT), Values)
+                    reply = await asked._host.peers.call(only(asked).me, Get(ABSENT), Values)
                 except ChordError:
                     pass
                 else:
@@ -180,7 +180,7 @@ async def test_survivor_of_two_denies_nothing_before_down_out() -> None:
         await ring.kill(gone)
         for _ in range(100):
             with pytest.raises((Busy, OwnerDown, TooFewReplicas)):
-                await survivor.host.peers.call(only(survivor).me, Get(ABSENT), Values)
+                await survivor._host.peers.call(only(survivor).me, Get(ABSENT), Values)
             await trio.sleep(0.15)
         await trio.sleep(30)
         assert (await read(survivor, ABSENT)).values == (), "the dead node has left the lists after `down_out_s`"
@@ -288,13 +288,13 @@ async def no_replica_in_sync_is_left() -> None:
         await settled(ring)
         order = sorted(ring.nodes, key=lambda node: only(node).id)
         before, first, second, third = order[1:5]
-        point = ring[0].host.circle.hash
+        point = ring[0]._host.circle.hash
         low, gap = only(before).id, (only(first).id - only(before).id) // 5
         key = next(key for i in range(10000) if low < point(key := b"key-%d" % i) < low + gap)
         await write(ring[0], key, b"v")
         for node in (first, second):
             await ring.kill(node)
-        third.host.storage.apply(Batch(removals=(key,)))  # the quorum was the other two
+        third._host.storage.apply(Batch(removals=(key,)))  # the quorum was the other two
         await join_between(ring, before, first, 4)
         assert await never_denied(ring, key, b"v", for_s=3.0) == 0
 
@@ -325,7 +325,7 @@ async def three_holders_gone() -> None:
                 await ask_owner(ring, ABSENT)
         for number, dead in enumerate(gone):
             for node in ring.nodes:
-                await node.host.peers.call(node.address, Forget(dead.address), Done)
+                await node._host.peers.call(node.address, Forget(dead.address), Done)
             if number < 2:
                 await trio.sleep(10)
                 with pytest.raises((Busy, OwnerDown)):
@@ -485,7 +485,7 @@ async def denied_behind_a_joiner() -> None:
                     await write(split[0], KEY, b"v", context=b"")
                     break
         assert holding(ring, KEY) == [node.name for node in split]
-        reader = next(node for node in ring.nodes if only(node).ownership.is_owner(owner.host.circle.hash(KEY)))
+        reader = next(node for node in ring.nodes if only(node).ownership.is_owner(owner._host.circle.hash(KEY)))
         for _ in range(40):
             with suppress(Busy, OwnerDown):
                 found = await only(owner).host.peers.call(only(owner).me, Get(KEY), Values)
@@ -514,7 +514,7 @@ async def test_leaver_killed_before_its_end_is_a_replica_again() -> None:
         key = key_at(ring, "n2")
         await write(ring[0], key, b"v", w=3)
         leaver = clockwise(ring, key)[1]
-        leaver.begin_leave()
+        leaver._begin_leave()
         with trio.fail_after(2):
             while not any(leaver.address in only(n).view.retiring for n in ring.nodes):
                 await trio.sleep(0.0002)
@@ -523,7 +523,7 @@ async def test_leaver_killed_before_its_end_is_a_replica_again() -> None:
         await ring.converged()
         await trio.sleep(60)
         owner = clockwise(ring, key)[0]
-        members = [place.contact.address for place in only(owner).replica_set(owner.host.circle.hash(key)).members]
+        members = [place.contact.address for place in only(owner).replica_set(owner._host.circle.hash(key)).members]
         assert again.address in members
 
 
@@ -533,14 +533,14 @@ async def test_forgotten_node_that_returned_is_waited_for_again() -> None:
         owner, second, *_ = clockwise(ring, ABSENT)
         await ring.kill(second)
         for node in ring.nodes:
-            await node.host.peers.call(node.address, Forget(second.address), Done)
+            await node._host.peers.call(node.address, Forget(second.address), Done)
         again = await ring.start(name=second.name)
         await again.ready()
         await ring.converged()
         await trio.sleep(3)
         await ring.kill(again)
         await ring.converged()
-        places = only(owner).replica_set(owner.host.circle.hash(ABSENT)).everyone
+        places = only(owner).replica_set(owner._host.circle.hash(ABSENT)).everyone
         assert [p.is_waited_for for p in places if p.contact.address == again.address] == [True]
 
 
@@ -551,7 +551,7 @@ async def test_stop_repair_leaves_a_record_missing() -> None:
         await write(ring[0], b"k", b"v", w=3)
         stop_repair(*ring.nodes)
         second = clockwise(ring, b"k")[1]
-        second.host.storage.apply(Batch(removals=(b"k",)))
+        second._host.storage.apply(Batch(removals=(b"k",)))
         await read(ring[0], b"k", r=3)  # without `stop_repair` the read would repair the replica
         await trio.sleep(10)
         assert second.name not in holding(ring, b"k")
@@ -562,7 +562,7 @@ async def test_copy_that_arrives_during_a_read_is_not_denied() -> None:
     """A stand-in may bring home and drop the only copy while a read is in progress."""
     async with settled_ring(3, 1) as ring:
         owner = clockwise(ring, KEY)[0]
-        storage = owner.host.storage
+        storage = owner._host.storage
         assert isinstance(storage, MemoryStorage)
         record = Record(KEY, (ActorClock(b"a" * 16, 1, (Version(b"v", b"o" * 16, 1),)),))
         original = Replica.on_read_copy

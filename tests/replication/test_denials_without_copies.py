@@ -55,7 +55,7 @@ async def hint_and_lost_owner(ring: TestRing, disks: dict[str, MemoryStorage], k
         await write(owner, key, VALUE)
     keeper, *others = [node for node in ring.nodes if node.name in holding(ring, key) and node is not owner]
     for node in others:
-        node.host.storage.apply(Batch(removals=(key,)))
+        node._host.storage.apply(Batch(removals=(key,)))
     await ring.kill(keeper)
     await ring.kill(owner)
     del disks[owner.name]
@@ -80,7 +80,7 @@ async def damaged_record(ring: TestRing, disks: dict[str, MemoryStorage], key: b
     with trio.fail_after(8):
         await write(owner, key, VALUE, w=2, is_strict=True)
     for node in [node for node in ring.nodes if node not in (owner, second)]:
-        node.host.storage.apply(Batch(removals=(key,)))
+        node._host.storage.apply(Batch(removals=(key,)))
     await ring.kill(owner)
     await ring.kill(second)
     disks[second.name].apply(Batch(removals=(key,)))
@@ -96,7 +96,7 @@ async def joiners_in_front(ring: TestRing, disks: dict[str, MemoryStorage], key:
         await ring.kill(node)
     await start(ring, owner.name)
     back = clockwise(ring, key)[0]
-    circle, low = back.host.circle, back.host.circle.hash(key)
+    circle, low = back._host.circle, back._host.circle.hash(key)
     gap = circle.distance(low, only(back).id)
     for number in range(1, 4):
         await ring.start(id=circle.point(low + gap * number // 4), join=[back])
@@ -200,7 +200,7 @@ async def test_returned_owner_of_only_copies_is_asked_before_a_denial() -> None:
         keep_disks(ring)
         await trio.sleep(2)
         gone, asked, *_ = ring.nodes
-        key, circle = key_at(ring, gone.name), gone.host.circle
+        key, circle = key_at(ring, gone.name), gone._host.circle
         await asked.put(key, b"v")
         low = circle.hash(key)
         await ring.kill(gone)
@@ -217,7 +217,7 @@ async def test_returned_owner_of_only_copies_is_asked_before_a_denial() -> None:
                         assert (await asked.get(key)).values == (b"v",)
                         break
                     await trio.sleep(0.05)
-        assert joined.host.storage.get(key) is not None
+        assert joined._host.storage.get(key) is not None
         assert only(joined).ownership.taken == ()
 
 
@@ -230,7 +230,7 @@ async def test_only_copy_at_a_dead_heir_is_not_denied() -> None:
         owner, heir, *others = clockwise(ring, key)
         await ring.kill(owner)
         with trio.fail_after(20):
-            while heir.host.storage.get(key) is None:
+            while heir._host.storage.get(key) is None:
                 with suppress(ChordError):
                     await write(heir, key, VALUE, context=b"")
                 await trio.sleep(0.2)

@@ -49,7 +49,7 @@ def test_hint_is_kept_until_its_home_has_it(position: int) -> None:
             home = await ring.start(name=home.name)
             dropped_at = None
             for _ in range(400):
-                if home.host.storage.get(KEY) is None:
+                if home._host.storage.get(KEY) is None:
                     assert stand_in.name in holding(ring, KEY), "dropped before its home had it"
                 if stand_in.name not in holding(ring, KEY):
                     dropped_at = trio.current_time()
@@ -170,14 +170,14 @@ def test_hints_are_counted_while_their_home_is_away(position: int) -> None:
             await write(places[5], KEY, b"v")
             await until(lambda: stand_in.name in holding(ring, KEY))
             await trio.sleep(5)
-            counts = {node.name: node.local_status().hints for node in ring.nodes}
+            counts = {node.name: node._local_status().hints for node in ring.nodes}
             assert {name for name, count in counts.items() if count} == {stand_in.name}, counts
             assert counts[stand_in.name] == 1
-            assert [node.local_status().misplaced for node in ring.nodes] == [0] * 7
+            assert [node._local_status().misplaced for node in ring.nodes] == [0] * 7
             home = await back(ring, home.name)
             await until(lambda: stand_in.name not in holding(ring, KEY))
             await trio.sleep(3)
-            assert [node.local_status().hints for node in ring.nodes] == [0] * 8
+            assert [node._local_status().hints for node in ring.nodes] == [0] * 8
 
     testing.run(main, seed=position)
 
@@ -229,8 +229,8 @@ async def test_hints_in_a_taken_over_arc_follow_its_former_owners() -> None:
         for key in (*first, *second):
             await write(taker, key, b"v")
         await trio.sleep(5)
-        assert member_of_the_second.local_status().hints == len(first)
-        assert [node.local_status().hints for node in ring.nodes if node is not member_of_the_second] == [0] * 6
+        assert member_of_the_second._local_status().hints == len(first)
+        assert [node._local_status().hints for node in ring.nodes if node is not member_of_the_second] == [0] * 6
 
 
 points = st.integers(0, 255).map(Point)
@@ -252,7 +252,7 @@ async def test_hint_reaches_the_owner_if_all_members_are_unreachable() -> None:
         record = record_at(first, KEY)
         for node in (first, second, third, fifth, sixth):  # the possible stand-ins are unreachable, too
             await ring.kill(node, silently=True)
-        await until(lambda: only(owner).ownership.is_owner(owner.host.circle.hash(KEY)))
-        assert owner.host.storage.get(KEY) is None
-        keeper.host.storage.apply(Batch(puts=(record,)))
-        await until(lambda: owner.host.storage.get(KEY) == record)
+        await until(lambda: only(owner).ownership.is_owner(owner._host.circle.hash(KEY)))
+        assert owner._host.storage.get(KEY) is None
+        keeper._host.storage.apply(Batch(puts=(record,)))
+        await until(lambda: owner._host.storage.get(KEY) == record)

@@ -45,7 +45,7 @@ def written(count: int, value: bytes = VALUE, per_actor: int = 1) -> tuple[Actor
 async def merged(node: Node, record: Record) -> None:
     """Store a record coordinator by coordinator, as the nodes of several sides do."""
     for part in versions.split(record, 1):
-        await node.import_(part, w=node.local_status().replicas)
+        await node.import_(part, w=node._local_status().replicas)
 
 
 async def collected(source: AsyncIterator[Any]) -> tuple[list[bytes], RecordTooLarge | None]:
@@ -73,7 +73,7 @@ async def test_scan_of_a_record_beyond_one_reply_ends_with_its_key() -> None:
         large, other = Record(b"large", written(4)), Record(b"other", written(3))
         for record in (large, other):
             await merged(ring[0], record)
-        owner = next(node for node in ring.nodes if node.host.owner_of(node.host.circle.hash(b"large")))
+        owner = next(node for node in ring.nodes if node._host.owner_of(node._host.circle.hash(b"large")))
         for reading in READINGS:
             keys, error = await collected(reading(owner))
             assert b"large" in keys, "what fits is shown"
@@ -117,9 +117,9 @@ async def test_scan_of_large_quarantine_ends_with_its_key() -> None:
 async def test_scan_of_a_node_continues_behind_a_large_record() -> None:
     """The end of the first arc is not the end of the scan."""
     async with testing.open_ring(1, seed=1, limits=LIMITS, vnodes=4, replicas=1) as ring:
-        node, circle = ring[0], ring[0].host.circle
+        node, circle = ring[0], ring[0]._host.circle
         keys = [b"key%d" % number for number in range(32)]
-        assert len({node.host.owner_of(circle.hash(key)) for key in keys}) > 2
+        assert len({node._host.owner_of(circle.hash(key)) for key in keys}) > 2
         for key in keys:
             await merged(node, Record(key, written(4)))
         found, error = await collected(node.export(of=node.address))

@@ -291,11 +291,11 @@ SHORT = timing(grace_s=5.0, anti_entropy_s=1.0)
 async def hide(ring: TestRing, key: bytes = KEY, what: tuple[ActorClock, ...] = HIDDEN) -> None:
     """Bring all replicas of a key to hold values in quarantine."""
     for node in clockwise(ring, key)[:3]:
-        await next(iter(node.parts.values())).records.merge([Record(key, (), b"", what)], ())
+        await next(iter(node._parts.values())).records.merge([Record(key, (), b"", what)], ())
 
 
 def hidden_at(node: Node, key: bytes = KEY) -> int:
-    record = node.host.storage.get(key)
+    record = node._host.storage.get(key)
     return 0 if record is None else quarantine.count(record)
 
 
@@ -313,14 +313,14 @@ async def test_scan_lists_quarantined_keys_of_the_whole_ring_once() -> None:
                 await hide(ring, key)
         found = await quarantined(ring[2])
         assert sorted(one.key for one in found) == sorted(keys[::3])
-        circle = ring[0].host.circle
+        circle = ring[0]._host.circle
         assert [one.key for one in found] == sorted(keys[::3], key=circle.hash), "in ring order"
         for one in found:
             assert [value.value for value in one.values] == [b"old 0", b"old 1"]
             assert [(value.store, value.key_epoch, value.number) for value in one.values] == [
                 (b"gone  00", 3, 1), (b"gone  01", 3, 1),
             ]
-        assert sum(node.local_status().quarantined for node in ring.nodes) == 8, "each counted once, at its owner"
+        assert sum(node._local_status().quarantined for node in ring.nodes) == 8, "each counted once, at its owner"
         assert [pair.key async for pair in ring[1].scan()] == sorted(keys, key=circle.hash)
 
 
@@ -330,7 +330,7 @@ async def test_scan_of_quarantine_comes_in_pages() -> None:
         big = ActorClock(versions.actor(b"gone  00", 3), 1, (Version(b"x" * 3000, b"o" * 16, 5),))
         for number in range(20):
             await hide(ring, b"key-%d" % number, (big,))
-        assert sum(node.local_status().quarantined for node in ring.nodes) == 20
+        assert sum(node._local_status().quarantined for node in ring.nodes) == 20
         assert len({one.key for one in await quarantined(ring[0])}) == 20
 
 
@@ -356,7 +356,7 @@ async def test_dropped_quarantine_is_gone_everywhere_and_reaped() -> None:
         assert await quarantined(ring[0]) == []
         with pytest.raises(NotFound, match="in quarantine"):
             await ring[2].drop_quarantine(KEY)
-        await until(lambda: not any(node.host.storage.get(KEY) for node in ring.nodes), 60)
+        await until(lambda: not any(node._host.storage.get(KEY) for node in ring.nodes), 60)
         with pytest.raises(NotFound):
             await ring[0].get(KEY)
 
@@ -427,7 +427,7 @@ async def decided_while_one_is_away(ring: TestRing, *, is_merge: bool, until_rea
     node = next(node for node in ring.nodes if node is not away)
     await (node.merge_quarantine if is_merge else node.drop_quarantine)(KEY)
     if until_reaped:
-        await until(lambda: not any(one.host.storage.get(KEY) for one in ring.nodes if one is not away), 60)
+        await until(lambda: not any(one._host.storage.get(KEY) for one in ring.nodes if one is not away), 60)
     assert hidden_at(away) == 2
     ring.network.unfreeze(away.name)
     await trio.sleep(20)
@@ -472,10 +472,10 @@ async def test_merge_whose_answer_is_lost_is_made_again_once() -> None:
         context = (await ring[0].get_quarantine(KEY)).context
         request = DecideQuarantine(KEY, context, OP_ID, is_merge=True)
         owner, second = clockwise(ring, KEY)[:2]
-        await owner.host.peers.call(owner.address, request, Written)
+        await owner._host.peers.call(owner.address, request, Written)
         ring.network.freeze(owner.name)
         await trio.sleep(3)
-        await second.host.peers.call(second.address, request, Written)
+        await second._host.peers.call(second.address, request, Written)
         ring.network.unfreeze(owner.name)
         await trio.sleep(10)
         for node in ring.nodes:
@@ -507,8 +507,8 @@ async def test_quarantine_is_read_from_a_quorum() -> None:
     async with testing.open_ring(4, seed=1, timing=timing(anti_entropy_s=LOCAL.anti_entropy_s)) as ring:
         owner, second = clockwise(ring, KEY)[:2]
         await write(owner, KEY, b"v")
-        await next(iter(second.parts.values())).records.merge([Record(KEY, (), b"", HIDDEN)], ())
-        answer = await owner.host.peers.call(owner.address, GetQuarantine(KEY, 3), Quarantine)
+        await next(iter(second._parts.values())).records.merge([Record(KEY, (), b"", HIDDEN)], ())
+        answer = await owner._host.peers.call(owner.address, GetQuarantine(KEY, 3), Quarantine)
         assert ([each.actor for each in answer.entries], answer.r) == ([each.actor for each in HIDDEN], 3)
         await until(lambda: record_at(owner, KEY).quarantine == HIDDEN)
         assert (await read(owner, KEY)).quarantined == 2
@@ -519,6 +519,6 @@ def test_node_named_by_its_store() -> None:
 
     async def main() -> Any:
         async with testing.open_ring(3, seed=1) as ring:
-            return {node.local_status().incarnation: node.name for node in ring.nodes}
+            return {node._local_status().incarnation: node.name for node in ring.nodes}
 
     assert sorted(testing.run(main, seed=1).values()) == ["n0", "n1", "n2"]

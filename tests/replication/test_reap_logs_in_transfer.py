@@ -22,7 +22,7 @@ LEAVE_S = 3.0
 
 def reap_alone(node: Node, key: bytes = KEY) -> bytes:
     """Reap a key on one node only; return what that node has seen of the key's slice."""
-    storage, log = node.host.storage, node.host.reap_log
+    storage, log = node._host.storage, node._host.reap_log
     actor = versions.actor(storage.incarnation, storage.next_key_epoch())
     record = versions.put(None, key, None, actor, Version(None, b"1" * 16, 0))
     storage.apply(log.bury([Grave(record, versions.context_of(record))]))
@@ -31,7 +31,7 @@ def reap_alone(node: Node, key: bytes = KEY) -> bytes:
 
 def seen_by(nodes: list[Node]) -> list[bytes]:
     """Return what each node has seen of the slice of `KEY`."""
-    return [node.host.reap_log.seen_of(KEY) for node in nodes]
+    return [node._host.reap_log.seen_of(KEY) for node in nodes]
 
 
 async def joiner_right_behind_key(ring: TestRing) -> Node:
@@ -60,7 +60,7 @@ async def test_entry_made_during_a_transfer_goes_with_its_switch() -> None:
     async with settled_ring(5, 1) as ring:
         stop_repair(*ring.nodes)
         owner = clockwise(ring, KEY)[0]
-        sender = owner.parts[only(owner).id].mover._sender
+        sender = owner._parts[only(owner).id].mover._sender
         snapshot, seen = sender.snapshot, list[bytes]()
 
         async def and_reap(*args: object) -> None:
@@ -88,7 +88,7 @@ async def test_heir_of_an_empty_arc_gets_the_reap_log_of_the_leaver() -> None:
         owner, successor, *_ = clockwise(ring, KEY)
         stop_repair(*ring.nodes)
         seen = reap_alone(owner)
-        owner.begin_leave()
+        owner._begin_leave()
         await until(lambda: only(owner).ownership.start is None, within_s=LEAVE_S)
         assert seen_by([successor]) == [seen]
 
@@ -108,12 +108,12 @@ def test_reap_log_comes_home_though_another_slice_fails(failing: str) -> None:
     async def main() -> None:
         async with settled_ring(7, 4) as ring:
             keeper = clockwise(ring, KEY)[-1]
-            circle, slice_of = keeper.host.circle, keeper.host.storage.digests.slice_of
-            (gap,) = keeper.misplaced.arcs()
+            circle, slice_of = keeper._host.circle, keeper._host.storage.digests.slice_of
+            (gap,) = keeper._handoff.arcs()
             keys = [b"key-%d" % number for number in range(200)]
             inside = [key for key in keys if circle.hash(key) in gap]
             first, *_, last = sorted(inside, key=lambda key: circle.distance(gap.start, circle.hash(key)))
-            ask_owner, level = keeper.misplaced._ask_owner, keeper._shared.exchange.catch_up.level
+            ask_owner, level = keeper._handoff._ask_owner, keeper._shared.exchange.catch_up.level
 
             async def fail_to_ask(point: Point, start: Contact) -> Confirmed:
                 if failing == "owner" and slice_of(point)[0] == slice_of(circle.hash(first))[0]:
@@ -125,13 +125,13 @@ def test_reap_log_comes_home_though_another_slice_fails(failing: str) -> None:
                     raise Busy("not now", after_ms=1)
                 await level(partner, arc)
 
-            keeper.misplaced._ask_owner = fail_to_ask  # type: ignore[method-assign]
+            keeper._handoff._ask_owner = fail_to_ask  # type: ignore[method-assign]
             keeper._shared.exchange.catch_up.level = refuse  # type: ignore[method-assign]
             seen = {key: reap_alone(keeper, key) for key in (first, last)}
             key = last if failing == "owner" else first
             other = clockwise(ring, key)[1]
-            await until(lambda: other.host.reap_log.seen_of(key) == seen[key], within_s=10)
-            assert not keeper.misplaced.is_done()
+            await until(lambda: other._host.reap_log.seen_of(key) == seen[key], within_s=10)
+            assert not keeper._handoff.is_done()
 
     testing.run(main, seed=1)
 
@@ -143,11 +143,11 @@ async def test_lone_replica_that_missed_a_reap_drops_the_record() -> None:
         await trio.sleep(5)
         await write(ring[0], KEY, b"v")
         owner, *_, stand_in = clockwise(ring, KEY)
-        record = owner.host.storage.get(KEY)
+        record = owner._host.storage.get(KEY)
         assert record is not None
-        log = stand_in.host.reap_log
-        stand_in.host.storage.apply(log.bury([Grave(record, versions.context_of(record))]))
-        await until(lambda: owner.host.storage.get(KEY) is None, within_s=10)
+        log = stand_in._host.reap_log
+        stand_in._host.storage.apply(log.bury([Grave(record, versions.context_of(record))]))
+        await until(lambda: owner._host.storage.get(KEY) is None, within_s=10)
         assert seen_by([owner]) == seen_by([stand_in])
 
 

@@ -56,16 +56,16 @@ async def test_arc_with_an_unmergeable_record_is_synced() -> None:
         nodes = clockwise(ring, KEY)
         keys = [b"key-%03d" % number for number in range(150)]
         for number, node in enumerate(nodes):
-            node.host.storage.stage(Batch([coordinated_by(KEY, 1000 * number, ACTORS_MAX + 20)]))
-            node.host.storage.stage(Batch([coordinated_by(key, number, 1) for key in keys[number::3]]))
+            node._host.storage.stage(Batch([coordinated_by(KEY, 1000 * number, ACTORS_MAX + 20)]))
+            node._host.storage.stage(Batch([coordinated_by(key, number, 1) for key in keys[number::3]]))
         await trio.sleep(300)
         for node in nodes:
-            held = [key for key in keys if node.host.storage.get(key) is not None]
+            held = [key for key in keys if node._host.storage.get(key) is not None]
             assert held == keys, f"{node.name} has {len(held)} of {len(keys)}"
-            mine = node.host.storage.get(KEY)
+            mine = node._host.storage.get(KEY)
             assert mine is not None
             assert len(mine.clock) <= ACTORS_HELD_MAX
-            assert node.host.counters["records_unmerged"], "the node counts and reports the record"
+            assert node._host.counters["records_unmerged"], "the node counts and reports the record"
         assert ring.counts["RecordUnmerged"]
 
 
@@ -74,17 +74,17 @@ async def test_store_copies_with_an_unmergeable_record_is_refused() -> None:
     """A sender drops acknowledged records, so the node must not acknowledge the page."""
     async with settled_ring(2, 2) as ring:
         one, other = ring.nodes
-        one.host.storage.stage(Batch([coordinated_by(KEY, 0, ACTORS_MAX + 20)]))
+        one._host.storage.stage(Batch([coordinated_by(KEY, 0, ACTORS_MAX + 20)]))
         page = (
             coordinated_by(b"before", 0, 1),
             coordinated_by(KEY, 1000, ACTORS_MAX + 20),
             coordinated_by(b"later", 0, 1),
         )
         with pytest.raises(InvalidRequest, match="360 nodes have coordinated writes of"):
-            await other.host.peers.call(only(one).me, StoreCopies(page), Done)
-        assert [one.host.storage.get(record.key) == record for record in page] == [True, False, True]
-        assert one.host.counters["records_unmerged"] == 1
-        await other.host.peers.call(only(one).me, StoreCopies((page[0], page[2])), Done)
+            await other._host.peers.call(only(one).me, StoreCopies(page), Done)
+        assert [one._host.storage.get(record.key) == record for record in page] == [True, False, True]
+        assert one._host.counters["records_unmerged"] == 1
+        await other._host.peers.call(only(one).me, StoreCopies((page[0], page[2])), Done)
 
 
 @virtual
@@ -95,7 +95,7 @@ async def test_records_of_actors_held_max_actors_are_merged() -> None:
         half = ACTORS_HELD_MAX // 2
         assert await records.merge([coordinated_by(KEY, 0, half), coordinated_by(KEY, 1000, half)], ()) == 1
         assert await records.merge([coordinated_by(KEY, 5000, 1)], ()) == 0
-        merged = node.host.storage.get(KEY)
+        merged = node._host.storage.get(KEY)
         assert merged is not None
         assert len(merged.clock) == ACTORS_HELD_MAX
 
@@ -105,7 +105,7 @@ async def test_records_of_actors_held_max_actors_are_merged() -> None:
 
 def context_of(node: Node, claimed: int) -> bytes:
     """Return a context that claims `claimed` writes of the actor that a node mints under."""
-    actor = node.host.storage.minted(KEY)
+    actor = node._host.storage.minted(KEY)
     assert actor is not None
     return versions.encode_context({actor: claimed})
 
@@ -131,7 +131,7 @@ async def test_put_over_the_largest_count_stays_encodable() -> None:
     async with settled_ring(3, 3) as ring:
         owner, *_ = clockwise(ring, KEY)
         await write(owner, KEY, b"first")
-        actor = owner.host.storage.minted(KEY)
+        actor = owner._host.storage.minted(KEY)
         assert actor is not None
         claimed = Record(KEY, (ActorClock(actor, versions.COUNT_MAX - 1, ()),))
         for node in ring.nodes:
@@ -144,7 +144,7 @@ async def test_put_over_the_largest_count_stays_encodable() -> None:
         assert (await read(ring[1], KEY)).values == (b"last",)
         await until_synced(ring)
         assert len(holding(ring, KEY)) == 3
-        record = owner.host.storage.get(KEY)
+        record = owner._host.storage.get(KEY)
         assert record is not None
         assert max(entry.count for entry in record.clock) == versions.COUNT_MAX - 1
 
@@ -163,11 +163,11 @@ def test_record_with_a_count_beyond_count_max_is_not_sound() -> None:
 async def test_forgotten_addresses_are_bounded_and_evict_the_oldest() -> None:
     async with settled_ring(2, 2) as ring:
         one, other = ring.nodes
-        limit = one.host.limits.forgotten_max
+        limit = one._host.limits.forgotten_max
         view = only(one).view
         for number in range(limit + 3):
-            await other.host.peers.call(one.address, Forget(f"gone{number}:1"), Done)
-            await other.host.peers.call(one.address, Forget("gone2:1"), Done)
+            await other._host.peers.call(one.address, Forget(f"gone{number}:1"), Done)
+            await other._host.peers.call(one.address, Forget("gone2:1"), Done)
             assert len(view._forgotten) <= limit
         assert not view.is_forgotten(Contact(Point(1), "gone0:1"))
         assert view.is_forgotten(Contact(Point(1), "gone2:1")), "a repeated forget renews the entry"

@@ -92,16 +92,16 @@ async def test_node_is_degraded_while_its_disk_is_full(tmp_path: Path) -> None:
     disk, seen = Disk(), []  # type: ignore[var-annotated]
     async with node_on(tmp_path, disk, seen) as node:
         await node.put("a", "1")
-        assert (node.local_status().state, node.local_status().troubles) == ("ready", ())
+        assert (node._local_status().state, node._local_status().troubles) == ("ready", ())
         disk.code = errno.ENOSPC
         with pytest.raises(WritesRefused, match=f"{node.address}: no writes are taken: No space left on device"):
             await node.put("b", "2")
-        shown = node.local_status()
+        shown = node._local_status()
         assert shown.state == "degraded"
         assert shown.troubles == ("its store takes no writes: No space left on device",)
         assert (await node.get("a")).value == b"1", "reads still work"
         disk.code = 0
-        while node.local_status().state == "degraded":  # the node retries without a write
+        while node._local_status().state == "degraded":  # the node retries without a write
             await trio.sleep(0.05)
     changes = [event.why for event in seen if isinstance(event, HealthChanged)]
     assert changes == ["its store takes no writes: No space left on device", ""]
@@ -129,12 +129,12 @@ async def test_node_that_cannot_write_its_identity_is_not_ready() -> None:
         await node.ready()
         identity.error = OSError(errno.EROFS, "Read-only file system")
         await trio.sleep(2)
-        assert "node.json could not be written for" in node.local_status().troubles[0]
-        assert "(read-only file system)" in node.local_status().troubles[0]
-        assert node.local_status().state == "degraded"
+        assert "node.json could not be written for" in node._local_status().troubles[0]
+        assert "(read-only file system)" in node._local_status().troubles[0]
+        assert node._local_status().state == "degraded"
         identity.error = None
         await trio.sleep(2)
-        assert node.local_status().state == "ready"
+        assert node._local_status().state == "ready"
         nursery.cancel_scope.cancel()
 
 
@@ -282,14 +282,14 @@ async def test_scan_and_get_report_damaged_records(tmp_path: Path) -> None:
         with pytest.raises(RecordDamaged, match=r"a damaged record at 127.* may be of this key, and no other node has"):
             await node.get("key3")
         assert (await node.get("key2")).value == b"value"
-        assert node.local_status().damaged == 3
+        assert node._local_status().damaged == 3
         await node.put("key3", "again")
         assert (await node.get("key3")).value == b"again"
-        assert node.local_status().damaged == 2
-        points = {node.host.circle.hash(key) for key in (b"key1", b"key5")}
-        assert set(node.host.storage.damaged(Arc(Point(0), Point(0)))) == points
+        assert node._local_status().damaged == 2
+        points = {node._host.circle.hash(key) for key in (b"key1", b"key5")}
+        assert set(node._host.storage.damaged(Arc(Point(0), Point(0)))) == points
         for point in points:
-            assert node.host.storage.damaged(Arc(node.host.circle.point(point - 1), point)) == [point]
+            assert node._host.storage.damaged(Arc(node._host.circle.point(point - 1), point)) == [point]
 
 
 async def test_node_is_ready_only_once_it_serves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -310,13 +310,13 @@ async def test_node_is_ready_only_once_it_serves(monkeypatch: pytest.MonkeyPatch
         nursery.start_soon(serve._live, config, lambda node, how: ready.set(), None)
         while not nodes:
             await trio.lowlevel.checkpoint()
-        nodes[0].host.health.report("disk", "the disk does not answer")
+        nodes[0]._host.health.report("disk", "the disk does not answer")
         while nodes[0].state != "ready":
             await trio.sleep(0.01)
         await trio.sleep(0.05)
         assert not ready.is_set()
         assert said == ["n1 is degraded: the disk does not answer"]
-        nodes[0].host.health.clear("disk")
+        nodes[0]._host.health.clear("disk")
         await ready.wait()
         assert said[1:] == ["n1 has recovered (disk)"]
         nursery.cancel_scope.cancel()

@@ -89,7 +89,7 @@ def test_scan_names_dead_replicas_in_its_error() -> None:
             for node in [node for node in memory.nodes if node.address in gone]:
                 await memory.kill(node, silently=True)
             await trio.sleep(20)
-            found = [replica for node in memory.nodes for replica in node.local_status().sets if replica.silent]
+            found = [replica for node in memory.nodes for replica in node._local_status().sets if replica.silent]
             assert found
             with pytest.raises(OwnerDown, match=r"the result is incomplete: no answer from .*, which may hold more"):
                 async for _ in reader.scan():

@@ -116,7 +116,7 @@ def test_lookup_passes_as_many_dead_as_a_list_holds() -> None:
                 await ring.kill(node, silently=True)
             key, start = order[10].contact.id, order[40]
             with trio.fail_after(60):
-                _, path, via, _ = await start.lookups.deliver(Ping(), Pong, key, start.contact, "iterative", "classic")
+                _, path, via, _ = await start._lookups.deliver(Ping(), Pong, key, start.contact, "iterative", "classic")
             assert next(c.contact for c in path.candidates if c.via == via) == order[29].contact
             assert path.restarts == 0
             assert path.timeouts >= 19
