@@ -52,12 +52,8 @@ if TYPE_CHECKING:
     from chord.config import Limits, NodeConfig, Preset, RingConstants, Timing
     from chord.events import Event, Observer
     from chord.ids import Circle, Contact, NodeState, PeerState, Point
-    from chord.net.calls import CallsService
-    from chord.net.transport import Transport
+    from chord.net.transport import Listener, Stream, Transport
     from chord.node import Node, open_node
-    from chord.node.world import World
-    from chord.store.identity import IdentityStore
-    from chord.store.storage import Storage
     from chord.wire.messages import (
         ActorClock,
         FingerRun,
@@ -84,7 +80,6 @@ __all__ = [
     "AsyncClient",
     "AsyncioClient",
     "BatchResult",
-    "CallsService",
     "Circle",
     "Client",
     "Contact",
@@ -93,8 +88,8 @@ __all__ = [
     "FingerRun",
     "Found",
     "HopTrace",
-    "IdentityStore",
     "Limits",
+    "Listener",
     "Mode",
     "Node",
     "NodeConfig",
@@ -115,8 +110,8 @@ __all__ = [
     "RingConstants",
     "Route",
     "Status",
-    "Storage",
     "Stored",
+    "Stream",
     "Timing",
     "Trace",
     "TransferInfo",
@@ -124,7 +119,6 @@ __all__ = [
     "Version",
     "Via",
     "VnodeInfo",
-    "World",
     "__version__",
     "connect",
     "errors",
@@ -140,7 +134,6 @@ _HOME = {
     "AsyncClient": "chord.client.async_client",
     "AsyncioClient": "chord.client.asyncio_client",
     "BatchResult": "chord.client.results",
-    "CallsService": "chord.net.calls",
     "Circle": "chord.ids",
     "Client": "chord.client.blocking",
     "Contact": "chord.ids",
@@ -149,8 +142,8 @@ _HOME = {
     "FingerRun": "chord.wire.messages",
     "Found": "chord.client.results",
     "HopTrace": "chord.wire.messages",
-    "IdentityStore": "chord.store.identity",
     "Limits": "chord.config",
+    "Listener": "chord.net.transport",
     "Mode": "chord.wire.messages",
     "Node": "chord.node",
     "NodeConfig": "chord.config",
@@ -171,8 +164,8 @@ _HOME = {
     "RingConstants": "chord.config",
     "Route": "chord.wire.messages",
     "Status": "chord.wire.messages",
-    "Storage": "chord.store.storage",
     "Stored": "chord.client.results",
+    "Stream": "chord.net.transport",
     "Timing": "chord.config",
     "Trace": "chord.wire.messages",
     "TransferInfo": "chord.wire.messages",
@@ -180,7 +173,6 @@ _HOME = {
     "Version": "chord.wire.messages",
     "Via": "chord.wire.messages",
     "VnodeInfo": "chord.wire.messages",
-    "World": "chord.node.world",
     "connect": "chord.client.blocking",
     "last_writer_wins": "chord.client.results",
     "open_asyncio_client": "chord.client.asyncio_client",
