@@ -15,9 +15,9 @@ from typing import Final, NamedTuple, TypeAlias
 import trio
 
 from chord.client.async_client import AsyncClient, open_client
-from chord.client.results import Stored
+from chord.client.requests import ping
+from chord.client.results import BatchResult, Stored
 from chord.errors import ChordError, DeadlineExceeded, NotFound, QuorumFailed
-from chord.wire.messages import Ping
 
 TURNS: Final = 5
 AT_ONCE: Final = 32
@@ -211,7 +211,7 @@ class Bench:
             self._contexts[number] = stored.context
 
         table: dict[str, Do] = {
-            "ping": lambda number: ring._drive(ring._core.session.request(Ping(), self._owners[number])),
+            "ping": lambda number: ping(ring, self._owners[number]),
             "get": lambda number: ring.get(self.names[number], r=quorum),
             "put, context": lambda number: put(number, context=self._contexts[number]),
             "put": put,
@@ -226,20 +226,17 @@ class Bench:
         """
         for some in self._batches():
             left: Sequence[bytes] = some
-            outcomes: dict[bytes, Stored | ChordError] = {}
+            deleted = BatchResult[str | bytes, Stored]({})
             for _ in range(SWEEPS_MAX):
                 with trio.move_on_after(timeout_s):
-                    deletes = [ring._core.to_put(name, None) for name in left]
-                    outcomes = dict(zip(left, await ring._drive(ring._core.write_all(deletes)), strict=True))
+                    deleted = await ring.delete_many(left)
                     found = await ring.get_many(left)
                     left = [name for name in left if not isinstance(found[name], NotFound)]
                 if not left:
                     break
             for name in left:
-                error = outcomes.get(name)
-                self.left_behind.append(
-                    (name, error if isinstance(error, ChordError) else QuorumFailed("it may be there still"))
-                )
+                error = deleted.errors.get(name, QuorumFailed("it may be there still"))
+                self.left_behind.append((name, error))
 
     def _batches(self) -> list[list[bytes]]:
         return [self.names[first : first + BATCH] for first in range(0, len(self.names), BATCH)]

@@ -763,6 +763,18 @@ async def test_indefinite_write_outlives_a_later_refusal(open_ring: Open) -> Non
                 await ring.get("k")
 
 
+async def test_delete_many_deletes_each_key_once(open_ring: Open) -> None:
+    store = Store()
+    with fake_node(store) as node:
+        async with open_ring(node.address) as ring:
+            assert not (await ring.put_many([(f"k{i}", b"v") for i in range(10)])).errors
+            result = await ring.delete_many((f"k{i % 9}" for i in range(20)), in_flight=4)
+    assert list(result.ok) == [f"k{i}" for i in range(9)]
+    assert store.values == {b"k9": b"v"}
+    deletes = [put.key for put in node.requests(Put) if put.value is None]  # type: ignore[attr-defined]
+    assert sorted(deletes) == [f"k{i}".encode() for i in range(9)]
+
+
 async def test_put_many_with_a_key_twice_keeps_the_later_value(open_ring: Open) -> None:
     with fake_node(Store()) as node:
         async with open_ring(node.address) as ring:
@@ -874,6 +886,8 @@ async def test_forget_reaches_every_node_and_refuses_a_living_one(open_ring: Ope
         ("put_many", [[("\ud800", "v")]], r"cannot encode the key: U\+D800 is a surrogate"),
         ("get_many", ["abc"], "get_many takes several keys, not the one key 'abc'"),
         ("get_many", [b"abc"], "get_many takes several keys"),
+        ("delete_many", ["abc"], "delete_many takes several keys, not the one key 'abc'"),
+        ("delete_many", [["\ud800"]], "cannot encode the key"),
         ("put", ["\ud800", "v"], r"cannot encode the key: U\+D800"),
         ("put", ["k", "a\udfff"], r"cannot encode the value: U\+DFFF"),
         ("get", ["\ud800"], r"cannot encode the key"),

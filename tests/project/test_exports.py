@@ -56,8 +56,9 @@ def test_import_loads_only_what_it_uses(use: str, spared: str) -> None:
 
 def test_node_and_clients_have_one_interface() -> None:
     shared = (
-        "put", "get", "delete", "put_many", "get_many", "scan", "export", "import_", "import_many", "lookup", "status",
-        "members", "remove_node", "scan_quarantine", "get_quarantine", "drop_quarantine", "merge_quarantine",
+        "put", "get", "delete", "put_many", "get_many", "delete_many", "scan", "export", "import_", "import_many",
+        "lookup", "status", "members", "remove_node", "scan_quarantine", "get_quarantine", "drop_quarantine",
+        "merge_quarantine",
     )
     for name in shared:
         shapes = {
