@@ -23,8 +23,8 @@ from chord.cli.failures import INTERRUPTED, OK, USAGE, explain
 from chord.cli.inputs import file_failure
 from chord.cli.output import Failure, Out, byte_size, counted
 from chord.cli.target import Target, ring_options
+from chord.client.batch import record_key
 from chord.client.blocking import Client
-from chord.client.bulk import record_key
 from chord.client.results import Stored
 from chord.errors import OwnerDown, RecordDamaged, RecordTooLarge
 from chord.store.fsync import sync, sync_directory

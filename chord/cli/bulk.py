@@ -20,9 +20,8 @@ from chord.cli.inputs import LINE_BYTES_MAX, STDIN, file_failure, lines_limited,
 from chord.cli.output import Failure, Out, counted, json_text
 from chord.cli.plain import can_write
 from chord.cli.target import Target, ring_options, statuses
-from chord.client.batch import IN_FLIGHT, IN_FLIGHT_MAX
+from chord.client.batch import IN_FLIGHT, IN_FLIGHT_MAX, pair_bytes, pair_key
 from chord.client.blocking import Client
-from chord.client.bulk import pair_bytes, pair_key
 from chord.client.results import BatchResult, Pair, Stored, to_key, to_value
 from chord.errors import ChordError, IndefiniteError
 from chord.views.records import load_json, pair_json

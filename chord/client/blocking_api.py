@@ -10,8 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from itertools import islice
 from typing import TypeVar, overload
 
-from chord.client.batch import IN_FLIGHT, require_in_flight
-from chord.client.bulk import many_pairs, many_records
+from chord.client.batch import IN_FLIGHT, many_pairs, many_records, require_in_flight
 from chord.client.operations import Operations
 from chord.client.results import (
     MISSING,

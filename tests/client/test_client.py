@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import chord
 from chord.client import asyncio_client, session
 from chord.client import batch as asking_many
+from chord.client.batch import pair_bytes, pair_key
 from chord.client.blocking import HELLO_S
-from chord.client.bulk import pair_bytes, pair_key
 from chord.client.results import to_key, to_value
 from chord.client.sockets import Link
 from chord.errors import (
