@@ -94,7 +94,7 @@ def _has_left(ring: Client, leaver: Status, final: Status, others: list[str]) ->
     It has left if it said so, or if other nodes received its goodbye. A node that was alone in its ring has no peer to
     say goodbye to, and has left. A node that lost contact with its peers has not left.
 
-    `leaver` describes the node before the leave, and `final` when it last answered.
+    `leaver` is the status of the node before the leave, and `final` its last one.
     """
     if final.incarnation != leaver.incarnation or any(vnode.state == "left" for vnode in final.vnodes):
         return True  # a node that returns after a leave has a new incarnation

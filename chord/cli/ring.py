@@ -1,4 +1,4 @@
-"""`status`, `members`, `ring` and `fingers`: the ring as its nodes describe it."""
+"""`status`, `members`, `ring` and `fingers`: the ring as its nodes report it."""
 
 from __future__ import annotations
 

@@ -438,7 +438,7 @@ class Ownership:
         return tuple(found)
 
     def check(self) -> list[str]:
-        """Return descriptions of the local invariants that do not hold; normally none."""
+        """Return the local invariants that do not hold, in words; normally none."""
         wrong: list[str] = []
         arc = self.arc
         if arc is None and (self.giving or self.taken):

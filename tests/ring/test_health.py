@@ -326,7 +326,7 @@ async def test_node_is_ready_only_once_it_serves(monkeypatch: pytest.MonkeyPatch
 
 
 def changed(canned: CannedRing, **fields: Any) -> None:
-    """Change the description of the node at 80."""
+    """Change the status of the node at 80."""
     canned.change = lambda point, node: msgspec.structs.replace(node, **fields) if point == 80 else node
 
 
@@ -498,7 +498,7 @@ def test_status_with_too_few_reachable_nodes_warns_of_writes(
     assert "fewer than" not in err
 
 
-def test_description_of_a_healthy_node_has_default_fields() -> None:
+def test_status_of_a_healthy_node_has_default_fields() -> None:
     assert Status.__struct_defaults__[-4:] == (0, (), 0, 0)
 
 
