@@ -56,10 +56,12 @@ class MakeCalls(NamedTuple):
     Attributes:
         calls: the calls.
         within_s: time limit in seconds, besides the operation's deadline; None: no further limit.
+        among: the number of attempts, this one included, that share the time until the operation's deadline.
     """
 
     calls: tuple[ClientCall, ...]
     within_s: float | None = None
+    among: int = 1
 
 
 class Pause(NamedTuple):
@@ -120,8 +122,9 @@ class Timed(Generic[T]):
         return effect
 
     def limit(self, ask: MakeCalls, now: float) -> float:
-        """Return the time by which the calls of an `MakeCalls` must end."""
-        return self._deadline if ask.within_s is None else min(self._deadline, now + ask.within_s)
+        """Return the time by which the calls of a `MakeCalls` must end."""
+        share = self._deadline if ask.among == 1 else now + (self._deadline - now) / ask.among
+        return share if ask.within_s is None else min(share, now + ask.within_s)
 
 
 def telling(before: ChordError | None, now: ChordError, *, is_write: bool = True) -> ChordError:
@@ -142,13 +145,16 @@ def telling(before: ChordError | None, now: ChordError, *, is_write: bool = True
 def error_of_all(failures: Mapping[str, Outcome]) -> ChordError:
     """Return the error to raise if none of several nodes gave a useful answer.
 
-    An error reply has precedence over silences. Several silences become one `PeerUnreachable` that names them all.
+    An error reply has precedence over silences. Several silences become one `PeerUnreachable` that names them all, or
+    one `DeadlineExceeded` if each of them is one.
     """
     errors = [outcome for outcome in failures.values() if isinstance(outcome, ChordError)]
     spoken = [error for error in errors if not isinstance(error, SILENCE)]
     if spoken or len(errors) == 1:
         return (spoken or errors)[0]
-    return PeerUnreachable("; ".join(error.message for error in errors) or "no node answered")
+    is_late = bool(errors) and all(isinstance(error, DeadlineExceeded) for error in errors)
+    kind = DeadlineExceeded if is_late else PeerUnreachable
+    return kind("; ".join(error.message for error in errors) or "no node answered")
 
 
 class ClientSession:
@@ -247,14 +253,14 @@ class ClientSession:
             attempt += 1
 
     def enter(self) -> ClientOperation[None]:
-        """Find an entry node that answers, trying each once, and learn the circle from it."""
+        """Find an entry node that answers, trying each once. Its hello shows the circle."""
         failures: dict[str, Outcome] = {}
-        for _ in self.entries:
+        for left in range(len(self.entries), 0, -1):
             entry = self.entry
-            (failures[entry],) = yield MakeCalls((ClientCall(entry, GetStatus()),), ATTEMPT_S)
-            outcome = failures[entry]
-            if isinstance(outcome, Status):
-                self.learn(entry, outcome.bits, outcome.ring)
+            (failures[entry],) = yield MakeCalls(
+                (ClientCall(entry, GetStatus()),), None if left == 1 else ATTEMPT_S, among=left
+            )
+            if isinstance(failures[entry], Reply):
                 return
             self.turn_from(entry)
         raise error_of_all(failures)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import time
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from chord.errors import (
     InvalidRequest,
     MalformedMessage,
     NotFound,
+    NotReady,
     OtherRing,
     OwnerDown,
     PeerLost,
@@ -961,3 +963,24 @@ def test_short_deadline_does_not_mark_a_new_node_unreachable() -> None:
             ring.timeout_s = HELLO_S
             with pytest.raises(PeerUnreachable, match="received no hello"):
                 ring.status(address)
+
+
+def test_each_silent_entry_node_gets_its_share_of_the_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, fake_node(Store()) as node:
+        addresses = [f"127.0.0.1:{silent.getsockname()[1]}", node.address]
+        with chord.connect(*addresses, timeout_s=2 * HELLO_S) as client:
+            assert client.entry == node.address
+
+
+def test_several_entry_nodes_that_are_late_are_not_unreachable() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        addresses = [f"127.0.0.1:{server.getsockname()[1]}" for server in (one, other)]
+        with pytest.raises(DeadlineExceeded, match=r"within 0\.02 s"):
+            chord.connect(*addresses, timeout_s=0.02)
+
+
+def test_failed_connect_closes_its_connections() -> None:
+    with fake_node(lambda heard: NotReady("no status yet")) as node:
+        with pytest.raises(NotReady):
+            chord.connect(node.address)
+        gc.collect()  # a socket that is still open is a ResourceWarning, and that is an error
