@@ -65,8 +65,8 @@ def bench_command(
     """
     if seconds is not None and ops is not None:
         raise click.UsageError("give either --seconds or --ops, not both")
-    with target.connect() as ring:
-        nodes = statuses(ring.members())
+    with target.connect() as client:
+        nodes = statuses(client.members())
     kept = _replicas(nodes, r, w)
     majority = kept // 2 + 1
     size = PRESETS[preset]

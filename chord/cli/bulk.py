@@ -151,11 +151,11 @@ def load_command(
     total = _count(file, is_words)
     tally = Tally()
     began = time.monotonic()
-    with tally.interruptible(), target.connect() as ring, out.progress(f"load {file}", total) as show:
+    with tally.interruptible(), target.connect() as client, out.progress(f"load {file}", total) as show:
         pairs = _counted(_read_pairs(file, is_words), tally)
         for batch in cut(pairs, pair_bytes, in_flight, BATCH_BYTES_MAX, pair_key):
             tally.under_way = len(batch)
-            tally.add(ring.put_many(batch, in_flight=in_flight, w=w, sloppy=sloppy, ttl_s=ttl_s))
+            tally.add(client.put_many(batch, in_flight=in_flight, w=w, sloppy=sloppy, ttl_s=ttl_s))
             show(tally.tried)
             if tally.is_given_up:
                 break
@@ -187,13 +187,13 @@ def scan_command(target: Target) -> int:
     """
     out = target.out
     count = 0
-    with target.connect() as ring, out.progress("scan", key_count(ring) if out.is_live else None) as show:
-        for pair in ring.scan():
+    with target.connect() as client, out.progress("scan", key_count(client) if out.is_live else None) as show:
+        for pair in client.scan():
             for line in _scan_lines(pair, out.as_json):
                 out.line(line)
             count += 1
             show(count)
-        lost = lost_owners(ring)
+        lost = lost_owners(client)
     if out.as_table:
         out.note(counted(count, "key"))
     if lost:
@@ -201,18 +201,18 @@ def scan_command(target: Target) -> int:
     return OK
 
 
-def key_count(ring: Client) -> int:
+def key_count(client: Client) -> int:
     """Return the approximate number of keys in the ring."""
-    return count_keys(statuses(ring.members()))
+    return count_keys(statuses(client.members()))
 
 
-def lost_owners(ring: Client) -> list[str]:
+def lost_owners(client: Client) -> list[str]:
     """Return the addresses of dead nodes that left arcs without their records.
 
     Other nodes answer for these arcs now. This concerns only rings with one copy of each record. With more copies, the
     ring itself knows whether it has every record.
     """
-    nodes = [node for node in statuses(ring.members()) if node.replicas == 1]
+    nodes = [node for node in statuses(client.members()) if node.replicas == 1]
     arcs = [arc for node in nodes for vnode in node.vnodes for arc in vnode.arcs]
     return sorted({arc.peer.address for arc in arcs if arc.state == "taken_over" and arc.peer is not None})
 

@@ -84,9 +84,9 @@ def _but_for_counts(verdict: CheckVerdict) -> CheckVerdict:
     return verdict._replace(under_replicated=under_replicated, unavailable=unavailable, quarantined=quarantined)
 
 
-def examine(ring: Client) -> CheckVerdict:
+def examine(client: Client) -> CheckVerdict:
     """Take a snapshot of the ring, and return the verdict on it."""
-    crawl, unsettled = _survey(ring)
+    crawl, unsettled = _survey(client)
     nodes = statuses(crawl)
     waited_for = {contact.address for node in nodes for contact in node.known} - who_left(nodes)
     silent = {at: outcome for at in waited_for if isinstance(outcome := crawl.get(at), SILENCE)}
@@ -158,15 +158,15 @@ def _unavailable(nodes: list[Status], circle: Circle) -> tuple[float, tuple[str,
 def _examine_until(target: Target, deadline: float) -> CheckVerdict:
     while True:
         try:
-            with target.connect() as ring:
-                return examine(ring)
+            with target.connect() as client:
+                return examine(client)
         except Failure:
             if time.monotonic() >= deadline:
                 raise
             time.sleep(WATCH_EVERY_S / 2)
 
 
-def _survey(ring: Client) -> tuple[BatchResult[str, Status], list[str]]:
+def _survey(client: Client) -> tuple[BatchResult[str, Status], list[str]]:
     """Crawl the ring twice, and repeat it for the nodes that changed.
 
     A single crawl of a changing ring would mix states of different moments.
@@ -174,13 +174,13 @@ def _survey(ring: Client) -> tuple[BatchResult[str, Status], list[str]]:
     Returns:
         The outcome of each address, and the names of nodes that still changed after `REREADS_MAX` repetitions.
     """
-    before = ring.members()
-    after = ring.members(also=list(before))
+    before = client.members()
+    after = client.members(also=list(before))
     for _ in range(REREADS_MAX):
         changed = [a for a, outcome in after.items() if _place(outcome) != _place(before.get(a))]
         if not changed:
             return after, []
-        before, after = after, BatchResult({**after, **ring.members(only=changed)})
+        before, after = after, BatchResult({**after, **client.members(only=changed)})
     return after, [after.ok[address].name for address in changed if address in after.ok]
 
 

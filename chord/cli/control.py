@@ -38,18 +38,18 @@ def leave_command(target: Target, node: str, force: bool) -> int:
     """
     out = target.out
     began = time.monotonic()
-    with target.connect() as ring:
-        leaver = find_node(ring, node).node
-        nodes = statuses(ring.members())
+    with target.connect() as client:
+        leaver = find_node(client, node).node
+        nodes = statuses(client.members())
         others = [n.address for n in nodes if n.address != leaver.address and n.state in MEMBERS]
         if not others and not force:
             keys = counted(leaver.keys, "key")
             hint = f"Its data ({keys}) would be lost; to end the ring nevertheless: --force"
             raise Failure(f"{leaver.name} is the last node that answers", hint, USAGE, "last_node")
-        ring.decommission(leaver.address)
+        client.decommission(leaver.address)
         with out.progress(f"{leaver.name} leaves, keys left") as show:
-            final = _wait_until_gone(ring, leaver, began + target.timeout_s, show)
-        if not _has_left(ring, leaver, final, others):
+            final = _wait_until_gone(client, leaver, began + target.timeout_s, show)
+        if not _has_left(client, leaver, final, others):
             hint = "If it has a data directory, it keeps its keys: start it again, or see: chord members"
             what = f"{leaver.name} has ended, but could not leave: no node took its keys"
             raise Failure(what, hint, TIMEOUT, "not_left")
@@ -62,7 +62,7 @@ def leave_command(target: Target, node: str, force: bool) -> int:
 
 
 def _wait_until_gone(
-    ring: Client, leaver: Status, deadline: float, show_keys: Callable[[int], None]
+    client: Client, leaver: Status, deadline: float, show_keys: Callable[[int], None]
 ) -> Status:
     """Poll a leaving node until it no longer answers, or another process answers.
 
@@ -77,7 +77,7 @@ def _wait_until_gone(
     last = leaver
     while time.monotonic() < deadline:
         try:
-            last = ring.status(leaver.address)
+            last = client.status(leaver.address)
         except ChordError:
             return last
         if last.incarnation != leaver.incarnation or last.pid != leaver.pid:
@@ -88,7 +88,7 @@ def _wait_until_gone(
     raise Failure(f"{leaver.name} has not left yet", hint, TIMEOUT, "timeout")
 
 
-def _has_left(ring: Client, leaver: Status, final: Status, others: list[str]) -> bool:
+def _has_left(client: Client, leaver: Status, final: Status, others: list[str]) -> bool:
     """Return whether a node that has ended has left the ring, not only stopped.
 
     It has left if it said so, or if other nodes received its goodbye. A node that was alone in its ring has no peer to
@@ -102,7 +102,7 @@ def _has_left(ring: Client, leaver: Status, final: Status, others: list[str]) ->
         near = [c for v in leaver.vnodes for c in (*v.successors, *v.predecessors)]
         is_isolated = any(vnode.is_isolated for vnode in leaver.vnodes)
         return not is_isolated and all(contact.address == leaver.address for contact in near)
-    seen = statuses(ring.members(only=others))
+    seen = statuses(client.members(only=others))
     return any(peer.address == leaver.address and peer.state == "left" for node in seen for peer in node.peers)
 
 
@@ -118,8 +118,8 @@ def kill_command(target: Target, node: str, signal_: str) -> int:
     directory it only stops. 9 is a crash.
     """
     number = _signal(signal_)
-    with target.connect() as ring:
-        victim = find_node(ring, node).node
+    with target.connect() as client:
+        victim = find_node(client, node).node
     _refuse_if_elsewhere(victim)
     try:
         os.kill(victim.pid, number)
@@ -149,13 +149,13 @@ def forget_command(target: Target, node: str) -> int:
     every node that answers.
     """
     out = target.out
-    with target.connect() as ring:
-        address = node if is_address(node) else _find_silent(ring, node)
-        nodes = statuses(ring.members())
+    with target.connect() as client:
+        address = node if is_address(node) else _find_silent(client, node)
+        nodes = statuses(client.members())
         if not any(address in addresses_in(n) or address in {p.address for p in n.peers} for n in nodes):
             hint = "See the known nodes: chord members"
             raise Failure(f"no node of the ring knows {address}", hint, USAGE, "no_such_node")
-        result = ring.remove_node(address)
+        result = client.remove_node(address)
     reported, failures = list(result.ok), result.errors
     if out.as_json:
         out.json(removal_json(address, reported, failures))
@@ -170,12 +170,12 @@ def forget_command(target: Target, node: str) -> int:
     return OK
 
 
-def _find_silent(ring: Client, word: str) -> str:
+def _find_silent(client: Client, word: str) -> str:
     """Return the address of the node that a word names, even if it is unreachable.
 
     The points of an unreachable node are known only from other nodes.
     """
-    crawl = ring.members()
+    crawl = client.members()
     nodes = statuses(crawl)
     contacts = dict.fromkeys(contact for node in nodes for contact in contacts_in(node))
     silent = [contact for contact in contacts if contact.address not in crawl.ok]

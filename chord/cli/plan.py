@@ -105,8 +105,8 @@ def plan_join_command(target: Target, address: str, id_: str | None, vnodes: int
     point = None if id_ is None else to_number(id_)
     if id_ is not None and (point is None or vnodes != 1):
         raise click.UsageError("--id is one point, decimal or 0xHEX, of a node with one vnode")
-    with target.connect() as ring:
-        nodes, circle = statuses(ring.members()), ring.circle
+    with target.connect() as client:
+        nodes, circle = statuses(client.members()), client.circle
     points = _points(nodes)
     if any(node.address == address for node in nodes):
         raise Failure(f"{address} is in the ring already", "See: chord plan leave NODE", USAGE, "usage")
@@ -119,8 +119,8 @@ def plan_join_command(target: Target, address: str, id_: str | None, vnodes: int
 @ring_options()
 def plan_leave_command(target: Target, node: str) -> int:
     """Estimate the effects of a leave of NODE on all nodes."""
-    with target.connect() as ring:
-        nodes, circle = statuses(ring.members()), ring.circle
+    with target.connect() as client:
+        nodes, circle = statuses(client.members()), client.circle
     leaver = choose(node, nodes).node
     rest = {point: address for point, address in _points(nodes).items() if address != leaver.address}
     if not rest:

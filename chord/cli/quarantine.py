@@ -58,12 +58,12 @@ def list_command(target: Target, key: str | None) -> int:
     out = target.out
     rows: list[list[str]] = []
     keys = 0
-    with target.connect() as ring:
-        nodes = statuses(ring.members())
+    with target.connect() as client:
+        nodes = statuses(client.members())
         stores, total = _stores(nodes), sum(node.quarantined for node in nodes)
         try:
             with out.progress("quarantine, keys", total or None) as show:
-                for found in ring.scan_quarantine():
+                for found in client.scan_quarantine():
                     keys += 1
                     if out.as_json:
                         out.json(quarantined_json(found, stores))
@@ -73,7 +73,7 @@ def list_command(target: Target, key: str | None) -> int:
         finally:  # after an error, show the keys that were found before
             if rows:
                 out.table(COLUMNS, rows)
-        lost = lost_owners(ring)
+        lost = lost_owners(client)
     if out.as_table:
         out.note(f"{counted(keys, 'key')}; see the values of one: chord quarantine list KEY" if keys else
                  "nothing is in quarantine")
@@ -84,11 +84,11 @@ def list_command(target: Target, key: str | None) -> int:
 
 def _list_values(target: Target, key: bytes) -> int:
     out = target.out
-    with target.connect() as ring:
-        found = ring.get_quarantine(key)
+    with target.connect() as client:
+        found = client.get_quarantine(key)
         if not found.values:
             raise _none(key)
-        stores = _stores(statuses(ring.members()))
+        stores = _stores(statuses(client.members()))
     if out.as_json:
         out.json(quarantined_json(found, stores))
     else:
@@ -129,9 +129,9 @@ def merge_command(target: Target, key: str, context: str | None, w: int | None) 
 def _decide(target: Target, key: str, context: str | None, w: int | None, *, is_merge: bool) -> int:
     out, raw = target.out, to_key(os.fsencode(key))
     names = None if context is None else _checked(parse_context(context, CONTEXT_HINT))
-    with target.connect() as ring:
+    with target.connect() as client:
         try:
-            decide = ring.merge_quarantine if is_merge else ring.drop_quarantine
+            decide = client.merge_quarantine if is_merge else client.drop_quarantine
             decided = decide(raw, context=names, w=w)
         except NotFound:
             raise _none(raw) from None

@@ -41,9 +41,9 @@ def status_command(target: Target) -> int:
     A degraded node does not serve all requests. The reason is below the table.
     """
     out = target.out
-    with target.connect() as ring:
-        crawl = ring.members()
-        nodes, circle = statuses(crawl), ring.circle
+    with target.connect() as client:
+        crawl = client.members()
+        nodes, circle = statuses(crawl), client.circle
     if out.as_json:
         out.json(status_json(circle, nodes, crawl.errors))
         return OK
@@ -87,9 +87,9 @@ def members_command(target: Target) -> int:
     entry node has no opinion. To give up an unreachable node, use its address: chord forget HOST:PORT.
     """
     out = target.out
-    with target.connect() as ring:
-        crawl = ring.members()
-        circle, entry = ring.circle, ring.entry
+    with target.connect() as client:
+        crawl = client.members()
+        circle, entry = client.circle, client.entry
     nodes = statuses(crawl)
     seen = next((n for n in nodes if n.address == entry), nodes[0])
     shown = members_json(circle, nodes, crawl.errors, seen)
@@ -111,8 +111,8 @@ def members_command(target: Target) -> int:
 def ring_command(target: Target, svg: Path | None) -> int:
     """Show every vnode in ring order, its neighbours and the arc it owns."""
     out = target.out
-    with target.connect() as ring:
-        nodes, circle = statuses(ring.members()), ring.circle
+    with target.connect() as client:
+        nodes, circle = statuses(client.members()), client.circle
     names = names_of(nodes)
     vnodes = sorted((v for node in nodes for v in node.vnodes), key=lambda v: v.contact.id)
     if svg is not None:
@@ -145,12 +145,12 @@ def fingers_command(target: Target, node: str | None) -> int:
     The default is the entry node.
     """
     out = target.out
-    with target.connect() as ring:
-        circle = ring.circle
-        chosen = Chosen(ring.status(), None) if node is None else find_node(ring, node)
+    with target.connect() as client:
+        circle = client.circle
+        chosen = Chosen(client.status(), None) if node is None else find_node(client, node)
         vnode = chosen.vnode or chosen.node.vnodes[0]
         asked = list(dict.fromkeys([chosen.node.address, *(run.contact.address for run in vnode.fingers)]))
-        names = names_of(statuses(ring.members(only=asked)))
+        names = names_of(statuses(client.members(only=asked)))
     if out.as_json:
         out.json(fingers_json(circle, vnode, names))
         return OK

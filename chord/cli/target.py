@@ -40,8 +40,8 @@ class Target(NamedTuple):
             Failure: the block raised a `ChordError`. The hint names the entry node.
         """
         try:
-            with connect(*self.nodes, timeout_s=self.timeout_s) as ring:
-                yield ring
+            with connect(*self.nodes, timeout_s=self.timeout_s) as client:
+                yield client
         except ChordError as error:
             raise explain(error, self.nodes[0]) from error
 
@@ -198,20 +198,20 @@ def is_meant(word: str, bits: int, point: int) -> bool:
     )
 
 
-def find_node(ring: Client, word: str) -> Chosen:
+def find_node(client: Client, word: str) -> Chosen:
     """Return the node of the ring that a word names.
 
     If the word is an address, only that node is asked.
     """
     if is_address(word):
         try:
-            return Chosen(ring.status(word), None)
+            return Chosen(client.status(word), None)
         except SILENCE as error:
-            if word == ring.entry or (isinstance(error, PeerUnreachable) and error.is_own):
+            if word == client.entry or (isinstance(error, PeerUnreachable) and error.is_own):
                 raise
             hint = f"See the members: chord members; if it will never return: chord forget {word}"
             raise Failure(error.message, hint, UNREACHABLE, error.word) from None
-    return choose(word, statuses(ring.members()))
+    return choose(word, statuses(client.members()))
 
 
 def to_number(word: str) -> int | None:

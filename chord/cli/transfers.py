@@ -70,18 +70,18 @@ def transfers_command(target: Target, watch: bool) -> int:
     A rate is the average since the transfer began, or with --watch since the last look. The time left follows from it.
     """
     watcher = Watcher()
-    with target.connect() as ring:
+    with target.connect() as client:
         while True:
-            _show(target.out, ring, watcher, watch)
+            _show(target.out, client, watcher, watch)
             if not watch:
                 return OK
             time.sleep(WATCH_EVERY_S)
 
 
-def _show(out: Out, ring: Client, watcher: Watcher, is_watching: bool) -> None:
-    nodes = statuses(ring.members())
+def _show(out: Out, client: Client, watcher: Watcher, is_watching: bool) -> None:
+    nodes = statuses(client.members())
     moves = watcher.look(nodes, time.monotonic())
-    circle, names = ring.circle, names_of(nodes)
+    circle, names = client.circle, names_of(nodes)
     if out.as_json:
         out.json(transfers_json(circle, moves, names))
         return

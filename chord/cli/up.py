@@ -293,8 +293,8 @@ class _Family:
 
         def look() -> None:
             try:
-                with connect(entry, timeout_s=PATIENCE_S) as ring:
-                    verdict = examine(ring)
+                with connect(entry, timeout_s=PATIENCE_S) as client:
+                    verdict = examine(client)
                 missing = [*verdict.violations, *verdict.waiting]
                 found.append(missing[0].text if missing else None)
             except (ChordError, Failure) as error:
@@ -409,8 +409,8 @@ def _points(ids: str | None) -> list[int]:
 def _existing(join: str) -> list[Status]:
     check_address(join)
     try:
-        with connect(join) as ring:
-            return statuses(ring.members())
+        with connect(join) as client:
+            return statuses(client.members())
     except ChordError as error:
         raise explain(error, join) from error
 

@@ -238,7 +238,7 @@ def test_operation_in_two_plans_is_measured_once() -> None:
     assert len(operations(BenchPlan(32, 1, None, 1, 2, 2))) == LINES
 
 
-async def leave_it(self: Bench, ring: object, timeout_s: float) -> None:
+async def leave_it(self: Bench, client: object, timeout_s: float) -> None:
     return
 
 

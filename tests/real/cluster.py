@@ -147,8 +147,8 @@ class Cluster:
 
     def statuses(self) -> dict[str, Status]:
         """Return the status of each node."""
-        with library.connect(*self.addresses, timeout_s=HANG_S) as ring:
-            return ring.members(also=self.addresses).ok
+        with library.connect(*self.addresses, timeout_s=HANG_S) as client:
+            return client.members(also=self.addresses).ok
 
     def restless(self) -> dict[str, int]:
         """Return the pending work of all nodes together."""

@@ -211,49 +211,49 @@ class Load:
         turn = number * len(self._addresses) // self._clients
         entries = self._addresses[turn:] + self._addresses[:turn]
         try:
-            with library.connect(*entries, timeout_s=TIMEOUT_S) as ring:
+            with library.connect(*entries, timeout_s=TIMEOUT_S) as client:
                 count = 0
                 while not self._stop.wait(self._pause_s):
                     count += 1
                     began = time.monotonic()
-                    what = self._one(ring, rng, b"%d.%d.%d" % (run, number, count))
+                    what = self._one(client, rng, b"%d.%d.%d" % (run, number, count))
                     took = time.monotonic() - began
                     if took > 1.0:
                         self.ledger.slowest.append((took, what))
         except BaseException as error:
             self.failures.append(error)
 
-    def _one(self, ring: Client, rng: random.Random, value: bytes) -> str:
+    def _one(self, client: Client, rng: random.Random, value: bytes) -> str:
         hot = rng.random() < HOT_SHARE
         key = f"key-{rng.randrange(HOT_KEYS if hot else self._keys)}"
         kind = rng.choices([kind for kind, _ in KINDS], [share for _, share in KINDS])[0]
         if kind in ("blind", "default"):
-            self._write(ring, key, kind, value, None)
+            self._write(client, key, kind, value, None)
             return kind
         began = self.ledger.now()
         try:
-            found = ring.get(key)
+            found = client.get(key)
         except NotFound:
             self.ledger.read(key, (), began)
             if kind != "get":
-                self._write(ring, key, "blind", value, None)
+                self._write(client, key, "blind", value, None)
             return kind
         except ChordError as error:
             self.ledger.unanswered(key, error, began)
             return "get"
         self.ledger.read(key, found.values, began)
         if len(found.values) > SIBLINGS_MANY or kind in ("context", "delete"):
-            self._write(ring, key, "delete" if kind == "delete" else "context", value, found)
+            self._write(client, key, "delete" if kind == "delete" else "context", value, found)
         return kind
 
-    def _write(self, ring: Client, key: str, kind: Kind, value: bytes, found: library.Found | None) -> None:
+    def _write(self, client: Client, key: str, kind: Kind, value: bytes, found: library.Found | None) -> None:
         covers = frozenset(found.values) if found else frozenset() if kind == "blind" else None
         write = self.ledger.begin(key, kind, None if kind == "delete" else value, covers)
         try:
             if kind == "delete" and found is not None:
-                ring.delete(key, context=found.context)
+                client.delete(key, context=found.context)
             else:
-                ring.put(key, value, context=found.context if found else None, no_context=kind == "blind")
+                client.put(key, value, context=found.context if found else None, no_context=kind == "blind")
         except ChordError as error:
             self.ledger.end(write, error)
         else:
@@ -263,11 +263,11 @@ class Load:
 def delete_all(ledger: Ledger, nodes: list[str], keys: Iterable[str]) -> list[str]:
     """Delete keys, each with the context of a read. Return the keys without an acknowledged delete."""
     refused = []
-    with library.connect(*nodes, timeout_s=TIMEOUT_S) as ring:
+    with library.connect(*nodes, timeout_s=TIMEOUT_S) as client:
         for key in keys:
             began = ledger.now()
             try:
-                found = ring.get(key)
+                found = client.get(key)
             except NotFound:
                 ledger.read(key, (), began)
                 continue
@@ -277,7 +277,7 @@ def delete_all(ledger: Ledger, nodes: list[str], keys: Iterable[str]) -> list[st
                 continue
             write = ledger.begin(key, "delete", None, frozenset(found.values))
             try:
-                ring.delete(key, context=found.context)
+                client.delete(key, context=found.context)
             except ChordError as error:
                 ledger.end(write, error)
                 refused.append(key)
@@ -289,11 +289,11 @@ def delete_all(ledger: Ledger, nodes: list[str], keys: Iterable[str]) -> list[st
 def put_all(ledger: Ledger, nodes: list[str], keys: Iterable[str]) -> list[str]:
     """Put a value under each of these keys. Return the keys without an acknowledged put."""
     refused = []
-    with library.connect(*nodes, timeout_s=TIMEOUT_S) as ring:
+    with library.connect(*nodes, timeout_s=TIMEOUT_S) as client:
         for key in keys:
             write = ledger.begin(key, "blind", value := f"{key}.{ledger.now()}".encode(), frozenset())
             try:
-                ring.put(key, value, no_context=True)
+                client.put(key, value, no_context=True)
             except ChordError as error:
                 ledger.end(write, error)
                 refused.append(key)
@@ -315,13 +315,13 @@ def read_all(nodes: list[str], keys: Iterable[str], patience_s: float) -> dict[s
     found: dict[str, Answer] = {}
     waiting = iter(list(keys))
 
-    async def reader(ring: library.AsyncClient) -> None:
+    async def reader(client: library.AsyncClient) -> None:
         for key in waiting:
             until = trio.current_time() + patience_s
             while True:
                 asked_at = trio.current_time()
                 try:
-                    found[key] = frozenset((await ring.get(key)).values)
+                    found[key] = frozenset((await client.get(key)).values)
                 except NotFound:
                     found[key] = frozenset()
                 except ChordError as error:
@@ -332,9 +332,9 @@ def read_all(nodes: list[str], keys: Iterable[str], patience_s: float) -> dict[s
                 break
 
     async def run() -> None:
-        async with library.open_client(*nodes) as ring, trio.open_nursery() as nursery:
+        async with library.open_client(*nodes) as client, trio.open_nursery() as nursery:
             for _ in range(READERS):
-                nursery.start_soon(reader, ring)
+                nursery.start_soon(reader, client)
 
     trio.run(run)
     return found

@@ -407,8 +407,8 @@ def scene_forgotten(cluster: Cluster, load: Load, rng: random.Random, tell: Tell
         return
     number = rng.randrange(1, len(cluster.all))
     deleted = delete_behind(cluster, load.ledger, number, "forgotten")
-    with chord.connect(*all_but(cluster, number), timeout_s=HEALED_S) as ring:
-        ring.remove_node(cluster.addresses[number])
+    with chord.connect(*all_but(cluster, number), timeout_s=HEALED_S) as client:
+        client.remove_node(cluster.addresses[number])
     until_reaped(cluster, deleted, number)
     cluster.clock(number, "-1h")
     with load.running() as ledger:

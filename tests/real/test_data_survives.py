@@ -185,12 +185,12 @@ def test_put_in_a_stopped_node_is_not_repeated_after_it_wakes(tmp_path: Path, is
         for key in keys:
             stuck, other = cluster.addresses[1], cluster.addresses[3]
             with (
-                library.connect(stuck, other, timeout_s=HANG_S) as ring,
+                library.connect(stuck, other, timeout_s=HANG_S) as client,
                 library.connect(other, timeout_s=HANG_S) as reader,
             ):
-                ring.status()
+                client.status()
                 with stopped(cluster.all[1]):
-                    ring.put(key, b"deleted", no_context=True)
+                    client.put(key, b"deleted", no_context=True)
                     reader.delete(key, context=reader.get(key).context)
                 time.sleep(1)
                 cluster.calm()
