@@ -47,7 +47,7 @@ def cpu_s(pids: Sequence[int]) -> float:
     return total
 
 
-def runs_of(ring: library.AsyncClient, value: bytes) -> dict[tuple[str, str], Run]:
+def runs_of(client: library.AsyncClient, value: bytes) -> dict[tuple[str, str], Run]:
     """Return the functions that put or get keys, by operation and by way.
 
     The ways are: one after the other, 32 at once, and in batches. The first takes only every eighth key.
@@ -57,10 +57,10 @@ def runs_of(ring: library.AsyncClient, value: bytes) -> dict[tuple[str, str], Ru
     """
 
     async def put(key: str) -> None:
-        await ring.put(key, value)
+        await client.put(key, value)
 
     async def get(key: str) -> None:
-        assert (await ring.get(key)).value == value
+        assert (await client.get(key)).value == value
 
     async def one_by_one(keys: Sequence[str], do: Callable[[str], Awaitable[None]], at_once: int) -> None:
         left = iter(keys)
@@ -74,11 +74,11 @@ def runs_of(ring: library.AsyncClient, value: bytes) -> dict[tuple[str, str], Ru
                 nursery.start_soon(work)
 
     async def put_many(keys: Sequence[str]) -> None:
-        stored = await ring.put_many((key, value) for key in keys)
+        stored = await client.put_many((key, value) for key in keys)
         assert not stored.errors
 
     async def get_many(keys: Sequence[str]) -> None:
-        found = await ring.get_many(keys)
+        found = await client.get_many(keys)
         assert all(one.value == value for one in found.ok.values())
         assert not found.errors
 
@@ -103,14 +103,14 @@ async def measure(addresses: list[str], pids: list[int], keys: int, rounds: int,
         value: the value of every key.
     """
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    async with library.open_client(*addresses) as ring:
+    async with library.open_client(*addresses) as client:
         with trio.fail_after(WITHIN_S):
-            runs = runs_of(ring, value)
+            runs = runs_of(client, value)
             for number in range(-1, rounds):
                 for (op, how), run in runs.items():
                     names = [f"{'' if op == 'get' else how}{number}-{i}" for i in range(keys)]
                     if op == "get":
-                        await ring.put_many((name, value) for name in names)
+                        await client.put_many((name, value) for name in names)
                     count = len(names[::8] if how == "one after the other" else names)
                     cpu, began = cpu_s(pids), time.perf_counter()
                     await run(names)

@@ -70,7 +70,7 @@ async def measure(records: int) -> Rows:
     count.done(f"store {2 * records:,} records")
 
     async def exchange(name: str, arc: Arc) -> None:
-        outcome = await a.exchange.with_partner(b.contact, arc)
+        outcome = await a.replica_sync.with_partner(b.contact, arc)
         assert outcome.is_equal
         count.done(name)
 

@@ -68,12 +68,12 @@ def main() -> None:
     errors: list[str] = []
 
     async def client(number: int) -> None:
-        async with library.open_client(addresses[number % len(addresses)]) as ring:
+        async with library.open_client(addresses[number % len(addresses)]) as client:
             for turn in itertools.count():
                 key = f"key-{(turn * CLIENTS + number) * 7919 % keys}"
                 before = time.perf_counter()
                 try:
-                    await (ring.get(key) if turn % PUT_EVERY else ring.put(key, VALUE, w=2))
+                    await (client.get(key) if turn % PUT_EVERY else client.put(key, VALUE, w=2))
                 except ChordError as error:
                     errors.append(error.word)
                 now = time.perf_counter()

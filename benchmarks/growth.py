@@ -69,7 +69,7 @@ async def mean_calls(node: Node, rng: random.Random, *, is_remembered: bool = Tr
         is_remembered: whether the lookups may use the owner cache.
     """
     calls = [
-        (await node.lookups.find(draw_point(rng), node.contact, route="fast", is_remembered=is_remembered)).calls
+        (await node._lookups.find(draw_point(rng), node.contact, route="fast", is_remembered=is_remembered)).calls
         for _ in range(LOOKUPS)
     ]
     return statistics.mean(calls)
@@ -104,12 +104,12 @@ async def cold(nodes: int) -> tuple[float, float]:
     rng = random.Random(f"growth/{nodes}")
     async with still_ring(nodes, 1, f"fingers/{nodes}") as ring:
         paths = [
-            (await node.lookups.find(draw_point(rng), node.contact)).path_length
+            (await node._lookups.find(draw_point(rng), node.contact)).path_length
             for node in rng.choices(ring.nodes, k=LOOKUPS)
         ]
     async with still_ring(nodes, min(SUCCESSORS, nodes // 2), f"lists/{nodes}") as ring:
         calls = [
-            (await node.lookups.find(draw_point(rng), node.contact, route="fast", is_remembered=False)).calls
+            (await node._lookups.find(draw_point(rng), node.contact, route="fast", is_remembered=False)).calls
             for node in rng.choices(ring.nodes, k=LOOKUPS)
         ]
     return statistics.mean(paths), statistics.mean(calls)
@@ -142,9 +142,9 @@ async def warmed(nodes: int, arcs_max: int, churned: float) -> float:
     rng = random.Random(f"warm/{nodes}")
     async with ring_of(nodes, PRESETS["local"]) as (ring, _):
         node = ring.nodes[0]
-        node.lookups.arcs = OwnerCache(node.host.circle, arcs_max)
+        node._lookups.arcs = OwnerCache(node._host.circle, arcs_max)
         for _ in range(WARM_LOOKUPS * nodes):
-            await node.lookups.find(draw_point(rng), node.contact, route="fast")
+            await node._lookups.find(draw_point(rng), node.contact, route="fast")
         for victim in rng.sample(ring.nodes[1:], int(churned * nodes)):
             await ring.kill(victim)
             await ring.start()

@@ -102,16 +102,16 @@ async def measure(directory: str, puts: int, *, is_get: bool) -> list[OperationP
 
     def operate(address: str) -> None:
         profile.install()
-        with chord.connect(address) as ring:
+        with chord.connect(address) as client:
             for number in range(2 * puts):
-                ring.put(b"warm-%d" % (number % 2), b"value")
-                ring.get(b"warm-%d" % (number % 2))
+                client.put(b"warm-%d" % (number % 2), b"value")
+                client.get(b"warm-%d" % (number % 2))
             for _ in range(puts):
                 profile.is_on = True
                 if is_get:
-                    ring.get(b"warm-1")
+                    client.get(b"warm-1")
                 else:
-                    ring.put(b"warm-1", b"value")
+                    client.put(b"warm-1", b"value")
                 profile.is_on = False
                 found.append(profile.take())
 

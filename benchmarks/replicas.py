@@ -84,25 +84,25 @@ async def trips_of(addresses: list[str], seconds: float) -> Rows:
     entry = addresses[0]
     keys = [key for key in (f"key-{i}" for i in range(4000)) if owner_of(key, addresses) == entry][:100]
     found: dict[str, list[float]] = {}
-    async with library.open_client(entry) as ring:
+    async with library.open_client(entry) as client:
         for key in keys:
-            await ring.put(key, VALUE)
+            await client.put(key, VALUE)
 
         def key_of(i: int) -> str:
             return keys[i % len(keys)]
 
-        contexts = {key: (await ring.get(key)).context for key in keys}
+        contexts = {key: (await client.get(key)).context for key in keys}
 
         async def put_with_context(i: int) -> None:
-            contexts[key_of(i)] = (await ring.put(key_of(i), VALUE, context=contexts[key_of(i)])).context
+            contexts[key_of(i)] = (await client.put(key_of(i), VALUE, context=contexts[key_of(i)])).context
 
         operations: dict[str, Callable[[int], Awaitable[object]]] = {
-            "ping": lambda i: ring._call(ClientCall(entry, Ping()), trio.current_time() + 5),
-            "get R=1": lambda i: ring.get(key_of(i), r=1),
-            "get R=2": lambda i: ring.get(key_of(i), r=2),
-            "put W=1 with context": lambda i: ring.put(key_of(i), VALUE, context=contexts[key_of(i)], w=1),
+            "ping": lambda i: client._call(ClientCall(entry, Ping()), trio.current_time() + 5),
+            "get R=1": lambda i: client.get(key_of(i), r=1),
+            "get R=2": lambda i: client.get(key_of(i), r=2),
+            "put W=1 with context": lambda i: client.put(key_of(i), VALUE, context=contexts[key_of(i)], w=1),
             "put W=2 with context": put_with_context,
-            "put W=2": lambda i: ring.put(key_of(i), VALUE, w=2),
+            "put W=2": lambda i: client.put(key_of(i), VALUE, w=2),
         }
         rounds = 5
         for _ in range(rounds):
@@ -148,17 +148,17 @@ async def put_all_the_time(addresses: list[str], clients: int, each: int, second
     latencies: list[float] = []
     end = time.perf_counter() + seconds
 
-    async def put(ring: library.AsyncClient, name: str) -> None:
+    async def put(client: library.AsyncClient, name: str) -> None:
         count = 0
         while (before := time.perf_counter()) < end:
-            await ring.put(f"{name}-{count}", VALUE, w=2)
+            await client.put(f"{name}-{count}", VALUE, w=2)
             latencies.append(time.perf_counter() - before)
             count += 1
 
     async def client(number: int) -> None:
-        async with library.open_client(addresses[number % len(addresses)]) as ring, trio.open_nursery() as nursery:
+        async with library.open_client(addresses[number % len(addresses)]) as client, trio.open_nursery() as nursery:
             for turn in range(each):
-                nursery.start_soon(put, ring, f"{clients}-{each}-{number}-{turn}")
+                nursery.start_soon(put, client, f"{clients}-{each}-{number}-{turn}")
 
     async with trio.open_nursery() as nursery:
         for number in range(clients):

@@ -20,8 +20,8 @@ REST_WITHIN_S = 120.0
 
 def statuses(addresses: list[str]) -> list[Status]:
     """Return the status of every node that answers."""
-    with library.connect(*addresses, timeout_s=20) as ring:
-        return list(ring.members(also=addresses).ok.values())
+    with library.connect(*addresses, timeout_s=20) as client:
+        return list(client.members(also=addresses).ok.values())
 
 
 def settled(addresses: list[str]) -> None:

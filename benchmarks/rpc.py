@@ -44,13 +44,13 @@ from chord.net.calls import Caller
 from chord.net.transport import TcpTransport
 from chord.rpc import Rpc
 from chord.wire.codec import Codec, Frames
-from chord.wire.messages import Contact, Get, Hello, Reply, Request, Values
+from chord.wire.messages import Contact, Get, GetReply, Hello, Reply, Request
 
 CIRCLE = Circle(160)
 CODEC = Codec(CIRCLE)
 VNODE = CIRCLE.hash(b"127.0.0.1:9000")
 QUESTION = Get(b"user:42")
-ANSWER = Values((b"v" * 100,), b"c" * 24, Contact(VNODE, "127.0.0.1:9000"))
+ANSWER = GetReply((b"v" * 100,), b"c" * 24, Contact(VNODE, "127.0.0.1:9000"))
 ECHO_BYTES = len(CODEC.encode_reply(1000, ANSWER))
 READ_BYTES = 64 * 1024
 IN_FLIGHT = 64
@@ -169,7 +169,7 @@ class TunedClient:
         other tasks in the same pass of the scheduler.
         """
         self.last_id += 1
-        self.out.append(CODEC.encode_call(self.last_id, VNODE, 5000, QUESTION))
+        self.out.append(CODEC.encode_call(self.last_id, VNODE, 5000, QUESTION, 0))
         if not self.pending:
             self.flush()
         elif self.resting is not None:
@@ -198,7 +198,7 @@ class TunedClient:
         while data := await wait_and_read(self.stream):
             for _, body in frames.feed(data):
                 call_id, content = CODEC.open_reply(body)
-                trio.lowlevel.reschedule(self.pending.pop(call_id), Value(CODEC.finish(content, Values)))
+                trio.lowlevel.reschedule(self.pending.pop(call_id), Value(CODEC.finish(content, GetReply)))
 
 
 class Measurement(NamedTuple):

@@ -19,10 +19,11 @@ The packages are numbered by layer. Each imports only its own layer and layers w
      7  membership/                    join, leave and rejoin of a vnode
      8  client/                        the clients: blocking, on Trio and on asyncio
      9  node/                          the node: services, dispatcher, maintenance, restart, shutdown
-    10  testing/                       rings in memory on virtual time
-    11  sim/                           the simulator: seeds, faults, the oracle
-    12  lab/                           sharding schemes, experiments, figures of the papers
-    13  cli/                           the `chord` command
+    10  views/                         the JSON shapes that users see, and their schemas
+    11  testing/                       rings in memory on virtual time
+    12  sim/                           the simulator: seeds, faults, the oracle
+    13  lab/                           sharding schemes, experiments, figures of the papers
+    14  cli/                           the `chord` command
 
 docs/explanation/how-a-node-works.md walks through them. Public names are loaded when they are first used, so blocking
 and asyncio code does not load Trio.
@@ -51,12 +52,8 @@ if TYPE_CHECKING:
     from chord.config import Limits, NodeConfig, Preset, RingConstants, Timing
     from chord.events import Event, Observer
     from chord.ids import Circle, Contact, NodeState, PeerState, Point
-    from chord.net.calls import CallsService
-    from chord.net.transport import Transport
+    from chord.net.transport import Listener, Stream, Transport
     from chord.node import Node, open_node
-    from chord.node.world import World
-    from chord.store.identity import IdentityStore
-    from chord.store.storage import Storage
     from chord.wire.messages import (
         ActorClock,
         FingerRun,
@@ -83,7 +80,6 @@ __all__ = [
     "AsyncClient",
     "AsyncioClient",
     "BatchResult",
-    "CallsService",
     "Circle",
     "Client",
     "Contact",
@@ -92,8 +88,8 @@ __all__ = [
     "FingerRun",
     "Found",
     "HopTrace",
-    "IdentityStore",
     "Limits",
+    "Listener",
     "Mode",
     "Node",
     "NodeConfig",
@@ -114,8 +110,8 @@ __all__ = [
     "RingConstants",
     "Route",
     "Status",
-    "Storage",
     "Stored",
+    "Stream",
     "Timing",
     "Trace",
     "TransferInfo",
@@ -123,7 +119,6 @@ __all__ = [
     "Version",
     "Via",
     "VnodeInfo",
-    "World",
     "__version__",
     "connect",
     "errors",
@@ -139,7 +134,6 @@ _HOME = {
     "AsyncClient": "chord.client.async_client",
     "AsyncioClient": "chord.client.asyncio_client",
     "BatchResult": "chord.client.results",
-    "CallsService": "chord.net.calls",
     "Circle": "chord.ids",
     "Client": "chord.client.blocking",
     "Contact": "chord.ids",
@@ -148,8 +142,8 @@ _HOME = {
     "FingerRun": "chord.wire.messages",
     "Found": "chord.client.results",
     "HopTrace": "chord.wire.messages",
-    "IdentityStore": "chord.store.identity",
     "Limits": "chord.config",
+    "Listener": "chord.net.transport",
     "Mode": "chord.wire.messages",
     "Node": "chord.node",
     "NodeConfig": "chord.config",
@@ -170,8 +164,8 @@ _HOME = {
     "RingConstants": "chord.config",
     "Route": "chord.wire.messages",
     "Status": "chord.wire.messages",
-    "Storage": "chord.store.storage",
     "Stored": "chord.client.results",
+    "Stream": "chord.net.transport",
     "Timing": "chord.config",
     "Trace": "chord.wire.messages",
     "TransferInfo": "chord.wire.messages",
@@ -179,7 +173,6 @@ _HOME = {
     "Version": "chord.wire.messages",
     "Via": "chord.wire.messages",
     "VnodeInfo": "chord.wire.messages",
-    "World": "chord.node.world",
     "connect": "chord.client.blocking",
     "last_writer_wins": "chord.client.results",
     "open_asyncio_client": "chord.client.asyncio_client",

@@ -17,7 +17,7 @@ from chord.errors import ConfigError, PeerUnreachable
 from chord.ids import BITS_MAX, BITS_MIN, Circle
 
 PROTOCOL_VERSION = 1
-FALLBACKS_MAX = 3
+STAND_INS_MAX = 3
 """Largest number of stand-ins of a key.
 
 A stand-in is a node behind the replicas that takes writes for a down replica.
@@ -73,12 +73,12 @@ class RingConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Circle(self.bits)
 
     @property
-    def fallbacks(self) -> int:
+    def stand_ins(self) -> int:
         """The number of stand-ins of a key.
 
         A stand-in is a node behind the replicas that takes writes for a down replica.
         """
-        return 0 if self.replicas == 1 else min(FALLBACKS_MAX, self.successors + 1 - self.replicas)
+        return 0 if self.replicas == 1 else min(STAND_INS_MAX, self.successors + 1 - self.replicas)
 
     @property
     def quorum(self) -> int:
@@ -232,8 +232,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             refused (`Overloaded`).
         hints_max: records kept for replicas that are down. Beyond it no more are taken.
         passive_max: addresses of down vnodes that a node probes and reports. It also remembers others, up to
-            `silent_max`.
-        silent_max: down vnodes beyond `passive_max` that a node remembers. Beyond it the node loses the oldest.
+            `unreachable_max`.
+        unreachable_max: down vnodes beyond `passive_max` that a node remembers. Beyond it the node loses the oldest.
         forgotten_max: addresses forgotten by an operator that each vnode remembers.
         arcs_max: arcs in the owner cache.
         reap_log_entries: entries that the reap log of a slice, a 4,096th of the circle, keeps for stores that are away;
@@ -271,7 +271,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     staged_bytes_max: int = 64 << 20
     hints_max: int = 1_000_000
     passive_max: int = 128
-    silent_max: int = 4096
+    unreachable_max: int = 4096
     forgotten_max: int = 256
     arcs_max: int = 4096
     reap_log_entries: int = 1024

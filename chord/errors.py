@@ -304,7 +304,7 @@ class unwrapped:
             raise error from error.__cause__
 
 
-SILENCE = (PeerUnreachable, PeerLost, DeadlineExceeded)
+NO_REPLY = (PeerUnreachable, PeerLost, DeadlineExceeded)
 """The errors that are evidence of a peer's death.
 
 Any other error proves the peer alive.

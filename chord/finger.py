@@ -159,7 +159,7 @@ class FingerTable:
         return self._cursor
 
     def check(self) -> list[str]:
-        """Return descriptions of the invariants that do not hold; an empty list if none."""
+        """Return the invariants that do not hold, in words; an empty list if none."""
         wrong = []
         covered, beyond = 0, 0
         for run in self._runs:

@@ -35,12 +35,12 @@ from chord.ids import BITS_MAX, BITS_MIN, Circle
 from chord.net.calls import Callback, RequestHandler, Stats
 from chord.net.connection import Connection
 from chord.net.context import RpcContext
-from chord.net.handshake import HUNG_UP, Met, greet, refuse, welcome
+from chord.net.handshake import HUNG_UP, Met, answer_handshake, open_handshake, refuse
 from chord.net.transport import Listener, Stream, Transport, remote_host
 from chord.wire.codec import codec_for
 from chord.wire.messages import Contact, Hello, Reply, Request, StreamName
 
-FAREWELLS_MAX: Final = 32
+REFUSALS_MAX: Final = 32
 """Number of refusals in progress at the same time. Beyond it, excess connections are closed without a reason."""
 
 
@@ -158,7 +158,7 @@ class Rpc:
         with trio.move_on_at(deadline), trio.move_on_after(self._limits.handshake_s):
             stream = await self._transport.open_stream(address)
             try:
-                return (await greet(stream, mine, lambda _: None, self._limits)).peer
+                return (await open_handshake(stream, mine, lambda _: None, self._limits)).peer
             except PeerUnreachable as error:
                 raise PeerUnreachable(f"{address}: {error.message}", is_refused=error.is_refused) from None
             finally:
@@ -198,7 +198,7 @@ class Rpc:
     async def drain(self) -> None:
         """Wait until all calls are answered and the system has taken the answers."""
         while self._shared.calls_in_work or any(link.has_unsent for link in self._shared.running):
-            await self._shared.settled.park()
+            await self._shared.idle.park()
 
     def shortage(self) -> str:
         """Return why connections could not be made lately; "" if they could."""
@@ -314,7 +314,7 @@ class Rpc:
         with trio.move_on_after(self._limits.handshake_s):
             stream = await self._transport.open_stream(address)
             try:
-                met = await greet(stream, self._hello(name), self._check, self._limits)
+                met = await open_handshake(stream, self._hello(name), self._check, self._limits)
             except BaseException as error:
                 await trio.aclose_forcefully(stream)
                 if isinstance(error, PeerUnreachable):
@@ -356,7 +356,7 @@ class Rpc:
     async def _turn_away(self, stream: Stream, excess: Overloaded) -> None:
         self._turned_away += 1
         try:
-            if self._turned_away <= FAREWELLS_MAX:
+            if self._turned_away <= REFUSALS_MAX:
                 await refuse(stream, excess)
         finally:
             self._turned_away -= 1
@@ -385,7 +385,7 @@ class Rpc:
         reason = f"no hello within {self._limits.handshake_s:g} s"
         try:
             with trio.move_on_after(self._limits.handshake_s):
-                met = await welcome(stream, self._hello, self._check_guest, self._limits)
+                met = await answer_handshake(stream, self._hello, self._check_guest, self._limits)
                 return self._link(stream, met, is_dialled=False)
         except ChordError as error:
             reason = error.message

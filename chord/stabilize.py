@@ -18,12 +18,12 @@ from typing import Literal
 import trio
 
 from chord import events
-from chord.errors import SILENCE, Busy, ChordError, NotReady, UnknownVnode
+from chord.errors import NO_REPLY, Busy, ChordError, NotReady, UnknownVnode
 from chord.ids import between
 from chord.net.handlers import handles
 from chord.ring.lookup import Lookups
 from chord.ring.vnode import Vnode
-from chord.wire.messages import Confirm, Confirmed, Contact, Done, GetRing, Notify, Offer, RingPointers
+from chord.wire.messages import Confirm, ConfirmReply, Contact, Done, GetRing, GetRingReply, Notify, Offer
 
 DISCARDS_MAX = 3  # after this many discarded replies, a step makes other vnodes wait until it is done
 BUSY_RETRIES_MAX = 8
@@ -124,7 +124,7 @@ class Stabilizer:
         try:
             await self._ask_pointers(contact, "adopt")
         except PeerGone:
-            self.remember_silent(contact)
+            self.remember_unreachable(contact)
         return self._ring.successor.id == contact.id != before.id
 
     @handles(Notify)
@@ -158,7 +158,7 @@ class Stabilizer:
         except ChordError as error:
             self._host.tell([events.StepFailed(self._vnode.id, "notify", error.word)])
 
-    def _learn_downs(self, contact: Contact, reply: RingPointers) -> None:
+    def _learn_unreachable(self, contact: Contact, reply: GetRingReply) -> None:
         """Note the clock in a reply, and the down vnodes if the head sent the reply.
 
         The head is the first entry of the successor list. It knows the down vnodes behind it.
@@ -166,22 +166,23 @@ class Stabilizer:
         self._host.note_clock(contact.address, reply.now_ms)
         if self._ring.successor.id == contact.id != self._vnode.id:
             now = trio.current_time()
-            downs = [(down.contact, now - down.since_ms / 1000) for down in reply.downs]
-            self._vnode.view.adopt(self._ring.successors, downs, is_full=self._ring.is_full)
-            for silent, _ in self._vnode.view.downs():  # the ring waits for them, so the passive list remembers them
-                self.remember_silent(silent)
+            unreachable = [(down.contact, now - down.since_ms / 1000) for down in reply.unreachable]
+            self._vnode.preference_list.adopt(self._ring.successors, unreachable, is_full=self._ring.is_full)
+            # The ring waits for the unreachable vnodes, so the passive list has them.
+            for contact, _ in self._vnode.preference_list.unreachable():
+                self.remember_unreachable(contact)
             if self._host.constants.replicas == 1:
-                self._vnode.ownership.learn_only_copies(downs)
+                self._vnode.ownership.learn_only_copies(unreachable)
 
     def _forget_head(self, head: Contact) -> None:
         has_left = self._peers.is_known_to_have_left(head)
         if has_left:
-            self._vnode.view.gone((head.id,))
+            self._vnode.preference_list.gone((head.id,))
         else:
-            self._vnode.view.fell_silent(head, trio.current_time())
+            self._vnode.preference_list.became_unreachable(head, trio.current_time())
         self._host.tell(self._ring.forget_head(head, has_left=has_left))
         self._vnode.fingers.forget(head)
-        self.remember_silent(head)
+        self.remember_unreachable(head)
 
     # -- rectify --------------------------------------------------------------------------------
 
@@ -222,7 +223,7 @@ class Stabilizer:
             if contact.id == self._vnode.id and not ring.is_alone:
                 return
             if old.id != contact.id:
-                self.remember_silent(old)
+                self.remember_unreachable(old)
             happened = ring.replace_predecessor(contact, old)
         self._done("rectify")
         if self._host.tell(happened) and old is not None and old.id != contact.id and not self._peers.is_dead(old):
@@ -245,7 +246,7 @@ class Stabilizer:
 
     # -- asking ---------------------------------------------------------------------------------
 
-    async def _ask_pointers(self, contact: Contact, step: Literal["stabilize", "adopt"]) -> RingPointers | None:
+    async def _ask_pointers(self, contact: Contact, step: Literal["stabilize", "adopt"]) -> GetRingReply | None:
         """Ask a vnode for pointers and adopt them in one transition.
 
         If this vnode's own pointers were observed meanwhile, discard the reply and ask again. For the step `stabilize`
@@ -265,13 +266,13 @@ class Stabilizer:
             for _ in range(BUSY_RETRIES_MAX + DISCARDS_MAX):
                 seen = ring.observed
                 try:
-                    reply = await self._peers.call(contact, GetRing(adopt=contact.id != self._vnode.id), RingPointers)
+                    reply = await self._peers.call(contact, GetRing(adopt=contact.id != self._vnode.id), GetRingReply)
                 except UnknownVnode as error:
                     raise PeerGone from error
-                except SILENCE as error:
+                except NO_REPLY as error:
                     if self._peers.is_dead(contact):
                         raise PeerGone from error
-                    if self._peers.suspicion.state(contact.address) == "paused":
+                    if self._peers.failure_detector.state(contact.address) == "paused":
                         return None
                     continue
                 except Busy:
@@ -286,7 +287,7 @@ class Stabilizer:
                 self._peers.took_its_place(contact, is_owner=reply.owned_from is not None)
                 if ring.observed == seen:
                     self._host.tell(transition(contact, reply.successors))
-                    self._learn_downs(contact, reply)
+                    self._learn_unreachable(contact, reply)
                     return reply
                 discards += 1
                 self._host.tell([events.StepAborted(self._vnode.id, step)])
@@ -321,11 +322,11 @@ class Stabilizer:
         arc_start = start
         if entry is not None and not self._peers.is_dead(entry):
             try:
-                arc_start = (await self._peers.call(entry, Confirm(start), Confirmed)).arc_start
+                arc_start = (await self._peers.call(entry, Confirm(start), ConfirmReply)).arc_start
                 found = entry
             except UnknownVnode:
                 self._forget_finger(entry)
-            except SILENCE:
+            except NO_REPLY:
                 if self._peers.is_dead(entry):
                     self._forget_finger(entry)
             except ChordError:
@@ -341,11 +342,11 @@ class Stabilizer:
 
     def _forget_finger(self, contact: Contact) -> None:
         self._vnode.fingers.forget(contact)
-        self.remember_silent(contact)
+        self.remember_unreachable(contact)
 
     # -- small things ---------------------------------------------------------------------------
 
-    def remember_silent(self, contact: Contact) -> None:
+    def remember_unreachable(self, contact: Contact) -> None:
         """Put a down vnode on the passive list, so that self-lookups probe it.
 
         A vnode that has left is not added. It will not be back. While the list has entries, this node must also keep

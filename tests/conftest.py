@@ -74,7 +74,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(params=["blocking", "trio", "asyncio"])
-def open_ring(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Open:
+def open_client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Open:
     """Open a client of each kind in turn. An attempt at an entry node has no time limit of its own."""
     from chord.client import session
     from tests.support.clients import opener

@@ -129,9 +129,9 @@ class Demo:
         """
         names = {n["address"]: (n["owned"], n["node"]) for n in self.ask("status")["nodes"] if n["keys"]}
         ways = []
-        with chord.connect(self.address(0)) as ring:
+        with chord.connect(self.address(0)) as client:
             for word in list(self.where)[:200]:
-                trace = ring.lookup(word)
+                trace = client.lookup(word)
                 over = trace.hops[-1].contact.address
                 if over in names and over not in (self.address(0), trace.owner.address):
                     ways.append((*names[over], word))
@@ -181,10 +181,10 @@ class Demo:
             victim: the name of the killed node.
         """
         outcomes: Counter[str] = Counter()
-        with chord.connect(self.address(0)) as ring:
+        with chord.connect(self.address(0)) as client:
             for word, place in self.where.items():
                 try:
-                    outcomes["right" if ring.get(word).values == (place.encode(),) else "another value"] += 1
+                    outcomes["right" if client.get(word).values == (place.encode(),) else "another value"] += 1
                 except ChordError as error:
                     outcomes[error.word] += 1
         right = outcomes.pop("right", 0)

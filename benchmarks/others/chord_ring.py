@@ -15,7 +15,7 @@ from benchmarks.others import program
 if TYPE_CHECKING:
     from benchmarks.others.processes import Group
     from benchmarks.others.system import Home
-    from chord import AsyncClient as Ring
+    from chord import AsyncClient
 
 READY_S = 60.0
 IDEAL_S = 60
@@ -33,23 +33,23 @@ class Outside:
     """A benchmark client that is no member of the ring; it uses `chord.open_client`.
 
     Args:
-        ring: chord's own client.
+        own: chord's own client.
         w: replicas that must have a write.
         r: replicas that a read asks.
     """
 
-    def __init__(self, ring: Ring, w: int = WRITE_QUORUM, r: int = READ_QUORUM) -> None:
-        self._ring = ring
+    def __init__(self, own: AsyncClient, w: int = WRITE_QUORUM, r: int = READ_QUORUM) -> None:
+        self._own = own
         self._w = w
         self._r = r
 
     async def put(self, key: str, value: bytes) -> None:
         """Put a value; return when W replicas have acknowledged it."""
-        await self._ring.put(key, value, w=self._w)
+        await self._own.put(key, value, w=self._w)
 
     async def get(self, key: str) -> bytes | None:
         """Return the value of a key from R replicas; None if the key has no value."""
-        return (await self._ring.get(key, r=self._r)).value
+        return (await self._own.get(key, r=self._r)).value
 
 
 async def client(entries: list[str]) -> None:
@@ -61,8 +61,8 @@ async def client(entries: list[str]) -> None:
     import chord
 
     quorums = [int(entry) for entry in entries if entry.isdigit()]
-    async with chord.open_client(*(entry for entry in entries if not entry.isdigit())) as ring:
-        await program.serve_on_trio(Outside(ring, *quorums))
+    async with chord.open_client(*(entry for entry in entries if not entry.isdigit())) as client:
+        await program.serve_on_trio(Outside(client, *quorums))
 
 
 def start_in_memory(group: Group, home: Home, nodes: int, *, copies: int = COPIES) -> list[str]:
@@ -85,8 +85,8 @@ def hops(entries: Sequence[str]) -> int:
     """
     import chord
 
-    with chord.connect(*entries, timeout_s=READY_S) as ring:
-        nodes = list(ring.members().ok.values())
+    with chord.connect(*entries, timeout_s=READY_S) as client:
+        nodes = list(client.members().ok.values())
     return sum(dict(node.counters).get("forward_calls", 0) for node in nodes)
 
 

@@ -27,7 +27,7 @@ from chord.net.calls import Answer, Caller
 from chord.net.steps import Driver, Steps
 from chord.net.transport import TcpTransport
 from chord.rpc import Rpc
-from chord.wire.messages import Contact, Get, Hello, Put, Reply, Request, Values, Written
+from chord.wire.messages import Contact, Get, GetReply, Hello, Put, Reply, Request, Written
 
 if TYPE_CHECKING:
     from benchmarks.others.processes import Group
@@ -84,7 +84,7 @@ class Node:
             self._values[request.key] = request.value or b""
             answer = Written(b"", NO_OWNER)
         else:
-            answer = Values((self._values.get(request.key, b""),), b"", NO_OWNER)
+            answer = GetReply((self._values.get(request.key, b""),), b"", NO_OWNER)
         others = self.places.of(request.key)[1:]
         if vnode is not None or not others:
             return answer
@@ -137,7 +137,7 @@ class Outside:
         """Return the value of a key from its owner; empty if the key has no value."""
         owner = self._places.of(key.encode())[0]
         reply = await self._rpc.call(owner.address, Get(key.encode()), deadline=trio.current_time() + DEADLINE_S)
-        assert isinstance(reply, Values)
+        assert isinstance(reply, GetReply)
         return reply.values[0]
 
 

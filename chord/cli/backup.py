@@ -23,11 +23,12 @@ from chord.cli.failures import INTERRUPTED, OK, USAGE, explain
 from chord.cli.inputs import file_failure
 from chord.cli.output import Failure, Out, byte_size, counted
 from chord.cli.target import Target, ring_options
+from chord.client.batch import record_key
 from chord.client.blocking import Client
-from chord.client.bulk import record_key
 from chord.client.results import Stored
 from chord.errors import OwnerDown, RecordDamaged, RecordTooLarge
 from chord.store.fsync import sync, sync_directory
+from chord.views.records import backup_json, restore_json
 from chord.wire.batch import cut
 from chord.wire.messages import wire_bytes
 
@@ -48,17 +49,19 @@ def backup_command(target: Target, file: str, node_only: bool) -> int:
     """
     out = target.out
     began = time.monotonic()
-    with target.connect() as ring, _written(file, target.out) as sink:
-        of = ring.status().address if node_only else None
-        writer = Writer(sink, _header(ring, of))
-        with out.progress(f"backup {file}", key_count(ring) if out.is_live and of is None else None) as show:
-            missing = _write_all(ring, of, writer, show)
+    with target.connect() as client, _written(file, target.out) as sink:
+        of = client.status().address if node_only else None
+        writer = Writer(sink, _header(client, of))
+        with out.progress(f"backup {file}", key_count(client) if out.is_live and of is None else None) as show:
+            missing = _write_all(client, of, writer, show)
         writer.finish(is_complete=missing is None)
         size = writer.bytes if file != "-" else None
     seconds = time.monotonic() - began
     if size is not None and out.as_json:
-        out.json({"file": file, "records": writer.count, "bytes": size, "complete": missing is None,
-                  "damaged": writer.damaged, "cut": writer.cut, "seconds": round(seconds, 3)})
+        out.json(backup_json(
+            file, writer.count, size, is_complete=missing is None, damaged=writer.damaged, cut=writer.cut,
+            seconds=seconds,
+        ))  # fmt: skip
     elif size is not None:
         out.line(f"{counted(writer.count, 'record')}, {byte_size(size)}, in {seconds:.1f} s: {file}")
     if missing is not None:
@@ -66,7 +69,7 @@ def backup_command(target: Target, file: str, node_only: bool) -> int:
     return OK
 
 
-def _write_all(ring: Client, of: str | None, writer: Writer, show: Callable[[int], object]) -> Failure | None:
+def _write_all(client: Client, of: str | None, writer: Writer, show: Callable[[int], object]) -> Failure | None:
     """Write every record that can be read.
 
     Args:
@@ -76,9 +79,9 @@ def _write_all(ring: Client, of: str | None, writer: Writer, show: Callable[[int
     Returns:
         The failure that names the missing or incomplete records; None if the backup is complete.
     """
-    has_copies = ring.status().replicas > 1
+    has_copies = client.status().replicas > 1
     try:
-        for record in ring.export(of=of):
+        for record in client.export(of=of):
             writer.add(record)
             show(writer.count)
     except (OwnerDown, RecordDamaged, RecordTooLarge) as error:
@@ -89,8 +92,8 @@ def _write_all(ring: Client, of: str | None, writer: Writer, show: Callable[[int
                 writer.damaged = reason.records
             elif isinstance(reason, RecordTooLarge):
                 writer.cut = reason.records
-        return explain(error, ring.entry)
-    lost = lost_owners(ring) if of is None else []
+        return explain(error, client.entry)
+    lost = lost_owners(client) if of is None else []
     return lost_failure(lost) if lost else None
 
 
@@ -125,11 +128,11 @@ def restore_command(
             out.note(f"{file} is incomplete: some keys could not be read, and it lacks them or some of their values")
         if not dry_run:
             source.seek(0)
-            with tally.interruptible(), target.connect() as ring, out.progress(f"restore {file}", total) as show:
-                _explain_ring(out, ring, backup)
+            with tally.interruptible(), target.connect() as client, out.progress(f"restore {file}", total) as show:
+                _explain_ring(out, client, backup)
                 for batch in cut(records(source), wire_bytes, in_flight, BATCH_BYTES_MAX, record_key):
                     tally.under_way = len(batch)
-                    result = ring.import_many(batch, in_flight=in_flight, w=w, bring_back=bring_back)
+                    result = client.import_many(batch, in_flight=in_flight, w=w, bring_back=bring_back)
                     tally.add(result)
                     for stored in result.ok.values():
                         was.add(stored)
@@ -138,9 +141,10 @@ def restore_command(
                         break
     seconds = time.monotonic() - began
     if out.as_json:
-        out.json({"file": file, "records": total, "merged": tally.stored, "failed": tally.failed, "dead": was.dead,
-                  "brought_back": was.brought_back, "quarantined": was.quarantined, "complete": tally.is_complete,
-                  "seconds": round(seconds, 3), "failures": tally.failures_json()})
+        out.json(restore_json(
+            file, total, tally.stored, tally.failures, failed=tally.failed, dead=was.dead,
+            brought_back=was.brought_back, quarantined=was.quarantined, is_complete=tally.is_complete, seconds=seconds,
+        ))  # fmt: skip
     elif dry_run:
         out.line(f"{file} is complete: {counted(total, 'record')} of {backup.header.written}")
     else:
@@ -182,15 +186,15 @@ class Past:
             out.note(f"{counted(self.quarantined, 'value')} of these keys in quarantine: see chord quarantine list")
 
 
-def _header(ring: Client, of: str | None) -> Header:
-    node = ring.status()
+def _header(client: Client, of: str | None) -> Header:
+    node = client.status()
     now = datetime.now(UTC).isoformat(timespec="seconds")
     ring_id = None if node.ring is None else node.ring.hex()
     return Header(ring_id, node.cluster, node.bits, node.replicas, now, of)
 
 
-def _explain_ring(out: Out, ring: Client, backup: Backup) -> None:
-    here = ring.status().ring
+def _explain_ring(out: Out, client: Client, backup: Backup) -> None:
+    here = client.status().ring
     if here is not None and here.hex() != backup.header.ring:
         out.note("the backup is of another ring; its records are merged into this one")
 

@@ -21,7 +21,7 @@ VERSION = 1
 SUM_BYTES = 32
 LINE_BYTES_MAX = 4 << 20  # more than the largest record has in base64
 _VERSION = ["value, null: deleted", "op_id", "written_ms", "expires_ms, 0: never", "is_retry"]
-SHAPE = ["key", [["actor", "count", [_VERSION]]], "superseded", [["actor in quarantine", "count", [_VERSION]]]]
+SHAPE = ["key", [["actor", "count", [_VERSION]]], "replaced", [["actor in quarantine", "count", [_VERSION]]]]
 
 
 class Source(Protocol):

@@ -11,9 +11,9 @@ from chord.cli.data import quorum_option
 from chord.cli.failures import CHECK_FAILED, INTERRUPTED, OK, TIMEOUT, USAGE, explain
 from chord.cli.numbers import Seconds
 from chord.cli.output import Failure, Out, counted
-from chord.cli.shapes import Json
 from chord.cli.target import Target, ring_options, statuses
 from chord.errors import ChordError, DeadlineExceeded, unwrapped
+from chord.views.bench import BenchResult, BenchRow, bench_json
 from chord.wire.messages import VALUE_BYTES_MAX, Status
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ def bench_command(
     """
     if seconds is not None and ops is not None:
         raise click.UsageError("give either --seconds or --ops, not both")
-    with target.connect() as ring:
-        nodes = statuses(ring.members())
+    with target.connect() as client:
+        nodes = statuses(client.members())
     kept = _replicas(nodes, r, w)
     majority = kept // 2 + 1
     size = PRESETS[preset]
@@ -77,15 +77,14 @@ def bench_command(
     has_disks = any(node.has_data_dir for node in nodes)
     measured = [one for one in bench.measured if one.took_s or one.failed or not bench.is_interrupted]
     rows = [_row(one, bench.measured[0], has_disks) for one in measured]
-    verdict: str | None = "FAIL" if any(row["verdict"] == "FAIL" or row["errors"] for row in rows) else "PASS"
+    verdict: str | None = "FAIL" if any(row.verdict == "FAIL" or row.errors for row in rows) else "PASS"
     if bench.is_interrupted:
         verdict = None  # a part of a measurement has no verdict
     if target.out.as_json:
-        target.out.json({
-            "nodes": len(nodes), "replicas": kept, "on_disk": has_disks, "keys": plan.keys,
-            "value_bytes": plan.value_bytes, "seconds": None if ops else plan.seconds, "ops": ops, "rows": rows,
-            "verdict": verdict, "interrupted": bench.is_interrupted, "left_behind": len(bench.left_behind),
-        })  # fmt: skip
+        target.out.json(bench_json(BenchResult(
+            len(nodes), kept, has_disks, plan.keys, plan.value_bytes, None if ops else plan.seconds, ops, rows, verdict,
+            bench.is_interrupted, len(bench.left_behind),
+        )))  # fmt: skip
     else:
         what = verdict or f"interrupted; {len(rows)} of {len(bench.measured)} lines were measured, no verdict"
         _print(target.out, rows, f"{what}: {counted(len(nodes), 'node')}, N={kept}, values of {plan.value_bytes} bytes")
@@ -152,7 +151,7 @@ async def _heed_signals(bench: Bench, out: Out, *, task_status: Any) -> None:
             out.note("interrupted; deleting the test keys")
 
 
-def _row(measured: Measured, ping: Measured, has_disks: bool) -> Json:
+def _row(measured: Measured, ping: Measured, has_disks: bool) -> BenchRow:
     """Return a line of the report.
 
     The bound of a put applies only if no node has a data directory.
@@ -165,31 +164,29 @@ def _row(measured: Measured, ping: Measured, has_disks: bool) -> Json:
     is_met = bound is None or (trips is not None and trips <= bound)
     was_tried = bool(measured.took_s or measured.failed)
     verdict = None if bound is None or not was_tried else "PASS" if is_met else "FAIL"
-    return {
-        "op": operation.name, "quorum": operation.quorum or None, "at_once": operation.at_once,
-        "ops": len(measured.took_s), "per_s": round(measured.per_s, 1), "p50_ms": _round(median),
-        "p99_ms": _round(measured.percentile_ms(0.99)), "p999_ms": _round(measured.percentile_ms(0.999)),
-        "round_trips": _round(trips), "round_trips_max": bound, "verdict": verdict, "errors": measured.failed,
-        "error_codes": measured.errors,
-    }  # fmt: skip
+    return BenchRow(
+        operation.name, operation.quorum or None, operation.at_once, len(measured.took_s), round(measured.per_s, 1),
+        _round(median), _round(measured.percentile_ms(0.99)), _round(measured.percentile_ms(0.999)), _round(trips),
+        bound, verdict, measured.failed, measured.errors,
+    )  # fmt: skip
 
 
 def _round(number: float | None) -> float | None:
     return None if number is None else round(number, 3)
 
 
-def _print(out: Out, rows: list[Json], summary: str) -> None:
+def _print(out: Out, rows: list[BenchRow], summary: str) -> None:
     lines = []
     for row in rows:
-        letter = {"get": "R", "put": "W"}.get(str(row["op"]).split(",")[0])
-        what = row["op"] if letter is None else f"{row['op']}, {letter}={row['quorum']}"
-        numbers = [row["p50_ms"], row["p99_ms"], row["p999_ms"], row["round_trips"], row["round_trips_max"]]
+        letter = {"get": "R", "put": "W"}.get(row.op.split(",")[0])
+        what = row.op if letter is None else f"{row.op}, {letter}={row.quorum}"
+        numbers = [row.p50_ms, row.p99_ms, row.p999_ms, row.round_trips, row.round_trips_max]
         shown = ["-" if number is None else f"{number:.2f}" for number in numbers]
-        per_s, verdict_of = f"{row['per_s']:.0f}", row["verdict"] or "-"
-        lines.append([what, str(row["at_once"]), per_s, *shown, verdict_of, str(row["errors"])])
+        per_s, verdict_of = f"{row.per_s:.0f}", row.verdict or "-"
+        lines.append([what, str(row.at_once), per_s, *shown, verdict_of, str(row.errors)])
     if lines:
         out.table(COLUMNS, lines)
     for row in rows:
-        for word, count in row["error_codes"].items():
-            out.note(f"{row['op']}, {row['at_once']} at once: {count} times {word}")
+        for word, count in row.error_codes.items():
+            out.note(f"{row.op}, {row.at_once} at once: {count} times {word}")
     out.note(summary)

@@ -15,9 +15,9 @@ from typing import Final, NamedTuple, TypeAlias
 import trio
 
 from chord.client.async_client import AsyncClient, open_client
-from chord.client.results import Stored
+from chord.client.requests import ping
+from chord.client.results import BatchResult, Stored
 from chord.errors import ChordError, DeadlineExceeded, NotFound, QuorumFailed
-from chord.wire.messages import Ping
 
 TURNS: Final = 5
 AT_ONCE: Final = 32
@@ -129,34 +129,34 @@ class Bench:
         Raises:
             ChordError: no node answers, or the keys cannot be stored.
         """
-        async with open_client(*nodes) as ring:
+        async with open_client(*nodes) as client:
             try:
-                await self._fill(ring, timeout_s)
-                await self._measure(ring, timeout_s)
+                await self._fill(client, timeout_s)
+                await self._measure(client, timeout_s)
             finally:
-                await self._clean_up(ring, timeout_s)
+                await self._clean_up(client, timeout_s)
 
-    async def _fill(self, ring: AsyncClient, timeout_s: float) -> None:
+    async def _fill(self, client: AsyncClient, timeout_s: float) -> None:
         for some in self._batches():
             if self.is_interrupted:
                 return
             with trio.fail_after(timeout_s):
-                stored = await ring.put_many((name, self._value) for name in some)
-                read = await ring.get_many(some)
+                stored = await client.put_many((name, self._value) for name in some)
+                read = await client.get_many(some)
                 for error in (*stored.errors.values(), *read.errors.values()):
                     raise error
                 for found in read.ok.values():
                     self._owners.append(found.owner.address)
                     self._contexts.append(found.context)
 
-    async def _measure(self, ring: AsyncClient, timeout_s: float) -> None:
+    async def _measure(self, client: AsyncClient, timeout_s: float) -> None:
         turns = TURNS if self.plan.ops is None else min(TURNS, self.plan.ops)
         done = 0
         for turn in range(turns):
             for measured in self.measured:
                 if not measured.is_in_vain and not self.is_interrupted:
                     ops = None if self.plan.ops is None else self.plan.ops * (turn + 1) // turns
-                    do = self._doing(ring, measured.operation)
+                    do = self._doing(client, measured.operation)
                     await self._take_turn(measured, do, self.plan.seconds / turns, ops, timeout_s)
                 done += 1
                 self._show(done)
@@ -203,43 +203,40 @@ class Bench:
         else:
             measured.took_s.append(time.perf_counter() - before)
 
-    def _doing(self, ring: AsyncClient, operation: BenchOperation) -> Do:
+    def _doing(self, client: AsyncClient, operation: BenchOperation) -> Do:
         quorum = operation.quorum
 
         async def put(number: int, *, context: bytes | None = None) -> None:
-            stored = await ring.put(self.names[number], self._value, context=context, w=quorum)
+            stored = await client.put(self.names[number], self._value, context=context, w=quorum)
             self._contexts[number] = stored.context
 
         table: dict[str, Do] = {
-            "ping": lambda number: ring._drive(ring._core.session.request(Ping(), self._owners[number])),
-            "get": lambda number: ring.get(self.names[number], r=quorum),
+            "ping": lambda number: ping(client, self._owners[number]),
+            "get": lambda number: client.get(self.names[number], r=quorum),
             "put, context": lambda number: put(number, context=self._contexts[number]),
             "put": put,
-            "lookup": lambda number: ring.lookup(self.names[number], route="fast"),
+            "lookup": lambda number: client.lookup(self.names[number], route="fast"),
         }
         return table[operation.name]
 
-    async def _clean_up(self, ring: AsyncClient, timeout_s: float) -> None:
+    async def _clean_up(self, client: AsyncClient, timeout_s: float) -> None:
         """Delete the keys, and verify that they are gone.
 
         A write that timed out may take effect after the delete, so up to `SWEEPS_MAX` attempts are made.
         """
         for some in self._batches():
             left: Sequence[bytes] = some
-            outcomes: dict[bytes, Stored | ChordError] = {}
+            deleted = BatchResult[str | bytes, Stored]({})
             for _ in range(SWEEPS_MAX):
                 with trio.move_on_after(timeout_s):
-                    deletes = [ring._core.to_put(name, None) for name in left]
-                    outcomes = dict(zip(left, await ring._drive(ring._core.write_all(deletes)), strict=True))
-                    found = await ring.get_many(left)
+                    deleted = await client.delete_many(left)
+                    found = await client.get_many(left)
                     left = [name for name in left if not isinstance(found[name], NotFound)]
                 if not left:
                     break
             for name in left:
-                error = outcomes.get(name)
-                self.left_behind.append(
-                    (name, error if isinstance(error, ChordError) else QuorumFailed("it may be there still"))
-                )
+                error = deleted.errors.get(name, QuorumFailed("it may be there still"))
+                self.left_behind.append((name, error))
 
     def _batches(self) -> list[list[bytes]]:
         return [self.names[first : first + BATCH] for first in range(0, len(self.names), BATCH)]

@@ -19,13 +19,13 @@ from chord.cli.failures import INTERRUPTED, OK, QUORUM, USAGE, explain
 from chord.cli.inputs import LINE_BYTES_MAX, STDIN, file_failure, lines_limited, stdin_to_read
 from chord.cli.output import Failure, Out, counted, json_text
 from chord.cli.plain import can_write
-from chord.cli.shapes import Json, error_json, key_json, pair_json
-from chord.cli.target import Target, count_keys, ring_options, statuses
-from chord.client.batch import IN_FLIGHT, IN_FLIGHT_MAX
+from chord.cli.target import Target, ring_options, statuses
+from chord.client.batch import IN_FLIGHT, IN_FLIGHT_MAX, pair_bytes, pair_key
 from chord.client.blocking import Client
-from chord.client.bulk import pair_bytes, pair_key
 from chord.client.results import BatchResult, Pair, Stored, to_key, to_value
 from chord.errors import ChordError, IndefiniteError
+from chord.views.records import load_json, pair_json
+from chord.views.ring import count_keys
 from chord.wire.batch import cut
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -89,10 +89,6 @@ class Tally:
         more = f"; {self.under_way} more may be" if self.under_way else ""
         return f"interrupted: {counted(self.stored, 'key')} {'is' if self.stored == 1 else 'are'} {done}{more}"
 
-    def failures_json(self) -> list[Json]:
-        """Return the failed keys and their errors as JSON."""
-        return [{**key_json(to_key(key)), "error": error_json(error)} for key, error in self.failures]
-
     def check(self, out: Out, entry: str, total: int | None, done: str, hint: str = "") -> None:
         """Report the failed keys and end the command; do nothing if no key failed.
 
@@ -155,18 +151,19 @@ def load_command(
     total = _count(file, is_words)
     tally = Tally()
     began = time.monotonic()
-    with tally.interruptible(), target.connect() as ring, out.progress(f"load {file}", total) as show:
+    with tally.interruptible(), target.connect() as client, out.progress(f"load {file}", total) as show:
         pairs = _counted(_read_pairs(file, is_words), tally)
         for batch in cut(pairs, pair_bytes, in_flight, BATCH_BYTES_MAX, pair_key):
             tally.under_way = len(batch)
-            tally.add(ring.put_many(batch, in_flight=in_flight, w=w, sloppy=sloppy, ttl_s=ttl_s))
+            tally.add(client.put_many(batch, in_flight=in_flight, w=w, sloppy=sloppy, ttl_s=ttl_s))
             show(tally.tried)
             if tally.is_given_up:
                 break
     seconds = time.monotonic() - began
     if out.as_json:
-        out.json({"stored": tally.stored, "failed": tally.failed, "complete": tally.is_complete,
-                  "seconds": round(seconds, 3), "failures": tally.failures_json()})
+        out.json(load_json(
+            tally.stored, tally.failures, failed=tally.failed, is_complete=tally.is_complete, seconds=seconds
+        ))
     else:
         of = total if total is not None else tally.tried
         out.line(f"stored {tally.stored} of {of} in {seconds:.1f} s")
@@ -190,13 +187,13 @@ def scan_command(target: Target) -> int:
     """
     out = target.out
     count = 0
-    with target.connect() as ring, out.progress("scan", key_count(ring) if out.is_live else None) as show:
-        for pair in ring.scan():
+    with target.connect() as client, out.progress("scan", key_count(client) if out.is_live else None) as show:
+        for pair in client.scan():
             for line in _scan_lines(pair, out.as_json):
                 out.line(line)
             count += 1
             show(count)
-        lost = lost_owners(ring)
+        lost = lost_owners(client)
     if out.as_table:
         out.note(counted(count, "key"))
     if lost:
@@ -204,18 +201,18 @@ def scan_command(target: Target) -> int:
     return OK
 
 
-def key_count(ring: Client) -> int:
+def key_count(client: Client) -> int:
     """Return the approximate number of keys in the ring."""
-    return count_keys(statuses(ring.members()))
+    return count_keys(statuses(client.members()))
 
 
-def lost_owners(ring: Client) -> list[str]:
+def lost_owners(client: Client) -> list[str]:
     """Return the addresses of dead nodes that left arcs without their records.
 
     Other nodes answer for these arcs now. This concerns only rings with one copy of each record. With more copies, the
     ring itself knows whether it has every record.
     """
-    nodes = [node for node in statuses(ring.members()) if node.replicas == 1]
+    nodes = [node for node in statuses(client.members()) if node.replicas == 1]
     arcs = [arc for node in nodes for vnode in node.vnodes for arc in vnode.arcs]
     return sorted({arc.peer.address for arc in arcs if arc.state == "taken_over" and arc.peer is not None})
 

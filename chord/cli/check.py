@@ -9,60 +9,26 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import click
 
 from chord.cli.failures import CHECK_FAILED, OK
 from chord.cli.numbers import Seconds
 from chord.cli.output import Failure, Out, counted, percent
-from chord.cli.ring import clock_warnings, failures_taken, is_small
-from chord.cli.shapes import Json
+from chord.cli.ring import clock_warnings, failures_taken
 from chord.cli.target import Target, ring_options, statuses, who_left
 from chord.client.blocking import Client
 from chord.client.results import BatchResult
-from chord.errors import SILENCE, ChordError
+from chord.errors import NO_REPLY, ChordError
 from chord.ids import Arc, Circle, Point
 from chord.verify.invariants import Member, Violation, ownership, violations, waiting
+from chord.views.check import CheckVerdict, verdict_json
+from chord.views.ring import is_small
 from chord.wire.messages import Status, VnodeInfo
 
 REREADS_MAX = 4
 WATCH_EVERY_S = 0.5
 INVARIANTS = 8
-
-
-class CheckVerdict(NamedTuple):
-    """The result of a check."""
-
-    nodes: int  # the number of member nodes
-    vnodes: int
-    is_small: bool  # whether each node knows all others
-    violations: list[Violation]
-    waiting: list[Violation]  # the parts of the ring that are not in their final state yet
-    labels: dict[int, str]  # the name to print for each vnode, by its id
-    silent: tuple[str, ...] = ()  # known nodes that do not answer; the ring lacks their copies
-    under_replicated: int = 0  # records with a copy on a node that is unreachable or not in sync
-    damaged: tuple[tuple[str, int], ...] = ()  # nodes with damaged copies that are not replaced yet, and their number
-    troubles: tuple[tuple[str, str], ...] = ()  # nodes that do not serve all requests, and why
-    unavailable: float = 0.0  # the share of the circle in which a get may fail; see `_unavailable`
-    absent: tuple[str, ...] = ()  # the unreachable nodes that may hold keys there
-    reported: tuple[tuple[str, str], ...] = ()  # the nodes in `silent` for which a reason is known, and the reason
-    quarantined: int = 0  # values that are hidden from readers until an operator decides about them
-    clocks: tuple[str, ...] = ()  # warnings about clocks that differ
-
-    @property
-    def is_ideal(self) -> bool:
-        """Whether no invariant is broken and every part is in its final state."""
-        return not self.violations and not self.waiting
-
-    @property
-    def serves(self) -> bool:
-        """Whether all nodes serve all requests, and no get fails for lack of a copy."""
-        return not (self.damaged or self.troubles or self.unavailable)
-
-    def holds(self, *, only_invariants: bool) -> bool:
-        """Return whether the check passes; the exit code depends on it."""
-        return not self.violations and (only_invariants or (self.is_ideal and self.serves))
 
 
 @click.command("check")
@@ -118,21 +84,21 @@ def _but_for_counts(verdict: CheckVerdict) -> CheckVerdict:
     return verdict._replace(under_replicated=under_replicated, unavailable=unavailable, quarantined=quarantined)
 
 
-def examine(ring: Client) -> CheckVerdict:
+def examine(client: Client) -> CheckVerdict:
     """Take a snapshot of the ring, and return the verdict on it."""
-    crawl, unsettled = _survey(ring)
+    crawl, unsettled = _survey(client)
     nodes = statuses(crawl)
     waited_for = {contact.address for node in nodes for contact in node.known} - who_left(nodes)
-    silent = {at: outcome for at in waited_for if isinstance(outcome := crawl.get(at), SILENCE)}
-    words = {at: error.message for at, error in silent.items()}
+    unreachable = {at: outcome for at in waited_for if isinstance(outcome := crawl.get(at), NO_REPLY)}
+    words = {at: error.message for at, error in unreachable.items()}
     reported = [(at, said.removeprefix(f"{at}: ")) for at, said in words.items() if said.startswith(f"{at}: ")]
-    return judge(nodes, unsettled, silent)._replace(reported=tuple(sorted(reported)))
+    return judge(nodes, unsettled, unreachable)._replace(reported=tuple(sorted(reported)))
 
 
-def judge(nodes: list[Status], unsettled: list[str], silent: Iterable[str] = ()) -> CheckVerdict:
+def judge(nodes: list[Status], unsettled: list[str], unreachable: Iterable[str] = ()) -> CheckVerdict:
     """Return the verdict on a ring.
 
-    `nodes` answered, those in `unsettled` differently each time, and those in `silent` did not answer.
+    `nodes` answered, those in `unsettled` differently each time, and those in `unreachable` did not answer.
     """
     circle = Circle(nodes[0].bits)
     labels = _labels(nodes)
@@ -162,7 +128,7 @@ def judge(nodes: list[Status], unsettled: list[str], silent: Iterable[str] = ())
         violations=violations(snapshot, r),
         waiting=missing,
         labels={int(v.contact.id): labels[node.address] for node in nodes for v in node.vnodes},
-        silent=tuple(sorted(silent)),
+        unreachable=tuple(sorted(unreachable)),
         under_replicated=sum(node.under_replicated for node in nodes),
         damaged=tuple((labels[node.address], node.damaged) for node in nodes if node.damaged),
         troubles=tuple((labels[node.address], why) for node in nodes for why in node.troubles),
@@ -189,43 +155,18 @@ def _unavailable(nodes: list[Status], circle: Circle) -> tuple[float, tuple[str,
     return min(1.0, share), tuple(sorted(absent))
 
 
-def verdict_json(verdict: CheckVerdict, *, only_invariants: bool = False) -> Json:
-    """Return a verdict as JSON."""
-
-    def listed(found: list[Violation]) -> list[Json]:
-        return [
-            {"invariant": v.invariant, "text": v.text, "nodes": [verdict.labels.get(n, str(n)) for n in v.nodes]}
-            for v in found
-        ]
-
-    return {
-        "ideal": verdict.is_ideal,
-        "small": verdict.is_small,
-        "violations": listed(verdict.violations),
-        "waiting": listed(verdict.waiting),
-        "silent": list(verdict.silent),
-        "under_replicated": verdict.under_replicated,
-        "ok": verdict.holds(only_invariants=only_invariants),
-        "damaged": [{"node": node, "records": count} for node, count in verdict.damaged],
-        "unavailable": {"share": round(verdict.unavailable, 6), "nodes": list(verdict.absent)},
-        "troubles": [{"node": node, "why": why} for node, why in verdict.troubles],
-        "quarantined": verdict.quarantined,
-        "clocks": list(verdict.clocks),
-    }
-
-
 def _examine_until(target: Target, deadline: float) -> CheckVerdict:
     while True:
         try:
-            with target.connect() as ring:
-                return examine(ring)
+            with target.connect() as client:
+                return examine(client)
         except Failure:
             if time.monotonic() >= deadline:
                 raise
             time.sleep(WATCH_EVERY_S / 2)
 
 
-def _survey(ring: Client) -> tuple[BatchResult[str, Status], list[str]]:
+def _survey(client: Client) -> tuple[BatchResult[str, Status], list[str]]:
     """Crawl the ring twice, and repeat it for the nodes that changed.
 
     A single crawl of a changing ring would mix states of different moments.
@@ -233,13 +174,13 @@ def _survey(ring: Client) -> tuple[BatchResult[str, Status], list[str]]:
     Returns:
         The outcome of each address, and the names of nodes that still changed after `REREADS_MAX` repetitions.
     """
-    before = ring.members()
-    after = ring.members(also=list(before))
+    before = client.members()
+    after = client.members(also=list(before))
     for _ in range(REREADS_MAX):
         changed = [a for a, outcome in after.items() if _place(outcome) != _place(before.get(a))]
         if not changed:
             return after, []
-        before, after = after, BatchResult({**after, **ring.members(only=changed)})
+        before, after = after, BatchResult({**after, **client.members(only=changed)})
     return after, [after.ok[address].name for address in changed if address in after.ok]
 
 
@@ -288,11 +229,11 @@ def _print(out: Out, verdict: CheckVerdict, only_invariants: bool) -> None:
         ideal = "; the ring is Ideal, every point is owned once" if verdict.is_ideal else ""
         small = f" (small ring: {failures_taken(verdict.nodes)})" if verdict.is_small else ""
         out.line(f"OK  {INVARIANTS} invariants hold on {size}{ideal}{small}")
-    for address in verdict.silent:
+    for address in verdict.unreachable:
         if said := dict(verdict.reported).get(address):
-            out.line(f"silent  {address} does not answer: {said}")
+            out.line(f"unreachable  {address} does not answer: {said}")
         else:
-            out.line(f"silent  {address} does not answer. If it will never be back: chord forget {address}")
+            out.line(f"unreachable  {address} does not answer. If it will never be back: chord forget {address}")
     if verdict.under_replicated:
         count = verdict.under_replicated
         out.line(f"copies  records with a copy on an unreachable node or still to be made: {count}")

@@ -15,12 +15,12 @@ import click
 import chord
 from chord.cli.failures import OK, TIMEOUT, USAGE, explain
 from chord.cli.output import Failure, Out, counted
-from chord.cli.shapes import error_json
 from chord.cli.target import Target, choose, find_node, is_address, is_meant, json_option, ring_options, statuses
 from chord.client.blocking import Client
 from chord.client.operations import addresses_in, contacts_in
 from chord.config import PROTOCOL_VERSION, split_address
 from chord.errors import ChordError
+from chord.views.nodes import leave_json, removal_json, signal_json, version_json
 from chord.wire.messages import Status
 
 POLL_S = 0.1
@@ -38,31 +38,31 @@ def leave_command(target: Target, node: str, force: bool) -> int:
     """
     out = target.out
     began = time.monotonic()
-    with target.connect() as ring:
-        leaver = find_node(ring, node).node
-        nodes = statuses(ring.members())
+    with target.connect() as client:
+        leaver = find_node(client, node).node
+        nodes = statuses(client.members())
         others = [n.address for n in nodes if n.address != leaver.address and n.state in MEMBERS]
         if not others and not force:
             keys = counted(leaver.keys, "key")
             hint = f"Its data ({keys}) would be lost; to end the ring nevertheless: --force"
             raise Failure(f"{leaver.name} is the last node that answers", hint, USAGE, "last_node")
-        ring.decommission(leaver.address)
+        client.decommission(leaver.address)
         with out.progress(f"{leaver.name} leaves, keys left") as show:
-            final = _wait_until_gone(ring, leaver, began + target.timeout_s, show)
-        if not _has_left(ring, leaver, final, others):
+            final = _wait_until_gone(client, leaver, began + target.timeout_s, show)
+        if not _has_left(client, leaver, final, others):
             hint = "If it has a data directory, it keeps its keys: start it again, or see: chord members"
             what = f"{leaver.name} has ended, but could not leave: no node took its keys"
             raise Failure(what, hint, TIMEOUT, "not_left")
     seconds = time.monotonic() - began
     if out.as_json:
-        out.json({"node": leaver.name, "address": leaver.address, "left": True, "seconds": round(seconds, 3)})
+        out.json(leave_json(leaver, seconds))
     else:
         out.line(f"{leaver.name} {leaver.address} has left in {seconds:.1f} s")
     return OK
 
 
 def _wait_until_gone(
-    ring: Client, leaver: Status, deadline: float, show_keys: Callable[[int], None]
+    client: Client, leaver: Status, deadline: float, show_keys: Callable[[int], None]
 ) -> Status:
     """Poll a leaving node until it no longer answers, or another process answers.
 
@@ -77,7 +77,7 @@ def _wait_until_gone(
     last = leaver
     while time.monotonic() < deadline:
         try:
-            last = ring.status(leaver.address)
+            last = client.status(leaver.address)
         except ChordError:
             return last
         if last.incarnation != leaver.incarnation or last.pid != leaver.pid:
@@ -88,13 +88,13 @@ def _wait_until_gone(
     raise Failure(f"{leaver.name} has not left yet", hint, TIMEOUT, "timeout")
 
 
-def _has_left(ring: Client, leaver: Status, final: Status, others: list[str]) -> bool:
+def _has_left(client: Client, leaver: Status, final: Status, others: list[str]) -> bool:
     """Return whether a node that has ended has left the ring, not only stopped.
 
     It has left if it said so, or if other nodes received its goodbye. A node that was alone in its ring has no peer to
     say goodbye to, and has left. A node that lost contact with its peers has not left.
 
-    `leaver` describes the node before the leave, and `final` when it last answered.
+    `leaver` is the status of the node before the leave, and `final` its last one.
     """
     if final.incarnation != leaver.incarnation or any(vnode.state == "left" for vnode in final.vnodes):
         return True  # a node that returns after a leave has a new incarnation
@@ -102,7 +102,7 @@ def _has_left(ring: Client, leaver: Status, final: Status, others: list[str]) ->
         near = [c for v in leaver.vnodes for c in (*v.successors, *v.predecessors)]
         is_isolated = any(vnode.is_isolated for vnode in leaver.vnodes)
         return not is_isolated and all(contact.address == leaver.address for contact in near)
-    seen = statuses(ring.members(only=others))
+    seen = statuses(client.members(only=others))
     return any(peer.address == leaver.address and peer.state == "left" for node in seen for peer in node.peers)
 
 
@@ -118,8 +118,8 @@ def kill_command(target: Target, node: str, signal_: str) -> int:
     directory it only stops. 9 is a crash.
     """
     number = _signal(signal_)
-    with target.connect() as ring:
-        victim = find_node(ring, node).node
+    with target.connect() as client:
+        victim = find_node(client, node).node
     _refuse_if_elsewhere(victim)
     try:
         os.kill(victim.pid, number)
@@ -130,7 +130,7 @@ def kill_command(target: Target, node: str, signal_: str) -> int:
         hint = "Run the command as the user that started it"
         raise Failure(f"process {victim.pid} of {victim.name} is not yours", hint, USAGE, "no_permission") from None
     if target.out.as_json:
-        target.out.json({"node": victim.name, "address": victim.address, "pid": victim.pid, "signal": int(number)})
+        target.out.json(signal_json(victim, int(number)))
     else:
         target.out.line(f"sent {number.name} to {victim.name} {victim.address} (process {victim.pid})")
         if number in (signal.SIGSTOP, signal.SIGTSTP):  # it no longer tells its process id
@@ -149,17 +149,16 @@ def forget_command(target: Target, node: str) -> int:
     every node that answers.
     """
     out = target.out
-    with target.connect() as ring:
-        address = node if is_address(node) else _find_silent(ring, node)
-        nodes = statuses(ring.members())
+    with target.connect() as client:
+        address = node if is_address(node) else _find_unreachable(client, node)
+        nodes = statuses(client.members())
         if not any(address in addresses_in(n) or address in {p.address for p in n.peers} for n in nodes):
             hint = "See the known nodes: chord members"
             raise Failure(f"no node of the ring knows {address}", hint, USAGE, "no_such_node")
-        result = ring.remove_node(address)
+        result = client.remove_node(address)
     reported, failures = list(result.ok), result.errors
     if out.as_json:
-        listed = [{"address": at, "error": error_json(error)} for at, error in failures.items()]
-        out.json({"address": address, "reported": reported, "failed": listed})
+        out.json(removal_json(address, reported, failures))
     else:
         out.line(f"{address} is forgotten by {len(reported)} of {counted(len(result), 'node')}")
     for at, error in failures.items():
@@ -171,16 +170,16 @@ def forget_command(target: Target, node: str) -> int:
     return OK
 
 
-def _find_silent(ring: Client, word: str) -> str:
+def _find_unreachable(client: Client, word: str) -> str:
     """Return the address of the node that a word names, even if it is unreachable.
 
     The points of an unreachable node are known only from other nodes.
     """
-    crawl = ring.members()
+    crawl = client.members()
     nodes = statuses(crawl)
     contacts = dict.fromkeys(contact for node in nodes for contact in contacts_in(node))
-    silent = [contact for contact in contacts if contact.address not in crawl.ok]
-    meant = {c.address for c in silent if is_meant(word, nodes[0].bits, c.id)}
+    unreachable = [contact for contact in contacts if contact.address not in crawl.ok]
+    meant = {c.address for c in unreachable if is_meant(word, nodes[0].bits, c.id)}
     if len(meant) == 1:
         return meant.pop()
     return choose(word, nodes).node.address  # an answering node, which `forget` reports, or an error
@@ -192,7 +191,7 @@ def version_command(out: Out) -> int:
     """Print the version of the package, of its protocol and of Python."""
     python = platform.python_version()
     if out.as_json:
-        out.json({"version": chord.__version__, "protocol": PROTOCOL_VERSION, "python": python})
+        out.json(version_json(chord.__version__, PROTOCOL_VERSION, python))
     else:
         out.line(f"chord {chord.__version__} (protocol {PROTOCOL_VERSION}, Python {python})")
     return OK

@@ -16,12 +16,14 @@ from chord.cli.failures import CONFLICT, OK, USAGE, explain
 from chord.cli.inputs import CONTEXT_TEXT_BYTES_MAX, STDIN, file_failure, read_file, read_limited, stdin_to_read
 from chord.cli.numbers import Seconds
 from chord.cli.output import Failure, Out, counted
-from chord.cli.shapes import context_json, get_json, names_of, put_json, replicas_json, vnode_json
 from chord.cli.target import Target, ring_options, statuses
 from chord.cli.trace import print_replicas
 from chord.client.blocking import Client
 from chord.client.results import Found, Stored, last_writer_wins, to_key, to_value
 from chord.errors import NotFound
+from chord.views.common import context_json, names_of, vnode_json
+from chord.views.records import get_json, put_json
+from chord.views.trace import replicas_json
 from chord.wire.messages import REPLICAS_MAX, VALUE_BYTES_MAX
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -70,10 +72,10 @@ def put_command(
         raise click.UsageError("--no-context replaces nothing, so it takes no --context; give one of them")
     raw_key, covers = to_key(os.fsencode(key)), None if context is None else parse_context(context, CONTEXT_HINT)
     raw_value = to_value(_read_stdin() if value == STDIN else os.fsencode(value))
-    with target.connect() as ring:
+    with target.connect() as client:
         began = time.monotonic()
-        stored = ring.put(raw_key, raw_value, context=covers, no_context=no_context, w=w, sloppy=sloppy, ttl_s=ttl_s)
-        _report(target, ring, stored, 1000 * (time.monotonic() - began), with_trace)
+        stored = client.put(raw_key, raw_value, context=covers, no_context=no_context, w=w, sloppy=sloppy, ttl_s=ttl_s)
+        _report(target, client, stored, 1000 * (time.monotonic() - began), with_trace)
     return OK
 
 
@@ -89,10 +91,10 @@ def del_command(
 ) -> int:
     """Delete KEY. A key without a value is no error."""
     raw_key, covers = to_key(os.fsencode(key)), None if context is None else parse_context(context, CONTEXT_HINT)
-    with target.connect() as ring:
+    with target.connect() as client:
         began = time.monotonic()
-        stored = ring.delete(raw_key, context=covers, w=w, sloppy=sloppy)
-        _report(target, ring, stored, 1000 * (time.monotonic() - began), with_trace)
+        stored = client.delete(raw_key, context=covers, w=w, sloppy=sloppy)
+        _report(target, client, stored, 1000 * (time.monotonic() - began), with_trace)
     return OK
 
 
@@ -119,10 +121,10 @@ def get_command(
     if wants_all and (last_writer or output is not None):
         raise click.UsageError("--all prints every value, so it takes neither --last-writer nor --output")
     raw_key, out = to_key(os.fsencode(key)), target.out
-    with target.connect() as ring:
+    with target.connect() as client:
         began = time.monotonic()
         try:
-            found = ring.get(raw_key, r=r, resolve=last_writer_wins if last_writer else None)
+            found = client.get(raw_key, r=r, resolve=last_writer_wins if last_writer else None)
         except NotFound as error:
             if context_file is not None:
                 _write(context_file, b"")  # the context of an earlier read would pass for this one's
@@ -130,9 +132,9 @@ def get_command(
                 out.json(get_json(raw_key, None, quarantined=error.quarantined))
             else:
                 note_quarantined(out, error.quarantined)
-            raise explain(NotFound(f"no value is stored under {key!r}"), ring.entry) from error
+            raise explain(NotFound(f"no value is stored under {key!r}"), client.entry) from error
         duration_ms = 1000 * (time.monotonic() - began)
-        circle, names = ring.circle, _names(ring, found) if with_trace else {}
+        circle, names = client.circle, _names(client, found) if with_trace else {}
     if context_file is not None:
         _write(context_file, (context_json(found.context) + "\n").encode())
     if output is not None and not found.siblings:
@@ -157,7 +159,7 @@ def get_command(
     return OK
 
 
-def _report(target: Target, ring: Client, stored: Stored, duration_ms: float, with_trace: bool) -> None:
+def _report(target: Target, client: Client, stored: Stored, duration_ms: float, with_trace: bool) -> None:
     """Report a write: warnings on stderr, the rest only with --json or --trace."""
     out = target.out
     if stored.beside and not out.as_json:
@@ -167,7 +169,7 @@ def _report(target: Target, ring: Client, stored: Stored, duration_ms: float, wi
         out.note(f"stored on {nodes} only: the ring has fewer nodes than its write quorum of {stored.quorum}")
     if not out.as_json and not with_trace:
         return
-    circle, names = ring.circle, _names(ring, stored)
+    circle, names = client.circle, _names(client, stored)
     if out.as_json:
         trace = replicas_json(circle, stored.owner, stored.replicas, duration_ms, names) if with_trace else None
         out.json(put_json(stored, vnode_json(circle, stored.owner, names), trace))
@@ -175,9 +177,9 @@ def _report(target: Target, ring: Client, stored: Stored, duration_ms: float, wi
         print_replicas(out, circle, stored, names, duration_ms)
 
 
-def _names(ring: Client, result: Found | Stored) -> dict[str, str]:
+def _names(client: Client, result: Found | Stored) -> dict[str, str]:
     contacts = [result.owner, *(line.contact for line in result.replicas)]
-    return names_of(statuses(ring.members(only=list(dict.fromkeys(c.address for c in contacts)))))
+    return names_of(statuses(client.members(only=list(dict.fromkeys(c.address for c in contacts)))))
 
 
 def parse_context(text: str, hint: str) -> bytes:

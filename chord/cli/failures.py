@@ -11,7 +11,7 @@ import click
 
 from chord import errors
 from chord.cli.output import Failure
-from chord.cli.shapes import key_json
+from chord.views.common import key_json
 
 OK, INTERNAL, USAGE, NOT_FOUND, UNREACHABLE, TIMEOUT, QUORUM, CONFLICT, CHECK_FAILED = range(9)
 INTERRUPTED, TERMINATED = 130, 143
@@ -89,7 +89,7 @@ _TABLE: tuple[tuple[type[errors.ChordError], int, str], ...] = (
     (errors.UnknownVnode, USAGE, "See the members: chord members"),
     (errors.RemoteFailure, INTERNAL, "See the log of that node"),
     (errors.MalformedMessage, UNREACHABLE, "Check what listens there, or name another node: --node HOST:PORT"),
-    (errors.UnknownRequest, INTERNAL, "The node is older than this command; use the same version for both"),
+    (errors.UnknownRequest, INTERNAL, "Use the same version of chord on both sides"),
 )
 
 

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import IO, get_args
 
 import click
-import msgspec
 
 from chord.cli.failures import CHECK_FAILED, OK, TIMEOUT, USAGE
 from chord.cli.inputs import file_failure
 from chord.cli.output import Failure, Out
-from chord.cli.shapes import Json
 from chord.cli.target import json_option
 from chord.verify.history.check import HistoryReport, Model, check
-from chord.verify.history.format import LINE_BYTES_MAX, BadHistory, Operation, encode, read, shown
-from chord.verify.history.register import Finding, Step
+from chord.verify.history.format import LINE_BYTES_MAX, BadHistory, Operation, read, shown
+from chord.verify.history.register import Finding
 from chord.verify.history.search import STEPS_MAX
+from chord.views.history import VERDICTS, counts_of, report_json
 
 VIOLATIONS_SHOWN_MAX = 20
-VERDICTS = ("ok", "violation", "partial", "undecided")
 EXIT_CODES = {"ok": OK, "violation": CHECK_FAILED, "undecided": TIMEOUT}
 
 
@@ -56,25 +53,6 @@ def check_history_command(out: Out, file: str, model: Model, steps_max: int) -> 
     return EXIT_CODES[report.verdict]
 
 
-def report_json(report: HistoryReport) -> Json:
-    """Return a report as JSON; operations are as in the file, with their line numbers."""
-    return {
-        "model": report.model,
-        "operations": report.operations,
-        "keys": report.keys,
-        "verdict": report.verdict,
-        "checkers": [
-            {"checker": checker, **{verdict: counts[verdict] for verdict in VERDICTS}}
-            for checker, counts in _counts(report).items()
-        ],
-        "violations": [
-            {"checker": f.checker, "key": f.key, "text": f.text, "operations": [_step_json(s) for s in f.steps]}
-            for f in report.findings
-        ],
-        "undecided": report.undecided,
-    }
-
-
 def _read(file: str, show: Callable[[int], None]) -> list[Operation]:
     name = "stdin" if file == "-" else file
     operations: list[Operation] = []
@@ -99,17 +77,10 @@ def _lines(file: IO[bytes]) -> Iterator[bytes]:
         yield line.removesuffix(b"\n")
 
 
-def _counts(report: HistoryReport) -> dict[str, Counter[str]]:
-    counts: dict[str, Counter[str]] = {}
-    for result in report.results:
-        counts.setdefault(result.checker, Counter())[result.verdict] += 1
-    return counts
-
-
 def _print(out: Out, report: HistoryReport) -> None:
     columns = ["checker", ">keys", ">operations", *(f">{verdict}" for verdict in VERDICTS)]
     sizes = [str(report.keys), str(report.operations)]
-    out.table(columns, [[checker, *sizes, *(str(n[v]) for v in VERDICTS)] for checker, n in _counts(report).items()])
+    out.table(columns, [[checker, *sizes, *(str(n[v]) for v in VERDICTS)] for checker, n in counts_of(report).items()])
     findings = report.findings
     for finding in findings[:VIOLATIONS_SHOWN_MAX]:
         _print_finding(out, finding)
@@ -138,8 +109,3 @@ def _print_finding(out: Out, finding: Finding) -> None:
 
 def _seconds(moment_s: float | None) -> str:
     return "…" if moment_s is None else f"{moment_s:.9f}".rstrip("0").rstrip(".")
-
-
-def _step_json(step: Step) -> Json:
-    fields: Json = msgspec.json.decode(encode(step.operation))
-    return {"line": step.operation.line, **fields, "why": step.why}

@@ -9,12 +9,13 @@ import click
 
 from chord.cli.failures import OK
 from chord.cli.output import counted
-from chord.cli.shapes import Json, lookup_json, name_of, names_of
 from chord.cli.svg import draw_lookup, save
 from chord.cli.target import Target, find_node, parse_id, ring_options, statuses
 from chord.cli.trace import Size, one_line, print_trace
 from chord.client.blocking import Client
 from chord.errors import ChordError, InvalidRequest
+from chord.views.common import Json, name_of, names_of
+from chord.views.trace import lookup_json, lookups_json
 from chord.wire.messages import Contact, Mode, Status, Trace
 
 COUNTED_MAX = 128
@@ -43,17 +44,17 @@ def lookup_command(
         raise click.UsageError("--all-from starts at every node and draws nothing; omit --from and --svg")
     raw = None if key is None else os.fsencode(key)
     what = key if key is not None else f"id {key_id}"
-    with target.connect() as ring:
+    with target.connect() as client:
         if all_from:
-            return _from_everywhere(target, ring, raw, key_id, mode)
-        trace = ring.lookup(raw, key_id=key_id, mode=mode, from_=_start(ring, start))
+            return _from_everywhere(target, client, raw, key_id, mode)
+        trace = client.lookup(raw, key_id=key_id, mode=mode, from_=_start(client, start))
         everybody = svg is not None or (with_trace and is_worth_counting(trace))
-        nodes = statuses(ring.members()) if everybody else _nodes_of(ring, trace)
+        nodes = statuses(client.members()) if everybody else _nodes_of(client, trace)
         size = Size(len(nodes) if everybody else trace.nodes_estimate, everybody, nodes[0].successors if nodes else 1)
-        _print(target, ring, trace, names_of(nodes), raw, what, size if with_trace else None)
+        _print(target, client, trace, names_of(nodes), raw, what, size if with_trace else None)
         if svg is not None:
             contacts = [v.contact for node in nodes for v in node.vnodes]
-            save(draw_lookup(ring.circle, trace, contacts, names_of(nodes), what), svg)
+            save(draw_lookup(client.circle, trace, contacts, names_of(nodes), what), svg)
             target.out.note(f"drawn: {svg}")
     return OK
 
@@ -66,27 +67,27 @@ def is_worth_counting(trace: Trace) -> bool:
     return trace.nodes_estimate <= COUNTED_MAX
 
 
-def _start(ring: Client, word: str | None) -> Contact | str | None:
+def _start(client: Client, word: str | None) -> Contact | str | None:
     if word is None:
         return None
-    chosen = find_node(ring, word)
+    chosen = find_node(client, word)
     return chosen.vnode.contact if chosen.vnode is not None else chosen.node.address
 
 
-def _nodes_of(ring: Client, trace: Trace) -> list[Status]:
+def _nodes_of(client: Client, trace: Trace) -> list[Status]:
     """Return the statuses of the nodes on a lookup's path, which hold their names.
 
     Nodes that do not answer are left out; the output shows their addresses.
     """
     contacts = [trace.start, *(hop.contact for hop in trace.hops if not hop.is_dead), trace.owner, *trace.replicas]
-    return statuses(ring.members(only=list(dict.fromkeys(c.address for c in contacts))))
+    return statuses(client.members(only=list(dict.fromkeys(c.address for c in contacts))))
 
 
 def _print(
-    target: Target, ring: Client, trace: Trace, names: dict[str, str], key: bytes | None, what: str, size: Size | None
+    target: Target, client: Client, trace: Trace, names: dict[str, str], key: bytes | None, what: str, size: Size | None
 ) -> None:
     """Print a lookup: every hop if `size` is given, otherwise only the owner."""
-    out, circle = target.out, ring.circle
+    out, circle = target.out, client.circle
     if out.as_json:
         out.json(lookup_json(circle, trace, names, key))
     elif size is not None:
@@ -98,24 +99,24 @@ def _print(
         out.table(OWNER_COLUMNS, [row])
 
 
-def _from_everywhere(target: Target, ring: Client, key: bytes | None, key_id: int | None, mode: Mode) -> int:
+def _from_everywhere(target: Target, client: Client, key: bytes | None, key_id: int | None, mode: Mode) -> int:
     out = target.out
-    nodes = statuses(ring.members())
+    nodes = statuses(client.members())
     names = names_of(nodes)
     found: list[Json] = []
     rows: list[list[str]] = []
     for node in nodes:
         try:
-            trace = ring.lookup(key, key_id=key_id, mode=mode, from_=node.address)
+            trace = client.lookup(key, key_id=key_id, mode=mode, from_=node.address)
         except InvalidRequest:
             raise
         except ChordError as error:
             out.note(f"{node.name}: {error.message}")
             continue
-        found.append(lookup_json(ring.circle, trace, names, key))
+        found.append(lookup_json(client.circle, trace, names, key))
         rows.append(one_line(trace, names))
     if out.as_json:
-        out.json({"lookups": found})
+        out.json(lookups_json(found))
     else:
         out.table(ALL_COLUMNS, rows)
         if out.as_table and found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from chord.cli.failures import announcing
 from chord.cli.output import Out
 from chord.cli.settings import node_config
 from chord.cli.target import check_address, json_option, parse_id
+from chord.views.nodes import ready_json
 
 if TYPE_CHECKING:
     from chord.node import Node
@@ -51,15 +53,15 @@ def node_command(out: Out, join: tuple[str, ...], id_: int | None, file: Path | 
         if address is not None:
             check_address(address)
     config = node_config({**flags, "join": join, "id": id_}, file)
-    from chord.cli.serve import describe_ready, serve  # imports trio
+    from chord.cli.serve import serve  # imports trio
 
     def on_ready(node: Node, how: str) -> None:
         circle = node.config.ring.circle
-        ids = ", ".join(out.id(circle, vnode) for vnode in node.host.vnodes)
+        ids = ", ".join(out.id(circle, contact.id) for contact in node.contacts)
         name = node.address if node.name == node.address else f"{node.name} {node.address}"
         with announcing():
             if out.as_json:
-                out.json({"ready": True, **describe_ready(node)})
+                out.json(ready_json(node.name, node.address, os.getpid(), node.origin))
             else:
                 out.line(f"ready: {name}, {how}, id {ids}")
                 out.flush()

@@ -18,6 +18,7 @@ from typing import Any, Literal, TextIO
 from chord.cli.folding import GAP, Block, fold
 from chord.cli.plain import cell, is_unicode
 from chord.ids import Circle
+from chord.views.common import Json, failure_json
 
 DEFAULT_NODE = "127.0.0.1:9000"
 PROGRESS_EVERY_S = 0.1
@@ -32,7 +33,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 class Failure(Exception):
     """The error with which a command ends."""
 
-    keys: tuple[dict[str, Any], ...] = ()  # the keys that a scan could show only in part, as JSON objects
+    keys: tuple[Json, ...] = ()  # the keys that a scan could show only in part, as JSON objects
     also: tuple[Failure, ...] = ()  # further failures of the same command
 
     def __init__(self, message: str, hint: str, exit_code: int, code: str) -> None:
@@ -172,13 +173,9 @@ class Out:
             self.note(f"error: {text}{'' if text.endswith('?') else '.'} {each.hint}".rstrip())
 
 
-def _failure_json(failure: Failure) -> dict[str, Any]:
-    shape: dict[str, Any] = {"code": failure.code, "message": failure.message, "hint": failure.hint}
-    if failure.keys:
-        shape["keys"] = list(failure.keys)
-    if failure.also:
-        shape["also"] = [_failure_json(each) for each in failure.also]
-    return shape
+def _failure_json(failure: Failure) -> Json:
+    also = [_failure_json(each) for each in failure.also]
+    return failure_json(failure.code, failure.message, failure.hint, failure.keys, also)
 
 
 def bar(share: float) -> str:

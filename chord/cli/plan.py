@@ -8,43 +8,18 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import click
 
 from chord.cli.failures import OK, USAGE
 from chord.cli.output import Failure, byte_size, counted, percent
-from chord.cli.shapes import Json, names_of
 from chord.cli.target import Target, check_address, choose, ring_options, statuses, to_number
 from chord.ids import Circle, vnode_id
+from chord.views.common import names_of
+from chord.views.plan import Load, PlannedChange, plan_json
 from chord.wire.messages import Status
 
 COLUMNS = ("node", ">owns", ">will own", ">keys", ">will keep", ">bytes", ">will be", ">gets", ">drops")
-
-
-class Load(NamedTuple):
-    """The load of one node."""
-
-    owned: float = 0.0  # the share of the circle that it owns, 0 to 1
-    keys: float = 0.0  # the number of keys that it keeps a copy of
-    bytes: float = 0.0  # the size of these copies
-
-    def plus(self, stretch: Load, owned: float) -> Load:
-        """Return this load plus the keys and bytes of a stretch, a part of the circle.
-
-        `owned` is the share of the circle, 0 to 1, that the node gets as its owner.
-        """
-        return Load(self.owned + owned, self.keys + stretch.keys, self.bytes + stretch.bytes)
-
-
-class PlannedChange(NamedTuple):
-    """The effect of a plan on one node."""
-
-    address: str  # the node
-    before: Load = Load()  # its load now
-    after: Load = Load()  # its load afterwards
-    gets: float = 0.0  # the number of keys it must receive, because it has no copy of them now
-    drops: float = 0.0  # the number of keys it drops
 
 
 class PlanPoints:
@@ -130,8 +105,8 @@ def plan_join_command(target: Target, address: str, id_: str | None, vnodes: int
     point = None if id_ is None else to_number(id_)
     if id_ is not None and (point is None or vnodes != 1):
         raise click.UsageError("--id is one point, decimal or 0xHEX, of a node with one vnode")
-    with target.connect() as ring:
-        nodes, circle = statuses(ring.members()), ring.circle
+    with target.connect() as client:
+        nodes, circle = statuses(client.members()), client.circle
     points = _points(nodes)
     if any(node.address == address for node in nodes):
         raise Failure(f"{address} is in the ring already", "See: chord plan leave NODE", USAGE, "usage")
@@ -144,8 +119,8 @@ def plan_join_command(target: Target, address: str, id_: str | None, vnodes: int
 @ring_options()
 def plan_leave_command(target: Target, node: str) -> int:
     """Estimate the effects of a leave of NODE on all nodes."""
-    with target.connect() as ring:
-        nodes, circle = statuses(ring.members()), ring.circle
+    with target.connect() as client:
+        nodes, circle = statuses(client.members()), client.circle
     leaver = choose(node, nodes).node
     rest = {point: address for point, address in _points(nodes).items() if address != leaver.address}
     if not rest:
@@ -162,14 +137,7 @@ def _show(target: Target, circle: Circle, nodes: list[Status], after: Mapping[in
     names = names_of(nodes)
     found = changes(circle, nodes, after, nodes[0].replicas)
     if out.as_json:
-        out.json(
-            {
-                "plan": what,
-                "estimated": True,
-                "replicas": nodes[0].replicas,
-                "nodes": [_change_json(change, names) for change in found],
-            }
-        )
+        out.json(plan_json(what, nodes[0].replicas, found, names))
         return OK
     rows = []
     for change in found:
@@ -197,17 +165,3 @@ def _show(target: Target, circle: Circle, nodes: list[Status], after: Mapping[in
             f"counted (N={nodes[0].replicas})"
         )
     return OK
-
-
-def _change_json(change: PlannedChange, names: Mapping[str, str]) -> Json:
-    def load(side: Load) -> Json:
-        return {"owned": round(side.owned, 6), "keys": round(side.keys), "bytes": round(side.bytes)}
-
-    return {
-        "node": names.get(change.address, change.address),
-        "address": change.address,
-        "before": load(change.before),
-        "after": load(change.after),
-        "gets": round(change.gets),
-        "drops": round(change.drops),
-    }

@@ -16,11 +16,11 @@ from chord.cli.bulk import lost_failure, lost_owners
 from chord.cli.data import parse_context, w_option
 from chord.cli.failures import CONFLICT, NOT_FOUND, OK, USAGE
 from chord.cli.output import Failure, counted
-from chord.cli.shapes import Json, context_json, key_json, value_json
 from chord.cli.target import Target, ring_options, statuses
-from chord.client.results import Decided, Quarantined, QuarantinedValue, to_key
+from chord.client.results import Quarantined, QuarantinedValue, to_key
 from chord.errors import InvalidRequest, NotFound, VersionConflict
 from chord.store.versions import decode_context
+from chord.views.records import decided_json, quarantined_json
 from chord.wire.messages import Status
 
 VALUE_CHARS = 40
@@ -58,12 +58,12 @@ def list_command(target: Target, key: str | None) -> int:
     out = target.out
     rows: list[list[str]] = []
     keys = 0
-    with target.connect() as ring:
-        nodes = statuses(ring.members())
+    with target.connect() as client:
+        nodes = statuses(client.members())
         stores, total = _stores(nodes), sum(node.quarantined for node in nodes)
         try:
             with out.progress("quarantine, keys", total or None) as show:
-                for found in ring.scan_quarantine():
+                for found in client.scan_quarantine():
                     keys += 1
                     if out.as_json:
                         out.json(quarantined_json(found, stores))
@@ -73,7 +73,7 @@ def list_command(target: Target, key: str | None) -> int:
         finally:  # after an error, show the keys that were found before
             if rows:
                 out.table(COLUMNS, rows)
-        lost = lost_owners(ring)
+        lost = lost_owners(client)
     if out.as_table:
         out.note(f"{counted(keys, 'key')}; see the values of one: chord quarantine list KEY" if keys else
                  "nothing is in quarantine")
@@ -84,11 +84,11 @@ def list_command(target: Target, key: str | None) -> int:
 
 def _list_values(target: Target, key: bytes) -> int:
     out = target.out
-    with target.connect() as ring:
-        found = ring.get_quarantine(key)
+    with target.connect() as client:
+        found = client.get_quarantine(key)
         if not found.values:
             raise _none(key)
-        stores = _stores(statuses(ring.members()))
+        stores = _stores(statuses(client.members()))
     if out.as_json:
         out.json(quarantined_json(found, stores))
     else:
@@ -109,7 +109,7 @@ def _list_values(target: Target, key: bytes) -> int:
 @ring_options()
 def drop_command(target: Target, key: str, context: str | None, w: int | None) -> int:
     """Discard the values of KEY in quarantine, on all replicas and permanently."""
-    return _decide(target, key, context, w, is_merge=False)
+    return _decide(target, key, context, w, merge=False)
 
 
 @quarantine_command.command("merge", short_help="Bring a key's values in quarantine back.")
@@ -123,24 +123,24 @@ def merge_command(target: Target, key: str, context: str | None, w: int | None) 
     If the key then has several values, settle them like any concurrent values. Exit code 7 if the key has no room for
     all of them.
     """
-    return _decide(target, key, context, w, is_merge=True)
+    return _decide(target, key, context, w, merge=True)
 
 
-def _decide(target: Target, key: str, context: str | None, w: int | None, *, is_merge: bool) -> int:
+def _decide(target: Target, key: str, context: str | None, w: int | None, *, merge: bool) -> int:
     out, raw = target.out, to_key(os.fsencode(key))
     names = None if context is None else _checked(parse_context(context, CONTEXT_HINT))
-    with target.connect() as ring:
+    with target.connect() as client:
         try:
-            decide = ring.merge_quarantine if is_merge else ring.drop_quarantine
+            decide = client.merge_quarantine if merge else client.drop_quarantine
             decided = decide(raw, context=names, w=w)
         except NotFound:
             raise _none(raw) from None
     if out.as_json:
-        out.json(decided_json(decided, is_merge=is_merge))
+        out.json(decided_json(decided, merge=merge))
     else:
-        done = "merged" if is_merge else "dropped"
+        done = "merged" if merge else "dropped"
         out.line(f"{done} {counted(decided.values, 'value')} of {_named(raw)}, on {counted(decided.w, 'node')}")
-    if is_merge and decided.left and context is None:
+    if merge and decided.left and context is None:
         hint = "Settle it: chord get KEY --all --context FILE, chord put KEY VALUE --context @FILE; then merge again"
         stay = "value stays" if decided.left == 1 else "values stay"
         what = f"{decided.left} {stay} in quarantine: {_named(raw)} has no room for more"
@@ -156,39 +156,6 @@ def _checked(context: bytes) -> bytes:
     except InvalidRequest:
         raise Failure("invalid context: it cannot be decoded", CONTEXT_HINT, USAGE, "usage") from None
     return context
-
-
-def quarantined_json(found: Quarantined, stores: Mapping[bytes, str]) -> Json:
-    """Return the values of a key in quarantine as JSON."""
-    return {
-        **key_json(found.key),
-        "values": [
-            {
-                "value": None if one.value is None else value_json(one.value),
-                "written_ms": one.written_ms,
-                "expires_ms": one.expires_ms or None,
-                "origin": {
-                    "store": one.store.hex(), "node": stores.get(one.store), "key_epoch": one.key_epoch,
-                    "number": one.number,
-                },
-            }
-            for one in found.values
-        ],
-        "left": found.left,
-        "context": context_json(found.context),
-    }
-
-
-def decided_json(decided: Decided, *, is_merge: bool) -> Json:
-    """Return the decision about a key's quarantine as JSON."""
-    return {
-        **key_json(decided.key),
-        "action": "merge" if is_merge else "drop",
-        "values": decided.values,
-        "left": decided.left,
-        "w": decided.w,
-        "w_needed": decided.w_needed,
-    }
 
 
 def _none(key: bytes) -> Failure:

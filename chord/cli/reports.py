@@ -14,7 +14,7 @@ import click
 from chord.cli.failures import CHECK_FAILED, OK, orderly_end
 from chord.cli.inputs import file_failure
 from chord.cli.output import Failure, Out
-from chord.cli.shapes import Json
+from chord.views.experiments import experiments_json
 
 if TYPE_CHECKING:
     from chord.lab.harness.experiment import Experiment, Scale
@@ -64,7 +64,7 @@ def run_experiments(
     Raises:
         Failure: exit 2: the folder or a file in it cannot be written.
     """
-    from chord.lab.harness.report import run_all
+    from chord.lab.harness.report import report_json, run_all
     from chord.sim.pool import processes
 
     require_folder(out_dir)  # fail now, not in ten minutes
@@ -80,7 +80,8 @@ def run_experiments(
     except (IsADirectoryError, PermissionError) as error:  # a file in the folder is not writable
         raise cannot_write(Path(str(error.filename)), error) from None
     if out.as_json:
-        out.json({"scale": scale, "seed": seed, "experiments": [report_json(report) for report in reports]})
+        found = [(report_json(report), [str(path) for path in report.files]) for report in reports]
+        out.json(experiments_json(scale, seed, found))
     else:
         for report in reports:
             print_report(out, report)
@@ -105,10 +106,3 @@ def print_report(out: Out, report: ExperimentReport) -> None:
     for note in report.notes:
         out.note(note)
     out.note(f"{report.name}: {', '.join(str(path) for path in report.files)}")
-
-
-def report_json(report: ExperimentReport) -> Json:
-    """Return an experiment's report as JSON."""
-    from chord.lab.harness.report import tables_json
-
-    return {**tables_json(report), "files": [str(path) for path in report.files]}

@@ -1,4 +1,4 @@
-"""`status`, `members`, `ring` and `fingers`: the ring as its nodes describe it."""
+"""`status`, `members`, `ring` and `fingers`: the ring as its nodes report it."""
 
 from __future__ import annotations
 
@@ -9,34 +9,17 @@ import click
 
 from chord.cli.failures import OK
 from chord.cli.output import Out, bar, counted, percent
-from chord.cli.shapes import (
-    Json,
-    error_json,
-    fingers_json,
-    name_of,
-    names_of,
-    node_json,
-    owned_share,
-    ring_json,
-    vnode_json,
-)
 from chord.cli.svg import draw_ring, save
-from chord.cli.target import Chosen, Target, count_keys, find_node, ring_options, statuses, who_left
-from chord.client.results import BatchResult
+from chord.cli.target import Chosen, Target, find_node, ring_options, statuses, who_left
 from chord.config import SKEW_REFUSED_MS, SKEW_REPORTED_MS
-from chord.errors import SILENCE
+from chord.errors import NO_REPLY
 from chord.ids import Circle
+from chord.views.common import name_of, names_of
+from chord.views.nodes import status_json
+from chord.views.ring import count_keys, fingers_json, is_small, members_json, owned_share, ring_json, state_of
 from chord.wire.messages import Status
 
 SUCCESSORS_SHOWN = 4
-
-
-def is_small(nodes: list[Status]) -> bool:
-    """Return whether the ring has at most r + 1 nodes.
-
-    Each node of such a ring knows all others, because successor lists span r other nodes.
-    """
-    return bool(nodes) and len(nodes) <= nodes[0].successors + 1
 
 
 def failures_taken(nodes: int) -> str:
@@ -58,28 +41,11 @@ def status_command(target: Target) -> int:
     A degraded node does not serve all requests. The reason is below the table.
     """
     out = target.out
-    with target.connect() as ring:
-        crawl = ring.members()
-        nodes, circle = statuses(crawl), ring.circle
-    names = names_of(nodes)
+    with target.connect() as client:
+        crawl = client.members()
+        nodes, circle = statuses(crawl), client.circle
     if out.as_json:
-        first = nodes[0]
-        out.json({
-            "ring": None if first.ring is None else first.ring.hex(),
-            "cluster": first.cluster,
-            "bits": first.bits,
-            "successors": first.successors,
-            "replicas": first.replicas,
-            "small": is_small(nodes),
-            "keys": count_keys(nodes),
-            "hints": sum(node.hints for node in nodes),
-            "under_replicated": sum(node.under_replicated for node in nodes),
-            "sibling_keys": sum(node.sibling_keys for node in nodes),
-            "damaged": sum(node.damaged for node in nodes),
-            "quarantined": sum(node.quarantined for node in nodes),
-            "nodes": [node_json(circle, node, names) for node in nodes],
-            "unreachable": _unreachable(crawl),
-        })
+        out.json(status_json(circle, nodes, crawl.errors))
         return OK
     busiest = max(1, max(node.keys for node in nodes))
     troubles = {
@@ -91,8 +57,8 @@ def status_command(target: Target) -> int:
     }
     shown = {title: counts for title, counts in troubles.items() if any(counts) or not out.as_table}
     rows = [
-        [node.name, node.address, _ids(out, circle, node), _state(node), percent(_share(circle, node)), str(node.keys),
-         bar(node.keys / busiest), *(str(counts[i]) for counts in shown.values())]
+        [node.name, node.address, _ids(out, circle, node), state_of(node), percent(_share(circle, node)),
+         str(node.keys), bar(node.keys / busiest), *(str(counts[i]) for counts in shown.values())]
         for i, node in enumerate(nodes)
     ]
     out.table(
@@ -103,8 +69,8 @@ def status_command(target: Target) -> int:
         out.line()
         out.line(_headline(nodes))
     left = who_left(nodes)
-    silent = sum(isinstance(error, SILENCE) for address, error in crawl.errors.items() if address not in left)
-    for warning in _warnings(nodes, silent):
+    unreachable = sum(isinstance(error, NO_REPLY) for address, error in crawl.errors.items() if address not in left)
+    for warning in _warnings(nodes, unreachable):
         out.note(warning)
     for address, error in crawl.errors.items():
         out.note(f"{address}: {'has left' if address in left else error.message.removeprefix(f'{address}: ')}")
@@ -121,32 +87,19 @@ def members_command(target: Target) -> int:
     entry node has no opinion. To give up an unreachable node, use its address: chord forget HOST:PORT.
     """
     out = target.out
-    with target.connect() as ring:
-        crawl = ring.members()
-        circle, entry = ring.circle, ring.entry
+    with target.connect() as client:
+        crawl = client.members()
+        circle, entry = client.circle, client.entry
     nodes = statuses(crawl)
-    names = names_of(nodes)
     seen = next((n for n in nodes if n.address == entry), nodes[0])
-    opinions = {peer.address: peer for peer in seen.peers}
-    members: list[Json] = []
-    for node in nodes:
-        peer = opinions.get(node.address)
-        members.append({
-            "node": node.name, "address": node.address, "state": _state(node),
-            "rtt_ms": None if peer is None or peer.rtt_ms is None else round(peer.rtt_ms, 3),
-            "vnodes": [vnode_json(circle, v.contact, names) for v in node.vnodes],
-        })
-    for address in crawl.errors:
-        peer = opinions.get(address)
-        state = "unreachable" if peer is None or peer.state == "alive" else peer.state
-        members.append({"node": address, "address": address, "state": state, "rtt_ms": None, "vnodes": []})
+    shown = members_json(circle, nodes, crawl.errors, seen)
     if out.as_json:
-        out.json({"seen_from": seen.address, "members": members})
+        out.json(shown)
         return OK
     rows = [
         [m["node"], m["address"], m["state"], "-" if m["rtt_ms"] is None else f"{m['rtt_ms']:.2f} ms",
          ",".join(out.id(circle, int(v["id"])) for v in m["vnodes"])]
-        for m in members
+        for m in shown["members"]
     ]
     out.table(["node", "address", "state", ">rtt", "ids"], rows)
     return OK
@@ -158,8 +111,8 @@ def members_command(target: Target) -> int:
 def ring_command(target: Target, svg: Path | None) -> int:
     """Show every vnode in ring order, its neighbours and the arc it owns."""
     out = target.out
-    with target.connect() as ring:
-        nodes, circle = statuses(ring.members()), ring.circle
+    with target.connect() as client:
+        nodes, circle = statuses(client.members()), client.circle
     names = names_of(nodes)
     vnodes = sorted((v for node in nodes for v in node.vnodes), key=lambda v: v.contact.id)
     if svg is not None:
@@ -192,12 +145,12 @@ def fingers_command(target: Target, node: str | None) -> int:
     The default is the entry node.
     """
     out = target.out
-    with target.connect() as ring:
-        circle = ring.circle
-        chosen = Chosen(ring.status(), None) if node is None else find_node(ring, node)
+    with target.connect() as client:
+        circle = client.circle
+        chosen = Chosen(client.status(), None) if node is None else find_node(client, node)
         vnode = chosen.vnode or chosen.node.vnodes[0]
         asked = list(dict.fromkeys([chosen.node.address, *(run.contact.address for run in vnode.fingers)]))
-        names = names_of(statuses(ring.members(only=asked)))
+        names = names_of(statuses(client.members(only=asked)))
     if out.as_json:
         out.json(fingers_json(circle, vnode, names))
         return OK
@@ -221,19 +174,11 @@ def _share(circle: Circle, node: Status) -> float:
     return sum(owned_share(circle, vnode) for vnode in node.vnodes)
 
 
-def _state(node: Status) -> str:
-    return "isolated" if any(v.is_isolated for v in node.vnodes) else node.state
-
-
 def _ids(out: Out, circle: Circle, node: Status) -> str:
     ids = [out.id(circle, v.contact.id) for v in node.vnodes]
     if not out.as_table:
         return ",".join(ids) or "-"
     return ids[0] + (f" +{len(ids) - 1}" if len(ids) > 1 else "") if ids else "-"
-
-
-def _unreachable(crawl: BatchResult[str, Status]) -> list[Json]:
-    return [{"address": address, "error": error_json(error)} for address, error in crawl.errors.items()]
 
 
 def _headline(nodes: list[Status]) -> str:
@@ -267,10 +212,10 @@ def clock_warnings(nodes: list[Status]) -> list[str]:
     return [f"Clocks differ by {skew_ms / 1000:.0f} s{which}{refused}"]
 
 
-def _warnings(nodes: list[Status], silent: int) -> list[str]:
+def _warnings(nodes: list[Status], unreachable: int) -> list[str]:
     """Return the warnings for an operator.
 
-    `silent` counts the members that do not answer.
+    `unreachable` counts the members that do not answer.
     """
     found = [f"{node.name} is degraded: {why}" for node in nodes for why in node.troubles]
     if damaged := sum(node.damaged for node in nodes):
@@ -280,8 +225,8 @@ def _warnings(nodes: list[Status], silent: int) -> list[str]:
     found += clock_warnings(nodes)
     quorum = nodes[0].replicas // 2 + 1
     have = counted(len(nodes), "node")
-    if len(nodes) < (needed := min(quorum, len(nodes) + silent)):
-        everyone = counted(len(nodes) + silent, "node")
+    if len(nodes) < (needed := min(quorum, len(nodes) + unreachable)):
+        everyone = counted(len(nodes) + unreachable, "node")
         answer = "answers" if len(nodes) == 1 else "answer"
         what = f"Only {len(nodes)} of {everyone} {answer}, and a write quorum is {needed}"
         found.append(f"{what}: writes fail until more answer")

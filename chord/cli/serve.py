@@ -34,7 +34,7 @@ from chord.events import (
 from chord.node import Node
 from chord.node.world import World
 
-FAREWELL_S = 3.0
+STOP_S = 3.0
 WHY_EMPTY = {
     "lost": "its previous records are gone; other replicas will bring back their copies",
     "lost for good": "its previous records are gone, and no other node has copies; see: chord restore --help",
@@ -147,7 +147,7 @@ async def _live(config: NodeConfig, on_ready: Callable[[Node, str], None], life_
         if life_fd is not None:
             nursery.start_soon(_stop_with_parent, node, life_fd, nursery.cancel_scope)
         await _until_ready(node, reasons)
-        while not node.closed.is_set() and node.host.health.reasons():  # each reason was reported when it appeared
+        while not node.closed.is_set() and node.troubles:  # each reason was reported when it appeared
             with trio.move_on_after(LOOK_S):
                 await node.closed.wait()
         if not node.closed.is_set() and node.state == "ready":
@@ -231,15 +231,10 @@ async def _obey_signals(
 
 async def _stop_with_parent(node: Node, life_fd: int, scope: trio.CancelScope) -> None:
     await trio.lowlevel.wait_readable(life_fd)
-    with trio.move_on_after(FAREWELL_S):  # without a leave, which would hand over to peers that stop too
+    with trio.move_on_after(STOP_S):  # without a leave, which would hand over to peers that stop too
         await node.stop()
     scope.cancel()
 
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def describe_ready(node: Node) -> dict[str, object]:
-    """Return the data of a ready line: name, address, pid and origin of the node."""
-    return {"name": node.name, "address": node.address, "pid": os.getpid(), "origin": node.origin}

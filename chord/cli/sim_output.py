@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from chord.cli.output import Out
 from chord.cli.reports import cannot_write
-from chord.cli.shapes import Json
+from chord.views.common import Json
+from chord.views.experiments import FailedSeed, seeds_json
 
 if TYPE_CHECKING:
     from chord.sim.plan import Plan
@@ -155,19 +156,11 @@ def _totals(outcome: SwarmOutcome) -> dict[str, int]:
 
 def outcome_json(outcome: SwarmOutcome, never_taken: list[str], replay: Replay) -> Json:
     """Return the result of many seeds as JSON."""
-    return {
-        "seeds": outcome.seeds,
-        "drawn": dict(sorted(outcome.drawn.items())),
-        "taken": dict(sorted(outcome.counts.items())),
-        "never_taken": never_taken,
-        **_totals(outcome),
-        "shares": outcome.shares(),
-        "long_absences": outcome.long_absences,
-        "digests": {str(report.seed): report.digest for report in outcome.reports},
-        "failures": [
-            {"seed": b.plan.seed, "kind": b.kind, "text": b.text, "replay": replay(b.plan.seed)} for b in outcome.broken
-        ],
-    }
+    return seeds_json(
+        outcome.seeds, outcome.drawn, outcome.counts, never_taken, _totals(outcome), outcome.shares(),
+        outcome.long_absences, {report.seed: report.digest for report in outcome.reports},
+        [FailedSeed(b.plan.seed, b.kind, b.text, replay(b.plan.seed)) for b in outcome.broken],
+    )  # fmt: skip
 
 
 def summary_of_one(report: RunReport) -> str:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
 from chord.cli.inputs import file_failure
-from chord.cli.shapes import name_of
 from chord.ids import Circle
+from chord.views.common import name_of
 from chord.wire.messages import Contact, Trace
 
 SIZE = 720

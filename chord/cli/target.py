@@ -16,7 +16,7 @@ from chord.cli.output import DEFAULT_NODE, Failure, Out
 from chord.client.blocking import Client, connect
 from chord.client.results import BatchResult
 from chord.config import split_address
-from chord.errors import SILENCE, ChordError, ConfigError, PeerUnreachable
+from chord.errors import NO_REPLY, ChordError, ConfigError, PeerUnreachable
 from chord.ids import Circle
 from chord.wire.messages import Status, VnodeInfo
 
@@ -40,8 +40,8 @@ class Target(NamedTuple):
             Failure: the block raised a `ChordError`. The hint names the entry node.
         """
         try:
-            with connect(*self.nodes, timeout_s=self.timeout_s) as ring:
-                yield ring
+            with connect(*self.nodes, timeout_s=self.timeout_s) as client:
+                yield client
         except ChordError as error:
             raise explain(error, self.nodes[0]) from error
 
@@ -147,11 +147,6 @@ def parse_id(ctx: click.Context, param: click.Parameter, text: str | None) -> in
     return point
 
 
-def count_keys(nodes: Iterable[Status]) -> int:
-    """Return the number of keys in the ring. The owner of a key counts it."""
-    return sum(vnode.keys for node in nodes for vnode in node.vnodes)
-
-
 def natural(text: str) -> list[tuple[str, int]]:
     """Return a sort key that puts n2 before n10."""
     words = re.split("([0-9]+)", text)  # words and numbers alternate; a word is first
@@ -203,20 +198,20 @@ def is_meant(word: str, bits: int, point: int) -> bool:
     )
 
 
-def find_node(ring: Client, word: str) -> Chosen:
+def find_node(client: Client, word: str) -> Chosen:
     """Return the node of the ring that a word names.
 
     If the word is an address, only that node is asked.
     """
     if is_address(word):
         try:
-            return Chosen(ring.status(word), None)
-        except SILENCE as error:
-            if word == ring.entry or (isinstance(error, PeerUnreachable) and error.is_own):
+            return Chosen(client.status(word), None)
+        except NO_REPLY as error:
+            if word == client.entry or (isinstance(error, PeerUnreachable) and error.is_own):
                 raise
             hint = f"See the members: chord members; if it will never return: chord forget {word}"
             raise Failure(error.message, hint, UNREACHABLE, error.word) from None
-    return choose(word, statuses(ring.members()))
+    return choose(word, statuses(client.members()))
 
 
 def to_number(word: str) -> int | None:

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from chord.cli.output import Out, bar, counted, full_id, is_table, percent, short_id
-from chord.cli.shapes import answers, name_of
 from chord.client.results import Found, Stored
 from chord.ids import Circle
+from chord.views.common import name_of
+from chord.views.trace import answers
 from chord.wire.messages import Contact, HopTrace, ReplicaLine, Trace, Via
 
 COLUMNS = (">hop", "node", "address", "id", ">at", "reached by", ">still to go", "outcome", ">rtt", ">t")

@@ -9,40 +9,15 @@ import click
 
 from chord.cli.failures import OK
 from chord.cli.output import Out, bar, byte_size, duration, percent
-from chord.cli.shapes import Json, name_of, names_of, vnode_json
 from chord.cli.target import Target, ring_options, statuses
 from chord.client.blocking import Client
 from chord.ids import Circle
+from chord.views.common import name_of, names_of
+from chord.views.transfers import TransferRow, transfers_json
 from chord.wire.messages import Status, TransferInfo
 
 WATCH_EVERY_S = 1.0
 COLUMNS = ("node", "what", "with", "arc", ">keys", ">done", "progress", ">rate", ">left")
-
-
-class TransferRow(NamedTuple):
-    """A transfer of one arc, as a node reports it, with its rate."""
-
-    node: Status  # the node that reports it
-    info: TransferInfo  # the report
-    keys_per_s: float  # the rate in keys per second
-    bytes_per_s: float  # the rate in bytes per second
-
-    @property
-    def share(self) -> float | None:
-        """The share that is done, 0 to 1; None if the total is not known yet."""
-        if self.info.total is None:
-            return None
-        return min(1.0, self.info.done / self.info.total) if self.info.total else 1.0
-
-    @property
-    def left_s(self) -> float | None:
-        """The time left at this rate, in seconds; None if it cannot be estimated."""
-        if self.info.total is None:
-            return None
-        left = max(0, self.info.total - self.info.done)
-        if left == 0:
-            return 0.0
-        return left / self.keys_per_s if self.keys_per_s > 0 else None
 
 
 class Sight(NamedTuple):
@@ -95,20 +70,20 @@ def transfers_command(target: Target, watch: bool) -> int:
     A rate is the average since the transfer began, or with --watch since the last look. The time left follows from it.
     """
     watcher = Watcher()
-    with target.connect() as ring:
+    with target.connect() as client:
         while True:
-            _show(target.out, ring, watcher, watch)
+            _show(target.out, client, watcher, watch)
             if not watch:
                 return OK
             time.sleep(WATCH_EVERY_S)
 
 
-def _show(out: Out, ring: Client, watcher: Watcher, is_watching: bool) -> None:
-    nodes = statuses(ring.members())
+def _show(out: Out, client: Client, watcher: Watcher, is_watching: bool) -> None:
+    nodes = statuses(client.members())
     moves = watcher.look(nodes, time.monotonic())
-    circle, names = ring.circle, names_of(nodes)
+    circle, names = client.circle, names_of(nodes)
     if out.as_json:
-        out.json({"transfers": [move_json(circle, move, names) for move in moves]})
+        out.json(transfers_json(circle, moves, names))
         return
     if is_watching and out.as_table:
         out.redraw()
@@ -116,27 +91,6 @@ def _show(out: Out, ring: Client, watcher: Watcher, is_watching: bool) -> None:
     if not moves and out.as_table:
         out.line("there are no transfers")
     out.flush()
-
-
-def move_json(circle: Circle, move: TransferRow, names: dict[str, str]) -> Json:
-    """Return a transfer as JSON."""
-    info, share, left_s = move.info, move.share, move.left_s
-    return {
-        "node": move.node.name,
-        "address": move.node.address,
-        "kind": info.kind,
-        "arc": {"start": str(int(info.arc_start)), "start_hex": circle.hex(info.arc_start),
-                "end": str(int(info.arc_end)), "end_hex": circle.hex(info.arc_end)},
-        "peer": vnode_json(circle, info.peer, names),
-        "done": info.done,
-        "total": info.total,
-        "share": None if share is None else round(share, 4),
-        "bytes_sent": info.bytes_sent,
-        "keys_per_s": round(move.keys_per_s, 3),
-        "bytes_per_s": round(move.bytes_per_s, 3),
-        "eta_s": None if left_s is None else round(left_s, 3),
-        "seconds": round(info.since_ms / 1000, 3),
-    }
 
 
 def _row(out: Out, circle: Circle, move: TransferRow, names: dict[str, str]) -> list[str]:

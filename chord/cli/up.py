@@ -32,6 +32,7 @@ from chord.cli.target import check_address, json_option, parse_id, statuses
 from chord.client.blocking import connect
 from chord.config import NodeConfig
 from chord.errors import ChordError, ConfigError, OtherRing
+from chord.views.nodes import up_json
 from chord.wire.messages import Status
 
 HOST = "127.0.0.1"
@@ -266,7 +267,7 @@ class _Family:
             return
         self._news += os.read(self._news_read, 1 << 16)
         *lines, self._news = self._news.split(b"\n")
-        self._ready.update(json.loads(line)["name"] for line in lines)
+        self._ready.update(json.loads(line) for line in lines)
 
     def _await_proof(self) -> None:
         entry = self._configs[0].listen
@@ -292,8 +293,8 @@ class _Family:
 
         def look() -> None:
             try:
-                with connect(entry, timeout_s=PATIENCE_S) as ring:
-                    verdict = examine(ring)
+                with connect(entry, timeout_s=PATIENCE_S) as client:
+                    verdict = examine(client)
                 missing = [*verdict.violations, *verdict.waiting]
                 found.append(missing[0].text if missing else None)
             except (ChordError, Failure) as error:
@@ -310,9 +311,8 @@ class _Family:
         seconds = time.monotonic() - self._began
         children = sorted(self._children.values(), key=lambda c: [f.name for f in self._configs].index(c.name))
         if self._out.as_json:
-            nodes = [{"name": c.name, "address": c.address, "pid": c.pid} for c in children]
             with announcing():
-                self._out.json({"ready": True, "seconds": round(seconds, 3), "nodes": nodes})
+                self._out.json(up_json(seconds, [(c.name, c.address, c.pid) for c in children]))
             return
         ports = f"{children[0].address}" + (f"-{children[-1].address.rpartition(':')[2]}" if len(children) > 1 else "")
         peers = counted(len(children), "peer")
@@ -364,7 +364,7 @@ class _Family:
 
 
 def _child(config: NodeConfig, life_fd: int, news_fd: int, out: Out) -> int:
-    from chord.cli.serve import describe_ready, serve
+    from chord.cli.serve import serve
     from chord.node import Node
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -373,7 +373,7 @@ def _child(config: NodeConfig, life_fd: int, news_fd: int, out: Out) -> int:
         Path("/proc/self/comm").write_text(f"chord {config.name}", encoding="utf-8")
 
     def on_ready(node: Node, how: str) -> None:
-        os.write(news_fd, json.dumps(describe_ready(node)).encode() + b"\n")
+        os.write(news_fd, json.dumps(node.name).encode() + b"\n")
 
     try:
         return serve(config, on_ready, life_fd=life_fd)
@@ -409,8 +409,8 @@ def _points(ids: str | None) -> list[int]:
 def _existing(join: str) -> list[Status]:
     check_address(join)
     try:
-        with connect(join) as ring:
-            return statuses(ring.members())
+        with connect(join) as client:
+            return statuses(client.members())
     except ChordError as error:
         raise explain(error, join) from error
 

@@ -15,8 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from itertools import islice
 from typing import TypeVar, overload
 
-from chord.client.batch import IN_FLIGHT, require_in_flight
-from chord.client.bulk import many_pairs, many_records
+from chord.client.batch import IN_FLIGHT, many_pairs, many_records, require_in_flight
 from chord.client.operations import Operations
 from chord.client.results import (
     MISSING,
@@ -183,7 +182,7 @@ class AsyncApi(ABC):
                 before are lost.
         """
         found: dict[str | bytes, Found | ChordError] = {}
-        source, length = iter(to_keys(keys)), require_in_flight(in_flight)
+        source, length = iter(to_keys(keys, "get_many")), require_in_flight(in_flight)
         while some := list(islice(source, length)):
             found.update(zip(some, await self._drive(self._core.get_all(some, r)), strict=True))
         return BatchResult(found)
@@ -226,6 +225,30 @@ class AsyncApi(ABC):
         for requests in bulk:
             bulk.ended(await self._drive(self._core.write_all(requests)))
         return BatchResult(bulk.outcomes)
+
+    async def delete_many(
+        self, keys: Iterable[str | bytes], *, w: int | None = None, sloppy: bool = True, in_flight: int = IN_FLIGHT
+    ) -> BatchResult[str | bytes, Stored]:
+        """Delete many keys, in batches with one frame for each owner. Deleting an absent key is no error.
+
+        Args:
+            keys: the keys, all held in memory; a repeated key is deleted once.
+            w, sloppy: as for `put`, for each key.
+            in_flight: number of keys in a batch, 1 to 4096. The next batch begins when all keys of one have an outcome.
+
+        Returns:
+            A `Stored` or an error for each key. `Stored.replicas` is empty.
+
+        Raises:
+            InvalidRequest: a key or an argument is out of bounds, or `keys` is a single key. The batches before that
+                key were tried, and their results are lost. Nothing of its own batch was sent.
+        """
+        deleted: dict[str | bytes, Stored | ChordError] = {}
+        source, length = iter(to_keys(keys, "delete_many")), require_in_flight(in_flight)
+        while some := list(islice(source, length)):
+            deletes = [self._core.to_put(key, None, w=w, sloppy=sloppy) for key in some]
+            deleted.update(zip(some, await self._drive(self._core.write_all(deletes)), strict=True))
+        return BatchResult(deleted)
 
     async def scan(self) -> AsyncGenerator[Pair, None]:
         """Yield every key with its values, clockwise from point 0.
@@ -362,7 +385,7 @@ class AsyncApi(ABC):
             NotFound: no context was given, and no value of the key is in quarantine.
             QuorumFailed, TooFewReplicas, WritesRefused: as for `put`.
         """
-        return await self._drive(self._core.decide_quarantine(key, context, w, is_merge=False))
+        return await self._drive(self._core.decide_quarantine(key, context, w, merge=False))
 
     async def merge_quarantine(
         self, key: str | bytes, *, context: bytes | None = None, w: int | None = None
@@ -383,7 +406,7 @@ class AsyncApi(ABC):
             VersionConflict: the key holds too many values already; none was brought back.
             QuorumFailed, TooFewReplicas, WritesRefused: as for `put`.
         """
-        return await self._drive(self._core.decide_quarantine(key, context, w, is_merge=True))
+        return await self._drive(self._core.decide_quarantine(key, context, w, merge=True))
 
     # -- the ring ---------------------------------------------------------------------------------
 

@@ -304,7 +304,7 @@ class _Link(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=self._limits.buffer_bytes_max)
         self.is_connected = True
-        self._transport.write(self.stream.greeting)
+        self._transport.write(self.stream.hello_bytes)
 
     def data_received(self, data: bytes) -> None:
         """Give bytes to the stream, which calls back for each reply."""

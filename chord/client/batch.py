@@ -1,4 +1,4 @@
-"""Client batches without I/O: a frame for each node, retries of single items.
+"""Client batches without I/O: many writes cut into batches, a frame for each node, retries of single items.
 
 Items with a remembered owner go to that node. The others go to the entry node, which splits them by owner. If a node
 refuses a whole frame, its items are sent again in smaller frames.
@@ -6,14 +6,18 @@ refuses a whole frame, its items are sent again in smaller frames.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, Generic, TypeVar
 
+from chord.client.results import Stored, require_several, to_bytes, to_pair, to_record
 from chord.client.session import ClientCall, ClientOperation, ClientSession, MakeCalls, Outcome, Pause, telling
-from chord.errors import SILENCE, ChordError, DeadlineExceeded, IndefiniteError, InvalidRequest, OtherRing
-from chord.wire.batch import Frame, Item, frames, has_no_room
-from chord.wire.messages import BATCH_ITEMS_MAX, Get, Reply, as_retry
+from chord.errors import NO_REPLY, ChordError, DeadlineExceeded, IndefiniteError, InvalidRequest, OtherRing
+from chord.wire.batch import Frame, Item, cut, frames, has_no_room
+from chord.wire.messages import BATCH_ITEMS_MAX, Get, Merge, Put, Record, Reply, as_retry, wire_bytes
+
+K = TypeVar("K")
+T = TypeVar("T")
 
 IN_FLIGHT: Final = 512
 """Default number of items under way at a time. With eight owners it fills a frame for each."""
@@ -41,6 +45,103 @@ def require_in_flight(number: int) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= IN_FLIGHT_MAX:
         raise InvalidRequest(f"in_flight is a number of keys, 1 to {IN_FLIGHT_MAX}, not {number!r}")
     return number
+
+
+# -- writes, cut into batches -------------------------------------------------------------------------
+
+
+class Bulk(Generic[T, K]):
+    """The writes of many items, one batch after another.
+
+    Attributes:
+        outcomes: the result or the error of each key so far, by key as the caller named it. If a key occurs several
+            times, that of the last write.
+    """
+
+    def __init__(
+        self,
+        todo: Iterable[list[T]],
+        key_of: Callable[[T], K],
+        to_request: Callable[[T], Put | Merge],
+        on_progress: Callable[[int], None],
+    ) -> None:
+        self.outcomes: dict[K, Stored | ChordError] = {}
+        self._todo = todo
+        self._key_of = key_of
+        self._to_request = to_request
+        self._on_progress = on_progress
+        self._batch: list[T] = []
+        self._done = 0
+
+    def __iter__(self) -> Iterator[list[Put | Merge]]:
+        """Yield the requests of each batch. Call `ended` before taking the next batch."""
+        for batch in self._todo:
+            self._batch = batch
+            yield [self._to_request(item) for item in batch]
+
+    def ended(self, outcomes: list[Stored | ChordError]) -> None:
+        """Record the outcome of each request of the batch."""
+        self.outcomes.update(zip(map(self._key_of, self._batch), outcomes, strict=True))
+        self._done += len(outcomes)
+        self._on_progress(self._done)
+
+
+def many_pairs(
+    pairs: Iterable[tuple[str | bytes, str | bytes]],
+    to_put: Callable[[tuple[str | bytes, str | bytes]], Put],
+    in_flight: int,
+    bytes_max: int,
+    on_progress: Callable[[int], None],
+) -> Bulk[tuple[str | bytes, str | bytes], str | bytes]:
+    """Return the writes of many pairs, in batches.
+
+    Args:
+        to_put: function that makes the request for a pair.
+        in_flight: largest number of pairs in a batch.
+        bytes_max: largest size of a batch in bytes.
+        on_progress: callback that gets the number of pairs tried so far, after each batch.
+    """
+    source = require_several(pairs, "pairs of key and value")
+    todo = cut(map(to_pair, source), pair_bytes, in_flight, bytes_max, pair_key)
+    return Bulk(todo, lambda pair: pair[0], to_put, on_progress)
+
+
+def many_records(
+    records: Iterable[Record],
+    to_merge: Callable[[Record], Merge],
+    in_flight: int,
+    bytes_max: int,
+    on_progress: Callable[[int], None],
+) -> Bulk[Record, bytes]:
+    """Return the merges of many records, in batches.
+
+    Args:
+        to_merge: function that makes the request for a record.
+        in_flight: largest number of records in a batch.
+        bytes_max: largest size of a batch in bytes.
+        on_progress: callback that gets the number of records tried so far, after each batch.
+    """
+    source = require_several(records, "records")
+    todo = cut(map(to_record, source), wire_bytes, in_flight, bytes_max, record_key)
+    return Bulk(todo, record_key, to_merge, on_progress)
+
+
+def pair_key(pair: tuple[str | bytes, str | bytes]) -> bytes:
+    """Return the key of a pair, as it is stored."""
+    return to_bytes(pair[0], "key")
+
+
+def record_key(record: Record) -> bytes:
+    """Return the key of a record."""
+    return record.key
+
+
+def pair_bytes(pair: tuple[str | bytes, str | bytes]) -> int:
+    """Return the approximate size of a pair on the wire, in bytes."""
+    return len(to_bytes(pair[0], "key")) + len(to_bytes(pair[1], "value"))
+
+
+# -- the requests of a batch ----------------------------------------------------------------------------
 
 
 class _State:
@@ -127,7 +228,7 @@ class ClientBatches:
             for (way, frame), answer in zip(sent, answers, strict=True):
                 again = self._take(state, way, frame, answer)
                 failed += again
-                if again and way is None and isinstance(answer, SILENCE):
+                if again and way is None and isinstance(answer, NO_REPLY):
                     self._session.turn_from(entry)
             if any(isinstance(answer, DeadlineExceeded) for answer in answers):
                 state.window = max(WINDOW_MIN, count // WINDOW_PART)
@@ -147,7 +248,8 @@ class ClientBatches:
         """
         groups: dict[str | None, list[int]] = {}
         for place in islice(state.left, state.window):
-            way = None if state.tries[place] else self._session.short_cuts.to(self._session.circle, state.asked[place])
+            circle, request = self._session.circle, state.asked[place]
+            way = None if state.tries[place] else self._session.owner_routing.to(circle, request)
             groups.setdefault(way, []).append(place)
         return [
             (way, frame)
@@ -168,13 +270,13 @@ class ClientBatches:
             state.room = min(state.room, len(frame.places) // 2)
             return []
         if isinstance(answer, ChordError):  # a single failure, however many items it leaves without a reply
-            self._session.short_cuts.learn(self._session.circle, state.asked[frame.places[0]], way, answer)
+            self._session.owner_routing.learn(self._session.circle, state.asked[frame.places[0]], way, answer)
         outcomes = list(frame.outcomes(answer))
         answered = sum(isinstance(outcome, Reply) for _, outcome in outcomes)
         failed: list[int] = []
         for place, outcome in outcomes:
             if isinstance(outcome, Reply):
-                self._session.short_cuts.learn(self._session.circle, state.asked[place], way, outcome)
+                self._session.owner_routing.learn(self._session.circle, state.asked[place], way, outcome)
                 state.end(place, outcome)
             elif has_no_room(outcome) and answered:
                 state.room = min(state.room, answered)

@@ -20,7 +20,7 @@ from chord.client.blocking_api import ClientApi
 from chord.client.operations import Operations
 from chord.client.pool import Pools
 from chord.client.routing import CLIENT_ARCS_MAX
-from chord.client.session import TIMEOUT_S, ClientOperation, ClientSession, MakeCalls, Outcome, Timed, error_of_all
+from chord.client.session import TIMEOUT_S, ClientOperation, ClientSession, MakeCalls, Outcome, Timed
 from chord.config import Limits
 from chord.errors import DeadlineExceeded, InvalidRequest, PeerUnreachable
 
@@ -47,7 +47,11 @@ def connect(*addresses: str, timeout_s: float = TIMEOUT_S, limits: Limits | None
         OtherRing: a node speaks another version of the protocol.
     """
     client = Client(addresses, timeout_s=timeout_s, limits=limits or Limits())
-    client._open()
+    try:
+        client._drive(client._core.session.enter())
+    except BaseException:
+        client.close()
+        raise
     return client
 
 
@@ -88,22 +92,6 @@ class Client(ClientApi):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
-
-    def _open(self) -> None:
-        """Connect to the first entry node that answers."""
-        deadline = time.monotonic() + self.timeout_s
-        entries = self._core.session.entries
-        failures: dict[str, Outcome] = {}
-        for i, entry in enumerate(entries):
-            share = (deadline - time.monotonic()) / (len(entries) - i)
-            failure = self._pools.open([(entry, "control")], time.monotonic() + share).get((entry, "control"))
-            if failure is None:
-                return
-            failures[entry] = self._judged(failure, entry)
-            self._core.session.turn_from(entry)
-        if all(isinstance(failure, DeadlineExceeded) for failure in failures.values()):
-            raise DeadlineExceeded(f"no answer from {', '.join(entries)} within {self.timeout_s:g} s")
-        raise error_of_all(failures)
 
     def close(self) -> None:
         """Close all connections. Repeated calls do nothing."""

@@ -47,22 +47,22 @@ from chord.wire.messages import (
     Forget,
     Get,
     GetQuarantine,
+    GetQuarantineReply,
+    GetReply,
     GetStatus,
     Leave,
     Lookup,
     Merge,
     Mode,
     Put,
-    Quarantine,
     Record,
     Reply,
     Route,
     Scan,
     ScanOf,
-    ScanPage,
+    ScanReply,
     Status,
     Trace,
-    Values,
     Written,
 )
 
@@ -84,7 +84,7 @@ class Cursor(NamedTuple):
         covered: number of points of the arc that are read.
         span: number of points of the arc.
         of: the vnode to ask; None: the owner of the next point.
-        silent: vnodes that are down and may hold records that the scan did not show.
+        unreachable: vnodes that are down and may hold records that the scan did not show.
         damaged: number of records left out because they are damaged.
         what: the kind of scan; see `Scan`.
         cut: number of records of which only some values were shown.
@@ -97,7 +97,7 @@ class Cursor(NamedTuple):
     covered: int
     span: int
     of: Contact | None = None
-    silent: tuple[Contact, ...] = ()
+    unreachable: tuple[Contact, ...] = ()
     damaged: int = 0
     what: ScanOf = "live"
     cut: int = 0
@@ -115,18 +115,22 @@ def _onward(cursor: Cursor) -> Cursor | None:
     if cursor.rest:
         first, *rest = cursor.rest
         return first._replace(
-            silent=cursor.silent, damaged=cursor.damaged, cut=cursor.cut, cut_keys=cursor.cut_keys, rest=tuple(rest)
+            unreachable=cursor.unreachable,
+            damaged=cursor.damaged,
+            cut=cursor.cut,
+            cut_keys=cursor.cut_keys,
+            rest=tuple(rest),
         )
-    return cursor if cursor.silent or cursor.damaged or cursor.cut else None
+    return cursor if cursor.unreachable or cursor.damaged or cursor.cut else None
 
 
 def _lacking(cursor: Cursor) -> ChordError:
     """Return the error for an incomplete scan. Further reasons are in its `also`."""
     errors: list[ChordError] = []
-    if cursor.silent:
-        names = ", ".join(sorted({contact.address for contact in cursor.silent}))
+    if cursor.unreachable:
+        names = ", ".join(sorted({contact.address for contact in cursor.unreachable}))
         down = f"the result is incomplete: no answer from {names}, which may hold more"
-        errors.append(OwnerDown(down, peer=cursor.silent[0]))
+        errors.append(OwnerDown(down, peer=cursor.unreachable[0]))
     if cursor.damaged:
         records = "1 record is" if cursor.damaged == 1 else f"{cursor.damaged} records are"
         damaged = RecordDamaged(f"the result is incomplete: {records} damaged")
@@ -258,11 +262,11 @@ class Operations:
         """Read the quarantined values of a key."""
         raw = to_key(key)
         reply = yield from self.session.request(GetQuarantine(raw, to_quorum(r, "r")))
-        assert isinstance(reply, Quarantine)
+        assert isinstance(reply, GetQuarantineReply)
         return to_quarantined(Record(raw, (), b"", reply.entries), reply.left)
 
     def decide_quarantine(
-        self, key: str | bytes, context: bytes | None, w: int | None, *, is_merge: bool
+        self, key: str | bytes, context: bytes | None, w: int | None, *, merge: bool
     ) -> ClientOperation[Decided]:
         """Drop or merge the quarantined values of a key.
 
@@ -275,7 +279,7 @@ class Operations:
         """
         raw, needed = to_key(key), to_quorum(w, "w")
         if context is not None:
-            return (yield from self._decide(raw, to_context(context) or b"", needed, is_merge))
+            return (yield from self._decide(raw, to_context(context) or b"", needed, merge))
         last: Decided | None = None
         while True:  # if the values do not fit one answer, several follow
             found = yield from self.get_quarantine(raw)
@@ -284,7 +288,7 @@ class Operations:
                     raise NotFound(f"no value of {raw!r} is in quarantine")
                 return last
             try:
-                decided = yield from self._decide(raw, found.context, needed, is_merge)
+                decided = yield from self._decide(raw, found.context, needed, merge)
             except VersionConflict:
                 if last is None:
                     raise
@@ -293,8 +297,8 @@ class Operations:
             if not found.left or not decided.values:
                 return last
 
-    def _decide(self, key: bytes, context: bytes, w: int, is_merge: bool) -> ClientOperation[Decided]:
-        request = DecideQuarantine(key, context, self.session.rng.randbytes(16), is_merge, w)
+    def _decide(self, key: bytes, context: bytes, w: int, merge: bool) -> ClientOperation[Decided]:
+        request = DecideQuarantine(key, context, self.session.rng.randbytes(16), merge, w)
         reply = yield from self.session.request(request)
         assert isinstance(reply, Written)
         return Decided(key, reply.decided, reply.quarantined, reply.w, reply.w_needed)
@@ -337,7 +341,7 @@ class Operations:
             raise _lacking(cursor)
         circle = yield from self.session.known_circle()
         reply = yield from self.session.request(Scan(cursor.after, cursor.after_key, what=cursor.what), cursor.of)
-        assert isinstance(reply, ScanPage)
+        assert isinstance(reply, ScanReply)
         start = circle.point(cursor.after - cursor.covered)
         covered = cursor.covered
 
@@ -348,7 +352,7 @@ class Operations:
         page = Page(fresh, reply.now_ms)
         cut = tuple(key for key in reply.cut if is_fresh(circle.hash(key)))
         cursor = cursor._replace(
-            silent=tuple(dict.fromkeys((*cursor.silent, *reply.silent))),
+            unreachable=tuple(dict.fromkeys((*cursor.unreachable, *reply.unreachable))),
             damaged=cursor.damaged + sum(is_fresh(point) for point in reply.damaged),
             cut=cursor.cut + len(cut),
             cut_keys=(*cursor.cut_keys, *cut)[:CUT_KEYS_MAX],
@@ -487,7 +491,7 @@ def _found(key: bytes, outcome: Outcome) -> Found | ChordError:
     """Return the result of a read; `NotFound` if there is no value."""
     if isinstance(outcome, ChordError):
         return outcome
-    assert isinstance(outcome, Values)
+    assert isinstance(outcome, GetReply)
     if not outcome.values:
         missing = NotFound(f"no value is stored under {key!r}")
         missing.quarantined = outcome.quarantined

@@ -166,7 +166,7 @@ class Pool:
                 opening[way] = Link(*way, self._limits)
         # A node that never sends its hello must leave time for requests to the others.
         by = deadline if len(ways) == 1 else (time.monotonic() + deadline) / 2
-        for step in (Link.dial, lambda link: link.greet(by), lambda link: self._welcome(link, by)):
+        for step in (Link.dial, lambda link: link.send_hello(by), lambda link: self._welcome(link, by)):
             for way, link in opening.items():
                 if way not in failures:
                     try:
@@ -181,7 +181,7 @@ class Pool:
         return failures
 
     def _welcome(self, link: Link, deadline: float) -> None:
-        hello = link.hear_greeting(deadline)
+        hello = link.receive_hello(deadline)
         try:
             self._learn(link.address, hello.bits, hello.ring)
         except OtherRing:

@@ -441,14 +441,14 @@ def to_pair(pair: object) -> tuple[str | bytes, str | bytes]:
     return pair[0], pair[1]
 
 
-def to_keys(keys: Iterable[str | bytes]) -> list[str | bytes]:
-    """Return several keys, each once.
+def to_keys(keys: Iterable[str | bytes], method: str) -> list[str | bytes]:
+    """Return several keys, each once; `method` names the caller in messages.
 
     Raises:
         InvalidRequest: the argument is a single key or not iterable, or an item is neither text nor bytes.
     """
     if isinstance(keys, (str, bytes, bytearray, memoryview)):
-        raise InvalidRequest(f"get_many takes several keys, not the one key {keys!r:.60}; put it in a list")
+        raise InvalidRequest(f"{method} takes several keys, not the one key {keys!r:.60}; put it in a list")
     several = require_several(keys, "keys")
     try:
         return list(dict.fromkeys(several))

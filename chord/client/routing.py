@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from chord.errors import SILENCE, ChordError, OtherRing
+from chord.errors import NO_REPLY, ChordError, OtherRing
 from chord.ids import Circle
 from chord.ring.owner_cache import OwnerCache
 from chord.wire.batch import key_of
@@ -17,12 +17,12 @@ from chord.wire.messages import (
     DecideQuarantine,
     Get,
     GetQuarantine,
+    GetQuarantineReply,
+    GetReply,
     Merge,
     Put,
-    Quarantine,
     Reply,
     Request,
-    Values,
     Written,
 )
 
@@ -67,26 +67,26 @@ class OwnerRouting:
         return next((address for address in addresses if address not in known), None)
 
     def learn(
-        self, circle: Circle | None, request: Request, short_cut: str | None, outcome: Reply | ChordError
+        self, circle: Circle | None, request: Request, cached_owner: str | None, outcome: Reply | ChordError
     ) -> None:
         """Take note of the outcome of a request.
 
         Args:
-            short_cut: the cached owner that the request was sent to, if any.
+            cached_owner: the cached owner that the request was sent to, if any.
         """
         key = _key_of(request)
         if not self._max or circle is None or key is None:
             return
         if self._arcs is None:
             self._arcs = OwnerCache(circle, self._max)
-        if isinstance(outcome, (Quarantine, Values, Written)):
+        if isinstance(outcome, (GetQuarantineReply, GetReply, Written)):
             self._arcs.learn(circle.hash(key), outcome.owner)
-            if short_cut is not None:
-                self._left_alone.pop(short_cut, None)
-        elif short_cut is not None and isinstance(outcome, (*SILENCE, OtherRing)):
-            self._arcs.forget(short_cut)
-            _, wait = self._left_alone.pop(short_cut, (0, LEFT_ALONE_FIRST))
-            self._left_alone[short_cut] = self._asked + wait, min(2 * wait, LEFT_ALONE_MAX)
+            if cached_owner is not None:
+                self._left_alone.pop(cached_owner, None)
+        elif cached_owner is not None and isinstance(outcome, (*NO_REPLY, OtherRing)):
+            self._arcs.forget(cached_owner)
+            _, wait = self._left_alone.pop(cached_owner, (0, LEFT_ALONE_FIRST))
+            self._left_alone[cached_owner] = self._asked + wait, min(2 * wait, LEFT_ALONE_MAX)
             while len(self._left_alone) > self._max:
                 del self._left_alone[next(iter(self._left_alone))]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 from chord.client.routing import OwnerRouting
 from chord.config import split_address
 from chord.errors import (
-    SILENCE,
+    NO_REPLY,
     ChordError,
     DeadlineExceeded,
     IndefiniteError,
@@ -56,10 +56,12 @@ class MakeCalls(NamedTuple):
     Attributes:
         calls: the calls.
         within_s: time limit in seconds, besides the operation's deadline; None: no further limit.
+        among: the number of attempts, this one included, that share the time until the operation's deadline.
     """
 
     calls: tuple[ClientCall, ...]
     within_s: float | None = None
+    among: int = 1
 
 
 class Pause(NamedTuple):
@@ -120,8 +122,9 @@ class Timed(Generic[T]):
         return effect
 
     def limit(self, ask: MakeCalls, now: float) -> float:
-        """Return the time by which the calls of an `MakeCalls` must end."""
-        return self._deadline if ask.within_s is None else min(self._deadline, now + ask.within_s)
+        """Return the time by which the calls of a `MakeCalls` must end."""
+        share = self._deadline if ask.among == 1 else now + (self._deadline - now) / ask.among
+        return share if ask.within_s is None else min(share, now + ask.within_s)
 
 
 def telling(before: ChordError | None, now: ChordError, *, is_write: bool = True) -> ChordError:
@@ -131,24 +134,27 @@ def telling(before: ChordError | None, now: ChordError, *, is_write: bool = True
     "one replica of two" has precedence over a later silence.
     """
     if not is_write and before is not None:
-        return before if isinstance(now, SILENCE) and not isinstance(before, SILENCE) else now
+        return before if isinstance(now, NO_REPLY) and not isinstance(before, NO_REPLY) else now
     if not isinstance(before, IndefiniteError):
         return now
     if not isinstance(now, IndefiniteError):
         return before
-    return before if isinstance(now, SILENCE) and not isinstance(before, SILENCE) else now
+    return before if isinstance(now, NO_REPLY) and not isinstance(before, NO_REPLY) else now
 
 
 def error_of_all(failures: Mapping[str, Outcome]) -> ChordError:
     """Return the error to raise if none of several nodes gave a useful answer.
 
-    An error reply has precedence over silences. Several silences become one `PeerUnreachable` that names them all.
+    An error reply has precedence over silences. Several silences become one `PeerUnreachable` that names them all, or
+    one `DeadlineExceeded` if each of them is one.
     """
     errors = [outcome for outcome in failures.values() if isinstance(outcome, ChordError)]
-    spoken = [error for error in errors if not isinstance(error, SILENCE)]
+    spoken = [error for error in errors if not isinstance(error, NO_REPLY)]
     if spoken or len(errors) == 1:
         return (spoken or errors)[0]
-    return PeerUnreachable("; ".join(error.message for error in errors) or "no node answered")
+    is_late = bool(errors) and all(isinstance(error, DeadlineExceeded) for error in errors)
+    kind = DeadlineExceeded if is_late else PeerUnreachable
+    return kind("; ".join(error.message for error in errors) or "no node answered")
 
 
 class ClientSession:
@@ -161,7 +167,7 @@ class ClientSession:
         entries: addresses of entry nodes: those that the caller named, then learnt ones that replace unreachable ones.
         circle: the ring's circle; None until it is known.
         rng: source of pauses and operation ids.
-        short_cuts: the owner cache.
+        owner_routing: the owner cache.
 
     Concurrency: synchronous; several operations may be under way at once.
     """
@@ -178,7 +184,7 @@ class ClientSession:
         self.rng = rng
         self._ring_id: bytes | None = None
         self._at = 0
-        self.short_cuts = OwnerRouting(arcs_max)
+        self.owner_routing = OwnerRouting(arcs_max)
 
     @property
     def entry(self) -> str:
@@ -217,28 +223,29 @@ class ClientSession:
         """
         attempt = 0
         known: ChordError | None = None
-        short_cut = None if to else self.short_cuts.to(self.circle, request)
+        cached_owner = None if to else self.owner_routing.to(self.circle, request)
         while True:
             entry = self.entry
-            asked = to or short_cut or entry
+            asked = to or cached_owner or entry
             try:
-                (outcome,) = yield MakeCalls((ClientCall(asked, request),), None if to else self.attempt_s(short_cut))
+                within_s = None if to else self.attempt_s(cached_owner)
+                (outcome,) = yield MakeCalls((ClientCall(asked, request),), within_s)
             except DeadlineExceeded as error:
                 raise (known or error) from None
-            self.short_cuts.learn(self.circle, request, short_cut, outcome)
+            self.owner_routing.learn(self.circle, request, cached_owner, outcome)
             if isinstance(outcome, Reply):
                 return outcome
             assert isinstance(outcome, ChordError)
             known = telling(known, outcome, is_write=isinstance(request, WRITES))
             if isinstance(outcome, IndefiniteError):
                 request = as_retry(request)
-            if short_cut is not None and (self.is_worth_retrying(outcome, 0) or isinstance(outcome, OtherRing)):
-                short_cut = None  # ask the entry node at once: it may know the present owner
+            if cached_owner is not None and (self.is_worth_retrying(outcome, 0) or isinstance(outcome, OtherRing)):
+                cached_owner = None  # ask the entry node at once: it may know the present owner
                 continue
-            if not self.is_worth_retrying(outcome, attempt) or (to is not None and isinstance(outcome, SILENCE)):
+            if not self.is_worth_retrying(outcome, attempt) or (to is not None and isinstance(outcome, NO_REPLY)):
                 # A definite error settles a read. A write may have happened in an earlier attempt.
                 raise known if isinstance(request, WRITES) else outcome
-            if isinstance(outcome, SILENCE):
+            if isinstance(outcome, NO_REPLY):
                 self.turn_from(entry)
             try:
                 yield Pause(self.backoff_s(attempt, outcome))
@@ -247,14 +254,14 @@ class ClientSession:
             attempt += 1
 
     def enter(self) -> ClientOperation[None]:
-        """Find an entry node that answers, trying each once, and learn the circle from it."""
+        """Find an entry node that answers, trying each once. Its hello shows the circle."""
         failures: dict[str, Outcome] = {}
-        for _ in self.entries:
+        for left in range(len(self.entries), 0, -1):
             entry = self.entry
-            (failures[entry],) = yield MakeCalls((ClientCall(entry, GetStatus()),), ATTEMPT_S)
-            outcome = failures[entry]
-            if isinstance(outcome, Status):
-                self.learn(entry, outcome.bits, outcome.ring)
+            (failures[entry],) = yield MakeCalls(
+                (ClientCall(entry, GetStatus()),), None if left == 1 else ATTEMPT_S, among=left
+            )
+            if isinstance(failures[entry], Reply):
                 return
             self.turn_from(entry)
         raise error_of_all(failures)
@@ -268,9 +275,9 @@ class ClientSession:
         assert self.circle is not None
         return self.circle
 
-    def attempt_s(self, short_cut: str | None = None) -> float | None:
+    def attempt_s(self, cached_owner: str | None = None) -> float | None:
         """Return the time limit of one attempt in seconds; None: only the operation's."""
-        if short_cut is not None or len(self.entries) > 1 or self.short_cuts.another(self.entries) is not None:
+        if cached_owner is not None or len(self.entries) > 1 or self.owner_routing.another(self.entries) is not None:
             return ATTEMPT_S
         return None
 
@@ -280,7 +287,7 @@ class ClientSession:
         A remembered owner becomes an entry node as well: the nodes that the caller named may all be down.
         """
         if entry == self.entry:
-            learnt = self.short_cuts.another(self.entries) if len(self.entries) < ENTRIES_MAX else None
+            learnt = self.owner_routing.another(self.entries) if len(self.entries) < ENTRIES_MAX else None
             if learnt is not None:
                 self.entries += (learnt,)
             self._at = (self._at + 1) % len(self.entries)
@@ -294,7 +301,7 @@ class ClientSession:
 
     def backoff_s(self, attempt: int, error: ChordError | None) -> float:
         """Return the time in seconds to wait before the next attempt."""
-        if isinstance(error, SILENCE) and attempt + 1 < len(self.entries):
+        if isinstance(error, NO_REPLY) and attempt + 1 < len(self.entries):
             return 0.0  # another entry node has not been tried yet
         least = BACKOFF_FIRST_S * 2.0 ** min(attempt, 10)
         if error is not None and error.after_ms is not None:

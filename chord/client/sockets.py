@@ -74,7 +74,7 @@ class Link:
         self.close()
         raise PeerUnreachable(f"no answer from {self.address} ({reason})")
 
-    def greet(self, deadline: float) -> None:
+    def send_hello(self, deadline: float) -> None:
         """Wait for the connection, and send the hello.
 
         Raises:
@@ -90,12 +90,12 @@ class Link:
                 break
             self._dial_next(_words(code))
         try:
-            self._send(self._stream.greeting, deadline)
+            self._send(self._stream.hello_bytes, deadline)
         except (DeadlineExceeded, PeerLost) as error:
             self.close()
             raise PeerUnreachable(f"no answer from {self.address} ({error.message})") from None
 
-    def hear_greeting(self, deadline: float) -> Hello:
+    def receive_hello(self, deadline: float) -> Hello:
         """Wait for the node's hello. After it, calls can be made.
 
         Raises:

@@ -16,7 +16,7 @@ import trio
 
 from chord import events
 from chord.errors import (
-    SILENCE,
+    NO_REPLY,
     Busy,
     ChordError,
     DuplicateId,
@@ -30,25 +30,25 @@ from chord.errors import (
 from chord.ids import Arc, Point, between
 from chord.replication.transfer import Transfers
 from chord.replication.transfer_source import TransferFailed
-from chord.ring.ownership import Taken
+from chord.ring.ownership import Mark
 from chord.ring.vnode import RETRY_MS, Vnode
 from chord.wire.messages import (
     LIST_ENTRIES_MAX,
     Confirm,
-    Confirmed,
+    ConfirmReply,
     Contact,
     Done,
-    Down,
     FindNeighbours,
+    FindNeighboursReply,
     GetRing,
+    GetRingReply,
     HandOver,
     JoinArc,
-    NeighboursOf,
     Notify,
     Offer,
     Ping,
-    Pong,
-    RingPointers,
+    PingReply,
+    UnreachableVnode,
 )
 
 LOOK_AGAIN_MS = 250  # the wait while the ring heals
@@ -65,7 +65,7 @@ class LastTime(NamedTuple):
         predecessor, successors: the ring pointers.
         start: the point at which its arc began; None if it owned no arc.
         epoch: the epoch of the arc.
-        taken: its marks: parts of the arc that belonged to vnodes that were down.
+        marks: its marks: parts of the arc that belonged to vnodes that were down.
         before: the vnodes at and before `start`, nearest first, as far as known.
     """
 
@@ -73,7 +73,7 @@ class LastTime(NamedTuple):
     successors: tuple[Contact, ...] = ()
     start: Point | None = None
     epoch: int = 0
-    taken: tuple[Taken, ...] = ()
+    marks: tuple[Mark, ...] = ()
     before: tuple[Contact, ...] = ()
 
 
@@ -82,18 +82,18 @@ class Membership:
 
     Args:
         vnode: the vnode.
-        mover: receives and gives the vnode's arc.
+        transfers: receives and gives the vnode's arc.
 
     Attributes:
         last: the vnode's place before a restart; empty if it did not restart.
     """
 
-    def __init__(self, vnode: Vnode, mover: Transfers) -> None:
+    def __init__(self, vnode: Vnode, transfers: Transfers) -> None:
         self._vnode = vnode
         self._ring = vnode.ring
         self._host = vnode.host
         self._peers = vnode.host.peers
-        self._mover = mover
+        self._transfers = transfers
         self.last = LastTime()
         self._learnt: dict[str, None] = {}
 
@@ -114,7 +114,7 @@ class Membership:
         while not self._ring.is_member:
             every = [*contacts, *self._learnt]
             if silences or turn >= len(every):  # a member that no contact knows may list this vnode and call it
-                every += [a for a in self._peers.suspicion.alive()[-LEARNT_MAX:] if a != self._host.address]
+                every += [a for a in self._peers.failure_detector.alive()[-LEARNT_MAX:] if a != self._host.address]
             via = every[turn % len(every)]
             patience_s = self._patience_s(silences)
             turn += 1
@@ -162,18 +162,18 @@ class Membership:
         timing = self._host.timing
         return min(2 * timing.timeout_cap_s, 2 * timing.timeout_stranger_s * (1 << min(silences, 8)))
 
-    async def _around(self, via: Contact | str) -> NeighboursOf:
-        around = await self._peers.call(via, FindNeighbours(self._vnode.id), NeighboursOf)
-        self._host.greeter.learn(around.ring)
+    async def _around(self, via: Contact | str) -> FindNeighboursReply:
+        around = await self._peers.call(via, FindNeighbours(self._vnode.id), FindNeighboursReply)
+        self._host.hello_policy.learn(around.ring)
         return around
 
-    def _is_own_place(self, around: NeighboursOf) -> bool:
+    def _is_own_place(self, around: FindNeighboursReply) -> bool:
         return around.successor.id == self._vnode.id
 
     async def _receive_arc(self, owner: Contact) -> None:
         """Ask the owner of this vnode's id for the arc up to the id, and receive the arc."""
         session = self._host.rng.randbytes(16)
-        inbound = self._mover.expect(session, owner.address)
+        inbound = self._transfers.expect(session, owner.address)
         for _ in range(STEPS_MAX):
             try:
                 await self._peers.call(owner, JoinArc(self._vnode.me, session), Done)
@@ -183,14 +183,14 @@ class Membership:
                     raise
                 owner = error.peer
                 self._learn(owner)
-                inbound = self._mover.expect(session, owner.address)
+                inbound = self._transfers.expect(session, owner.address)
         else:
             raise LookupFailed("no vnode answers for this id")
         while not inbound.ended.is_set():
             # Reading the property frees a slot with an expired lease: the giver may have died.
             with trio.move_on_after(self._host.timing.lease_s / 4):
                 await inbound.ended.wait()
-            _ = self._mover.inbound
+            _ = self._transfers.inbound
         if not inbound.is_switched:
             raise TransferFailed(f"{owner.address} did not complete the transfer")
         await self._renounce_if_taken_back(owner)
@@ -230,7 +230,7 @@ class Membership:
             if self._peers.is_dead(asked):
                 return False
             try:
-                await self._peers.call(asked, Confirm(self._vnode.id), Confirmed)
+                await self._peers.call(asked, Confirm(self._vnode.id), ConfirmReply)
                 return True
             except NotOwner as error:
                 if error.peer is None or error.peer.id == self._vnode.id:
@@ -238,7 +238,7 @@ class Membership:
                 asked = error.peer
             except Busy:  # this vnode's acknowledgement is still on its way
                 await trio.sleep(self._host.jitter(RETRY_MS / 1000))
-            except SILENCE:
+            except NO_REPLY:
                 continue
             except ChordError:
                 return False
@@ -261,9 +261,9 @@ class Membership:
                     return
                 await self._renounce_if_taken_back(around.successor)
                 p = around.predecessor
-                reply = await self._peers.call(p, GetRing(), RingPointers)
+                reply = await self._peers.call(p, GetRing(), GetRingReply)
             if self._host.tell(self._ring.join(p, reply.successors)):
-                self._learn_silent(reply.downs)
+                self._learn_unreachable(reply.unreachable)
                 return
             await trio.sleep(self._host.jitter(RETRY_MS / 1000))
         raise LookupFailed("no predecessor to join behind")
@@ -285,7 +285,7 @@ class Membership:
 
     # -- my own place is still listed -----------------------------------------------------------
 
-    async def _reclaim_place(self, around: NeighboursOf) -> None:
+    async def _reclaim_place(self, around: FindNeighboursReply) -> None:
         """Take back a place at which the ring still lists this vnode's id.
 
         The listed vnode is this one from before a restart, or another node's.
@@ -311,9 +311,9 @@ class Membership:
                 await self._receive_arc(taker)  # the same way as any joiner
         if not self._ring.is_member:
             # Asked last: the adopted list must be as fresh as in JOIN. The list fetched above may be old by now.
-            others, downs = await self._others_behind(p)
+            others, unreachable = await self._others_behind(p)
             self._host.tell(self._ring.resume(p, others))
-            self._learn_silent(downs)
+            self._learn_unreachable(unreachable)
 
     def _own_again(self, predecessor: Contact, others: Iterable[Contact]) -> None:
         """Own the arc from before the restart, or the part of it after the predecessor.
@@ -333,22 +333,22 @@ class Membership:
         self._host.tell(self._vnode.ownership.resume(start, before, last.epoch))
         self._vnode.mark_only_copies(dict.fromkeys((*last.successors, *others)))
 
-    def _learn_silent(self, downs: Iterable[Down]) -> None:
+    def _learn_unreachable(self, unreachable: Iterable[UnreachableVnode]) -> None:
         """Wait for the down vnodes that the predecessor of this vnode waits for.
 
         Without them the ring would look smaller than it is.
         """
-        now, view = trio.current_time(), self._vnode.view
-        view.adopt(
+        now, preference_list = trio.current_time(), self._vnode.preference_list
+        preference_list.adopt(
             self._ring.successors,
-            [(down.contact, now - down.since_ms / 1000) for down in downs],
+            [(down.contact, now - down.since_ms / 1000) for down in unreachable],
             is_full=self._ring.is_full,
         )
-        for contact, _ in view.downs():
+        for contact, _ in preference_list.unreachable():
             if contact.address != self._host.address:
                 self._peers.passive.add(contact, now)
 
-    async def _others_behind(self, p: Contact) -> tuple[list[Contact], tuple[Down, ...]]:
+    async def _others_behind(self, p: Contact) -> tuple[list[Contact], tuple[UnreachableVnode, ...]]:
         """Return the live and the down vnodes behind this one, as its predecessor says.
 
         The predecessor still lists this vnode first.
@@ -360,7 +360,7 @@ class Membership:
             Busy: no other vnode is left, or the predecessor has learnt of a nearer one. Look again.
         """
         me = self._vnode.me
-        reply = await self._peers.call(p, GetRing(adopt=p.id != me.id), RingPointers)
+        reply = await self._peers.call(p, GetRing(adopt=p.id != me.id), GetRingReply)
         if between(p.id, reply.successors[0].id, me.id):
             raise Busy("another vnode stands right before this one now", after_ms=RETRY_MS)
         others = [c for c in reply.successors if c.id != me.id]
@@ -368,7 +368,7 @@ class Membership:
             others = [p]
         if not others:
             raise Busy("no other vnode is left to ask", after_ms=LOOK_AGAIN_MS)
-        return others, reply.downs
+        return others, reply.unreachable
 
     async def _taker_of_my_arc(self, after: list[Contact]) -> Contact | None:
         """Return the vnode that took this vnode's arc over while it was down, if any.
@@ -386,9 +386,9 @@ class Membership:
         for contact in after:
             while not self._peers.is_dead(contact):
                 try:
-                    start = (await self._peers.call(contact, GetRing(adopt=False), RingPointers)).owned_from
-                except SILENCE:
-                    if self._peers.suspicion.state(contact.address) == "paused":
+                    start = (await self._peers.call(contact, GetRing(adopt=False), GetRingReply)).owned_from
+                except NO_REPLY:
+                    if self._peers.failure_detector.state(contact.address) == "paused":
                         break
                     continue
                 except (UnknownVnode, NotReady):
@@ -400,8 +400,8 @@ class Membership:
 
     async def _refuse_if_alive(self, holder: Contact) -> None:
         try:
-            await self._peers.call(holder, Ping(), Pong)
-        except (*SILENCE, UnknownVnode):
+            await self._peers.call(holder, Ping(), PingReply)
+        except (*NO_REPLY, UnknownVnode):
             return
         raise DuplicateId(f"{holder.address} already stands at id {int(holder.id)}", peer=holder)
 
@@ -427,7 +427,7 @@ class Membership:
             if to in others:
                 session = self._host.rng.randbytes(16)
                 try:
-                    await self._mover.hand_over(await self._receiver(to, session), session)
+                    await self._transfers.hand_over(await self._receiver(to, session), session)
                     continue
                 except (ChordError, TransferFailed) as error:
                     after_ms = error.after_ms if isinstance(error, ChordError) else None

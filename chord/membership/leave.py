@@ -36,8 +36,8 @@ class Departures:
         left = {parting.vnode.id for parting in request.partings}
         self._host.peers.has_left(request.address, left)
         for vnode in self._host.vnodes.values():
-            vnode.view.gone(left)
-            vnode.view.stays(request.address)
+            vnode.preference_list.gone(left)
+            vnode.preference_list.stays(request.address)
         self._stabilize_soon()
         return Done()
 
@@ -47,7 +47,7 @@ class Departures:
         _require_same(request.address, caller)
         self._host.peers.passive.hurry(request.address, self._host.peers.now())
         for vnode in self._host.vnodes.values():
-            vnode.view.is_back(request.address)
+            vnode.preference_list.is_back(request.address)
         for repair in self._repairs():
             repair.fell_behind(request.address)
         return Done()
@@ -57,7 +57,7 @@ class Departures:
         """Take a node that is about to leave out of the replica sets."""
         _require_same(request.address, caller)
         for vnode in self._host.vnodes.values():
-            vnode.view.retires(request.address, self._host.peers.now())
+            vnode.preference_list.retires(request.address, self._host.peers.now())
         return Done()
 
     @handles(Pausing, takes_caller=True)
@@ -68,7 +68,7 @@ class Departures:
         """
         _require_same(request.address, caller)
         for vnode in self._host.vnodes.values():
-            vnode.view.stays(request.address)
+            vnode.preference_list.stays(request.address)
         self._host.peers.has_paused(request.address, is_only_copy=self._host.constants.replicas == 1)
         self._stabilize_soon()
         return Done()
@@ -80,9 +80,9 @@ class Departures:
         living = frozenset(request.living)
         for vnode in self._host.vnodes.values():
             own = vnode.ownership
-            gone = (mark.dead for mark in own.taken if mark.dead.address == request.address)
+            gone = (mark.dead for mark in own.marks if mark.dead.address == request.address)
             own.owner_left({dead.id for dead in gone if dead.id not in living})
-            vnode.view.forget(request.address, now, living, forgotten_max=self._host.limits.forgotten_max)
+            vnode.preference_list.forget(request.address, now, living, forgotten_max=self._host.limits.forgotten_max)
         self._host.peers.passive.forget_at(request.address, living)
         return Done()
 

@@ -15,7 +15,7 @@ from chord.errors import ChordError, OtherRing, PeerUnreachable, unwrapped
 from chord.membership.join import FATAL, LastTime, Membership
 from chord.ring.ownership import Remembered
 from chord.ring.vnode import Vnode
-from chord.wire.messages import Contact, Ping, Pong
+from chord.wire.messages import Contact, Ping, PingReply
 
 EAGER_LOOKS = 2  # self-lookups in every round after a restart, until this many have changed nothing
 
@@ -53,7 +53,7 @@ class Rejoin:
         self._vnode.state = "resuming"
         self._membership.last = last
         boundary = last.before[0] if last.before and last.before[0].id == last.start else None
-        self._vnode.ownership.last = Remembered(last.start, boundary, last.taken)
+        self._vnode.ownership.last = Remembered(last.start, boundary, last.marks)
         asked: list[Contact | str] = [*last.successors, *([last.predecessor] if last.predecessor else []), *known]
         asked = [c for c in asked if (c if isinstance(c, str) else c.address) != self._host.address]
         returning: dict[str, None] = {}
@@ -78,7 +78,7 @@ class Rejoin:
         for contact in last.successors:
             if contact not in living and not self._peers.is_known_to_have_left(contact):
                 self._peers.passive.add(contact, trio.current_time())
-                self._vnode.view.fell_silent(contact, trio.current_time())
+                self._vnode.preference_list.became_unreachable(contact, trio.current_time())
         own = self._vnode.ownership
         if own.start is None and last.start is not None:
             self._host.tell(own.resume(last.start, last.before, last.epoch))
@@ -142,8 +142,8 @@ class Rejoin:
         async def ask(address: str, scope: trio.CancelScope) -> None:
             while True:
                 try:
-                    with trio.fail_after(self._peers.suspicion.timeout(address)):  # a lost call is repeated
-                        pong = await self._peers.call(address, Ping(), Pong)
+                    with trio.fail_after(self._peers.failure_detector.timeout(address)):  # a lost call is repeated
+                        pong = await self._peers.call(address, Ping(), PingReply)
                     states[address] = pong.state
                     if pong.state == "resuming" or not pong.has_met_quorum:
                         returning[address] = None

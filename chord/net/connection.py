@@ -97,8 +97,9 @@ class Connection:
         self._quiet_due = self.opened_at + shared.limits.idle_s
         self.frame_due = math.inf
         self._pipe = pipe_of(stream)
-        self._outbox = SendBuffer(self._pipe, met.mine.stream, shared, self._on_emptied, self._on_broken)
-        self._answers = InboundCalls(codec, self._outbox, shared, Caller(self.address), OneWayDelay(self.opened_at))
+        self._send_buffer = SendBuffer(self._pipe, met.mine.stream, shared, self._on_emptied, self._on_broken)
+        caller, one_way_delay = Caller(self.address), OneWayDelay(self.opened_at)
+        self._answers = InboundCalls(codec, self._send_buffer, shared, caller, one_way_delay)
 
     # -- calls ----------------------------------------------------------------------------------
 
@@ -115,7 +116,7 @@ class Connection:
         if left <= 0:
             await trio.lowlevel.checkpoint()
             raise DeadlineExceeded("the deadline had passed before the call")
-        if self._outbox.buffered > self._outbox.bytes_max:
+        if self._send_buffer.buffered > self._send_buffer.bytes_max:
             await self._wait_for_room(deadline)
         task = trio.lowlevel.current_task()
 
@@ -143,7 +144,7 @@ class Connection:
             UseBulk: the request does not fit the control stream; nothing was sent.
         """
         now = trio.current_time()
-        if deadline <= now or self._outbox.buffered > self._outbox.bytes_max:
+        if deadline <= now or self._send_buffer.buffered > self._send_buffer.bytes_max:
             return False
         self._send(vnode, request, callback, now, deadline, min(deadline - now, BUDGET_S_MAX))
         return True
@@ -152,13 +153,13 @@ class Connection:
         self, vnode: Point | None, request: Request, callback: Callback, now: float, deadline: float, budget_s: float
     ) -> int:
         call_id, frame = self._calls.encode(vnode, request, budget_s, now - self.opened_at)
-        self._outbox.post(frame)
+        self._send_buffer.post(frame)
         self._stats.calls_sent += 1
         waiting = self._calls.waiting
         if waiting:
-            self._outbox.flush_soon()  # other calls are pending: all calls of this pass leave together
+            self._send_buffer.flush_soon()  # other calls are pending: all calls of this pass leave together
         else:
-            self._outbox.flush()
+            self._send_buffer.flush()
         waiting[call_id] = Waiting(callback, request.reply, now)
         if deadline < math.inf:
             self._deadlines.set(call_id, deadline)
@@ -174,14 +175,14 @@ class Connection:
                 sent.
         """
         with trio.CancelScope(deadline=deadline):
-            await self._outbox.wait_for_room()
-        if self._outbox.buffered > self._outbox.bytes_max or self.is_draining or self.has_ended:
+            await self._send_buffer.wait_for_room()
+        if self._send_buffer.buffered > self._send_buffer.bytes_max or self.is_draining or self.has_ended:
             raise PeerUnreachable(f"{self.address} does not read the bytes sent to it: {self.reason or 'no room'}")
 
     @property
     def has_unsent(self) -> bool:
         """Whether the operating system has not taken all bytes yet."""
-        return self._outbox.buffered > 0
+        return self._send_buffer.buffered > 0
 
     @property
     def quiet_rank(self) -> tuple[bool, float] | None:
@@ -189,7 +190,7 @@ class Connection:
 
         It is None while a call or an answer is pending, while bytes wait, and if the connection drains or has ended.
         """
-        is_owed = self._calls.waiting or self._answers.in_work or self._outbox.buffered
+        is_owed = self._calls.waiting or self._answers.in_work or self._send_buffer.buffered
         return None if is_owed or self.is_draining or self.has_ended else (self._was_used, self._quiet_due)
 
     # -- run and end ----------------------------------------------------------------------------
@@ -217,7 +218,7 @@ class Connection:
         finally:
             self.cut("stopped")
             del shared.running[self]
-            shared.settled.unpark_all()
+            shared.idle.unpark_all()
             await trio.aclose_forcefully(self._stream)
             shared.observe(ConnectionClosed(self.address, self.reason))
 
@@ -231,8 +232,8 @@ class Connection:
             self._was_used, self._quiet_due = False, trio.current_time() + self._shared.limits.stuck_s
             self._alarm.by(self._quiet_due)
             self._forget(self)
-            self._outbox.post_small(GOODBYE)
-            self._outbox.flush_soon()
+            self._send_buffer.post_small(GOODBYE)
+            self._send_buffer.flush_soon()
 
     def cut(self, reason: str) -> None:
         """End the connection now; pending calls fail with `PeerLost`.
@@ -248,7 +249,7 @@ class Connection:
         self._shared.hold(-self.partial_bytes)
         self.partial_bytes = 0
         self._calls.end(lambda: PeerLost(f"the connection to {self.address or 'the peer'} broke: {reason}"))
-        self._outbox.close()
+        self._send_buffer.close()
         self._answers.abandon()
         self._reading.cancel()
 
@@ -263,7 +264,7 @@ class Connection:
             waiting.callback(DeadlineExceeded(f"no answer from {self.address} within {took:.3g} s"))
         if self.frame_due <= now:
             self.cut(f"a frame was not complete within {limits.frame_s:g} s")
-        elif self._outbox.stuck_due <= now:
+        elif self._send_buffer.stuck_due <= now:
             self.cut(f"a write did not finish within {limits.stuck_s:g} s")
         elif self._quiet_due <= now:
             self._quiet_due = now + (limits.stuck_s if self.is_draining else limits.idle_s)
@@ -274,19 +275,19 @@ class Connection:
             else:
                 self.drain()
         due = min(self._deadlines.next(), self._answers.sweep(now))
-        return math.inf if self.has_ended else min(due, self._quiet_due, self.frame_due, self._outbox.stuck_due)
+        return math.inf if self.has_ended else min(due, self._quiet_due, self.frame_due, self._send_buffer.stuck_due)
 
     def _close_if_drained(self) -> None:
         """End a draining connection if the peer drains too and nothing is pending."""
-        if self._peer_is_draining and not (self._calls.waiting or self._answers.in_work or self._outbox.buffered):
+        if self._peer_is_draining and not (self._calls.waiting or self._answers.in_work or self._send_buffer.buffered):
             self.cut("drained")
 
     def _on_broken(self) -> None:
         self.cut("connection reset")
 
     def _on_emptied(self) -> None:
-        if self._shared.settled:
-            self._shared.settled.unpark_all()
+        if self._shared.idle:
+            self._shared.idle.unpark_all()
         if self.is_draining:
             self._close_if_drained()
 
@@ -309,14 +310,14 @@ class Connection:
             self._hold_partial(is_new=bool(frames))
         if self.is_draining:
             self._close_if_drained()
-        if self._outbox.buffered and self._outbox.is_overflowing:
+        if self._send_buffer.buffered and self._send_buffer.is_overflowing:
             self.cut("the peer sends requests and does not read the answers")
         return True
 
     async def _say_why(self, error: MalformedMessage) -> None:
-        self._outbox.post_small(encode_refusal(error))
-        self._outbox.flush_soon()
-        await self._outbox.wait_until_empty()
+        self._send_buffer.post_small(encode_refusal(error))
+        self._send_buffer.flush_soon()
+        await self._send_buffer.wait_until_empty()
         with suppress(trio.BrokenResourceError):
             await wait_for_end(self._stream)
 
@@ -339,8 +340,8 @@ class Connection:
         """End the connection, because unfinished frames take too many bytes in all."""
         limit = self._shared.limits.partial_bytes_max
         error = Overloaded(f"more than {limit} bytes of unfinished frames are held here, and yours is the oldest")
-        self._outbox.post_small(encode_refusal(error))
-        self._outbox.flush()
+        self._send_buffer.post_small(encode_refusal(error))
+        self._send_buffer.flush()
         self.cut(error.message)
 
     def _take(self, frames: list[tuple[FrameKind, bytes]]) -> None:
@@ -362,6 +363,6 @@ class Connection:
             if self.has_ended:
                 return
             if not number % FLUSH_FRAMES:
-                self._outbox.flush()
-        if self._outbox.buffered:
-            self._outbox.flush()
+                self._send_buffer.flush()
+        if self._send_buffer.buffered:
+            self._send_buffer.flush()

@@ -35,7 +35,7 @@ class RpcContext:
         partial_bytes: bytes received of unfinished frames.
         running: the connections that finished their handshake; a dict, because its order is deterministic.
         tasks: the tasks that end with the `Rpc`.
-        settled: parks the tasks that wait until no call is in work and all buffers are empty.
+        idle: parks the tasks that wait until no call is in work and all buffers are empty.
     """
 
     def __init__(self, limits: Limits, observe: Observer) -> None:
@@ -51,7 +51,7 @@ class RpcContext:
         self.partial_bytes = 0
         self.running: dict[Connection, None] = {}
         self.tasks = Tasks("the calls layer")
-        self.settled = trio.lowlevel.ParkingLot()
+        self.idle = trio.lowlevel.ParkingLot()
         self._soon: list[Callable[[], None]] = []
         self._resting: trio.lowlevel.Task | None = None
 

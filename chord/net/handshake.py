@@ -25,7 +25,7 @@ RECEIVE_BYTES: Final = 64 * 1024
 HELLO_BYTES_MAX: Final = 16 * 1024
 """Largest first frame of a dialler, in bytes. Until it has arrived, the dialler is unknown."""
 
-FAREWELL_S: Final = 1.0
+REFUSAL_S: Final = 1.0
 """Seconds that a peer has to read a refusal."""
 
 
@@ -46,7 +46,7 @@ class Met(NamedTuple):
     handshake: Handshake
 
 
-async def greet(stream: Stream, mine: Hello, check: Callable[[Hello], None], limits: Limits) -> Met:
+async def open_handshake(stream: Stream, mine: Hello, check: Callable[[Hello], None], limits: Limits) -> Met:
     """Exchange hellos on a stream that this node opened.
 
     This node sends its hello, `mine`, first. `check` gets the peer's hello, and raises an error to refuse the peer.
@@ -63,12 +63,12 @@ async def greet(stream: Stream, mine: Hello, check: Callable[[Hello], None], lim
     try:
         return _met(mine, peer, handshake, check)
     except ChordError as error:  # callers wait for it, so do not wait until the peer has read it
-        with trio.move_on_after(FAREWELL_S), suppress(trio.BrokenResourceError):
+        with trio.move_on_after(REFUSAL_S), suppress(trio.BrokenResourceError):
             await stream.send_all(encode_refusal(error))
         raise
 
 
-async def welcome(
+async def answer_handshake(
     stream: Stream,
     hello: Callable[[StreamName], Hello],
     check: Callable[[Hello], None],
@@ -96,7 +96,7 @@ async def welcome(
 
 async def refuse(stream: Stream, error: ChordError) -> None:
     """Send the peer the reason of a refusal, if it still reads."""
-    with trio.move_on_after(FAREWELL_S), suppress(trio.BrokenResourceError):
+    with trio.move_on_after(REFUSAL_S), suppress(trio.BrokenResourceError):
         await stream.send_all(encode_refusal(error))
         await stream.send_eof()
         await wait_for_end(stream)
@@ -110,7 +110,7 @@ async def wait_for_end(stream: Stream) -> None:
     Raises:
         trio.BrokenResourceError: the connection is already broken.
     """
-    with trio.move_on_after(FAREWELL_S):
+    with trio.move_on_after(REFUSAL_S):
         while await stream.receive_some(RECEIVE_BYTES):
             pass
 

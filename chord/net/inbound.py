@@ -45,19 +45,28 @@ class _Pending:
 class InboundCalls:
     """Answers the calls of one peer."""
 
-    __slots__ = ("_caller", "_codec", "_deadlines", "_is_beginning", "_outbox", "_pending", "_shared", "_transit")
+    __slots__ = (
+        "_caller",
+        "_codec",
+        "_deadlines",
+        "_is_beginning",
+        "_one_way_delay",
+        "_pending",
+        "_send_buffer",
+        "_shared",
+    )
 
     def __init__(
-        self, codec: Codec, outbox: SendBuffer, shared: RpcContext, caller: Caller, transit: OneWayDelay
+        self, codec: Codec, send_buffer: SendBuffer, shared: RpcContext, caller: Caller, one_way_delay: OneWayDelay
     ) -> None:
         self._pending: dict[_Pending, None] = {}
         self._deadlines: Deadlines[_Pending] = Deadlines()  # of the calls without a task
         self._is_beginning = False
         self._codec = codec
-        self._outbox = outbox
+        self._send_buffer = send_buffer
         self._shared = shared
         self._caller = caller
-        self._transit = transit
+        self._one_way_delay = one_way_delay
 
     @property
     def in_work(self) -> int:
@@ -100,15 +109,15 @@ class InboundCalls:
         """
         call, shared = self._codec.decode_call(body), self._shared
         shared.stats.calls_received += 1
-        late_s = 0.0 if call.sent_ms is None else self._transit.late_s(call.sent_ms, now)
+        late_s = self._one_way_delay.late_s(call.sent_ms, now)
         try:
             if isinstance(call.request, ChordError):
                 raise call.request
-            if self._outbox.buffered > self._outbox.bytes_max:
-                raise Overloaded(f"{self._outbox.buffered} bytes of answers wait for you to read them")
+            if self._send_buffer.buffered > self._send_buffer.bytes_max:
+                raise Overloaded(f"{self._send_buffer.buffered} bytes of answers wait for you to read them")
             answer = shared.handler(call.vnode, call.request, self._caller)
             if isinstance(answer, Reply):
-                self._outbox.post(self._codec.encode_reply(call.call_id, answer))
+                self._send_buffer.post(self._codec.encode_reply(call.call_id, answer))
                 return
             budget_s = call.budget_ms / 1000 - late_s
             is_for_client = not self._caller.address or call.request.for_clients
@@ -136,7 +145,7 @@ class InboundCalls:
 
     def _on_result(self, pending: _Pending, result: Reply | Exception) -> None:
         pending.driver = None
-        if isinstance(result, Reply) and self._outbox.buffered > self._outbox.bytes_max:
+        if isinstance(result, Reply) and self._send_buffer.buffered > self._send_buffer.bytes_max:
             self._deadlines.clear(pending)
             self._wait_for(pending, _ready(result))  # a task waits until the send buffer has room
         else:
@@ -152,7 +161,7 @@ class InboundCalls:
         try:
             with scope:
                 reply = await work
-                await self._outbox.wait_for_room()
+                await self._send_buffer.wait_for_room()
                 self._post(call, reply)
             if scope.cancelled_caught:
                 self._post_error(call, DeadlineExceeded(TOO_LATE))
@@ -167,15 +176,15 @@ class InboundCalls:
         if self._is_beginning:
             return  # the reader flushes it with the other answers to the same read
         if self._pending:
-            self._outbox.flush_soon()  # other calls may be complete soon: their answers leave together
+            self._send_buffer.flush_soon()  # other calls may be complete soon: their answers leave together
         else:
-            self._outbox.flush_and_tell()
+            self._send_buffer.flush_and_tell()
 
     def _forget(self, pending: _Pending) -> None:
         del self._pending[pending]
         self._deadlines.clear(pending)
         self._shared.count_work(-1, -pending.body_bytes, is_for_client=pending.is_for_client)
-        self._shared.settled.unpark_all()
+        self._shared.idle.unpark_all()
 
     def _admit(self, answer: Answer, body_bytes: int, budget_s: float, *, is_for_client: bool) -> None:
         """Refuse a call that must wait, if a limit is reached or its deadline has passed.
@@ -210,14 +219,14 @@ class InboundCalls:
     def _post(self, call: Call, result: Reply | Exception) -> None:
         if isinstance(result, Reply):
             try:
-                self._outbox.post(self._codec.encode_reply(call.call_id, result))
+                self._send_buffer.post(self._codec.encode_reply(call.call_id, result))
                 return
             except Exception as error:  # the reply is too large
                 result = error
         self._post_error(call, self._answer_to(call, result))
 
     def _post_error(self, call: Call, error: ChordError) -> None:
-        self._outbox.post_small(self._codec.encode_error(call.call_id, error))
+        self._send_buffer.post_small(self._codec.encode_error(call.call_id, error))
 
     def _answer_to(self, call: Call, error: Exception) -> ChordError:
         """Return the error that the caller receives."""

@@ -14,7 +14,7 @@ import trio
 
 from chord.config import Limits, Timing
 from chord.errors import (
-    SILENCE,
+    NO_REPLY,
     Busy,
     ChordError,
     DeadlineExceeded,
@@ -27,7 +27,7 @@ from chord.events import Observer, PeerChanged
 from chord.ids import Point
 from chord.net.calls import Caller, Calls, RequestHandler, no_handler, reply_of
 from chord.net.failure_detector import FailureDetector
-from chord.wire.messages import Contact, Hello, Ping, Pong, Reply, Request
+from chord.wire.messages import Contact, Hello, Ping, PingReply, Reply, Request
 
 if TYPE_CHECKING:
     import random
@@ -45,7 +45,7 @@ class Peers:
 
     Attributes:
         address: this node's advertised address; "" until it is known.
-        suspicion: the failure detector: the state and the timeout of each address.
+        failure_detector: the failure detector: the state and the timeout of each address.
         passive: unreachable vnodes that are probed for their return.
         calls_made: number of calls to other nodes.
     """
@@ -54,8 +54,8 @@ class Peers:
         self._calls = calls
         self._observe = observe
         self.address = ""
-        self.suspicion = FailureDetector(timing)
-        self.passive = PassiveList(timing, limits.passive_max, limits.silent_max)
+        self.failure_detector = FailureDetector(timing)
+        self.passive = PassiveList(timing, limits.passive_max, limits.unreachable_max)
         self._left: dict[Point, None] = {}  # the latest last
         self._returned: dict[Point, None] = {}  # left once, and were seen to own an arc again
         self._handler: RequestHandler = no_handler
@@ -76,7 +76,7 @@ class Peers:
 
         Raises:
             MalformedMessage: definite; the peer answered with another type of reply.
-            ChordError: see `Calls.call`. `SILENCE` errors count as a miss of the peer. Other errors, except
+            ChordError: see `Calls.call`. `NO_REPLY` errors count as a miss of the peer. Other errors, except
                 `UnknownVnode`, show that the peer is alive.
 
         Concurrency: checkpoints.
@@ -120,7 +120,7 @@ class Peers:
                 callback(_not_an_answer(to.address, request, answer))
 
         if not request.patient:
-            deadline = min(deadline, sent + self.suspicion.timeout(to.address))
+            deadline = min(deadline, sent + self.failure_detector.timeout(to.address))
         self._calls.begin(to, request, on_reply, deadline=deadline)
 
     async def call_watched(self, to: Contact, request: Request, expect: type[R]) -> R:
@@ -137,20 +137,20 @@ class Peers:
             outcomes.append(answer)
             news.set()
 
-        def has_pinged(answer: Pong | ChordError) -> None:
+        def has_pinged(answer: PingReply | ChordError) -> None:
             nonlocal is_pinging
             is_pinging = False
-            if isinstance(answer, SILENCE) and not outcomes:
+            if isinstance(answer, NO_REPLY) and not outcomes:
                 # The callee may have carried out the request before it went down.
                 on_reply(answer if not isinstance(answer, PeerUnreachable) else PeerLost(answer.message))
 
         self.begin(to, request, expect, on_reply, deadline=trio.current_effective_deadline())
         while not outcomes:
-            with trio.move_on_after(self.suspicion.timeout(to.address)):
+            with trio.move_on_after(self.failure_detector.timeout(to.address)):
                 await news.wait()
             if not outcomes and not is_pinging:
                 is_pinging = True
-                self.begin(to, Ping(), Pong, has_pinged, deadline=math.inf)
+                self.begin(to, Ping(), PingReply, has_pinged, deadline=math.inf)
         if isinstance(outcomes[0], ChordError):
             raise outcomes[0]
         return outcomes[0]
@@ -164,15 +164,15 @@ class Peers:
         if isinstance(answer, PeerUnreachable) and answer.is_ended:
             return
         if isinstance(answer, Reply):
-            event = self.suspicion.answered(address, now, None if request.patient else now - sent)
+            event = self.failure_detector.answered(address, now, None if request.patient else now - sent)
             if event is not None:
                 self._tell(event)
-        elif not isinstance(answer, SILENCE):  # an error reply shows that the peer is alive
+        elif not isinstance(answer, NO_REPLY):  # an error reply shows that the peer is alive
             if not isinstance(answer, UnknownVnode):
                 self.heard_from(address)
         elif not (request.patient and isinstance(answer, DeadlineExceeded)):  # only the caller's deadline has passed
             is_refused = isinstance(answer, PeerUnreachable) and answer.is_refused
-            self._tell(self.suspicion.missed(address, now, is_refused, answer.message))
+            self._tell(self.failure_detector.missed(address, now, is_refused, answer.message))
 
     async def _call_self(self, to: Contact | str, request: Request) -> Reply:
         await trio.lowlevel.checkpoint()
@@ -188,7 +188,7 @@ class Peers:
     async def _call_out(self, to: Contact | str, address: str, request: Request) -> Reply:
         self.calls_made += 1
         sent = trio.current_time()
-        deadline = math.inf if request.patient or isinstance(to, str) else sent + self.suspicion.timeout(address)
+        deadline = math.inf if request.patient or isinstance(to, str) else sent + self.failure_detector.timeout(address)
         try:
             reply = await self._calls.call(to, request, deadline=deadline)
         except ChordError as error:
@@ -205,7 +205,7 @@ class Peers:
 
     def heard_from(self, address: str) -> None:
         """Note that a node is alive, because a call or a reply from it has arrived."""
-        event = self.suspicion.heard_from(address, trio.current_time())
+        event = self.failure_detector.heard_from(address, trio.current_time())
         if event is not None:  # seldom
             self._tell(event)
 
@@ -214,7 +214,7 @@ class Peers:
 
         Vnodes that an earlier node had at the same address still count as unreachable.
         """
-        self._tell(self.suspicion.left(address, trio.current_time()))
+        self._tell(self.failure_detector.left(address, trio.current_time()))
         left = list(vnodes)
         for point in left:
             self._returned.pop(point, None)
@@ -248,7 +248,7 @@ class Peers:
             is_only_copy: whether no other node has that data. If so, the node counts as paused, so that no other node
                 takes its place; otherwise it counts as dead.
         """
-        learn = self.suspicion.paused if is_only_copy else self.suspicion.stopped
+        learn = self.failure_detector.paused if is_only_copy else self.failure_detector.stopped
         self._tell(learn(address, trio.current_time()))
 
     def is_dead(self, contact: Contact) -> bool:
@@ -256,18 +256,19 @@ class Peers:
 
         They never drop the vnodes of our own node.
         """
-        return contact.address != self.address and self.suspicion.is_dead(contact.address)
+        return contact.address != self.address and self.failure_detector.is_dead(contact.address)
 
     def is_on_its_way(self, contact: Contact) -> bool:
         """Whether an unreachable vnode seems to be on its way back.
 
         It does if its address is alive and no probe of the vnode has failed since then.
         """
-        return self.suspicion.state(contact.address) == "alive" and not self.passive.was_asked_in_vain(contact.id)
+        is_alive = self.failure_detector.state(contact.address) == "alive"
+        return is_alive and not self.passive.was_asked_in_vain(contact.id)
 
     def is_doubtful(self, contact: Contact) -> bool:
         """Whether to route around a contact, because its node does not count as alive."""
-        return contact.address != self.address and self.suspicion.state(contact.address) != "alive"
+        return contact.address != self.address and self.failure_detector.state(contact.address) != "alive"
 
     async def is_gone(self, contact: Contact) -> bool:
         """Find out whether a member is dead or has lost its place in the ring.
@@ -281,11 +282,11 @@ class Peers:
         """
         while True:
             try:
-                pong = await self.call(contact, Ping(), Pong)
+                pong = await self.call(contact, Ping(), PingReply)
             except UnknownVnode:
                 return True
-            except SILENCE:
-                if self.suspicion.state(contact.address) == "paused":
+            except NO_REPLY:
+                if self.failure_detector.state(contact.address) == "paused":
                     raise
                 if self.is_dead(contact):
                     return True
@@ -331,7 +332,7 @@ class Peers:
 
     def srtt(self, contact: Contact) -> float:
         """Smoothed round-trip time to a contact in seconds; 1 ms if none was measured."""
-        return self.suspicion.srtt(contact.address) or 0.001
+        return self.failure_detector.srtt(contact.address) or 0.001
 
 
 def _put_last(points: dict[Point, None], point: Point) -> None:

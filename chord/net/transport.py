@@ -67,7 +67,7 @@ _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS,
 FILES_MIN: Final = 64
 """Number of files that a node must be allowed to open: a few for its store, the others for connections."""
 _ACCEPT_AGAIN_S: Final = 0.1
-_FAREWELL_S: Final = 0.2
+_REFUSAL_S: Final = 0.2
 _SHORTAGE_S: Final = 10.0
 """Seconds without a refused descriptor after which a shortage counts as over."""
 _READ_BYTES: Final = 4096
@@ -122,7 +122,7 @@ class TcpListener:
         with self._spare.lent() as is_there:
             if not is_there:
                 return False
-            with suppress(OSError, trio.BrokenResourceError), trio.move_on_after(_FAREWELL_S):  # the caller may be gone
+            with suppress(OSError, trio.BrokenResourceError), trio.move_on_after(_REFUSAL_S):  # the caller may be gone
                 stream = await self._listener.accept()
                 async with stream:
                     await stream.send_all(encode_refusal(PeerUnreachable(f"{self._address}: {why}")))

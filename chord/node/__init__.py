@@ -46,8 +46,8 @@ from chord.node.shutdown import Shutdown
 from chord.node.status import NodeFacts, node_status
 from chord.node.world import World
 from chord.replication.batch import Batches
-from chord.replication.catch_up import CatchUp
 from chord.replication.handoff import Handoff
+from chord.replication.reap_log_sync import ReapLogSync
 from chord.replication.records import Records
 from chord.replication.replica import Replica
 from chord.replication.sync import ReplicaSync
@@ -61,7 +61,7 @@ from chord.wire.messages import Contact, NodeState, Status
 
 
 class Node(TrioApi):
-    """A node of a ring. It reads and writes like a client (`AsyncApi`).
+    """A node of a ring, created by `open_node`. It reads and writes like a client (`AsyncApi`).
 
     The caller's cancel scopes limit the time of every operation. If no scope has a deadline, `timeout_s` is the limit:
     5 seconds by default.
@@ -100,44 +100,44 @@ class Node(TrioApi):
         self._others = config.join  # addresses to ask about other rings, besides the ring pointers
 
         # The calls to other nodes, and the context that the vnodes share. `run` adds the vnodes.
-        self._greeter = HelloPolicy(config.ring)
-        self._calls = world.connect(config, self._greeter, world.observe)
+        self._hello_policy = HelloPolicy(config.ring)
+        self._calls = world.connect(config, self._hello_policy, world.observe)
         peers = Peers(self._calls, config.timing, world.observe, config.limits)
-        self.host = host = NodeContext(
-            config, peers, world.storage, world.rng, world.wall_now_ms, world.observe, self._greeter
+        self._host = host = NodeContext(
+            config, peers, world.storage, world.rng, world.wall_now_ms, world.observe, self._hello_policy
         )
         host.health.watch("descriptors", self._calls.shortage)
-        self.parts: dict[Point, VnodeServices] = {}
+        self._parts: dict[Point, VnodeServices] = {}
 
         # The services that the vnodes share.
         self._saver = Saver(host, world.identity, self._end_without_directory)
         router = Router(host)
-        self.lookups = Lookups(host, router)
+        self._lookups = Lookups(host, router)
         records = Records(host)
-        catch_up = CatchUp(host, host.reap_log)
-        exchange = ReplicaSync(host, records.merge, catch_up)
-        self.misplaced = Handoff(host, self.lookups, exchange, self._saver.save, self._is_receiving)
-        replica = Replica(host, records.stage, self.misplaced.compared, lambda: self.misplaced.hints)
-        batches = Batches(host, self.lookups, partial(coordinate, self.parts))
+        log_sync = ReapLogSync(host, host.reap_log)
+        replica_sync = ReplicaSync(host, records.merge, log_sync)
+        self._handoff = Handoff(host, self._lookups, replica_sync, self._saver.save, self._is_receiving)
+        replica = Replica(host, records.stage, self._handoff.compared, lambda: self._handoff.hints)
+        batches = Batches(host, self._lookups, partial(coordinate, self._parts))
         self._shared = NodeServices(
-            router, self.lookups, records, exchange, catch_up, replica, batches, self._saver.save
+            router, self._lookups, records, replica_sync, log_sync, replica, batches, self._saver.save
         )
 
         # The end, the periodic steps, and the dispatcher of all requests.
-        self._farewell = Shutdown(host, self.parts, self.misplaced)
-        self._maintenance = Maintenance(host, self.parts, self.misplaced, self._saver, self._farewell)
+        self._shutdown = Shutdown(host, self._parts, self._handoff)
+        self._maintenance = Maintenance(host, self._parts, self._handoff, self._saver, self._shutdown)
         departures = Departures(
-            host, lambda: [parts.repair for parts in self.parts.values()], self._maintenance.stabilize_soon
+            host, lambda: [parts.repair for parts in self._parts.values()], self._maintenance.stabilize_soon
         )
         dispatcher = Dispatcher(
             host,
-            self.lookups,
-            self.parts,
+            self._lookups,
+            self._parts,
             batches,
             departures,
             self._maintenance.note_running,
-            self.local_status,
-            self.begin_leave,
+            self._local_status,
+            self._begin_leave,
         )
         peers.serve(dispatcher.handle)
 
@@ -149,12 +149,12 @@ class Node(TrioApi):
     @property
     def address(self) -> str:
         """HOST:PORT under which other nodes reach this node; "" before it runs."""
-        return self.host.address
+        return self._host.address
 
     @property
     def ring_id(self) -> bytes | None:
         """The ring's id, sixteen bytes; None before the node has founded or joined a ring."""
-        return self._greeter.ring_id
+        return self._hello_policy.ring_id
 
     @property
     def name(self) -> str:
@@ -179,9 +179,19 @@ class Node(TrioApi):
         Raises:
             NotReady: the node does not run yet.
         """
-        for parts in self.parts.values():
+        for parts in self._parts.values():
             return parts.vnode.me
         raise NotReady("the node does not run yet, so its id is not known: start `run` first")
+
+    @property
+    def contacts(self) -> tuple[Contact, ...]:
+        """The ids and the address of all vnodes of the node; empty before it runs."""
+        return tuple(parts.vnode.me for parts in self._parts.values())
+
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        """The reasons why the node does not serve all requests; empty if it serves them."""
+        return self._host.health.reasons()
 
     async def run(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Listen, join or found a ring, and serve it until `stop` or `leave` is called.
@@ -202,7 +212,7 @@ class Node(TrioApi):
                 self._others = tuple(dict.fromkeys((*self.config.join, *kept.known)))
             with unwrapped():
                 async with trio.open_nursery() as connections:
-                    if (failed := self.host.storage.failed) is not None:
+                    if (failed := self._host.storage.failed) is not None:
                         connections.start_soon(self._end_with_disk, failed, connections.cancel_scope)
                     bound = await connections.start(self._calls.run, self.config.listen, name="calls")
                     self.started_at = trio.current_time()
@@ -216,23 +226,23 @@ class Node(TrioApi):
             if self._fatal is not None:
                 raise self._fatal
         finally:
-            await self.host.storage.close()
+            await self._host.storage.close()
             self._saver.close()
             self.closed.set()
             self._ready.set()
 
     async def _live(self, maintenance: trio.Nursery, kept: Kept | None) -> None:
-        self.host.tasks.open(maintenance)
+        self._host.tasks.open(maintenance)
         try:
             maintenance.start_soon(self._maintenance.run, maintenance.start_soon, name="maintenance")
             maintenance.start_soon(self._take_part, kept, name="take part")
             await self._ending.wait()
             if self._how == "leave" and self._fatal is None:
                 self._change("leaving")
-                await self._farewell.hand_over()
+                await self._shutdown.hand_over()
         finally:
-            self.host.end()
-        self._goodbye = self._farewell.neighbours()
+            self._host.end()
+        self._goodbye = self._shutdown.neighbours()
         maintenance.cancel_scope.cancel()
 
     async def _end_with_disk(self, failed: trio.Event, scope: trio.CancelScope) -> None:
@@ -240,7 +250,7 @@ class Node(TrioApi):
 
         There is no handover, because it could send wrong records.
         """
-        self._fatal = await DiskWatch(self.host, self._farewell, self._maintenance.woke).run(failed)
+        self._fatal = await DiskWatch(self._host, self._shutdown, self._maintenance.woke).run(failed)
         self.state = "stopped"  # without an event, as in a crash
         scope.cancel()
 
@@ -270,23 +280,23 @@ class Node(TrioApi):
         Afterwards `state` is "left". If the handover was not complete in time, the other nodes see a crash, and `state`
         is "stopped". The method returns when the node has ended. Cancelling it does not stop the node from ending.
         """
-        self.begin_leave()
+        self._begin_leave()
         await self.closed.wait()
 
-    def begin_leave(self) -> None:
+    def _begin_leave(self) -> None:
         """Begin to leave, without waiting for the end."""
         self._end("leave")
 
     def _end(self, how: Literal["stop", "leave"]) -> None:
         if not self._ending.is_set():
             self._how = how
-            self.host.is_leaving = how == "leave"
+            self._host.is_leaving = how == "leave"
             self._ending.set()
 
     def _change(self, state: NodeState) -> None:
         if state != self.state:
             self.state = state
-            self.host.tell([NodeStateChanged(state, self.address)])
+            self._host.tell([NodeStateChanged(state, self.address)])
 
     # -- start ------------------------------------------------------------------------------
 
@@ -297,21 +307,21 @@ class Node(TrioApi):
         address.
         """
         address = self.config.advertise or bound
-        self.host.settle_address(address)
-        self._core = Operations(ClientSession((address,), rng=self.host.rng, circle=self.host.circle))
+        self._host.settle_address(address)
+        self._core = Operations(ClientSession((address,), rng=self._host.rng, circle=self._host.circle))
         if kept is not None:
             ids = [v.id for v in kept.vnodes]
         elif self.config.id is not None:
             ids = [Point(self.config.id)]
         else:
-            ids = list(dict.fromkeys(vnode_id(self.host.circle, address, i) for i in range(self.config.vnodes)))
-        self._greeter.introduce(address, self.host.storage.incarnation, ids)
+            ids = list(dict.fromkeys(vnode_id(self._host.circle, address, i) for i in range(self.config.vnodes)))
+        self._hello_policy.introduce(address, self._host.storage.incarnation, ids)
         for point in ids:
-            vnode = Vnode(Contact(point, address), self.host)
-            self.host.vnodes[point] = vnode
-            self.parts[point] = VnodeServices(vnode, self._shared)
+            vnode = Vnode(Contact(point, address), self._host)
+            self._host.vnodes[point] = vnode
+            self._parts[point] = VnodeServices(vnode, self._shared)
         if kept is not None:
-            recall(kept, self.host)
+            recall(kept, self._host)
 
     async def _take_part(self, kept: Kept | None) -> None:
         """Join or rejoin the ring with every vnode, then start maintenance."""
@@ -320,11 +330,11 @@ class Node(TrioApi):
             if kept is None:
                 await self._saver.save()  # before the first record: a store without an identity is refused
             joins = [address for address in self.config.join if address != self.address]
-            remembered = restart.nodes_to_ask(kept, self.host, has_join=bool(joins))
+            remembered = restart.nodes_to_ask(kept, self._host, has_join=bool(joins))
             if kept is not None and (joins or remembered):
                 await self._resume(kept, list(dict.fromkeys((*joins, *remembered))))
             else:
-                for index, parts in enumerate(self.parts.values()):
+                for index, parts in enumerate(self._parts.values()):
                     await self._enter(parts, kept, index)
                     self._maintenance.keep(parts, self._others)
         except (OtherRing, DuplicateId, ConfigError) as error:
@@ -338,9 +348,9 @@ class Node(TrioApi):
             self._maintenance.keep_watch(self.contact, look)
         await self._saver.save()
         if kept is None:
-            self.host.tasks.start(self._farewell.say_back, self._others)
+            self._host.tasks.start(self._shutdown.say_back, self._others)
         else:
-            await self._farewell.say_back(self._others)  # before "ready": then no other node takes it for down
+            await self._shutdown.say_back(self._others)  # before "ready": then no other node takes it for down
         self._change("ready")
         self._ready.set()
 
@@ -356,10 +366,10 @@ class Node(TrioApi):
         if self.config.advertise is None:
             return
         try:
-            hello = await self.host.peers.reach(self.address)
+            hello = await self._host.peers.reach(self.address)
         except ChordError:
             return
-        if hello is not None and hello.incarnation != self.host.storage.incarnation:
+        if hello is not None and hello.incarnation != self._host.storage.incarnation:
             other = "another node" if hello.address == self.address else hello.address
             raise ConfigError(
                 f"cannot advertise {self.address}: {other} answers there; "
@@ -376,7 +386,7 @@ class Node(TrioApi):
 
         async def resume(parts: VnodeServices, last: LastTime, scope: trio.CancelScope) -> None:
             try:
-                await parts.resumption.resume(last, known, self.config.join)
+                await parts.rejoin.resume(last, known, self.config.join)
             except (OtherRing, DuplicateId, ConfigError) as error:
                 self._fatal = self._fatal or error
                 scope.cancel()
@@ -384,8 +394,8 @@ class Node(TrioApi):
                 self._maintenance.keep(parts, self._others)
 
         async with trio.open_nursery() as nursery:
-            for parts, vnode in zip(self.parts.values(), kept.vnodes, strict=True):
-                nursery.start_soon(resume, parts, last_time(vnode, self.host), nursery.cancel_scope)
+            for parts, vnode in zip(self._parts.values(), kept.vnodes, strict=True):
+                nursery.start_soon(resume, parts, last_time(vnode, self._host), nursery.cancel_scope)
 
     async def _enter(self, parts: VnodeServices, kept: Kept | None, index: int) -> None:
         """Make one vnode a member: rejoin, join, or found a ring.
@@ -398,20 +408,20 @@ class Node(TrioApi):
             kept: the persisted state; None if the node is new.
             index: the index of the vnode in the persisted state.
         """
-        mine: list[Contact | str] = [p.vnode.me for p in self.parts.values() if p.vnode.ring.is_member]
+        mine: list[Contact | str] = [p.vnode.me for p in self._parts.values() if p.vnode.ring.is_member]
         joins: list[Contact | str] = [*mine, *(a for a in self.config.join if a != self.address)]
         if kept is not None and joins:
-            await parts.resumption.resume(last_time(kept.vnodes[index], self.host), joins)
+            await parts.rejoin.resume(last_time(kept.vnodes[index], self._host), joins)
         elif joins:
             self._change("joining")
             await parts.membership.join(joins)
         else:
             if kept is not None:
                 parts.vnode.ownership.epoch = kept.vnodes[index].epoch
-            self._greeter.ring_id = self.ring_id or self.host.rng.randbytes(16)
-            self.host.tell(parts.vnode.ring.create())
-            self.host.tell(parts.vnode.ownership.create())
-            parts.vnode.view.settled(parts.vnode.id, Arc(parts.vnode.id, parts.vnode.id))
+            self._hello_policy.ring_id = self.ring_id or self._host.rng.randbytes(16)
+            self._host.tell(parts.vnode.ring.create())
+            self._host.tell(parts.vnode.ownership.create())
+            parts.vnode.preference_list.note_in_sync(parts.vnode.id, Arc(parts.vnode.id, parts.vnode.id))
             parts.vnode.state = "member"
 
     def _end_without_directory(self) -> None:
@@ -435,17 +445,17 @@ class Node(TrioApi):
         withdraws it and ends as in a crash. The other nodes then wait for it, instead of denying keys that only it
         holds.
         """
-        has_left = self._how == "leave" and self._farewell.has_handed_over(self._goodbye)
+        has_left = self._how == "leave" and self._shutdown.has_handed_over(self._goodbye)
         if has_left or self._how == "stop":
-            await self._farewell.say(self._goodbye, has_left=has_left)
+            await self._shutdown.say(self._goodbye, has_left=has_left)
         elif self._how == "leave":
-            await self._farewell.say_back(self._goodbye)
-        with trio.move_on_after(self.host.timing.leave_s):  # a disk that hangs must not keep the node from ending
+            await self._shutdown.say_back(self._goodbye)
+        with trio.move_on_after(self._host.timing.leave_s):  # a disk that hangs must not keep the node from ending
             await self._saver.save(has_left=has_left)
         if has_left and self._goodbye:
-            await self._farewell.linger(self._goodbye)
+            await self._shutdown.linger(self._goodbye)
         self._calls.stop_accepting()
-        with trio.move_on_after(self.host.timing.drain_s):
+        with trio.move_on_after(self._host.timing.drain_s):
             await self._calls.drain()
         self._change("left" if has_left else "stopped")
 
@@ -468,7 +478,7 @@ class Node(TrioApi):
         """
         try:
             with trio.fail_at(deadline):
-                return await self.host.peers.call(call.to, call.request, call.request.reply)
+                return await self._host.peers.call(call.to, call.request, call.request.reply)
         except ChordError as error:
             return error
         except trio.TooSlowError:
@@ -476,9 +486,9 @@ class Node(TrioApi):
 
     def _is_receiving(self) -> bool:
         """Return whether a vnode of this node is receiving an arc."""
-        return any(parts.mover.inbound for parts in self.parts.values())
+        return any(parts.transfers.inbound for parts in self._parts.values())
 
-    def local_status(self) -> Status:
+    def _local_status(self) -> Status:
         """Return the status of the node, as the node sees it."""
         me = NodeFacts(
             self.name,
@@ -489,7 +499,7 @@ class Node(TrioApi):
             self._calls.stats.bytes_sent,
             self._calls.stats.bytes_received,
         )
-        return node_status(me, self.host, self.parts, self.misplaced)
+        return node_status(me, self._host, self._parts, self._handoff)
 
 
 @asynccontextmanager

@@ -25,13 +25,13 @@ class DiskWatch:
 
     Args:
         host: the node context.
-        farewell: tells the neighbours that the node pauses.
+        shutdown: tells the neighbours that the node pauses.
         woke: callback when the disk answers again.
     """
 
-    def __init__(self, host: NodeContext, farewell: Shutdown, woke: Callable[[], None]) -> None:
+    def __init__(self, host: NodeContext, shutdown: Shutdown, woke: Callable[[], None]) -> None:
         self._host = host
-        self._farewell = farewell
+        self._shutdown = shutdown
         self._woke = woke
 
     async def run(self, failed: trio.Event) -> WritesRefused:
@@ -72,7 +72,7 @@ class DiskWatch:
         if not self._host.is_stalled:
             self._host.is_stalled = True
             self._host.health.report("disk", f"the disk has not answered for {stalled_s:.0f} s")
-        await self._farewell.say(self._farewell.neighbours(), has_left=False)
+        await self._shutdown.say(self._shutdown.neighbours(), has_left=False)
 
     def _go_on(self) -> None:
         """Take part again when the disk answers, as after a standstill of the process."""

@@ -39,9 +39,9 @@ class Maintenance:
     Args:
         host: the node context.
         parts: the services of every vnode.
-        misplaced: hands misplaced records off to their replicas.
+        handoff: hands misplaced records off to their replicas.
         saver: persists the node's state.
-        farewell: tells the neighbours when this node is back after a standstill.
+        shutdown: tells the neighbours when this node is back after a standstill.
 
     Attributes:
         run: coroutine function that runs the steps; see `Timetable.run`.
@@ -52,16 +52,16 @@ class Maintenance:
         self,
         host: NodeContext,
         parts: Mapping[Point, VnodeServices],
-        misplaced: Handoff,
+        handoff: Handoff,
         saver: Saver,
-        farewell: Shutdown,
+        shutdown: Shutdown,
     ) -> None:
         self._host = host
         self._has_replicas = host.constants.replicas > 1
         self._parts = parts
-        self._misplaced = misplaced
+        self._handoff = handoff
         self._saver = saver
-        self._farewell = farewell
+        self._shutdown = shutdown
         self._timetable = Timetable(
             host.rng,
             self._on_step_failed,
@@ -85,10 +85,10 @@ class Maintenance:
         # Separate steps: an unreachable predecessor or a slow lookup must not delay the repair of the list.
         timing, stabilizer, vnode = self._host.timing, parts.stabilizer, parts.vnode.id
         stabilize = partial(self._round, parts)
-        look_for_others = partial(parts.self_lookup.look_for_others, others)
+        look_for_others = partial(parts.ring_merge.look_for_others, others)
         self._stabilizing += (
             self._repeat(vnode, "stabilize", stabilize, timing.stabilize_s),
-            self._repeat(vnode, "refresh_predecessor", parts.bounds.refresh_predecessor, timing.stabilize_s),
+            self._repeat(vnode, "refresh_predecessor", parts.takeover.refresh_predecessor, timing.stabilize_s),
         )
         self._repeat(vnode, "self_lookup", look_for_others, timing.stabilize_s)
         self._repeat(vnode, "fix_finger", stabilizer.fix_finger, timing.finger_s)
@@ -129,9 +129,9 @@ class Maintenance:
         if self._host.storage.refusal:
             await self._try_store()
         self._host.health.reasons()  # reports changes to the observer even if no status is requested
-        is_giving = any(p.mover.outbound for p in self._parts.values())
+        is_giving = any(p.transfers.outbound for p in self._parts.values())
         if not is_giving:
-            await self._misplaced.bring_home(contact)
+            await self._handoff.bring_home(contact)
 
     async def _try_store(self) -> None:
         """Write a batch that changes nothing, to see whether the store takes writes again."""
@@ -147,7 +147,7 @@ class Maintenance:
         for parts in self._parts.values():
             self._woken_at[parts.vnode.id] = trio.current_time()
             parts.repair.stood_still()
-        self._host.tasks.start(self._farewell.say_back, ())
+        self._host.tasks.start(self._shutdown.say_back, ())
 
     def stabilize_soon(self) -> None:
         """Run a stabilize round of every vnode now instead of at its next period."""
@@ -170,7 +170,7 @@ class Maintenance:
         vnode also waits until a new predecessor has its part of the arc.
         """
         vnode, ring = parts.vnode.id, parts.vnode.ring
-        if parts.bounds.confirmed_at < self._woken_at.get(vnode, -math.inf):
+        if parts.takeover.confirmed_at < self._woken_at.get(vnode, -math.inf):
             return
         is_bounded = ring.predecessor is not None and ring.predecessor.id == parts.vnode.ownership.start
         if not (self._has_replicas or is_bounded):

@@ -10,7 +10,7 @@ import msgspec
 from chord.ids import Arc, Point
 from chord.membership.join import LastTime
 from chord.ring.context import NodeContext
-from chord.ring.ownership import Ownership, Taken
+from chord.ring.ownership import Mark, Ownership
 from chord.ring.vnode import Vnode
 from chord.store.identity import IDENTITY_VERSION, Kept, KeptVnode
 from chord.wire.messages import Contact
@@ -36,10 +36,10 @@ def _vnode_to_keep(vnode: Vnode) -> KeptVnode:
         epoch=own.epoch,
         predecessor=ring.predecessor,
         successors=ring.successors,
-        taken=tuple((t.arc.start, t.arc.end, t.dead.id, t.dead.address) for t in own.taken),
+        marks=tuple((t.arc.start, t.arc.end, t.dead.id, t.dead.address) for t in own.marks),
         before=before,
-        downs=tuple(contact for contact, _ in vnode.view.downs()),
-        settled=tuple((owner, arc.start, arc.end) for owner, arc in vnode.view.ever_settled()),
+        unreachable=tuple(contact for contact, _ in vnode.preference_list.unreachable()),
+        in_sync=tuple((owner, arc.start, arc.end) for owner, arc in vnode.preference_list.ever_in_sync()),
     )
 
 
@@ -51,7 +51,7 @@ def to_keep(host: NodeContext, last: Kept | None, *, has_left: bool) -> Kept:
         last: the persisted state at this start, or None. It still applies to vnodes that have not rejoined yet.
         has_left: whether the node has handed everything over and left the ring.
     """
-    own, ring_id = list(host.vnodes.values()), host.greeter.ring_id
+    own, ring_id = list(host.vnodes.values()), host.hello_policy.ring_id
     vnodes = tuple(_vnode_to_keep(vnode) for vnode in own)
     before = (contact for vnode in vnodes for contact in vnode.before)  # a joiner with an arc may be in no list
     known = tuple(dict.fromkeys(c.address for c in (*host.contacts(), *before) if c.address != host.address))
@@ -69,12 +69,12 @@ def to_keep(host: NodeContext, last: Kept | None, *, has_left: bool) -> Kept:
         known=known,
         has_left=has_left,
         incarnation=incarnation,
-        silent=host.peers.passive.remembered(),
+        passive=host.peers.passive.remembered(),
         successors=ring_constants.successors,
         replicas=ring_constants.replicas,
         cluster=ring_constants.cluster,
         left=tuple(host.peers.left),
-        forgotten=tuple({pair: None for vnode in own for pair in vnode.view.forgotten_addresses()}),
+        forgotten=tuple({pair: None for vnode in own for pair in vnode.preference_list.forgotten_addresses()}),
     )
     return now if last is None else _still_kept(last, now, own)
 
@@ -102,7 +102,7 @@ def _still_kept(last: Kept, now: Kept, vnodes: list[Vnode]) -> Kept:
             merged.append(msgspec.structs.replace(new, predecessor=old.predecessor, successors=old.successors))
         else:  # the arcs in sync are those of the former store: a new store has none
             is_same = last.incarnation == now.incarnation
-            merged.append(msgspec.structs.replace(old, settled=old.settled if is_same else ()))
+            merged.append(msgspec.structs.replace(old, in_sync=old.in_sync if is_same else ()))
     known = tuple(dict.fromkeys((*now.known, *last.known)))
     return msgspec.structs.replace(now, vnodes=tuple(merged), known=known)
 
@@ -115,17 +115,18 @@ def recall(kept: Kept, host: NodeContext) -> None:
     host.peers.learn_left([point for point in kept.left if point not in host.vnodes])
     for address, living in kept.forgotten:
         for own in host.vnodes.values():
-            own.view.forget(address, host.peers.now(), frozenset(living), forgotten_max=host.limits.forgotten_max)
-    for contact in kept.silent:
+            now, forgotten_max = host.peers.now(), host.limits.forgotten_max
+            own.preference_list.forget(address, now, frozenset(living), forgotten_max=forgotten_max)
+    for contact in kept.passive:
         host.peers.passive.add(contact, host.peers.now())
     for vnode in kept.vnodes:
-        for contact in vnode.downs:
-            host.vnodes[vnode.id].view.fell_silent(contact, host.peers.now())
+        for contact in vnode.unreachable:
+            host.vnodes[vnode.id].preference_list.became_unreachable(contact, host.peers.now())
     if kept.incarnation != host.storage.incarnation.hex():
         return  # the store is new: the records of the last run are lost
     for vnode in kept.vnodes:  # other nodes may have written since: only a comparison puts it in sync again
-        for owner, start, end in vnode.settled:
-            host.vnodes[vnode.id].view.was_settled(owner, Arc(start, end))
+        for owner, start, end in vnode.in_sync:
+            host.vnodes[vnode.id].preference_list.note_was_in_sync(owner, Arc(start, end))
 
 
 def last_time(kept: KeptVnode, host: NodeContext) -> LastTime:
@@ -139,15 +140,15 @@ def last_time(kept: KeptVnode, host: NodeContext) -> LastTime:
         vnode = host.vnodes.get(contact.id)
         return contact if vnode is None else vnode.me
 
-    taken = tuple(
-        Taken(Arc(start, end), where(Contact(dead, address)), host.peers.now())
-        for start, end, dead, address in kept.taken
+    marks = tuple(
+        Mark(Arc(start, end), where(Contact(dead, address)), host.peers.now())
+        for start, end, dead, address in kept.marks
     )
     return LastTime(
         None if kept.predecessor is None else where(kept.predecessor),
         tuple(where(contact) for contact in kept.successors),
         kept.owned_from,
         kept.epoch,
-        taken,
+        marks,
         tuple(where(contact) for contact in kept.before),
     )

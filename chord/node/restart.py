@@ -76,7 +76,7 @@ async def find(identity: IdentityStore, host: NodeContext) -> Kept | None:
     if kept.incarnation != host.storage.incarnation.hex():
         has_others = config.ring.replicas > 1 and any(address != kept.address for address in kept.known)
         host.tell([StoreBegun("lost" if has_others else "lost for good")])
-    host.greeter.ring_id = kept.ring_id
+    host.hello_policy.ring_id = kept.ring_id
     return kept
 
 

@@ -14,10 +14,10 @@ from chord.net.handlers import HandlerTable, handler_table, handles
 from chord.net.steps import Steps
 from chord.replication.anti_entropy import AntiEntropy
 from chord.replication.batch import Batches
-from chord.replication.catch_up import CatchUp
 from chord.replication.coordinator import Coordinator
 from chord.replication.gc import GarbageCollector
 from chord.replication.read import QuorumReads
+from chord.replication.reap_log_sync import ReapLogSync
 from chord.replication.records import Records
 from chord.replication.replica import Replica
 from chord.replication.scan import Scanner
@@ -34,18 +34,18 @@ from chord.wire.batch import BatchRequest, Item
 from chord.wire.messages import (
     Done,
     FindNeighbours,
+    FindNeighboursReply,
     Forward,
     Get,
     GetMany,
     GetSums,
+    InSync,
     Lookup,
-    NeighboursOf,
     Ping,
-    Pong,
+    PingReply,
     Put,
     PutMany,
     Reply,
-    Settled,
     Trace,
 )
 
@@ -56,8 +56,8 @@ class NodeServices(NamedTuple):
     router: Router
     lookups: Lookups
     records: Records
-    exchange: ReplicaSync
-    catch_up: CatchUp
+    replica_sync: ReplicaSync
+    log_sync: ReapLogSync
     replica: Replica
     batches: Batches
     save: SaveState
@@ -70,27 +70,27 @@ class VnodeServices:
         self.vnode = vnode
         self.shared = shared
         self.records = shared.records
-        self.catch_up = shared.catch_up
+        self.log_sync = shared.log_sync
         self.replica = shared.replica
-        self.repair = AntiEntropy(vnode, shared.exchange)
-        self.reaper = GarbageCollector(vnode, self.repair, shared.catch_up)
-        self.coordinator = Coordinator(vnode, shared.records, self.repair, shared.catch_up)
+        self.repair = AntiEntropy(vnode, shared.replica_sync)
+        self.reaper = GarbageCollector(vnode, self.repair, shared.log_sync)
+        self.coordinator = Coordinator(vnode, shared.records, self.repair, shared.log_sync)
         self.reads = self.coordinator.reads
         self.scanner = Scanner(vnode, shared.records, self.repair)
-        self.mover = Transfers(vnode, shared.records, shared.exchange, shared.save)
+        self.transfers = Transfers(vnode, shared.records, shared.replica_sync, shared.save)
         self.stabilizer = Stabilizer(vnode, shared.lookups)
-        self.bounds = Takeover(vnode, self.stabilizer)
-        self.self_lookup = RingMerge(vnode, self.stabilizer)
-        self.membership = Membership(vnode, self.mover)
-        self.resumption = Rejoin(vnode, self.membership)
+        self.takeover = Takeover(vnode, self.stabilizer)
+        self.ring_merge = RingMerge(vnode, self.stabilizer)
+        self.membership = Membership(vnode, self.transfers)
+        self.rejoin = Rejoin(vnode, self.membership)
 
     @handles(Ping)
-    def on_ping(self, request: Ping) -> Pong:
+    def on_ping(self, request: Ping) -> PingReply:
         """Return the state of the vnode, for example "member"."""
         vnode = self.vnode
         vnode.note_quorum()
         state = "leaving" if vnode.state == "left" else vnode.state
-        return Pong(state, vnode.ownership.start is not None, vnode.has_met_quorum)
+        return PingReply(state, vnode.ownership.start is not None, vnode.has_met_quorum)
 
     @handles(Forward)
     def on_forward(self, request: Forward) -> Answer:
@@ -103,11 +103,11 @@ class VnodeServices:
         return await self.shared.lookups.find(request.key, self.vnode.me, request.mode, request.route)
 
     @handles(FindNeighbours)
-    async def on_find_neighbours(self, request: FindNeighbours) -> NeighboursOf:
+    async def on_find_neighbours(self, request: FindNeighbours) -> FindNeighboursReply:
         """Find the neighbours of a point, starting at this vnode."""
         host = self.vnode.host
         predecessor, successor = await self.shared.lookups.neighbours(request.point, self.vnode.me)
-        return NeighboursOf(predecessor, successor, host.greeter.ring_id, request.point in host.peers.left)
+        return FindNeighboursReply(predecessor, successor, host.hello_policy.ring_id, request.point in host.peers.left)
 
     @handles(GetMany, PutMany)
     def on_batch(self, request: BatchRequest) -> Answer:
@@ -117,11 +117,11 @@ class VnodeServices:
     @handles(GetSums, takes_caller=True)
     def on_get_sums(self, request: GetSums, caller: Caller) -> Answer:
         """Return digest sums of an arc, to begin a comparison; see `Replica.on_get_sums`."""
-        self.vnode.view.compares(caller.address)
+        self.vnode.preference_list.compares(caller.address)
         return self.replica.on_get_sums(request)
 
-    @handles(Settled, takes_caller=True)
-    def on_settled(self, request: Settled, caller: Caller) -> Done:
+    @handles(InSync, takes_caller=True)
+    def on_in_sync(self, request: InSync, caller: Caller) -> Done:
         """Note that this vnode holds every acknowledged write of an arc (it is in sync).
 
         The owner of the arc says so after a comparison.
@@ -129,10 +129,11 @@ class VnodeServices:
         Raises:
             Busy: definite; the owner has not compared since this process was last suspended.
         """
-        view = self.vnode.view
-        if not view.was_compared(caller.address):
+        preference_list = self.vnode.preference_list
+        if not preference_list.was_compared(caller.address):
             raise Busy("this vnode stood still after it was compared: compare again", after_ms=RETRY_MS)
-        view.settled(request.arc_end, Arc(request.arc_start, request.arc_end))  # an owner may send several
+        arc = Arc(request.arc_start, request.arc_end)
+        preference_list.note_in_sync(arc.end, arc)  # an owner may send several
         return Done()
 
     HANDLERS: ClassVar[HandlerTable]
@@ -147,8 +148,8 @@ VnodeServices.HANDLERS = handler_table(
     scanner=Scanner,
     replica=Replica,
     reaper=GarbageCollector,
-    catch_up=CatchUp,
-    mover=Transfers,
+    log_sync=ReapLogSync,
+    transfers=Transfers,
 )
 
 

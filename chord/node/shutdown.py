@@ -24,10 +24,10 @@ GOODBYE_S = 1.0
 class Shutdown:
     """Takes a node out of its ring, and announces its return."""
 
-    def __init__(self, host: NodeContext, parts: dict[Point, VnodeServices], misplaced: Handoff) -> None:
+    def __init__(self, host: NodeContext, parts: dict[Point, VnodeServices], handoff: Handoff) -> None:
         self._host = host
         self._parts = parts
-        self._misplaced = misplaced
+        self._handoff = handoff
 
     def neighbours(self) -> tuple[str, ...]:
         """Return the addresses of the other nodes in the vnodes' ring pointers."""
@@ -62,11 +62,11 @@ class Shutdown:
                     if parts.vnode.ring.is_member:
                         nursery.start_soon(parts.membership.leave)
             first = next(iter(self._parts.values()))
-            while not self._misplaced.is_done():
+            while not self._handoff.is_done():
                 others = [c for c in first.vnode.ring.successors if c.address != self._host.address]
                 if not others:
                     return
-                if not await self._misplaced.bring_home(others[0]) and not self._misplaced.is_done():
+                if not await self._handoff.bring_home(others[0]) and not self._handoff.is_done():
                     await self._say_leaving()  # nodes that missed it still choose this node
                     await trio.sleep(self._host.jitter(RETRY_MS / 1000))
 
@@ -85,7 +85,7 @@ class Shutdown:
         is_alone = not neighbours and not any(self._host.peers.passive.contacts())
         is_last = is_alone and all(v.ring.is_member and not v.ring.is_isolated for v in vnodes)
         owns = any(vnode.ownership.start is not None for vnode in vnodes)
-        return is_last or (not owns and self._misplaced.is_done())
+        return is_last or (not owns and self._handoff.is_done())
 
     async def say(self, neighbours: tuple[str, ...], *, has_left: bool) -> None:
         """Say goodbye to the neighbours, to the predecessors first.
@@ -110,7 +110,7 @@ class Shutdown:
 
     async def linger(self, neighbours: tuple[str, ...]) -> None:
         """After a leave, keep redirecting callers until every neighbour must have heard."""
-        slowest = max(self._host.peers.suspicion.timeout(address) for address in neighbours)
+        slowest = max(self._host.peers.failure_detector.timeout(address) for address in neighbours)
         await trio.sleep(2 * slowest + self._host.timing.stabilize_s)
 
     async def _tell(self, addresses: Iterable[str], request: Request) -> None:
@@ -121,7 +121,7 @@ class Shutdown:
 
     async def _tell_one(self, address: str, request: Request) -> None:
         try:
-            with trio.fail_after(min(GOODBYE_S, 2 * self._host.peers.suspicion.timeout(address))):
+            with trio.fail_after(min(GOODBYE_S, 2 * self._host.peers.failure_detector.timeout(address))):
                 await self._host.peers.call(address, request, Done)
         except (ChordError, trio.TooSlowError):
             self._host.counters["goodbyes_unheard"] += 1

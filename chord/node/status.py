@@ -26,7 +26,7 @@ class NodeFacts(NamedTuple):
     bytes_received: int
 
 
-def node_status(me: NodeFacts, host: NodeContext, parts: dict[Point, VnodeServices], misplaced: Handoff) -> Status:
+def node_status(me: NodeFacts, host: NodeContext, parts: dict[Point, VnodeServices], handoff: Handoff) -> Status:
     """Return a node's status, the answer to `GetStatus`.
 
     Lists that exceed a message are cut.
@@ -61,17 +61,17 @@ def node_status(me: NodeFacts, host: NodeContext, parts: dict[Point, VnodeServic
         has_data_dir=me.has_data_dir,
         keys=len(host.storage),
         value_bytes=host.storage.value_bytes,
-        misplaced=misplaced.on_their_way(),
+        misplaced=handoff.on_their_way(),
         vnodes=tuple(_vnode(p, host) for p in parts.values())[:LIST_ENTRIES_MAX],
-        peers=tuple(host.peers.suspicion.peers(now))[:LIST_ENTRIES_MAX],
+        peers=tuple(host.peers.failure_detector.peers(now))[:LIST_ENTRIES_MAX],
         known=host.contacts()[:LIST_ENTRIES_MAX],
         counters=tuple(sorted(counters.items()))[:LIST_ENTRIES_MAX],
         timing=tuple((field, float(getattr(host.timing, field))) for field in host.timing.__struct_fields__),
-        hints=misplaced.hints,
+        hints=handoff.hints,
         under_replicated=sum(_under_replicated(p, host) for p in parts.values()),
         sibling_keys=host.storage.sibling_keys,
         clock_skew_ms=host.skew_ms,
-        transfers=tuple(_transfers(parts, misplaced))[:LIST_ENTRIES_MAX],
+        transfers=tuple(_transfers(parts, handoff))[:LIST_ENTRIES_MAX],
         sets=tuple(state for p in parts.values() for state in p.repair.states())[:LIST_ENTRIES_MAX],
         damaged=len(host.storage.damaged(Arc(Point(0), Point(0)))),
         troubles=tuple(why[:1024] for why in troubles)[:LIST_ENTRIES_MAX],
@@ -80,13 +80,13 @@ def node_status(me: NodeFacts, host: NodeContext, parts: dict[Point, VnodeServic
     )
 
 
-def _transfers(parts: dict[Point, VnodeServices], misplaced: Handoff) -> Iterator[TransferInfo]:
+def _transfers(parts: dict[Point, VnodeServices], handoff: Handoff) -> Iterator[TransferInfo]:
     for p in parts.values():
-        yield from p.mover.transfers()
+        yield from p.transfers.transfers()
         if p.repair.transfer is not None:
             yield p.repair.transfer
-    if misplaced.transfer is not None:
-        yield misplaced.transfer
+    if handoff.transfer is not None:
+        yield handoff.transfer
 
 
 def _under_replicated(parts: VnodeServices, host: NodeContext) -> int:
@@ -96,7 +96,7 @@ def _under_replicated(parts: VnodeServices, host: NodeContext) -> int:
     return sum(
         host.storage.count(Arc(state.arc_start, state.arc_end))
         for state in parts.repair.states()
-        if state.silent or state.pending
+        if state.unreachable or state.pending
     )
 
 

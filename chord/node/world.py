@@ -71,21 +71,21 @@ def wall_now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def connect_by_tcp(config: NodeConfig, greeter: HelloPolicy, observe: Observer) -> Rpc:
+def connect_by_tcp(config: NodeConfig, hello_policy: HelloPolicy, observe: Observer) -> Rpc:
     """Return the RPC of a node over TCP; see `Connect`."""
     transport = TcpTransport(config.limits.lookups_max)
-    rpc = connect_over(transport, config, greeter, observe)
+    rpc = connect_over(transport, config, hello_policy, observe)
     transport.on_shortage.append(rpc.make_room)
     return rpc
 
 
-def connect_over(transport: Transport, config: NodeConfig, greeter: HelloPolicy, observe: Observer) -> Rpc:
+def connect_over(transport: Transport, config: NodeConfig, hello_policy: HelloPolicy, observe: Observer) -> Rpc:
     """Return the RPC of a node over byte streams; see `Connect`."""
     return Rpc(
         transport,
         circle=config.ring.circle,
         limits=config.limits,
-        hello=greeter.hello,
-        on_hello=greeter.on_hello,
+        hello=hello_policy.hello,
+        on_hello=hello_policy.on_hello,
         observe=observe,
     )

@@ -3,10 +3,10 @@
 A *part* of the arc is a stretch in which all keys have the same replica set. Once a period, the owner compares each
 part with each of its replicas. It compares at once with a replica that is new or back. The parts with the fewest
 compared replicas go first. A record that one replica had may be missing at the others, so a round is repeated until no
-replica had a new one. Then the owner tells the replicas that they are in sync (`Settled`): they hold every acknowledged
+replica had a new one. Then the owner tells the replicas that they are in sync (`InSync`): they hold every acknowledged
 write.
 
-Source: DeCandia et al. 2007 (Dynamo), section 4.7 (anti-entropy). The role of the owner, and the message `Settled`, are
+Source: DeCandia et al. 2007 (Dynamo), section 4.7 (anti-entropy). The role of the owner, and the message `InSync`, are
 this project's.
 """
 
@@ -21,20 +21,20 @@ from chord import events
 from chord.errors import ChordError, NotOwner
 from chord.ids import Arc, Point
 from chord.replication.sync import ReplicaSync, SyncOutcome
-from chord.ring.ownership import Taken
+from chord.ring.ownership import Mark
 from chord.ring.preference_list import ReplicaSet
 from chord.ring.vnode import Vnode
 from chord.wire.messages import (
     Confirm,
-    Confirmed,
+    ConfirmReply,
     Contact,
     Done,
     FindNeighbours,
+    FindNeighboursReply,
     GetRing,
-    NeighboursOf,
+    GetRingReply,
+    InSync,
     ReplicaState,
-    RingPointers,
-    Settled,
     TransferInfo,
 )
 
@@ -46,11 +46,11 @@ class SyncState(NamedTuple):
 
     Attributes:
         until: when to compare again, on Trio's clock; minus infinity: at once.
-        is_settled: whether the replica is in sync (it holds every acknowledged write of the part), and knows that.
+        is_in_sync: whether the replica is in sync (it holds every acknowledged write of the part), and knows that.
     """
 
     until: float
-    is_settled: bool
+    is_in_sync: bool
 
 
 class AntiEntropy:
@@ -60,12 +60,12 @@ class AntiEntropy:
         transfer: the progress of the comparison that runs now, for status reports; None if none runs.
     """
 
-    def __init__(self, vnode: Vnode, exchange: ReplicaSync) -> None:
+    def __init__(self, vnode: Vnode, replica_sync: ReplicaSync) -> None:
         self._vnode = vnode
         self._host = vnode.host
-        self._exchange = exchange
+        self._replica_sync = replica_sync
         self.transfer: TransferInfo | None = None
-        self._level: dict[Arc, dict[str, SyncState]] = {}  # by part and address
+        self._states: dict[Arc, dict[str, SyncState]] = {}  # by part and address
         self._length = 0  # of the vnode's arc, in the last round
         self._grown_at = -math.inf
 
@@ -82,9 +82,9 @@ class AntiEntropy:
         own = self._vnode.ownership
         if own.start is None:
             return []
-        if not own.taken:
+        if not own.marks:
             return [Arc(own.start, self._vnode.id)]
-        ends = [mark.arc.end for mark in own.taken] + [self._vnode.id]
+        ends = [mark.arc.end for mark in own.marks] + [self._vnode.id]
         distance = self._host.circle.distance
         start: Point = own.start
         ends.sort(key=lambda end: distance(start, end) or self._host.circle.size)
@@ -94,7 +94,7 @@ class AntiEntropy:
             start = end
         return found
 
-    def is_level(self, point: int, address: str) -> bool:
+    def is_replica_in_sync(self, point: int, address: str) -> bool:
         """Return whether the owner knows that a replica is in sync around a point.
 
         A replica in sync holds every acknowledged write of its part of the arc. This node itself always counts.
@@ -107,8 +107,8 @@ class AntiEntropy:
             return True
         for arc in self._arcs():
             if point in arc:
-                level = self._level_in(arc).get(address)
-                if level is not None and level.is_settled:
+                state = self._states_in(arc).get(address)
+                if state is not None and state.is_in_sync:
                     return True
         return False
 
@@ -117,14 +117,15 @@ class AntiEntropy:
 
         This vnode must be in sync in each part. The nodes that are unreachable or not in sync must be fewer than a
         write quorum. Fewer nodes cannot have acknowledged a write alone. One replica with a full disk therefore does
-        not keep the result False for ever. If N = 1 (one copy of each record), the result is always True; see `silent`.
+        not keep the result False for ever. If N = 1 (one copy of each record), the result is always True; see
+        `unreachable`.
         """
         if self._host.constants.replicas == 1:
             return True
-        parts, view = self.parts(), self._vnode.view
-        return all(view.is_settled_in(arc) and self._unproven(arc, replicas) is None for arc, replicas in parts)
+        is_in_sync = self._vnode.preference_list.is_arc_in_sync
+        return all(is_in_sync(arc) and self._unproven(arc, replicas) is None for arc, replicas in self.parts())
 
-    def silent(self) -> tuple[Contact, ...]:
+    def unreachable(self) -> tuple[Contact, ...]:
         """Return the unreachable nodes that may hold acknowledged writes missing here.
 
         A part has such nodes if a write quorum of the nodes that may hold its records is unreachable. If no part has
@@ -132,7 +133,7 @@ class AntiEntropy:
         parts that this vnode took over.
         """
         if self._host.constants.replicas == 1:
-            return tuple(dict.fromkeys(mark.dead for mark in self._vnode.ownership.taken))
+            return tuple(dict.fromkeys(mark.dead for mark in self._vnode.ownership.marks))
         found: dict[Contact, None] = {}
         for arc, replicas in self.parts():
             places = self._vnode.may_hold(arc.end, replicas)
@@ -145,17 +146,17 @@ class AntiEntropy:
         """Return each part's replicas and their states, for status reports."""
         found = []
         for arc, replicas in self.parts():
-            level = self._level_in(arc)
+            states = self._states_in(arc)
             members = tuple(place.contact for place in replicas.members)
-            silent = tuple(place.contact for place in replicas.members if not self._vnode.is_up(place))
+            unreachable = tuple(place.contact for place in replicas.members if not self._vnode.is_up(place))
             pending = tuple(
                 contact
                 for contact in members
-                if contact not in silent and contact.address not in level and contact.address != self._host.address
+                if contact not in unreachable and contact.address not in {self._host.address, *states}
             )
             missing = self._unproven(arc, replicas)
             is_uncertain = missing == ()
-            found.append(ReplicaState(arc.start, arc.end, members, silent, pending, missing or (), is_uncertain))
+            found.append(ReplicaState(arc.start, arc.end, members, unreachable, pending, missing or (), is_uncertain))
         return tuple(found)
 
     def _unproven(self, arc: Arc, replicas: ReplicaSet) -> tuple[Contact, ...] | None:
@@ -168,25 +169,25 @@ class AntiEntropy:
             None if keys there can be denied. Empty if all known nodes are up, but too few of them are in sync.
         """
         places = self._vnode.may_hold(arc.end, replicas)
-        silent, empty = [place.contact for place in places if not self._vnode.is_up(place)], 0
+        unreachable, empty = [place.contact for place in places if not self._vnode.is_up(place)], 0
         if self._vnode.ownership.is_doubtful(arc):
-            known = {contact.address for contact in silent}
+            known = {contact.address for contact in unreachable}
             gone = [contact for contact in self._host.peers.passive.nodes() if contact.address not in known]
             empty = self._vnode.nodes_known(replicas) - len(replicas.members)
-            silent, empty = [*silent, *gone[:empty]], max(0, empty - len(gone))
-        level = self._level_in(arc)
-        settled = {address for address, state in level.items() if state.is_settled}
-        if self._vnode.view.is_settled_in(arc):
-            settled.add(self._host.address)
+            unreachable, empty = [*unreachable, *gone[:empty]], max(0, empty - len(gone))
+        states = self._states_in(arc)
+        in_sync = {address for address, state in states.items() if state.is_in_sync}
+        if self._vnode.preference_list.is_arc_in_sync(arc):
+            in_sync.add(self._host.address)
         up = [place.contact for place in replicas.members if self._vnode.is_up(place)]
-        unsettled = [contact for contact in up if contact.address not in settled]
-        is_enough = len(silent) + len(unsettled) + empty < self._vnode.write_quorum(replicas)
-        return None if is_enough else tuple(silent)
+        out_of_sync = [contact for contact in up if contact.address not in in_sync]
+        is_enough = len(unreachable) + len(out_of_sync) + empty < self._vnode.write_quorum(replicas)
+        return None if is_enough else tuple(unreachable)
 
     def fell_behind(self, address: str) -> None:
         """Stop counting a node as in sync, because it was away or missed a write."""
-        for level in self._level.values():
-            level.pop(address, None)
+        for states in self._states.values():
+            states.pop(address, None)
 
     def stood_still(self) -> None:
         """Stop counting this node as in sync, because its process was suspended.
@@ -195,9 +196,9 @@ class AntiEntropy:
         restart. If N = 1, each vnode behind this one may have taken its arc over, and may hold the only copies of
         records written meanwhile.
         """
-        self._level.clear()
+        self._states.clear()
         self._grown_at = trio.current_time()  # others may have owned this arc meanwhile
-        self._vnode.view.was_away()
+        self._vnode.preference_list.was_away()
         own = self._vnode.ownership
         if (arc := own.arc) is None:
             return
@@ -219,22 +220,22 @@ class AntiEntropy:
         self._vnode.note_quorum()
         self._note_growth()
         parts = self.parts()
-        self._level = {arc: self._level_in(arc) for arc, _ in parts}
-        self._vnode.is_stuck &= not all(self._vnode.view.is_settled_in(arc) for arc, _ in parts)
-        for arc, replicas in sorted(parts, key=lambda part: len(self._level[part[0]])):
+        self._states = {arc: self._states_in(arc) for arc, _ in parts}
+        self._vnode.is_stuck &= not all(self._vnode.preference_list.is_arc_in_sync(arc) for arc, _ in parts)
+        for arc, replicas in sorted(parts, key=lambda part: len(self._states[part[0]])):
             others = [place for place in replicas.members if place.contact.address != self._host.address]
             up = [place.contact for place in others if self._vnode.is_up(place)]
-            level = self._level.get(arc)
-            if level is None:
+            states = self._states.get(arc)
+            if states is None:
                 return  # this node stood still, so earlier comparisons no longer count
-            for address in [a for a in level if all(contact.address != a for contact in up)]:
-                del level[address]  # unreachable, or not a member: it is compared when it is back
+            for address in [a for a in states if all(contact.address != a for contact in up)]:
+                del states[address]  # unreachable, or not a member: it is compared when it is back
             now = trio.current_time()
-            due = [c for c in up if c.address not in level or level[c.address].until <= now]
-            if not self._vnode.view.is_settled_in(arc):
+            due = [c for c in up if c.address not in states or states[c.address].until <= now]
+            if not self._vnode.preference_list.is_arc_in_sync(arc):
                 due = up
             if due or not up:
-                await self._bring_level(arc, level, due, up)
+                await self._sync_part(arc, states, due, up)
 
     async def fetch_marked(self) -> None:
         """Fetch records from returned owners of parts that this vnode took over.
@@ -246,7 +247,7 @@ class AntiEntropy:
         Concurrency: checkpoints; cancellation loses nothing, and the marks stay.
         """
         peers = self._host.peers
-        for mark in self._vnode.ownership.taken:
+        for mark in self._vnode.ownership.marks:
             if mark.dead.id in peers.passive or peers.is_known_to_have_left(mark.dead):
                 continue
             try:
@@ -254,7 +255,7 @@ class AntiEntropy:
             except ChordError as error:
                 self._host.tell([events.StepFailed(self._vnode.id, "repair", error.word)])
 
-    async def _fetch_arc(self, mark: Taken) -> None:
+    async def _fetch_arc(self, mark: Mark) -> None:
         """Fetch the records of a part from its former owner, and drop the mark.
 
         If the former owner is not in the ring, it may have died again, so this vnode waits for its return. If the
@@ -263,30 +264,30 @@ class AntiEntropy:
         Args:
             mark: the part that this vnode took over, and its former owner.
         """
-        found = await self._host.peers.call(self._host.address, FindNeighbours(mark.dead.id), NeighboursOf)
+        found = await self._host.peers.call(self._host.address, FindNeighbours(mark.dead.id), FindNeighboursReply)
         owner = found.successor
         if owner.id != mark.dead.id:
             self._host.peers.passive.add(mark.dead, trio.current_time())
             return
         if owner.address != self._host.address:
             try:
-                await self._host.peers.call(owner, Confirm(mark.arc.end), Confirmed)
+                await self._host.peers.call(owner, Confirm(mark.arc.end), ConfirmReply)
             except NotOwner:
-                await self._exchange.pull(owner, mark.arc)
+                await self._replica_sync.pull(owner, mark.arc)
                 await self._learn_marks_of(owner, mark)
             else:
                 return  # the owner takes writes there: one of the two arcs is about to shrink
         self._vnode.ownership.fetched(mark)
 
-    async def _learn_marks_of(self, owner: Contact, mark: Taken) -> None:
+    async def _learn_marks_of(self, owner: Contact, mark: Mark) -> None:
         """Adopt the marks that a former owner has in the part that was taken over from it.
 
         Each of these marks names another down node that may hold records of the part.
         """
-        reply = await self._host.peers.call(owner, GetRing(adopt=False), RingPointers)
+        reply = await self._host.peers.call(owner, GetRing(adopt=False), GetRingReply)
         own, now = self._vnode.ownership, trio.current_time()
-        if mark in own.taken:  # otherwise another vnode owns the part by now
-            waits = (Taken(Arc(t.start, t.end), t.dead, now - t.since_ms / 1000) for t in reply.taken)
+        if mark in own.marks:  # otherwise another vnode owns the part by now
+            waits = (Mark(Arc(t.start, t.end), t.dead, now - t.since_ms / 1000) for t in reply.marks)
             own.learn_marks(mark.arc, waits)
 
     def _note_growth(self) -> None:
@@ -297,13 +298,13 @@ class AntiEntropy:
             self._grown_at = trio.current_time()
         self._length = length
 
-    async def _bring_level(self, arc: Arc, level: dict[str, SyncState], due: list[Contact], up: list[Contact]) -> None:
+    async def _sync_part(self, arc: Arc, states: dict[str, SyncState], due: list[Contact], up: list[Contact]) -> None:
         equal: dict[Contact, bool] = {}  # compared replicas: whether each was in sync before
         recalled: dict[Contact, bool] = {}  # likewise: whether it was in sync before, or before it was away
-        known = {contact for contact in up if contact.address in level and level[contact.address].is_settled}
+        known = {contact for contact in up if contact.address in states and states[contact.address].is_in_sync}
         elsewhere = 0
         if not self._may_vouch(arc, len(known)):
-            elsewhere = await self._pull_from_fallbacks(arc)
+            elsewhere = await self._pull_from_stand_ins(arc)
         to_ask = due
         for _ in range(ROUNDS_MAX):
             pulled = 0
@@ -318,25 +319,25 @@ class AntiEntropy:
                 pulled += outcome.pulled
                 self._host.counters["repair_keys_pulled"] += outcome.pulled
                 self._host.counters["repair_keys_pushed"] += outcome.pushed
-                equal[contact] = outcome.is_settled or equal.get(contact, False)
-                recalled[contact] = outcome.was_settled or recalled.get(contact, False)
+                equal[contact] = outcome.is_in_sync or equal.get(contact, False)
+                recalled[contact] = outcome.was_in_sync or recalled.get(contact, False)
             if not pulled:
                 break
             to_ask = up  # the others may lack a record that one of them had
-        if not self._counts(arc, level):
+        if not self._counts(arc, states):
             return
-        settled = len(known | {contact for contact, was_settled in equal.items() if was_settled})
+        in_sync = len(known | {contact for contact, was_in_sync in equal.items() if was_in_sync})
         is_compared = len(equal) == len(up)
-        vouches = self._may_vouch(arc, settled + elsewhere) or (is_compared and self._is_given_up())
+        vouches = self._may_vouch(arc, in_sync + elsewhere) or (is_compared and self._is_given_up())
         if not vouches and is_compared and self._are_back(arc, sum(recalled.values()), len(up)):
-            vouches = await self._pull_from_behind(arc) and self._counts(arc, level)
+            vouches = await self._pull_from_behind(arc) and self._counts(arc, states)
         if vouches:
-            self._vnode.view.settled(arc.end, arc)
+            self._vnode.preference_list.note_in_sync(arc.end, arc)
             self._vnode.ownership.sure(arc)
-        self._vnode.is_stuck |= is_compared and not self._vnode.view.is_settled_in(arc)
-        for contact, was_settled in equal.items():
-            if self._counts(arc, level):
-                await self._settle(contact, arc, level, was_settled, vouches)
+        self._vnode.is_stuck |= is_compared and not self._vnode.preference_list.is_arc_in_sync(arc)
+        for contact, was_in_sync in equal.items():
+            if self._counts(arc, states):
+                await self._note_equal(contact, arc, states, was_in_sync, vouches)
 
     def _may_vouch(self, arc: Arc, others: int) -> bool:
         """Return whether this vnode knows every acknowledged write of a part.
@@ -355,19 +356,20 @@ class AntiEntropy:
         replicas = self._vnode.replica_set(arc.end)
         if not all(self._vnode.is_up(place) for place in replicas.everyone):
             return False  # only an unreachable node may hold a write that this vnode stored and then lost
-        return self._are_enough(others + self._vnode.view.is_settled_in(arc), replicas)
+        return self._are_enough(others + self._vnode.preference_list.is_arc_in_sync(arc), replicas)
 
-    def _are_enough(self, settled: int, replicas: ReplicaSet) -> bool:
+    def _are_enough(self, in_sync: int, replicas: ReplicaSet) -> bool:
         """Return whether the nodes that are not in sync are fewer than a write quorum.
 
         Nodes that an operator has forgotten (`chord forget`) count as not in sync.
 
         Args:
-            settled: the number of nodes in sync.
+            in_sync: the number of nodes in sync.
             replicas: the replica set.
         """
-        nodes = min(self._host.constants.replicas, self._vnode.nodes_known(replicas) + self._vnode.view.forgotten())
-        return settled > nodes - self._vnode.write_quorum(replicas)
+        known = self._vnode.nodes_known(replicas) + self._vnode.preference_list.forgotten()
+        nodes = min(self._host.constants.replicas, known)
+        return in_sync > nodes - self._vnode.write_quorum(replicas)
 
     def _are_back(self, arc: Arc, others: int, up: int) -> bool:
         """Return whether the members that came back hold all acknowledged writes there.
@@ -383,11 +385,11 @@ class AntiEntropy:
             up: the number of other members that were compared.
         """
         replicas = self._vnode.replica_set(arc.end)
-        silent = {place.contact.address for place in replicas.everyone if not self._vnode.is_up(place)}
-        silent.update(contact.address for contact in self._host.peers.passive.nodes())
-        settled = others + self._vnode.view.was_settled_in(arc)
-        lost = up + 1 - settled + len(silent) + self._vnode.view.forgotten()
-        return self._are_enough(settled, replicas) and lost < self._vnode.write_quorum(replicas)
+        unreachable = {place.contact.address for place in replicas.everyone if not self._vnode.is_up(place)}
+        unreachable.update(contact.address for contact in self._host.peers.passive.nodes())
+        in_sync = others + self._vnode.preference_list.was_arc_in_sync(arc)
+        lost = up + 1 - in_sync + len(unreachable) + self._vnode.preference_list.forgotten()
+        return self._are_enough(in_sync, replicas) and lost < self._vnode.write_quorum(replicas)
 
     def _is_given_up(self) -> bool:
         """Return whether no unreachable node is expected to bring further records.
@@ -399,9 +401,9 @@ class AntiEntropy:
         if any(self._host.peers.passive.contacts()):
             return False
         is_over = trio.current_time() - self._grown_at >= self._host.timing.down_out_s
-        return is_over or self._vnode.view.forgotten_since(self._grown_at) >= self._host.constants.quorum
+        return is_over or self._vnode.preference_list.forgotten_since(self._grown_at) >= self._host.constants.quorum
 
-    async def _pull_from_fallbacks(self, arc: Arc) -> int:
+    async def _pull_from_stand_ins(self, arc: Arc) -> int:
         """Fetch the records of a part from the stand-ins that are in sync there.
 
         Stand-ins are the nodes behind the replicas, which keep writes for unreachable replicas.
@@ -410,10 +412,10 @@ class AntiEntropy:
             The number of stand-ins in sync.
         """
         found = 0
-        for place in self._vnode.replica_set(arc.end).fallbacks:
+        for place in self._vnode.replica_set(arc.end).stand_ins:
             if place.contact.address != self._host.address and self._vnode.is_up(place):
                 try:
-                    found += await self._exchange.pull(place.contact, arc, only_settled=True)
+                    found += await self._replica_sync.pull(place.contact, arc, only_in_sync=True)
                 except ChordError as error:
                     self._host.tell([events.StepFailed(self._vnode.id, "repair", error.word)])
         return found
@@ -431,20 +433,20 @@ class AntiEntropy:
         replicas = self._vnode.replica_set(arc.end)
         members = {place.contact.address for place in replicas.members} | {me.address}
         places = {c.id: c for c in (*self._vnode.ring.successors, *(place.contact for place in replicas.everyone))}
-        silent = {place.contact.id for place in replicas.everyone if not self._vnode.is_up(place)}  # lost
-        passed, asked = {me.id, *silent}, set[str]()
+        unreachable = {place.contact.id for place in replicas.everyone if not self._vnode.is_up(place)}  # lost
+        passed, asked = {me.id, *unreachable}, set[str]()
         try:
             while len(asked) < self._host.constants.replicas and (ahead := places.keys() - passed):
                 contact = places[min(ahead, key=lambda point: distance(me.id, point))]
                 passed.add(contact.id)
-                pointers = await self._host.peers.call(contact, GetRing(adopt=False), RingPointers)
+                pointers = await self._host.peers.call(contact, GetRing(adopt=False), GetRingReply)
                 places.update(
                     {c.id: c for c in pointers.successors if distance(me.id, c.id) > distance(me.id, contact.id)}
                 )
                 if pointers.owned_from is not None and arc.end in Arc(pointers.owned_from, contact.id):
                     return False  # this node acknowledges writes until it hears that our vnode is back
                 if contact.address not in members:
-                    await self._exchange.pull(contact, arc)
+                    await self._replica_sync.pull(contact, arc)
                     asked.add(contact.address)
         except ChordError as error:
             self._host.tell([events.StepFailed(self._vnode.id, "repair", error.word)])
@@ -461,12 +463,12 @@ class AntiEntropy:
             self.transfer = TransferInfo("repair", arc.start, arc.end, contact, moved, total, outcome.bytes, past_ms)
 
         try:
-            return await self._exchange.with_partner(contact, arc, progress=note)
+            return await self._replica_sync.with_partner(contact, arc, progress=note)
         finally:
             self.transfer = None
 
-    async def _settle(
-        self, contact: Contact, arc: Arc, level: dict[str, SyncState], was_settled: bool, vouches: bool
+    async def _note_equal(
+        self, contact: Contact, arc: Arc, states: dict[str, SyncState], was_in_sync: bool, vouches: bool
     ) -> None:
         """Note that a replica now holds the same records of a part as this vnode.
 
@@ -476,44 +478,44 @@ class AntiEntropy:
         Args:
             contact: the replica.
             arc: the part.
-            level: receives the new state of the replica, by address.
-            was_settled: whether the replica was in sync before the comparison.
+            states: receives the new state of the replica, by address.
+            was_in_sync: whether the replica was in sync before the comparison.
             vouches: whether this vnode vouches for the part.
         """
         until = trio.current_time() + self._host.jitter(self._host.timing.anti_entropy_s)
         if vouches:
             try:
-                await self._host.peers.call(contact, Settled(arc.start, arc.end), Done)
+                await self._host.peers.call(contact, InSync(arc.start, arc.end), Done)
             except ChordError as error:
                 self._host.tell([events.StepFailed(self._vnode.id, "repair", error.word)])
                 return
-        elif not was_settled:
+        elif not was_in_sync:
             until = -math.inf  # compare again until a node vouches for the part
-        level[contact.address] = SyncState(until, was_settled or vouches)
+        states[contact.address] = SyncState(until, was_in_sync or vouches)
         self._host.tell([events.StepDone(self._vnode.id, "repair")])
 
-    def _level_in(self, arc: Arc) -> dict[str, SyncState]:
+    def _states_in(self, arc: Arc) -> dict[str, SyncState]:
         """Return the states of the replicas compared in a part, by address.
 
         If the part has shrunk, earlier comparisons still count. If it has grown, none counts.
         """
         distance, size = self._host.circle.distance, self._host.circle.size
         length = distance(arc.start, arc.end) or size
-        for known, level in self._level.items():
+        for known, states in self._states.items():
             if arc.end in known and (distance(known.start, arc.end) or size) >= length:
-                return level if known == arc else dict(level)
+                return states if known == arc else dict(states)
         return {}
 
-    def _counts(self, arc: Arc, level: dict[str, SyncState]) -> bool:
+    def _counts(self, arc: Arc, states: dict[str, SyncState]) -> bool:
         """Return whether the comparisons of a part in this round are still valid.
 
         They are if the part is unchanged since the round began, and this node's process was not suspended meanwhile.
 
         Args:
             arc: the part.
-            level: the states of the part's replicas, as `repair` took them at the beginning of the round.
+            states: the states of the part's replicas, as `repair` took them at the beginning of the round.
         """
-        return self._level.get(arc) is level and self._is_mine(arc)
+        return self._states.get(arc) is states and self._is_mine(arc)
 
     def _is_mine(self, arc: Arc) -> bool:
         return arc in self._arcs()

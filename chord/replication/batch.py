@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 
 import trio
 
-from chord.errors import SILENCE, ChordError, IndefiniteError, NotOwner, Overloaded, QuorumFailed, UnknownVnode, retold
+from chord.errors import NO_REPLY, ChordError, IndefiniteError, NotOwner, Overloaded, QuorumFailed, UnknownVnode, retold
 from chord.ids import Point
 from chord.net.steps import Driver, Steps
 from chord.replication.coalesce import Coalescer
@@ -286,7 +286,7 @@ class _Away:
             self._send(owner, frame.places, count // 2)
             return
         outcomes = list(frame.outcomes(answer))
-        if any(isinstance(outcome, (*SILENCE, UnknownVnode, NotOwner)) for _, outcome in outcomes):
+        if any(isinstance(outcome, (*NO_REPLY, UnknownVnode, NotOwner)) for _, outcome in outcomes):
             self._lookups.arcs.forget(owner.address)  # its other keys are learnt again below
         elsewhere: list[int] = []
         for place, outcome in outcomes:
@@ -330,4 +330,4 @@ def _is_for_another(error: ChordError) -> bool:
     """
     if isinstance(error, Overloaded):
         return False
-    return error.is_retryable or isinstance(error, (*SILENCE, UnknownVnode))
+    return error.is_retryable or isinstance(error, (*NO_REPLY, UnknownVnode))

@@ -20,7 +20,7 @@ from chord.errors import Behind, ChordError, MalformedMessage
 from chord.replication.effects import ending
 from chord.ring.context import NodeContext
 from chord.wire.batch import REFUSED_WHOLE, cut
-from chord.wire.messages import Contact, CopiesRead, ReadCopies, ReadCopy, Reply, Request, StoreCopies, wire_bytes
+from chord.wire.messages import Contact, ReadCopies, ReadCopiesReply, ReadCopy, Reply, Request, StoreCopies, wire_bytes
 
 Q = TypeVar("Q", ReadCopy, StoreCopies)
 R = TypeVar("R", bound=Reply)
@@ -70,7 +70,7 @@ class Coalescer:
         if isinstance(request, ReadCopy):
             self._reads.setdefault(to, []).append(_Question(request, callback, deadline))
         elif isinstance(request, StoreCopies):
-            self._copies.setdefault((to, request.is_hint), []).append(_Question(request, callback, deadline))
+            self._copies.setdefault((to, request.as_hints), []).append(_Question(request, callback, deadline))
         else:
             self._host.peers.begin(to, request, expect, callback, deadline=deadline)
             return
@@ -118,10 +118,10 @@ class Coalescer:
         If one item may be the cause of an error, and time is left, the items are sent again one by one. An item without
         room for its copy in the reply is sent again, too.
         """
-        if isinstance(answer, CopiesRead) and len(answer.copies) != len(questions):
+        if isinstance(answer, ReadCopiesReply) and len(answer.copies) != len(questions):
             answer = MalformedMessage(f"{contact.address} sent too few or too many")
         is_apart = isinstance(answer, SENT_ALONE) and trio.current_time() < max(q.deadline for q in questions)
-        replies = answer.copies if isinstance(answer, CopiesRead) else (answer,) * len(questions)
+        replies = answer.copies if isinstance(answer, ReadCopiesReply) else (answer,) * len(questions)
         for question, reply in zip(questions, replies, strict=True):
             if is_apart or reply is None:  # a copy of None had no room in the reply
                 self._send_alone(contact, question)
@@ -132,7 +132,7 @@ class Coalescer:
 def _joined(requests: list[StoreCopies]) -> StoreCopies:
     records = tuple(record for request in requests for record in request.records)
     seen = tuple(one for request in requests for one in request.seen or (b"",) * len(request.records))
-    return StoreCopies(records, requests[0].is_hint, seen if any(seen) else ())
+    return StoreCopies(records, requests[0].as_hints, seen if any(seen) else ())
 
 
 def _bytes_of(question: _Question[StoreCopies]) -> int:

@@ -21,10 +21,10 @@ from chord.errors import Busy, InvalidRequest, WritesRefused
 from chord.net.handlers import handles
 from chord.net.steps import IF_WANTED, Steps
 from chord.replication.anti_entropy import AntiEntropy
-from chord.replication.catch_up import CatchUp
 from chord.replication.effects import Commit, ending
 from chord.replication.quorum import Quorums
 from chord.replication.read import KeyTarget, QuorumReads
+from chord.replication.reap_log_sync import ReapLogSync
 from chord.replication.records import Records, Remarks
 from chord.replication.write import ReplicatedWrite
 from chord.ring.vnode import RETRY_MS, Vnode
@@ -49,20 +49,20 @@ class Coordinator:
         vnode: the vnode.
         records: makes the changes of this node's store.
         repair: knows which replicas are in sync, and notes the replicas that miss a write.
-        catch_up: syncs the reap logs with replicas.
+        log_sync: syncs the reap logs with replicas.
 
     Attributes:
         reads: coordinates the reads.
     """
 
-    def __init__(self, vnode: Vnode, records: Records, repair: AntiEntropy, catch_up: CatchUp) -> None:
+    def __init__(self, vnode: Vnode, records: Records, repair: AntiEntropy, log_sync: ReapLogSync) -> None:
         self._vnode = vnode
         self._host = vnode.host
         self._records = records
         self._repair = repair
         self._quorum = Quorums(vnode)
-        self._catch_up = catch_up
-        self.reads = QuorumReads(vnode, records, self._quorum, repair, catch_up)
+        self._log_sync = log_sync
+        self.reads = QuorumReads(vnode, records, self._quorum, repair, log_sync)
 
     @handles(Put)
     def put(self, request: Put) -> Steps[Written]:
@@ -105,17 +105,17 @@ class Coordinator:
         if wrong := versions.check(request.record):
             raise InvalidRequest(f"not a record: {wrong[0]}")
         target = self.reads.target(request.record.key)
-        must_read = bool(request.op_id) or not self._vnode.is_settled(target.point)
+        must_read = bool(request.op_id) or not self._vnode.is_in_sync(target.point)
         change = partial(self._records.to_restore, request)
         return (yield from self._write(request, target, change, must_read=must_read))
 
     def _write(self, request: Write, target: KeyTarget, change: RecordChange, *, must_read: bool) -> Steps[Written]:
-        is_strict = isinstance(request, Put) and request.is_strict
+        strict = isinstance(request, Put) and request.strict
         needed = self._quorum.needed_to_write(request.w, target.replicas)
-        self._quorum.require_reachable(target.replicas, needed, is_strict)
+        self._quorum.require_reachable(target.replicas, needed, strict)
         held, is_sloppy = None, False
         if must_read and len(target.replicas.members) > 1:
-            held, is_sloppy = yield from self._read_first(target, is_strict)
+            held, is_sloppy = yield from self._read_first(target, strict)
         yield IF_WANTED
         if self._host.is_ending:
             raise ending()
@@ -129,7 +129,7 @@ class Coordinator:
         is_sloppy = is_sloppy or written.is_sloppy
         return msgspec.structs.replace(written, dead=remarks.dead, decided=remarks.decided, is_sloppy=is_sloppy)
 
-    def _read_first(self, target: KeyTarget, is_strict: bool) -> Steps[tuple[Record | None, bool]]:
+    def _read_first(self, target: KeyTarget, strict: bool) -> Steps[tuple[Record | None, bool]]:
         """Read the versions that a write replaces from a read quorum.
 
         Too few of the answers may be from replicas in sync. Then unreachable replicas may hold versions that the write
@@ -143,7 +143,7 @@ class Coordinator:
         reading = yield from self.reads.read(target, self._quorum.needed(0, target.replicas))
         target = target._replace(verdict=self._vnode.require_coordinator(target.point))  # may have changed meanwhile
         if not self.reads.is_sure(reading, target.replicas):
-            if self._vnode.is_settled(target.point) and not is_strict:
+            if self._vnode.is_in_sync(target.point) and not strict:
                 is_sloppy = True  # versions on unreachable replicas may stay beside the new one
             else:  # replicas that are not in sync may lack an acknowledged write
                 yield from self.reads.ask_everyone(reading, target, until_found=False)  # ends only if still the owner
@@ -161,9 +161,9 @@ class Coordinator:
             needed: the number of nodes that must have the record, this node included.
         """
         replicas = self._vnode.replica_set(self._host.circle.hash(record.key))  # may have changed meanwhile
-        op_id, is_strict = None, False
+        op_id, strict = None, False
         if isinstance(request, Put):
-            op_id, is_strict = request.op_id, request.is_strict
+            op_id, strict = request.op_id, request.strict
             self._host.counters["puts"] += 1
         if not request.w:
             needed = max(needed, min(self._host.constants.quorum, len(replicas.members)))
@@ -171,7 +171,7 @@ class Coordinator:
             return Written(context=b"", owner=self._vnode.me, w=0, w_needed=0)
         me = self._quorum.here(replicas)
         writing = ReplicatedWrite(
-            self._vnode, me, replicas, record, seen, self._repair, self._catch_up, op_id=op_id, is_strict=is_strict
+            self._vnode, me, replicas, record, seen, self._repair, self._log_sync, op_id=op_id, strict=strict
         )
         return (yield from writing.send(needed))
 

@@ -28,15 +28,15 @@ from chord.errors import Busy, ChordError
 from chord.ids import Arc, Point
 from chord.net.handlers import handles
 from chord.replication.anti_entropy import AntiEntropy
-from chord.replication.catch_up import CatchUp
 from chord.replication.prune import Emptied
+from chord.replication.reap_log_sync import ReapLogSync
 from chord.ring.context import NodeContext
 from chord.ring.preference_list import ReplicaSet
 from chord.ring.vnode import RETRY_MS, Vnode
 from chord.store import versions
 from chord.store.merkle import digest_of
 from chord.store.reap_log_state import Grave
-from chord.wire.messages import PAGE_RECORDS_MAX, AreExpired, Contact, Expired, Record, SliceLog
+from chord.wire.messages import PAGE_RECORDS_MAX, AreExpired, AreExpiredReply, Contact, Record, SliceLog
 
 HELD_MAX_S: Final = 600.0
 HELD_RECORDS_MAX: Final = 65_536
@@ -84,21 +84,22 @@ class Held:
 class GarbageCollector:
     """Reaps dead records of one vnode's arc, and trims the arc's reap logs."""
 
-    def __init__(self, vnode: Vnode, repair: AntiEntropy, catch_up: CatchUp) -> None:
+    def __init__(self, vnode: Vnode, repair: AntiEntropy, log_sync: ReapLogSync) -> None:
         self._vnode = vnode
         self._host = vnode.host
         self._repair = repair
-        self._catch_up = catch_up
+        self._log_sync = log_sync
         self._after: dict[Point, bytes] = {}  # how far each part has been looked at, by its end
         self._held = Held()
         self._emptied = Emptied(vnode.host.timing.grace_s)
 
     @handles(AreExpired)
-    def on_are_expired(self, request: AreExpired) -> Expired:
+    def on_are_expired(self, request: AreExpired) -> AreExpiredReply:
         """Return for each key whether it has had no live value for the grace period."""
         before_ms = before_grace_ms(self._host)
         records = [self._host.storage.get(key) for key in request.keys]
-        return Expired(tuple(record is None or not record.clock or is_ripe(record, before_ms) for record in records))
+        are_expired = (record is None or not record.clock or is_ripe(record, before_ms) for record in records)
+        return AreExpiredReply(tuple(are_expired))
 
     async def reap(self) -> None:
         """Run one step of garbage collection, over the next records of each part.
@@ -169,7 +170,7 @@ class GarbageCollector:
 
     async def _ask(self, contact: Contact, request: AreExpired) -> tuple[bool, ...]:
         with trio.move_on_after(self._host.timing.timeout_cap_s):
-            each = (await self._host.peers.call(contact, request, Expired)).each
+            each = (await self._host.peers.call(contact, request, AreExpiredReply)).each
             if len(each) == len(request.keys):
                 return each
         raise Busy(f"{contact.address} does not answer", after_ms=RETRY_MS)
@@ -203,7 +204,7 @@ class GarbageCollector:
     async def _tell(self, others: list[Contact], logs: list[SliceLog]) -> None:
         for contact in others:
             try:
-                await self._catch_up.tell(contact, logs)
+                await self._log_sync.tell(contact, logs)
             except ChordError:
                 self._host.counters["reaps_unheard"] += 1  # the next comparison brings the entries
 
@@ -219,7 +220,7 @@ class GarbageCollector:
         try:
             for part in long:
                 seen = log.seen(part)
-                if all([await self._catch_up.has_seen(contact, part) for contact in others]) and log.seen(part) == seen:
+                if all([await self._log_sync.has_seen(contact, part) for contact in others]) and log.seen(part) == seen:
                     await self._host.storage.commit(log.trim(part, keep // 2))
                     await self._tell(others, [log.run_of(part, log.next_number(part))])
         except ChordError:
@@ -233,12 +234,12 @@ class GarbageCollector:
             replicas: the replica set of the part.
         """
         host = self._host
-        if self._vnode.ring.is_isolated or self._vnode.view.downs() or any(host.peers.passive.contacts()):
+        if self._vnode.ring.is_isolated or any(host.peers.passive.contacts()):
             return False
-        if any(vnode.ownership.taken for vnode in host.vnodes.values()):
+        if self._vnode.preference_list.unreachable() or any(vnode.ownership.marks for vnode in host.vnodes.values()):
             return False
-        is_level = all(self._repair.is_level(arc.end, place.contact.address) for place in replicas.members)
-        return is_level and all(self._vnode.is_up(place) for place in replicas.everyone)
+        are_in_sync = all(self._repair.is_replica_in_sync(arc.end, place.contact.address) for place in replicas.members)
+        return are_in_sync and all(self._vnode.is_up(place) for place in replicas.everyone)
 
 
 def before_grace_ms(host: NodeContext) -> int:

@@ -33,7 +33,7 @@ from chord.ring.lookup import Lookups
 from chord.ring.ownership import overlap
 from chord.store.identity import SaveState
 from chord.store.storage import Batch
-from chord.wire.messages import Confirm, Confirmed, Contact, TransferInfo
+from chord.wire.messages import Confirm, ConfirmReply, Contact, TransferInfo
 
 PART_RECORDS = 128  # records that are brought home in one step
 
@@ -82,13 +82,13 @@ class Handoff:
         self,
         host: NodeContext,
         lookups: Lookups,
-        exchange: ReplicaSync,
+        replica_sync: ReplicaSync,
         save: SaveState,
         is_receiving: Callable[[], bool],
     ) -> None:
         self._host = host
         self._lookups = lookups
-        self._exchange = exchange
+        self._replica_sync = replica_sync
         self._save = save
         self._is_receiving = is_receiving
         self.hints = 0
@@ -217,7 +217,7 @@ class Handoff:
                 is_enough = False
             for contact in self._share_with(confirmed):
                 try:
-                    await self._exchange.catch_up.level(contact, part)
+                    await self._replica_sync.log_sync.sync(contact, part)
                 except ChordError as error:
                     self._host.tell([events.StepFailed(start.id, "bring_home", error.word)])
                     is_enough = False
@@ -272,7 +272,7 @@ class Handoff:
     def _replicated(self) -> list[Arc]:
         return [arc for vnode in self._host.vnodes.values() for arc in vnode.replicated()]
 
-    async def _ask_owner(self, point: Point, start: Contact) -> Confirmed:
+    async def _ask_owner(self, point: Point, start: Contact) -> ConfirmReply:
         """Ask the owner of a point which nodes must hold the records there.
 
         The deadline keeps one owner from delaying the records of all others.
@@ -283,11 +283,11 @@ class Handoff:
         """
         try:
             with trio.fail_after(self._host.timing.timeout_cap_s):
-                return (await self._lookups.deliver(Confirm(point), Confirmed, point, start))[0]
+                return (await self._lookups.deliver(Confirm(point), ConfirmReply, point, start))[0]
         except trio.TooSlowError:
             raise LookupFailed("the owner was not found in time") from None
 
-    def _cut(self, rest: Arc, point: Point, confirmed: Confirmed) -> tuple[Arc, Arc | None]:
+    def _cut(self, rest: Arc, point: Point, confirmed: ConfirmReply) -> tuple[Arc, Arc | None]:
         """Split off the first part of an arc that has one replica set.
 
         The part begins at the point. It ends at the next vnode that is in the ring, or that the ring waits for.
@@ -339,7 +339,7 @@ class Handoff:
         """
         return any(contact.id in self._host.vnodes for contact in contacts)
 
-    def _is_lone(self, confirmed: Confirmed) -> bool:
+    def _is_lone(self, confirmed: ConfirmReply) -> bool:
         """Return whether too few other nodes would hold a part if this node dropped it.
 
         Too few are fewer than a write quorum. In a small ring, all other nodes are enough. The larger count of this
@@ -350,23 +350,23 @@ class Handoff:
             confirmed: the owner's reply, with the nodes that would hold the part.
         """
         known = {contact.address for contact in confirmed.replicas} | self._host.nodes_known()
-        retiring = {address for vnode in self._host.vnodes.values() for address in vnode.view.retiring}
+        retiring = {address for vnode in self._host.vnodes.values() for address in vnode.preference_list.retiring}
         staying = len(known - retiring - {self._host.address})
         quorum = max(confirmed.needed, min(self._host.constants.quorum, staying))
         return len(confirmed.holders) < quorum
 
-    async def _share(self, confirmed: Confirmed, part: Arc) -> None:
+    async def _share(self, confirmed: ConfirmReply, part: Arc) -> None:
         """Send the hints of a part to the reachable nodes that must hold them.
 
         The hints stay here for the unreachable replicas. The owner gets them, too. If many nodes before the owner are
         unreachable, it is neither a replica nor a stand-in.
         """
         for contact in self._share_with(confirmed):
-            await self._exchange.prove(contact, part)
+            await self._replica_sync.prove(contact, part)
 
-    def _share_with(self, confirmed: Confirmed) -> list[Contact]:
+    def _share_with(self, confirmed: ConfirmReply) -> list[Contact]:
         everyone = dict.fromkeys((*confirmed.replicas, *confirmed.holders, confirmed.owner))
-        return [c for c in everyone if c not in confirmed.silent and c.address != self._host.address]
+        return [c for c in everyone if c not in confirmed.unreachable and c.address != self._host.address]
 
     def compared(self, arc: Arc) -> None:
         """Note that another node compares an arc with this node.
@@ -377,7 +377,7 @@ class Handoff:
             if overlap(part, arc):
                 self._at_stake[part] = True
 
-    async def _hand_to(self, confirmed: Confirmed, part: Arc, start: Contact) -> int:
+    async def _hand_to(self, confirmed: ConfirmReply, part: Arc, start: Contact) -> int:
         """Sync a part with the nodes that must hold it, and drop the records all have.
 
         No record is dropped if another node has compared the part with this node meanwhile. The owner may have changed,
@@ -399,7 +399,7 @@ class Handoff:
         self._at_stake.setdefault(part, False)
         try:
             for contact in confirmed.holders:
-                held = await self._exchange.prove(contact, part)
+                held = await self._replica_sync.prove(contact, part)
                 proven = {key: digest for key, digest in proven.items() if held.get(key) == digest}
             is_saved = not proven or await self._save()
         finally:

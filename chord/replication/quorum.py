@@ -30,9 +30,10 @@ class Quorums:
         """
         needed = asked or self._vnode.write_quorum(replicas)
         if not asked and needed > len(replicas.members):
-            silent = ", ".join(self._host.peers.passive.addresses())
+            unreachable = ", ".join(self._host.peers.passive.addresses())
             raise TooFewReplicas(
-                f"a write needs {needed} nodes, and {len(replicas.members)} are available; {silent} may come back. "
+                f"a write needs {needed} nodes, and {len(replicas.members)} are available; "
+                f"{unreachable} may come back. "
                 "To write to fewer, give w, or give up nodes that will not come back: chord forget",
                 after_ms=RETRY_MS,
             )
@@ -82,18 +83,18 @@ class Quorums:
             self._latest = replicas, own
         return self._latest[1]
 
-    def require_reachable(self, replicas: ReplicaSet, needed: int, is_strict: bool) -> None:
+    def require_reachable(self, replicas: ReplicaSet, needed: int, strict: bool) -> None:
         """Refuse a write that cannot succeed, before any node stores it.
 
         Args:
             replicas: the replica set.
             needed: the number of nodes that must have the write.
-            is_strict: whether only members count, and no stand-ins.
+            strict: whether only members count, and no stand-ins.
 
         Raises:
             TooFewReplicas: definite; too few nodes are reachable.
         """
-        places = replicas.members if is_strict else (*replicas.members, *replicas.fallbacks)
+        places = replicas.members if strict else (*replicas.members, *replicas.stand_ins)
         up = sum(map(self._vnode.is_up, places))
         if up < needed:
             raise TooFewReplicas(f"{up} of {needed} nodes that the write needs are reachable", after_ms=RETRY_MS)

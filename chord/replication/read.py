@@ -23,10 +23,10 @@ from chord.ids import Arc, Point
 from chord.net.handlers import handles
 from chord.net.steps import Steps
 from chord.replication.anti_entropy import AntiEntropy
-from chord.replication.catch_up import CatchUp
 from chord.replication.effects import Ask, InTask
 from chord.replication.fanout import Fanout
 from chord.replication.quorum import Quorums
+from chord.replication.reap_log_sync import ReapLogSync
 from chord.replication.records import Records
 from chord.replication.replica import parts_of
 from chord.ring.ownership import OwnerVerdict
@@ -36,17 +36,17 @@ from chord.store import quarantine, versions
 from chord.store.merkle import digest_of
 from chord.wire.messages import (
     Contact,
-    Copy,
     Done,
     Get,
     GetQuarantine,
-    Quarantine,
+    GetQuarantineReply,
+    GetReply,
     ReadCopy,
+    ReadCopyReply,
     Record,
     ReplicaLine,
     SliceLog,
     StoreCopies,
-    Values,
     Version,
 )
 
@@ -80,8 +80,8 @@ class Reading:
     Attributes:
         record: the merge of all copies; None if no holder has one.
         copies: the copy of each holder that answered, the reader's own copy first; None for a holder without a copy.
-        unsettled: the holders that are not in sync.
-        damaged: the holders with a damaged copy. They are in `unsettled`, too.
+        out_of_sync: the holders that are not in sync.
+        damaged: the holders with a damaged copy. They are in `out_of_sync`, too.
         behind: the holders that have applied other entries of the reap log. Their answers do not count.
         logs: the logs of holders that the reader applies in memory only, because its disk takes no writes.
         rtt_ms: the round-trip time to each other holder, in ms.
@@ -94,7 +94,7 @@ class Reading:
         self.logs: list[SliceLog] = []
         self.record: Record | None = None
         self.copies: dict[Contact, Record | None] = {}
-        self.unsettled: dict[Contact, None] = {}
+        self.out_of_sync: dict[Contact, None] = {}
         self.damaged: dict[Contact, None] = {}
         self.rtt_ms: dict[Contact, float] = {}
         self._digests: dict[int, tuple[Record, bytes]] = {}  # by identity: most copies are the same object
@@ -103,14 +103,14 @@ class Reading:
         """Return whether a record is sound and has the key of this read."""
         return record.key == self.key and versions.is_sound(record)
 
-    def add(self, contact: Contact, record: Record | None, is_settled: bool, *, is_damaged: bool = False) -> None:
+    def add(self, contact: Contact, record: Record | None, is_in_sync: bool, *, is_damaged: bool = False) -> None:
         """Add the answer of one holder."""
         self.copies[contact] = record
         self.behind.pop(contact, None)
         if is_damaged:
             self.damaged[contact] = None
-        if not is_settled:
-            self.unsettled[contact] = None
+        if not is_in_sync:
+            self.out_of_sync[contact] = None
         if record is not None:
             self.record = record if self.record is None else versions.sync(self.record, record)
 
@@ -129,7 +129,7 @@ class Reading:
         """
         me, *dropped = self.copies
         self.copies, self.record = {me: record}, record
-        self.unsettled = {contact: None for contact in self.unsettled if contact == me}
+        self.out_of_sync = {contact: None for contact in self.out_of_sync if contact == me}
         self.behind.update(dict.fromkeys(dropped))
         self.seen = seen
         self.logs.append(log)
@@ -154,7 +154,7 @@ class Reading:
         """Return the part of one node in this read, for traces."""
         contact = place.contact
         if contact not in self.copies:
-            return ReplicaLine(contact, "silent", False)
+            return ReplicaLine(contact, "unreachable", False)
         mine = self.digest(self.copies[contact])
         outcome = "ok" if mine == self.digest(self.record) and mine else "stale" if mine else "absent"
         return ReplicaLine(contact, outcome, is_member, self.rtt_ms.get(contact), mine[:VERSION_BYTES])
@@ -176,20 +176,22 @@ class QuorumReads:
         records: merges repaired records into this node's store.
         quorum: decides how many replicas must answer.
         repair: knows which replicas are in sync.
-        catch_up: syncs the reap logs with replicas that have applied other entries.
+        log_sync: syncs the reap logs with replicas that have applied other entries.
     """
 
-    def __init__(self, vnode: Vnode, records: Records, quorum: Quorums, repair: AntiEntropy, catch_up: CatchUp) -> None:
+    def __init__(
+        self, vnode: Vnode, records: Records, quorum: Quorums, repair: AntiEntropy, log_sync: ReapLogSync
+    ) -> None:
         self._vnode = vnode
         self._host = vnode.host
         self._records = records
         self._quorum = quorum
         self._repair = repair
-        self._catch_up = catch_up
+        self._log_sync = log_sync
         self._repairing: dict[bytes, None] = {}
 
     @handles(Get)
-    def get(self, request: Get) -> Values | Steps[Values]:
+    def get(self, request: Get) -> GetReply | Steps[GetReply]:
         """Read a key from R replicas.
 
         If this replica alone is enough and holds a live value, return the answer at once.
@@ -201,15 +203,15 @@ class QuorumReads:
         """
         target = self.target(request.key)
         needed = self._quorum.needed(request.r, target.replicas)
-        if needed == 1 and self._is_settled(target.point, request.key):
+        if needed == 1 and self._is_in_sync(target.point, request.key):
             record = self._host.storage.durable(request.key)
             if self._live(record):
                 reading = self.begin(request.key)
-                reading.add(self._quorum.here(target.replicas), record, is_settled=True)
+                reading.add(self._quorum.here(target.replicas), record, is_in_sync=True)
                 return self._answer(reading, target.replicas, needed)
         return self._get(target, needed)
 
-    def _get(self, target: KeyTarget, needed: int) -> Steps[Values]:
+    def _get(self, target: KeyTarget, needed: int) -> Steps[GetReply]:
         reading = yield from self.read(target, needed)
         if not self._live(reading.record):
             yield from self.ask_everyone(reading, target, until_found=True)
@@ -217,7 +219,7 @@ class QuorumReads:
         return self._answer(reading, target.replicas, needed)
 
     @handles(GetQuarantine)
-    def get_quarantine(self, request: GetQuarantine) -> Steps[Quarantine]:
+    def get_quarantine(self, request: GetQuarantine) -> Steps[GetQuarantineReply]:
         """Read the quarantine of a key from R replicas.
 
         An empty quarantine is as certain as an absent key in `get`.
@@ -246,10 +248,10 @@ class QuorumReads:
         verdict = self._vnode.require_coordinator(point)
         return KeyTarget(key, point, verdict, self._quorum.holders(point))
 
-    def _hidden(self, reading: Reading, needed: int) -> Quarantine:
+    def _hidden(self, reading: Reading, needed: int) -> GetQuarantineReply:
         record = reading.record or Record(reading.key, ())
         shown = quarantine.cut(record, self._host.limits.record_bytes_max)
-        return Quarantine(
+        return GetQuarantineReply(
             shown.quarantine,
             versions.encode_context(quarantine.context_of(shown)),
             self._vnode.me,
@@ -278,15 +280,15 @@ class QuorumReads:
         me, reading = self._quorum.here(replicas), self.begin(key)
         own = self._host.storage.durable(key)  # before `is_damaged`: only a read finds the damage
         is_damaged = self._host.storage.is_damaged(key)
-        reading.add(me, own, self._is_settled(point, key), is_damaged=is_damaged)
+        reading.add(me, own, self._is_in_sync(point, key), is_damaged=is_damaged)
         others = [place for place in replicas.members if place.contact != me and self._vnode.is_up(place)]
-        others.sort(key=lambda place: not self._repair.is_level(point, place.contact.address))
-        others += [place for place in replicas.fallbacks if place.contact != me and self._vnode.is_up(place)]
+        others.sort(key=lambda place: not self._repair.is_replica_in_sync(point, place.contact.address))
+        others += [place for place in replicas.stand_ins if place.contact != me and self._vnode.is_up(place)]
         first = max(0, needed - len(reading.copies))
         fanout = Fanout(self._host, partial(self._ask, reading), [place.contact for place in others[first:]])
 
         def is_enough() -> bool:
-            return len(reading.copies) - len(reading.unsettled) >= needed
+            return len(reading.copies) - len(reading.out_of_sync) >= needed
 
         yield fanout.ask([place.contact for place in others[:first]], is_enough)
         if not is_enough() and len(replicas.members) > 1:
@@ -299,7 +301,7 @@ class QuorumReads:
 
     def is_sure(self, reading: Reading, replicas: ReplicaSet) -> bool:
         """Return whether a read quorum of replicas in sync has answered."""
-        return len(reading.copies) - len(reading.unsettled) >= self._quorum.needed(0, replicas)
+        return len(reading.copies) - len(reading.out_of_sync) >= self._quorum.needed(0, replicas)
 
     def ask_everyone(self, reading: Reading, target: KeyTarget, *, until_found: bool) -> Steps[None]:
         """Ask every node that may hold the key, before this node denies further versions.
@@ -319,7 +321,7 @@ class QuorumReads:
         rest = [place.contact for place in places if place.contact not in asked]
         yield fanout.ask(rest, until=lambda: until_found and self._live(reading.record))
         own = reading.own if reading.is_ahead else self._host.storage.durable(reading.key)  # may have come meanwhile
-        reading.add(self._quorum.here(replicas), own, is_settled=True)
+        reading.add(self._quorum.here(replicas), own, is_in_sync=True)
         if not (until_found and self._live(reading.record)):
             self._require_deniable(reading, replicas, places, target.verdict)
 
@@ -349,26 +351,27 @@ class QuorumReads:
             raise Busy("a stand-in for the owner does not know all unreachable nodes", after_ms=RETRY_MS)
         members = [place.contact for place in replicas.members]
         point = self._host.circle.hash(reading.key)
-        silent, empty = [place.contact for place in places if place.contact not in reading.copies], 0
+        unreachable, empty = [place.contact for place in places if place.contact not in reading.copies], 0
         if self._vnode.ownership.is_doubtful(Arc(self._host.circle.point(point - 1), point)):
-            known = {contact.address for contact in silent}
+            known = {contact.address for contact in unreachable}
             gone = [contact for contact in self._host.peers.passive.nodes() if contact.address not in known]
             empty = self._vnode.nodes_known(replicas) - len(members)  # places of the replica set without a member
-            silent, empty = [*silent, *gone[:empty]], max(0, empty - len(gone))
-        unsettled = [contact for contact in reading.unsettled if contact in members]
-        missing, needed = len(silent) + len(unsettled), self._vnode.write_quorum(replicas)
+            unreachable, empty = [*unreachable, *gone[:empty]], max(0, empty - len(gone))
+        out_of_sync = [contact for contact in reading.out_of_sync if contact in members]
+        missing, needed = len(unreachable) + len(out_of_sync), self._vnode.write_quorum(replicas)
         if missing + empty < needed:
             return
         if missing < needed:
             raise Busy("nodes that may hold the key are not among its replicas yet", after_ms=RETRY_MS)
-        behind, silent = [c for c in silent if c in reading.behind], [c for c in silent if c not in reading.behind]
-        silent = silent or ([] if behind else list(self._vnode.waits_for))
-        down = [contact for contact in silent if not self._host.peers.is_on_its_way(contact)]
-        names = ", ".join(dict.fromkeys(contact.address for contact in down or silent or behind or unsettled))
-        if not silent and not behind and all(contact in reading.damaged for contact in unsettled):
+        behind = [c for c in unreachable if c in reading.behind]
+        unreachable = [c for c in unreachable if c not in reading.behind]
+        unreachable = unreachable or ([] if behind else list(self._vnode.waits_for))
+        down = [contact for contact in unreachable if not self._host.peers.is_on_its_way(contact)]
+        names = ", ".join(dict.fromkeys(contact.address for contact in down or unreachable or behind or out_of_sync))
+        if not unreachable and not behind and all(contact in reading.damaged for contact in out_of_sync):
             raise RecordDamaged(f"a damaged record at {names} may be of this key, and no other node has a copy")
         if down:
-            since = None if verdict.taken is None else int(1000 * (trio.current_time() - verdict.taken.since))
+            since = None if verdict.mark is None else int(1000 * (trio.current_time() - verdict.mark.since))
             raise OwnerDown(f"no answer from {names}, which may hold the key", peer=down[0], after_ms=since)
         raise Busy(f"{names} is not in sync yet", after_ms=RETRY_MS)
 
@@ -379,7 +382,7 @@ class QuorumReads:
         """
         if (yield from self._take_copy(reading, contact)):
             return
-        can_take = yield InTask(self._host, self._level, reading, contact)
+        can_take = yield InTask(self._host, self._sync_log, reading, contact)
         if not (can_take and (yield from self._take_copy(reading, contact))):
             reading.behind[contact] = None
             raise Behind(f"{contact.address} has applied other entries of the reap log than this node")
@@ -393,17 +396,17 @@ class QuorumReads:
         mine, sent = reading.own, trio.current_time()
         request = ReadCopy(reading.key, reading.digest(mine))
         deadline = sent + self._host.timing.timeout_cap_s
-        answer: Copy = yield Ask(self._host.peers, contact, request, deadline)
+        answer: ReadCopyReply = yield Ask(self._host.peers, contact, request, deadline)
         if answer.record is not None and not reading.takes(answer.record):
             raise MalformedMessage(f"{contact.address} answered with the record of another key, or none at all")
         if answer.seen != reading.seen and not answer.is_same:
             return False
         reading.rtt_ms[contact] = 1000 * (trio.current_time() - sent)
         record = mine if answer.is_same else answer.record
-        reading.add(contact, record, answer.is_settled, is_damaged=answer.is_damaged)
+        reading.add(contact, record, answer.is_in_sync, is_damaged=answer.is_damaged)
         return True
 
-    def _answer(self, reading: Reading, replicas: ReplicaSet, needed: int) -> Values:
+    def _answer(self, reading: Reading, replicas: ReplicaSet, needed: int) -> GetReply:
         self._host.counters["gets"] += 1
         record = reading.record
         members = [place.contact for place in replicas.members]
@@ -413,7 +416,7 @@ class QuorumReads:
         siblings = [] if shown is None else versions.siblings(shown)
         shown_live = [version for version in siblings if self._is_live(version)]
         live = 0 if record is None else sum(map(self._is_live, versions.siblings(record)))
-        return Values(
+        return GetReply(
             values=tuple(version.value for version in shown_live if version.value is not None),
             context=context,
             owner=self._vnode.me,
@@ -425,16 +428,16 @@ class QuorumReads:
             left=live - len(shown_live),
         )
 
-    async def _level(self, reading: Reading, contact: Contact) -> bool:
+    async def _sync_log(self, reading: Reading, contact: Contact) -> bool:
         """Sync the reap logs with a replica, and return whether its copy would count now.
 
         It does not if this node's store lacked entries. Then the client has to read again.
         """
         try:
             with trio.fail_after(self._host.timing.timeout_cap_s):
-                await self._catch_up.level_slice(contact, reading.key)
+                await self._log_sync.sync_slice(contact, reading.key)
         except (ChordError, trio.TooSlowError):
-            self._host.counters["logs_unlevelled"] += 1  # the next read, or anti-entropy, tries again
+            self._host.counters["logs_not_synced"] += 1  # the next read, or anti-entropy, tries again
             return await self._read_ahead(reading, contact)
         return self._host.reap_log.durably_seen_of(reading.key) == reading.seen
 
@@ -449,12 +452,12 @@ class QuorumReads:
         try:
             if self._host.storage.refusal:
                 with trio.fail_after(self._host.timing.timeout_cap_s):
-                    await self._catch_up.tell(contact, reading.logs)
-                    log = await self._catch_up.log_of(contact, reading.key)
+                    await self._log_sync.tell(contact, reading.logs)
+                    log = await self._log_sync.log_of(contact, reading.key)
                     record, seen = self._host.reap_log.as_if_absorbed(reading.key, [*reading.logs, log])
                     if seen != reading.seen:
                         for other in reading.read_ahead(log, record, seen):
-                            await self._catch_up.tell(other, [log])
+                            await self._log_sync.tell(other, [log])
         except (ChordError, trio.TooSlowError):
             return False
         return reading.is_ahead
@@ -492,9 +495,9 @@ class QuorumReads:
 
     # -- inside ---------------------------------------------------------------------------------
 
-    def _is_settled(self, point: int, key: bytes) -> bool:
+    def _is_in_sync(self, point: int, key: bytes) -> bool:
         """Return whether this node is in sync at a point, and its copy is not damaged."""
-        return self._vnode.is_settled(point) and not self._host.storage.is_damaged(key)
+        return self._vnode.is_in_sync(point) and not self._host.storage.is_damaged(key)
 
     def _live(self, record: Record | None) -> bool:
         return record is not None and any(self._is_live(version) for version in versions.siblings(record))

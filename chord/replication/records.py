@@ -135,7 +135,7 @@ class Records:
         """
         old = self._merged(request.key, seen) or Record(request.key, ())
         context = versions.decode_context(request.context)
-        if not request.is_merge:
+        if not request.merge:
             new, decided = quarantine.drop(old, context)
         else:
             actor = self._actor(request.key, old)
@@ -150,7 +150,7 @@ class Records:
         if not decided:
             return old, self.to_merge([old]), Remarks()  # an earlier attempt may be visible and not durable yet
         self.note_write(request.key)
-        minted = {request.key: actor} if request.is_merge else None
+        minted = {request.key: actor} if request.merge else None
         return new, Batch(puts=(new,), minted=minted), Remarks(decided=decided)
 
     def to_merge(self, records: Iterable[Record], unmerged: list[InvalidRequest] | None = None) -> Batch:
@@ -224,7 +224,7 @@ class Records:
             InvalidRequest: with `must_all`, one record could not be merged; the others were.
             WritesRefused: definite; nothing was merged.
         """
-        self._host.reap_log.require_level(records, seen)
+        self._host.reap_log.require_same_entries(records, seen)
         unmerged: list[InvalidRequest] = []
         batch = self.to_merge(records, unmerged)
         is_durable = self._host.storage.stage(batch)
@@ -374,7 +374,7 @@ def cut_as(record: Record, what: ScanOf, bytes_max: int) -> Record:
         return hidden
     shown = versions.cut(record, bytes_max)
     has_room = not shown.clock or wire_bytes(shown) + wire_bytes(hidden) <= bytes_max
-    return Record(record.key, shown.clock, shown.superseded, hidden.quarantine if has_room else ())
+    return Record(record.key, shown.clock, shown.replaced, hidden.quarantine if has_room else ())
 
 
 def is_cut(record: Record, shown: Record, what: ScanOf) -> bool:

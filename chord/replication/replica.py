@@ -23,21 +23,21 @@ from chord.wire.batch import Room
 from chord.wire.messages import (
     DIGEST_BYTES,
     HEADS_MAX,
-    Copies,
-    CopiesRead,
-    Copy,
     Done,
     GetCopies,
+    GetCopiesReply,
     GetHeads,
+    GetHeadsReply,
     GetSums,
+    GetSumsReply,
     Head,
-    Heads,
     ReadCopies,
+    ReadCopiesReply,
     ReadCopy,
+    ReadCopyReply,
     Record,
     Reply,
     StoreCopies,
-    Sums,
     wire_bytes,
 )
 
@@ -48,7 +48,7 @@ Stage: TypeAlias = Callable[[Sequence[Record], Sequence[bytes]], tuple[int, bool
 """Merges records by version at once, and returns how many changed and whether all is durable (`Records.stage`)."""
 
 
-async def read_copies(host: NodeContext, keys: Sequence[bytes], *, must_fit: bool = False) -> Copies:
+async def read_copies(host: NodeContext, keys: Sequence[bytes], *, must_fit: bool = False) -> GetCopiesReply:
     """Return the first of some records, as many as fit a page, once they are durable.
 
     At least one key is answered.
@@ -74,7 +74,7 @@ async def read_copies(host: NodeContext, keys: Sequence[bytes], *, must_fit: boo
     seen = host.reap_log.seen_of_each(records)  # of the same moment as the records
     if not all(host.storage.is_durable(record.key) for record in records):
         await host.storage.commit(Batch())
-    return Copies(tuple(records), asked, seen)
+    return GetCopiesReply(tuple(records), asked, seen)
 
 
 def parts_of(host: NodeContext, record: Record) -> list[Record]:
@@ -129,10 +129,10 @@ class Replica:
         if request.level == SLICE_LEVEL:  # handoff begins at this level, anti-entropy at the top
             self._compared(arc)
         sums = tuple(storage.digests.sum(arc, request.level, part, storage.heads) for part in request.parts)
-        is_settled = any(vnode.view.is_settled_in(arc) for vnode in self._host.vnodes.values())
+        is_in_sync = any(vnode.preference_list.is_arc_in_sync(arc) for vnode in self._host.vnodes.values())
         seen = self._host.reap_log.digest_in(arc) if request.level == 0 else b""
-        was_settled = any(vnode.view.was_settled_in(arc) for vnode in self._host.vnodes.values())
-        return self._when_durable(Sums(sums, is_settled, seen, was_settled))
+        was_in_sync = any(vnode.preference_list.was_arc_in_sync(arc) for vnode in self._host.vnodes.values())
+        return self._when_durable(GetSumsReply(sums, is_in_sync, seen, was_in_sync))
 
     @handles(GetHeads)
     def on_get_heads(self, request: GetHeads) -> Answer:
@@ -147,27 +147,27 @@ class Replica:
             if is_cut:
                 break
             found.append(Head(key, digest))
-        return self._when_durable(Heads(tuple(found), is_cut))
+        return self._when_durable(GetHeadsReply(tuple(found), is_cut))
 
     @handles(GetCopies)
-    async def on_get_copies(self, request: GetCopies) -> Copies:
+    async def on_get_copies(self, request: GetCopies) -> GetCopiesReply:
         """Return the first of the requested records, as many as fit a page."""
         return await read_copies(self._host, request.keys, must_fit=True)
 
     @handles(ReadCopies)
-    def on_read_copies(self, request: ReadCopies) -> CopiesRead:
+    def on_read_copies(self, request: ReadCopies) -> ReadCopiesReply:
         """Return this node's copies of several keys.
 
         A copy that has no room in the answer is None. The first copy always has room.
         """
         room = Room()
         copies = [self.on_read_copy(ask) for ask in request.asks]
-        return CopiesRead(
+        return ReadCopiesReply(
             tuple(copy if copy.record is None or room.takes(wire_bytes(copy.record)) else None for copy in copies)
         )
 
     @handles(ReadCopy)
-    def on_read_copy(self, request: ReadCopy) -> Copy:
+    def on_read_copy(self, request: ReadCopy) -> ReadCopyReply:
         """Return this node's durable copy of a key.
 
         If the caller holds the same copy, the answer says so and leaves the record out.
@@ -176,11 +176,11 @@ class Replica:
         point = host.circle.hash(request.key)
         record = host.storage.durable(request.key)
         is_damaged = host.storage.is_damaged(request.key)
-        is_settled = not is_damaged and any(vnode.is_settled(point) for vnode in host.vnodes.values())
+        is_in_sync = not is_damaged and any(vnode.is_in_sync(point) for vnode in host.vnodes.values())
         seen = host.reap_log.durably_seen_of(request.key)
         if record is not None and digest_of(record) == request.digest:
-            return Copy(None, True, is_settled, seen, is_damaged)
-        return Copy(record, False, is_settled, seen, is_damaged)
+            return ReadCopyReply(None, True, is_in_sync, seen, is_damaged)
+        return ReadCopyReply(record, False, is_in_sync, seen, is_damaged)
 
     @handles(StoreCopies)
     def on_store_copies(self, request: StoreCopies) -> Answer:
@@ -193,7 +193,7 @@ class Replica:
         """
         if self._host.is_leaving and self._host.is_ending:  # not before the handover ends: another leaver may need it
             raise Leaving("this node is leaving", after_ms=RETRY_MS)
-        if request.is_hint and self._hints() >= self._host.limits.hints_max:
+        if request.as_hints and self._hints() >= self._host.limits.hints_max:
             raise Overloaded("this node keeps the largest allowed number of hints", after_ms=RETRY_MS)
         _, is_durable = self._stage(request.records, request.seen)
         for record in request.records:

@@ -9,7 +9,7 @@ from chord.replication.anti_entropy import AntiEntropy
 from chord.replication.records import Records, cut_as, is_cut
 from chord.ring.vnode import RETRY_MS, Vnode
 from chord.store.storage import Batch
-from chord.wire.messages import LIST_ENTRIES_MAX, Scan, ScanPage
+from chord.wire.messages import LIST_ENTRIES_MAX, Scan, ScanReply
 
 
 class Scanner:
@@ -22,7 +22,7 @@ class Scanner:
         self._repair = repair
 
     @handles(Scan)
-    async def on_scan(self, request: Scan) -> ScanPage:
+    async def on_scan(self, request: Scan) -> ScanReply:
         """Return the next page of records clockwise after a point.
 
         The page shows the records as this node holds them. If unreachable replicas may hold more, the page names them.
@@ -33,7 +33,7 @@ class Scanner:
         """
         host, vnode = self._host, self._vnode
         vnode.require_owner(host.circle.point(request.after + 1))
-        unreachable = self._repair.silent()
+        unreachable = self._repair.unreachable()
         if not unreachable and not self._repair.is_complete():
             raise Busy("the records of this arc are being brought in sync", after_ms=RETRY_MS)
         arc = Arc(request.after, vnode.id)
@@ -47,4 +47,4 @@ class Scanner:
         last = page[-1].key if has_more else None
         cut = tuple(whole.key for whole, shown in zip(records, page, strict=True) if is_cut(whole, shown, request.what))
         now_ms = host.wall_now_ms()
-        return ScanPage(page, vnode.id, last, now_ms, unreachable, damaged[:LIST_ENTRIES_MAX], cut)
+        return ScanReply(page, vnode.id, last, now_ms, unreachable, damaged[:LIST_ENTRIES_MAX], cut)

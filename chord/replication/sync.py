@@ -21,7 +21,7 @@ import trio
 
 from chord.errors import Behind, Busy, DeadlineExceeded, InvalidRequest, MalformedMessage
 from chord.ids import Arc
-from chord.replication.catch_up import CatchUp
+from chord.replication.reap_log_sync import ReapLogSync
 from chord.replication.replica import MergeRecords, in_frames, read_copies
 from chord.ring.context import NodeContext
 from chord.store.merkle import SLICE_LEVEL, Piece, digest_of, joined
@@ -29,22 +29,22 @@ from chord.wire.messages import (
     PAGE_RECORDS_MAX,
     SUMS_MAX,
     Contact,
-    Copies,
     Done,
     GetCopies,
+    GetCopiesReply,
     GetHeads,
+    GetHeadsReply,
     GetSums,
-    Heads,
+    GetSumsReply,
     Record,
     Reply,
     Request,
     StoreCopies,
-    Sums,
     wire_bytes,
 )
 
 PASSES_MAX: Final = 3
-LEVELLED_MAX: Final = 3  # syncs of the reap logs for one page: other nodes may go on reaping
+LOG_SYNCS_MAX: Final = 3  # syncs of the reap logs for one page: other nodes may go on reaping
 LISTED_MAX: Final = PAGE_RECORDS_MAX  # an arc with at most this many records is listed without further sums
 FEW_MAX: Final = 4  # at most this many records of a slice are sent without asking for the partner's list
 BURST_S: Final = 0.25
@@ -86,8 +86,8 @@ class SyncOutcome(msgspec.Struct):
         is_equal: whether both nodes hold the same records of the arc. If clients write to the arc all the time, this
             may stay False. Even then, after a sync in both directions, each node has every record that one of them held
             at the beginning.
-        is_settled: whether the partner was in sync in the arc when the sync began, as it said.
-        was_settled: whether the partner was in sync then, or before it was away.
+        is_in_sync: whether the partner was in sync in the arc when the sync began, as it said.
+        was_in_sync: whether the partner was in sync then, or before it was away.
     """
 
     share: float = 0.0
@@ -95,8 +95,8 @@ class SyncOutcome(msgspec.Struct):
     pushed: int = 0
     bytes: int = 0
     is_equal: bool = False
-    is_settled: bool = False
-    was_settled: bool = False
+    is_in_sync: bool = False
+    was_in_sync: bool = False
 
 
 SyncProgress: TypeAlias = Callable[[SyncOutcome], None]
@@ -108,13 +108,13 @@ class ReplicaSync:
     Args:
         host: the node context.
         merge: merges fetched records.
-        catch_up: syncs the reap logs first, if they differ.
+        log_sync: syncs the reap logs first, if they differ.
     """
 
-    def __init__(self, host: NodeContext, merge: MergeRecords, catch_up: CatchUp) -> None:
+    def __init__(self, host: NodeContext, merge: MergeRecords, log_sync: ReapLogSync) -> None:
         self.host = host
         self.merge = merge
-        self.catch_up = catch_up
+        self.log_sync = log_sync
         self.bucket = TokenBucket(host.limits.repair_bytes_s)
 
     async def with_partner(
@@ -142,7 +142,7 @@ class ReplicaSync:
         for number in range(PASSES_MAX if push and pull else 1):
             outcome.is_equal = await walk.is_equal()
             if number == 0:
-                outcome.is_settled, outcome.was_settled = walk.is_settled, walk.was_settled
+                outcome.is_in_sync, outcome.was_in_sync = walk.is_in_sync, walk.was_in_sync
             if outcome.is_equal:
                 break
             moved = outcome.pulled + outcome.pushed
@@ -157,13 +157,13 @@ class ReplicaSync:
         outcome.share = 1.0
         return outcome
 
-    async def pull(self, partner: Contact, arc: Arc, *, only_settled: bool = False) -> bool:
+    async def pull(self, partner: Contact, arc: Arc, *, only_in_sync: bool = False) -> bool:
         """Fetch a partner's records of an arc.
 
         Args:
             partner: the vnode to fetch from.
             arc: the arc.
-            only_settled: whether to fetch nothing if the partner is not in sync.
+            only_in_sync: whether to fetch nothing if the partner is not in sync.
 
         Returns:
             Whether the partner is in sync: whether it holds every acknowledged write of the arc.
@@ -172,9 +172,9 @@ class ReplicaSync:
             ChordError: see `with_partner`.
         """
         walk = _Walk(self, partner, arc, SyncOutcome(), push=False, pull=True)
-        if not await walk.is_equal() and (walk.is_settled or not only_settled):
+        if not await walk.is_equal() and (walk.is_in_sync or not only_in_sync):
             await walk.descend(arc, 0)
-        return walk.is_settled
+        return walk.is_in_sync
 
     async def is_equal(self, partner: Contact, arc: Arc) -> bool:
         """Return whether a partner holds the same records of an arc as this node, now.
@@ -213,7 +213,7 @@ class _Walk:
 
     def __init__(
         self,
-        exchange: ReplicaSync,
+        replica_sync: ReplicaSync,
         partner: Contact,
         arc: Arc,
         outcome: SyncOutcome,
@@ -221,16 +221,16 @@ class _Walk:
         pull: bool,
         progress: SyncProgress | None = None,
     ) -> None:
-        self._exchange = exchange
-        self._host = exchange.host
-        self._storage = exchange.host.storage
+        self._replica_sync = replica_sync
+        self._host = replica_sync.host
+        self._storage = replica_sync.host.storage
         self._partner = partner
         self._arc = arc
         self._outcome = outcome
         self._push = push
         self._pull = pull
         self._progress = progress
-        self.is_settled = self.was_settled = False  # from the latest reply of the partner
+        self.is_in_sync = self.was_in_sync = False  # from the latest reply of the partner
         self._seen = b""  # likewise: the digest of its reap logs
         self.refusal: InvalidRequest | None = None  # of a record that the partner cannot merge; it has the others
         self.proven: dict[bytes, bytes] | None = None  # None if not wanted: it may grow to the whole arc
@@ -244,7 +244,7 @@ class _Walk:
         """
         found = not await self._differing(self._arc, 0, [Piece(0, self._arc, 0)])
         if self._seen != self._host.reap_log.digest_in(self._arc):
-            await self._exchange.catch_up.level(self._partner, self._arc)
+            await self._replica_sync.log_sync.sync(self._partner, self._arc)
             found = not await self._differing(self._arc, 0, [Piece(0, self._arc, 0)])
         return found
 
@@ -301,9 +301,9 @@ class _Walk:
         found: set[int] = set()
         for begin in range(0, len(parts), SUMS_MAX):
             asked = parts[begin : begin + SUMS_MAX]
-            reply = await self._call(GetSums(arc.start, arc.end, level, asked), Sums)
+            reply = await self._call(GetSums(arc.start, arc.end, level, asked), GetSumsReply)
             if level == 0:
-                self.is_settled, self.was_settled, self._seen = reply.is_settled, reply.was_settled, reply.seen
+                self.is_in_sync, self.was_in_sync, self._seen = reply.is_in_sync, reply.was_in_sync, reply.seen
             if len(reply.sums) != len(asked):
                 raise MalformedMessage(f"{self._partner.address} answered {len(reply.sums)} of {len(asked)} sums")
             for part, theirs in zip(asked, reply.sums, strict=True):
@@ -321,16 +321,16 @@ class _Walk:
         after: bytes | None = None
         is_cut = True
         while is_cut:
-            reply = await self._call(GetHeads(arc.start, arc.end, after), Heads)
+            reply = await self._call(GetHeads(arc.start, arc.end, after), GetHeadsReply)
             self._check(reply, arc, after)
             is_cut = reply.is_cut
             until = reply.heads[-1].key if is_cut else None
             theirs = {head.key: head.digest for head in reply.heads}
-            await self._bring_level(theirs, dict(self._ours(arc, after, until)))
+            await self._sync_heads(theirs, dict(self._ours(arc, after, until)))
             after = until
             self._report(arc.end if until is None else self._host.circle.hash(until))
 
-    def _check(self, reply: Heads, arc: Arc, after: bytes | None) -> None:
+    def _check(self, reply: GetHeadsReply, arc: Arc, after: bytes | None) -> None:
         """Check a page of the partner's list.
 
         Raises:
@@ -358,7 +358,7 @@ class _Walk:
         circle = self._host.circle
         return circle.distance(arc.start + 1, circle.hash(key)), key
 
-    async def _bring_level(self, theirs: dict[bytes, bytes], ours: dict[bytes, bytes]) -> None:
+    async def _sync_heads(self, theirs: dict[bytes, bytes], ours: dict[bytes, bytes]) -> None:
         differing = [key for key, digest in ours.items() if theirs.get(key) != digest]
         if self.proven is not None:
             self.proven.update((key, digest) for key, digest in ours.items() if theirs.get(key) == digest)
@@ -376,17 +376,17 @@ class _Walk:
     async def _fetch(self, keys: list[bytes]) -> dict[bytes, bytes]:
         """Fetch records and merge them; return the digest of each record at the partner."""
         fetched: dict[bytes, bytes] = {}
-        levelled = 0
+        log_syncs = 0
         while keys:
             since = trio.current_time()
             page = keys[: self._host.page_records]
-            reply = await self._call(GetCopies(tuple(page)), Copies)
+            reply = await self._call(GetCopies(tuple(page)), GetCopiesReply)
             if not 1 <= reply.asked <= len(page) or not {r.key for r in reply.records} <= set(page):
                 raise MalformedMessage(f"{self._partner.address} sent records that were not requested")
             try:
-                changed = await self._exchange.merge(reply.records, reply.seen)
+                changed = await self._replica_sync.merge(reply.records, reply.seen)
             except Behind as error:
-                levelled = await self._level(levelled, error)
+                log_syncs = await self._sync_logs(log_syncs, error)
                 continue
             keys = keys[reply.asked :]
             fetched.update((record.key, digest_of(record)) for record in reply.records)
@@ -400,14 +400,14 @@ class _Walk:
 
         A sent record is noted in `proven`, as held by the partner, even if it changes here meanwhile.
         """
-        levelled = 0
+        log_syncs = 0
         while keys:
             since = trio.current_time()
             page = await read_copies(self._host, keys)
             try:
                 sent = await self._send_page(page) if page.records else ()
             except Behind as error:
-                levelled = await self._level(levelled, error)
+                log_syncs = await self._sync_logs(log_syncs, error)
                 continue
             keys = keys[page.asked :]
             if not sent:  # the records were dropped meanwhile, or refused
@@ -418,7 +418,7 @@ class _Walk:
             self._host.counters["copies_pushed"] += len(sent)
             await self._pace(sent, since)
 
-    async def _send_page(self, page: Copies) -> Sequence[Record]:
+    async def _send_page(self, page: GetCopiesReply) -> Sequence[Record]:
         """Send a page; if the partner refuses it, send one record after the other.
 
         Returns:
@@ -445,25 +445,25 @@ class _Walk:
 
     # -- inside ---------------------------------------------------------------------------------
 
-    async def _level(self, levelled: int, error: Behind) -> int:
+    async def _sync_logs(self, log_syncs: int, error: Behind) -> int:
         """Sync the reap logs, after one side refused records because the logs differ.
 
         A node has reaped records since the comparison.
 
         Args:
-            levelled: how many times this was done for the page.
+            log_syncs: how many times this was done for the page.
             error: the partner's or this store's refusal.
 
         Returns:
-            `levelled`, plus one.
+            `log_syncs`, plus one.
 
         Raises:
-            Busy: definite; it was done `LEVELLED_MAX` times.
+            Busy: definite; it was done `LOG_SYNCS_MAX` times.
         """
-        if levelled == LEVELLED_MAX:
+        if log_syncs == LOG_SYNCS_MAX:
             raise Busy(f"{self._partner.address} and this node keep reaping records: {error.message}")
-        await self._exchange.catch_up.level(self._partner, self._arc)
-        return levelled + 1
+        await self._replica_sync.log_sync.sync(self._partner, self._arc)
+        return log_syncs + 1
 
     async def _call(self, request: Request, expect: type[R]) -> R:
         """Call the partner with a deadline.
@@ -481,7 +481,7 @@ class _Walk:
         size = sum(wire_bytes(record) for record in records)
         self._outcome.bytes += size
         self._report()
-        wait_s = self._exchange.bucket.take(size, trio.current_time())
+        wait_s = self._replica_sync.bucket.take(size, trio.current_time())
         await self._host.give_way(since)
         if wait_s > 0:
             await trio.sleep(wait_s)

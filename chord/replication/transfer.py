@@ -22,7 +22,7 @@ from chord.net.handlers import handles
 from chord.replication.records import Records
 from chord.replication.sync import ReplicaSync
 from chord.replication.transfer_source import Outbound, TransferFailed, TransferSender
-from chord.ring.ownership import Giving, Taken
+from chord.ring.ownership import Giving, Mark
 from chord.ring.vnode import RETRY_MS, Vnode
 from chord.store.identity import SaveState
 from chord.wire.messages import Abandon, Contact, Done, HandOver, JoinArc, StorePage, Switch, TransferInfo
@@ -59,13 +59,13 @@ class Transfers:
         outbound: the transfer that this vnode gives; None if it gives no arc.
     """
 
-    def __init__(self, vnode: Vnode, records: Records, exchange: ReplicaSync, save: SaveState) -> None:
+    def __init__(self, vnode: Vnode, records: Records, replica_sync: ReplicaSync, save: SaveState) -> None:
         self._vnode = vnode
         self._host = vnode.host
         self._own = vnode.ownership
         self._records = records
         self._save = save
-        self._sender = TransferSender(vnode, records, exchange, save)
+        self._sender = TransferSender(vnode, records, replica_sync, save)
         self.outbound: Outbound | None = None
         self._inbound: Inbound | None = None
         self._switched: list[bytes] = []
@@ -217,7 +217,7 @@ class Transfers:
         is_acknowledged = False
         try:
             if outbound.to.address != self._host.address:
-                await self._sender.level(outbound, giving.arc)  # includes log entries made since the snapshot
+                await self._sender.sync_logs(outbound, giving.arc)  # includes log entries made since the snapshot
             while outbound.dirty:
                 await self._sender.deltas(outbound)
             await self._sender.switch(outbound, giving)
@@ -286,20 +286,20 @@ class Transfers:
             return Done()
         inbound = self._session(request.session)
         now = trio.current_time()
-        marks = [Taken(Arc(t.start, t.end), t.dead, now - t.since_ms / 1000) for t in request.taken]
+        marks = [Mark(Arc(t.start, t.end), t.dead, now - t.since_ms / 1000) for t in request.marks]
         arc = Arc(request.arc_start, request.arc_end)
         happened = self._own.receive(arc, request.epoch, request.boundary, marks, request.before)
         if not happened:
             raise InvalidRequest("the arc does not fit the receiver's arc")
         self._host.tell(happened)
-        if request.is_settled:
-            self._vnode.view.settled(arc.end, arc)
+        if request.is_in_sync:
+            self._vnode.preference_list.note_in_sync(arc.end, arc)
         else:
             self._own.doubt(arc)
-        for down in request.downs:
-            self._vnode.view.fell_silent(down.contact, now - down.since_ms / 1000)
+        for down in request.unreachable:
+            self._vnode.preference_list.became_unreachable(down.contact, now - down.since_ms / 1000)
         self._learn_left(request.left)
-        self._learn_silent(request.silent)
+        self._learn_passive(request.passive)
         self._switched = [*self._switched[1 - SESSIONS_REMEMBERED :], request.session]
         inbound.is_switched = True
         self._inbound = None
@@ -327,7 +327,7 @@ class Transfers:
         listed = {contact.id for contact in (*ring.successors, *ring.predecessors)} | self._host.vnodes.keys()
         self._host.peers.learn_left([point for point in vnodes if point not in listed])
 
-    def _learn_silent(self, contacts: Iterable[Contact]) -> None:
+    def _learn_passive(self, contacts: Iterable[Contact]) -> None:
         """Wait for the unreachable nodes that the giver waited for.
 
         They may hold acknowledged writes of this arc.
@@ -335,7 +335,7 @@ class Transfers:
         ring, peers = self._vnode.ring, self._host.peers
         listed = {contact.id for contact in (*ring.successors, *ring.predecessors)}
         for contact in contacts:
-            is_gone = self._vnode.view.is_forgotten(contact) or peers.is_known_to_have_left(contact)
+            is_gone = self._vnode.preference_list.is_forgotten(contact) or peers.is_known_to_have_left(contact)
             if contact.id not in listed and contact.id not in self._host.vnodes and not is_gone:
                 peers.passive.add(contact, trio.current_time())
 

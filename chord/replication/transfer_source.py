@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 import trio
 
-from chord.errors import SILENCE, Behind, ChordError, DefiniteError
+from chord.errors import NO_REPLY, Behind, ChordError, DefiniteError
 from chord.ids import Arc
 from chord.replication.records import Records
 from chord.replication.replica import in_frames
@@ -21,7 +21,17 @@ from chord.ring.context import PAGE_RECORDS_SERVING
 from chord.ring.ownership import Giving, marks_within
 from chord.ring.vnode import RETRY_MS, Vnode
 from chord.store.identity import SaveState
-from chord.wire.messages import LIST_ENTRIES_MAX, Contact, Done, Down, Record, StorePage, Switch, TakenArc, wire_bytes
+from chord.wire.messages import (
+    LIST_ENTRIES_MAX,
+    Contact,
+    Done,
+    MarkedArc,
+    Record,
+    StorePage,
+    Switch,
+    UnreachableVnode,
+    wire_bytes,
+)
 
 STRETCH_RECORDS = 1024  # records that are compared before any of them is sent
 SeenEntries: TypeAlias = Mapping[bytes, bytes]
@@ -69,13 +79,13 @@ class TransferSender:
     Every coroutine raises `TransferFailed` if the receiver does not take a message.
     """
 
-    def __init__(self, vnode: Vnode, records: Records, exchange: ReplicaSync, save: SaveState) -> None:
+    def __init__(self, vnode: Vnode, records: Records, replica_sync: ReplicaSync, save: SaveState) -> None:
         self._vnode = vnode
         self._host = vnode.host
         self._own = vnode.ownership
         self._records = records
         self._save = save
-        self._exchange = exchange
+        self._replica_sync = replica_sync
 
     async def snapshot(self, outbound: Outbound, arc: Arc) -> None:
         """Send the records of an arc that the receiver lacks, and those written meanwhile.
@@ -85,7 +95,7 @@ class TransferSender:
         storage = self._host.storage
         for piece in list(storage.digests.pieces(arc, 1, storage.heads)):  # also a piece without records
             if self._host.reap_log.slices_in(piece.arc):
-                await self.level(outbound, piece.arc)
+                await self.sync_logs(outbound, piece.arc)
                 await self._send(outbound, (), {})  # an empty page renews the lease
         outbound.total = storage.count(arc)
         for stretch in list(storage.digests.stretches(arc, STRETCH_RECORDS, storage.heads)):
@@ -150,7 +160,7 @@ class TransferSender:
         If they do, an empty page renews the receiver's lease on the transfer, because no other page will.
         """
         try:
-            is_equal = await self._exchange.is_equal(outbound.to, stretch)
+            is_equal = await self._replica_sync.is_equal(outbound.to, stretch)
         except ChordError:
             return False  # the pages will show whether the receiver is up
         if is_equal:
@@ -208,9 +218,9 @@ class TransferSender:
             except Behind as error:
                 self._give_up_if_hopeless(outbound, error)
                 outbound.dirty.update(dict.fromkeys(record.key for record in page))
-                await self._has_levelled(outbound, outbound.arc)
+                await self._has_synced_logs(outbound, outbound.arc)
                 return
-            except (*SILENCE, trio.TooSlowError) as error:
+            except (*NO_REPLY, trio.TooSlowError) as error:
                 self._give_up_if_hopeless(outbound, error)
                 await trio.sleep(self._host.jitter(RETRY_MS / 1000))
                 continue
@@ -228,23 +238,23 @@ class TransferSender:
             await self._host.give_way(since)
             return
 
-    async def level(self, outbound: Outbound, arc: Arc) -> None:
+    async def sync_logs(self, outbound: Outbound, arc: Arc) -> None:
         """Sync the reap log of an arc with the receiver.
 
         If the arc has no record, no page would show that the logs differ.
         """
         while self._host.reap_log.slices_in(arc):
-            if await self._has_levelled(outbound, arc):
+            if await self._has_synced_logs(outbound, arc):
                 return
 
-    async def _has_levelled(self, outbound: Outbound, arc: Arc) -> bool:
+    async def _has_synced_logs(self, outbound: Outbound, arc: Arc) -> bool:
         """Try once to sync the reap logs, and wait after a failure.
 
         Returns:
             Whether the logs are in sync.
         """
         try:
-            await self._exchange.catch_up.level(outbound.to, arc)
+            await self._replica_sync.log_sync.sync(outbound.to, arc)
         except ChordError as error:
             self._give_up_if_hopeless(outbound, error)
             await trio.sleep(self._host.jitter(RETRY_MS / 1000))
@@ -266,14 +276,16 @@ class TransferSender:
         if not await self._save() and self._host.constants.replicas == 1:
             raise TransferFailed("node.json cannot be written")
         now = trio.current_time()
-        taken = tuple(
-            TakenArc(m.arc.start, m.arc.end, m.dead, int(1000 * (now - m.since)))
-            for m in marks_within(self._own.taken, giving.arc)
+        marks = tuple(
+            MarkedArc(m.arc.start, m.arc.end, m.dead, int(1000 * (now - m.since)))
+            for m in marks_within(self._own.marks, giving.arc)
         )
         between = [  # down vnodes between the receiver and this vnode are behind the receiver
-            Down(m.dead, int(1000 * max(0.0, now - m.since))) for m in self._own.taken if m.dead.id not in giving.arc
+            UnreachableVnode(m.dead, int(1000 * max(0.0, now - m.since)))
+            for m in self._own.marks
+            if m.dead.id not in giving.arc
         ]
-        silent = [c for c in self._host.peers.passive.remembered() if c.id != outbound.to.id]
+        passive = [c for c in self._host.peers.passive.remembered() if c.id != outbound.to.id]
         request = Switch(
             session=outbound.session,
             arc_start=giving.arc.start,
@@ -281,17 +293,17 @@ class TransferSender:
             epoch=giving.epoch,
             boundary=self._own.boundary,
             before=self._own.before[1 : LIST_ENTRIES_MAX + 1],
-            taken=taken,
-            downs=(*between, *self._vnode.downs())[:LIST_ENTRIES_MAX],
-            is_settled=self._vnode.vouches_for(giving.arc),
-            silent=tuple(silent)[-LIST_ENTRIES_MAX:],
+            marks=marks,
+            unreachable=(*between, *self._vnode.unreachable())[:LIST_ENTRIES_MAX],
+            is_in_sync=self._vnode.vouches_for(giving.arc),
+            passive=tuple(passive)[-LIST_ENTRIES_MAX:],
             left=tuple(self._host.peers.left)[-LIST_ENTRIES_MAX:],
         )
         while True:
             try:
                 await self._host.peers.call(outbound.to, request, Done)
                 return
-            except SILENCE as error:
+            except NO_REPLY as error:
                 if self._host.peers.is_dead(outbound.to):
                     raise TransferFailed("the receiver died before it acknowledged") from error
             except DefiniteError as error:

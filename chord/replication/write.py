@@ -10,10 +10,10 @@ import trio
 from chord.errors import Behind, ChordError, DeadlineExceeded, NotReady, QuorumFailed, WritesRefused
 from chord.net.steps import Steps
 from chord.replication.anti_entropy import AntiEntropy
-from chord.replication.catch_up import CatchUp
 from chord.replication.effects import Ask, InTask
 from chord.replication.fanout import Fanout
 from chord.replication.read import VERSION_BYTES
+from chord.replication.reap_log_sync import ReapLogSync
 from chord.replication.replica import parts_of
 from chord.ring.preference_list import Place, ReplicaSet
 from chord.ring.vnode import Vnode
@@ -33,10 +33,10 @@ class ReplicatedWrite:
         record: the record.
         seen: digest of the reap-log entries that this node had applied to the key's slice when the record was made.
         repair: notes the replicas that miss the write.
-        catch_up: syncs the reap logs with a replica that has applied other entries. That replica then gets the record
+        log_sync: syncs the reap logs with a replica that has applied other entries. That replica then gets the record
             as it is here by then.
         op_id: operation id of the written version. None: a record was merged, and the writer has seen its context.
-        is_strict: whether only members count, and no stand-in is used.
+        strict: whether only members count, and no stand-in is used.
 
     Attributes:
         stored: the nodes that have the record, with the round-trip time in ms; None for this node.
@@ -50,10 +50,10 @@ class ReplicatedWrite:
         record: Record,
         seen: bytes,
         repair: AntiEntropy,
-        catch_up: CatchUp,
+        log_sync: ReapLogSync,
         *,
         op_id: bytes | None,
-        is_strict: bool,
+        strict: bool,
     ) -> None:
         self._vnode = vnode
         self._host = vnode.host
@@ -63,16 +63,16 @@ class ReplicatedWrite:
         parts = parts_of(vnode.host, record)
         of_it = (seen,) if seen else ()
         self._for_members = [StoreCopies((part,), seen=of_it) for part in parts]
-        self._for_others = [StoreCopies((part,), is_hint=True, seen=of_it) for part in parts]
+        self._for_others = [StoreCopies((part,), as_hints=True, seen=of_it) for part in parts]
         self._repair = repair
-        self._catch_up = catch_up
+        self._log_sync = log_sync
         self._members = [place.contact for place in replicas.members]
         self.stored: dict[Contact, float | None] = {me: None}
         self._up = [place.contact for place in replicas.members if place.contact != me and vnode.is_up(place)]
-        spare = [place.contact for place in replicas.fallbacks if place.contact != me and vnode.is_up(place)]
-        self._spare = [] if is_strict else spare
+        spare = [place.contact for place in replicas.stand_ins if place.contact != me and vnode.is_up(place)]
+        self._spare = [] if strict else spare
         self._missing = len(self._members) - len(self._up) - (me in self._members)
-        self._counted = frozenset(self._members if is_strict else (*self._members, *self._spare, me))
+        self._counted = frozenset(self._members if strict else (*self._members, *self._spare, me))
         self._fanout = Fanout(self._host, self._store, self._spare[self._missing :])
 
     def send(self, needed: int) -> Steps[Written]:
@@ -130,17 +130,17 @@ class ReplicatedWrite:
                 for request in self._for_members if contact in self._members else self._for_others:
                     yield Ask(self._host.peers, contact, request, deadline)
             except Behind:
-                yield InTask(self._host, self._level_and_send, contact)
+                yield InTask(self._host, self._sync_log_and_send, contact)
         except ChordError:
             self._repair.fell_behind(contact.address)
             raise
         self.stored[contact] = 1000 * (trio.current_time() - sent)
 
-    async def _level_and_send(self, contact: Contact) -> None:
+    async def _sync_log_and_send(self, contact: Contact) -> None:
         """Sync the reap logs with a replica, and send the record as it is here by then."""
         try:
             with trio.fail_after(2 * self._host.timing.timeout_cap_s):
-                await self._catch_up.level_slice(contact, self._record.key)
+                await self._log_sync.sync_slice(contact, self._record.key)
                 await self._send_again(contact)
         except trio.TooSlowError:
             raise DeadlineExceeded("the reap logs were not in sync in time") from None
@@ -152,7 +152,7 @@ class ReplicatedWrite:
             raise QuorumFailed("the actor of the write may have been reaped; write again")
         await host.storage.commit(Batch())
         for part in parts_of(host, record):
-            request = StoreCopies((part,), is_hint=contact not in self._members, seen=(seen,) if seen else ())
+            request = StoreCopies((part,), as_hints=contact not in self._members, seen=(seen,) if seen else ())
             await host.peers.call(contact, request, Done)
 
     def _count(self, counted: frozenset[Contact]) -> int:
@@ -168,4 +168,4 @@ class ReplicatedWrite:
             return ReplicaLine(contact, self._fanout.failures[contact].message[:1024], False)
         if contact in self._fanout.waiting:
             return ReplicaLine(contact, "on its way", False)
-        return ReplicaLine(contact, "silent", False) if contact in self._members else None
+        return ReplicaLine(contact, "unreachable", False) if contact in self._members else None

@@ -62,7 +62,7 @@ class NodeContext:
     Attributes:
         config: the node's configuration.
         circle: the identifier circle.
-        greeter: this node's side of every handshake; holds the ring id.
+        hello_policy: this node's side of every handshake; holds the ring id.
         peers: calls to other nodes, and this node's verdicts on them.
         storage: the node's record store.
         reap_log: the log of reaped records of `storage`.
@@ -90,12 +90,12 @@ class NodeContext:
         rng: random.Random,
         wall_now_ms: Callable[[], int],
         observe: Observer,
-        greeter: HelloPolicy,
+        hello_policy: HelloPolicy,
     ) -> None:
         self.config = config
         self.constants, self.timing, self.limits = config.ring, config.timing, config.limits
         self.circle: Circle = config.ring.circle
-        self.greeter = greeter
+        self.hello_policy = hello_policy
         self.peers = peers
         self.storage = storage
         self.reap_log = ReapLog(config.ring.circle, storage, config.limits)
@@ -219,10 +219,10 @@ class NodeContext:
         vnodes = self.vnodes.values()
         fingers = {c.id: c.address for vnode in vnodes for c in vnode.fingers.contacts()}
         listed = {c.id: c.address for vnode in vnodes for c in vnode.listed()}
-        silent = {c.id: c.address for vnode in vnodes for c, _ in vnode.view.downs()}
-        silent |= {c.id: c.address for c in self.peers.passive.remembered()}
+        unreachable = {c.id: c.address for vnode in vnodes for c, _ in vnode.preference_list.unreachable()}
+        unreachable |= {c.id: c.address for c in self.peers.passive.remembered()}
         living = {address for point, address in (fingers | listed).items() if point not in self.vnodes}
-        gone = {address for point, address in silent.items() if point not in listed and point not in self.vnodes}
+        gone = {address for point, address in unreachable.items() if point not in listed and point not in self.vnodes}
         taken = {self.address, *listed.values()}
         moved = {self.address} & living | gone & taken
         return living - {self.address} | gone - taken | {f"once {address}" for address in moved}

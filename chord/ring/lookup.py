@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import trio
 
-from chord.errors import SILENCE, ChordError, IndefiniteError, LookupFailed, NotOwner, PeerUnreachable, UnknownVnode
+from chord.errors import NO_REPLY, ChordError, IndefiniteError, LookupFailed, NotOwner, PeerUnreachable, UnknownVnode
 from chord.ids import Point
 from chord.ring.context import NodeContext
 from chord.ring.owner_cache import OwnerCache
@@ -27,7 +27,7 @@ from chord.wire.messages import (
     WRITES,
     Candidate,
     Confirm,
-    Confirmed,
+    ConfirmReply,
     Contact,
     HopTrace,
     Mode,
@@ -89,7 +89,7 @@ class Lookups:
         Concurrency: checkpoints; waits for an owner until the enclosing deadline.
         """
         confirmed, path, via, rtt_ms = await self.deliver(
-            Confirm(key), Confirmed, key, start, mode, route, is_remembered=is_remembered
+            Confirm(key), ConfirmReply, key, start, mode, route, is_remembered=is_remembered
         )
         return self._trace(confirmed, path, via, rtt_ms)
 
@@ -175,8 +175,8 @@ class Lookups:
     def _known(self, path: Path, is_remembered: bool) -> Candidate | None:
         """Return a probable owner without routing: the start itself, or a cached owner.
 
-        Return None if neither is known. If the cache has an owner before the key, note that vnode in `path.shortcut`,
-        because its successor list may reach the key.
+        Return None if neither is known. If the cache has an owner before the key, note that vnode in
+        `path.cached_owner`, because its successor list may reach the key.
         """
         if any(v.ownership.is_owner(path.key) for v in self._host.vnodes.values() if v.me == path.start):
             return Candidate(path.start, Via("start"))
@@ -187,7 +187,7 @@ class Lookups:
             return Candidate(owner, Via("cache"))
         before = self.arcs.before(path.key)
         if before is not None and not self._peers.is_doubtful(before):
-            path.shortcut = Candidate(before, Via("cache"))
+            path.cached_owner = Candidate(before, Via("cache"))
         return None
 
     async def _offer(self, path: Path, request: Request, expect: type[R]) -> tuple[R, Via, float] | None:
@@ -217,7 +217,7 @@ class Lookups:
                 queue.insert(0, Candidate(error.peer, Via("predecessor")))
             except UnknownVnode:
                 continue  # the vnode is gone, and the vnode that named it does not know yet
-            except SILENCE as error:
+            except NO_REPLY as error:
                 path.timeouts += 1
                 path.hops.append(self._router.hop(candidate, path.key, path.began, sent, error))
                 if isinstance(request, WRITES) and isinstance(error, IndefiniteError):
@@ -231,7 +231,7 @@ class Lookups:
                 raise
             else:
                 if candidate.contact.address != self._host.address:
-                    start = reply.arc_start if isinstance(reply, Confirmed) else None
+                    start = reply.arc_start if isinstance(reply, ConfirmReply) else None
                     self.arcs.learn(path.key, candidate.contact, start)
                 return reply, candidate.via, 1000 * (trio.current_time() - sent)
         return None
@@ -243,7 +243,7 @@ class Lookups:
 
     # -- the trace ------------------------------------------------------------------------------
 
-    def _trace(self, confirmed: Confirmed, path: Path, via: Via, rtt_ms: float) -> Trace:
+    def _trace(self, confirmed: ConfirmReply, path: Path, via: Via, rtt_ms: float) -> Trace:
         return Trace(
             key=path.key,
             start=path.start,
@@ -261,5 +261,5 @@ class Lookups:
             nodes_estimate=path.nodes_estimate,
             arc_start=confirmed.arc_start,
             epoch=confirmed.epoch,
-            silent=confirmed.silent,
+            unreachable=confirmed.unreachable,
         )

@@ -12,10 +12,10 @@ from contextlib import suppress
 import trio
 
 from chord import events
-from chord.errors import SILENCE, ChordError, OtherRing, UnknownVnode
+from chord.errors import NO_REPLY, ChordError, OtherRing, UnknownVnode
 from chord.ring.vnode import Vnode
 from chord.stabilize import Stabilizer
-from chord.wire.messages import Contact, FindNeighbours, NeighboursOf, Ping, Pong
+from chord.wire.messages import Contact, FindNeighbours, FindNeighboursReply, Ping, PingReply
 
 
 class RingMerge:
@@ -43,8 +43,8 @@ class RingMerge:
         me = self._vnode.me
         try:
             with trio.fail_after(2 * self._host.timing.timeout_cap_s):
-                answer = await self._peers.call(contact, FindNeighbours(me.id), NeighboursOf)
-        except (OtherRing, UnknownVnode, *SILENCE):  # another node may live at a down vnode's address
+                answer = await self._peers.call(contact, FindNeighbours(me.id), FindNeighboursReply)
+        except (OtherRing, UnknownVnode, *NO_REPLY):  # another node may live at a down vnode's address
             if isinstance(contact, Contact) and contact.id in self._peers.passive:
                 self._peers.passive.asked_in_vain(contact.id)
                 await self._seek(contact)
@@ -57,7 +57,7 @@ class RingMerge:
         if isinstance(contact, Contact) and contact.id in self._peers.passive:
             await self._welcome(contact)
 
-    async def _adopt(self, contact: Contact | str, answer: NeighboursOf) -> None:
+    async def _adopt(self, contact: Contact | str, answer: FindNeighboursReply) -> None:
         """Adopt the neighbours that a self-lookup found, if they are nearer than before."""
         me, q, t = self._vnode.me, answer.predecessor, answer.successor
         if t.id == me.id or q.id == me.id:
@@ -69,26 +69,26 @@ class RingMerge:
         if await self._stabilizer.offer_to(q, me):  # q replied, so it is not hearsay
             await self._stabilizer.rectify(q)
 
-    async def _seek(self, silent: Contact) -> None:
+    async def _seek(self, unreachable: Contact) -> None:
         """Ask the ring about a down vnode, which may have moved or left meanwhile.
 
         This node may have been away when the vnode did so. If the vnode has moved, make the self-lookup at its new
         address. If it has left, stop waiting for it.
         """
-        around = await self._peers.call(self._host.address, FindNeighbours(silent.id), NeighboursOf)
-        if around.successor.id == silent.id:
-            if around.successor.address != silent.address:
+        around = await self._peers.call(self._host.address, FindNeighbours(unreachable.id), FindNeighboursReply)
+        if around.successor.id == unreachable.id:
+            if around.successor.address != unreachable.address:
                 await self.ask(around.successor)
             return
         for other in dict.fromkeys((*self._other_neighbours(around), *self._any_other())):
-            if (await self._peers.call(other, FindNeighbours(silent.id), NeighboursOf)).has_left:
-                self._peers.learn_left((silent.id,))
-                if self._peers.is_known_to_have_left(silent):
+            if (await self._peers.call(other, FindNeighbours(unreachable.id), FindNeighboursReply)).has_left:
+                self._peers.learn_left((unreachable.id,))
+                if self._peers.is_known_to_have_left(unreachable):
                     for vnode in self._host.vnodes.values():
-                        vnode.view.gone((silent.id,))
+                        vnode.preference_list.gone((unreachable.id,))
                 return
 
-    def _other_neighbours(self, around: NeighboursOf) -> list[Contact]:
+    def _other_neighbours(self, around: FindNeighboursReply) -> list[Contact]:
         """Return the nearest vnode of another node on each side of a point.
 
         Both heard the goodbye of a vnode that left at the point. `around` has the two vnodes next to the point.
@@ -117,7 +117,7 @@ class RingMerge:
         ring lacks it, offer it to the vnode before its place. The contact may belong to another part of a split ring,
         which offers this vnode in the same way. Or it has just come back, and the lists lack it for a moment.
         """
-        around = await self._peers.call(self._host.address, FindNeighbours(contact.id), NeighboursOf)
+        around = await self._peers.call(self._host.address, FindNeighbours(contact.id), FindNeighboursReply)
         is_listed = around.successor == contact
         if is_listed and self._has_its_place(contact):
             self._peers.passive.forget(contact.id)
@@ -175,7 +175,7 @@ class RingMerge:
         for contact in dict.fromkeys(self._vnode.listed() if self._peers.left else ()):
             if self._peers.is_known_to_have_left(contact):
                 with suppress(ChordError):
-                    pong = await self._peers.call(contact, Ping(), Pong)
+                    pong = await self._peers.call(contact, Ping(), PingReply)
                     self._peers.took_its_place(contact, is_owner=pong.is_owner)
 
     def pick(self, joins: tuple[str, ...]) -> Contact | str | None:

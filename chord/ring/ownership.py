@@ -5,7 +5,7 @@ never moves ownership.
 
 A vnode answers for one contiguous arc, (start, me]. Four more fields describe parts of the circle:
 
-- `taken` marks parts inside the arc that belonged to a down owner. The ring still waits for that owner.
+- `marks` name parts inside the arc that belonged to a down owner. The ring still waits for that owner.
 - `giving` is the part at the low end of the arc that a Switch is handing to another vnode.
 - `moved` lists arcs before `start` that this vnode gave up, until their new owner becomes the predecessor.
 - `doubtful` lists parts of the arc in which this vnode may lack acknowledged writes.
@@ -27,7 +27,7 @@ _NONE_NAMED: dict[Point, float] = {}  # shared by all vnodes, so it must never b
 MOVED_MAX = 16  # bounds `moved`; a lookup that needs an older move follows the pointers instead
 
 
-class Taken(NamedTuple):
+class Mark(NamedTuple):
     """A mark: a part of the arc that belonged to an owner that is down."""
 
     arc: Arc  # the marked part. The down owner may hold the only copies of its records.
@@ -53,13 +53,13 @@ class OwnerVerdict(NamedTuple):
         answer: "owned", "giving" (a Switch is under way, so the client retries), "moved" or "foreign" (another
             vnode's).
         peer: the receiver of a "giving" or "moved" arc; otherwise None.
-        taken: the mark on an "owned" point, or None. In a marked part an absent key does not prove that no value
+        mark: the mark on an "owned" point, or None. In a marked part an absent key does not prove that no value
             exists.
     """
 
     answer: Literal["owned", "giving", "moved", "foreign"]
     peer: Contact | None = None
-    taken: Taken | None = None
+    mark: Mark | None = None
 
 
 _OWNED = OwnerVerdict("owned")
@@ -70,7 +70,7 @@ class Remembered(NamedTuple):
 
     start: Point | None = None  # the low end of the arc; None if there was no arc
     boundary: Contact | None = None  # the vnode that stood at `start`, if known
-    taken: tuple[Taken, ...] = ()  # the marks in the arc
+    marks: tuple[Mark, ...] = ()  # the marks in the arc
 
 
 class Ownership:
@@ -90,10 +90,10 @@ class Ownership:
         "epoch",
         "giving",
         "last",
+        "marks",
         "me",
         "moved",
         "start",
-        "taken",
     )
 
     def __init__(self, me: Contact) -> None:
@@ -106,7 +106,7 @@ class Ownership:
         self.epoch = 0
         self.giving: Giving | None = None
         self.doubtful: tuple[Arc, ...] = ()  # parts where this vnode may lack acknowledged writes
-        self.taken: tuple[Taken, ...] = ()
+        self.marks: tuple[Mark, ...] = ()
         self.moved: tuple[Giving, ...] = ()
         self.last = Remembered()
 
@@ -120,9 +120,9 @@ class Ownership:
         if self.start is not None and point in Arc(self.start, self.me.id):
             if self.giving is not None and point in self.giving.arc:
                 return OwnerVerdict("giving", self.giving.to)
-            for taken in self.taken:
-                if point in taken.arc:
-                    return OwnerVerdict("owned", None, taken)
+            for mark in self.marks:
+                if point in mark.arc:
+                    return OwnerVerdict("owned", None, mark)
             return _OWNED
         for moved in reversed(self.moved):
             if point in moved.arc:
@@ -151,13 +151,13 @@ class Ownership:
         boundary = before[0] if before and before[0].id == start else None
         gained = self._gain(start, boundary, "resumed", max(self.epoch, epoch) + 1)
         self.before = before
-        self.taken = self._recalled(Arc(start, self.me.id))
+        self.marks = self._recalled(Arc(start, self.me.id))
         self.doubt(Arc(start, self.me.id))
         assert not self.check(), self.check()
         return gained
 
     def receive(
-        self, arc: Arc, epoch: int, boundary: Contact | None, taken: Iterable[Taken], before: Iterable[Contact] = ()
+        self, arc: Arc, epoch: int, boundary: Contact | None, marks: Iterable[Mark], before: Iterable[Contact] = ()
     ) -> list[Event]:
         """Own an arc that another vnode, the giver, hands over with a `Switch` message.
 
@@ -167,7 +167,7 @@ class Ownership:
             arc: the arc that the giver hands over.
             epoch: the giver's epoch. The new epoch is at least this.
             boundary: the vnode at the start of the arc, if known.
-            taken: the giver's marks in the arc; see `Taken`.
+            marks: the giver's marks in the arc.
             before: the vnodes before `boundary`, nearest first, as far as known. If all of them die at once, this vnode
                 still marks the part of each.
 
@@ -177,35 +177,35 @@ class Ownership:
         fits = arc.end == self.me.id if self.start is None else arc.end == self.start and self.me.id not in arc
         if not fits or self.giving is not None:
             return []
-        marks = (*self._without_mine(taken, arc), *self._recalled(arc), *self.taken)
+        kept = (*self._without_mine(marks, arc), *self._recalled(arc), *self.marks)
         gained = self._gain(arc.start, boundary, "received", max(self.epoch + 1, epoch), arc)
         if boundary is not None:
             self.before = self._backwards(boundary, before)
-        self.taken = marks
+        self.marks = kept
         assert not self.check(), self.check()
         return gained
 
-    def _without_mine(self, taken: Iterable[Taken], arc: Arc) -> Iterator[Taken]:
+    def _without_mine(self, marks: Iterable[Mark], arc: Arc) -> Iterator[Mark]:
         """Yield the giver's marks, except for the parts that this vnode owned before.
 
         A mark on such a part waits for this vnode, which is back now. But the mark may reach farther than this vnode's
         old arc. The vnode that made it did not know the owners that had died earlier. The rest of such a mark stays.
         """
         old = self.last.start
-        for mark in taken:
+        for mark in marks:
             if mark.dead.id != self.me.id:
                 yield mark
             elif old is not None and old in mark.arc and old in arc and old != self.me.id:
                 yield mark._replace(arc=Arc(mark.arc.start, old), dead=self.last.boundary or mark.dead)
 
-    def _recalled(self, arc: Arc) -> tuple[Taken, ...]:
+    def _recalled(self, arc: Arc) -> tuple[Mark, ...]:
         """Remove and return the marks in an arc that this vnode had before its restart.
 
         A mark says that a part of an arc belonged to a vnode that is unreachable. A vnode that took this vnode's arc
         over meanwhile knew nothing of the older marks.
         """
-        found = tuple(t for t in self.last.taken if t.arc.end in arc and t.dead.id != self.me.id)
-        self.last = self.last._replace(taken=tuple(t for t in self.last.taken if t not in found))
+        found = tuple(t for t in self.last.marks if t.arc.end in arc and t.dead.id != self.me.id)
+        self.last = self.last._replace(marks=tuple(t for t in self.last.marks if t not in found))
         return tuple(t._replace(arc=Arc(arc.start, t.arc.end)) if arc.start in t.arc else t for t in found)
 
     def begin_switch(self, end: Point, to: Contact) -> Giving:
@@ -248,7 +248,7 @@ class Ownership:
 
         The gap lies between the predecessor and the arc. The caller has checked that the predecessor names this vnode
         as the head of its successor list. Each dead vnode owned the part of the gap that ends at its id, so that part
-        is marked with the dead vnode (see `Taken`).
+        is marked with the dead vnode.
 
         Returns:
             No events if this vnode has no arc, the predecessor does not stand before the arc, or a Switch is under way.
@@ -260,31 +260,31 @@ class Ownership:
         if predecessor.id == self.start:
             return []
         gap = Arc(predecessor.id, self.start)
-        marks: list[Taken] = []
+        marks: list[Mark] = []
         low = predecessor.id
         for contact in sorted(dead, key=lambda c: (c.id < predecessor.id, c.id)):  # clockwise from the predecessor
             if contact.id in gap:
-                marks.append(Taken(Arc(low, contact.id), contact, now))
+                marks.append(Mark(Arc(low, contact.id), contact, now))
                 low = contact.id
         gained = self._gain(predecessor.id, predecessor, "taken_over", self.epoch + 1, gap)
-        self.taken = (*marks, *self.taken)
+        self.marks = (*marks, *self.marks)
         self.doubt(gap)
         assert not self.check(), self.check()
         return gained
 
-    def learn_silent(self, silent: Iterable[tuple[Contact, float]]) -> None:
-        """Add marks (see `Taken`) for down vnodes that stood inside a marked part.
+    def learn_unreachable(self, unreachable: Iterable[tuple[Contact, float]]) -> None:
+        """Add marks for down vnodes that stood inside a marked part.
 
         A takeover marked only vnodes that this vnode knew, and its list of predecessors may have been too short. Each
         down vnode comes with the time when it went down, and gets a mark from the start of the part to its id. The
         older mark stays whole, because its owner may have taken that part over before it died.
         """
-        known = {mark.dead.id for mark in self.taken} | {self.me.id}
-        for contact, since in silent:
-            for at, mark in enumerate(self.taken):
+        known = {mark.dead.id for mark in self.marks} | {self.me.id}
+        for contact, since in unreachable:
+            for at, mark in enumerate(self.marks):
                 if contact.id in mark.arc and contact.id != mark.arc.end and contact.id not in known:
-                    part = Taken(Arc(mark.arc.start, contact.id), contact, since)
-                    self.taken = (*self.taken[:at], part, *self.taken[at:])
+                    part = Mark(Arc(mark.arc.start, contact.id), contact, since)
+                    self.marks = (*self.marks[:at], part, *self.marks[at:])
                     break
 
     def shrink(self, predecessor: Contact) -> list[Event]:
@@ -308,8 +308,8 @@ class Ownership:
         assert self.giving is None
         arc = self.arc
         assert arc is not None, "nothing to renounce"
-        self.last = Remembered(self.start, self.boundary, self.taken)
-        self.start, self.boundary, self.before, self.taken, self.doubtful = None, None, (), (), ()
+        self.last = Remembered(self.start, self.boundary, self.marks)
+        self.start, self.boundary, self.before, self.marks, self.doubtful = None, None, (), (), ()
         return [events.ArcLost(self.me.id, arc, self.epoch, "renounced")]
 
     def learn_boundary(
@@ -381,47 +381,47 @@ class Ownership:
         return any(overlap(doubtful, arc) for doubtful in self.doubtful)
 
     def expire(self, now: float, down_out_s: float) -> None:
-        """Drop the marks (see `Taken`) of owners that have been down too long.
+        """Drop the marks of owners that have been down too long.
 
         The limit is `down_out_s` seconds. By then other nodes have copies of the records of such an owner.
         """
-        if self.taken:
-            self.taken = tuple(t for t in self.taken if now - t.since < down_out_s)
+        if self.marks:
+            self.marks = tuple(t for t in self.marks if now - t.since < down_out_s)
 
     def mark(self, arc: Arc, others: Iterable[Contact], now: float) -> None:
         """Mark an arc for each vnode that may have taken it over while this node was away.
 
-        A mark is a `Taken`. Each of these vnodes may hold the only copies of records there.
+        Each of these vnodes may hold the only copies of records there.
         """
-        marked = {(t.arc, t.dead.id) for t in self.taken}
-        self.taken = (*self.taken, *(Taken(arc, c, now) for c in others if (arc, c.id) not in marked))
+        marked = {(t.arc, t.dead.id) for t in self.marks}
+        self.marks = (*self.marks, *(Mark(arc, c, now) for c in others if (arc, c.id) not in marked))
 
-    def learn_marks(self, arc: Arc, marks: Iterable[Taken]) -> None:
-        """Adopt another vnode's marks (see `Taken`), as far as they lie in an arc."""
+    def learn_marks(self, arc: Arc, marks: Iterable[Mark]) -> None:
+        """Adopt another vnode's marks, as far as they lie in an arc."""
         found = [mark._replace(arc=part) for mark in marks for part in _common(mark.arc, arc)]
-        known = {(mark.arc, mark.dead.id) for mark in self.taken}
-        self.taken = (*self.taken, *(m for m in found if (m.arc, m.dead.id) not in known and m.dead.id != self.me.id))
+        known = {(mark.arc, mark.dead.id) for mark in self.marks}
+        self.marks = (*self.marks, *(m for m in found if (m.arc, m.dead.id) not in known and m.dead.id != self.me.id))
 
-    def learn_only_copies(self, silent: Iterable[tuple[Contact, float]]) -> None:
+    def learn_only_copies(self, unreachable: Iterable[tuple[Contact, float]]) -> None:
         """If N = 1, mark the parts of the arc with possible only copies on down vnodes.
 
         A down vnode inside the arc may hold the records from the arc's start to its id. A vnode that comes back to its
         arc has no marks, and learns the down vnodes from its successor, which had marks for them. Each comes with the
         time when it went down.
         """
-        known = {mark.dead.id for mark in self.taken}
-        for contact, since in silent:
+        known = {mark.dead.id for mark in self.marks}
+        for contact, since in unreachable:
             if self.start is not None and between(self.start, contact.id, self.me.id) and contact.id not in known:
-                self.taken = (*self.taken, Taken(Arc(self.start, contact.id), contact, since))
+                self.marks = (*self.marks, Mark(Arc(self.start, contact.id), contact, since))
 
-    def fetched(self, mark: Taken) -> None:
+    def fetched(self, mark: Mark) -> None:
         """Drop a mark: its owner is back, and this node has all records of that part."""
-        self.taken = tuple(t for t in self.taken if t != mark)
+        self.marks = tuple(t for t in self.marks if t != mark)
 
     def owner_left(self, vnodes: Container[Point]) -> None:
-        """Drop the marks (see `Taken`) of owners that left, or that an operator gave up."""
-        if self.taken:
-            self.taken = tuple(t for t in self.taken if t.dead.id not in vnodes)
+        """Drop the marks of owners that left, or that an operator gave up."""
+        if self.marks:
+            self.marks = tuple(t for t in self.marks if t.dead.id not in vnodes)
 
     # -- views ----------------------------------------------------------------------------------
 
@@ -431,22 +431,22 @@ class Ownership:
             found: list[OwnedArc] = []
         else:
             found = [OwnedArc(self.start, self.me.id, self.epoch, "owned", self.boundary)]
-        found += [OwnedArc(t.arc.start, t.arc.end, self.epoch, "taken_over", t.dead) for t in self.taken]
+        found += [OwnedArc(t.arc.start, t.arc.end, self.epoch, "taken_over", t.dead) for t in self.marks]
         if self.giving is not None:
             found.append(OwnedArc(*self.giving.arc, self.giving.epoch, "giving", self.giving.to))
         found += [OwnedArc(*m.arc, m.epoch, "moved", m.to) for m in self.moved]
         return tuple(found)
 
     def check(self) -> list[str]:
-        """Return descriptions of the local invariants that do not hold; normally none."""
+        """Return the local invariants that do not hold, in words; normally none."""
         wrong: list[str] = []
         arc = self.arc
-        if arc is None and (self.giving or self.taken):
+        if arc is None and (self.giving or self.marks):
             wrong.append("marks without an arc")
         if arc is not None and self.giving is not None and self.giving.arc.start != arc.start:
             wrong.append("giving is not at the low end")
         if arc is not None:
-            wrong += [f"taken {t.arc} outside {arc}" for t in self.taken if t.arc.end not in arc]
+            wrong += [f"mark {t.arc} outside {arc}" for t in self.marks if t.arc.end not in arc]
         return wrong
 
     # -- inside ---------------------------------------------------------------------------------
@@ -470,16 +470,16 @@ class Ownership:
         end = lost.arc.end
         self.sure(lost.arc)
         if end == self.me.id:
-            self.start, self.boundary, self.before, self.taken = None, None, (), ()
+            self.start, self.boundary, self.before, self.marks = None, None, (), ()
         else:
             self.start, self.boundary = end, lost.to
             self.before = (lost.to, *self.before)[:MOVED_MAX]
             kept = []
-            for mark in self.taken:
+            for mark in self.marks:
                 if mark.arc.end not in lost.arc:  # the mark reaches above the new start: keep that part
                     start = end if end in mark.arc else mark.arc.start
                     kept.append(mark._replace(arc=Arc(start, mark.arc.end)))
-            self.taken = tuple(kept)
+            self.marks = tuple(kept)
         self.moved = (*self.moved, lost)[-MOVED_MAX:]
         assert not self.check(), self.check()
 
@@ -509,13 +509,13 @@ def _without(arc: Arc, part: Arc) -> list[Arc]:
     return [Arc(arc.start, part.start)] * begins + [Arc(part.end, arc.end)] * ends
 
 
-def marks_within(taken: Iterable[Taken], arc: Arc) -> list[Taken]:
-    """Return the marks (see `Taken`) in the low end of an arc, for its transfer.
+def marks_within(marks: Iterable[Mark], arc: Arc) -> list[Mark]:
+    """Return the marks in the low end of an arc, for its transfer.
 
     `arc` is the low end, which begins where the owner's arc begins. A mark that reaches beyond its end is cut there.
     """
-    found: list[Taken] = []
-    for mark in taken:
+    found: list[Mark] = []
+    for mark in marks:
         if mark.arc.end in arc:
             found.append(mark)
         elif arc.end in mark.arc and arc.end != mark.arc.start:

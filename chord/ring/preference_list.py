@@ -29,18 +29,18 @@ from itertools import chain, pairwise
 from typing import NamedTuple
 
 from chord.ids import Arc, Circle, Point
-from chord.ring.ownership import Ownership, Taken
+from chord.ring.ownership import Mark, Ownership
 from chord.ring.pointers import RingState
 from chord.wire.messages import LIST_ENTRIES_MAX, Contact
 
-SETTLED_MAX = 64
+IN_SYNC_MAX = 64
 RETIRING_MAX = 64
 
 
 class Place(NamedTuple):
-    """A node's place in the walk clockwise from a key."""
+    """A node's place in a preference list, which goes clockwise from a key."""
 
-    contact: Contact  # the node's first vnode in the walk
+    contact: Contact  # the node's first vnode behind the key
     is_waited_for: bool  # whether the vnode is down and still counts as a replica
 
 
@@ -55,19 +55,19 @@ class ReplicaSet(NamedTuple):
     """The nodes that hold a key."""
 
     members: tuple[Place, ...]  # the replicas of the key, in preference order
-    fallbacks: tuple[Place, ...]  # the nodes behind them, which stand in for members that are down
+    stand_ins: tuple[Place, ...]  # the nodes behind them, which stand in for members that are down
     retiring: tuple[Place, ...] = ()  # nodes that still hold the key and are about to leave
 
     @property
     def everyone(self) -> tuple[Place, ...]:
         """Every node that may hold the key."""
-        return (*self.members, *self.fallbacks, *self.retiring)
+        return (*self.members, *self.stand_ins, *self.retiring)
 
 
 class PreferenceList:
-    """What one vnode knows of down vnodes behind it, and of the arcs it is synced in.
+    """What one vnode knows of down vnodes behind it, and of the arcs it is in sync in.
 
-    A vnode is *synced* in an arc if a node that knows all acknowledged writes confirmed that the vnode holds what a
+    A vnode is *in sync* in an arc if a node that knows all acknowledged writes confirmed that the vnode holds what a
     replica must.
 
     Concurrency: every method is synchronous.
@@ -77,38 +77,38 @@ class PreferenceList:
         "_cached",
         "_circle",
         "_compared",
-        "_downs",
         "_forgotten",
+        "_in_sync",
         "_known_since",
         "_me",
+        "_outage",
         "_recalled",
         "_retiring",
-        "_settled",
-        "_silence",
+        "_unreachable",
     )
 
     def __init__(self, me: Contact, circle: Circle) -> None:
         self._me = me
         self._circle = circle
-        self._downs: dict[Point, tuple[Contact, float]] = {}  # with the time it went down; not changed but replaced
+        self._unreachable: dict[Point, tuple[Contact, float]] = {}  # and when it went down; not changed but replaced
         self._retiring: dict[str, float] = {}  # address to time; not changed but replaced: see `_cached`
         self._cached: tuple[tuple[object, ...], ReplicaSet] | None = None  # inputs, result
         self._forgotten: dict[str, Forgotten] = {}
-        self._settled: dict[Point, Arc] = {}  # by the arc's end
+        self._in_sync: dict[Point, Arc] = {}  # by the arc's end
         self._compared: dict[str, None] = {}  # owners that compared since the last standstill; the latest last
-        self._recalled: dict[Point, Arc] = {}  # likewise; synced before an absence
+        self._recalled: dict[Point, Arc] = {}  # likewise; in sync before an absence
         self._known_since: dict[Point, float] = {}  # since when each vnode behind this one is known
-        self._silence: tuple[float, float] | None = None  # when the latest outage began, and when a node was last down
+        self._outage: tuple[float, float] | None = None  # when the latest outage began, and when a node was last down
 
     # -- learning -------------------------------------------------------------------------------
 
-    def fell_silent(self, contact: Contact, now: float) -> None:
+    def became_unreachable(self, contact: Contact, now: float) -> None:
         """Note that a vnode behind this one went down; it still counts as a replica."""
         if not self.is_forgotten(contact) and contact.id != self._me.id:
-            self._downs = {contact.id: (contact, now), **self._downs}
+            self._unreachable = {contact.id: (contact, now), **self._unreachable}
 
     def adopt(
-        self, successors: Sequence[Contact], downs: Iterable[tuple[Contact, float]], *, is_full: bool = False
+        self, successors: Sequence[Contact], unreachable: Iterable[tuple[Contact, float]], *, is_full: bool = False
     ) -> None:
         """Adopt the down vnodes that the head of the successor list knows.
 
@@ -116,23 +116,23 @@ class PreferenceList:
 
         Args:
             successors: this vnode's successor list; its first entry is the head.
-            downs: the down vnodes that the head knows, each with the time when it went down.
+            unreachable: the down vnodes that the head knows, each with the time when it went down.
             is_full: whether the list may end before the ring does. If so, down vnodes beyond its end are ignored.
         """
         limit = self._distance(successors[0].id)
         last = self._distance(successors[-1].id) if is_full else self._circle.size
-        kept = {point: down for point, down in self._downs.items() if self._distance(point) < limit}
-        for contact, since in downs:
+        kept = {point: down for point, down in self._unreachable.items() if self._distance(point) < limit}
+        for contact, since in unreachable:
             is_near = contact.id != self._me.id and self._distance(contact.id) <= last
             if is_near and not self.is_forgotten(contact):
-                old = self._downs.get(contact.id)
+                old = self._unreachable.get(contact.id)
                 kept[contact.id] = (contact, since if old is None else max(since, old[1]))
         for contact in successors:
             kept.pop(contact.id, None)
         self._replace(dict(sorted(kept.items(), key=lambda item: self._distance(item[0]))[:LIST_ENTRIES_MAX]))
 
     def note_neighbours(
-        self, successors: Iterable[Contact], marks: Iterable[Taken], now: float, down_out_s: float, margin_s: float
+        self, successors: Iterable[Contact], marks: Iterable[Mark], now: float, down_out_s: float, margin_s: float
     ) -> None:
         """Note since when each vnode behind this one is known, and when others went down.
 
@@ -146,18 +146,18 @@ class PreferenceList:
             down_out_s: see `Timing`.
             margin_s: how long a node can be down before others notice, in seconds.
         """
-        points = [contact.id for contact in successors] + list(self._downs)
+        points = [contact.id for contact in successors] + list(self._unreachable)
         self._known_since = {point: self._known_since.get(point, now) for point in points}
-        silent = [since for _, since in self._downs.values()] + [mark.since for mark in marks]
-        if self._silence is not None and now - self._silence[1] > down_out_s:
-            self._silence = None
-        if silent:
-            silence_s = min(silent) - margin_s
-            began = silence_s if self._silence is None else min(self._silence[0], silence_s)
-            self._silence = max(began, now - 2 * down_out_s), now
+        unreachable = [since for _, since in self._unreachable.values()] + [mark.since for mark in marks]
+        if self._outage is not None and now - self._outage[1] > down_out_s:
+            self._outage = None
+        if unreachable:
+            outage_at = min(unreachable) - margin_s
+            began = outage_at if self._outage is None else min(self._outage[0], outage_at)
+            self._outage = max(began, now - 2 * down_out_s), now
 
     def may_hold(
-        self, key: int, ring: RingState, own: Ownership, silent: Iterable[Contact], places: int, since: float
+        self, key: int, ring: RingState, own: Ownership, unreachable: Iterable[Contact], places: int, since: float
     ) -> tuple[Place, ...]:
         """Return the nodes beyond the replica set of a key that may hold it.
 
@@ -169,13 +169,13 @@ class PreferenceList:
             key: a point of the circle.
             ring: this vnode's pointers.
             own: this vnode's arc.
-            silent: down nodes that may stand beyond the end of the successor list.
+            unreachable: down nodes that may stand beyond the end of the successor list.
             places: the number of nodes that may hold a key, stand-ins included.
             since: a vnode that became known after this time, or after an outage began, is a newcomer.
         """
-        limit = since if self._silence is None else min(since, self._silence[0])
+        limit = since if self._outage is None else min(since, self._outage[0])
         found, older = list[Place](), 0
-        behind = (Place(contact, True) for contact in silent) if ring.is_full else ()
+        behind = (Place(contact, True) for contact in unreachable) if ring.is_full else ()
         for place in chain(self.walk(key, ring, own), behind):
             if older == places:
                 break
@@ -188,7 +188,7 @@ class PreferenceList:
 
     def gone(self, vnodes: Container[Point]) -> None:
         """Drop down vnodes that have left the ring; they are no replicas any more."""
-        self._replace({point: down for point, down in self._downs.items() if point not in vnodes})
+        self._replace({point: down for point, down in self._unreachable.items() if point not in vnodes})
 
     def forget(
         self, address: str, now: float, living: frozenset[Point] = frozenset(), *, forgotten_max: int = 256
@@ -203,7 +203,8 @@ class PreferenceList:
             living: the vnodes of another node that lives at the address now. They are not dropped.
             forgotten_max: how many addresses to remember. Beyond it the earliest is dropped.
         """
-        self.gone({p for p, (contact, _) in self._downs.items() if contact.address == address and p not in living})
+        there = {p for p, (contact, _) in self._unreachable.items() if contact.address == address}
+        self.gone(there - living)
         if not living:
             self.stays(address)
         self._forgotten.pop(address, None)
@@ -238,23 +239,23 @@ class PreferenceList:
             down_out_s, leave_s: see `Timing`.
             is_waiting: whether this node waits for nodes that are down. If so, forgotten nodes stay remembered.
         """
-        self._replace({point: down for point, down in self._downs.items() if now - down[1] < down_out_s})
+        self._replace({point: down for point, down in self._unreachable.items() if now - down[1] < down_out_s})
         if any(now - since >= leave_s for since in self._retiring.values()):
             self._retiring = {node: since for node, since in self._retiring.items() if now - since < leave_s}
         if not is_waiting:
             forgotten = self._forgotten.items()
             self._forgotten = {address: it for address, it in forgotten if now - it.at < down_out_s}
 
-    def settled(self, end: Point, arc: Arc) -> None:
-        """Note that this vnode is synced in an arc.
+    def note_in_sync(self, end: Point, arc: Arc) -> None:
+        """Note that this vnode is in sync in an arc.
 
         The vnode holds everything that was acknowledged there so far, or as much as a replica must. `end` names the
         entry: a later call with the same `end` replaces it, unless the earlier arc was longer.
         """
-        self._add(self._settled, end, arc)
+        self._add(self._in_sync, end, arc)
 
-    def was_settled(self, end: Point, arc: Arc) -> None:
-        """Note that this vnode was synced in an arc before an absence.
+    def note_was_in_sync(self, end: Point, arc: Arc) -> None:
+        """Note that this vnode was in sync in an arc before an absence.
 
         That alone is no reason to report a key there as "not found".
         """
@@ -263,24 +264,24 @@ class PreferenceList:
     def was_away(self) -> None:
         """Note that this node stood still, so others may have written in any arc.
 
-        This vnode is no longer synced in any arc.
+        This vnode is no longer in sync in any arc.
         """
-        for end, arc in self._settled.items():
-            self.was_settled(end, arc)
-        self._settled = {}
+        for end, arc in self._in_sync.items():
+            self.note_was_in_sync(end, arc)
+        self._in_sync = {}
         self._compared = {}
 
     def compares(self, address: str) -> None:
         """Note that a node compares its records with this vnode's."""
         self._compared.pop(address, None)
         self._compared[address] = None
-        while len(self._compared) > SETTLED_MAX:
+        while len(self._compared) > IN_SYNC_MAX:
             del self._compared[next(iter(self._compared))]
 
     def was_compared(self, address: str) -> bool:
         """Return whether a node has compared with this vnode since it last stood still.
 
-        Only such a node may declare this vnode synced. A process stands still if the machine stops it for a while.
+        Only such a node may declare this vnode in sync. A process stands still if the machine stops it for a while.
         """
         return address in self._compared
 
@@ -288,19 +289,19 @@ class PreferenceList:
         known = marks.pop(end, arc)
         length = self._circle.length
         is_longer = known.end == arc.end and length(known.start, arc.end) > length(arc.start, arc.end)
-        marks[end] = known if is_longer else arc  # an arc that was synced before still is
-        while len(marks) > SETTLED_MAX:
+        marks[end] = known if is_longer else arc  # an arc that was in sync before still is
+        while len(marks) > IN_SYNC_MAX:
             del marks[next(iter(marks))]
 
-    def keep_settled(self, arcs: list[Arc]) -> None:
-        """Drop the synced status outside the given arcs, which this vnode replicates.
+    def keep_in_sync(self, arcs: list[Arc]) -> None:
+        """Drop the in-sync status outside the given arcs, which this vnode replicates.
 
         Outside them this vnode does not receive the writes, so it may miss some.
         """
-        self._settled, self._recalled = self._kept(self._settled, arcs), self._kept(self._recalled, arcs)
+        self._in_sync, self._recalled = self._kept(self._in_sync, arcs), self._kept(self._recalled, arcs)
 
-    def keep_settled_by_owner(self, gap: Arc, owners: Iterable[Point]) -> None:
-        """In a gap of dead owners, keep only the synced status that each owner itself set.
+    def keep_in_sync_by_owner(self, gap: Arc, owners: Iterable[Point]) -> None:
+        """In a gap of dead owners, keep only the in-sync status that each owner set.
 
         A status that another vnode set is older than the arc of the dead owner, which may have acknowledged writes
         since.
@@ -311,7 +312,7 @@ class PreferenceList:
         """
         ends = sorted({gap.start, gap.end, *owners}, key=lambda point: self._circle.distance(gap.start, point))
         own_arcs = [Arc(start, end) for start, end in pairwise(ends)]
-        self._settled = self._clipped(self._settled, gap, own_arcs)
+        self._in_sync = self._clipped(self._in_sync, gap, own_arcs)
         self._recalled = self._clipped(self._recalled, gap, own_arcs)
 
     def _clipped(self, marks: dict[Point, Arc], gap: Arc, own_arcs: list[Arc]) -> dict[Point, Arc]:
@@ -332,16 +333,16 @@ class PreferenceList:
 
     # -- questions ------------------------------------------------------------------------------
 
-    def downs(self) -> tuple[tuple[Contact, float], ...]:
+    def unreachable(self) -> tuple[tuple[Contact, float], ...]:
         """Return the down vnodes behind this one and when each went down, nearest first."""
-        return tuple(self._downs.values())
+        return tuple(self._unreachable.values())
 
-    def ever_settled(self) -> tuple[tuple[Point, Arc], ...]:
-        """Return the arcs in which this vnode is synced, or was before an absence.
+    def ever_in_sync(self) -> tuple[tuple[Point, Arc], ...]:
+        """Return the arcs in which this vnode is in sync, or was before an absence.
 
-        Each arc comes with its key, the `end` that `settled` got.
+        Each arc comes with its key, the `end` that `note_in_sync` got.
         """
-        return (*self._recalled.items(), *self._settled.items())
+        return (*self._recalled.items(), *self._in_sync.items())
 
     def is_forgotten(self, contact: Contact) -> bool:
         """Return whether an operator has said that a vnode will not be back."""
@@ -363,17 +364,17 @@ class PreferenceList:
         """Return the addresses of forgotten nodes, each with the vnodes that lived there."""
         return tuple((address, tuple(sorted(it.living))) for address, it in self._forgotten.items())
 
-    def is_settled(self, point: int) -> bool:
-        """Return whether this vnode is synced in an arc that contains a point."""
-        return any(point in arc for arc in self._settled.values())
+    def is_in_sync(self, point: int) -> bool:
+        """Return whether this vnode is in sync in an arc that contains a point."""
+        return any(point in arc for arc in self._in_sync.values())
 
-    def is_settled_in(self, arc: Arc) -> bool:
-        """Return whether this vnode is synced in all of an arc."""
-        return self._is_covered(arc, list(self._settled.values()))
+    def is_arc_in_sync(self, arc: Arc) -> bool:
+        """Return whether this vnode is in sync in all of an arc."""
+        return self._is_covered(arc, list(self._in_sync.values()))
 
-    def was_settled_in(self, arc: Arc) -> bool:
-        """Return whether this vnode is synced in all of an arc, or was before an absence."""
-        return self._is_covered(arc, [*self._settled.values(), *self._recalled.values()])
+    def was_arc_in_sync(self, arc: Arc) -> bool:
+        """Return whether this vnode is in sync in all of an arc, or was before an absence."""
+        return self._is_covered(arc, [*self._in_sync.values(), *self._recalled.values()])
 
     def _is_covered(self, arc: Arc, marks: list[Arc]) -> bool:
         reached, ahead = arc.end, self._circle.length(arc.start, arc.end)
@@ -403,7 +404,7 @@ class PreferenceList:
                 seen[contact.address] = None
                 yield Place(contact, is_waited_for)
 
-    def replica_set(self, key: int, ring: RingState, own: Ownership, replicas: int, fallbacks: int) -> ReplicaSet:
+    def replica_set(self, key: int, ring: RingState, own: Ownership, replicas: int, stand_ins: int) -> ReplicaSet:
         """Return the replica set of a key: N nodes clockwise from the key, and stand-ins.
 
         Down nodes count. Otherwise the two halves of a split ring would keep moving on to other nodes. After the split
@@ -414,26 +415,26 @@ class PreferenceList:
             ring: this vnode's pointers.
             own: this vnode's arc.
             replicas: N.
-            fallbacks: the number of stand-ins, the nodes behind the N members.
+            stand_ins: the number of stand-ins, the nodes behind the N members.
         """
-        if own.taken or own.arc is None or key not in own.arc:
-            return self._replica_set(key, ring, own, replicas, fallbacks)
-        source = (ring.successors, self._downs, self._retiring, own.start, replicas, fallbacks)
+        if own.marks or own.arc is None or key not in own.arc:
+            return self._replica_set(key, ring, own, replicas, stand_ins)
+        source = (ring.successors, self._unreachable, self._retiring, own.start, replicas, stand_ins)
         cached = self._cached
         if cached is not None and cached[0] == source:
             return cached[1]
-        found = self._replica_set(key, ring, own, replicas, fallbacks)
-        behind = (*(contact.id for contact in ring.successors), *self._downs)
+        found = self._replica_set(key, ring, own, replicas, stand_ins)
+        behind = (*(contact.id for contact in ring.successors), *self._unreachable)
         if not any(point in own.arc for point in behind if point != self._me.id):
             self._cached = (source, found)  # without marks and other vnodes in the arc, all its keys have one set
         return found
 
-    def _replica_set(self, key: int, ring: RingState, own: Ownership, replicas: int, fallbacks: int) -> ReplicaSet:
+    def _replica_set(self, key: int, ring: RingState, own: Ownership, replicas: int, stand_ins: int) -> ReplicaSet:
         places = list(self.walk(key, ring, own))
         staying = [place for place in places if place.contact.address not in self._retiring]
         if not staying:  # every node is about to leave
             staying = places
-        last = replicas + fallbacks
+        last = replicas + stand_ins
         chosen = staying[:last]
         if replicas == 1 and chosen[0].contact != self._me:  # the only copy is down: this owner stands in
             chosen.append(Place(self._me, False))
@@ -442,13 +443,13 @@ class PreferenceList:
 
     # -- inside ---------------------------------------------------------------------------------
 
-    def _replace(self, downs: dict[Point, tuple[Contact, float]]) -> None:
-        if downs != self._downs:
-            self._downs = downs
+    def _replace(self, unreachable: dict[Point, tuple[Contact, float]]) -> None:
+        if unreachable != self._unreachable:
+            self._unreachable = unreachable
 
     def _clockwise(self, key: int, ring: RingState, own: Ownership) -> Iterator[tuple[Contact, bool]]:
         to_me = self._circle.distance(key, self._me.id)
-        before = {mark.dead.id: (mark.dead, True) for mark in own.taken if self._lies_before_me(key, mark.dead.id)}
+        before = {mark.dead.id: (mark.dead, True) for mark in own.marks if self._lies_before_me(key, mark.dead.id)}
         arc = own.arc
         if arc is None or key not in arc:
             for contact in ring.predecessors:
@@ -458,7 +459,7 @@ class PreferenceList:
         yield from sorted(before.values(), key=lambda item: distance(key, item[0].id))
         yield self._me, False
         behind = {contact.id: (contact, False) for contact in ring.successors if contact.id != self._me.id}
-        for contact, _ in self._downs.values():
+        for contact, _ in self._unreachable.values():
             behind.setdefault(contact.id, (contact, True))
         for contact, is_waited_for in sorted(behind.values(), key=lambda item: self._distance(item[0].id)):
             if distance(key, contact.id) > to_me:  # otherwise the vnode lies between the key and this one

@@ -14,18 +14,18 @@ from typing import TypeVar
 import msgspec
 import trio
 
-from chord.errors import SILENCE, ChordError, IndefiniteError, LookupFailed
+from chord.errors import NO_REPLY, ChordError, IndefiniteError, LookupFailed
 from chord.ids import Point, between
 from chord.ring.context import NodeContext
 from chord.wire.messages import (
     Candidate,
     Contact,
     FindNext,
+    FindNextReply,
     Forward,
-    Forwarded,
+    ForwardReply,
     HopTrace,
     Mode,
-    NextHops,
     Reply,
     Route,
     Via,
@@ -60,7 +60,7 @@ class Path:
         refusal: the last error reply that a retry may change.
         spacings: mean gaps between vnodes in the asked lists, as shares of the circle. The inverse of their mean
             estimates the number of vnodes.
-        shortcut: a cached owner before the key. It is asked instead of a candidate that is farther from the key.
+        cached_owner: a cached owner before the key. It is asked instead of a candidate that is farther from the key.
     """
 
     def __init__(self, key: Point, start: Contact, mode: Mode, route: Route, now: float) -> None:
@@ -80,7 +80,7 @@ class Path:
         self.doubt: IndefiniteError | None = None
         self.refusal: ChordError | None = None
         self.spacings: list[float] = []
-        self.shortcut: Candidate | None = None
+        self.cached_owner: Candidate | None = None
 
     @property
     def ms(self) -> float:
@@ -193,7 +193,7 @@ class Router:
         hops_max = self._hops_max(path)
         self.count_call(path, path.start)
         try:
-            reply = await self._peers.call(path.start, Forward(path.key, path.route_now, int(hops_max)), Forwarded)
+            reply = await self._peers.call(path.start, Forward(path.key, path.route_now, int(hops_max)), ForwardReply)
         except ChordError as error:
             raise LookupFailed(error.message) from error
         path.hops.extend(reply.hops)
@@ -227,7 +227,9 @@ class Router:
             step = again
         path.predecessor, path.candidates = trail[-1].contact, step.candidates
 
-    async def _first_answer(self, path: Path, trail: list[Candidate], candidates: list[Candidate]) -> NextHops | None:
+    async def _first_answer(
+        self, path: Path, trail: list[Candidate], candidates: list[Candidate]
+    ) -> FindNextReply | None:
         for candidate in candidates:
             if self._peers.is_dead(candidate.contact):
                 path.tried[candidate.contact.id] = None
@@ -238,7 +240,7 @@ class Router:
                 return step
         return None
 
-    async def _ask_again(self, path: Path, trail: list[Candidate]) -> NextHops | None:
+    async def _ask_again(self, path: Path, trail: list[Candidate]) -> FindNextReply | None:
         """Ask the last live hop again, without the vnodes already tried.
 
         If it knows no new candidate, ask the hop before it. Return None if no hop knows one.
@@ -248,9 +250,9 @@ class Router:
             request = self._find_next(path)
             self.count_call(path, asked.contact)
             try:
-                step = await self._peers.call(asked.contact, request, NextHops)
+                step = await self._peers.call(asked.contact, request, FindNextReply)
             except ChordError:
-                step = NextHops(False, ())
+                step = FindNextReply(False, ())
             fresh = [c for c in step.candidates if step.final or self._is_progress(path, asked.contact, c.contact)]
             if fresh:
                 return step
@@ -258,13 +260,13 @@ class Router:
             trail.pop()
         return None
 
-    async def _ask(self, path: Path, candidate: Candidate) -> NextHops | None:
+    async def _ask(self, path: Path, candidate: Candidate) -> FindNextReply | None:
         """Ask one vnode for the next hop, and trace it; return None if the call fails."""
         request = self._find_next(path)
         sent = trio.current_time()
         self.count_call(path, candidate.contact)
         try:
-            step = await self._peers.call(candidate.contact, request, NextHops)
+            step = await self._peers.call(candidate.contact, request, FindNextReply)
         except ChordError as error:
             hop = self.hop(candidate, path.key, path.began, sent, error)
             path.hops.append(hop)
@@ -277,11 +279,11 @@ class Router:
         return step
 
     def _nearer(self, path: Path, best: Contact) -> list[Candidate]:
-        """Return the cached shortcut if it lies between the best candidate and the key.
+        """Return the cached owner if it lies between the best candidate and the key.
 
-        The list is empty otherwise. The shortcut is used at most once.
+        The list is empty otherwise. The cached owner is used at most once.
         """
-        known, path.shortcut = path.shortcut, None
+        known, path.cached_owner = path.cached_owner, None
         return [known] if known is not None and self._is_progress(path, best, known.contact) else []
 
     def _find_next(self, path: Path) -> FindNext:
@@ -298,16 +300,16 @@ class Router:
 
     # -- recursive ------------------------------------------------------------------------------
 
-    async def forward(self, request: Forward, me: Contact) -> Forwarded:
+    async def forward(self, request: Forward, me: Contact) -> ForwardReply:
         """Carry on a recursive lookup that reached one of this node's vnodes, `me`.
 
         Raises:
             LookupFailed: the lookup ran out of hops, or no candidate could carry it on.
         """
         began = trio.current_time()
-        step = await self._peers.call(me, FindNext(request.key, request.route), NextHops)
+        step = await self._peers.call(me, FindNext(request.key, request.route), FindNextReply)
         if step.final:
-            return Forwarded((), step.candidates, 0.0, step.spacing)
+            return ForwardReply((), step.candidates, 0.0, step.spacing)
         if request.hops_left == 0:
             raise LookupFailed("the recursive lookup ran out of hops")
         hops: list[HopTrace] = []
@@ -323,10 +325,10 @@ class Router:
             own_rtt = max(0.0, (hop.rtt_ms or 0.0) - rest.elapsed_ms)
             hops.append(HopTrace(hop.contact, hop.via, hop.remaining, own_rtt, hop.at_ms))
             elapsed = 1000 * (trio.current_time() - began)
-            return Forwarded((*hops, *rest.hops), rest.candidates, elapsed, (step.spacing + rest.spacing) / 2)
+            return ForwardReply((*hops, *rest.hops), rest.candidates, elapsed, (step.spacing + rest.spacing) / 2)
         raise LookupFailed(f"no next hop from {me.address}")
 
-    async def _pass_on(self, to: Contact, request: Forward) -> Forwarded:
+    async def _pass_on(self, to: Contact, request: Forward) -> ForwardReply:
         """Pass a recursive lookup on.
 
         Raises:
@@ -334,7 +336,7 @@ class Router:
             TooSlowError: a later hop took too long.
         """
         with trio.fail_after(self._host.timing.timeout_cap_s):
-            return await self._peers.call_watched(to, request, Forwarded)
+            return await self._peers.call_watched(to, request, ForwardReply)
 
     # -- the trace ------------------------------------------------------------------------------
 
@@ -355,12 +357,13 @@ class Router:
             error: why the vnode was no use, or None.
         """
         now = trio.current_time()
-        is_dead = isinstance(error, (*SILENCE, trio.TooSlowError))
+        is_dead = isinstance(error, (*NO_REPLY, trio.TooSlowError))
         outcome = "ok"
         if error is not None:
             reason = error.message if isinstance(error, ChordError) else "no answer in time"
             reason = reason.replace(f" from {candidate.contact.address}", "")  # the line names the address already
-            outcome = f"{reason}; {self._peers.suspicion.state(candidate.contact.address)}" if is_dead else reason
+            state = self._peers.failure_detector.state(candidate.contact.address)
+            outcome = f"{reason}; {state}" if is_dead else reason
         return HopTrace(
             contact=candidate.contact,
             via=candidate.via,

@@ -13,11 +13,11 @@ from contextlib import suppress
 
 import trio
 
-from chord.errors import SILENCE, ChordError, UnknownVnode
+from chord.errors import NO_REPLY, ChordError, UnknownVnode
 from chord.ids import Arc, Point, between
 from chord.ring.vnode import Vnode
 from chord.stabilize import PeerGone, Stabilizer
-from chord.wire.messages import Confirm, Confirmed, Contact, GetRing, RingPointers
+from chord.wire.messages import Confirm, ConfirmReply, Contact, GetRing, GetRingReply
 
 NAMED_ROUNDS = 10
 """For how many stabilize rounds a vnode before the arc is remembered.
@@ -57,7 +57,7 @@ class Takeover:
             return
         self._wait_no_longer()
         self._vnode.note_neighbours()
-        self._vnode.view.keep_settled(self._vnode.replicated())  # first: the list of a newcomer may be short
+        self._vnode.preference_list.keep_in_sync(self._vnode.replicated())  # first: the list of a newcomer may be short
         seen, asked_at = own.epoch, trio.current_time()
         try:
             reply = await self._probe(predecessor)
@@ -70,7 +70,7 @@ class Takeover:
             return
         self._host.note_clock(predecessor.address, reply.now_ms)
         ring.learn_predecessors(predecessor, reply.predecessors)
-        self._vnode.view.keep_settled(self._vnode.replicated())
+        self._vnode.preference_list.keep_in_sync(self._vnode.replicated())
         if own.start is None or own.giving is not None or own.epoch != seen:  # the reply may be older than the arc
             return
         if predecessor.id == own.start:
@@ -85,7 +85,7 @@ class Takeover:
             await self._take_over(predecessor)
             self._learn_boundary(predecessor, reply)  # the predecessor, or a vnode before it, may die next
 
-    def _learn_boundary(self, predecessor: Contact, reply: RingPointers) -> None:
+    def _learn_boundary(self, predecessor: Contact, reply: GetRingReply) -> None:
         timing = self._host.timing
         # If N = 1, a vnode that takes over without knowing a dead node denies the keys which that node holds.
         is_only_copy = self._host.constants.replicas == 1
@@ -93,7 +93,7 @@ class Takeover:
         now, own = trio.current_time(), self._vnode.ownership
         own.learn_boundary(predecessor, reply.predecessors, now, keep_s, keeps_all=is_only_copy)
 
-    async def _look_past(self, predecessor: Contact, reply: RingPointers) -> None:
+    async def _look_past(self, predecessor: Contact, reply: GetRingReply) -> None:
         """Take over the arc before a leaving predecessor, if that arc has lost its owner.
 
         The predecessor owns nothing: it has handed its own arc to this vnode, and takes over no other arc. If the vnode
@@ -127,16 +127,16 @@ class Takeover:
 
     def _wait_no_longer(self) -> None:
         """Drop marks of owners that left or were down too long, and end failed leaves."""
-        own, view, now = self._vnode.ownership, self._vnode.view, trio.current_time()
+        own, preference_list, now = self._vnode.ownership, self._vnode.preference_list, trio.current_time()
         if self._host.constants.replicas > 1:  # with N = 1 marks stay until `AntiEntropy.fetch_marked` is done
             own.expire(now, self._host.timing.down_out_s)
         is_waiting = len(self._peers.passive) > 0
-        view.expire(now, self._host.timing.down_out_s, self._host.timing.leave_s, is_waiting=is_waiting)
-        for address in view.retiring:
-            if self._peers.suspicion.is_dead(address):  # it crashed during the leave, or has left by now
-                view.stays(address)
-        own.learn_silent(view.downs())
-        own.owner_left({mark.dead.id for mark in own.taken if self._peers.is_known_to_have_left(mark.dead)})
+        preference_list.expire(now, self._host.timing.down_out_s, self._host.timing.leave_s, is_waiting=is_waiting)
+        for address in preference_list.retiring:
+            if self._peers.failure_detector.is_dead(address):  # it crashed during the leave, or has left by now
+                preference_list.stays(address)
+        own.learn_unreachable(preference_list.unreachable())
+        own.owner_left({mark.dead.id for mark in own.marks if self._peers.is_known_to_have_left(mark.dead)})
 
     async def _shrink(self, owner: Contact, predecessor: Contact) -> None:
         """Give up the part of the arc that a vnode inside the arc owns.
@@ -147,7 +147,7 @@ class Takeover:
         own = self._vnode.ownership
         seen = own.epoch
         try:
-            await self._peers.call(owner, Confirm(owner.id), Confirmed)
+            await self._peers.call(owner, Confirm(owner.id), ConfirmReply)
         except ChordError:
             return
         if own.epoch == seen and self._ring.predecessor == predecessor and self._host.tell(own.shrink(owner)):
@@ -173,8 +173,9 @@ class Takeover:
         if start is None:
             return
         gap = Arc(owner.id, start)
-        silent = [contact for contact, _ in self._vnode.view.downs()]  # in a small ring they also stand before this one
-        known = {c.id: c for c in (*silent, *([boundary] if boundary else []), *own.before) if c.id in gap}
+        # In a small ring, unreachable vnodes behind this one also stand before it.
+        unreachable = [contact for contact, _ in self._vnode.preference_list.unreachable()]
+        known = {c.id: c for c in (*unreachable, *([boundary] if boundary else []), *own.before) if c.id in gap}
         known = {point: contact for point, contact in known.items() if point not in passed}
         is_gone = await self._are_gone([c for c in known.values() if c.id != self._vnode.id])
         living = [known[point] for point, gone in is_gone.items() if gone is False]
@@ -183,15 +184,15 @@ class Takeover:
         elif None not in is_gone.values() and own.start == start and self._ring.predecessor == predecessor:
             # A vnode that left handed its arc to the next one. If that one died, it owned the arc.
             dead = [known[p] for p in is_gone if not self._peers.is_known_to_have_left(known[p])]
-            missed = [contact for contact in dead if not self._vnode.view.is_forgotten(contact)]
-            self._vnode.view.keep_settled([self._replicated_with(known.values())])
-            self._vnode.view.keep_settled_by_owner(gap, known)
+            missed = [contact for contact in dead if not self._vnode.preference_list.is_forgotten(contact)]
+            self._vnode.preference_list.keep_in_sync([self._replicated_with(known.values())])
+            self._vnode.preference_list.keep_in_sync_by_owner(gap, known)
             has_gained = self._host.tell(own.take_over(owner, missed, trio.current_time()))
             if has_gained and self._host.constants.replicas == 1 and len(dead) < len(is_gone):
                 self._mark_only_copies_of_leavers(gap)
             for contact in dead:
                 if self._peers.is_dead(contact):
-                    self._stabilizer.remember_silent(contact)
+                    self._stabilizer.remember_unreachable(contact)
 
     def _replicated_with(self, gone: Iterable[Contact]) -> Arc:
         """Return the arc that this vnode replicated before the given vnodes were gone.
@@ -231,7 +232,7 @@ class Takeover:
                 nursery.start_soon(ask, contact)
         return found
 
-    async def _probe(self, contact: Contact) -> RingPointers | None:
+    async def _probe(self, contact: Contact) -> GetRingReply | None:
         """Ask for pointers without adopting them, until a reply or certain death.
 
         Returns:
@@ -242,19 +243,19 @@ class Takeover:
         """
         while True:
             try:
-                reply = await self._peers.call(contact, GetRing(adopt=False), RingPointers)
+                reply = await self._peers.call(contact, GetRing(adopt=False), GetRingReply)
                 self._peers.took_its_place(contact, is_owner=reply.owned_from is not None)
                 return reply
             except UnknownVnode as error:
                 raise PeerGone from error
-            except SILENCE as error:
+            except NO_REPLY as error:
                 if self._peers.is_dead(contact):
                     raise PeerGone from error
-                if self._peers.suspicion.state(contact.address) == "paused":
+                if self._peers.failure_detector.state(contact.address) == "paused":
                     return None
             except ChordError:
                 return None
 
 
-def _names_as_head(reply: RingPointers, contact: Contact) -> bool:
+def _names_as_head(reply: GetRingReply, contact: Contact) -> bool:
     return bool(reply.successors) and reply.successors[0].id == contact.id

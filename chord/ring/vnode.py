@@ -21,14 +21,14 @@ from chord.wire.messages import (
     LIST_ENTRIES_MAX,
     Candidate,
     Confirm,
-    Confirmed,
+    ConfirmReply,
     Contact,
-    Down,
     FindNext,
+    FindNextReply,
     GetRing,
-    NextHops,
-    RingPointers,
-    TakenArc,
+    GetRingReply,
+    MarkedArc,
+    UnreachableVnode,
     Via,
     VnodeInfo,
     VnodeState,
@@ -52,13 +52,13 @@ class Vnode:
         ring: the predecessor and the successor list.
         fingers: the finger table.
         ownership: the arc that this vnode answers for.
-        view: the preference list: down vnodes behind this one, and the arcs in which this vnode is synced.
+        preference_list: down vnodes behind this one, and the arcs in which this vnode is in sync.
         state: the stage of its membership, as `Ping` reports it; "left" after a goodbye.
         rounds: completed stabilize rounds.
         isolated_since: when every neighbour had become unreachable; None while there are neighbours.
         eager_looks: how many self-lookups must still change nothing before they become rare. Until then every round
             makes one.
-        has_met_quorum: whether other nodes may have written in its arc since its node started; see `Pong`.
+        has_met_quorum: whether other nodes may have written in its arc since its node started; see `PingReply`.
         answered: addresses that replied after a restart of this vnode, when none of them was a member yet.
         is_stuck: whether this arc was compared with all live replicas, and only down nodes can tell which writes it
             lacks.
@@ -70,7 +70,7 @@ class Vnode:
         self.ring = RingState(me, host.circle, host.constants.successors, host.constants.replicas + 1)
         self.fingers = FingerTable(host.circle, me.id)
         self.ownership = Ownership(me)
-        self.view = PreferenceList(me, host.circle)
+        self.preference_list = PreferenceList(me, host.circle)
         self.state: VnodeState = "joining"
         self.rounds = 0
         self.isolated_since: float | None = None
@@ -87,7 +87,7 @@ class Vnode:
     # -- answers --------------------------------------------------------------------------------
 
     @handles(GetRing, takes_caller=True)
-    def on_get_ring(self, request: GetRing, caller: Caller) -> RingPointers:
+    def on_get_ring(self, request: GetRing, caller: Caller) -> GetRingReply:
         """Return the predecessor, the lists and the arc of this vnode.
 
         Pointers that the caller may adopt count as observed (abort-if-observed, `chord/stabilize.py`).
@@ -113,19 +113,19 @@ class Vnode:
                 raise Busy("a protocol step is being completed", after_ms=RETRY_MS)
             ring.observed += 1
         start = self.ownership.start
-        return RingPointers(
+        return GetRingReply(
             me=self.me,
             predecessor=ring.predecessor,
             successors=ring.successors,
             predecessors=ring.predecessors,
             owned_from=start,
-            downs=(*self._marked(), *self.downs())[:LIST_ENTRIES_MAX],
+            unreachable=(*self._marked(), *self.unreachable())[:LIST_ENTRIES_MAX],
             now_ms=max(0, self.host.wall_now_ms()),
-            taken=self._taken(),
+            marks=self._marks_for_others(),
         )
 
     @handles(FindNext)
-    def on_find_next(self, request: FindNext) -> NextHops:
+    def on_find_next(self, request: FindNext) -> FindNextReply:
         """Return one lookup step: the key's successor, or closer vnodes before the key.
 
         If the key's successor follows this vnode, the reply is final. Otherwise the reply holds the closest known
@@ -148,14 +148,14 @@ class Vnode:
         before = self.id
         for index, entry in enumerate(entries if is_near_enough else entries[:1]):
             if key in Arc(before, entry.contact.id):
-                return NextHops(True, tuple(entries[index : index + last_max]), self.spacing)
+                return FindNextReply(True, tuple(entries[index : index + last_max]), self.spacing)
             before = entry.contact.id
         if request.successor_only:
-            return NextHops(False, tuple(entries[:CANDIDATES_MAX]), self.spacing)
-        return NextHops(False, self._alive_first(self._preceding(key), tried), self.spacing)
+            return FindNextReply(False, tuple(entries[:CANDIDATES_MAX]), self.spacing)
+        return FindNextReply(False, self._alive_first(self._preceding(key), tried), self.spacing)
 
     @handles(Confirm)
-    def on_confirm(self, request: Confirm) -> Confirmed:
+    def on_confirm(self, request: Confirm) -> ConfirmReply:
         """Confirm that this vnode answers for a key, and return the key's replica set.
 
         Raises:
@@ -167,37 +167,40 @@ class Vnode:
         assert start is not None
         replicas = self.replica_set(request.key)
         needed = self._needed_to_drop(replicas)
-        up = [place.contact for place in (*replicas.members, *replicas.fallbacks) if self.is_up(place)]
+        up = [place.contact for place in (*replicas.members, *replicas.stand_ins) if self.is_up(place)]
         holders = up[: self.host.constants.replicas]
         leaving = self._leavers()[: max(0, needed - len(holders))]
-        return Confirmed(
+        return ConfirmReply(
             owner=self.me,
             arc_start=start,
             epoch=self.ownership.epoch,
             replicas=tuple(place.contact for place in replicas.members),
-            silent=tuple(place.contact for place in replicas.members if not self.is_up(place)),
+            unreachable=tuple(place.contact for place in replicas.members if not self.is_up(place)),
             holders=(*holders, *leaving),
             needed=needed,
         )
 
-    def downs(self) -> tuple[Down, ...]:
+    def unreachable(self) -> tuple[UnreachableVnode, ...]:
         """Return the down vnodes behind this one, which still count as replicas.
 
         The result is in the form that other nodes receive.
         """
         now = self.host.peers.now()
-        return tuple(Down(contact, int(1000 * max(0.0, now - since))) for contact, since in self.view.downs())
+        return tuple(
+            UnreachableVnode(contact, int(1000 * max(0.0, now - since)))
+            for contact, since in self.preference_list.unreachable()
+        )
 
-    def _marked(self) -> tuple[Down, ...]:
+    def _marked(self) -> tuple[UnreachableVnode, ...]:
         """Return the down owners of the arcs that this vnode took over, for other nodes.
 
         They stand between this vnode and its predecessor.
         """
         now, passive = self.host.peers.now(), self.host.peers.passive
-        marks = [mark for mark in self.ownership.taken if mark.dead.id in passive]  # the others are up
-        return tuple(Down(mark.dead, int(1000 * max(0.0, now - mark.since))) for mark in marks)
+        marks = [mark for mark in self.ownership.marks if mark.dead.id in passive]  # the others are up
+        return tuple(UnreachableVnode(mark.dead, int(1000 * max(0.0, now - mark.since))) for mark in marks)
 
-    def _taken(self) -> tuple[TakenArc, ...]:
+    def _marks_for_others(self) -> tuple[MarkedArc, ...]:
         """If N = 1, return the parts with only copies on down owners, for other nodes.
 
         The result includes parts of arcs from before a restart. A vnode that has taken such an arc over does not know
@@ -207,8 +210,8 @@ class Vnode:
             return ()
         now, own = self.host.peers.now(), self.ownership
         return tuple(
-            TakenArc(*mark.arc, mark.dead, int(1000 * max(0.0, now - mark.since)))
-            for mark in (*own.taken, *own.last.taken)[:LIST_ENTRIES_MAX]
+            MarkedArc(*mark.arc, mark.dead, int(1000 * max(0.0, now - mark.since)))
+            for mark in (*own.marks, *own.last.marks)[:LIST_ENTRIES_MAX]
         )
 
     @property
@@ -233,7 +236,7 @@ class Vnode:
     def replica_set(self, key: int) -> ReplicaSet:
         """Return the replica set, as known here, of a key that this vnode may coordinate."""
         constants = self.host.constants
-        return self.view.replica_set(key, self.ring, self.ownership, constants.replicas, constants.fallbacks)
+        return self.preference_list.replica_set(key, self.ring, self.ownership, constants.replicas, constants.stand_ins)
 
     def may_hold(self, key: int, replicas: ReplicaSet) -> tuple[Place, ...]:
         """Return every node that may hold a key.
@@ -244,8 +247,8 @@ class Vnode:
         if constants.replicas == 1:
             return replicas.everyone
         since = peers.now() - NEWCOMER_ROUNDS * self.host.timing.stabilize_s
-        places = constants.replicas + constants.fallbacks
-        more = self.view.may_hold(key, self.ring, self.ownership, peers.passive.nodes(), places, since)
+        places = constants.replicas + constants.stand_ins
+        more = self.preference_list.may_hold(key, self.ring, self.ownership, peers.passive.nodes(), places, since)
         known = {place.contact.address for place in replicas.everyone}
         return (*replicas.everyone, *(place for place in more if place.contact.address not in known))
 
@@ -253,7 +256,8 @@ class Vnode:
         """Note for `may_hold` which vnodes behind this one are new, and which are down."""
         now, timing = self.host.peers.now(), self.host.timing
         margin_s = NEWCOMER_ROUNDS * timing.stabilize_s
-        self.view.note_neighbours(self.ring.successors, self.ownership.taken, now, timing.down_out_s, margin_s)
+        marks, down_out_s = self.ownership.marks, timing.down_out_s
+        self.preference_list.note_neighbours(self.ring.successors, marks, now, down_out_s, margin_s)
 
     def listed(self) -> tuple[Contact, ...]:
         """Return every vnode in the predecessor and successor lists of this vnode."""
@@ -268,7 +272,7 @@ class Vnode:
         """
         if len(replicas.members) >= self.host.constants.replicas:
             return self.host.constants.replicas
-        known = self.host.nodes_known().difference(self.view.retiring)
+        known = self.host.nodes_known().difference(self.preference_list.retiring)
         known.update(place.contact.address for place in replicas.members)
         return min(self.host.constants.replicas, len(known))
 
@@ -295,7 +299,7 @@ class Vnode:
         depend on a key. When only few nodes stay, their arcs are so large that listed nodes may not follow a key in
         them.
         """
-        leaving = [c for c in self.ring.successors if c.address in self.view.retiring]
+        leaving = [c for c in self.ring.successors if c.address in self.preference_list.retiring]
         up = {c.address: c for c in leaving if not self.host.peers.is_doubtful(c)}
         return [up[address] for address in sorted(up)]
 
@@ -326,24 +330,24 @@ class Vnode:
                 return [*found, Arc(contact.id, self.id)]
         return [Arc(self.id, self.id)]  # the ring is small, or the nodes are not known yet: keep all of it
 
-    def is_settled(self, key: int) -> bool:
+    def is_in_sync(self, key: int) -> bool:
         """Return whether this vnode holds what a replica of a key must.
 
-        The vnode is then *synced* there: it was brought up to date and has been a replica since. The only replica (N =
+        The vnode is then *in sync* there: it was brought up to date and has been a replica since. The only replica (N =
         1) knows every record, unless the previous owner of the part is down.
         """
         if self.host.constants.replicas == 1:
             verdict = self.ownership.verdict(key)
-            return verdict.answer == "owned" and verdict.taken is None
-        return self.view.is_settled(key)
+            return verdict.answer == "owned" and verdict.mark is None
+        return self.preference_list.is_in_sync(key)
 
     def vouches_for(self, arc: Arc) -> bool:
         """Return whether this vnode knows all that was acknowledged in an arc.
 
         A replica that holds the same records then knows all of it, too. A vnode that took over from another may be
-        synced and still lack writes that other coordinators acknowledged.
+        in sync and still lack writes that other coordinators acknowledged.
         """
-        return self.view.is_settled_in(arc) and not self.ownership.is_doubtful(arc)
+        return self.preference_list.is_arc_in_sync(arc) and not self.ownership.is_doubtful(arc)
 
     def require_coordinator(self, key: int) -> OwnerVerdict:
         """Return the verdict on a key that this vnode coordinates, or raise an error.
@@ -390,8 +394,8 @@ class Vnode:
             raise Busy("the arc has no owner yet", after_ms=RETRY_MS)
         before = outside[1].id if len(outside) > 1 else None
         is_its_key = before is None or key in Arc(before, predecessor.id)
-        if is_its_key and peers.suspicion.state(predecessor.address) == "paused":
-            since = peers.suspicion.since(predecessor.address)
+        if is_its_key and peers.failure_detector.state(predecessor.address) == "paused":
+            since = peers.failure_detector.since(predecessor.address)
             raise OwnerDown(
                 f"the owner {predecessor.address} has paused",
                 peer=predecessor,

@@ -64,7 +64,7 @@ class _Machine:
         Clients may still use the ended node. It then gets no answers, and would report living peers as dead.
         """
         if not (isinstance(event, PeerChanged) and self.node is not None and self.node.closed.is_set()):
-            self._cluster.on_event(event)
+            self._cluster._on_event(event)
 
 
 class Cluster(TestRing):
@@ -145,12 +145,12 @@ class Cluster(TestRing):
             listen = next(address for address in chain([kept.address], elsewhere) if address not in taken)
         return await super().start(join=join, name=name, listen=listen, **changes)
 
-    def make_node(self, host: str, config: NodeConfig, rng: random.Random) -> Node:
+    def _make_node(self, host: str, config: NodeConfig, rng: random.Random) -> Node:
         """Build a node on a machine, with its disk if it has one, and with its clock."""
         at = (config.listen or "").partition(":")[0]
-        connect = self.network.connector(at)
+        connect = self.network._connector(at)
         circle, incarnation = config.ring.circle, rng.randbytes(8)
-        identity: IdentityStore = self.identity(host)
+        identity: IdentityStore = self._identity(host)
         if self.has_disk(host):
             disk, staged_bytes_max = self.disk(host), config.limits.staged_bytes_max
             storage: SimulatedStorage | WatchedStorage = SimulatedStorage(circle, disk, incarnation, staged_bytes_max)
@@ -178,14 +178,14 @@ class Cluster(TestRing):
             (self.disks[host].crash if power_loss or silently else self.disks[host].kill)()
         await super().kill(node, silently=silently)
 
-    def ended(self, node: Node) -> None:
+    def _on_ended(self, node: Node) -> None:
         """Handle the end of a node; call `on_stopped` or `on_left` if it ended by itself."""
         if node.name in self.disks:
             self.disks[node.name].kill()  # a hanging transaction does not outlive its process
         if node.state in ("stopped", "left"):
             (self.on_stopped if node.state == "stopped" else self.on_left)(node)
 
-    def refused(self, node: Node) -> None:
+    def _on_refused(self, node: Node) -> None:
         """Report a node that the ring refused, or that had its disk fail (`on_refused`).
 
         A node that was killed or had stopped before is not reported.
@@ -214,13 +214,13 @@ class Cluster(TestRing):
         None: the machine will start a new node.
         """
         if host not in self.disks:
-            return self.identity(host).load()
+            return self._identity(host).load()
         return kept_on(self.disks[host])
 
     def wipe(self, host: str) -> None:
         """Empty the disk of a machine with a dead node, and forget its identity."""
         self.disks.pop(host, None)
-        self.forget_identity(host)
+        self._forget_identity(host)
 
     def clone(self, host: str, to: str) -> None:
         """Give a machine a copy of another machine's disk, as it is now."""

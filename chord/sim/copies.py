@@ -22,16 +22,16 @@ def records(ring: TestRing) -> dict[bytes, dict[str, Record]]:
     """Return every record of the living nodes, by key, then by address."""
     found: dict[bytes, dict[str, Record]] = {}
     for node in ring.nodes:
-        for record in node.host.storage.scan(WHOLE):
+        for record in node._host.storage.scan(WHOLE):
             found.setdefault(record.key, {})[node.address] = record
     return found
 
 
 def unequal(ring: TestRing, replicas: int) -> Iterator[str]:
     """Yield differing replicas and misplaced copies of a ring at rest, in words."""
-    points = [(point, vnode.me.address) for point, vnode in ring.vnodes().items()]
+    points = [(point, vnode.me.address) for point, vnode in ring._vnodes().items()]
     for key, copies in records(ring).items():
-        members = _members(points, ring[0].host.circle.hash(key), replicas)
+        members = _members(points, ring[0]._host.circle.hash(key), replicas)
         digests = {address: digest_of(record) for address, record in copies.items()}
         if len({digests.get(address) for address in members}) != 1:
             held = ", ".join(f"{address} {digests.get(address, b'')[:3].hex() or 'nothing'}" for address in members)
@@ -43,7 +43,7 @@ def unequal(ring: TestRing, replicas: int) -> Iterator[str]:
 def astray(ring: TestRing) -> Iterator[str]:
     """Yield, in words, the copies with a write that no living replica of the key has."""
     for key, copies in records(ring).items():
-        point = ring[0].host.circle.hash(key)
+        point = ring[0]._host.circle.hash(key)
         members = _seen_members(ring.nodes, point)
         known: dict[bytes, int] = {}
         for address in members:
@@ -58,8 +58,8 @@ def astray(ring: TestRing) -> Iterator[str]:
 def unreadable(ring: TestRing, quorum: int) -> Iterator[str]:
     """Yield the records with too few reachable replicas for a quorum, in words."""
     for key in records(ring):
-        point = ring[0].host.circle.hash(key)
-        for vnode in (vnode for node in ring.nodes for vnode in node.host.vnodes.values()):
+        point = ring[0]._host.circle.hash(key)
+        for vnode in (vnode for node in ring.nodes for vnode in node._host.vnodes.values()):
             if vnode.ownership.is_owner(point):
                 up = [place for place in vnode.replica_set(point).everyone if vnode.is_up(place)]
                 if len(up) < min(quorum, len(ring)):
@@ -78,7 +78,7 @@ def _members(points: list[tuple[Point, str]], key: Point, replicas: int) -> list
 def _seen_members(nodes: list[Node], key: Point) -> list[str]:
     living = [node.address for node in nodes]
     for node in nodes:
-        for vnode in node.host.vnodes.values():
+        for vnode in node._host.vnodes.values():
             if vnode.ownership.is_owner(key):
                 members = [place.contact.address for place in vnode.replica_set(key).everyone]
                 return [address for address in members if address in living]

@@ -116,7 +116,7 @@ class Deaths:
         circle, dead = self._plan.constants.circle, map(self._cluster.kept, self._ledger.truth.dead())
         taken = {vnode.id for other in dead if other is not None for vnode in other.vnodes}
         ids = [vnode_id(circle, kept.address, index) for index in range(self._plan.vnodes)]
-        return taken.union(self._cluster.vnodes()).isdisjoint(ids)
+        return taken.union(self._cluster._vnodes()).isdisjoint(ids)
 
     async def kill(self, node: Node, *, silently: bool = False, power_loss: bool | None = None) -> None:
         """Kill a node, within the failure assumption or not.
@@ -231,7 +231,7 @@ class Deaths:
         if "damage" in self._plan.faults and self._rng.random() < DAMAGED:
             self._damage(host)
         self.count("restart", 2)
-        self._watch.excused.update(node.host.vnodes)
+        self._watch.excused.update(node._host.vnodes)
         await self._bring_back(host)
 
     def _damage(self, host: str) -> None:
@@ -279,8 +279,8 @@ class Deaths:
 
         Nodes that still open their store are left out.
         """
-        nodes = [node for node in self._cluster.nodes if node.host.vnodes]
-        return sorted(nodes, key=lambda node: next(iter(node.host.vnodes)))
+        nodes = [node for node in self._cluster.nodes if node._host.vnodes]
+        return sorted(nodes, key=lambda node: next(iter(node._host.vnodes)))
 
     def neighbours(self, count: int) -> list[Node]:
         """Draw `count` ready nodes that are adjacent on the circle.
@@ -304,7 +304,7 @@ class Deaths:
         that it knows. It cannot join by a dead node.
         """
         cluster = self._cluster
-        going = {node.address, *(n.address for n in cluster.nodes if n.host.is_leaving)}
+        going = {node.address, *(n.address for n in cluster.nodes if n._host.is_leaving)}
         rest = {p: m for p, m in cluster.snapshot().items() if m.address not in going}
         has_best = all(invariants.best(rest, point) is not None for point in rest)
         those = [n for n in cluster.nodes if n.address in going]
@@ -324,7 +324,7 @@ class Deaths:
 
     @staticmethod
     def _lists_of(node: Node) -> list[tuple[int, ...]]:
-        rings = [v.ring for v in node.host.vnodes.values() if v.ring.is_member]
+        rings = [v.ring for v in node._host.vnodes.values() if v.ring.is_member]
         return [tuple(contact.id for contact in ring.successors) for ring in rings]
 
     def _under_way(self) -> list[tuple[int, ...]]:

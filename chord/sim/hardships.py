@@ -145,7 +145,7 @@ class Hardships:
             if self._rng.random() < 0.5 and len(self._cluster) + len(self._ledger.truth.dead()) < self._plan.nodes_max:
                 await self._deaths.join(join=ready[:3])
             elif len(ready) > self._plan.nodes_min:
-                self._rng.choice(ready).begin_leave()
+                self._rng.choice(ready)._begin_leave()
                 self._deaths.count("leave")
         self._ledger.slower = 1.0
 

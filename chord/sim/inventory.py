@@ -50,7 +50,7 @@ class Inventory:
         """Yield every copy of a record."""
         for node in self._ring.nodes:
             if self.is_living(node):
-                storage = node.host.storage
+                storage = node._host.storage
                 record = storage.get(key)
                 if record is not None:
                     yield FoundCopy(node.name, record, storage.durable(key), True)
@@ -85,7 +85,7 @@ class Inventory:
         Returns:
             The store that is lost with the node; None if the node has a disk.
         """
-        storage, circle = node.host.storage, node.host.circle
+        storage, circle = node._host.storage, node._host.circle
         if self._disk(node.name) is None:
             self._dead[node.name] = MemoryStorage(circle, bytes(8))
             return storage
@@ -103,7 +103,7 @@ class Inventory:
         Until the removal is durable, the disk may have the record or not.
         """
         for node in self._ring.nodes:
-            if node.name == host and (record := node.host.storage.durable(key)) is not None:
+            if node.name == host and (record := node._host.storage.durable(key)) is not None:
                 self._dropping.setdefault(host, {})[key] = record
 
     def autopsy(self, node: Node) -> list[bytes]:
@@ -111,7 +111,7 @@ class Inventory:
         disk = self._disk(node.name)
         if disk is None or node.name not in self._dead:
             return []
-        left = left_on(disk, node.host.circle) or MemoryStorage(node.host.circle, bytes(8))
+        left = left_on(disk, node._host.circle) or MemoryStorage(node._host.circle, bytes(8))
         self._dead[node.name] = left
         claims = self._claims.pop(node.name, {})
         found = {key: left.get(key) for key in claims}
@@ -121,8 +121,8 @@ class Inventory:
 
     def not_on_disk(self, node: Node, keys: Iterable[bytes]) -> list[bytes]:
         """Return the keys of records that a running node calls durable and its disk lacks."""
-        disk, storage = self._disk(node.name), node.host.storage
-        left = None if disk is None or not self.is_living(node) else left_on(disk, node.host.circle)
+        disk, storage = self._disk(node.name), node._host.storage
+        left = None if disk is None or not self.is_living(node) else left_on(disk, node._host.circle)
         if left is None:
             return []
         claims = {key: record for key in keys if (record := storage.durable(key)) is not None}

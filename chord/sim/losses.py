@@ -108,7 +108,7 @@ class Losses:
 
     def members(self, story: KeyModel) -> list[Node]:
         """Return the living nodes that keep a key, computed from their ids alone."""
-        vnodes = self._ring.vnodes()
+        vnodes = self._ring._vnodes()
         places = [vnodes[point] for point in (*(p for p in vnodes if p >= story.point), *vnodes)]
         by_address = {node.address: node for node in self._ring.nodes if self.truth.is_living(node)}
         found = [by_address[v.me.address] for v in places if v.me.address in by_address]
@@ -133,7 +133,7 @@ class Losses:
         found: dict[Op, set[Node]] = {}
         for node in self._ring.nodes:
             if node.state == "ready" and self.truth.is_living(node):
-                record = node.host.storage.get(story.key)
+                record = node._host.storage.get(story.key)
                 dead = self._buried(record) if record is not None and is_dead_out else set()
                 for op in story.required():
                     if op.is_open_in(record) and op.op_id not in dead:
@@ -169,11 +169,11 @@ class Losses:
             return
         story.dropped_at[host] = trio.current_time()
         self.truth.drops(host, record.key)
-        is_leaving = all(node.host.is_leaving for node in self._ring.nodes if node.name == host)
+        is_leaving = all(node._host.is_leaving for node in self._ring.nodes if node.name == host)
         for op in story.every() if is_leaving else ():
             if op.is_in(record):
                 op.dropped.add(host)
-        staying = sum(1 for n in self._ring.nodes if n.name != host and n.state == "ready" and not n.host.is_leaving)
+        staying = sum(1 for n in self._ring.nodes if n.name != host and n.state == "ready" and not n._host.is_leaving)
         needed = min(self._constants.quorum, max(1, staying))
         for op in story.required():
             if not op.is_in(record):
@@ -233,11 +233,11 @@ class Losses:
         question to its reap log would make it cache an empty log.
         """
         living = (node for node in self._ring.nodes if self.truth.is_living(node) and node.state != "starting")
-        return (node.host.reap_log.restored(record) for node in living)
+        return (node._host.reap_log.restored(record) for node in living)
 
     def left(self, node: Node) -> None:
         """Record that a node left, and judge each record that it still had as a drop."""
-        for record in node.host.storage.scan(WHOLE):
+        for record in node._host.storage.scan(WHOLE):
             self.dropped(node.name, record)
 
     def bury(self, node: Node) -> None:

@@ -79,23 +79,23 @@ class MessageNetwork(FaultyNetwork):
 
     def calls(self, host: str) -> MessageCalls:
         """Return the calls of a host. After a crash, this is its restart."""
-        self.faults.down.pop(host, None)
+        self._faults.down.pop(host, None)
         return MessageCalls(self, host)
 
-    def connector(self, host: str) -> Connect:
-        """Return the network of a new node on a host; see `FaultyNetwork.connector`."""
+    def _connector(self, host: str) -> Connect:
+        """Return the network of a new node on a host; see `FaultyNetwork._connector`."""
         calls = self.calls(host)
-        return lambda config, greeter, observe: calls
+        return lambda config, hello_policy, observe: calls
 
     def crash(self, host: str, *, silently: bool = False) -> None:
         """End a host's process. Unless silent, waiting callers see a broken connection."""
         calls = self._hosts.pop(host, None)
         if silently:
-            self.faults.down[host] = True
+            self._faults.down[host] = True
         if calls is not None:
             calls.die(silently=silently)
 
-    def after_change(self) -> None:
+    def _after_change(self) -> None:
         """Do nothing: the fate of a message is decided when it is sent."""
 
     def set_delay(self, delay: Delay) -> None:
@@ -128,7 +128,7 @@ class MessageNetwork(FaultyNetwork):
         due = trio.current_time() + after_s + self._delay(self.rng, source, target)
         if self.loss and self.rng.random() < self.loss:
             return
-        if self.passage(source, target) == "stalled":
+        if self._passage(source, target) == "stalled":
             return
         if self._trace is not None:
             self._trace.update(f"{due:.9f} {source} {target}\n".encode())
@@ -148,7 +148,7 @@ class MessageNetwork(FaultyNetwork):
         if not self._is_attached:
             clock = trio.lowlevel.current_clock()
             assert isinstance(clock, VirtualClock), "a message network needs chord.testing.run"
-            clock.attach(self)
+            clock._attach(self)
             self._is_attached = True
         self._sequence += 1
         heappush(self._heap, (due, self._sequence, host, happen, what))
@@ -277,7 +277,7 @@ class MessageCalls:
     def _refusal(self, address: str, deadline: float) -> ChordError | None:
         """Count a call; return its error if it cannot be sent, otherwise None."""
         self.stats.calls_sent += 1
-        if self._network.passage(self.host, host_of(address)) == "cut":
+        if self._network._passage(self.host, host_of(address)) == "cut":
             return PeerUnreachable(f"{address}: no route")
         return DeadlineExceeded("the deadline had passed before the call") if deadline <= trio.current_time() else None
 
@@ -303,7 +303,7 @@ class MessageCalls:
         peer = network.at_host(target)
         if peer is not None and peer.is_answering:
             peer.answer(ticket)
-        elif target not in network.faults.down:
+        elif target not in network._faults.down:
             ticket.result = PeerUnreachable(f"{ticket.address}: connection refused", is_refused=True)
             network.send(target, self.host, self._hear, ticket)
 

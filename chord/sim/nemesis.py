@@ -147,7 +147,7 @@ class Nemesis:
                     if self.deaths.is_returning(node) and not self._is_over:
                         self.deaths.return_soon(node)
         if isinstance(event, events.TransferStarted) and self._plots:
-            giver = self._cluster.vnodes().get(event.vnode)
+            giver = self._cluster._vnodes().get(event.vnode)
             if giver is not None:
                 self._nursery.start_soon(self._plots.pop(), giver.me, event.to)
 
@@ -169,7 +169,7 @@ class Nemesis:
         for node in self._cluster.nodes:
             age_s = trio.current_time() - self.deaths.born_s.get(verdict.address, -math.inf)  # founders were never dead
             is_old = age_s > (SILENCE_S if "no answer" in verdict.reason else VERDICT_S)
-            if node.address == verdict.address and is_old and not node.host.is_leaving:
+            if node.address == verdict.address and is_old and not node._host.is_leaving:
                 self._alarm("false alarm")
                 if self._plan.is_clear:
                     self._watch.complain(f"{verdict.address} is alive and was taken for dead: {verdict.reason}")
@@ -195,7 +195,7 @@ class Nemesis:
         """Let two nodes join one arc, next to each other."""
         if len(self._cluster) >= self._plan.nodes_max - 1:
             return
-        points = list(self._cluster.vnodes())
+        points = list(self._cluster._vnodes())
         at = self._rng.randrange(len(points))
         gap = (points[at] - points[at - 1]) % (1 << 160)
         if gap < 4:  # no room between two adjacent joiners
@@ -208,7 +208,7 @@ class Nemesis:
     async def _leave(self) -> None:
         for node in self.deaths.neighbours(self._rng.choice([1, 1, 2])):
             if self.deaths.may_go(node):
-                node.begin_leave()
+                node._begin_leave()
                 self.deaths.count("leave")
 
     async def _crash(self, what: str, members: int = 1, *, silently: bool = False) -> None:
@@ -244,7 +244,7 @@ class Nemesis:
     async def _fail_disk(self) -> None:
         """Let the next sync of a disk fail, so that its node stops; start the node again."""
         for node in self.deaths.neighbours(1):
-            storage = node.host.storage
+            storage = node._host.storage
             record = next(storage.scan(Arc(Point(0), Point(0))), None)
             if record is None or not self._cluster.has_disk(node.name) or not self.deaths.may_go(node):
                 continue
@@ -304,7 +304,7 @@ class Nemesis:
         """Freeze a joiner that is not a member yet, and sometimes kill its giver."""
         await trio.sleep(self._rng.uniform(0, 12 * self._plan.delay_s[0]))
         for node in self._cluster.nodes:
-            if node.address == receiver.address and not any(v.ring.is_member for v in node.host.vnodes.values()):
+            if node.address == receiver.address and not any(v.ring.is_member for v in node._host.vnodes.values()):
                 self.deaths.count("stall receiver", 0)
                 self._watch.note_death()
                 self._cluster.network.freeze(node.name)

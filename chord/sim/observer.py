@@ -243,9 +243,9 @@ class Watch:
         assert self._ring is not None
         for node in self._ring.nodes:
             limits = node.config.limits
-            wrong = node.host.peers.suspicion.check()
-            wrong += [line for v in node.host.vnodes.values() for line in v.ring.check()]
-            remembered = len(tuple(node.host.peers.passive.contacts()))
+            wrong = node._host.peers.failure_detector.check()
+            wrong += [line for v in node._host.vnodes.values() for line in v.ring.check()]
+            remembered = len(tuple(node._host.peers.passive.contacts()))
             if remembered > limits.passive_max:
                 wrong.append(f"{remembered} unreachable contacts are remembered, at most {limits.passive_max} may be")
             for line in wrong:
@@ -270,7 +270,7 @@ class Watch:
 
     def _leaving(self) -> set[int]:
         assert self._ring is not None
-        return {point for node in self._ring.nodes if node.host.is_leaving for point in node.host.vnodes}
+        return {point for node in self._ring.nodes if node._host.is_leaving for point in node._host.vnodes}
 
     def _still_quoted(self) -> Snapshot:
         """Return the members that died so recently that their answers may still arrive."""
@@ -286,12 +286,12 @@ class Watch:
         self.counts["checked owners"] += 1
         owned: dict[Point, list[Arc]] = {}
         for node in self._ring.nodes:  # a joining node may own an arc already
-            for vnode in node.host.vnodes.values():
+            for vnode in node._host.vnodes.values():
                 arc, giving = vnode.ownership.arc, vnode.ownership.giving
                 if arc is not None and giving is not None:
                     arc = None if giving.arc.end == arc.end else Arc(giving.arc.end, arc.end)
                 owned[vnode.id] = [] if arc is None else [arc]
-        circle = self._ring[0].host.circle
+        circle = self._ring[0]._host.circle
         twice = [v for v in invariants.ownership(owned, circle) if v.nodes]
         if twice:
             self.complain(f"OwnedOnce: {twice[0].text}")

@@ -144,7 +144,7 @@ class Oracle:
 
     def _is_disturbed(self) -> bool:
         """Whether a link is disturbed or a process is stopped."""
-        return self._ring.network.faults.any or bool(getattr(self._ring, "stopped", None))
+        return self._ring.network._faults.any or bool(getattr(self._ring, "stopped", None))
 
     def split(self) -> None:
         """Record that the network is partitioned now, and which host is in which part.
@@ -202,13 +202,13 @@ class Oracle:
         """
         if self.calm() is not None:
             return min(self._constants.quorum, sum(node.state == "ready" for node in self._ring.nodes))
-        every = [vnode for node in self._ring.nodes for vnode in node.host.vnodes.values()]
+        every = [vnode for node in self._ring.nodes for vnode in node._host.vnodes.values()]
         seen = [self._members_seen(vnode, story) for vnode in every if vnode.ownership.is_owner(story.point)]
         return min([self._constants.quorum, *seen])
 
     def _wanted_of(self, owner: Contact, story: KeyModel, wanted: int) -> int:
         """Return `wanted`, or the number of members that the coordinator sees, if smaller."""
-        vnode = self._ring.vnodes().get(owner.id)
+        vnode = self._ring._vnodes().get(owner.id)
         if vnode is None or self.calm() is not None:
             return wanted
         return min(wanted, self._members_seen(vnode, story))
@@ -295,7 +295,7 @@ class Oracle:
         )
 
     def _owners(self, story: KeyModel) -> frozenset[str]:
-        return frozenset(node.name for node in self._ring.nodes if node.host.owner_of(story.point) is not None)
+        return frozenset(node.name for node in self._ring.nodes if node._host.owner_of(story.point) is not None)
 
     def found(self, node: Node, story: KeyModel, reply: Found, before: Before) -> None:
         """Judge the values of a read. A value that no client wrote is always an error."""
@@ -368,9 +368,9 @@ class Oracle:
 
         The rings are several if the successors of one owner do not lead to another owner.
         """
-        still = {*self._ring.network.faults.frozen, *getattr(self._ring, "stopped", ())}
+        still = {*self._ring.network._faults.frozen, *getattr(self._ring, "stopped", ())}
         running = [node for node in self._ring.nodes if node.name not in still]
-        members = [parts.vnode for node in running for parts in node.parts.values() if parts.vnode.ring.is_member]
+        members = [parts.vnode for node in running for parts in node._parts.values() if parts.vnode.ring.is_member]
         vnodes = {vnode.id: vnode for vnode in members}
         owners = [vnode for vnode in members if vnode.ownership.is_owner(story.point)]
         for owner in owners if len(owners) > 1 else ():
@@ -413,15 +413,15 @@ class Oracle:
         holders = before.hosts.get(op, set())
         hosts, known = holders.difference(self.truth.dead()), holders & split.before
         has_too_few = known != holders and len(known) < self._constants.quorum
-        if trio.current_time() - split.began < node.host.timing.down_out_s and not has_too_few:
+        if trio.current_time() - split.began < node._host.timing.down_out_s and not has_too_few:
             return False
-        if not network.faults.any:
+        if not network._faults.any:
             owners = before.owners | self._owners(story)
             is_owned_apart = any(split.part_of(owner) != part for owner in owners)
             asked = self._places(split, story, part)
             is_moved = any(split.part_of(host) != part and host in asked for host in hosts)
             return bool(self._ring.waiting()) and is_owned_apart and not is_moved
-        ways = [{network.passage(node.name, host), network.passage(host, node.name)} for host in hosts]
+        ways = [{network._passage(node.name, host), network._passage(host, node.name)} for host in hosts]
         return split.part_of(node.name) != part and {"open"} not in ways
 
     def _places(self, split: Split, story: KeyModel, part: int) -> set[str]:
@@ -429,7 +429,7 @@ class Oracle:
         names = {node.address: node.name for node in self._ring.nodes}
         found: set[str] = set()
         for node in self._ring.nodes:
-            owner = node.host.owner_of(story.point)
+            owner = node._host.owner_of(story.point)
             if owner is not None and split.part_of(node.name) != part:
                 everyone = owner.replica_set(story.point).everyone
                 found.update(names[p.contact.address] for p in everyone if p.contact.address in names)

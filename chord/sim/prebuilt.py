@@ -48,7 +48,7 @@ class PrebuiltPlacement:
         vnode.host.tell(vnode.ring.resume(predecessor, self._following(at)))
         vnode.host.tell(vnode.ownership.resume(predecessor.id, (predecessor,)))
         nothing_yet = Arc(vnode.id, vnode.id)  # like a founder, it knows all writes there ever were
-        vnode.view.settled(vnode.id, nothing_yet)
+        vnode.preference_list.note_in_sync(vnode.id, nothing_yet)
         vnode.ownership.sure(nothing_yet)
         self._fill_fingers(vnode)
         vnode.rounds = SETTLED_ROUNDS_PER_SUCCESSOR * (self._constants.successors + 1)
@@ -78,5 +78,5 @@ class PlacedNode(Node):
         self._placement = placement
 
     async def _enter(self, parts: VnodeServices, kept: Kept | None, index: int) -> None:
-        self._greeter.ring_id = self._placement.ring_id
+        self._hello_policy.ring_id = self._placement.ring_id
         self._placement.settle(parts.vnode)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import trio
 
 from chord import events
 from chord.events import Event
-from chord.ids import Arc, Point
 from chord.node import Node
 from chord.ring.vnode import Vnode
 from chord.sim.cluster import Cluster
 from chord.sim.observer import POINTLESS, QUIET, name_of
-from chord.wire.messages import Contact
+from chord.views.common import Json
+from chord.views.experiments import death_json, event_json
 
 ARCS = (events.ArcGained, events.ArcLost)
 
@@ -23,13 +22,12 @@ class Replay:
     """Reports a run while it happens. Give it to `Run` as `on_event`.
 
     Args:
-        log: callback for every event, as plain values for JSON: time, node (None: the event does not say), event, and
-            its fields. Points are decimal strings, because they exceed the numbers of other JSON readers.
+        log: callback for every event, as JSON.
         show: callback for a line per event that changed a node's state. The columns have fixed widths and are those of
             `HEADING`. They show the node after the event: predecessor, list, share of the circle and records.
     """
 
-    def __init__(self, log: Callable[[dict[str, Any]], object], show: Callable[[str], object]) -> None:
+    def __init__(self, log: Callable[[Json], object], show: Callable[[str], object]) -> None:
         self._log = log
         self._show = show
         self._living: list[Node] = []
@@ -39,20 +37,15 @@ class Replay:
         if cluster.nodes != self._living:
             for dead in self._living:
                 if dead not in cluster.nodes and dead.state not in ("left", "stopped"):
-                    self._log({**_when(dead), "event": "Died", "address": dead.address})
+                    self._log(death_json(trio.current_time(), dead.name, dead.address))
                     self._show(_line(dead, "is dead", None))
             self._living = list(cluster.nodes)
         node, vnode = _whose(cluster, event)
-        fields = {name: _plain(getattr(event, name)) for name in event.__struct_fields__}
-        self._log({**_when(node), "event": type(event).__name__, **fields})
+        self._log(event_json(trio.current_time(), None if node is None else node.name, event))
         if isinstance(event, events.NodeStateChanged):
             self._show(_line(node, f"is {event.state}", vnode))
         elif isinstance(event, ARCS) or not isinstance(event, (*QUIET, *POINTLESS)):
             self._show(_line(node, name_of(event), vnode))
-
-
-def _when(node: Node | None) -> dict[str, Any]:
-    return {"t": round(trio.current_time(), 9), "node": None if node is None else node.name}
 
 
 def _line(node: Node | None, what: str, vnode: Vnode | None) -> str:
@@ -89,23 +82,13 @@ def _whose(cluster: Cluster, event: Event) -> tuple[Node | None, Vnode | None]:
     """Return the living node and vnode that an event names; None if it names none."""
     for node in cluster.nodes:
         if isinstance(event, events.VnodeEvent):
-            vnode = node.host.vnodes.get(event.vnode)
+            vnode = node._host.vnodes.get(event.vnode)
             if vnode is not None:
                 return node, vnode
         elif isinstance(event, events.NodeStateChanged) and node.address == event.address:
-            return node, next(iter(node.host.vnodes.values()), None)
+            return node, next(iter(node._host.vnodes.values()), None)
     return None, None
 
 
 def _host(address: str) -> str:
     return address.partition(":")[0]
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Point):
-        return str(value)
-    if isinstance(value, Contact):
-        return {"id": str(value.id), "address": value.address}
-    if isinstance(value, Arc):
-        return {"start": str(value.start), "end": str(value.end)}
-    return value

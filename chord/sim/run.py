@@ -320,7 +320,7 @@ class Run:
 
 def _trimmed(node: Node) -> int:
     """Return the number of slices with a reap log that has dropped entries."""
-    log = node.host.reap_log
+    log = node._host.reap_log
     return sum(bool(log.state(part).trimmed) for part in log.slices_in(Arc(Point(0), Point(0))))
 
 

@@ -22,9 +22,9 @@ class Split:
     def __init__(self, ring: TestRing) -> None:
         self._ring = ring
         self.began = trio.current_time()
-        members = (node for node in ring.nodes if any(p.vnode.ring.is_member for p in node.parts.values()))
+        members = (node for node in ring.nodes if any(p.vnode.ring.is_member for p in node._parts.values()))
         self.before = frozenset(node.name for node in members)
-        self._islands = dict(ring.network.faults.islands)
+        self._islands = dict(ring.network._faults.islands)
         self._parts = dict(self._islands)
         self.note()
 
@@ -34,11 +34,11 @@ class Split:
         While the split lasts, a new host is in the part of all hosts that the partition does not name. A node that
         comes after the network has healed is in the part of its nearest successor that has one.
         """
-        is_split = self._ring.network.faults.islands == self._islands
+        is_split = self._ring.network._faults.islands == self._islands
         new = [node for node in self._ring.nodes if node.name not in self._parts]
         names = {node.address: node.name for node in self._ring.nodes} if new else {}
         for node in new:
-            listed = [c.address for vnode in node.host.vnodes.values() for c in vnode.ring.successors]
+            listed = [c.address for vnode in node._host.vnodes.values() for c in vnode.ring.successors]
             known = [self._parts[names[address]] for address in listed if names.get(address) in self._parts]
             if is_split or known:
                 self._parts[node.name] = -1 if is_split else known[0]

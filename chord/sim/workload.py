@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import trio
 
+from chord.client import requests
 from chord.client.results import Found, Stored
 from chord.config import RingConstants
 from chord.errors import ChordError, DefiniteError, NotFound
@@ -25,7 +26,7 @@ from chord.sim.plan import DRAWS, READS
 from chord.store.storage import Batch
 from chord.testing.rings import TestRing
 from chord.verify.history.recorder import RecordedCall, Recorder
-from chord.wire.messages import Put, Written
+from chord.wire.messages import Put
 
 KEYS_PER_CLIENT = 20  # beside the shared ones
 SHARED_NAME = "shared-"
@@ -106,7 +107,7 @@ class Workload:
         self._ring = ring
         self._rng = rng
         self._recorder = recorder
-        self._constants = constants or ring[0].host.constants
+        self._constants = constants or ring[0]._host.constants
         self._reads = reads
         self._draws = draws
         self._shared = shared
@@ -233,35 +234,13 @@ class Workload:
         outcomes: list[Stored | ChordError | None] = [None] * len(attempts)
         try:
             with trio.move_on_after(PATIENCE_S):
-                outcomes = await self._send(node, [attempt.request for attempt in attempts])
+                outcomes = list(await requests.write(node, [attempt.request for attempt in attempts]))
         except ChordError as error:
             outcomes = [error] * len(attempts)
         if node not in self._ring.nodes:  # a killed node cannot have answered its client
             outcomes = [None] * len(attempts)
         for attempt, outcome in zip(attempts, outcomes, strict=True):
             self._end(node, attempt, outcome)
-
-    @staticmethod
-    async def _send(node: Node, requests: list[Put]) -> list[Stored | ChordError | None]:
-        """Send one write, or several in a batch. Return the outcome of each request."""
-        if len(requests) == 1:
-            return [await node._drive(node._core.write(requests[0]))]
-        found: list[Stored | ChordError | None] = []
-        for request, outcome in zip(requests, await node._drive(node._core.batches.request_all(requests)), strict=True):
-            if isinstance(outcome, Written):
-                reported = (
-                    outcome.context,
-                    outcome.owner,
-                    outcome.w,
-                    outcome.w_needed,
-                    outcome.is_sloppy,
-                    outcome.replicas,
-                )
-                found.append(Stored(request.key, *reported))
-            else:
-                assert isinstance(outcome, ChordError)
-                found.append(outcome)
-        return found
 
     def _begin(
         self,
@@ -281,7 +260,7 @@ class Workload:
         """
         story = self.stories.get(key)
         if story is None:
-            story = self.stories[key] = KeyModel(key, node.host.circle.hash(key))
+            story = self.stories[key] = KeyModel(key, node._host.circle.hash(key))
         if kind == "with context" and not story.contexts.get(client):
             kind = "put"
         in_reach = self.losses.in_reach(story)
@@ -291,8 +270,8 @@ class Workload:
         story.lives(op, ttl_s, trio.current_time())
         context = story.contexts[client] if kind == "with context" else None
         is_blind = kind == "blind"
-        request = node._core.to_put(
-            key, op.value, context=context, no_context=is_blind, w=w, sloppy=not strict, ttl_s=ttl_s
+        request = requests.put_request(
+            node, key, op.value, context=context, no_context=is_blind, w=w, sloppy=not strict, ttl_s=ttl_s
         )
         story.sent(op, request.op_id)
         self._open[key] += 1
@@ -344,7 +323,7 @@ class Workload:
     def _is_owner(self, address: str, point: int) -> bool:
         for node in self._ring.nodes:
             if node.address == address:
-                return any(vnode.ownership.is_owner(point) for vnode in node.host.vnodes.values())
+                return any(vnode.ownership.is_owner(point) for vnode in node._host.vnodes.values())
         return False
 
     # -- reads ----------------------------------------------------------------------------------
@@ -367,10 +346,7 @@ class Workload:
         replies: list[Found | ChordError | None] = [None] * len(keys)
         try:
             with trio.move_on_after(PATIENCE_S):
-                if len(keys) == 1:
-                    replies = [await node._drive(node._core.get(key, r))]
-                else:
-                    replies = list(await node._drive(node._core.get_all(keys, r)))
+                replies = list(await requests.read(node, keys, r))
         except ChordError as error:
             replies = [error] * len(keys)
         is_answered = node in self._ring.nodes  # a killed node cannot have answered its client
@@ -443,7 +419,7 @@ class Workload:
         for _ in range(RESTS):  # a store passes a write on only after its disk has it
             for node in nodes:
                 with suppress(ChordError):
-                    await node.host.storage.commit(Batch())
+                    await node._host.storage.commit(Batch())
             await trio.sleep(REST_S)
         self.oracle.check_disks()
         if count * len(self.stories) > READS_MAX:
@@ -485,7 +461,7 @@ class Workload:
         if disk is None or not self.truth.has_disk(node.name) or not disk(node.name).unwritten_identities:
             return
         living = {other.address for other in self._ring.nodes}
-        for contact in node.host.peers.passive.nodes():
+        for contact in node._host.peers.passive.nodes():
             if contact.address not in living:
                 self.counts["departed node forgotten"] += 1
                 with suppress(ChordError):

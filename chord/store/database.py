@@ -47,7 +47,7 @@ class _Clock(msgspec.Struct, array_like=True, gc=False):
     """
 
     clock: tuple[ActorClock, ...]
-    superseded: bytes
+    replaced: bytes
     quarantine: tuple[ActorClock, ...] = ()
 
 
@@ -76,13 +76,13 @@ class StoredRow(NamedTuple):
     versions: int  # how many versions the record holds
     value_bytes: int  # the bytes of the record's values
     checksum: bytes  # over all other columns
-    clock: bytes  # the encoded clock, superseded operations and quarantine
+    clock: bytes  # the encoded clock, replaced operations and quarantine
 
     @property
     def record(self) -> Record:
         """The record, decoded."""
         found = _decode(self.clock)
-        return Record(self.key, found.clock, found.superseded, found.quarantine)
+        return Record(self.key, found.clock, found.replaced, found.quarantine)
 
     @property
     def quarantined(self) -> int:
@@ -116,7 +116,7 @@ def row_of(point: bytes, record: Record, minted: bytes | None) -> StoredRow:
     """
     digest, size = digest_of(record), bytes_of_values(record)
     versions = sum(len(entry.versions) for entry in record.clock)
-    parts = (record.clock, record.superseded)
+    parts = (record.clock, record.replaced)
     clock = _encode((*parts, record.quarantine) if record.quarantine else parts)
     total = checksum(point, record.key, digest, minted, versions, size, clock)
     return StoredRow(point, record.key, digest, minted, versions, size, total, clock)

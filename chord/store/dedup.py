@@ -22,7 +22,7 @@ from hashlib import blake2b
 from itertools import permutations
 from typing import NamedTuple
 
-from chord.wire.messages import SUPERSEDED_BYTES_MAX, Version
+from chord.wire.messages import REPLACED_BYTES_MAX, Version
 
 ENTRY_BYTES = 22
 RETRIED_MAX = 16
@@ -54,7 +54,7 @@ replacement counts as unknown.
 _RETRIED = 1 << 8 * _AT_BYTES - 1
 _RETRIED_BYTE = 0x80
 
-assert (RETRIED_MAX + OTHERS_MAX) * ENTRY_BYTES == SUPERSEDED_BYTES_MAX
+assert (RETRIED_MAX + OTHERS_MAX) * ENTRY_BYTES == REPLACED_BYTES_MAX
 
 
 class Dot(NamedTuple):
@@ -90,9 +90,9 @@ class DotClaim(NamedTuple):
 def join(
     remembered: Collection[bytes], replaced: Sequence[Replaced], newest_ms: int, claims: Sequence[DotClaim] = ()
 ) -> bytes:
-    """Return the superseded (replaced) operations to remember in a merged record.
+    """Return the replaced operations to remember in a merged record.
 
-    The result has the form of `Record.superseded`.
+    The result has the form of `Record.replaced`.
 
     Args:
         remembered: the distinct lists of the old records.
@@ -125,7 +125,7 @@ def _after(remembered: list[bytes], gone: Version, by: bytes | Dot, newest_ms: i
 
 
 def _following(remembered: bytes, gone: Version, by: bytes, newest_ms: int) -> bytes | None:
-    """Return a list of superseded operations with one more in front.
+    """Return a list of replaced operations with one more in front.
 
     The result is None unless the operation had one attempt, is later than all others, and makes no entry too old.
 
@@ -171,20 +171,20 @@ def _join(
 
 
 def names(op_id: bytes, remembered: bytes) -> bool:
-    """Return whether a list of superseded operations contains an operation."""
+    """Return whether a list of replaced operations contains an operation."""
     tag = _tag(op_id)
     return tag in remembered and any(_replaced(entry) == tag for entry in _sortable(remembered))
 
 
 def is_hidden(op_id: bytes, remembered: bytes) -> bool:
-    """Return whether readers must not see the version of a superseded operation.
+    """Return whether readers must not see the version of a replaced operation.
 
     It is hidden if it was replaced, directly or indirectly, and has not itself replaced one of its replacements. A dot
     stands for an unknown operation until a put claims it. So it hides no operation that has replaced another.
 
     Args:
         op_id: the id of the operation.
-        remembered: the record's list of superseded operations.
+        remembered: the record's list of replaced operations.
     """
     tag = _tag(op_id)
     if tag not in remembered:
@@ -219,7 +219,7 @@ def _replacers(tag: bytes, by: Mapping[bytes, list[bytes]]) -> list[bytes]:
 
 
 def tags(remembered: bytes) -> bytes:
-    """Return the tags of the operations in a list of superseded operations, joined.
+    """Return the tags of the operations in a list of replaced operations, joined.
 
     A tag is the last 8 bytes of an operation id. Tags that stand for unknown operations are left out.
     """
@@ -234,7 +234,7 @@ def is_tagged(op_id: bytes, tags: bytes) -> bool:
 
 
 def is_whole(remembered: bytes) -> bool:
-    """Return whether bytes are a valid list of superseded operations, as from `join`."""
+    """Return whether bytes are a valid list of replaced operations, as from `join`."""
     return len(remembered) % ENTRY_BYTES == 0 and remembered == join([remembered], (), 0)
 
 

@@ -38,10 +38,10 @@ class KeptVnode(msgspec.Struct, frozen=True):
     epoch: Count
     predecessor: Contact | None
     successors: tuple[Contact, ...]
-    taken: tuple[tuple[Point, Point, Point, Address], ...]  # start, end, id and address of the dead owner
+    marks: tuple[tuple[Point, Point, Point, Address], ...]  # start, end, id and address of the dead owner
     before: tuple[Contact, ...]  # vnodes at `owned_from` and before it, nearest first
-    downs: tuple[Contact, ...]  # unreachable vnodes behind this vnode; it waits for them
-    settled: tuple[tuple[Point, Point, Point], ...]  # owner, start, end of arcs in which it was in sync
+    unreachable: tuple[Contact, ...]  # vnodes behind this vnode; it waits for them
+    in_sync: tuple[tuple[Point, Point, Point], ...]  # owner, start, end of arcs in which it was in sync
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ class Kept(msgspec.Struct, frozen=True):
     known: tuple[Address, ...]  # addresses of known peers
     has_left: bool  # whether the node handed over its arcs, so that it starts empty next time
     incarnation: str  # of the store with this node's records, in hexadecimal
-    silent: tuple[Contact, ...]  # known contacts that neither answer nor have left
+    passive: tuple[Contact, ...]  # known contacts that neither answer nor have left
     successors: int
     replicas: int
     cluster: str

@@ -75,14 +75,14 @@ def _starts(circle: Circle, level: int) -> tuple[int, ...]:
 def digest_of(record: Record) -> bytes:
     """Return the digest by which replicas compare their copies of a record.
 
-    It covers the key, the clock without values, the superseded operations and the quarantine. Copies with equal digests
+    It covers the key, the clock without values, the replaced operations and the quarantine. Copies with equal digests
     are equal.
     """
     state = blake2b(digest_size=DIGEST_BYTES, key=b"chord clock")
     state.update(len(record.key).to_bytes(2, "big") + record.key)
     for entry in record.clock:
         state.update(entry.actor + entry.count.to_bytes(8, "big") + len(entry.versions).to_bytes(2, "big"))
-    state.update(record.superseded)
+    state.update(record.replaced)
     for entry in record.quarantine:
         state.update(b"?" + entry.actor + entry.count.to_bytes(8, "big") + len(entry.versions).to_bytes(2, "big"))
     return state.digest()

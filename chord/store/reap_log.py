@@ -9,7 +9,7 @@ It consists of:
 - *seen*: for each maker, the last entry that this store has applied to all its records of the slice.
 - *trimmed*: for each maker, the last entry that is gone from the log, because a log has a size limit.
 - *floors*: for each store, the highest key epoch among the actors in trimmed entries.
-- *tags*: the latest superseded operations that trimmed entries named (`dedup.py`).
+- *tags*: the latest replaced operations that trimmed entries named (`dedup.py`).
 
 The parts are notes of the storage. They change in the transaction that changes the records.
 
@@ -144,7 +144,7 @@ class ReapLog:
         joined = b"".join(one.slice.to_bytes(2, "big") + one.seen for one in found)
         return blake2b(joined, digest_size=SEEN_BYTES).digest()
 
-    def require_level(self, records: Sequence[Record], seen: Sequence[bytes]) -> None:
+    def require_same_entries(self, records: Sequence[Record], seen: Sequence[bytes]) -> None:
         """Refuse records if their sender has applied other log entries than this store.
 
         `seen` has the sender's `seen_of` for each record. A missing digest counts as empty.
@@ -187,7 +187,7 @@ class ReapLog:
 
     def _entry_of(self, grave: Grave) -> LogEntry:
         dead = tuple(DeadActor(actor, grave.dead[actor]) for actor in sorted(grave.dead))
-        return LogEntry(self._prefix(grave.record.key), dead, dedup.tags(grave.record.superseded))
+        return LogEntry(self._prefix(grave.record.key), dead, dedup.tags(grave.record.replaced))
 
     def news(self, part: int, before: SliceState, graves: Iterable[Grave]) -> SliceLog:
         """Return the log entries of just reaped records, for the other replicas.
@@ -352,10 +352,10 @@ class ReapLog:
         if live is not None and state.floors:
             hidden = live.quarantine
             asked = [Claim(record.key, entry.actor) for entry in live.clock]
-            shown = Record(record.key, live.clock, live.superseded)
+            shown = Record(record.key, live.clock, live.replaced)
             decided, _ = _judge(shown, state.floors, dict(zip(asked, self.vouch(asked), strict=True)), state.tags)
             clock = () if decided is None else decided.clock
-            live = Record(record.key, clock, record.superseded if clock else b"", hidden) if clock or hidden else None
+            live = Record(record.key, clock, record.replaced if clock else b"", hidden) if clock or hidden else None
         return live
 
     # -- inside ---------------------------------------------------------------------------------
@@ -564,7 +564,7 @@ def _judge(
         record: the record.
         floors: by store, the highest key epoch that a trimmed entry may name.
         known: the answers.
-        tags: the tags of superseded operations in trimmed entries.
+        tags: the tags of replaced operations in trimmed entries.
     """
     clock, undecided, emptied = [], [], []
     for entry in record.clock:
@@ -579,7 +579,7 @@ def _judge(
         else:
             clock.append(entry)
             undecided.append(entry.actor)
-    decided = Record(record.key, tuple(clock), record.superseded, record.quarantine)
+    decided = Record(record.key, tuple(clock), record.replaced, record.quarantine)
     if undecided:
         decided = versions.isolate(decided, undecided)
     left = versions.bury(decided, {}, tags) if tags else decided

@@ -13,7 +13,7 @@ from chord.wire.messages import LogEntry, Record, UpTo
 
 SEGMENT_ENTRIES: Final = 64
 TAGS_KEPT: Final = 64
-"""Number of tags of superseded operations that a slice keeps from trimmed entries."""
+"""Number of tags of replaced operations that a slice keeps from trimmed entries."""
 
 STATE, SEGMENT, MAKER = b"s", b"l", b"m"
 EPOCH_AT = 8  # offset of the key epoch in an actor; the store's incarnation comes before it
@@ -27,7 +27,7 @@ class SliceState(msgspec.Struct, array_like=True, frozen=True):
     seen: dict[bytes, int] = {}  # by maker, the number of the last applied entry
     trimmed: dict[bytes, int] = {}  # by maker, the number of the last entry that is gone from the log
     floors: dict[bytes, int] = {}  # by store, the highest key epoch in trimmed entries
-    tags: bytes = b""  # tags of superseded operations from trimmed entries; at most `TAGS_KEPT`
+    tags: bytes = b""  # tags of replaced operations from trimmed entries; at most `TAGS_KEPT`
 
     @property
     def entries(self) -> int:
@@ -94,7 +94,7 @@ def digest_of_seen(state: SliceState) -> bytes:
 
 
 def latest_tags(*tags: bytes) -> bytes:
-    """Join tags of superseded operations, each once, and keep the last `TAGS_KEPT`.
+    """Join tags of replaced operations, each once, and keep the last `TAGS_KEPT`.
 
     The earlier arguments have the earlier tags. A tag has 8 bytes; see `chord/store/dedup.py`.
     """

@@ -60,7 +60,7 @@ def discard(record: Record, context: Mapping[bytes, int]) -> Record:
     last event that a reader saw.
     """
     clock = _clock_without(record, context)
-    return _decided(Record(record.key, tuple(clock), _superseded(clock, record), record.quarantine))
+    return _decided(Record(record.key, tuple(clock), _replaced(clock, record), record.quarantine))
 
 
 def _clock_without(record: Record, context: Mapping[bytes, int]) -> list[ActorClock]:
@@ -113,7 +113,7 @@ def put(
             "delete it, then write it again after its tombstone was reaped"
         )
     after = tuple(clock[who] for who in sorted(clock))
-    remembered = _superseded(after, record, by=version, claims=_unseen(record, context))
+    remembered = _replaced(after, record, by=version, claims=_unseen(record, context))
     return _decided(Record(key, after, remembered, record.quarantine))
 
 
@@ -140,7 +140,7 @@ def sync(a: Record, b: Record) -> Record:
     if a == b:
         return a
     merged = _joined(a.clock, b.clock)
-    remembered = _superseded(merged, a, b)
+    remembered = _replaced(merged, a, b)
     if not a.quarantine and not b.quarantine:
         return Record(a.key, merged, remembered)
     return _decided(Record(a.key, merged, remembered, _joined(a.quarantine, b.quarantine)))
@@ -172,7 +172,7 @@ def _decided(record: Record) -> Record:
             freed.append(entry)
         elif not all(is_done(record, version.op_id) for version in entry.versions):
             kept.append(entry if mine is None else _sync_entry(mine, entry))
-    decided = Record(record.key, record.clock, record.superseded, tuple(kept))
+    decided = Record(record.key, record.clock, record.replaced, tuple(kept))
     return sync(decided, Record(record.key, tuple(freed))) if freed else decided
 
 
@@ -186,10 +186,10 @@ def _sync_entry(a: ActorClock, b: ActorClock) -> ActorClock:
     return ActorClock(a.actor, a.count, a.versions[: a.count - overwritten])
 
 
-def _superseded(
+def _replaced(
     clock: Iterable[ActorClock], *of: Record, by: Version | None = None, claims: Iterable[dedup.Dot] = ()
 ) -> bytes:
-    """Return the superseded (replaced) operations to remember in a new record.
+    """Return the replaced operations to remember in a new record.
 
     They are the operations that the old records remember, and those with versions that the new clock no longer holds.
 
@@ -209,7 +209,7 @@ def _superseded(
         if entry.count - place <= floors[entry.actor]
     ]
     claimed = [dedup.DotClaim(dot, by) for dot in claims if by is not None]
-    remembered = {record.superseded for record in of}
+    remembered = {record.replaced for record in of}
     if not replaced and not claimed and not any(remembered):
         return b""
     newest_ms = max((version.written_ms for entry in clock for version in entry.versions), default=0)
@@ -251,7 +251,7 @@ def bury(record: Record, dead: Mapping[bytes, int], tags: bytes = b"") -> Record
         quarantine = tuple(entry for entry in unmarked(quarantine) if entry.versions)
     if not clock and not quarantine:
         return None
-    return Record(record.key, clock, record.superseded if clock else b"", quarantine)
+    return Record(record.key, clock, record.replaced if clock else b"", quarantine)
 
 
 def isolate(record: Record, actors: Iterable[bytes]) -> Record:
@@ -262,7 +262,7 @@ def isolate(record: Record, actors: Iterable[bytes]) -> Record:
     undecided = frozenset(actors)
     moved = tuple(entry for entry in record.clock if entry.actor in undecided)
     kept = tuple(entry for entry in record.clock if entry.actor not in undecided)
-    return Record(record.key, kept, record.superseded, _joined(record.quarantine, moved))
+    return Record(record.key, kept, record.replaced, _joined(record.quarantine, moved))
 
 
 def narrow(entry: ActorClock, count: int, held: int) -> ActorClock:
@@ -280,7 +280,7 @@ def narrow(entry: ActorClock, count: int, held: int) -> ActorClock:
 def siblings(record: Record) -> list[Version]:
     """Return the concurrent versions, tombstones included.
 
-    Copies with the same operation id count once. Late copies of superseded operations are left out.
+    Copies with the same operation id count once. Late copies of replaced operations are left out.
     """
     if len(record.clock) == 1 and len(record.clock[0].versions) == 1:
         return list(record.clock[0].versions)  # the usual case
@@ -288,8 +288,8 @@ def siblings(record: Record) -> list[Version]:
     for entry in record.clock:
         for version in entry.versions:
             found.setdefault(version.op_id, version)
-    if record.superseded:
-        shown = [one for op_id, one in found.items() if not dedup.is_hidden(op_id, record.superseded)]
+    if record.replaced:
+        shown = [one for op_id, one in found.items() if not dedup.is_hidden(op_id, record.replaced)]
         if shown:  # if not, the list has forgotten which operation replaced which
             return shown
     return list(found.values())
@@ -320,7 +320,7 @@ def cut(record: Record, bytes_max: int) -> Record:
         bytes_max: limit for the bytes of the values. `SIBLINGS_MAX` limits their number.
     """
     if len(record.clock) <= 1:
-        return Record(record.key, record.clock, record.superseded) if record.quarantine else record
+        return Record(record.key, record.clock, record.replaced) if record.quarantine else record
     clock: list[ActorClock] = []
     size = count = 0
     for entry in record.clock:
@@ -332,7 +332,7 @@ def cut(record: Record, bytes_max: int) -> Record:
             clock.append(entry)
             size += own
             count += len(entry.versions)
-    return Record(record.key, tuple(entry for entry in clock if entry.count), record.superseded)
+    return Record(record.key, tuple(entry for entry in clock if entry.count), record.replaced)
 
 
 def split(record: Record, bytes_max: int) -> list[Record]:
@@ -342,7 +342,7 @@ def split(record: Record, bytes_max: int) -> list[Record]:
     record outgrow a frame, but writes through several coordinators may add up to more. Actors merge one by one, so each
     part can be sent by itself.
     """
-    parts = [Record(record.key, part, record.superseded) for part in _split(record.clock, bytes_max)]
+    parts = [Record(record.key, part, record.replaced) for part in _split(record.clock, bytes_max)]
     if not record.quarantine:
         return parts
     hidden = [Record(record.key, (), b"", part) for part in _split(record.quarantine, bytes_max)]
@@ -365,9 +365,9 @@ def _split(entries: Iterable[ActorClock], bytes_max: int) -> list[tuple[ActorClo
 def is_done(record: Record, op_id: bytes) -> bool:
     """Return whether a record knows that an operation was carried out.
 
-    Then the record holds the operation's value, or remembers that the operation was superseded.
+    Then the record holds the operation's value, or remembers that the operation was replaced.
     """
-    if dedup.names(op_id, record.superseded):
+    if dedup.names(op_id, record.replaced):
         return True
     return any(version.op_id == op_id for entry in record.clock for version in entry.versions)
 
@@ -405,7 +405,7 @@ def is_sound(record: Record) -> bool:
             if entry.actor <= before or not max(1, len(entry.versions)) <= entry.count < COUNT_MAX:
                 return False
             before = entry.actor
-    return len(record.superseded) % dedup.ENTRY_BYTES == 0
+    return len(record.replaced) % dedup.ENTRY_BYTES == 0
 
 
 def check(record: Record) -> list[str]:
@@ -419,8 +419,8 @@ def check(record: Record) -> list[str]:
                 wrong.append(f"{len(entry.versions)} values of {entry.count} events")
     if any(not entry.versions for entry in record.quarantine):
         wrong.append("an actor in quarantine has no value")
-    if not dedup.is_whole(record.superseded):
-        wrong.append("the list of superseded operations is malformed")
+    if not dedup.is_whole(record.replaced):
+        wrong.append("the list of replaced operations is malformed")
     return wrong
 
 

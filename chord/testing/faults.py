@@ -49,10 +49,10 @@ class FaultyNetwork(ABC):
     """
 
     def __init__(self) -> None:
-        self.faults = Faults()
+        self._faults = Faults()
 
     @abstractmethod
-    def connector(self, host: str) -> Connect:
+    def _connector(self, host: str) -> Connect:
         """Return the `World.connect` of a new node: it connects the node to this network.
 
         If the host has crashed, this restarts it.
@@ -69,20 +69,20 @@ class FaultyNetwork(ABC):
 
     def cut(self, a: str, b: str) -> None:
         """Reset all streams between two hosts, and refuse to open new ones."""
-        self.faults.rules[a, b] = self.faults.rules[b, a] = "cut"
-        self.after_change()
+        self._faults.rules[a, b] = self._faults.rules[b, a] = "cut"
+        self._after_change()
 
     def block(self, source: str, target: str) -> None:
         """Stall all traffic from one host to another, without an error.
 
         The traffic is delivered after `unblock`. New connections stall as well.
         """
-        self.faults.rules[source, target] = "stalled"
+        self._faults.rules[source, target] = "stalled"
 
     def unblock(self, source: str, target: str) -> None:
         """Lift a block, or one direction of a cut."""
-        self.faults.rules.pop((source, target), None)
-        self.after_change()
+        self._faults.rules.pop((source, target), None)
+        self._after_change()
 
     def partition(self, *groups: Iterable[str], reset: bool = False) -> None:
         """Separate groups of hosts. The hosts that are not named form one more group.
@@ -91,24 +91,24 @@ class FaultyNetwork(ABC):
             groups: the names of the hosts in each group.
             reset: reset the streams between groups and refuse new ones; default: stall both.
         """
-        self.faults.islands = {host: number for number, group in enumerate(groups) for host in group}
-        self.faults.between_islands = "cut" if reset else "stalled"
-        self.after_change()
+        self._faults.islands = {host: number for number, group in enumerate(groups) for host in group}
+        self._faults.between_islands = "cut" if reset else "stalled"
+        self._after_change()
 
     def heal(self) -> None:
         """Lift every cut, block and partition. Frozen hosts stay frozen."""
-        self.faults.rules.clear()
-        self.faults.islands.clear()
-        self.after_change()
+        self._faults.rules.clear()
+        self._faults.islands.clear()
+        self._after_change()
 
     def freeze(self, host: str) -> None:
         """Let no traffic in or out of a host, as if its process were stopped (SIGSTOP)."""
-        self.faults.frozen[host] = True
+        self._faults.frozen[host] = True
 
     def unfreeze(self, host: str) -> None:
         """Unfreeze a host. The traffic that it missed arrives now."""
-        self.faults.frozen.pop(host, None)
-        self.after_change()
+        self._faults.frozen.pop(host, None)
+        self._after_change()
 
     def stop(self, host: str) -> None:  # noqa: B027
         """Note that a host's process was stopped; by default, nothing to do.
@@ -119,10 +119,10 @@ class FaultyNetwork(ABC):
     def wake(self, host: str) -> None:  # noqa: B027
         """Note that the process of a stopped host runs again; by default, nothing to do."""
 
-    def passage(self, source: str, target: str) -> Passage:
+    def _passage(self, source: str, target: str) -> Passage:
         """Return whether traffic from one host to another passes, stalls or is cut."""
-        return self.faults.passage(source, target) if self.faults.any else "open"
+        return self._faults.passage(source, target) if self._faults.any else "open"
 
     @abstractmethod
-    def after_change(self) -> None:
+    def _after_change(self) -> None:
         """Apply a change of faults to all traffic under way."""

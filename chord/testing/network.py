@@ -21,6 +21,7 @@ import trio
 
 from chord.config import split_address, to_dial
 from chord.errors import PeerUnreachable
+from chord.net.transport import Listener, Stream
 from chord.node.world import Connect, connect_over
 from chord.testing.faults import FaultyNetwork
 from chord.testing.runner import VirtualClock
@@ -116,18 +117,18 @@ class MemoryNetwork(FaultyNetwork):
 
         If the host has crashed, this restarts it.
         """
-        if self.faults.down.pop(host, False):
+        if self._faults.down.pop(host, False):
             for connection in self._of(host):
                 connection.reset()
-            self.after_change()
+            self._after_change()
         made = MemoryTransport(self, host)
         self._hosts.setdefault(host, []).append(made)
         return made
 
-    def connector(self, host: str) -> Connect:
+    def _connector(self, host: str) -> Connect:
         """Return the `World.connect` of a new node on a host.
 
-        See `FaultyNetwork.connector`.
+        See `FaultyNetwork._connector`.
         """
         return partial(connect_over, self.transport(host))
 
@@ -147,7 +148,7 @@ class MemoryNetwork(FaultyNetwork):
         for address in [one for one in self._listeners if one[0] == host]:
             self._listeners.pop(address).close()
         if silently:
-            self.faults.down[host] = True
+            self._faults.down[host] = True
         for connection in self._of(host):
             for end in connection.ends:
                 if end.host == host:
@@ -209,7 +210,7 @@ class MemoryNetwork(FaultyNetwork):
             PeerUnreachable: the path is cut.
         """
         while True:
-            passage = self.passage(source, target)
+            passage = self._passage(source, target)
             if passage == "cut":
                 await trio.lowlevel.checkpoint()
                 raise PeerUnreachable(f"no route from {source} to {target}")
@@ -217,7 +218,7 @@ class MemoryNetwork(FaultyNetwork):
                 await self._changed.park()
                 continue
             await trio.sleep_until(self._due(source, target))
-            if self.passage(source, target) == "open":
+            if self._passage(source, target) == "open":
                 return
 
     def _listen(self, host: str, port: int) -> MemoryListener:
@@ -265,7 +266,7 @@ class MemoryNetwork(FaultyNetwork):
             _, _, pipe = heappop(heap)
             if not pipe.flying or pipe.flying[0][0] > now:
                 continue
-            if self.passage(pipe.source, pipe.target) == "open":
+            if self._passage(pipe.source, pipe.target) == "open":
                 pipe.arrive(now)
 
     # -- inside ---------------------------------------------------------------------------------
@@ -286,7 +287,7 @@ class MemoryNetwork(FaultyNetwork):
     def _start_driver(self) -> trio.CancelScope | VirtualClock:
         clock = trio.lowlevel.current_clock()
         if isinstance(clock, VirtualClock):
-            clock.attach(self)
+            clock._attach(self)
             self._driver = clock
             return clock
         self._driver = scope = trio.CancelScope(deadline=self.next_due())
@@ -303,11 +304,11 @@ class MemoryNetwork(FaultyNetwork):
     def _of(self, host: str) -> list[Connection]:
         return [one for one in self._connections.values() if host in (one.dialler.host, one.acceptor.host)]
 
-    def after_change(self) -> None:
+    def _after_change(self) -> None:
         """Reset streams that are cut now; resume streams and dials that no longer stall."""
         for connection in list(self._connections.values()):
             for pipe in connection.pipes:
-                passage = self.passage(pipe.source, pipe.target)
+                passage = self._passage(pipe.source, pipe.target)
                 if passage == "cut":
                     connection.reset()
                 elif passage == "open" and pipe.flying and pipe.flying[0][0] <= trio.current_time():
@@ -328,14 +329,14 @@ class MemoryTransport:
 
     def __init__(self, network: MemoryNetwork, host: str) -> None:
         self._network = network
-        self.host = host
+        self._host = host
         self.is_dead = False
 
     def shortage(self) -> str:
         """Return "", which means that a stream can be opened."""
         return ""
 
-    async def open_stream(self, address: str) -> MemoryStream:
+    async def open_stream(self, address: str) -> Stream:
         """Connect to HOST:PORT.
 
         The connection takes one round trip, and longer while the path is stalled.
@@ -348,21 +349,21 @@ class MemoryTransport:
         if self.is_dead or not network._is_known(host):
             await trio.lowlevel.checkpoint()
             raise PeerUnreachable(f"{address}: {'this host has crashed' if self.is_dead else 'no such host'}")
-        await network._travel(self.host, host)
+        await network._travel(self._host, host)
         listener = network._listener_at(host, port)
         if listener is None:
-            await network._travel(host, self.host)
+            await network._travel(host, self._host)
             raise PeerUnreachable(f"{address}: connection refused", is_refused=True)
-        connection = network._connect(self.host, host)
+        connection = network._connect(self._host, host)
         listener.offer(connection.acceptor)
         try:
-            await network._travel(host, self.host)
+            await network._travel(host, self._host)
         except BaseException:
             connection.reset()
             raise
         return connection.dialler
 
-    async def open_listener(self, address: str) -> MemoryListener:
+    async def open_listener(self, address: str) -> Listener:
         """Listen at HOST:PORT of this host; port 0 takes a free one.
 
         Raises:
@@ -370,8 +371,8 @@ class MemoryTransport:
         """
         await trio.lowlevel.checkpoint()
         host, port = split_address(address)
-        if host != self.host or self.is_dead:
-            raise OSError(errno.EADDRNOTAVAIL, f"{address} is not an address of {self.host}")
+        if host != self._host or self.is_dead:
+            raise OSError(errno.EADDRNOTAVAIL, f"{address} is not an address of {self._host}")
         return self._network._listen(host, port)
 
 

@@ -119,7 +119,7 @@ class TestRing:
         config = msgspec.structs.replace(
             self._template, listen=address, name=host, join=tuple(node.address for node in join), **changes
         )
-        node = self.make_node(host, config, rng)
+        node = self._make_node(host, config, rng)
         self._scopes[host] = trio.CancelScope()
         self.nodes.append(node)
         try:
@@ -129,29 +129,29 @@ class TestRing:
                 raise
         return node
 
-    def make_node(self, host: str, config: NodeConfig, rng: random.Random) -> Node:
+    def _make_node(self, host: str, config: NodeConfig, rng: random.Random) -> Node:
         """Build a node on a host. Subclasses may build it in another way."""
-        return Node(config, self.world(host, config, rng))
+        return Node(config, self._world(host, config, rng))
 
-    def world(self, host: str, config: NodeConfig, rng: random.Random) -> World:
+    def _world(self, host: str, config: NodeConfig, rng: random.Random) -> World:
         """Return the `World` of a new node: its network, store, clock and randomness.
 
         The store is in memory, and empty.
         """
         return World(
-            connect=self.network.connector(host),
+            connect=self.network._connector(host),
             storage=MemoryStorage(config.ring.circle, rng.randbytes(8)),
-            identity=self.identity(host),
+            identity=self._identity(host),
             wall_now_ms=lambda: int(1000 * trio.current_time()),
             rng=rng,
-            observe=self.on_event,
+            observe=self._on_event,
         )
 
-    def identity(self, host: str) -> MemoryIdentity:
+    def _identity(self, host: str) -> MemoryIdentity:
         """Return the persisted ids and pointers of a host, which its next node takes over."""
         return self._identities.setdefault(host, MemoryIdentity())
 
-    def forget_identity(self, host: str) -> None:
+    def _forget_identity(self, host: str) -> None:
         """Delete a host's persisted identity, so that its next node has a new identity."""
         self._identities.pop(host, None)
 
@@ -161,18 +161,18 @@ class TestRing:
         try:
             with self._scopes[host]:
                 await life
-            self.ended(node)
+            self._on_ended(node)
         except self.expected:
-            self.refused(node)  # `node.ready()` raises the error
+            self._on_refused(node)  # `node.ready()` raises the error
         finally:
-            self._ended.update(node.host.counters)
+            self._ended.update(node._host.counters)
             if node in self.nodes:
                 self.nodes.remove(node)
 
-    def ended(self, node: Node) -> None:
+    def _on_ended(self, node: Node) -> None:
         """Do nothing. Subclasses may react to a node that has ended without an error."""
 
-    def refused(self, node: Node) -> None:
+    def _on_refused(self, node: Node) -> None:
         """Do nothing. Subclasses may react to a node that ended with an expected error."""
 
     async def kill(self, node: Node, *, silently: bool = False) -> None:
@@ -202,15 +202,15 @@ class TestRing:
 
     # -- state --------------------------------------------------------------------------
 
-    def vnodes(self) -> dict[Point, Vnode]:
+    def _vnodes(self) -> dict[Point, Vnode]:
         """Return the vnodes of running nodes that are members, by id in ascending order."""
-        all_of_them = [v for node in self.nodes for v in node.host.vnodes.values()]
+        all_of_them = [v for node in self.nodes for v in node._host.vnodes.values()]
         found = {v.id: v for v in all_of_them if v.ring.is_member and v.state != "left"}
         return dict(sorted(found.items()))
 
     def totals(self) -> Counter[str]:
         """Return the sums of all nodes' counters by name, ended nodes included."""
-        return sum((node.host.counters for node in self.nodes), start=self._ended.copy())
+        return sum((node._host.counters for node in self.nodes), start=self._ended.copy())
 
     def snapshot(self) -> dict[int, Member]:
         """Return the pointers of all members by id, for `chord.verify.invariants`."""
@@ -221,7 +221,7 @@ class TestRing:
                 address=v.me.address,
                 rounds=v.rounds,
             )
-            for point, v in self.vnodes().items()
+            for point, v in self._vnodes().items()
         }
 
     def violations(self) -> list[Violation]:
@@ -237,7 +237,7 @@ class TestRing:
         An Ideal ring has exact pointers, and exactly one owner for every point.
         """
         ring = self._template.ring
-        arcs = {point: [v.ownership.arc] if v.ownership.arc else [] for point, v in self.vnodes().items()}
+        arcs = {point: [v.ownership.arc] if v.ownership.arc else [] for point, v in self._vnodes().items()}
         return [
             *invariants.waiting(self.snapshot(), ring.successors),
             *invariants.ownership(arcs, ring.circle),
@@ -267,7 +267,7 @@ class TestRing:
                 raise NotConverged(f"not Ideal after {within_s} s. {states}\n{lines}")
             await trio.sleep(self._template.timing.stabilize_s / 5)
 
-    def on_event(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         """Count an event, and pass it to the ring's observer.
 
         Raises:

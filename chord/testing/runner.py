@@ -47,18 +47,16 @@ class VirtualClock(trio.abc.Clock):
     The clock jumps to the next event. Trio asks the clock how long to sleep exactly when no task is ready. That is the
     moment to jump. Unlike `trio.testing.MockClock` the jump needs no idle system call, and network deliveries need no
     task.
-
-    Attributes:
-        when_failed: callback for an error outside of all tasks: a delivery failed, or nothing can happen any more.
-            Raised there, the error would end Trio itself and leave every task as it is.
     """
 
     def __init__(self) -> None:
         self._now = 0.0
         self._sources: list[TimedSource] = []
-        self.when_failed: Callable[[Exception], None] | None = None
+        # Gets an error outside of all tasks: a delivery failed, or nothing can happen any more. Raised there, the error
+        # would end Trio itself and leave every task as it is.
+        self._when_failed: Callable[[Exception], None] | None = None
 
-    def attach(self, source: TimedSource) -> None:
+    def _attach(self, source: TimedSource) -> None:
         """Add a source of events."""
         self._sources.append(source)
 
@@ -98,7 +96,7 @@ class VirtualClock(trio.abc.Clock):
                     try:
                         source.advance(self._now)
                     except Exception as error:
-                        when_failed, self.when_failed = self.when_failed, None
+                        when_failed, self._when_failed = self._when_failed, None
                         if when_failed is None:
                             raise
                         self._sources.clear()  # no more deliveries: all tasks must end
@@ -108,9 +106,9 @@ class VirtualClock(trio.abc.Clock):
         return 0.0
 
     def _stuck(self) -> float:
-        if self.when_failed is None:
+        if self._when_failed is None:
             return _A_LONG_TIME_S
-        when_failed, self.when_failed = self.when_failed, None
+        when_failed, self._when_failed = self._when_failed, None
         when_failed(Stuck(f"after {self._now:.3f} virtual seconds every task waits for another"))
         return 0.0
 
@@ -198,7 +196,7 @@ def run(fn: Callable[[*Ts], Awaitable[T]], *args: *Ts, seed: int | str = 0) -> T
             scope.cancel()
 
         with trio.CancelScope() as scope:
-            clock.when_failed = end
+            clock._when_failed = end
             result = await fn(*args)
         if failed:
             raise failed[0]

@@ -26,17 +26,17 @@ from chord.wire.messages import (
     ErrorReply,
     Get,
     GetMany,
+    GetManyReply,
+    GetReply,
     Got,
-    GotMany,
     Merge,
     Put,
     PutMany,
+    PutManyReply,
     Reply,
     Request,
-    Values,
     Written,
     Wrote,
-    WroteMany,
     wire_bytes,
 )
 
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 Item: TypeAlias = Get | Put | Merge
 BatchRequest: TypeAlias = GetMany | PutMany
-BatchReplies: TypeAlias = GotMany | WroteMany
+BatchReplies: TypeAlias = GetManyReply | PutManyReply
 
 AROUND_BYTES: Final = 128  # about the overhead of an item on the wire, besides key and value
 MESSAGE_CHARS_MAX: Final = 256  # for the message of an error that is one of many
@@ -163,7 +163,7 @@ def pack(batch: BatchRequest, outcomes: Sequence[Reply | ChordError]) -> BatchRe
     got: list[Got] = []
     wrote: list[Wrote] = []
     for outcome in outcomes:
-        if isinstance(outcome, Values):
+        if isinstance(outcome, GetReply):
             if room.takes(AROUND_BYTES + len(outcome.context) + sum(map(len, outcome.values))):
                 got.append(Got(msgspec.structs.replace(outcome, replicas=()) if outcome.replicas else outcome))
             else:
@@ -174,7 +174,7 @@ def pack(batch: BatchRequest, outcomes: Sequence[Reply | ChordError]) -> BatchRe
             assert isinstance(outcome, ChordError)
             got.append(Got(None, _error_reply(outcome)))
             wrote.append(Wrote(None, _error_reply(outcome)))
-    return GotMany(tuple(got)) if isinstance(batch, GetMany) else WroteMany(tuple(wrote))
+    return GetManyReply(tuple(got)) if isinstance(batch, GetMany) else PutManyReply(tuple(wrote))
 
 
 def unpack(request: Request, answer: Reply | ChordError) -> list[Reply | ChordError]:
@@ -184,7 +184,7 @@ def unpack(request: Request, answer: Reply | ChordError) -> list[Reply | ChordEr
     count = len(items_of(request))
     if isinstance(answer, ChordError):
         return [answer] * count
-    if not isinstance(answer, request.reply) or not isinstance(answer, (GotMany, WroteMany)):
+    if not isinstance(answer, request.reply) or not isinstance(answer, (GetManyReply, PutManyReply)):
         return [MalformedMessage(f"a batch was answered with {type(answer).__name__}")] * count
     if len(answer.answers) != count:
         return [MalformedMessage(f"{len(answer.answers)} answers to {count} items")] * count

@@ -173,15 +173,14 @@ class Call(msgspec.Struct, frozen=True):
         vnode: the vnode that is called; None: the node.
         budget_ms: the time that the caller leaves for the answer, in ms.
         request: the request; if it could not be decoded, the error to answer with.
-        sent_ms: when the call was sent, in ms on the sender's clock since the stream was opened; None if the call does
-            not say.
+        sent_ms: when the call was sent, in ms on the sender's clock since the stream was opened.
     """
 
     call_id: int
     vnode: Point | None
     budget_ms: int
     request: Request | MalformedMessage | UnknownRequest
-    sent_ms: int | None = None
+    sent_ms: int
 
 
 class Codec:
@@ -200,9 +199,7 @@ class Codec:
         self._latest: tuple[Request | None, bytes] = (None, b"")
         self._decode_point = self._point  # bound once, not for each message
 
-    def encode_call(
-        self, call_id: int, vnode: Point | None, budget_ms: int, request: Request, sent_ms: int | None = None
-    ) -> bytes:
+    def encode_call(self, call_id: int, vnode: Point | None, budget_ms: int, request: Request, sent_ms: int) -> bytes:
         """Return the frame of a call.
 
         Args:
@@ -217,17 +214,15 @@ class Codec:
             content = self._encode(request)
             if len(content) <= REMEMBERED_BYTES_MAX:
                 self._latest = request, content
-        head = 0x84
-        if sent_ms is not None:
-            head, content = 0x85, content + _SENT.pack(0x1B, sent_ms)
+        content += _SENT.pack(0x1B, sent_ms)
         if budget_ms > BUDGET_MS_MAX:
             budget_ms = BUDGET_MS_MAX
         if vnode is None:
             prefix = _CALL + _TO_NODE.size + len(content)
-            return _TO_NODE.pack(prefix, head, 0x1B, call_id, 0xF6, 0x1A, budget_ms) + content
+            return _TO_NODE.pack(prefix, 0x85, 0x1B, call_id, 0xF6, 0x1A, budget_ms) + content
         prefix = _CALL + self._to_vnode.size + len(content)
         at = vnode.to_bytes(self._width, "big")
-        return self._to_vnode.pack(prefix, head, 0x1B, call_id, 0x40 + self._width, at, 0x1A, budget_ms) + content
+        return self._to_vnode.pack(prefix, 0x85, 0x1B, call_id, 0x40 + self._width, at, 0x1A, budget_ms) + content
 
     def encode_reply(self, call_id: int, reply: Reply) -> bytes:
         """Return the frame of a reply."""
@@ -245,21 +240,20 @@ class Codec:
         Raises:
             MalformedMessage: the envelope cannot be read.
         """
-        item = _open_envelope(body, 4)
-        call_id, vnode, budget_ms = item[0], item[1], item[2]
+        item = _open_envelope(body, 5)
+        call_id, vnode, budget_ms, request, sent_ms = item[:5]
         if type(budget_ms) is not int or not 0 <= budget_ms <= BUDGET_MS_MAX:
             raise MalformedMessage("the budget is not a number in range")
-        sent_ms = item[4] if len(item) > 4 else None
-        if sent_ms is not None and (type(sent_ms) is not int or not 0 <= sent_ms <= SENT_MS_MAX):
+        if type(sent_ms) is not int or not 0 <= sent_ms <= SENT_MS_MAX:
             raise MalformedMessage("the time of sending is not a number in range")
         try:
             if vnode is not None:
                 vnode = self._point(Point, vnode)
-            return Call(call_id, vnode, budget_ms, self._request(item[3]), sent_ms)
+            return Call(call_id, vnode, budget_ms, self._request(request), sent_ms)
         except (MalformedMessage, UnknownRequest) as error:
-            return Call(call_id, None, budget_ms, error)
+            return Call(call_id, None, budget_ms, error, sent_ms)
         except ValueError as error:
-            return Call(call_id, None, budget_ms, MalformedMessage(f"vnode id: {error}"))
+            return Call(call_id, None, budget_ms, MalformedMessage(f"vnode id: {error}"), sent_ms)
 
     def open_reply(self, body: bytes) -> tuple[int, Any]:
         """Return a reply's call id and its content, which `finish` then checks.

@@ -204,7 +204,7 @@ class ClientStream:
         limits: the sizes of frames.
 
     Attributes:
-        greeting: the bytes to send first.
+        hello_bytes: the bytes to send first.
         hello: the node's hello; None before it arrived.
         is_draining: the node said goodbye. Open calls get their replies, and the stream takes no new ones.
     """
@@ -214,7 +214,7 @@ class ClientStream:
         self.hello: Hello | None = None
         self.is_draining = False
         self._mine = Hello(PROTOCOL_VERSION, PROTOCOL_VERSION, "client", name)
-        self.greeting = encode_hello(self._mine)
+        self.hello_bytes = encode_hello(self._mine)
         self._handshake = Handshake(limits)
         self._calls: OpenCalls | None = None
         self._opened_at = 0.0

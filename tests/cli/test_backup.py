@@ -18,7 +18,7 @@ from chord.cli.backup_file import Damaged, Header, Writer, records, verify
 from chord.errors import ChordError, QuorumFailed
 from chord.ids import Point
 from chord.store import versions
-from chord.wire.messages import ActorClock, Contact, Merge, Record, Scan, ScanPage, Version
+from chord.wire.messages import ActorClock, Contact, Merge, Record, Scan, ScanReply, Version
 from tests.support.cli import CannedRing, Run
 from tests.support.fake_node import Heard
 from tests.support.ports import Ports
@@ -255,17 +255,17 @@ def test_backup_and_scan_are_incomplete_with_nodes_unreachable(run: Run, canned:
     """All that can be read is read first."""
     canned.scanned.keys = [f"key{i}".encode() for i in range(60)]
     canned.change = lambda point, node: msgspec.structs.replace(node, replicas=3)
-    silent = Contact(Point(42), canned.addresses[42])
+    unreachable = Contact(Point(42), canned.addresses[42])
     answer = canned._answer
 
     def scanned(point: int, heard: Heard) -> object:
         reply = answer(point, heard.request)
-        return msgspec.structs.replace(reply, silent=(silent,)) if isinstance(reply, ScanPage) else None
+        return msgspec.structs.replace(reply, unreachable=(unreachable,)) if isinstance(reply, ScanReply) else None
 
     canned.override = scanned  # type: ignore[assignment]
     ended = run("scan")
     assert (ended.code, len(ended.out.splitlines())) == (6, 60)
-    assert f"no answer from {silent.address}, which may hold more" in ended.err
+    assert f"no answer from {unreachable.address}, which may hold more" in ended.err
     file = tmp_path / "backup"
     ended = run("backup", str(file), "--json")
     assert (ended.code, json.loads(ended.out.splitlines()[0])["complete"]) == (6, False)

@@ -213,7 +213,7 @@ def test_bench_on_real_nodes_leaves_nothing_and_has_no_conflicts() -> None:
             await bench.run([second.address], 5.0)
             assert (bench.left_behind, bench.is_interrupted) == ([], False)
             assert all(measured.took_s and not measured.failed for measured in bench.measured)
-            assert all(node.host.storage.sibling_keys == 0 for node in (first, second))
+            assert all(node._host.storage.sibling_keys == 0 for node in (first, second))
             return [pair async for pair in first.scan()]
 
     turns: list[int] = []
@@ -238,7 +238,7 @@ def test_operation_in_two_plans_is_measured_once() -> None:
     assert len(operations(BenchPlan(32, 1, None, 1, 2, 2))) == LINES
 
 
-async def leave_it(self: Bench, ring: object, timeout_s: float) -> None:
+async def leave_it(self: Bench, client: object, timeout_s: float) -> None:
     return
 
 

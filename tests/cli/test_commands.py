@@ -385,7 +385,7 @@ def test_check_of_an_ideal_ring(run: Run) -> None:
         "(small ring: it tolerates one failure at a time)\n"
     )
     assert run("check", "--json").json("check") == {
-        "ideal": True, "small": True, "violations": [], "waiting": [], "silent": [], "under_replicated": 0,
+        "ideal": True, "small": True, "violations": [], "waiting": [], "unreachable": [], "under_replicated": 0,
         "ok": True, "damaged": [], "unavailable": {"share": 0.0, "nodes": []}, "troubles": [],
         "quarantined": 0, "clocks": [],
     }
@@ -409,13 +409,13 @@ def test_check_names_unreachable_nodes_and_missing_copies(run: Run, canned: Cann
     ended = run("check")
     assert ended.code == 0
     assert ended.out.splitlines()[1:] == [
-        f"silent  {gone} does not answer. If it will never be back: chord forget {gone}",
+        f"unreachable  {gone} does not answer. If it will never be back: chord forget {gone}",
         "copies  records with a copy on an unreachable node or still to be made: 12",
     ]
     shape = run("check", "--json").json("check")
-    assert (shape["ideal"], shape["silent"], shape["under_replicated"]) == (True, [gone], 12)
+    assert (shape["ideal"], shape["unreachable"], shape["under_replicated"]) == (True, [gone], 12)
     parted.append(PeerInfo(gone, "left", None, 0))
-    assert run("check", "--json").json("check")["silent"] == []
+    assert run("check", "--json").json("check")["unreachable"] == []
 
 
 def test_check_separates_waiting_from_violation(run: Run, canned: CannedRing) -> None:

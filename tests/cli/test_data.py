@@ -67,7 +67,7 @@ def test_context_goes_through_a_file(run: Run, canned: CannedRing, tmp_path: Pat
         for command in (("put", "k", "v"), ("del", "k")):
             ended = run(*command, "--context", empty)
             assert (ended.code, "the context is empty" in ended.err) == (2, True)
-    assert len(canned.nodes[10].requests(Put)) == heard, "an empty context is refused: a blind put needs --no-context"
+    assert len(canned.nodes[10].requests(Put)) == heard, "an empty context is refused: use --no-context"
     context.write_text("é")
     assert run("put", "k", "v", "--context", f"@{context}").code == 2
 
@@ -105,7 +105,7 @@ def test_last_writer_option_returns_one_value(run: Run, canned: CannedRing) -> N
 def test_quorum_strict_and_ttl_options_are_sent(run: Run, canned: CannedRing, tmp_path: Path) -> None:
     run("put", "k", "v", "--w", "3", "--no-sloppy", "--ttl", "1.5")
     put = the_put(canned)
-    assert (put.w, put.is_strict, put.ttl_ms) == (3, True, 1500)
+    assert (put.w, put.strict, put.ttl_ms) == (3, True, 1500)
     run("get", "k", "--r", "1")
     assert [get.r for get in canned.nodes[10].requests(Get)] == [1]  # type: ignore[attr-defined]
     canned.nodes[10].heard.clear()

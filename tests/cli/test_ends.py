@@ -263,10 +263,10 @@ def test_interrupted_load_or_restore_counts_the_stored_keys(
 
 
 def test_interrupted_bench_gives_no_verdict(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def fill(self: Bench, ring: object, timeout_s: float) -> None:
+    async def fill(self: Bench, client: object, timeout_s: float) -> None:
         self.interrupt()
 
-    async def clean_up(self: Bench, ring: object, timeout_s: float) -> None:
+    async def clean_up(self: Bench, client: object, timeout_s: float) -> None:
         return
 
     monkeypatch.setattr(Bench, "_fill", fill)

@@ -280,9 +280,9 @@ def test_program_without_a_handshake_counts_as_another_program() -> None:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         link = Link(address, "control", Limits())
         link.dial()
-        link.greet(time.monotonic() + HANG_S)
+        link.send_hello(time.monotonic() + HANG_S)
         with pytest.raises(PeerUnreachable, match="connected, but received no hello") as caught:
-            link.hear_greeting(time.monotonic())
+            link.receive_hello(time.monotonic())
     assert explain(caught.value, address).hint.startswith("Another program may have that port")
 
 
@@ -347,8 +347,7 @@ def test_siblings_with_a_file_leave_stdout_empty(run: Run, canned: CannedRing, t
 
 def test_node_without_a_name_is_printed_by_its_address_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def serve_(config: NodeConfig, on_ready: Callable[[Any, str], None]) -> int:
-        host = SimpleNamespace(vnodes={})
-        on_ready(SimpleNamespace(config=config, name="a:1", address="a:1", host=host), "joined the ring")
+        on_ready(SimpleNamespace(config=config, name="a:1", address="a:1", contacts=()), "joined the ring")
         return 0
 
     monkeypatch.setattr(serve, "serve", serve_)
@@ -374,7 +373,7 @@ def test_node_with_its_own_address_as_contact_reports_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def main() -> None:
-        connect = MemoryNetwork(1).connector("n0")
+        connect = MemoryNetwork(1)._connector("n0")
         monkeypatch.setattr(serve, "Node", lambda config, world: Node(config, world._replace(connect=connect)))
         ready = trio.Event()
         config = NodeConfig(listen="n0:1", join=("n0:1",), preset="local")

@@ -15,14 +15,13 @@ from chord.cli import run
 from chord.cli.failures import OK, USAGE, explain
 from chord.cli.lookup import is_worth_counting
 from chord.cli.output import CLEAR, Failure, Out, bar, percent, short_id, time_left
-from chord.cli.shapes import fingers_json, get_json, key_json, lookup_json, names_of, pair_json, ring_json, vnode_json
 from chord.cli.svg import draw_ring
 from chord.cli.target import choose, natural, to_number
 from chord.cli.trace import Size, print_trace, rows, summary
 from chord.errors import BY_CODE
 from chord.ids import Circle, Point
+from chord.views.common import names_of
 from chord.wire.messages import HopTrace, Via
-from tests.support.schemas import check_shape
 from tests.support.statuses import contact, statuses, worked_trace
 
 CIRCLE = Circle(8)
@@ -227,26 +226,6 @@ def test_number_is_decimal_or_hexadecimal() -> None:
     assert (to_number("12"), to_number("0xff"), to_number("0XFF"), to_number("x"), to_number("1.5")) == (
         12, 255, 255, None, None,
     )
-
-
-def test_json_of_the_worked_example_matches_its_schemas() -> None:
-    shape = lookup_json(CIRCLE, worked_trace(dead=True), NAMES, b"\xff")
-    check_shape("lookup", shape)
-    assert [hop["outcome"] for hop in shape["hops"]] == ["ok", "no answer in 500 ms; suspect", "ok"]
-    check_shape("ring", ring_json(CIRCLE, statuses()))
-    check_shape("fingers", fingers_json(CIRCLE, statuses()[2].vnodes[0], NAMES))
-    check_shape("get", get_json(b"k", None))
-    check_shape("scan", pair_json(b"\xff", b"text"))
-    assert key_json("é".encode()) == {"key": "é"}
-
-
-def test_id_of_160_bits_survives_json() -> None:
-    """JavaScript's numbers have 53 bits; ids have 160."""
-    circle = Circle(160)
-    vnode = vnode_json(circle, msgspec.structs.replace(contact(10), id=Point((1 << 160) - 1)), {})
-    check_shape("vnode", vnode)
-    assert json.loads(json.dumps(vnode))["id"] == str((1 << 160) - 1)
-    assert len(vnode["id_hex"]) == 40
 
 
 def test_every_error_has_a_message_and_an_exit_code() -> None:

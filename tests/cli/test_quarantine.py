@@ -12,7 +12,7 @@ import pytest
 from chord.errors import ChordError, DeadlineExceeded, QuorumFailed
 from chord.ids import Point
 from chord.store import versions
-from chord.wire.messages import ActorClock, Contact, DecideQuarantine, Record, Scan, ScanPage, Version
+from chord.wire.messages import ActorClock, Contact, DecideQuarantine, Record, Scan, ScanReply, Version
 from tests.support.cli import CannedRing, Run
 from tests.support.fake_node import Heard
 
@@ -109,12 +109,12 @@ def test_list_of_a_key_without_quarantine_is_exit_3(run: Run) -> None:
 def test_list_with_unreachable_replicas_is_exit_6(run: Run, canned: CannedRing) -> None:
     hide(canned, hidden(b"user:42", b"Ada"))
 
-    def override(point: int, heard: Heard) -> ScanPage | None:
+    def override(point: int, heard: Heard) -> ScanReply | None:
         if not isinstance(heard.request, Scan):
             return None
-        silent = (Contact(Point(42), "127.0.0.1:1"),)
+        unreachable = (Contact(Point(42), "127.0.0.1:1"),)
         found = tuple(canned.hidden.values()) if heard.request.after == 255 else ()
-        return ScanPage(found, Point(255), None, silent=silent)
+        return ScanReply(found, Point(255), None, unreachable=unreachable)
 
     canned.override = override
     ended = run("quarantine", "list")

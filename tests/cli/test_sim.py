@@ -35,7 +35,7 @@ from chord.sim import swarm
 from chord.sim.plan import FAULTS, Plan
 from chord.sim.run import RunReport
 from chord.stabilize import Stabilizer
-from chord.wire.messages import GetRing, RingPointers
+from chord.wire.messages import GetRing, GetRingReply
 from tests.support.real_rings import CHORD, environment, interruptible
 from tests.support.schemas import check_shape
 
@@ -78,7 +78,7 @@ async def no_stabilize(stabilizer: Stabilizer) -> None:
     """A planted bug: no node learns of joins and leaves."""
 
 
-def no_answer(mover: Transfers, request: object) -> None:
+def no_answer(transfers: Transfers, request: object) -> None:
     """A planted bug: a handler raises, in the middle of a delivery."""
     raise ZeroDivisionError("planted")
 
@@ -404,7 +404,7 @@ def is_alive(pid: int) -> bool:
 def test_interrupted_replay_is_exit_130(sim: Sim) -> None:
     answer = Vnode.on_get_ring
 
-    def interrupted(vnode: Vnode, request: GetRing, asker: str) -> RingPointers:
+    def interrupted(vnode: Vnode, request: GetRing, asker: str) -> GetRingReply:
         signal.raise_signal(signal.SIGINT)
         return answer(vnode, request, asker)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import time
 from collections.abc import Callable
@@ -13,9 +14,9 @@ from hypothesis import strategies as st
 
 import chord
 from chord.client import asyncio_client, session
-from chord.client import batch as asking_many
+from chord.client import batch as client_batch
+from chord.client.batch import pair_bytes, pair_key
 from chord.client.blocking import HELLO_S
-from chord.client.bulk import pair_bytes, pair_key
 from chord.client.results import to_key, to_value
 from chord.client.sockets import Link
 from chord.errors import (
@@ -26,6 +27,7 @@ from chord.errors import (
     InvalidRequest,
     MalformedMessage,
     NotFound,
+    NotReady,
     OtherRing,
     OwnerDown,
     PeerLost,
@@ -46,6 +48,7 @@ from chord.wire.messages import (
     Forget,
     Get,
     GetMany,
+    GetReply,
     GetStatus,
     Leave,
     Lookup,
@@ -55,9 +58,8 @@ from chord.wire.messages import (
     Record,
     ReplicaLine,
     Scan,
-    ScanPage,
+    ScanReply,
     Trace,
-    Values,
     Version,
     Written,
 )
@@ -93,43 +95,43 @@ def dials(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return dialled
 
 
-async def test_put_get_and_delete_one_key(open_ring: Open) -> None:
+async def test_put_get_and_delete_one_key(open_client: Open) -> None:
     with fake_node(Store()) as node:
-        async with open_ring(node.address) as ring:
-            stored = await ring.put("user:42", "Ada")
+        async with open_client(node.address) as client:
+            stored = await client.put("user:42", "Ada")
             assert (stored.key, stored.context, stored.owner) == (b"user:42", b"after", OWNER)
-            found = await ring.get(b"user:42")
+            found = await client.get(b"user:42")
             assert (found.value, found.values, found.siblings, found.context) == (b"Ada", (b"Ada",), (), b"seen")
-            await ring.delete("user:42", context=found.context)
+            await client.delete("user:42", context=found.context)
             with pytest.raises(NotFound):
-                await ring.get("user:42")
+                await client.get("user:42")
     puts = node.requests(Put)
     assert [(p.value, p.context) for p in puts] == [(b"Ada", None), (None, b"seen")]
     assert all(heard.vnode is None for heard in node.heard), "requests go to the node, which finds the owner"
 
 
-async def test_deleted_key_is_not_found(open_ring: Open) -> None:
-    with fake_node(Store(Values((), b"context", OWNER))) as node:
-        async with open_ring(node.address) as ring:
+async def test_deleted_key_is_not_found(open_client: Open) -> None:
+    with fake_node(Store(GetReply((), b"context", OWNER))) as node:
+        async with open_client(node.address) as client:
             with pytest.raises(NotFound, match="gone"):
-                await ring.get("gone")
+                await client.get("gone")
 
 
-async def test_concurrent_values_are_all_returned(open_ring: Open) -> None:
-    with fake_node(Store(Values((b"a", b"b"), b"context", OWNER))) as node:
-        async with open_ring(node.address) as ring:
-            found = await ring.get("k")
+async def test_concurrent_values_are_all_returned(open_client: Open) -> None:
+    with fake_node(Store(GetReply((b"a", b"b"), b"context", OWNER))) as node:
+        async with open_client(node.address) as client:
+            found = await client.get("k")
             assert found.siblings == found.values == (b"a", b"b")
             with pytest.raises(VersionConflict):
                 _ = found.value
 
 
-async def test_blind_put_replaces_nothing(open_ring: Open) -> None:
+async def test_put_without_a_context_replaces_nothing(open_client: Open) -> None:
     with fake_node(Store()) as node:
-        async with open_ring(node.address) as ring:
-            await ring.put("k", b"v", no_context=True)
+        async with open_client(node.address) as client:
+            await client.put("k", b"v", no_context=True)
             with pytest.raises(InvalidRequest, match="both no_context and context"):
-                await ring.put("k", b"v", no_context=True, context=b"c")
+                await client.put("k", b"v", no_context=True, context=b"c")
     assert [p.context for p in node.requests(Put)] == [b""]
 
 
@@ -141,11 +143,11 @@ async def test_blind_put_replaces_nothing(open_ring: Open) -> None:
         ("k", b"v" * ((1 << 20) + 1), "at most 1048576"),
     ],
 )
-async def test_bounds_are_checked_before_anything_is_sent(open_ring: Open, key: str, value: bytes, words: str) -> None:
+async def test_bounds_are_checked_before_sending(open_client: Open, key: str, value: bytes, words: str) -> None:
     with fake_node(Store()) as node:
-        async with open_ring(node.address) as ring:
+        async with open_client(node.address) as client:
             with pytest.raises(InvalidRequest, match=words):
-                await ring.put(key, value)
+                await client.put(key, value)
     assert not node.requests(Put)
 
 
@@ -154,36 +156,36 @@ def test_key_and_value_of_maximum_size_are_allowed() -> None:
     assert len(to_value(b"v" * (1 << 20))) == 1 << 20
 
 
-async def test_large_value_takes_the_bulk_stream(open_ring: Open) -> None:
+async def test_large_value_takes_the_bulk_stream(open_client: Open) -> None:
     with fake_node(Store()) as node:
-        async with open_ring(node.address) as ring:
-            await ring.put("small", b"v" * 1000)
-            await ring.put("large", b"v" * (1 << 20))
+        async with open_client(node.address) as client:
+            await client.put("small", b"v" * 1000)
+            await client.put("large", b"v" * (1 << 20))
     assert [h.stream for h in node.heard if isinstance(h.request, Put)] == ["control", "bulk"]
 
 
-async def test_use_bulk_repeats_the_call_on_the_bulk_stream(open_ring: Open) -> None:
-    with fake_node(Store(UseBulk(), Values((b"v" * 50_000,), b"", OWNER))) as node:
-        async with open_ring(node.address) as ring:
-            assert len((await ring.get("k")).value) == 50_000
+async def test_use_bulk_repeats_the_call_on_the_bulk_stream(open_client: Open) -> None:
+    with fake_node(Store(UseBulk(), GetReply((b"v" * 50_000,), b"", OWNER))) as node:
+        async with open_client(node.address) as client:
+            assert len((await client.get("k")).value) == 50_000
     assert [h.stream for h in node.heard if isinstance(h.request, Get)] == ["control", "bulk"]
 
 
 # -- retries and failover ---------------------------------------------------------------------------
 
 
-async def test_busy_is_retried(open_ring: Open) -> None:
+async def test_busy_is_retried(open_client: Open) -> None:
     with fake_node(Store(Busy(after_ms=1), Busy(after_ms=1))) as node:
-        async with open_ring(node.address) as ring:
-            await ring.put("k", b"v")
+        async with open_client(node.address) as client:
+            await client.put("k", b"v")
     assert len(node.requests(Put)) == 3
 
 
-async def test_put_keeps_its_operation_id_after_a_lost_reply(open_ring: Open) -> None:
+async def test_put_keeps_its_operation_id_after_a_lost_reply(open_client: Open) -> None:
     with fake_node(Store(HANG_UP)) as node:
-        async with open_ring(node.address) as ring:
-            await ring.put("k", b"v")
-            await ring.put("k", b"v")
+        async with open_client(node.address) as client:
+            await client.put("k", b"v")
+            await client.put("k", b"v")
     ids = [p.op_id for p in node.requests(Put)]
     assert ids[0] == ids[1] != ids[2]
 
@@ -198,139 +200,139 @@ def long_pause_ms(monkeypatch: pytest.MonkeyPatch) -> int:
     return 3_600_000
 
 
-async def test_busy_until_the_deadline_is_raised(open_ring: Open, long_pause_ms: int) -> None:
+async def test_busy_until_the_deadline_is_raised(open_client: Open, long_pause_ms: int) -> None:
     with fake_node(Store(*[Busy(after_ms=1)] * 4, Busy(after_ms=long_pause_ms))) as node:
-        async with open_ring(node.address) as ring:
+        async with open_client(node.address) as client:
             with pytest.raises(Busy):
-                await ring.put("k", b"v")
+                await client.put("k", b"v")
     assert len(node.requests(Put)) == 5
 
 
-async def test_silent_node_is_an_indefinite_error_at_the_deadline(open_ring: Open, clock: Skipping) -> None:
+async def test_silent_node_is_an_indefinite_error_at_the_deadline(open_client: Open, clock: Skipping) -> None:
     with fake_node(Store(*[SILENCE] * 9)) as node:
-        async with open_ring(node.address, timeout_s=PATIENCE_S) as ring:
+        async with open_client(node.address, timeout_s=PATIENCE_S) as client:
             began = clock.monotonic()
             with pytest.raises(DeadlineExceeded):
-                await ring.put("k", b"v")
+                await client.put("k", b"v")
             assert clock.monotonic() - began >= PATIENCE_S
     assert len(node.requests(Put)) == 1
 
 
-async def test_reply_after_half_the_deadline_is_accepted(open_ring: Open, clock: Skipping) -> None:
+async def test_reply_after_half_the_deadline_is_accepted(open_client: Open, clock: Skipping) -> None:
     """The deadline ends a call, not the jump of the clock that a fake node makes in these tests."""
     def answer(heard: Heard) -> Answer:
         clock.skip(PATIENCE_S / 2)
         return Store()(heard)
 
     with fake_node(answer) as node:
-        async with open_ring(node.address, timeout_s=PATIENCE_S) as ring:
-            await ring.put("k", b"v")
+        async with open_client(node.address, timeout_s=PATIENCE_S) as client:
+            await client.put("k", b"v")
 
 
-async def test_indefinite_error_outlives_later_definite_ones(open_ring: Open, long_pause_ms: int) -> None:
+async def test_indefinite_error_outlives_later_definite_ones(open_client: Open, long_pause_ms: int) -> None:
     """Once an attempt may have had its effect, "busy" afterwards must not say that nothing happened."""
     with fake_node(Store(HANG_UP, *[Busy(after_ms=1)] * 4, Busy(after_ms=long_pause_ms))) as node:
-        async with open_ring(node.address) as ring:
+        async with open_client(node.address) as client:
             with pytest.raises(PeerLost):
-                await ring.put("k", b"v")
+                await client.put("k", b"v")
 
 
 @pytest.mark.parametrize("error", [OwnerDown("gone"), VersionConflict("many"), NotFound("none")])
-async def test_permanent_error_is_raised_at_once(open_ring: Open, error: ChordError) -> None:
+async def test_permanent_error_is_raised_at_once(open_client: Open, error: ChordError) -> None:
     with fake_node(Store(error)) as node:
-        async with open_ring(node.address) as ring:
+        async with open_client(node.address) as client:
             with pytest.raises(type(error), match=error.message):
-                await ring.get("k")
+                await client.get("k")
     assert len(node.requests(Get)) == 1
 
 
-async def test_remote_failure_is_retried_a_limited_number_of_times(open_ring: Open) -> None:
+async def test_remote_failure_is_retried_a_limited_number_of_times(open_client: Open) -> None:
     with fake_node(Store(*[RemoteFailure("bug")] * 9)) as node:
-        async with open_ring(node.address) as ring:
+        async with open_client(node.address) as client:
             with pytest.raises(RemoteFailure, match="bug"):
-                await ring.get("k")
+                await client.get("k")
     assert len(node.requests(Get)) == 3
 
 
-async def test_second_entry_node_is_used_if_the_first_refuses(open_ring: Open, ports: Ports) -> None:
+async def test_second_entry_node_is_used_if_the_first_refuses(open_client: Open, ports: Ports) -> None:
     with fake_node(Store()) as node:
-        async with open_ring(ports.address(), node.address) as ring:
-            assert ring.entry == node.address
-            await ring.put("k", b"v")
+        async with open_client(ports.address(), node.address) as client:
+            assert client.entry == node.address
+            await client.put("k", b"v")
 
 
-async def test_second_entry_node_is_used_if_the_first_dies(open_ring: Open) -> None:
+async def test_second_entry_node_is_used_if_the_first_dies(open_client: Open) -> None:
     with fake_node(Store()) as first, fake_node(Store()) as second:
-        async with open_ring(first.address, second.address) as ring:
-            await ring.put("k", b"1")
+        async with open_client(first.address, second.address) as client:
+            await client.put("k", b"1")
             first.die()
-            await ring.put("k", b"2")
-            assert (await ring.get("k")).value == b"2"
-            assert ring.entry == second.address
+            await client.put("k", b"2")
+            assert (await client.get("k")).value == b"2"
+            assert client.entry == second.address
 
 
-async def test_unreachable_entry_nodes_are_all_named(open_ring: Open, ports: Ports, dials: list[str]) -> None:
+async def test_unreachable_entry_nodes_are_all_named(open_client: Open, ports: Ports, dials: list[str]) -> None:
     both = [ports.address(), ports.address()]
     with pytest.raises(PeerUnreachable, match=r"refused.*; .*refused"):
-        async with open_ring(*both):
+        async with open_client(*both):
             pass
     assert dials == both, "a refused connection is not retried"
 
 
-async def test_invalid_entry_address_is_refused(open_ring: Open) -> None:
+async def test_invalid_entry_address_is_refused(open_client: Open) -> None:
     for addresses in ((), ("nonsense",)):
         with pytest.raises(ChordError):
-            async with open_ring(*addresses):
+            async with open_client(*addresses):
                 pass
 
 
-async def test_entry_nodes_of_two_rings_are_refused(open_ring: Open) -> None:
+async def test_entry_nodes_of_two_rings_are_refused(open_client: Open) -> None:
     with fake_node(Store()) as one, fake_node(Store(), ring=b"S" * 16) as other:
-        async with open_ring(one.address, other.address) as ring:
+        async with open_client(one.address, other.address) as client:
             with pytest.raises(OtherRing):
-                await ring.status(other.address)
+                await client.status(other.address)
 
 
-async def test_handshake_refusal_reaches_the_caller(open_ring: Open) -> None:
+async def test_handshake_refusal_reaches_the_caller(open_client: Open) -> None:
     with fake_node(Store(), refusal=OtherRing("not for you")) as node:
-        opening = open_ring(node.address)
+        opening = open_client(node.address)
         with pytest.raises(OtherRing, match="not for you"):
             await opening.__aenter__()
 
 
-async def test_other_protocol_version_is_refused(open_ring: Open) -> None:
+async def test_other_protocol_version_is_refused(open_client: Open) -> None:
     with fake_node(Store(), versions=(7, 9)) as node, pytest.raises(OtherRing):
-        async with open_ring(node.address):
+        async with open_client(node.address):
             pass
 
 
-async def test_reply_of_the_wrong_type_is_malformed(open_ring: Open) -> None:
+async def test_reply_of_the_wrong_type_is_malformed(open_client: Open) -> None:
     with fake_node(Store(Done())) as node:
-        async with open_ring(node.address) as ring:
+        async with open_client(node.address) as client:
             with pytest.raises(MalformedMessage):
-                await ring.get("k")
+                await client.get("k")
 
 
 @pytest.mark.slow
-async def test_malformed_bytes_close_the_connection_and_not_the_client(open_ring: Open) -> None:
+async def test_malformed_bytes_close_the_connection_and_not_the_client(open_client: Open) -> None:
     with fake_node(Store(b"\xff" * 64)) as node:
-        async with open_ring(node.address) as ring:
+        async with open_client(node.address) as client:
             with pytest.raises(NotFound):
-                await ring.get("missing")  # asked again, on a new connection
-            await ring.put("k", b"v")
-            assert (await ring.get("k")).value == b"v"
+                await client.get("missing")  # asked again, on a new connection
+            await client.put("k", b"v")
+            assert (await client.get("k")).value == b"v"
 
 
-async def test_goodbye_ends_the_use_of_its_connection(open_ring: Open, clock: Skipping) -> None:
+async def test_goodbye_ends_the_use_of_its_connection(open_client: Open, clock: Skipping) -> None:
     with fake_node(Store(GO_AWAY)) as node:
-        async with open_ring(node.address, timeout_s=PATIENCE_S) as ring:
+        async with open_client(node.address, timeout_s=PATIENCE_S) as client:
             with pytest.raises((DeadlineExceeded, PeerLost)):
-                await ring.put("k", b"v")
-            await ring.put("k", b"v")
+                await client.put("k", b"v")
+            await client.put("k", b"v")
     assert len({h.connection for h in node.heard if isinstance(h.request, Put)}) == 2
 
 
-async def test_late_reply_is_dropped(open_ring: Open, clock: Skipping) -> None:
+async def test_late_reply_is_dropped(open_client: Open, clock: Skipping) -> None:
     """An answer that comes after its call was given up must not be taken for the next call's."""
     late: list[bytes] = []
 
@@ -341,32 +343,32 @@ async def test_late_reply_is_dropped(open_ring: Open, clock: Skipping) -> None:
         if heard.request.key == b"slow":
             return SILENCE
         frames = node._codec
-        first = frames.encode_reply(len(late) + 1, Values((b"slow answer",), b"", OWNER))
+        first = frames.encode_reply(len(late) + 1, GetReply((b"slow answer",), b"", OWNER))
         late.append(first)
-        return Values((heard.request.key,), b"", OWNER)
+        return GetReply((heard.request.key,), b"", OWNER)
 
     with fake_node(answer) as node:
-        async with open_ring(node.address, timeout_s=PATIENCE_S) as ring:
+        async with open_client(node.address, timeout_s=PATIENCE_S) as client:
             with pytest.raises(DeadlineExceeded):
-                await ring.get("slow")
-            assert (await ring.get("fast")).value == b"fast"
+                await client.get("slow")
+            assert (await client.get("fast")).value == b"fast"
 
 
 # -- many keys ----------------------------------------------------------------------------------------
 
 
-async def test_put_many_stores_all_and_retries_busy_items(open_ring: Open) -> None:
+async def test_put_many_stores_all_and_retries_busy_items(open_client: Open) -> None:
     store = Store(*[Busy(after_ms=1)] * 7)
     reported: list[int] = []
     with fake_node(store) as node:
-        async with open_ring(node.address) as ring:
+        async with open_client(node.address) as client:
             pairs = [(f"k{i}", f"v{i}") for i in range(150)]
-            assert not (await ring.put_many(pairs, in_flight=64, on_progress=reported.append)).errors
+            assert not (await client.put_many(pairs, in_flight=64, on_progress=reported.append)).errors
     assert store.values == {k.encode(): v.encode() for k, v in pairs}
     assert reported == [64, 128, 150]
 
 
-async def test_put_many_names_failed_keys(open_ring: Open) -> None:
+async def test_put_many_names_failed_keys(open_client: Open) -> None:
     def answer(heard: Heard) -> Answer:
         if isinstance(heard.request, GetStatus):
             return statuses()[0]
@@ -374,8 +376,8 @@ async def test_put_many_names_failed_keys(open_ring: Open) -> None:
         return OwnerDown("down") if heard.request.key == b"k3" else Written(b"", OWNER)
 
     with fake_node(answer) as node:
-        async with open_ring(node.address) as ring:
-            result = await ring.put_many([(f"k{i}", b"v") for i in range(5)])
+        async with open_client(node.address) as client:
+            result = await client.put_many([(f"k{i}", b"v") for i in range(5)])
     assert [(key, type(error)) for key, error in result.errors.items()] == [("k3", OwnerDown)]
     assert list(result.ok) == ["k0", "k1", "k2", "k4"]
     assert (list(result), result["k3"]) == ([f"k{i}" for i in range(5)], result.errors["k3"])
@@ -383,13 +385,13 @@ async def test_put_many_names_failed_keys(open_ring: Open) -> None:
     assert repr(result) == "<BatchResult: 4 ok, 1 failed>"
 
 
-async def test_get_many_finds_all_and_names_absent_keys(open_ring: Open) -> None:
+async def test_get_many_finds_all_and_names_absent_keys(open_client: Open) -> None:
     store = Store(*[Busy(after_ms=1)] * 7)
     store.values = {b"k%d" % i: b"v%d" % i for i in range(150)}
     keys: list[str | bytes] = [f"k{i}" for i in range(150)] + [b"none", "k3"]
     with fake_node(store) as node:
-        async with open_ring(node.address) as ring:
-            found = await ring.get_many(iter(keys), in_flight=64, r=2)
+        async with open_client(node.address) as client:
+            found = await client.get_many(iter(keys), in_flight=64, r=2)
     assert list(found) == keys[:-1]
     assert [type(error) for error in found.errors.values()] == [NotFound]
     assert isinstance(found[b"none"], NotFound)
@@ -398,7 +400,7 @@ async def test_get_many_finds_all_and_names_absent_keys(open_ring: Open) -> None
     assert len(node.requests(GetMany)) == 4, "64 keys, the busy ones again, 64, 23"
 
 
-async def test_batch_item_is_retried_with_its_operation_id(open_ring: Open) -> None:
+async def test_batch_item_is_retried_with_its_operation_id(open_client: Open) -> None:
     script: dict[bytes, list[Answer]] = {
         b"a": [QuorumFailed("1 of 2")], b"b": [Busy(after_ms=1)], b"d": [QuorumFailed("1 of 2"), OwnerDown("gone")],
     }  # fmt: skip
@@ -411,8 +413,8 @@ async def test_batch_item_is_retried_with_its_operation_id(open_ring: Open) -> N
         return left.pop(0) if left else Written(b"", OWNER)
 
     with fake_node(answer) as node:
-        async with open_ring(node.address) as ring:
-            errors = (await ring.put_many((key, b"v") for key in "abcd")).errors
+        async with open_client(node.address) as client:
+            errors = (await client.put_many((key, b"v") for key in "abcd")).errors
     assert [(key, type(e)) for key, e in errors.items()] == [("d", QuorumFailed)], "the later owner_down is ignored"
     puts = [request for request in node.requests(Put) if isinstance(request, Put)]
     assert [(put.key, put.is_retry) for put in puts] == [
@@ -421,7 +423,7 @@ async def test_batch_item_is_retried_with_its_operation_id(open_ring: Open) -> N
     assert len({put.op_id for put in puts}) == 4
 
 
-async def test_batch_refused_for_one_item_is_split(open_ring: Open) -> None:
+async def test_batch_refused_for_one_item_is_split(open_client: Open) -> None:
     """The next batch is one frame again."""
 
     def answer(heard: Heard) -> Answer:
@@ -433,43 +435,43 @@ async def test_batch_refused_for_one_item_is_split(open_ring: Open) -> None:
         return InvalidRequest("bad") if heard.stream == "control" else REFUSED
 
     with fake_node(answer) as node:
-        async with open_ring(node.address) as ring:
-            errors = (await ring.put_many([("a", b"v"), ("bad", b"v"), ("c", b"v")])).errors
+        async with open_client(node.address) as client:
+            errors = (await client.put_many([("a", b"v"), ("bad", b"v"), ("c", b"v")])).errors
             assert [(key, type(error)) for key, error in errors.items()] == [("bad", InvalidRequest)]
-            assert not (await ring.put_many([("a", b"v"), ("c", b"v")])).errors
+            assert not (await client.put_many([("a", b"v"), ("c", b"v")])).errors
     assert len(node.requests(PutMany)) == 2
     with fake_node(answer) as node:
-        async with open_ring(node.address) as ring:
-            errors = (await ring.put_many((key, b"v") for key in ["bad", *(f"k{i}" for i in range(127))])).errors
+        async with open_client(node.address) as client:
+            errors = (await client.put_many((key, b"v") for key in ["bad", *(f"k{i}" for i in range(127))])).errors
     assert [(key, type(error)) for key, error in errors.items()] == [("bad", InvalidRequest)]
     assert len(node.requests(PutMany)) < 20, "each time half of them are left: not one frame for each item"
 
 
 @pytest.mark.slow
-async def test_replies_beyond_one_frame_are_fetched_in_parts(open_ring: Open) -> None:
+async def test_replies_beyond_one_frame_are_fetched_in_parts(open_client: Open) -> None:
     store = Store()
     store.values = {b"k%d" % i: bytes([i]) * 100_000 for i in range(40)}
     with fake_node(store) as node:
-        async with open_ring(node.address) as ring:
-            found = await ring.get_many(store.values)
+        async with open_client(node.address) as client:
+            found = await client.get_many(store.values)
     assert {key: one.value for key, one in found.items()} == store.values
     asked = [len(request.gets) for request in node.requests(GetMany) if isinstance(request, GetMany)]
     assert asked[0] == 40
     assert max(asked[1:]) == 2, "later requests have only as many keys as fit"
 
 
-async def test_batch_to_a_silent_node_moves_to_the_next_entry(open_ring: Open) -> None:
+async def test_batch_to_a_silent_node_moves_to_the_next_entry(open_client: Open) -> None:
     store = Store()
     with fake_node(Store(*[HANG_UP] * 9)) as silent, fake_node(store) as node:
-        async with open_ring(silent.address, node.address) as ring:
-            assert not (await ring.put_many([(f"k{i}", b"v") for i in range(9)])).errors
-            assert ring.entry == node.address
+        async with open_client(silent.address, node.address) as client:
+            assert not (await client.put_many([(f"k{i}", b"v") for i in range(9)])).errors
+            assert client.entry == node.address
     assert len(store.values) == 9
     assert all(put.is_retry for put in node.requests(Put) if isinstance(put, Put))
 
 
 @pytest.mark.slow
-async def test_batch_shrinks_if_the_ring_is_too_slow(open_ring: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_batch_shrinks_if_the_ring_is_too_slow(open_client: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the client repeated the whole batch, no attempt would end in time."""
     store = Store()
 
@@ -479,19 +481,19 @@ async def test_batch_shrinks_if_the_ring_is_too_slow(open_ring: Open, monkeypatc
         return store(heard)
 
     monkeypatch.setattr(session, "ATTEMPT_S", 0.1)
-    monkeypatch.setattr(asking_many, "ITEM_S", 0.0)
+    monkeypatch.setattr(client_batch, "ITEM_S", 0.0)
     with fake_node(slow) as node, fake_node(slow) as other:
-        async with open_ring(node.address, other.address, timeout_s=HANG_S) as ring:
-            assert not (await ring.put_many((f"k{i}", b"v") for i in range(300))).errors
+        async with open_client(node.address, other.address, timeout_s=HANG_S) as client:
+            assert not (await client.put_many((f"k{i}", b"v") for i in range(300))).errors
     assert len(store.values) == 300
     frames = [*node.requests(PutMany), *other.requests(PutMany)]
     assert min(len(frame.writes) for frame in frames if isinstance(frame, PutMany)) < 50
 
 
-async def test_put_many_to_a_silent_node_fails_in_time(open_ring: Open, clock: Skipping) -> None:
+async def test_put_many_to_a_silent_node_fails_in_time(open_client: Open, clock: Skipping) -> None:
     with fake_node(Store(*[SILENCE] * 99)) as node:
-        async with open_ring(node.address, timeout_s=PATIENCE_S) as ring:
-            errors = (await ring.put_many([("a", b"1"), ("b", b"2")])).errors
+        async with open_client(node.address, timeout_s=PATIENCE_S) as client:
+            errors = (await client.put_many([("a", b"1"), ("b", b"2")])).errors
     assert list(errors) == ["a", "b"]
     assert all(isinstance(error, DeadlineExceeded) for error in errors.values())
 
@@ -530,41 +532,41 @@ class ScannedRing:
             keys = keys[keys.index(request.after_key) + 1 :]
         records = tuple(Record(k, (ActorClock(b"A" * 16, 1, (Version(b"v:" + k, b"O" * 16, 0),)),)) for k in keys)
         more = len(records) > self.page
-        return ScanPage(records[: self.page], Point(owner), records[self.page - 1].key if more else None)
+        return ScanReply(records[: self.page], Point(owner), records[self.page - 1].key if more else None)
 
 
 @pytest.mark.parametrize("owners", [[10, 42, 80, 120, 160, 200, 230], [0, 255], [255], [0], [128], [254, 255, 0, 1]])
-async def test_scan_finds_every_key_once_and_in_order(open_ring: Open, owners: list[int]) -> None:
+async def test_scan_finds_every_key_once_and_in_order(open_client: Open, owners: list[int]) -> None:
     keys = [f"key{i}".encode() for i in range(60)]
     ring_ = ScannedRing(owners, keys)
     with fake_node(ring_) as node:
-        async with open_ring(node.address) as ring:
-            found = [pair async for pair in ring.scan()]
+        async with open_client(node.address) as client:
+            found = [pair async for pair in client.scan()]
     assert sorted(pair.key for pair in found) == sorted(keys)
     assert all(pair.values == (b"v:" + pair.key,) for pair in found)
     points = [ring_.circle.hash(pair.key) for pair in found]
     assert points == sorted(points)
 
 
-async def test_scan_survives_joins_and_leaves(open_ring: Open) -> None:
+async def test_scan_survives_joins_and_leaves(open_client: Open) -> None:
     keys = [f"key{i}".encode() for i in range(60)]
     ring_ = ScannedRing([10, 120, 230], keys)
     seen = []
     with fake_node(ring_) as node:
-        async with open_ring(node.address) as ring:
-            async for pair in ring.scan():
+        async with open_client(node.address) as client:
+            async for pair in client.scan():
                 seen.append(pair.key)
                 if len(seen) == 10:
                     ring_.owners = [5, 60, 90, 180]
     assert sorted(seen) == sorted(keys)
 
 
-async def test_scan_omits_deleted_keys(open_ring: Open) -> None:
+async def test_scan_omits_deleted_keys(open_client: Open) -> None:
     tombstone = Record(b"gone", (ActorClock(b"A" * 16, 1, (Version(None, b"O" * 16, 0),)),))
-    answers = Store(ScanPage((tombstone,), Point(255), None))
+    answers = Store(ScanReply((tombstone,), Point(255), None))
     with fake_node(answers) as node:
-        async with open_ring(node.address) as ring:
-            assert [pair async for pair in ring.scan()] == []
+        async with open_client(node.address) as client:
+            assert [pair async for pair in client.scan()] == []
 
 
 # -- the ring -----------------------------------------------------------------------------------------
@@ -579,12 +581,12 @@ def _trace(heard: Heard) -> Answer:
     return worked_trace()
 
 
-async def test_lookup_hashes_the_key_on_the_rings_own_circle(open_ring: Open) -> None:
+async def test_lookup_hashes_the_key_on_the_rings_own_circle(open_client: Open) -> None:
     with fake_node(_trace) as node:
-        async with open_ring(node.address) as ring:
-            assert isinstance(await ring.lookup("user:42"), Trace)
-            await ring.lookup(key_id=190, mode="recursive", route="fast", from_=Contact(Point(80), node.address))
-            await ring.lookup(key_id=190, from_=node.address)
+        async with open_client(node.address) as client:
+            assert isinstance(await client.lookup("user:42"), Trace)
+            await client.lookup(key_id=190, mode="recursive", route="fast", from_=Contact(Point(80), node.address))
+            await client.lookup(key_id=190, from_=node.address)
     lookups = [h for h in node.heard if isinstance(h.request, Lookup)]
     assert lookups[0].request.key == Circle(8).hash(b"user:42")
     assert (lookups[1].vnode, lookups[1].request.key) == (80, 190)
@@ -592,24 +594,24 @@ async def test_lookup_hashes_the_key_on_the_rings_own_circle(open_ring: Open) ->
     assert lookups[2].vnode is None
 
 
-async def test_lookup_arguments_are_checked(open_ring: Open) -> None:
+async def test_lookup_arguments_are_checked(open_client: Open) -> None:
     with fake_node(_trace) as node:
-        async with open_ring(node.address) as ring:
+        async with open_client(node.address) as client:
             for arguments in ({}, {"key": "k", "key_id": 3}, {"key_id": 256}, {"key_id": -1}):
                 with pytest.raises(InvalidRequest):
-                    await ring.lookup(**arguments)
+                    await client.lookup(**arguments)
 
 
-async def test_unreachable_node_of_an_argument_is_dialled_once(open_ring: Open, ports: Ports, dials: list[str]) -> None:
+async def test_unreachable_node_named_is_dialled_once(open_client: Open, ports: Ports, dials: list[str]) -> None:
     with fake_node(_trace) as node:
-        async with open_ring(node.address) as ring:
+        async with open_client(node.address) as client:
             dead = ports.address()
             with pytest.raises(PeerUnreachable):
-                await ring.status(dead)
+                await client.status(dead)
             assert dials.count(dead) == 1
 
 
-async def test_members_follows_every_name_and_reports_the_dead(open_ring: Open, ports: Ports) -> None:
+async def test_members_follows_every_name_and_reports_the_dead(open_client: Open, ports: Ports) -> None:
     nodes: dict[int, FakeNode] = {}
     dead = ports.address()
     ids = (10, 80, 160, 230)
@@ -624,30 +626,30 @@ async def test_members_follows_every_name_and_reports_the_dead(open_ring: Open, 
     for point in ids[:3]:
         nodes[point] = FakeNode(status_as(point))
     try:
-        async with open_ring(nodes[10].address) as ring:
-            found = await ring.members()
+        async with open_client(nodes[10].address) as client:
+            found = await client.members()
             assert set(found.ok) == {node.address for node in nodes.values()}
             assert isinstance(found[dead], PeerUnreachable)
-            assert list(await ring.members(only=[dead])) == [dead]
+            assert list(await client.members(only=[dead])) == [dead]
     finally:
         for node in nodes.values():
             node.close()
 
 
-async def test_members_omits_nodes_of_other_rings(open_ring: Open, ports: Ports) -> None:
+async def test_members_omits_nodes_of_other_rings(open_client: Open, ports: Ports) -> None:
     nodes = statuses(addresses={point: ports.address() for point in WORKED_IDS})
     with fake_node(lambda heard: nodes[0]) as node:
-        async with open_ring(node.address) as ring:
+        async with open_client(node.address) as client:
             with fake_node(lambda heard: nodes[1], ring=b"S" * 16) as stranger:
-                found = await ring.members(also=[stranger.address])
+                found = await client.members(also=[stranger.address])
     assert isinstance(found[stranger.address], OtherRing)
     assert statuses()[0].ring == RING_ID
 
 
-async def test_leave_is_sent_to_the_leaving_node(open_ring: Open) -> None:
+async def test_leave_is_sent_to_the_leaving_node(open_client: Open) -> None:
     with fake_node(_trace) as entry, fake_node(lambda heard: Done()) as leaver:
-        async with open_ring(entry.address) as ring:
-            await ring.decommission(leaver.address)
+        async with open_client(entry.address) as client:
+            await client.decommission(leaver.address)
     assert len(leaver.requests(Leave)) == 1
     assert not entry.requests(Leave)
 
@@ -676,18 +678,18 @@ def test_keys_and_values_must_be_text_or_bytes() -> None:
 LINE = ReplicaLine(OWNER, "stale", False, 0.4, b"digest")
 
 
-async def test_result_shows_how_its_quorum_was_met(open_ring: Open) -> None:
-    answers = Store(Written(b"c", OWNER, 3, 2, True, (LINE,)), Values((b"v",), b"c", OWNER, 2, 2, (LINE,), (7,)))
+async def test_result_shows_how_its_quorum_was_met(open_client: Open) -> None:
+    answers = Store(Written(b"c", OWNER, 3, 2, True, (LINE,)), GetReply((b"v",), b"c", OWNER, 2, 2, (LINE,), (7,)))
     with fake_node(answers) as node:
-        async with open_ring(node.address) as ring:
-            stored = await ring.put("k", b"v", w=2, sloppy=False, ttl_s=1.0005)
+        async with open_client(node.address) as client:
+            stored = await client.put("k", b"v", w=2, sloppy=False, ttl_s=1.0005)
             assert (stored.w, stored.w_needed, stored.is_sloppy, stored.replicas) == (3, 2, True, (LINE,))
-            found = await ring.get("k", r=3)
+            found = await client.get("k", r=3)
             assert (found.r, found.r_needed, found.replicas, found.written_ms) == (2, 2, (LINE,), (7,))
-            await ring.delete("k", w=1, sloppy=False)
+            await client.delete("k", w=1, sloppy=False)
     put, delete = node.requests(Put)
-    assert (put.w, put.is_strict, put.ttl_ms) == (2, True, 1001), "the time to live is rounded up"
-    assert (delete.w, delete.is_strict, delete.ttl_ms) == (1, True, 0)
+    assert (put.w, put.strict, put.ttl_ms) == (2, True, 1001), "the time to live is rounded up"
+    assert (delete.w, delete.strict, delete.ttl_ms) == (1, True, 0)
     assert [get.r for get in node.requests(Get)] == [3]
 
 
@@ -696,78 +698,90 @@ async def test_result_shows_how_its_quorum_was_met(open_ring: Open) -> None:
     [({"w": 0}, "w is a number"), ({"w": 17}, "w is a number"), ({"w": True}, "w is a number"), ({"ttl_s": 0}, "live"),
      ({"ttl_s": float("nan")}, "live"), ({"ttl_s": float("inf")}, "live")],
 )
-async def test_quorums_and_ttl_have_bounds(open_ring: Open, options: dict[str, Any], words: str) -> None:
+async def test_quorums_and_ttl_have_bounds(open_client: Open, options: dict[str, Any], words: str) -> None:
     with fake_node(Store()) as node:
-        async with open_ring(node.address) as ring:
+        async with open_client(node.address) as client:
             with pytest.raises(InvalidRequest, match=words):
-                await ring.put("k", b"v", **options)
+                await client.put("k", b"v", **options)
             with pytest.raises(InvalidRequest, match="r is a number"):
-                await ring.get("k", r=0)
+                await client.get("k", r=0)
     assert not node.requests(Put)
 
 
-async def test_resolver_makes_one_value_and_keeps_the_context(open_ring: Open) -> None:
-    siblings = Values((b"b", b"a", b"c"), b"context", OWNER, written_ms=(5, 9, 9))
-    with fake_node(Store(siblings, siblings, Values((b"only",), b"c", OWNER))) as node:
-        async with open_ring(node.address) as ring:
-            found = await ring.get("k", resolve=chord.last_writer_wins)
+async def test_resolver_makes_one_value_and_keeps_the_context(open_client: Open) -> None:
+    siblings = GetReply((b"b", b"a", b"c"), b"context", OWNER, written_ms=(5, 9, 9))
+    with fake_node(Store(siblings, siblings, GetReply((b"only",), b"c", OWNER))) as node:
+        async with open_client(node.address) as client:
+            found = await client.get("k", resolve=chord.last_writer_wins)
             assert (found.value, found.siblings, found.context) == (b"c", (), b"context"), "the largest of equal times"
-            union = await ring.get("k", resolve=lambda found: b"+".join(sorted(found.values)))
+            union = await client.get("k", resolve=lambda found: b"+".join(sorted(found.values)))
             assert union.value == b"a+b+c"
-            assert (await ring.get("k", resolve=chord.last_writer_wins)).value == b"only"
+            assert (await client.get("k", resolve=chord.last_writer_wins)).value == b"only"
 
 
-async def test_last_writer_wins_needs_write_times(open_ring: Open) -> None:
-    with fake_node(Store(Values((b"a", b"b"), b"context", OWNER))) as node:
-        async with open_ring(node.address) as ring:
+async def test_last_writer_wins_needs_write_times(open_client: Open) -> None:
+    with fake_node(Store(GetReply((b"a", b"b"), b"context", OWNER))) as node:
+        async with open_client(node.address) as client:
             with pytest.raises(InvalidRequest, match="does not report when"):
-                await ring.get("k", resolve=chord.last_writer_wins)
+                await client.get("k", resolve=chord.last_writer_wins)
 
 
-async def test_failed_quorum_is_retried_until_it_is_met(open_ring: Open) -> None:
+async def test_failed_quorum_is_retried_until_it_is_met(open_client: Open) -> None:
     with fake_node(Store(QuorumFailed("1 of 2"), QuorumFailed("1 of 2"))) as node:
-        async with open_ring(node.address) as ring:
-            await ring.put("k", b"v")
+        async with open_client(node.address) as client:
+            await client.put("k", b"v")
     assert len({put.op_id for put in node.requests(Put)}) == 1
     assert len(node.requests(Put)) == 3
 
 
-async def test_failed_quorum_is_raised_despite_later_silence(open_ring: Open, clock: Skipping) -> None:
+async def test_failed_quorum_is_raised_despite_later_silence(open_client: Open, clock: Skipping) -> None:
     with fake_node(Store(QuorumFailed("1 of 2"), *[SILENCE] * 9)) as node:
-        async with open_ring(node.address, timeout_s=PATIENCE_S) as ring:
+        async with open_client(node.address, timeout_s=PATIENCE_S) as client:
             with pytest.raises(QuorumFailed, match="1 of 2"):
-                await ring.put("k", b"v")
+                await client.put("k", b"v")
 
 
-async def test_refused_read_is_raised_despite_later_silence(open_ring: Open, clock: Skipping) -> None:
+async def test_refused_read_is_raised_despite_later_silence(open_client: Open, clock: Skipping) -> None:
     """A write may raise the earlier refusal only if no later attempt can have had an effect."""
     for is_write, reported in ((False, TooFewReplicas), (True, DeadlineExceeded)):
         with fake_node(Store(TooFewReplicas("there are 2 nodes, not 3"), *[SILENCE] * 9)) as node:
-            async with open_ring(node.address, timeout_s=PATIENCE_S) as ring:
+            async with open_client(node.address, timeout_s=PATIENCE_S) as client:
                 with pytest.raises(reported):
-                    await (ring.put("k", b"v") if is_write else ring.get("k", r=3))
+                    await (client.put("k", b"v") if is_write else client.get("k", r=3))
 
 
-async def test_indefinite_write_outlives_a_later_refusal(open_ring: Open) -> None:
+async def test_indefinite_write_outlives_a_later_refusal(open_client: Open) -> None:
     """The first attempt reached one replica. The next coordinator does not know of it, and refuses."""
     with fake_node(Store(QuorumFailed("1 of 2"), OwnerDown("gone"))) as node:
-        async with open_ring(node.address) as ring:
+        async with open_client(node.address) as client:
             with pytest.raises(QuorumFailed):
-                await ring.put("k", b"v")
+                await client.put("k", b"v")
     with fake_node(Store(QuorumFailed("1 of 2"), OwnerDown("gone"))) as node:
-        async with open_ring(node.address) as ring:
-            assert isinstance((await ring.put_many([("k", b"v")]))["k"], QuorumFailed)
+        async with open_client(node.address) as client:
+            assert isinstance((await client.put_many([("k", b"v")]))["k"], QuorumFailed)
     with fake_node(Store(QuorumFailed("1 of 2"), NotFound())) as node:
-        async with open_ring(node.address) as ring:
+        async with open_client(node.address) as client:
             with pytest.raises(NotFound):
-                await ring.get("k")
+                await client.get("k")
 
 
-async def test_put_many_with_a_key_twice_keeps_the_later_value(open_ring: Open) -> None:
+async def test_delete_many_deletes_each_key_once(open_client: Open) -> None:
+    store = Store()
+    with fake_node(store) as node:
+        async with open_client(node.address) as client:
+            assert not (await client.put_many([(f"k{i}", b"v") for i in range(10)])).errors
+            result = await client.delete_many((f"k{i % 9}" for i in range(20)), in_flight=4)
+    assert list(result.ok) == [f"k{i}" for i in range(9)]
+    assert store.values == {b"k9": b"v"}
+    deletes = [put.key for put in node.requests(Put) if put.value is None]  # type: ignore[attr-defined]
+    assert sorted(deletes) == [f"k{i}".encode() for i in range(9)]
+
+
+async def test_put_many_with_a_key_twice_keeps_the_later_value(open_client: Open) -> None:
     with fake_node(Store()) as node:
-        async with open_ring(node.address) as ring:
-            assert list((await ring.put_many([("a", b"1"), ("b", b"1"), ("a", b"2")])).ok) == ["a", "b"]
-            assert (await ring.get("a")).value == b"2"
+        async with open_client(node.address) as client:
+            assert list((await client.put_many([("a", b"1"), ("b", b"1"), ("a", b"2")])).ok) == ["a", "b"]
+            assert (await client.get("a")).value == b"2"
     assert len({(heard.stream, heard.connection) for heard in node.heard}) == 2, "one connection for each stream"
 
 
@@ -776,7 +790,7 @@ def record(key: bytes, *versions: Version) -> Record:
     return Record(key, (ActorClock(b"A" * 16, max(1, len(versions)), versions),))
 
 
-async def test_scan_omits_values_expired_by_the_clock_of_the_node(open_ring: Open) -> None:
+async def test_scan_omits_values_expired_by_the_clock_of_the_node(open_client: Open) -> None:
     def version(value: bytes, until: int, op: bytes) -> Version:
         return Version(value, op * 16, 0, until)
 
@@ -786,20 +800,20 @@ async def test_scan_omits_values_expired_by_the_clock_of_the_node(open_ring: Ope
         record(b"half", version(b"new", 0, b"1"), version(b"old", 999, b"2")),
         record(b"twice", version(b"same", 0, b"1"), version(b"same", 0, b"1")),
     )
-    with fake_node(Store(ScanPage(page, Point(255), None, 1000))) as node:
-        async with open_ring(node.address) as ring:
-            found = {pair.key: pair.values async for pair in ring.scan()}
+    with fake_node(Store(ScanReply(page, Point(255), None, 1000))) as node:
+        async with open_client(node.address) as client:
+            found = {pair.key: pair.values async for pair in client.scan()}
     assert found == {b"live": (b"v",), b"half": (b"new",), b"twice": (b"same",)}
 
 
-async def test_records_include_tombstones(open_ring: Open) -> None:
+async def test_records_include_tombstones(open_client: Open) -> None:
     tombstone = record(b"gone", Version(None, b"O" * 16, 3))
-    with fake_node(Store(ScanPage((tombstone,), Point(255), None))) as node:
-        async with open_ring(node.address) as ring:
-            assert [found async for found in ring.export()] == [tombstone]
+    with fake_node(Store(ScanReply((tombstone,), Point(255), None))) as node:
+        async with open_client(node.address) as client:
+            assert [found async for found in client.export()] == [tombstone]
 
 
-async def test_records_of_one_node_are_read_from_its_vnodes(open_ring: Open) -> None:
+async def test_records_of_one_node_are_read_from_its_vnodes(open_client: Open) -> None:
     keys = [f"key{i}".encode() for i in range(60)]
     circle, ring_ = Circle(8), ScannedRing([10, 42, 80, 120, 160, 200, 230], keys)
 
@@ -808,25 +822,25 @@ async def test_records_of_one_node_are_read_from_its_vnodes(open_ring: Open) -> 
         return statuses(addresses=addresses)[2] if isinstance(heard.request, GetStatus) else ring_(heard)
 
     with fake_node(answer) as node:
-        async with open_ring(node.address) as ring:
-            found = [one.key async for one in ring.export(of=node.address)]
+        async with open_client(node.address) as client:
+            found = [one.key async for one in client.export(of=node.address)]
     assert sorted(found) == sorted(key for key in keys if 42 < circle.hash(key) <= 80)
     assert {heard.vnode for heard in node.heard if isinstance(heard.request, Scan)} == {80}
 
 
-async def test_merge_sends_large_records_on_the_bulk_stream(open_ring: Open) -> None:
+async def test_merge_sends_large_records_on_the_bulk_stream(open_client: Open) -> None:
     small = record(b"k", Version(b"v", b"O" * 16, 1))
     large = record(b"large", *(Version(b"v" * 20_000, bytes([i]) * 16, 1) for i in range(20)))
     with fake_node(Store(*[Written(b"", OWNER)] * 3)) as node:
-        async with open_ring(node.address) as ring:
-            assert (await ring.import_(small, w=2)).key == b"k"
-            assert not (await ring.import_many([small, large])).errors
+        async with open_client(node.address) as client:
+            assert (await client.import_(small, w=2)).key == b"k"
+            assert not (await client.import_many([small, large])).errors
     merges = [(h.request, h.stream) for h in node.heard if isinstance(h.request, Merge)]
     assert merges[0] == (Merge(small, 2), "control")
     assert sorted(stream for request, stream in merges[1:]) == ["bulk", "control"]
 
 
-async def test_forget_reaches_every_node_and_refuses_a_living_one(open_ring: Open, ports: Ports) -> None:
+async def test_forget_reaches_every_node_and_refuses_a_living_one(open_client: Open, ports: Ports) -> None:
     nodes: dict[int, FakeNode] = {}
     dead, ids = ports.address(), (10, 80, 160)
 
@@ -842,12 +856,12 @@ async def test_forget_reaches_every_node_and_refuses_a_living_one(open_ring: Ope
     for point in ids:
         nodes[point] = FakeNode(status_as(point))
     try:
-        async with open_ring(nodes[10].address) as ring:
-            result = await ring.remove_node(dead)
+        async with open_client(nodes[10].address) as client:
+            result = await client.remove_node(dead)
             assert set(result.ok) == {nodes[10].address, nodes[80].address}
             assert {at: type(error) for at, error in result.errors.items()} == {nodes[160].address: RemoteFailure}
             with pytest.raises(InvalidRequest, match="a node answers there"):
-                await ring.remove_node(nodes[80].address)
+                await client.remove_node(nodes[80].address)
         assert nodes[80].requests(Forget) == [Forget(dead)]
     finally:
         for node in nodes.values():
@@ -874,49 +888,51 @@ async def test_forget_reaches_every_node_and_refuses_a_living_one(open_ring: Ope
         ("put_many", [[("\ud800", "v")]], r"cannot encode the key: U\+D800 is a surrogate"),
         ("get_many", ["abc"], "get_many takes several keys, not the one key 'abc'"),
         ("get_many", [b"abc"], "get_many takes several keys"),
+        ("delete_many", ["abc"], "delete_many takes several keys, not the one key 'abc'"),
+        ("delete_many", [["\ud800"]], "cannot encode the key"),
         ("put", ["\ud800", "v"], r"cannot encode the key: U\+D800"),
         ("put", ["k", "a\udfff"], r"cannot encode the value: U\+DFFF"),
         ("get", ["\ud800"], r"cannot encode the key"),
     ],
 )
-async def test_invalid_argument_is_named(open_ring: Open, name: str, arguments: list[Any], said: str) -> None:
+async def test_invalid_argument_is_named(open_client: Open, name: str, arguments: list[Any], said: str) -> None:
     with fake_node(Store()) as node:
-        async with open_ring(node.address) as ring:
+        async with open_client(node.address) as client:
             with pytest.raises(InvalidRequest, match=said):
-                await getattr(ring, name)(*arguments)
+                await getattr(client, name)(*arguments)
         assert not node.requests(Put)
         assert not node.requests(Get)
 
 
 @pytest.mark.parametrize("context", ["junk", 7, b"x" * 8193])
-async def test_invalid_context_is_refused(open_ring: Open, context: Any) -> None:
+async def test_invalid_context_is_refused(open_client: Open, context: Any) -> None:
     with fake_node(Store()) as node:
-        async with open_ring(node.address) as ring:
+        async with open_client(node.address) as client:
             with pytest.raises(InvalidRequest, match="context"):
-                await ring.put("k", "v", context=context)
+                await client.put("k", "v", context=context)
             with pytest.raises(InvalidRequest, match="context"):
-                await ring.delete("k", context=context)
-            await ring.put("k", "v", context=bytearray(b"seen"))
+                await client.delete("k", context=context)
+            await client.put("k", "v", context=bytearray(b"seen"))
         assert [put.context for put in node.requests(Put)] == [b"seen"]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", ["decommission", "status", "remove_node"])
-async def test_node_name_is_not_an_address(open_ring: Open, name: str) -> None:
+async def test_node_name_is_not_an_address(open_client: Open, name: str) -> None:
     with fake_node(Store()) as node:
-        async with open_ring(node.address) as ring:
+        async with open_client(node.address) as client:
             with pytest.raises(ConfigError, match="'n2': expected HOST:PORT"):
-                await getattr(ring, name)("n2")
+                await getattr(client, name)("n2")
 
 
 def test_blocking_client_is_closed_after_its_block() -> None:
     with fake_node(Store()) as node:
-        with chord.connect(node.address) as ring:
-            ring.put("k", "v")
+        with chord.connect(node.address) as client:
+            client.put("k", "v")
         heard = len(node.heard)
-        for use in (lambda: ring.get("k"), lambda: ring.put_many([("a", "b")]), lambda: list(ring.scan())):
+        for use in (lambda: client.get("k"), lambda: client.put_many([("a", "b")]), lambda: list(client.scan())):
             with pytest.raises(InvalidRequest, match="this client is closed: its block has ended; connect again"):
                 use()
-        ring.close()
+        client.close()
         assert len(node.heard) == heard
 
 
@@ -940,10 +956,31 @@ def test_deadline_shorter_than_the_handshake_is_not_unreachable() -> None:
 def test_short_deadline_does_not_mark_a_new_node_unreachable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, fake_node(Store()) as node:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        with chord.connect(node.address) as ring:
-            ring.timeout_s = 0.01
+        with chord.connect(node.address) as client:
+            client.timeout_s = 0.01
             with pytest.raises(DeadlineExceeded):
-                ring.status(address)
-            ring.timeout_s = HELLO_S
+                client.status(address)
+            client.timeout_s = HELLO_S
             with pytest.raises(PeerUnreachable, match="received no hello"):
-                ring.status(address)
+                client.status(address)
+
+
+def test_each_silent_entry_node_gets_its_share_of_the_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, fake_node(Store()) as node:
+        addresses = [f"127.0.0.1:{silent.getsockname()[1]}", node.address]
+        with chord.connect(*addresses, timeout_s=2 * HELLO_S) as client:
+            assert client.entry == node.address
+
+
+def test_several_entry_nodes_that_are_late_are_not_unreachable() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        addresses = [f"127.0.0.1:{server.getsockname()[1]}" for server in (one, other)]
+        with pytest.raises(DeadlineExceeded, match=r"within 0\.02 s"):
+            chord.connect(*addresses, timeout_s=0.02)
+
+
+def test_failed_connect_closes_its_connections() -> None:
+    with fake_node(lambda heard: NotReady("no status yet")) as node:
+        with pytest.raises(NotReady):
+            chord.connect(node.address)
+        gc.collect()  # a socket that is still open is a ResourceWarning, and that is an error

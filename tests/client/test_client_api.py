@@ -7,59 +7,59 @@ import trio
 
 import chord
 from chord.errors import NotFound, OwnerDown, VersionConflict
-from chord.wire.messages import Get, Values
+from chord.wire.messages import Get, GetReply
 from tests.support.clients import OWNER, Open, Store
 from tests.support.fake_node import fake_node
 from tests.support.rings import virtual
 
 
-async def test_get_with_a_default_returns_it_for_an_absent_key(open_ring: Open) -> None:
-    with fake_node(Store(Values((), b"", OWNER))) as node:
-        async with open_ring(node.address) as ring:
-            assert await ring.get("deleted", None) is None
-            assert await ring.get("absent", default=b"nothing") == b"nothing"
+async def test_get_with_a_default_returns_it_for_an_absent_key(open_client: Open) -> None:
+    with fake_node(Store(GetReply((), b"", OWNER))) as node:
+        async with open_client(node.address) as client:
+            assert await client.get("deleted", None) is None
+            assert await client.get("absent", default=b"nothing") == b"nothing"
             with pytest.raises(NotFound):
-                await ring.get("absent")
-            await ring.put("k", "v")
-            assert (await ring.get("k", None)).value == b"v"
+                await client.get("absent")
+            await client.put("k", "v")
+            assert (await client.get("k", None)).value == b"v"
 
 
-async def test_get_with_a_default_raises_other_errors(open_ring: Open) -> None:
+async def test_get_with_a_default_raises_other_errors(open_client: Open) -> None:
     with fake_node(Store(OwnerDown("gone"))) as node:
-        async with open_ring(node.address) as ring:
+        async with open_client(node.address) as client:
             with pytest.raises(OwnerDown):
-                await ring.get("k", None)
+                await client.get("k", None)
 
 
-async def test_get_with_a_default_resolves_values_and_not_the_default(open_ring: Open) -> None:
-    siblings = Values((b"a", b"b"), b"context", OWNER, written_ms=(1, 2))
+async def test_get_with_a_default_resolves_values_and_not_the_default(open_client: Open) -> None:
+    siblings = GetReply((b"a", b"b"), b"context", OWNER, written_ms=(1, 2))
     unresolved = chord.Found(b"other", (b"x", b"y"), b"", OWNER)
     with fake_node(Store(siblings)) as node:
-        async with open_ring(node.address) as ring:
-            assert (await ring.get("k", None, resolve=chord.last_writer_wins)).value == b"b"
-            assert await ring.get("absent", unresolved, resolve=chord.last_writer_wins) is unresolved
+        async with open_client(node.address) as client:
+            assert (await client.get("k", None, resolve=chord.last_writer_wins)).value == b"b"
+            assert await client.get("absent", unresolved, resolve=chord.last_writer_wins) is unresolved
 
 
-@pytest.mark.parametrize("open_ring", ["trio", "asyncio"], indirect=True)
-async def test_contains_is_true_for_stored_keys_only(open_ring: Open) -> None:
+@pytest.mark.parametrize("open_client", ["trio", "asyncio"], indirect=True)
+async def test_contains_is_true_for_stored_keys_only(open_client: Open) -> None:
     with fake_node(Store()) as node:
-        async with open_ring(node.address) as ring:
-            await ring.put("k", "v")
-            assert await ring.contains("k", r=2)
-            assert not await ring.contains(b"absent")
+        async with open_client(node.address) as client:
+            await client.put("k", "v")
+            assert await client.contains("k", r=2)
+            assert not await client.contains(b"absent")
     assert [get.r for get in node.requests(Get) if isinstance(get, Get)] == [2, 0]
 
 
 def test_in_operator_is_true_for_stored_keys_only() -> None:
-    store = Store(Values((b"a", b"b"), b"", OWNER), OwnerDown("gone"))
-    with fake_node(store) as node, chord.connect(node.address) as ring:
-        assert "concurrent" in ring
+    store = Store(GetReply((b"a", b"b"), b"", OWNER), OwnerDown("gone"))
+    with fake_node(store) as node, chord.connect(node.address) as client:
+        assert "concurrent" in client
         with pytest.raises(OwnerDown):
-            _ = "uncertain" in ring
-        ring.put("k", "v")
-        assert "k" in ring
-        assert b"k" in ring
-        assert "absent" not in ring
+            _ = "uncertain" in client
+        client.put("k", "v")
+        assert "k" in client
+        assert b"k" in client
+        assert "absent" not in client
 
 
 @virtual
@@ -109,18 +109,18 @@ def test_repr_of_a_result_is_short(result: object, shown: str) -> None:
 
 async def test_repr_of_a_client_names_its_entry_until_it_is_closed() -> None:
     with fake_node(Store()) as node:
-        with chord.connect(node.address) as ring:
-            assert repr(ring) == f"<chord.Client {node.address}>"
-        assert repr(ring) == "<chord.Client closed>"
-        async with chord.open_client(node.address) as client:
-            assert repr(client) == f"<chord.AsyncClient {node.address}>"
-        assert repr(client) == "<chord.AsyncClient closed>"
+        with chord.connect(node.address) as client:
+            assert repr(client) == f"<chord.Client {node.address}>"
+        assert repr(client) == "<chord.Client closed>"
+        async with chord.open_client(node.address) as on_trio:
+            assert repr(on_trio) == f"<chord.AsyncClient {node.address}>"
+        assert repr(on_trio) == "<chord.AsyncClient closed>"
         await trio.lowlevel.checkpoint()
 
 
-@pytest.mark.parametrize("open_ring", ["asyncio"], indirect=True)
-async def test_repr_of_an_asyncio_client_names_its_entry(open_ring: Open) -> None:
+@pytest.mark.parametrize("open_client", ["asyncio"], indirect=True)
+async def test_repr_of_an_asyncio_client_names_its_entry(open_client: Open) -> None:
     with fake_node(Store()) as node:
-        async with open_ring(node.address) as ring:
-            assert repr(ring._client) == f"<chord.AsyncioClient {node.address}>"
-        assert repr(ring._client) == "<chord.AsyncioClient closed>"
+        async with open_client(node.address) as client:
+            assert repr(client._client) == f"<chord.AsyncioClient {node.address}>"
+        assert repr(client._client) == "<chord.AsyncioClient closed>"

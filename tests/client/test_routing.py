@@ -23,7 +23,7 @@ from chord.client.session import (
 )
 from chord.errors import Busy, ChordError, NotFound, OtherRing, OwnerDown, PeerLost, PeerUnreachable
 from chord.ids import Circle
-from chord.wire.messages import Contact, Get, Merge, Put, Record, Values, Written
+from chord.wire.messages import Contact, Get, GetReply, Merge, Put, Record, Written
 
 CIRCLE = Circle(160)
 KEY = b"user:42"
@@ -82,7 +82,7 @@ class World:
     def _well(self, call: ClientCall) -> Outcome:
         request = call.request
         if isinstance(request, Get):
-            return Values((b"v",), b"context", self.of.get(request.key, owner(key=request.key)))
+            return GetReply((b"v",), b"context", self.of.get(request.key, owner(key=request.key)))
         key = request.record.key if isinstance(request, Merge) else getattr(request, "key", b"")
         return Written(b"context", self.of.get(key, owner(key=key)))
 
@@ -181,16 +181,16 @@ def test_put_many_sends_each_key_to_its_owner() -> None:
 
 
 def test_owner_cache_is_bounded() -> None:
-    short_cuts = OwnerRouting(4)
+    owner_routing = OwnerRouting(4)
     for number in range(20):
         key = b"%d" % number
-        short_cuts.learn(CIRCLE, Get(key), None, Values((b"v",), b"", owner(f"n{number}:1", key)))
-        short_cuts.learn(CIRCLE, Get(key), f"n{number}:1", PeerLost("gone"))
-    assert len(short_cuts._left_alone) == 4
+        owner_routing.learn(CIRCLE, Get(key), None, GetReply((b"v",), b"", owner(f"n{number}:1", key)))
+        owner_routing.learn(CIRCLE, Get(key), f"n{number}:1", PeerLost("gone"))
+    assert len(owner_routing._left_alone) == 4
     for number in range(20):
         key = b"%d" % number
-        short_cuts.learn(CIRCLE, Get(key), None, Values((b"v",), b"", owner(f"m{number}:1", key)))
-    known = [number for number in range(20) if short_cuts.to(CIRCLE, Get(b"%d" % number))]
+        owner_routing.learn(CIRCLE, Get(key), None, GetReply((b"v",), b"", owner(f"m{number}:1", key)))
+    known = [number for number in range(20) if owner_routing.to(CIRCLE, Get(b"%d" % number))]
     assert known == [16, 17, 18, 19]
 
 

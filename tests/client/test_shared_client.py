@@ -12,7 +12,7 @@ import chord
 from chord.client import pool
 from chord.client.pool import POOLS_MAX
 from chord.errors import ChordError, InvalidRequest, Overloaded
-from chord.wire.messages import Values
+from chord.wire.messages import GetReply
 from tests.support.clients import OWNER, Store
 from tests.support.fake_node import SILENCE, Answer, Heard, fake_node
 from tests.support.real_rings import HANG_S
@@ -43,51 +43,51 @@ def in_threads(work: Callable[[int], None], threads: int = THREADS) -> None:
         raise errors[0]
 
 
-def put(ring: chord.Client, key: str) -> None:
+def put(client: chord.Client, key: str) -> None:
     """Write a key."""
-    ring.put(key, "v")
+    client.put(key, "v")
 
 
-def work_on(ring: chord.Client) -> Callable[[int], None]:
+def work_on(client: chord.Client) -> Callable[[int], None]:
     """Return the work of a thread: it writes its own keys, and reads them back."""
 
     def work(number: int) -> None:
         for i in range(ROUNDS):
             key = f"{number}:{i}"
-            ring.put(key, f"value of {key}")
-            assert ring.get(key).text == f"value of {key}"
-            assert key in ring
-            assert f"no {key}" not in ring
+            client.put(key, f"value of {key}")
+            assert client.get(key).text == f"value of {key}"
+            assert key in client
+            assert f"no {key}" not in client
         keys = [f"{number}:{i}" for i in range(ROUNDS)]
-        assert not ring.put_many((key, f"newer {key}") for key in keys).errors
-        found = ring.get_many(keys)
+        assert not client.put_many((key, f"newer {key}") for key in keys).errors
+        found = client.get_many(keys)
         values = [one.text for one in found.ok.values()]
         assert values == [f"newer {key}" for key in keys]
-        assert ring.status().ring == b"R" * 16
+        assert client.status().ring == b"R" * 16
 
     return work
 
 
 def test_threads_that_share_a_client_get_their_own_answers() -> None:
-    with fake_node(Store()) as node, chord.connect(node.address, timeout_s=HANG_S) as ring:
-        in_threads(work_on(ring))
+    with fake_node(Store()) as node, chord.connect(node.address, timeout_s=HANG_S) as client:
+        in_threads(work_on(client))
         assert node.connections <= 2 * POOLS_MAX, "a control stream and a bulk stream for each thread"
 
 
 def test_one_thread_after_another_uses_the_same_connection() -> None:
-    with fake_node(Store()) as node, chord.connect(node.address, timeout_s=HANG_S) as ring:
+    with fake_node(Store()) as node, chord.connect(node.address, timeout_s=HANG_S) as client:
         for number in range(5):
-            thread = threading.Thread(target=ring.put, args=(f"k{number}", "v"))
+            thread = threading.Thread(target=client.put, args=(f"k{number}", "v"))
             thread.start()
             thread.join(HANG_S)
         assert node.connections == 1
 
 
 def test_more_threads_than_pools_take_turns() -> None:
-    with fake_node(Store()) as node, chord.connect(node.address, timeout_s=HANG_S) as ring:
-        in_threads(lambda number: put(ring, f"k{number}"), 4 * POOLS_MAX)
+    with fake_node(Store()) as node, chord.connect(node.address, timeout_s=HANG_S) as client:
+        in_threads(lambda number: put(client, f"k{number}"), 4 * POOLS_MAX)
         assert node.connections <= POOLS_MAX
-        assert all(f"k{number}" in ring for number in range(4 * POOLS_MAX))
+        assert all(f"k{number}" in client for number in range(4 * POOLS_MAX))
 
 
 def test_thread_without_a_free_pool_ends_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,22 +100,22 @@ def test_thread_without_a_free_pool_ends_at_its_deadline(monkeypatch: pytest.Mon
             release.wait(HANG_S)
         return Store()(heard)
 
-    with fake_node(answer) as node, chord.connect(node.address, timeout_s=HANG_S) as ring:
-        slow = [threading.Thread(target=ring.put, args=("slow", "v")) for _ in range(POOLS_MAX)]
+    with fake_node(answer) as node, chord.connect(node.address, timeout_s=HANG_S) as client:
+        slow = [threading.Thread(target=client.put, args=("slow", "v")) for _ in range(POOLS_MAX)]
         for thread in slow:
             thread.start()
         for _ in slow:
             asked.acquire(timeout=HANG_S)
-        ring.timeout_s = 0.1
+        client.timeout_s = 0.1
         try:
             with pytest.raises(Overloaded, match="8 threads use all connections of this client"):
-                ring.put("k", "v")
+                client.put("k", "v")
         finally:
             release.set()
             for thread in slow:
                 thread.join(HANG_S)
-        ring.timeout_s = HANG_S
-        ring.put("k", "v")
+        client.timeout_s = HANG_S
+        client.put("k", "v")
 
 
 def test_resolver_that_uses_the_client_does_not_deadlock() -> None:
@@ -123,17 +123,17 @@ def test_resolver_that_uses_the_client_does_not_deadlock() -> None:
 
     def answer(heard: Heard) -> Answer:
         if getattr(heard.request, "key", None) == b"cart":
-            return Values((b"a", b"b"), b"context", OWNER)
+            return GetReply((b"a", b"b"), b"context", OWNER)
         return store(heard)
 
-    with fake_node(answer) as node, chord.connect(node.address, timeout_s=HANG_S) as ring:
-        ring.put("rule", "first")
+    with fake_node(answer) as node, chord.connect(node.address, timeout_s=HANG_S) as client:
+        client.put("rule", "first")
 
         def resolve(found: chord.Found) -> bytes:
-            in_threads(lambda number: None if ring.get("rule").text == "first" else pytest.fail("lost"), 2)
+            in_threads(lambda number: None if client.get("rule").text == "first" else pytest.fail("lost"), 2)
             return found.values[0]
 
-        assert ring.get("cart", resolve=resolve).value == b"a"
+        assert client.get("cart", resolve=resolve).value == b"a"
 
 
 def test_client_closed_by_one_thread_refuses_the_others() -> None:
@@ -149,26 +149,26 @@ def test_client_closed_by_one_thread_refuses_the_others() -> None:
 
     def put_in_vain() -> None:
         try:
-            ring.put("never", "v")
+            client.put("never", "v")
         except ChordError as error:
             errors.append(error)
 
     with fake_node(answer) as node:
-        ring = chord.connect(node.address, timeout_s=0.5)
+        client = chord.connect(node.address, timeout_s=0.5)
         thread = threading.Thread(target=put_in_vain)
         thread.start()
         asked.wait(HANG_S)
-        ring.close()
+        client.close()
         with pytest.raises(InvalidRequest, match="this client is closed"):
-            ring.get("k")
+            client.get("k")
         thread.join(HANG_S)
         assert len(errors) == 1
         assert not isinstance(errors[0], InvalidRequest), "the put may have happened"
-        assert ring._pools._idle == []
+        assert client._pools._idle == []
 
 
 def test_interrupted_call_closes_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    with fake_node(Store()) as node, chord.connect(node.address, timeout_s=HANG_S) as ring:
+    with fake_node(Store()) as node, chord.connect(node.address, timeout_s=HANG_S) as client:
         with monkeypatch.context() as patched:
 
             def interrupt(*_: object) -> None:
@@ -176,8 +176,8 @@ def test_interrupted_call_closes_its_connection(monkeypatch: pytest.MonkeyPatch)
 
             patched.setattr(pool.Link, "wait", interrupt)
             with pytest.raises(KeyboardInterrupt):
-                ring.put("k", "v")
-        ring.put("k", "v")
+                client.put("k", "v")
+        client.put("k", "v")
         assert node.connections == 2
 
 
@@ -190,7 +190,7 @@ def test_short_calls_of_eight_threads_overlap() -> None:
             together.wait(HANG_S)
         return Store()(heard)
 
-    with fake_node(answer) as node, chord.connect(node.address, timeout_s=HANG_S) as ring:
+    with fake_node(answer) as node, chord.connect(node.address, timeout_s=HANG_S) as client:
         began = time.monotonic()
-        in_threads(lambda number: put(ring, "k"))
+        in_threads(lambda number: put(client, "k"))
         assert time.monotonic() - began < HANG_S

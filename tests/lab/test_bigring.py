@@ -20,7 +20,7 @@ from chord.lab.papers.world import STILL
 from chord.lab.theory import finger_use, mean_path, path_constant
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.messages import MessageNetwork
-from chord.wire.messages import Ping, Pong
+from chord.wire.messages import Ping, PingReply
 
 SIZE = 1 << 64
 WIDER = 96  # bits more that a real node's circle has
@@ -57,7 +57,7 @@ def test_paths_equal_those_of_real_nodes(nodes: int, successors: int) -> None:
     async def ask(_: Cluster, by_id: dict[int, object]) -> None:
         for start, key in zip(starts.tolist(), keys.tolist(), strict=True):
             node = by_id[widened(int(ring.ids[start]))]
-            path = await node.lookups.find(widened(key), node.contact)  # type: ignore[attr-defined]
+            path = await node._lookups.find(widened(key), node.contact)  # type: ignore[attr-defined]
             found.append(path.path_length)
 
     on_real_nodes(ring.ids, successors, ask)
@@ -80,8 +80,8 @@ def test_detours_around_dead_nodes_equal_those_of_real_nodes(nodes: int, share: 
             await cluster.kill(by_id[widened(int(ring.ids[rank]))], silently=True)  # type: ignore[arg-type]
         for start, key in zip(starts.tolist(), keys.tolist(), strict=True):
             node = by_id[widened(int(ring.ids[start]))]
-            lookups = node.lookups  # type: ignore[attr-defined]
-            route = lookups.deliver(Ping(), Pong, widened(key), node.contact, "iterative", "classic")  # type: ignore[attr-defined]
+            lookups = node._lookups  # type: ignore[attr-defined]
+            route = lookups.deliver(Ping(), PingReply, widened(key), node.contact, "iterative", "classic")  # type: ignore[attr-defined]
             _, path, via, _ = await route
             last = [candidate.via for candidate in path.candidates].index(via)
             found.append((path.path_length, path.timeouts, last, path.candidates[last].contact.id))

@@ -21,8 +21,8 @@ from chord.ring.preference_list import PreferenceList
 from chord.ring.takeover import Takeover
 from chord.ring.vnode import Vnode
 from chord.stabilize import Stabilizer
-from chord.wire.messages import Contact, Done, HandOver, Reply, Request, RingPointers
-from tests.support.quorum import back, clockwise, holding, key_at, read, settled_ring, timing, until, write
+from chord.wire.messages import Contact, Done, GetRingReply, HandOver, Reply, Request
+from tests.support.quorum import back, clockwise, holding, key_at, read, ring_in_sync, timing, until, write
 from tests.support.rings import in_order, only, virtual
 
 SOON_S = 4.0  # shorter than the time of any leave
@@ -31,8 +31,8 @@ SOON_S = 4.0  # shorter than the time of any leave
 async def begin_leave_without_end(*leavers: Node) -> None:
     """Let nodes leave that cannot bring their records home; wait until none of them owns an arc."""
     for leaver in leavers:
-        leaver.misplaced.count = lambda: 1  # type: ignore[method-assign]
-        leaver.begin_leave()
+        leaver._handoff.count = lambda: 1  # type: ignore[method-assign]
+        leaver._begin_leave()
     await until(lambda: all(only(leaver).ownership.start is None for leaver in leavers), within_s=SOON_S)
 
 
@@ -43,14 +43,14 @@ def dies_before_leavers(count: int) -> None:
     """Let `count` adjacent nodes leave slowly, and kill the node before them. Its keys must soon have an owner."""
 
     async def main() -> None:
-        async with settled_ring(8, count) as ring:
+        async with ring_in_sync(8, count) as ring:
             key = key_at(ring, "n3")
             dead, *others = clockwise(ring, key)
             leavers, heir = others[:count], others[count]
             await write(ring[0], key, b"v", w=3)
             await begin_leave_without_end(*leavers)
             await ring.kill(dead)
-            await until(lambda: only(heir).ownership.is_owner(heir.host.circle.hash(key)), within_s=SOON_S)
+            await until(lambda: only(heir).ownership.is_owner(heir._host.circle.hash(key)), within_s=SOON_S)
             for node in (others[-1], heir, *leavers):
                 with trio.fail_after(SOON_S):
                     assert (await read(node, key)).values == (b"v",)
@@ -66,7 +66,7 @@ def test_arc_before_leavers_is_taken_over_by_their_heir(count: int) -> None:
 
 @pytest.mark.slow
 def test_planted_takeover_that_stops_at_a_leaver_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def look_no_further(bounds: Takeover, *args: object) -> None:
+    async def look_no_further(takeover: Takeover, *args: object) -> None:
         """Plant the bug: do nothing."""
 
     monkeypatch.setattr(Takeover, "_look_past", look_no_further)
@@ -78,14 +78,14 @@ def heir_of_leavers_dies(count: int) -> None:
     """Let `count` adjacent nodes leave slowly, and kill the heir of their arcs."""
 
     async def main() -> None:
-        async with settled_ring(8, count) as ring:
+        async with ring_in_sync(8, count) as ring:
             key = key_at(ring, "n3")
             *leavers, dead, heir = clockwise(ring, key)[: count + 2]
             await write(ring[0], key, b"v", w=3)
             await begin_leave_without_end(*leavers)
-            await until(lambda: only(dead).ownership.is_owner(dead.host.circle.hash(key)), within_s=SOON_S)
+            await until(lambda: only(dead).ownership.is_owner(dead._host.circle.hash(key)), within_s=SOON_S)
             await ring.kill(dead)
-            await until(lambda: only(heir).ownership.is_owner(heir.host.circle.hash(key)), within_s=SOON_S)
+            await until(lambda: only(heir).ownership.is_owner(heir._host.circle.hash(key)), within_s=SOON_S)
             for node in (heir, *leavers):
                 with trio.fail_after(SOON_S):
                     assert (await read(node, key)).values == (b"v",)
@@ -103,8 +103,8 @@ TAKE_OVER = Takeover._take_over
 
 @pytest.mark.slow
 def test_planted_leaver_that_counts_as_an_owner_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def pass_no_leaver(bounds: Takeover, owner: Contact, passed: object = ()) -> None:
-        await TAKE_OVER(bounds, owner)
+    async def pass_no_leaver(takeover: Takeover, owner: Contact, passed: object = ()) -> None:
+        await TAKE_OVER(takeover, owner)
 
     monkeypatch.setattr(Takeover, "_take_over", pass_no_leaver)
     with pytest.raises(trio.TooSlowError):
@@ -136,7 +136,7 @@ def the_one_before_leaves_too() -> None:
     """Let a node leave while its successor has no arc, and waits to bring a record home to this node."""
 
     async def main() -> None:
-        async with settled_ring(8, 3) as ring:
+        async with ring_in_sync(8, 3) as ring:
             first, second, third, *_ = in_order(ring)
             await begin_leave_without_end(second)
             with trio.fail_after(SOON_S):
@@ -170,12 +170,12 @@ def starts_while_another_leaves() -> None:
     """Kill a node before another announces its leave, and restart it. It must not choose the leaver as a replica."""
 
     async def main() -> None:
-        async with settled_ring(8, 4, keeps_disks=True) as ring:
+        async with ring_in_sync(8, 4, keeps_disks=True) as ring:
             owner, _, leaver, *_ = in_order(ring)
             await ring.kill(owner)
             await begin_leave_without_end(leaver)
             again = await back(ring, owner.name)
-            await until(lambda: leaver.address in only(again).view.retiring, within_s=SOON_S)
+            await until(lambda: leaver.address in only(again).preference_list.retiring, within_s=SOON_S)
 
     testing.run(main, seed=4)
 
@@ -201,7 +201,7 @@ def test_planted_leave_announced_only_once_is_caught(monkeypatch: pytest.MonkeyP
 
 @virtual
 async def test_adjacent_nodes_can_leave_at_once() -> None:
-    async with settled_ring(9, 5) as ring:
+    async with ring_in_sync(9, 5) as ring:
         key = key_at(ring, "n4")
         await write(ring[0], key, b"v", w=3)
         leavers = clockwise(ring, key)[:4]
@@ -222,7 +222,7 @@ async def test_leavers_take_turns_to_keep_a_write_quorum_of_copies() -> None:
         await write(ring[0], key, b"v", w=4)
         leavers = clockwise(ring, key)[1:4:2]
         for leaver in leavers:
-            leaver.begin_leave()
+            leaver._begin_leave()
         fewest = 4
         with trio.fail_after(60):
             while not all(leaver.closed.is_set() for leaver in leavers):
@@ -236,23 +236,23 @@ def leaver_returns_unnoticed() -> None:
     """Kill a leaver, and restart it before another node notices its death."""
 
     async def main() -> None:
-        async with settled_ring(6, 9, keeps_disks=True, leave_s=2.0) as ring:
+        async with ring_in_sync(6, 9, keeps_disks=True, leave_s=2.0) as ring:
             key = key_at(ring, "n2")
             owner, leaver, *_ = clockwise(ring, key)
-            leaver.begin_leave()
+            leaver._begin_leave()
             with trio.fail_after(SOON_S):
-                while leaver.address not in only(owner).view.retiring:
+                while leaver.address not in only(owner).preference_list.retiring:
                     await trio.sleep(0.0002)
             await ring.kill(leaver)
             again = await back(ring, leaver.name)
-            assert again.address in only(owner).view.retiring
+            assert again.address in only(owner).preference_list.retiring
             await until(lambda: again.address in members_of(owner, key), within_s=SOON_S)
 
     testing.run(main, seed=9)
 
 
 def members_of(owner: Node, key: bytes) -> list[str]:
-    return [place.contact.address for place in only(owner).replica_set(owner.host.circle.hash(key)).members]
+    return [place.contact.address for place in only(owner).replica_set(owner._host.circle.hash(key)).members]
 
 
 @pytest.mark.parametrize("is_planted", [False, True])
@@ -301,12 +301,12 @@ def no_node_waits_for_leavers() -> None:
     """Otherwise tombstones would stay until this node returns."""
 
     async def main() -> None:
-        async with settled_ring(8, 1) as ring:
+        async with ring_in_sync(8, 1) as ring:
             for node in ring.nodes[:0:-2]:
                 await node.leave()
                 await trio.sleep(5)
             await trio.sleep(100)
-            waited_for = {contact.address for node in ring.nodes for contact in node.host.peers.passive.contacts()}
+            waited_for = {contact.address for node in ring.nodes for contact in node._host.peers.passive.contacts()}
             assert waited_for == set()
 
     testing.run(main, seed=3)
@@ -324,14 +324,14 @@ async def ask_no_node(self: RingMerge, contact: Contact) -> None:
 async def remembered_after_a_late_answer() -> list[Contact]:
     """Let a predecessor get an earlier answer of a leaver after its goodbye; return its passive list.
     """
-    async with settled_ring(4, 1) as ring:
+    async with ring_in_sync(4, 1) as ring:
         leaver, *_, predecessor = clockwise(ring, b"key")
-        peers, contact = predecessor.host.peers, only(leaver).me
-        call, say, answered = peers.call, leaver._farewell.say, trio.Event()
+        peers, contact = predecessor._host.peers, only(leaver).me
+        call, say, answered = peers.call, leaver._shutdown.say, trio.Event()
 
         async def call_late(to: Contact | str, request: Request, expect: type[Reply]) -> Reply:
             reply = await call(to, request, expect)
-            if to == contact and isinstance(reply, RingPointers) and reply.owned_from is None:
+            if to == contact and isinstance(reply, GetRingReply) and reply.owned_from is None:
                 answered.set()
                 await until(lambda: peers.is_known_to_have_left(contact))
             return reply
@@ -341,7 +341,7 @@ async def remembered_after_a_late_answer() -> list[Contact]:
             await say(neighbours, has_left=has_left)
 
         peers.call = call_late  # type: ignore[method-assign, assignment]
-        leaver._farewell.say = say_when_answered  # type: ignore[method-assign]
+        leaver._shutdown.say = say_when_answered  # type: ignore[method-assign]
         await leaver.leave()
         await trio.sleep(5)
         assert leaver.state == "left"
@@ -366,10 +366,10 @@ async def test_planted_late_answer_that_revokes_a_goodbye_is_caught() -> None:
 
 @pytest.mark.slow
 def test_planted_passive_list_with_nodes_that_left_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def remember_silent(self: Stabilizer, contact: Contact) -> None:
+    def remember_unreachable(self: Stabilizer, contact: Contact) -> None:
         self._peers.passive.add(contact, trio.current_time())
 
-    monkeypatch.setattr(Stabilizer, "remember_silent", remember_silent)
+    monkeypatch.setattr(Stabilizer, "remember_unreachable", remember_unreachable)
     monkeypatch.setattr(RingMerge, "_seek", ask_no_node)
     with pytest.raises(AssertionError):
         no_node_waits_for_leavers()

@@ -22,7 +22,7 @@ from chord.sim.disk import flash
 from chord.sim.messages import MessageNetwork
 from chord.store.storage import Batch
 from chord.testing.rings import TestRing, open_ring
-from chord.wire.messages import Confirmed, Contact, Ping, Pong
+from chord.wire.messages import ConfirmReply, Contact, Ping, PingReply
 from tests.support.quorum import clockwise
 from tests.support.rings import only, put, virtual
 
@@ -32,7 +32,7 @@ TIMING = msgspec.structs.replace(LOCAL, down_out_s=4.0, reprobe_first_s=1.0, rep
 
 def known(node: Node) -> set[str]:
     """Return the addresses that a node knows."""
-    return {contact.address for contact in node.host.contacts()}
+    return {contact.address for contact in node._host.contacts()}
 
 
 async def started(nodes: Cluster, count: int) -> list[Node]:
@@ -88,8 +88,8 @@ async def test_resume_while_the_only_other_node_leaves_succeeds() -> None:
         await nodes.converged()
         await trio.sleep(1)  # the other node has saved the ring's identity
         await nodes.kill(other)
-        leaver.host.is_leaving = True
-        for vnode in leaver.host.vnodes.values():
+        leaver._host.is_leaving = True
+        for vnode in leaver._host.vnodes.values():
             vnode.state = "leaving"  # it answers as a leaver, and ends before the other node has joined
         back = await nodes.start(join=(), name=other.name)
         await trio.sleep(0.01)
@@ -190,8 +190,8 @@ async def test_calls_of_an_ended_node_count_no_miss_against_its_peers() -> None:
         await nodes.kill(ended)
         for _ in range(3):
             with pytest.raises(PeerUnreachable, match="not running"):
-                await ended.host.peers.call(other, Ping(), Pong)
-        assert ended.host.peers.suspicion.state(other) == "alive"
+                await ended._host.peers.call(other, Ping(), PingReply)
+        assert ended._host.peers.failure_detector.state(other) == "alive"
 
 
 @virtual
@@ -213,7 +213,7 @@ def test_moved_lone_node_is_not_isolated(vnodes: int) -> None:
             node = await nodes.start(join=(), name=name, listen="elsewhere:1")
             await node.ready()
             await nodes.converged()
-            assert not any(vnode.ring.is_isolated for vnode in node.host.vnodes.values())
+            assert not any(vnode.ring.is_isolated for vnode in node._host.vnodes.values())
 
     testing.run(main)
 
@@ -226,11 +226,11 @@ async def test_nodes_keep_probing_a_down_node_until_it_returns() -> None:
         nodes.stop(down)
         await trio.sleep(2 * TIMING.down_out_s)
         for node in others:
-            assert [contact.address for contact in node.host.peers.passive.contacts()] == [down.address]
+            assert [contact.address for contact in node._host.peers.passive.contacts()] == [down.address]
         nodes.wake(down.name)
         await nodes.converged()
         await trio.sleep(TIMING.reprobe_max_s)
-        assert not any(node.host.peers.passive.contacts() for node in nodes.nodes)
+        assert not any(node._host.peers.passive.contacts() for node in nodes.nodes)
 
 
 @virtual
@@ -244,7 +244,7 @@ async def test_leaver_keeps_its_records_if_too_few_others_have_them() -> None:
         await trio.sleep(2 * TIMING.down_out_s)
         await leaver.leave()
         assert leaver.state == "stopped"
-        assert leaver.host.storage.get(b"key") is not None
+        assert leaver._host.storage.get(b"key") is not None
 
 
 @virtual
@@ -253,20 +253,20 @@ async def test_holder_keeps_a_copy_if_the_owner_knows_too_few_nodes() -> None:
     async with open_ring(6, seed=1, replicas=3) as nodes:
         await put(nodes[0], b"key", b"value")
         owner, *_, far = clockwise(nodes, b"key")
-        record = owner.host.storage.get(b"key")
+        record = owner._host.storage.get(b"key")
         assert record is not None
-        far.host.storage.apply(Batch(puts=(record,)))
+        far._host.storage.apply(Batch(puts=(record,)))
         me = only(owner).me
-        alone = Confirmed(me, only(far).id, 1, (me,), (), (me,))
+        alone = ConfirmReply(me, only(far).id, 1, (me,), (), (me,))
 
-        async def ask(*_: object) -> Confirmed:
+        async def ask(*_: object) -> ConfirmReply:
             return alone
 
-        with mock.patch.object(far.misplaced, "_ask_owner", ask):
-            await far.misplaced.bring_home(far.contact)
-        assert far.host.storage.get(b"key") is not None
-        await far.misplaced.bring_home(far.contact)
-        assert far.host.storage.get(b"key") is None, "all three replicas have it"
+        with mock.patch.object(far._handoff, "_ask_owner", ask):
+            await far._handoff.bring_home(far.contact)
+        assert far._host.storage.get(b"key") is not None
+        await far._handoff.bring_home(far.contact)
+        assert far._host.storage.get(b"key") is None, "all three replicas have it"
 
 
 @virtual

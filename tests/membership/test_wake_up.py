@@ -27,8 +27,8 @@ from chord.sim.disk import flash
 from chord.sim.messages import MessageNetwork
 from chord.testing.network import uniform
 from chord.testing.rings import TestRing
-from chord.wire.messages import Done, Get, Put, Settled, Values
-from tests.support.quorum import clockwise, key_at, only, read, settled_ring, timing, until, write
+from chord.wire.messages import Done, Get, GetReply, InSync, Put
+from tests.support.quorum import clockwise, key_at, only, read, ring_in_sync, timing, until, write
 from tests.support.rings import grown, patiently, virtual
 
 KEY = b"written while it was stopped"
@@ -63,9 +63,9 @@ def stopped(ring: TestRing, node: Node, late: float) -> Iterator[None]:
 async def denials_of_a_woken_owner(late: float) -> list[str]:
     """Stop the owner of a key until six nodes joined before it; wake it and ask it for their write."""
     said: list[str] = []
-    async with settled_ring(8, 5, down_out_s=DOWN_OUT_S) as ring:
+    async with ring_in_sync(8, 5, down_out_s=DOWN_OUT_S) as ring:
         owner = clockwise(ring, KEY)[0]
-        vnode, circle = only(owner), owner.host.circle
+        vnode, circle = only(owner), owner._host.circle
         point = circle.hash(KEY)
         gap = circle.distance(point, vnode.id)
         with stopped(ring, owner, late):
@@ -77,20 +77,20 @@ async def denials_of_a_woken_owner(late: float) -> list[str]:
             await trio.sleep(DOWN_OUT_S)
             asker = next(node for node in ring.nodes if node is not owner)
             await write(asker, KEY, b"v")
-            assert owner.host.storage.get(KEY) is None
+            assert owner._host.storage.get(KEY) is None
             assert vnode.ownership.is_owner(point), "the owner still counts itself as the owner"
         for _ in range(100):
             try:
                 deadline = trio.current_time() + 0.2
-                found = await asker.host.peers._calls.call(vnode.me, Get(KEY), deadline=deadline)
-                assert isinstance(found, Values)
+                found = await asker._host.peers._calls.call(vnode.me, Get(KEY), deadline=deadline)
+                assert isinstance(found, GetReply)
                 said.append(found.values[0].decode() if found.values else "denied")
             except ChordError as error:
                 said.append(error.word)
             await trio.sleep(0.02)
         await trio.sleep(10)
         assert (await read(owner, KEY)).values == (b"v",)
-        assert only(owner).is_settled(only(owner).id), "the owner is in sync in its own arc again"
+        assert only(owner).is_in_sync(only(owner).id), "the owner is in sync in its own arc again"
     return said
 
 
@@ -139,10 +139,10 @@ def answers_of_woken_replicas(seed: int, *, has_old_message: bool = False) -> Co
         for stopped, pause_s in ((replica, 3 * DOWN_OUT_S), (other, 1.5)):
             machines.stop(stopped)
             with suppress(ChordError, trio.TooSlowError), trio.fail_after(2 if has_old_message else 0):
-                await owner.host.peers.call(only(stopped).me, Settled(arc.start, arc.end), Done)
+                await owner._host.peers.call(only(stopped).me, InSync(arc.start, arc.end), Done)
             await trio.sleep(pause_s)
         await patiently(lambda: write(owner, key, b"v"), within_s=4)
-        assert fourth.host.storage.get(key) is not None
+        assert fourth._host.storage.get(key) is not None
         machines.wake(replica.name)
         machines.wake(other.name)
         await machines.kill(owner)
@@ -240,8 +240,8 @@ def denials_of_woken_replica_set(seed: int) -> list[bytes]:
 
     async def ask(owner: Node, key: bytes) -> None:
         with suppress(ChordError):
-            found = await owner.host.peers._calls.call(only(owner).me, Get(key), deadline=trio.current_time() + 0.5)
-            assert isinstance(found, Values)
+            found = await owner._host.peers._calls.call(only(owner).me, Get(key), deadline=trio.current_time() + 0.5)
+            assert isinstance(found, GetReply)
             if not found.values:
                 denied.append(key)
 
@@ -249,9 +249,9 @@ def denials_of_woken_replica_set(seed: int) -> list[bytes]:
         for number in count():
             key = key_at(machines, owner.name, number)
             with suppress(ChordError):
-                await heir.host.peers._calls.call(
+                await heir._host.peers._calls.call(
                     only(heir).me,
-                    Put(key, b"v", heir.host.rng.randbytes(16), context=b""),
+                    Put(key, b"v", heir._host.rng.randbytes(16), context=b""),
                     deadline=trio.current_time() + 0.5,
                 )
                 written[key] = None
@@ -320,9 +320,9 @@ def test_planted_standstill_that_counts_as_waiting_is_caught(monkeypatch: pytest
 @virtual
 async def test_woken_owner_does_not_vouch_while_an_heir_owns_its_arc() -> None:
     """Only the node before the heir knows the heir. The lists of the owner and its replicas are older."""
-    async with settled_ring(6, 9) as ring:
+    async with ring_in_sync(6, 9) as ring:
         owner, second, third, fourth, heir, sixth = clockwise(ring, KEY)
-        repair = owner.parts[only(owner).id].repair
+        repair = owner._parts[only(owner).id].repair
         arc, own = only(owner).ownership.arc, only(heir).ownership
         assert arc is not None
         only(owner).ring.successors = (only(second).me, only(third).me)
@@ -337,12 +337,12 @@ async def test_woken_owner_does_not_vouch_while_an_heir_owns_its_arc() -> None:
 def unsynced_arcs(ring: TestRing, node: Node) -> int:
     """Return the number of arcs that a node replicates without being in sync."""
     owners = [only(other).id for other in ring.nodes if node.name in replicas_at(ring, only(other).id)]
-    return sum(not only(node).is_settled(owner) for owner in owners)
+    return sum(not only(node).is_in_sync(owner) for owner in owners)
 
 
 def replicas_at(ring: TestRing, point: int) -> list[str]:
     """Return the names of the first three nodes clockwise from a point."""
-    nodes = sorted(ring.nodes, key=lambda node: node.host.circle.distance(point, only(node).id))
+    nodes = sorted(ring.nodes, key=lambda node: node._host.circle.distance(point, only(node).id))
     return [node.name for node in nodes[:3]]
 
 
@@ -351,15 +351,15 @@ def test_woken_node_is_in_sync_again_after_a_comparison(says_back: bool) -> None
     """The node announces its return, so owners sync with it at once, not after an anti-entropy period."""
 
     async def main() -> None:
-        async with settled_ring(6, 7, anti_entropy_s=10_000.0) as ring:
+        async with ring_in_sync(6, 7, anti_entropy_s=10_000.0) as ring:
             await trio.sleep(5)
             node = ring.nodes[2]
             assert unsynced_arcs(ring, node) == 0
             if not says_back:
-                node._farewell.say_back = mock.AsyncMock()  # type: ignore[method-assign]
+                node._shutdown.say_back = mock.AsyncMock()  # type: ignore[method-assign]
             node._maintenance.woke()
             assert unsynced_arcs(ring, node) == 3
-            assert all(only(node).view.was_settled_in(arc) for arc in only(node).replicated())
+            assert all(only(node).preference_list.was_arc_in_sync(arc) for arc in only(node).replicated())
             with trio.move_on_after(5):
                 await until(lambda: unsynced_arcs(ring, node) == 0)
             assert (unsynced_arcs(ring, node) == 0) is says_back
@@ -369,7 +369,7 @@ def test_woken_node_is_in_sync_again_after_a_comparison(says_back: bool) -> None
 
 @virtual
 async def test_nodes_that_all_woke_up_get_in_sync_again() -> None:
-    async with settled_ring(6, 8, anti_entropy_s=10_000.0) as ring:
+    async with ring_in_sync(6, 8, anti_entropy_s=10_000.0) as ring:
         for node in ring.nodes:
             node._maintenance.woke()
         assert all(unsynced_arcs(ring, node) == 3 for node in ring.nodes)

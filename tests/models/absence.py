@@ -131,10 +131,10 @@ class Model:
         store = self.stores[place]
         held = store.storage.get(key)
         is_delete = held is not None and self.rng.random() < 0.4
-        is_blind = held is None or self.rng.random() < 0.3
-        replaced = set() if is_blind or held is None else {one.op_id for one in versions.siblings(held)}
+        has_no_context = held is None or self.rng.random() < 0.3
+        replaced = set() if has_no_context or held is None else {one.op_id for one in versions.siblings(held)}
         op_id = self.rng.randbytes(16)
-        context = b"" if is_blind or held is None else versions.encode_context(versions.context_of(held))
+        context = b"" if has_no_context or held is None else versions.encode_context(versions.context_of(held))
         try:
             record, batch, _ = store.records.to_put(Put(key, None if is_delete else op_id, op_id, context), None)
         except Exception as error:
@@ -145,7 +145,7 @@ class Model:
         seen = store.log.seen_of_each([record])
         store.apply(batch)
         write = self.writes[op_id] = Write(key, op_id, is_delete, replaced)
-        self.count("deletes" if is_delete else "blind" if is_blind else "puts")
+        self.count("deletes" if is_delete else "without a context" if has_no_context else "puts")
         same_side = [other for other in range(STORES) if other != place and (other in self.cut) == (place in self.cut)]
         if same_side:
             self.under_way.append(self.replicate(place, self.rng.choice(same_side), record, seen, write))
@@ -202,7 +202,7 @@ class Model:
                 self.count("behind")
 
     def level(self, one: Store, other: Store, key: bytes) -> Iterator[None]:
-        """Sync two logs, as `CatchUp.level` does."""
+        """Sync two logs, as `ReapLogSync.sync` does."""
         part = one.log.slice_of(key)
         if one.log.seen(part) != other.log.seen(part):
             yield from self.pull(one, other, part)

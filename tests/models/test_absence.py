@@ -129,7 +129,7 @@ def counts_once_for_all_makers(patch: pytest.MonkeyPatch) -> None:
 
 def merges_from_anywhere(patch: pytest.MonkeyPatch) -> None:
     """A store merges a record without a check of the entries that the sender has seen."""
-    patch.setattr(ReapLog, "require_level", lambda self, records, seen: None)
+    patch.setattr(ReapLog, "require_same_entries", lambda self, records, seen: None)
 
 
 def lets_a_partial_cover_vouch(patch: pytest.MonkeyPatch) -> None:
@@ -149,19 +149,19 @@ def leaves_an_empty_entry(patch: pytest.MonkeyPatch) -> None:
     def leaving(record: Record, actors: Iterable[bytes]) -> Record:
         undecided = list(actors)
         clock = tuple(ActorClock(e.actor, e.count, ()) if e.actor in undecided else e for e in record.clock)
-        return Record(record.key, clock, record.superseded, isolate(record, undecided).quarantine)
+        return Record(record.key, clock, record.replaced, isolate(record, undecided).quarantine)
 
     patch.setattr(versions, "isolate", leaving)
 
 
 def keeps_quarantine_at_one_store(patch: pytest.MonkeyPatch) -> None:
     """A store sends its quarantine to no other store."""
-    require = ReapLog.require_level
+    require = ReapLog.require_same_entries
     sync = versions.sync
 
     def alone(a: Record, b: Record) -> Record:
-        merged = sync(Record(a.key, a.clock, a.superseded), Record(b.key, b.clock, b.superseded))
-        return Record(a.key, merged.clock, merged.superseded, a.quarantine)
+        merged = sync(Record(a.key, a.clock, a.replaced), Record(b.key, b.clock, b.replaced))
+        return Record(a.key, merged.clock, merged.replaced, a.quarantine)
 
     del require
     patch.setattr(versions, "sync", alone)
@@ -173,7 +173,7 @@ def drops_what_is_undecided(patch: pytest.MonkeyPatch) -> None:
     def dropped(record: Record, actors: Iterable[bytes]) -> Record:
         undecided = frozenset(actors)
         clock = tuple(entry for entry in record.clock if entry.actor not in undecided)
-        return Record(record.key, clock, record.superseded)
+        return Record(record.key, clock, record.replaced)
 
     patch.setattr(versions, "isolate", dropped)
 

@@ -35,13 +35,13 @@ class Deciding(Model):
         if held is None or not held.quarantine:
             return
         one = quarantine.hidden(held)[0]
-        decision, is_merge = self.rng.randbytes(16), self.rng.random() < 0.5
+        decision, merge = self.rng.randbytes(16), self.rng.random() < 0.5
         context = versions.encode_context({one.actor: one.number})
-        record, batch, remarks = store.records.to_decide(DecideQuarantine(key, context, decision, is_merge), None)
+        record, batch, remarks = store.records.to_decide(DecideQuarantine(key, context, decision, merge), None)
         assert remarks.decided >= 1
         made = blake2b(decision + one.version.op_id, digest_size=16).digest()
         is_anew = any(made == version.op_id for entry in record.clock for version in entry.versions)
-        assert is_anew or not is_merge or one.version.value is None or versions.is_done(held, one.version.op_id)
+        assert is_anew or not merge or one.version.value is None or versions.is_done(held, one.version.op_id)
         op_id = made if is_anew else decision
         self.note_dots(record, op_id)
         seen = store.log.seen_of_each([record])
@@ -82,7 +82,7 @@ def test_decisions_in_two_thousand_schedules_hold() -> None:
 def test_planted_bug_decision_without_the_clock_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     def forgets(record: Record, context: Mapping[bytes, int]) -> Decided:
         left = tuple(each for each in record.quarantine if each.actor not in context)
-        return Decided(Record(record.key, record.clock, record.superseded, left), len(record.quarantine) - len(left))
+        return Decided(Record(record.key, record.clock, record.replaced, left), len(record.quarantine) - len(left))
 
     monkeypatch.setattr(quarantine, "drop", forgets)
     with pytest.raises(AssertionError):

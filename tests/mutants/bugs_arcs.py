@@ -25,7 +25,7 @@ MUTANTS = (
                 '    self._done("rectify")\n'
                 "    own = self._vnode.ownership\n"
                 "    if happened and own.start is not None:\n"
-                "        own.start, own.boundary, own.taken = ring.predecessor.id, ring.predecessor, ()\n",
+                "        own.start, own.boundary, own.marks = ring.predecessor.id, ring.predecessor, ()\n",
             ),
         ),
         scenes.only_copy_dies_before_a_join,
@@ -116,7 +116,7 @@ MUTANTS = (
     Mutant(
         "goodbye without a hand-over",
         "a key that a leaving node took with it is denied",
-        (Edit(Node._part, "and self._farewell.has_handed_over(self._goodbye)", ""),),
+        (Edit(Node._part, "and self._shutdown.has_handed_over(self._goodbye)", ""),),
         scenes.leave_exceeds_its_time,
         2,
         ("ledger: denied",),
@@ -124,7 +124,7 @@ MUTANTS = (
     Mutant(
         "mark lost in a join",
         "a node that joins there denies keys that died with their owner",
-        (Edit(TransferSender.switch, "for m in marks_within(self._own.taken, giving.arc)", "for m in ()"),),
+        (Edit(TransferSender.switch, "for m in marks_within(self._own.marks, giving.arc)", "for m in ()"),),
         scenes.only_copy_dies_before_a_join,
         4,
         ("ledger: denied",),

@@ -104,7 +104,7 @@ MUTANTS = (
                 "if not self._vnode.ownership.is_owner(self._host.circle.hash(reading.key)):",
                 "if False:",
             ),
-            Edit(Reading.add, "if not is_settled:", "if False:"),
+            Edit(Reading.add, "if not is_in_sync:", "if False:"),
         ),
         scenes.replicas_die_in_a_row,
         8,
@@ -170,7 +170,7 @@ MUTANTS = (
         "merged without a check of the reap logs",
         "a replica that was away brings back a deleted value",
         (
-            Edit(ReapLog.require_level, "if not seen and not self._known():", "if True:"),
+            Edit(ReapLog.require_same_entries, "if not seen and not self._known():", "if True:"),
             Edit(ReapLog.digest_in, "if not found:", "if True:"),
         ),
         scenes.deleted_while_away,
@@ -192,7 +192,7 @@ MUTANTS = (
         "joiner without log for an empty arc",
         "a node that gets an arc without records does not get its reap log, and a deleted value is back",
         (
-            Edit(TransferSender.level, "while self._host.reap_log.slices_in(arc):", "while False:"),
+            Edit(TransferSender.sync_logs, "while self._host.reap_log.slices_in(arc):", "while False:"),
             Edit(Handoff.is_done, "all(self._is_log_home(arc) for arc in self.arcs())", "True"),
         ),
         scenes.reaped_and_handed_over,

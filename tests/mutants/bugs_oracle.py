@@ -156,7 +156,7 @@ MUTANTS = (
     Mutant(
         "returned owner not asked",
         "keys of the owner of the only copy are denied when it is back and has not brought the copy home yet",
-        (Edit(AntiEntropy._fetch_arc, "await self._exchange.pull(owner, mark.arc)", "pass"),),
+        (Edit(AntiEntropy._fetch_arc, "await self._replica_sync.pull(owner, mark.arc)", "pass"),),
         scenes.owners_of_only_copies_are_back,
         40,
         ("ledger: denied",),
@@ -164,7 +164,7 @@ MUTANTS = (
     Mutant(
         "scan without the dead owner of the only copies",
         "a scan says that it is complete, and lacks all records of a dead node",
-        (Edit(AntiEntropy.silent, "self._vnode.ownership.taken", "()"),),
+        (Edit(AntiEntropy.unreachable, "self._vnode.ownership.marks", "()"),),
         scenes.only_copies_are_away,
         40,
         ("ledger: denied",),

@@ -144,7 +144,7 @@ MUTANTS = (
         "unreachable nodes forgotten",
         "the nodes of the other half are never asked again",
         (
-            Edit(Stabilizer.remember_silent, "if contact.id not in self._host.vnodes and", "if False and"),
+            Edit(Stabilizer.remember_unreachable, "if contact.id not in self._host.vnodes and", "if False and"),
             Edit(AntiEntropy._fetch_arc, "self._host.peers.passive.add(mark.dead, trio.current_time())", "pass"),
         ),
         scenes.split,

@@ -19,7 +19,7 @@ from .scenes_commits import power_is_cut
 from .scenes_data import joins_leaves_and_crashes
 
 _NO_SECOND_CHANCE = (  # a vnode also looks for only copies at its heirs, and learns from them which owners are silent
-    Edit(Ownership.learn_only_copies, "for contact, since in silent:", "for contact, since in ():"),
+    Edit(Ownership.learn_only_copies, "for contact, since in unreachable:", "for contact, since in ():"),
     Edit(Vnode.mark_only_copies, "replicas == 1 and", "replicas == 0 and"),
 )
 
@@ -93,7 +93,7 @@ MUTANTS = (
     Mutant(
         "actor reused after a wipe",
         "an empty disk mints the dots of the disk before it",
-        (Edit(Cluster.make_node, "rng.randbytes(8)", "bytes(8)"),),
+        (Edit(Cluster._make_node, "rng.randbytes(8)", "bytes(8)"),),
         scenes.given_away_and_wiped,
         8,
         ("ledger: dots", "ledger: misread", "ledger: lost"),

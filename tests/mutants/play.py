@@ -85,7 +85,7 @@ class World:
 
     def node_of(self, vnode: Point) -> Node:
         """Return the living node that holds a vnode."""
-        return next(node for node in self.ring.nodes if vnode in node.host.vnodes)
+        return next(node for node in self.ring.nodes if vnode in node._host.vnodes)
 
     async def kill(self, node: Node, *, silently: bool = False) -> None:
         """Let a node die. Its memory is lost, and its disk stays."""
@@ -101,7 +101,7 @@ class World:
 
     async def restart(self, node: Node) -> Node:
         """Restart a dead node on the disk of its machine."""
-        self.watch.excused.update(node.host.vnodes)
+        self.watch.excused.update(node._host.vnodes)
         back = await self.ring.start(join=(), name=node.config.name)
         self.ledger.losses.bring_back(back)
         return back
@@ -113,7 +113,7 @@ class World:
     async def at_home(self) -> None:
         """Wait until no node has misplaced records."""
         with trio.fail_after(CONVERGED_WITHIN_S):
-            while any(node.misplaced.count() for node in self.ring.nodes):
+            while any(node._handoff.count() for node in self.ring.nodes):
                 await trio.sleep(0.1)
 
     async def level(self, replicas: int) -> None:
@@ -130,8 +130,8 @@ class World:
 
     def owner_of(self, key: bytes) -> Node:
         """Return the owner of a key."""
-        point = self.ring[0].host.circle.hash(key)
-        return next(node for node in self.ring.nodes if node.host.owner_of(point) is not None)
+        point = self.ring[0]._host.circle.hash(key)
+        return next(node for node in self.ring.nodes if node._host.owner_of(point) is not None)
 
     async def settle(self) -> None:
         """Wait until the ring is Ideal, and read every key again."""
@@ -254,12 +254,12 @@ def slow(seed: int) -> MessageNetwork:
 
 def vnode_of(node: Node) -> Vnode:
     """Return a node's only vnode."""
-    return next(iter(node.host.vnodes.values()))
+    return next(iter(node._host.vnodes.values()))
 
 
 def may_go(ring: Cluster, node: Node, r: int) -> bool:
     """The failure assumption of the proof, to which a leave is a failure; and joiners keep one of those they know."""
-    going = {node.address, *(n.address for n in ring.nodes if n.host.is_leaving)}
+    going = {node.address, *(n.address for n in ring.nodes if n._host.is_leaving)}
     rest = {p: m for p, m in ring.snapshot().items() if m.address not in going}
     return (
         all(invariants.best(rest, p) is not None for p in rest)
@@ -270,7 +270,7 @@ def may_go(ring: Cluster, node: Node, r: int) -> bool:
 
 def right_before(node: Node) -> Point:
     """Return the point before a node's own."""
-    circle = node.host.circle
+    circle = node._host.circle
     return circle.point(vnode_of(node).id - 1)
 
 

@@ -223,4 +223,4 @@ async def _transfer(world: World) -> tuple[Contact, Contact]:
     """Let a node join. Return the giver and the receiver when records begin to move."""
     await world.ring.start()
     started = await world.happens(events.TransferStarted)
-    return world.ring.vnodes()[started.vnode].me, started.to
+    return world.ring._vnodes()[started.vnode].me, started.to

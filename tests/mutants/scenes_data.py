@@ -160,9 +160,9 @@ def _away_while_reaped(seed: int, *, is_trimmed: bool) -> None:
             await world.ledger.write(world.rng.choice(others), b"old-%d" % number, "filler", "put", is_delete=True)
         await trio.sleep(12)
         for node in others if is_trimmed else ():
-            log = node.host.reap_log
+            log = node._host.reap_log
             for part in log.slices_in(WHOLE):
-                await node.host.storage.commit(log.trim(part, 0))
+                await node._host.storage.commit(log.trim(part, 0))
         world.ring.network.unfreeze(away.name)
         await world.converged()
         await world.level(N)
@@ -386,11 +386,11 @@ def owners_of_only_copies_are_back(seed: int) -> None:
         gone, *others = world.nodes
         key = _keys_of(world, gone, 1)[0]
         await world.ledger.write(gone, key, "writer", "put")
-        circle = gone.host.circle
+        circle = gone._host.circle
         low = circle.hash(key)
         await world.kill(gone)
         await world.converged()
-        (point,) = gone.host.vnodes
+        (point,) = gone._host.vnodes
         id = circle.point(low + circle.distance(low, point) // 2)
         await (await world.ring.start(id=id, join=others[:1])).ready()
         await world.converged()
@@ -412,7 +412,7 @@ def after_an_alarm(seed: int) -> None:
         world.ledger.oracle.is_lenient = True
         for key in list(world.ledger.stories):
             owner = world.owner_of(key)
-            await owner.host.storage.commit(Batch(removals=[key]))
+            await owner._host.storage.commit(Batch(removals=[key]))
             await world.ledger.read(owner, key, r=1)
 
     play(seed, scene, nodes=7, replicas=N, timing=SLOW)

@@ -62,7 +62,7 @@ def adjacent_joins_and_crashes(seed: int) -> None:
         for _ in range(28):
             await trio.sleep(rng.uniform(0, 0.3))
             if rng.random() < 0.75:
-                points = list(ring.vnodes())
+                points = list(ring._vnodes())
                 at = rng.randrange(len(points))
                 gap = (points[at] - points[at - 1]) % (1 << 160)
                 first = points[at - 1] + 1 + rng.randrange(max(1, gap - 9))
@@ -83,7 +83,7 @@ def lost_goodbye(seed: int) -> None:
 
     async def scene(world: World) -> None:
         _, leaver, behind = world.row(3)
-        leaver.begin_leave()
+        leaver._begin_leave()
         await world.happens(events.ArcLost)
         network.loss = 1.0
         await trio.sleep(0.002)
@@ -136,7 +136,7 @@ def wrong_verdict_about_a_predecessor(seed: int) -> None:
     async def scene(world: World) -> None:
         late, predecessor, node = world.row(3)
         _take_for_dead(node, predecessor)
-        node.parts[vnode_of(node).id].stabilizer.notified(vnode_of(late).me)
+        node._parts[vnode_of(node).id].stabilizer.notified(vnode_of(late).me)
         world.watch.calm_down()
         await trio.sleep(1)
         await world.converged()
@@ -145,10 +145,10 @@ def wrong_verdict_about_a_predecessor(seed: int) -> None:
 
 
 def _take_for_dead(who: Node, whom: Node) -> None:
-    suspicion = who.host.peers.suspicion
-    for _ in range(who.host.timing.dead_misses):
-        suspicion.missed(whom.address, trio.current_time(), False, "no answer")
-    assert suspicion.is_dead(whom.address)
+    failure_detector = who._host.peers.failure_detector
+    for _ in range(who._host.timing.dead_misses):
+        failure_detector.missed(whom.address, trio.current_time(), False, "no answer")
+    assert failure_detector.is_dead(whom.address)
 
 
 def wrong_verdict_about_a_successor(seed: int) -> None:

@@ -35,7 +35,7 @@ from chord.net.transport import TcpTransport
 from chord.rpc import Rpc
 from chord.sim.messages import MessageNetwork
 from chord.testing import MemoryNetwork, run
-from chord.wire.messages import Confirm, Contact, Get, Hello, Lookup, Ping, Pong, Put, Reply, Values, Written
+from chord.wire.messages import Confirm, Contact, Get, GetReply, Hello, Lookup, Ping, PingReply, Put, Reply, Written
 from tests.support.clocks import on_loopback
 from tests.support.ports import Ports
 
@@ -56,7 +56,7 @@ class Machine:
         self.scope = trio.CancelScope()
         self.asked: list[tuple[Point | None, Any, Caller]] = []
         self.calls.serve(self._handle)
-        self.handler: RequestHandler = lambda vnode, request, caller: Pong()
+        self.handler: RequestHandler = lambda vnode, request, caller: PingReply()
 
     def _handle(self, vnode: Point | None, request: Any, caller: Caller) -> Any:
         self.asked.append((vnode, request, caller))
@@ -193,7 +193,7 @@ def never(vnode: Point | None, request: Any, caller: Caller) -> Any:
 
 
 def echo(vnode: Point | None, request: Any, caller: Caller) -> Any:
-    return Values((request.key,), b"", OWNER)
+    return GetReply((request.key,), b"", OWNER)
 
 
 def failing(error: ChordError) -> Callable[[], Any]:
@@ -210,10 +210,10 @@ def failing(error: ChordError) -> Callable[[], Any]:
 async def test_call_is_answered_at_once_or_later(place: Place) -> None:
     async with place.machines() as (a, b):
         b.handler = echo
-        assert await a.ask(b, Get(b"k")) == Values((b"k",), b"", OWNER)
+        assert await a.ask(b, Get(b"k")) == GetReply((b"k",), b"", OWNER)
         b.handler = later(lambda: Written(b"", OWNER))
         assert await a.ask(b, Put(b"k", b"v", bytes(16))) == Written(b"", OWNER)
-        assert await b.ask(a, Ping()) == Pong()
+        assert await b.ask(a, Ping()) == PingReply()
 
 
 @everywhere
@@ -234,7 +234,7 @@ async def test_handler_may_call_its_caller_back(place: Place) -> None:
             return b.calls.call(caller.address, Ping(), deadline=math.inf)
 
         b.handler = back
-        assert await a.ask(b, Ping()) == Pong()
+        assert await a.ask(b, Ping()) == PingReply()
         assert a.asked == [(None, Ping(), Caller(b.address))]
 
 
@@ -250,7 +250,7 @@ async def test_concurrent_calls_get_their_own_answers(place: Place) -> None:
 
     def handle(vnode: Point | None, request: Any, caller: Caller) -> Any:
         number = int(request.key)
-        reply = Values((request.key,), b"", OWNER)
+        reply = GetReply((request.key,), b"", OWNER)
         return reply if number % 2 else later(lambda: reply, 2 - number // 20 / 3)(vnode, request, caller)
 
     async with place.machines() as (a, b):
@@ -298,7 +298,7 @@ async def test_reply_of_another_type_is_malformed(place: Place) -> None:
     async with place.machines() as (a, b):
         with pytest.raises(MalformedMessage):
             await a.ask(b, Get(b"k"))
-        assert await a.ask(b, Ping()) == Pong()
+        assert await a.ask(b, Ping()) == PingReply()
 
 
 # -- deadlines -------------------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ async def test_reply_of_another_type_is_malformed(place: Place) -> None:
 async def test_call_ends_at_its_deadline_and_ignores_a_late_answer(place: Place) -> None:
     async with place.machines() as (a, b):
         await a.ask(b, Ping())
-        b.handler = later(Pong, 3)
+        b.handler = later(PingReply, 3)
         began = trio.current_time()
         with pytest.raises(DeadlineExceeded) as caught:
             await a.ask(b, Ping(), TICK_S)
@@ -382,7 +382,7 @@ async def test_budget_of_a_patient_call_is_the_enclosing_deadline(place: Place) 
 async def test_cancelled_call_leaves_no_state(place: Place) -> None:
     async with place.machines() as (a, b):
         await a.ask(b, Ping())
-        b.handler = later(Pong, 2)
+        b.handler = later(PingReply, 2)
         async with trio.open_nursery() as nursery:
             for _ in range(20):
                 nursery.start_soon(a.ask, b, Ping())
@@ -438,7 +438,7 @@ async def test_restarted_host_is_reached_again(place: Place) -> None:
         again.address = address
         async with trio.open_nursery() as nursery:
             await nursery.start(functools.partial(again.run))
-            assert await a.ask(address, Ping(), 5) == Pong()
+            assert await a.ask(address, Ping(), 5) == PingReply()
             assert again.asked == [(None, Ping(), Caller(a.address))]
             nursery.cancel_scope.cancel()
 
@@ -453,7 +453,7 @@ async def test_drain_waits_for_every_request_in_work(place: Place) -> None:
     async with place.machines() as (a, b):
         await b.calls.drain()  # no request is in work
         await a.ask(b, Ping())
-        b.handler = later(Pong, 2)
+        b.handler = later(PingReply, 2)
         async with trio.open_nursery() as nursery:
             for _ in range(5):
                 nursery.start_soon(ask, a, b)
@@ -463,4 +463,4 @@ async def test_drain_waits_for_every_request_in_work(place: Place) -> None:
             assert replies == []
             await b.calls.drain()
             await b.stop()  # every answer is sent
-        assert replies == [Pong()] * 5
+        assert replies == [PingReply()] * 5

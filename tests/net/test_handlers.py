@@ -11,7 +11,7 @@ from chord.net.calls import Caller
 from chord.net.handlers import HandlerTable, handler_table, handles
 from chord.node.dispatch import Dispatcher
 from chord.node.services import VnodeServices
-from chord.wire.messages import Get, Ping, Pong
+from chord.wire.messages import Get, Ping, PingReply
 
 TABLES: dict[type, HandlerTable] = {VnodeServices: VnodeServices.HANDLERS, Dispatcher: Dispatcher.HANDLERS}
 
@@ -20,12 +20,12 @@ class Mistaken:
     """Handlers with mistakes."""
 
     @handles(Get)
-    def on_get(self, request: Ping) -> Pong:
+    def on_get(self, request: Ping) -> PingReply:
         """Take another request."""
         raise NotImplementedError
 
     @handles(Ping, takes_caller=True)
-    def on_ping(self, request: Ping, caller: str) -> Pong:
+    def on_ping(self, request: Ping, caller: str) -> PingReply:
         """Take another type than the caller."""
         raise NotImplementedError
 
@@ -64,7 +64,7 @@ def test_mistaken_handlers_are_found() -> None:
 def test_two_handlers_of_one_request_are_refused() -> None:
     class Other:
         @handles(Ping)
-        def on_ping(self, request: Ping) -> Pong:
+        def on_ping(self, request: Ping) -> PingReply:
             """Handle the request a second time."""
             raise NotImplementedError
 

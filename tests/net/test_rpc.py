@@ -24,7 +24,7 @@ from chord.ids import Circle, Point
 from chord.net.calls import Caller
 from chord.testing import MemoryNetwork, run
 from chord.wire.codec import GOODBYE, FrameKind
-from chord.wire.messages import Contact, Get, Lookup, Ping, Pong, Put, Scan
+from chord.wire.messages import Contact, Get, Lookup, Ping, PingReply, Put, Scan
 from tests.support.rpc import CIRCLE, MIB, OWNER, Peer, Raw, limits, outcome, pair, running, virtual
 
 # -- calls and answers -------------------------------------------------------------------------
@@ -135,11 +135,11 @@ async def test_call_to_a_node_without_a_handler_is_not_ready() -> None:
 @virtual
 async def test_reply_of_another_type_keeps_the_connection() -> None:
     a, b = pair(MemoryNetwork())
-    b.rpc.serve(lambda *_: Pong())
+    b.rpc.serve(lambda *_: PingReply())
     async with running(a, b):
-        with pytest.raises(Exception, match="Values"):
+        with pytest.raises(Exception, match="GetReply"):
             await a.get(b, "echo")
-        assert isinstance(await a.ping(b), Pong)
+        assert isinstance(await a.ping(b), PingReply)
 
 
 @virtual
@@ -210,7 +210,7 @@ async def test_enclosing_deadline_limits_the_budget_of_patient_calls() -> None:
         waits.append(trio.current_effective_deadline() - trio.current_time())
         await trio.sleep_forever()
 
-    b.rpc.serve(lambda vnode, request, caller: Pong() if isinstance(request, Ping) else wait())
+    b.rpc.serve(lambda vnode, request, caller: PingReply() if isinstance(request, Ping) else wait())
     async with running(a, b):
         await a.ping(b)
         for request, deadline in ((Get(b"k"), math.inf), (Lookup(Point(1)), trio.current_time() + 60)):

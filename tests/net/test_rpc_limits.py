@@ -27,7 +27,7 @@ from chord.ids import Circle
 from chord.net.handshake import HUNG_UP
 from chord.testing import MemoryNetwork, run
 from chord.wire.codec import GOODBYE, FrameKind, decode_refusal, encode_hello
-from chord.wire.messages import Contact, Get, Hello, Ping, Put, Values
+from chord.wire.messages import Contact, Get, GetReply, Hello, Ping, Put
 from tests.support.rpc import CODEC, MIB, OWNER, Peer, Raw, limits, outcome, pair, running, virtual
 
 HELLO = encode_hello(Hello(1, 1, "client", "control"))
@@ -38,11 +38,11 @@ def frame(kind: int, body: bytes) -> bytes:
 
 
 def call(*content: object, call_id: int = 1) -> bytes:
-    return frame(FrameKind.CALL, cbor2.dumps([call_id, None, 1000, list(content)]))
+    return frame(FrameKind.CALL, cbor2.dumps([call_id, None, 1000, list(content), 0]))
 
 
 def ask(key: str, call_id: int = 1) -> bytes:
-    return CODEC.encode_call(call_id, None, 60_000, Get(key.encode()))
+    return CODEC.encode_call(call_id, None, 60_000, Get(key.encode()), 0)
 
 
 @asynccontextmanager
@@ -201,10 +201,13 @@ async def test_dial_without_an_answer_to_the_hello_is_unreachable() -> None:
         "a second hello": (HELLO, "a second hello"),
         "no CBOR": (frame(FrameKind.CALL, b"\xff"), "not strict CBOR"),
         "deep CBOR": (frame(FrameKind.CALL, b"\x81" * 17 + b"\x00"), "depth"),
-        "a tag": (frame(FrameKind.CALL, b"\xd9\xd9\xf7\x84\x01\xf6\x01\x81\x01"), "not strict CBOR"),
+        "a tag": (frame(FrameKind.CALL, b"\xd9\xd9\xf7\x85\x01\xf6\x01\x81\x01\x00"), "not strict CBOR"),
         "a map with numbers for keys": (frame(FrameKind.CALL, b"\xa1\x01\x02"), "not strict CBOR"),
-        "no envelope": (frame(FrameKind.CALL, cbor2.dumps([1, None])), "the envelope is not an array of 4 fields"),
-        "two messages in a frame": (frame(FrameKind.CALL, cbor2.dumps([1, None, 1, [1]]) * 2), "trailing bytes after"),
+        "no envelope": (frame(FrameKind.CALL, cbor2.dumps([1, None])), "the envelope is not an array of 5 fields"),
+        "two messages in a frame": (
+            frame(FrameKind.CALL, cbor2.dumps([1, None, 1, [1], 0]) * 2),
+            "trailing bytes after",
+        ),
         "a reply without envelope": (frame(FrameKind.REPLY, cbor2.dumps("hi")), "the envelope"),
         "an error without error": (frame(FrameKind.ERROR, cbor2.dumps([1, []])), "ErrorReply"),
         "a cast without tag": (frame(FrameKind.CAST, cbor2.dumps([])), "the cast"),
@@ -416,7 +419,7 @@ async def test_peer_that_does_not_read_is_cut_with_bounded_memory() -> None:
             await raw.send(ask("big 10000", i + 1))
         await trio.sleep(1)
         (link,) = node.rpc._shared.running
-        assert 65_536 < link._outbox.buffered < 120_000
+        assert 65_536 < link._send_buffer.buffered < 120_000
         await trio.sleep(10)
         assert trio.current_time() - start > 10
         assert node.seen(ConnectionClosed)[0].reason == "a write did not finish within 10 s"
@@ -454,9 +457,9 @@ async def test_slow_reader_is_not_cut() -> None:
 async def test_late_replies_wait_for_room_and_none_is_lost() -> None:
     a, b = pair(MemoryNetwork(window_bytes=4096), limits=limits(buffer_bytes_max=50_000))
 
-    async def late() -> Values:
+    async def late() -> GetReply:
         await trio.sleep(0.1)
-        return Values((bytes(15_000),), b"", OWNER)
+        return GetReply((bytes(15_000),), b"", OWNER)
 
     b.rpc.serve(lambda vnode, request, caller: late())
     buffered: list[int] = []
@@ -466,7 +469,7 @@ async def test_late_replies_wait_for_room_and_none_is_lost() -> None:
             nursery.start_soon(outcome, a.get(b, "x", 60), outcomes)
         while len(outcomes) < 60:
             await trio.sleep(0.01)
-            buffered += [link._outbox.buffered for link in b.rpc._shared.running]
+            buffered += [link._send_buffer.buffered for link in b.rpc._shared.running]
     assert [len(value) for value in outcomes] == [15_000] * 60
     assert max(buffered) < 70_000
 

@@ -105,7 +105,7 @@ async def test_unfinished_frames_of_clients_go_before_those_of_nodes() -> None:
             await (await one.dial(f"s{number}")).send(half())
             await trio.sleep(0.1)
         assert "p:1" in [link.address for link in one.shared.running], "its frame is the oldest, but nodes come last"
-        key = CODEC.encode_call(1, None, 60_000, Put(b"k", bytes(MIB), bytes(16)))
+        key = CODEC.encode_call(1, None, 60_000, Put(b"k", bytes(MIB), bytes(16)), 0)
         other = await one.dial_as_node("q")
         one.peer.gate.set()
         for start in range(0, len(key), 100_000):
@@ -119,7 +119,7 @@ async def test_unfinished_frames_of_clients_go_before_those_of_nodes() -> None:
 async def test_frame_in_pieces_counts_once_until_it_is_complete() -> None:
     async with node() as one:
         raw = await one.dial("s")
-        frame = CODEC.encode_call(1, None, 60_000, Get(b"echo " + bytes(800)))
+        frame = CODEC.encode_call(1, None, 60_000, Get(b"echo " + bytes(800)), 0)
         for number in range(3):
             for size, piece in ((len(frame) - 10, frame[:-10]), (0, frame[-10:])):
                 await raw.send(piece)
@@ -159,7 +159,7 @@ async def test_frame_of_too_many_items_ends_the_connection() -> None:
         raw = await one.dial("s")
         inner = Limits().frame_items_max
         content = b"\x82\x18\x21\x9a" + inner.to_bytes(4, "big") + b"\x80" * inner
-        body = b"\x84\x01\xf6\x1a\x00\x00\xff\xff" + content
+        body = b"\x85\x01\xf6\x1a\x00\x00\xff\xff" + content + b"\x00"
         await raw.send((FrameKind.CALL << 24 | len(body)).to_bytes(4, "big") + body)
         error = await raw.refusal()
         assert isinstance(error, MalformedMessage)
@@ -170,7 +170,7 @@ async def test_frame_of_too_many_items_ends_the_connection() -> None:
 @virtual
 async def test_body_with_invalid_cbor_ends_the_connection() -> None:
     async with node() as one:
-        for body in (b"\xff", b"\x84\x01", b"\x84\x01\xf6\x1a\x00\x00\xff\xff\x9f\xff"):
+        for body in (b"\xff", b"\x85\x01", b"\x85\x01\xf6\x1a\x00\x00\xff\xff\x9f\xff"):
             raw = await one.dial("s")
             await raw.send((FrameKind.CALL << 24 | len(body)).to_bytes(4, "big") + body)
             assert isinstance(await raw.refusal(), MalformedMessage)

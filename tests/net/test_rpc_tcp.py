@@ -135,7 +135,7 @@ async def test_reset_during_a_call_ends_its_handler() -> None:
         await stream.send_all(encode_hello(Hello(1, 1, "client", "control")))
         await stream.receive_some()
 
-        await stream.send_all(CODEC.encode_call(1, None, 60_000, Get(b"never")))
+        await stream.send_all(CODEC.encode_call(1, None, 60_000, Get(b"never"), 0))
         await until(lambda: victim.asked)
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
         await stream.aclose()
@@ -152,13 +152,13 @@ async def test_flood_without_reading_is_bounded_and_cut() -> None:
         raw = await Raw.dial(TCP, victim, stream="bulk")
 
         async def flood() -> None:
-            question = b"".join(CODEC.encode_call(i, None, 60_000, Get(b"big 200000")) for i in range(1, 50))
+            question = b"".join(CODEC.encode_call(i, None, 60_000, Get(b"big 200000"), 0) for i in range(1, 50))
             with suppress(trio.BrokenResourceError):
                 while True:
                     await raw.send(question)
 
         def handle(*call: Any) -> Any:
-            high[0] = max(high[0], *(link._outbox.buffered for link in victim.rpc._shared.running))
+            high[0] = max(high[0], *(link._send_buffer.buffered for link in victim.rpc._shared.running))
             return victim.handle(*call)
 
         high = [0]

@@ -47,7 +47,7 @@ class Box:
         self.pipe = Narrow(room)
         self.shared = RpcContext(limits(), ignore)
         self.said: list[str] = []
-        self.outbox = SendBuffer(
+        self.send_buffer = SendBuffer(
             self.pipe, "control", self.shared, lambda: self.said.append("emptied"), lambda: self.said.append("broken")
         )
 
@@ -67,35 +67,35 @@ async def box(room: int) -> AsyncIterator[Box]:
 async def test_frames_of_one_pass_leave_in_one_write() -> None:
     async with box(1000) as made:
         for frame in (b"a", b"b", b"c"):
-            made.outbox.post(frame)
-            made.outbox.flush_soon()
+            made.send_buffer.post(frame)
+            made.send_buffer.flush_soon()
         assert not made.pipe.writes
         await trio.sleep(0.1)
         assert (made.pipe.writes, made.said) == ([b"abc"], ["emptied"])
-        made.outbox.post(b"d")
-        made.outbox.flush()
-        assert (made.pipe.writes[-1], made.outbox.buffered, made.shared.stats.bytes_sent) == (b"d", 0, 4)
+        made.send_buffer.post(b"d")
+        made.send_buffer.flush()
+        assert (made.pipe.writes[-1], made.send_buffer.buffered, made.shared.stats.bytes_sent) == (b"d", 0, 4)
 
 
 @virtual
 async def test_bytes_beyond_the_room_are_written_in_order_by_a_task() -> None:
     async with box(3) as made:
-        made.outbox.post(b"abcde")
-        made.outbox.flush()
-        assert made.outbox.buffered == 2
+        made.send_buffer.post(b"abcde")
+        made.send_buffer.flush()
+        assert made.send_buffer.buffered == 2
         made.pipe.room = 1000
         await trio.sleep(0.5)
-        made.outbox.post(b"fg")
-        made.outbox.flush()  # must keep the order
-        made.outbox.flush_soon()
+        made.send_buffer.post(b"fg")
+        made.send_buffer.flush()  # must keep the order
+        made.send_buffer.flush_soon()
         await trio.sleep(0.1)
         assert (made.pipe.writes, made.said) == ([b"abc"], [])
-        await made.outbox.wait_until_empty()
-        assert (b"".join(made.pipe.writes), made.outbox.buffered) == (b"abcdefg", 0)
+        await made.send_buffer.wait_until_empty()
+        assert (b"".join(made.pipe.writes), made.send_buffer.buffered) == (b"abcdefg", 0)
         await trio.sleep(0.1)
         assert made.said == ["emptied"]
-        made.outbox.post(b"h")
-        made.outbox.flush()
+        made.send_buffer.post(b"h")
+        made.send_buffer.flush()
         assert made.pipe.writes[-1] == b"h"
 
 
@@ -103,18 +103,18 @@ async def test_bytes_beyond_the_room_are_written_in_order_by_a_task() -> None:
 async def test_closed_buffer_writes_nothing() -> None:
     # By then the descriptor may be another connection's.
     async with box(1000) as made:
-        made.outbox.post(b"soon")
-        made.outbox.flush_soon()
-        made.outbox.close()
-        made.outbox.post(b"now")
-        made.outbox.flush()
+        made.send_buffer.post(b"soon")
+        made.send_buffer.flush_soon()
+        made.send_buffer.close()
+        made.send_buffer.post(b"now")
+        made.send_buffer.flush()
         await trio.sleep(10)
         assert not made.pipe.writes
     async with box(0) as made:
-        made.outbox.post(b"patiently")
-        made.outbox.flush()
+        made.send_buffer.post(b"patiently")
+        made.send_buffer.flush()
         await trio.sleep(0.5)
-        made.outbox.close()
+        made.send_buffer.close()
         await trio.sleep(10)
         assert not made.pipe.writes
 
@@ -123,7 +123,7 @@ async def test_closed_buffer_writes_nothing() -> None:
 async def test_writing_task_reports_a_broken_pipe() -> None:
     async with box(1000) as made:
         made.pipe.is_broken = True
-        made.outbox.post(b"a")
-        made.outbox.flush()
+        made.send_buffer.post(b"a")
+        made.send_buffer.flush()
         await trio.sleep(10)
         assert made.said == ["broken"]

@@ -19,7 +19,7 @@ from chord.net.steps import IF_WANTED, Driver, Effect, Steps
 from chord.net.timers import Timers
 from chord.sim.messages import MessageNetwork
 from chord.testing import MemoryNetwork, run
-from chord.wire.messages import Ping, Pong, Values
+from chord.wire.messages import GetReply, Ping, PingReply
 from tests.support.rpc import OWNER, Peer, limits, outcome, pair, running, virtual
 
 
@@ -71,14 +71,14 @@ async def test_steps_that_end_in_any_order_answer_their_own_caller() -> None:
         await trio.sleep(0.1)
         assert not results
         assert desk.shared.calls_in_work == 3
-        desk.open[1].resume(Pong())
+        desk.open[1].resume(PingReply())
         await trio.sleep(0.1)
-        assert results == [Pong()]
+        assert results == [PingReply()]
         desk.open[0].resume(NotFound("no such key"))
-        desk.open[0].resume(Pong())  # only the first result counts
-        desk.open[2].resume(Pong())
+        desk.open[0].resume(PingReply())  # only the first result counts
+        desk.open[2].resume(PingReply())
         await trio.sleep(0.1)
-        assert [type(one) for one in results] == [Pong, NotFound, Pong]
+        assert [type(one) for one in results] == [PingReply, NotFound, PingReply]
         assert desk.is_clear
 
 
@@ -123,7 +123,7 @@ def test_steps_beyond_their_budget_are_given_up(is_planted: bool, monkeypatch: p
             assert desk.open[0].is_pending is is_planted
             assert not desk.open[0].is_wanted, "the deadline has passed"
             assert desk.is_clear is not is_planted
-            desk.open[0].resume(Pong())
+            desk.open[0].resume(PingReply())
 
     check()
 
@@ -162,7 +162,7 @@ async def test_steps_of_a_broken_connection_are_given_up() -> None:
         assert isinstance(results[0], PeerLost)
         assert not desk.open[0].is_pending
         assert desk.is_clear
-        desk.open[0].resume(Pong())
+        desk.open[0].resume(PingReply())
 
 
 @pytest.mark.parametrize("is_planted", [False, True])
@@ -177,7 +177,7 @@ def test_steps_that_end_at_once_answer_in_one_write(is_planted: bool, monkeypatc
 
     async def main() -> None:
         a, b = pair(MemoryNetwork())
-        Desk(b, lambda driver: driver.resume(Pong()))
+        Desk(b, lambda driver: driver.resume(PingReply()))
         async with running(a, b), trio.open_nursery() as nursery:
             await a.ping(b)
             monkeypatch.setattr(SendBuffer, "flush", counted)
@@ -203,9 +203,9 @@ async def test_replies_beyond_the_buffer_wait_and_none_is_lost() -> None:
             nursery.start_soon(outcome, a.get(b, "x", 60), results)
         await trio.sleep(0.1)
         for driver in desk.open:
-            driver.resume(Values((bytes(15_000),), b"", OWNER))
+            driver.resume(GetReply((bytes(15_000),), b"", OWNER))
         while len(results) < 60:
-            buffered += [link._outbox.buffered for link in b.rpc._shared.running]
+            buffered += [link._send_buffer.buffered for link in b.rpc._shared.running]
             await trio.sleep(0.01)
     assert [len(value) for value in results] == [15_000] * 60
     assert max(buffered) < 70_000
@@ -246,7 +246,7 @@ async def test_steps_beyond_the_limit_do_not_begin() -> None:
         assert [type(one) for one in results] == [Overloaded]
         assert len(desk.open) == most
         for driver in desk.open:
-            driver.resume(Pong())
+            driver.resume(PingReply())
 
 
 @virtual
@@ -260,16 +260,16 @@ async def test_drain_waits_for_steps() -> None:
         nursery.start_soon(b.rpc.drain)
         await trio.sleep(0.1)
         assert len(nursery.child_tasks) == 2
-        desk.open[0].resume(Pong())
+        desk.open[0].resume(PingReply())
         await trio.sleep(0.1)
         assert not nursery.child_tasks
-        assert results == [Pong()]
+        assert results == [PingReply()]
 
 
 @virtual
 async def test_reply_of_steps_returns_or_raises_their_result() -> None:
-    assert await reply_of(Pong()) == Pong()
-    assert await reply_of(steps_of(Wait(lambda driver: driver.resume(Pong())))) == Pong()
+    assert await reply_of(PingReply()) == PingReply()
+    assert await reply_of(steps_of(Wait(lambda driver: driver.resume(PingReply())))) == PingReply()
     with pytest.raises(NotFound):
         await reply_of(steps_of(Wait(lambda driver: driver.resume(NotFound("no")))))
     wait = Wait()

@@ -21,8 +21,8 @@ from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
 from chord.store.sqlite import SqliteStorage
 from chord.store.storage import Batch
-from chord.wire.messages import Ping, Pong
-from tests.support.quorum import are_all_synced
+from chord.wire.messages import Ping, PingReply
+from tests.support.quorum import are_all_in_sync
 from tests.support.real_rings import HANG_S
 from tests.support.rings import get, only, owner, patiently, put, virtual
 
@@ -73,20 +73,20 @@ async def test_node_with_a_hung_disk_is_replaced_and_returns() -> None:
         assert trio.current_time() - began < 3 * STALL_S
         (stalled,) = (event for event in happened if isinstance(event, HealthChanged))
         assert (stalled.subject, "has not answered for" in stalled.why) == ("disk", True)
-        assert node.host.is_stalled
-        seen = node.local_status()  # the node still answers `status`
+        assert node._host.is_stalled
+        seen = node._local_status()  # the node still answers `status`
         assert (seen.state, len(seen.troubles)) == ("degraded", 1)
         assert "the disk has not answered for" in seen.troubles[0]
         with pytest.raises(PeerUnreachable, match="disk"):
-            await other.host.peers.call(node.address, Ping(), Pong)
+            await other._host.peers.call(node.address, Ping(), PingReply)
         with pytest.raises(Busy, match="disk"):  # a call to itself fails at once, so that steps do not retry for ever
-            await node.host.peers.call(only(node).me, Ping(), Pong)
-        assert node.host.storage.staged_bytes < 100_000  # type: ignore[attr-defined]
+            await node._host.peers.call(only(node).me, Ping(), PingReply)
+        assert node._host.storage.staged_bytes < 100_000  # type: ignore[attr-defined]
         assert "alive" not in await states_at_others(machines, node)
         disk.resume()
         await trio.sleep(2 * STALL_S)
-        assert not node.host.is_stalled
-        assert node.local_status().state == "ready"
+        assert not node._host.is_stalled
+        assert node._local_status().state == "ready"
         await machines.converged()
         for key in keys:
             assert await patiently(lambda k=key: get(node, k)) == (b"new",)  # type: ignore[misc]
@@ -98,7 +98,7 @@ async def states_at_others(machines: Cluster, node: Node) -> set[str]:
     found: set[str] = set()
     for _ in range(100):
         await trio.sleep(0.1)
-        found |= {peer.host.peers.suspicion.state(node.address) for peer in machines.nodes if peer is not node}
+        found |= {peer._host.peers.failure_detector.state(node.address) for peer in machines.nodes if peer is not node}
     return found
 
 
@@ -125,7 +125,7 @@ async def test_node_with_a_disk_hung_for_disk_stop_s_ends() -> None:
     async with five(timing) as (machines, node, keys, _):
         machines.disk(node.name).hang()
         began = trio.current_time()
-        node.host.storage.stage(Batch(notes={b"touched": b""}))
+        node._host.storage.stage(Batch(notes={b"touched": b""}))
         with trio.fail_after(60):
             await node.closed.wait()
         assert 3 * STALL_S <= trio.current_time() - began <= 3 * STALL_S + STALL_S + 6
@@ -154,10 +154,10 @@ async def staged_while_it_hangs(staged_bytes_max: int) -> int:
         machines.disk(node.name).hang()
         others = [b"large-%d" % n for n in range(400) if owner(machines, b"large-%d" % n) is not node]
         assert await write(first, others, bytes(200_000), 600) == others
-        staged: int = node.host.storage.staged_bytes  # type: ignore[attr-defined]
+        staged: int = node._host.storage.staged_bytes  # type: ignore[attr-defined]
         machines.disk(node.name).resume()
         await trio.sleep(1)
-        assert node.host.storage.staged_bytes == 0  # type: ignore[attr-defined]
+        assert node._host.storage.staged_bytes == 0  # type: ignore[attr-defined]
         return staged
 
 
@@ -195,7 +195,7 @@ async def test_lone_replica_with_a_hung_disk_is_not_replaced() -> None:
         keys = [key for key in KEYS if owner(machines, key) is node]
         machines.disk(node.name).hang()
         assert await write(first, keys[:1], b"new", 3 * STALL_S) == []
-        assert node.host.is_stalled
+        assert node._host.is_stalled
         machines.disk(node.name).resume()
         assert await write(first, keys, b"new", 60) == keys
 
@@ -211,7 +211,7 @@ async def test_scan_shows_every_key_while_a_disk_is_full() -> None:
         written = await write(machines[0], others, b"new", 60)
         assert written
         await trio.sleep(30)  # comparisons with the node fail
-        assert node.host.health.reasons()
+        assert node._host.health.reasons()
         for asked in machines.nodes:
             found = {pair.key: pair.values async for pair in asked.scan()}
             assert found == {key: (b"new",) if key in written else (b"old",) for key in KEYS}
@@ -232,10 +232,10 @@ def is_synced(nodes: list[Node]) -> bool:
     for node in nodes:
         vnode = only(node)
         arc = vnode.ownership.arc
-        if arc is None or not are_all_synced(node.parts[vnode.id]):
+        if arc is None or not are_all_in_sync(node._parts[vnode.id]):
             return False
         members = [vnodes[place.contact.address] for place in vnode.replica_set(arc.end).members]
-        if len(members) < RING.replicas or not all(member.view.is_settled_in(arc) for member in members):
+        if len(members) < RING.replicas or not all(member.preference_list.is_arc_in_sync(arc) for member in members):
             return False
     return True
 
@@ -266,13 +266,13 @@ async def test_real_node_with_a_hung_commit_is_replaced_and_returns(tmp_path: Pa
             while not is_synced(nodes):
                 await trio.sleep(0.05)
             gate.clear()
-            keys = [b"key-%d" % n for n in range(400) if bad.host.owner_of(circle.hash(b"key-%d" % n)) is not None][:5]
+            keys = [b"key-%d" % n for n in range(400) if bad._host.owner_of(circle.hash(b"key-%d" % n)) is not None][:5]
             try:
                 assert await write(nodes[0], keys, b"new", HANG_S) == keys
-                assert bad.host.is_stalled
+                assert bad._host.is_stalled
             finally:
                 gate.set()
-            while bad.host.is_stalled:
+            while bad._host.is_stalled:
                 await trio.sleep(0.05)
             for key in keys:
                 assert await patiently(lambda k=key: get(bad, k)) == (b"new",)  # type: ignore[misc]

@@ -59,11 +59,11 @@ class Scene:
 
     @property
     def rounds(self) -> int:
-        return sum(vnode.rounds for vnode in self.node.host.vnodes.values())
+        return sum(vnode.rounds for vnode in self.node._host.vnodes.values())
 
     def change(self) -> None:
         """Change the state that the node must save."""
-        for vnode in self.node.host.vnodes.values():
+        for vnode in self.node._host.vnodes.values():
             vnode.ownership.epoch += 1
 
 

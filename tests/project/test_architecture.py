@@ -32,6 +32,7 @@ LAYERS = (
     "membership",
     "client",
     "node",
+    "views",
     "testing",
     "sim",
     "lab",
@@ -50,7 +51,7 @@ WITHOUT_TRIO = (
     *("errors", "ids", "events", "config", "wire", "verify", "finger"),
     *("store.versions", "store.dedup", "store.merkle", "store.quarantine", "replication.restore"),
     *("ring.pointers", "ring.ownership", "ring.owner_cache", "ring.preference_list", "ring.health"),
-    *("net.failure_detector", "client.results", "client.bulk", "client.session", "client.operations", "client.api"),
+    *("net.failure_detector", "client.results", "client.batch", "client.session", "client.operations", "client.api"),
     "client.blocking_api",
 )
 """The modules of values and algorithms, which import no event loop."""

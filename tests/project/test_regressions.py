@@ -23,7 +23,7 @@ from chord.node import Node
 from chord.sim.observer import Watch
 from chord.testing.rings import TestRing
 from chord.verify import invariants
-from chord.wire.messages import Contact, FindNext, NeighboursOf, NextHops, Notify
+from chord.wire.messages import Contact, FindNeighboursReply, FindNext, FindNextReply, Notify
 from tests.models import original
 from tests.models.original import HISTORIES, Entry
 from tests.support.rings import get, in_order, only, owner, patiently, put, virtual
@@ -89,7 +89,7 @@ A, B, C, D = 10_000, 30_000, 50_000, 60_000
 
 
 def by_id(ring: TestRing, point: int) -> Node:
-    return next(node for node in ring.nodes if Point(point) in node.host.vnodes)
+    return next(node for node in ring.nodes if Point(point) in node._host.vnodes)
 
 
 def keys_between(ring: TestRing, low: int, high: int, count: int) -> list[bytes]:
@@ -170,7 +170,7 @@ async def test_arc_from_a_vnode_to_itself_is_the_whole_circle() -> None:
         assert all(Point(p) in Arc(Point(5), Point(5)) for p in range(8))
         for point in range(8):
             assert vnode.ownership.is_owner(point)
-            assert (await ring[0].lookups.find(Point(point), vnode.me)).owner == vnode.me
+            assert (await ring[0]._lookups.find(Point(point), vnode.me)).owner == vnode.me
 
 
 @virtual
@@ -180,7 +180,7 @@ async def test_full_circle_has_arcs_of_one_point() -> None:
         for node in ring.nodes:
             assert only(node).ownership.arc == Arc(Point((only(node).id - 1) % 8), only(node).id)
             for point in range(8):
-                assert (await node.lookups.find(Point(point), only(node).me)).owner.id == point
+                assert (await node._lookups.find(Point(point), only(node).me)).owner.id == point
 
 
 @pytest.mark.slow
@@ -193,7 +193,7 @@ async def test_closest_preceding_vnode_is_never_the_vnode_itself() -> None:
             me = only(node)
             for key in range(256):
                 for tried in ((), (me.ring.successor.id,)):
-                    step: NextHops = me.on_find_next(FindNext(Point(key), "classic", tried))
+                    step: FindNextReply = me.on_find_next(FindNext(Point(key), "classic", tried))
                     offered = [c.contact.id for c in step.candidates]
                     assert me.id not in offered or (step.final and key == me.id)
                     assert step.final or all(between(me.id, x, key) for x in offered)
@@ -256,7 +256,7 @@ async def test_ring_heals_under_five_thousand_lookups_a_second() -> None:
                 due += 100 / 5000
                 node = ring.nodes[number % len(ring)]
                 with trio.move_on_after(2):
-                    await node.lookups.find(Circle(160).hash(b"%d/%d" % (number, done)), only(node).me)
+                    await node._lookups.find(Circle(160).hash(b"%d/%d" % (number, done)), only(node).me)
                     done += 1
 
         async with trio.open_nursery() as nursery:
@@ -357,7 +357,7 @@ async def test_head_that_counts_as_dead_is_asked_before_it_is_dropped() -> None:
         await ring.kill(by_id(ring, B))
         while not forgotten:
             for _ in range(PRESETS["local"].dead_misses):
-                first.host.peers.suspicion.missed(second.address, trio.current_time(), False, "no answer")
+                first._host.peers.failure_detector.missed(second.address, trio.current_time(), False, "no answer")
             await trio.sleep(0.01)
         assert only(first).ring.successors[0].id == C
         await ring.converged()
@@ -504,14 +504,14 @@ async def test_late_switch_counts_while_a_restarted_node_looks_up() -> None:
     """The node asked for its arc, got no reply in time, and looks up again. Meanwhile the arc has arrived."""
     async with testing.open_ring(4, bits=16, ids=[A, B, C, D], seed=18) as ring:
         node, before = by_id(ring, C), only(by_id(ring, B)).me
-        own, membership = only(node).ownership, node.parts[Point(C)].membership
+        own, membership = only(node).ownership, node._parts[Point(C)].membership
 
         async def no_taker(after: list[Contact]) -> None:
             own.receive(Arc(Point(B), Point(C)), own.epoch + 1, before, [])
 
         own.renounce()
         with mock.patch.object(membership, "_taker_of_my_arc", no_taker):
-            await membership._reclaim_place(NeighboursOf(before, only(node).me, node.ring_id))
+            await membership._reclaim_place(FindNeighboursReply(before, only(node).me, node.ring_id))
         assert own.arc == Arc(Point(B), Point(C))
         await ring.converged()
 
@@ -522,7 +522,7 @@ async def test_predecessor_without_an_address_is_given_up() -> None:
     async with testing.open_ring(4, bits=16, ids=[A, B, C, D], seed=19) as ring:
         node, before = by_id(ring, C), only(by_id(ring, B)).me
         absent = Contact(Point(C - 1), "nonsense")
-        await by_id(ring, A).host.peers.call(only(node).me, Notify(absent), Notify.reply)
+        await by_id(ring, A)._host.peers.call(only(node).me, Notify(absent), Notify.reply)
         await trio.sleep(0.01)
         assert only(node).ring.predecessor == absent, "the notification came from an unreachable vnode"
         await ring.converged()

@@ -146,9 +146,9 @@ class Cluster:
         return {peer.address: f"{peer.process.returncode}: {peer.errors()[-200:]}" for peer in gone}
 
     def statuses(self) -> dict[str, Status]:
-        """Return the description of each node."""
-        with library.connect(*self.addresses, timeout_s=HANG_S) as ring:
-            return ring.members(also=self.addresses).ok
+        """Return the status of each node."""
+        with library.connect(*self.addresses, timeout_s=HANG_S) as client:
+            return client.members(also=self.addresses).ok
 
     def restless(self) -> dict[str, int]:
         """Return the pending work of all nodes together."""

@@ -18,16 +18,16 @@ pytestmark = pytest.mark.slow
 
 def write(node: str, numbers: range) -> dict[str, bytes]:
     """Store values, and return the acknowledged ones."""
-    with library.connect(node) as ring:
+    with library.connect(node) as client:
         for number in numbers:
-            ring.put(f"key-{number}", b"%d" % number)
+            client.put(f"key-{number}", b"%d" % number)
     return {f"key-{number}": b"%d" % number for number in numbers}
 
 
 def lost(node: str, expected: dict[str, bytes]) -> list[str]:
     """Return the keys with another value than before."""
-    with library.connect(node, timeout_s=HANG_S) as ring:
-        return [key for key, value in expected.items() if ring.get(key).value != value]
+    with library.connect(node, timeout_s=HANG_S) as client:
+        return [key for key, value in expected.items() if client.get(key).value != value]
 
 
 def incarnation(directory: Path) -> str:
@@ -43,9 +43,9 @@ def test_node_killed_during_writes_keeps_every_record(tmp_path: Path) -> None:
         peer = peers.start("--data", str(tmp_path / "d")).ready()
         expected: dict[str, bytes] = {}
         for life in range(3):
-            with library.connect(peer.address) as ring:
+            with library.connect(peer.address) as client:
                 for number in range(100 * life, 100 * life + 60):
-                    ring.put(f"key-{number}", b"%d" % number)
+                    client.put(f"key-{number}", b"%d" % number)
                     expected[f"key-{number}"] = b"%d" % number
             peer.kill()
             peer.ended()
@@ -117,10 +117,10 @@ def reaped(node: str) -> int:
 def check(node: str, expected: dict[str, bytes], deleted: list[str]) -> None:
     """Check that written keys are present and deleted keys are absent."""
     assert lost(node, expected) == []
-    with library.connect(node, timeout_s=HANG_S) as ring:
+    with library.connect(node, timeout_s=HANG_S) as client:
         for key in deleted:
             with pytest.raises(NotFound):
-                ring.get(key)
+                client.get(key)
 
 
 def test_node_away_while_tombstones_are_reaped_revives_nothing(tmp_path: Path) -> None:
@@ -174,8 +174,8 @@ def test_node_with_a_failing_disk_stops_with_a_clear_error(tmp_path: Path) -> No
         peer = peers.start("--data", str(tmp_path / "d")).ready()
         expected = write(peer.address, range(5))
         peer.limit_files(200_000)
-        with library.connect(peer.address, timeout_s=5) as ring, pytest.raises(ChordError):
-            ring.put("large", bytes(900_000))
+        with library.connect(peer.address, timeout_s=5) as client, pytest.raises(ChordError):
+            client.put("large", bytes(900_000))
         assert peer.ended() == 1
         assert "the disk of" in peer.errors()
         again = restart(peers, peer, tmp_path / "d")

@@ -31,16 +31,16 @@ from chord.wire.messages import (
     Confirm,
     Get,
     GetMany,
-    GotMany,
+    GetManyReply,
+    GetReply,
     Merge,
     Put,
     PutMany,
+    PutManyReply,
     ReadCopies,
     ReadCopy,
     StoreCopies,
-    Values,
     Written,
-    WroteMany,
 )
 from tests.support.batches import KEYS, counted, put, read_many, warm_ring, write_many
 from tests.support.quorum import holding, read, record_at, until
@@ -73,15 +73,15 @@ async def test_batch_takes_one_frame_per_owner_and_replica() -> None:
 async def test_batch_looks_up_each_owner_once() -> None:
     async with testing.open_ring(6, seed=2) as ring:
         asker = ring[0]
-        before = asker.host.peers.calls_made
+        before = asker._host.peers.calls_made
         keys = [b"cold-%d" % number for number in range(BATCH_ITEMS_MAX)]
         with counted([asker]) as frames:
             outcomes = await read_many(asker, *keys)
-        assert [type(one) for one in outcomes] == [Values] * BATCH_ITEMS_MAX
+        assert [type(one) for one in outcomes] == [GetReply] * BATCH_ITEMS_MAX
         assert frames.most(GetMany, Get) == 1
         assert frames.of(GetMany, Get) - len({owner(ring, key).name for key in keys} - {asker.name}) in (0, 1), "a hint"
         assert frames.of(Confirm) <= 5 * LOOKUPS_AT_ONCE
-        assert asker.host.peers.calls_made - before < BATCH_ITEMS_MAX
+        assert asker._host.peers.calls_made - before < BATCH_ITEMS_MAX
 
 
 @virtual
@@ -89,9 +89,9 @@ async def test_batch_with_a_stale_owner_cache_takes_one_more_frame() -> None:
     async with warm_ring(6, 16) as ring:
         asker = ring[0]
         for other in ring.nodes[1:]:  # the asker's cache names one node as the owner of everything behind the asker
-            asker.lookups.arcs.forget(other.address)
+            asker._lookups.arcs.forget(other.address)
         liar = only(ring[3])
-        asker.lookups.arcs.learn(only(asker).id + 1, liar.me)
+        asker._lookups.arcs.learn(only(asker).id + 1, liar.me)
         with counted([asker]) as frames:
             outcomes = await write_many(asker, *(put(asker, key) for key in KEYS))
         assert [type(one) for one in outcomes] == [Written] * len(KEYS)
@@ -111,16 +111,16 @@ async def test_batch_works_with_one_replica_and_with_many_vnodes() -> None:
 # -- the same outcomes as single operations -----------------------------------------------------------
 
 
-def summary(outcome: Values | Written | ChordError) -> object:
+def summary(outcome: GetReply | Written | ChordError) -> object:
     """Return the part of an outcome that must be equal in both rings."""
-    if isinstance(outcome, Values):
+    if isinstance(outcome, GetReply):
         return sorted(outcome.values), outcome.r_needed
     return outcome.w_needed if isinstance(outcome, Written) else type(outcome)
 
 
-async def alone(node: Node, request: Get | Put) -> Values | Written | ChordError:
+async def alone(node: Node, request: Get | Put) -> GetReply | Written | ChordError:
     try:
-        return await node.host.peers.call(node.address, request, Values if isinstance(request, Get) else Written)
+        return await node._host.peers.call(node.address, request, GetReply if isinstance(request, Get) else Written)
     except ChordError as error:
         return error
 
@@ -137,12 +137,13 @@ def test_batches_have_the_outcomes_of_single_operations(seed: int) -> None:
             for step in range(12):
                 entry = rng.randrange(5)
                 some = [rng.choice(keys)] if rng.random() < 0.2 else rng.sample(keys, rng.randrange(1, len(keys) + 1))
-                plans = [(key, rng.choice(["put", "blind", "seen", "delete", "w=4"]), b"%d" % step) for key in some]
+                kinds = ["put", "no context", "seen", "delete", "w=4"]
+                plans = [(key, rng.choice(kinds), b"%d" % step) for key in some]
 
                 def writes(ring: TestRing, known: dict[bytes, bytes], plans: Any = plans) -> list[Put]:
                     made = []
                     for key, how, value in plans:
-                        context = {"blind": b"", "seen": known.get(key)}.get(how)
+                        context = {"no context": b"", "seen": known.get(key)}.get(how)
                         w = 4 if how == "w=4" else 0
                         made.append(put(ring[0], key, None if how == "delete" else value, context=context, w=w))
                     return made
@@ -155,7 +156,7 @@ def test_batches_have_the_outcomes_of_single_operations(seed: int) -> None:
                 many = await read_many(batched[entry], *keys, r=r)
                 assert [summary(a) for a in one] == [summary(b) for b in many], step
                 for found, known in ((one, contexts[0]), (many, contexts[1])):
-                    known.update({k: v.context for k, v in zip(keys, found, strict=True) if isinstance(v, Values)})
+                    known.update({k: v.context for k, v in zip(keys, found, strict=True) if isinstance(v, GetReply)})
 
     testing.run(main, seed=seed)
 
@@ -190,11 +191,11 @@ async def test_batch_with_keys_of_another_owner_executes_the_rest() -> None:
         other = next(key for key in KEYS if owner(ring, key) is not one and one.name not in holding_names(ring, key))
         asker = next(node for node in ring.nodes if node is not one)
         batch = PutMany((put(asker, other), put(asker, KEYS[0])))
-        answer = await asker.host.peers.call(only(one).me, batch, WroteMany)
+        answer = await asker._host.peers.call(only(one).me, batch, PutManyReply)
         assert [type(outcome) for outcome in unpack(batch, answer)] == [NotOwner, Written]
         reads = GetMany((Get(KEYS[0]), Get(other)))
-        answer = await asker.host.peers.call(only(one).me, reads, GotMany)
-        assert [type(outcome) for outcome in unpack(reads, answer)] == [Values, NotOwner]
+        answer = await asker._host.peers.call(only(one).me, reads, GetManyReply)
+        assert [type(outcome) for outcome in unpack(reads, answer)] == [GetReply, NotOwner]
 
 
 def holding_names(ring: TestRing, key: bytes) -> list[str]:
@@ -286,7 +287,7 @@ async def test_batch_item_without_a_quorum_fails_alone() -> None:
     network = MemoryNetwork(10)
     async with warm_ring(6, 10, network=network) as ring:
         coordinator = ring[0]
-        items = [put(coordinator, key, w=3, is_strict=True) for key in KEYS if owner(ring, key) is coordinator]
+        items = [put(coordinator, key, w=3, strict=True) for key in KEYS if owner(ring, key) is coordinator]
         sets = [holding_names(ring, item.key) for item in items]
         here = [items[0], *(item for item in items[1:])]
         lost = sets[0][-1] if sets[0][-1] != coordinator.name else sets[0][0]
@@ -294,14 +295,14 @@ async def test_batch_item_without_a_quorum_fails_alone() -> None:
 
         refused = here[0].key
         one = next(node for node in ring.nodes if node.name == lost)
-        stage = one.host.storage.stage
+        stage = one._host.storage.stage
 
         def full_for_one(batch: Any) -> bool:
             if any(record.key == refused for record in batch.puts):
                 raise InvalidRequest("not this one")
             return stage(batch)
 
-        one.host.storage.stage = full_for_one  # type: ignore[method-assign]
+        one._host.storage.stage = full_for_one  # type: ignore[method-assign]
         outcomes = await write_many(coordinator, *here)
         assert isinstance(outcomes[0], IndefiniteError), "the record is stored here and on one other node"
         assert [type(one) for one in outcomes[1:]] == [Written] * (len(here) - 1)
@@ -317,7 +318,7 @@ def test_batch_item_past_its_deadline_fails_alone(within_s: float) -> None:
         async with warm_ring(6, 11, network=network) as ring:
             frozen = ring[4]
             network.freeze(frozen.name)
-            asked = [put(ring[0], key, w=3, is_strict=True) for key in KEYS]
+            asked = [put(ring[0], key, w=3, strict=True) for key in KEYS]
             hit = [frozen.name in holding_names(ring, key) for key in KEYS]
             with trio.fail_after(within_s):
                 outcomes = await write_many(ring[0], *asked)
@@ -339,7 +340,7 @@ async def test_batch_writes_complete_though_the_caller_gives_up() -> None:
                 if key == mine[-1]:
                     scope.cancel()
 
-            ring[0].host.on_write.append(give_up)
+            ring[0]._host.on_write.append(give_up)
             await write_many(ring[0], *items)
         assert scope.cancelled_caught
         await until(lambda: all(len(holding(ring, key)) in (0, 3) for key in mine), 5)
@@ -350,14 +351,14 @@ async def test_batch_writes_complete_though_the_caller_gives_up() -> None:
 async def test_store_copies_refused_for_one_record_is_split() -> None:
     async with warm_ring(5, 13) as ring:
         for node in ring.nodes:
-            handler: Any = node.host.peers._handler
+            handler: Any = node._host.peers._handler
 
             def picky(vnode: Any, request: Any, caller: Any, handler: Any = handler) -> Any:
                 if isinstance(request, StoreCopies) and len(request.records) > 1:
                     raise InvalidRequest("one of them is none")
                 return handler(vnode, request, caller)
 
-            node.host.peers.serve(picky)
+            node._host.peers.serve(picky)
         outcomes = await write_many(ring[0], *(put(ring[0], key) for key in KEYS))
         assert [type(one) for one in outcomes] == [Written] * len(KEYS)
         await trio.sleep(0.02)
@@ -370,7 +371,7 @@ async def test_forwarded_frame_refused_for_one_item_is_divided() -> None:
         asker, other = ring[0], ring[2]
         mine = [key for key in KEYS if owner(ring, key) is other]
         bad = mine[1]
-        handler: Any = other.host.peers._handler
+        handler: Any = other._host.peers._handler
         sizes: list[int] = []
 
         def picky(vnode: Any, request: Any, caller: Any) -> Any:
@@ -380,7 +381,7 @@ async def test_forwarded_frame_refused_for_one_item_is_divided() -> None:
                 raise InvalidRequest("one of them is none")
             return handler(vnode, request, caller)
 
-        other.host.peers.serve(picky)
+        other._host.peers.serve(picky)
         outcomes = await write_many(asker, *(put(asker, key) for key in KEYS))
         assert {key: type(one) for key, one in zip(KEYS, outcomes, strict=True) if not isinstance(one, Written)} == {
             bad: InvalidRequest
@@ -394,8 +395,8 @@ async def test_forwarded_frame_refused_for_one_item_is_divided() -> None:
 async def test_batch_items_beyond_calls_max_are_refused() -> None:
     async with warm_ring(4, 17) as ring:
         one = ring[1]
-        limits = msgspec.structs.replace(one.host.limits, calls_max=len(KEYS))
-        one.host.limits = limits
+        limits = msgspec.structs.replace(one._host.limits, calls_max=len(KEYS))
+        one._host.limits = limits
         outcomes: list[Any] = []
 
         async def load(keys: list[bytes]) -> None:
@@ -446,7 +447,7 @@ async def test_read_copies_without_room_for_a_copy_is_asked_again() -> None:
         with trio.fail_after(60):
             assert not (await ring[0].put_many(values.items(), w=3)).errors
             for key in values:
-                owner(ring, key).host.storage.stage(Batch(removals=[key]))
+                owner(ring, key)._host.storage.stage(Batch(removals=[key]))
             with counted(ring.nodes) as frames:
                 found = await ring[0].get_many(values)
         assert {key: one.value for key, one in found.ok.items()} == values
@@ -487,7 +488,7 @@ def test_batch_ends_when_its_coordinator_stops(passes: int) -> None:
 
             async def ask() -> None:
                 with suppress(ChordError):
-                    await node.host.peers.call(only(node).me, batch, WroteMany)
+                    await node._host.peers.call(only(node).me, batch, PutManyReply)
                 ended.set()
 
             async with trio.open_nursery() as nursery:

@@ -12,10 +12,10 @@ from chord.node import Node
 from chord.store import versions
 from chord.wire.codec import PREFIX_BYTES, codec_for
 from chord.wire.messages import SIBLINGS_MAX, TTL_MS_MAX, ActorClock, Put, Record, Version
-from tests.support.quorum import KEY, clockwise, read, settled_ring, write
+from tests.support.quorum import KEY, clockwise, read, ring_in_sync, write
 from tests.support.rings import virtual
 
-BLIND = 40  # on each side of the split; together they exceed one reply
+WITHOUT_CONTEXT = 40  # on each side of the split; together they exceed one reply
 
 
 def by(actor: bytes, count: int) -> ActorClock:
@@ -37,14 +37,14 @@ def test_cut_keeps_as_many_siblings_as_a_reply_may_hold(counts: tuple[int, ...],
 @pytest.mark.slow
 @virtual
 async def test_siblings_beyond_one_reply_after_a_split_can_be_resolved() -> None:
-    async with settled_ring(6, seed=3) as ring:
+    async with ring_in_sync(6, seed=3) as ring:
         order = clockwise(ring, KEY)
         sides = ([order[0], order[3], order[5]], [order[1], order[2], order[4]])
         ring.network.partition([node.name for node in sides[0]], [node.name for node in sides[1]])
 
         async def fill(node: Node) -> None:
             done = 0
-            while done < BLIND:
+            while done < WITHOUT_CONTEXT:
                 try:
                     await write(node, KEY, b"%s/%d" % (node.name.encode(), done), context=b"")
                     done += 1
@@ -62,7 +62,7 @@ async def test_siblings_beyond_one_reply_after_a_split_can_be_resolved() -> None
             assert len(found.values) <= SIBLINGS_MAX
             seen.update(found.values)
             await write(order[4], KEY, b"settled", context=found.context)
-        assert len(seen - {b"settled"}) == 2 * BLIND, "each sibling was read before it was replaced"
+        assert len(seen - {b"settled"}) == 2 * WITHOUT_CONTEXT, "each sibling was read before it was replaced"
         assert found.values == (b"settled",)
 
 
@@ -70,6 +70,6 @@ def test_put_with_a_ttl_beyond_ttl_ms_max_is_malformed() -> None:
     codec = codec_for(Circle(160))
     put = Put(KEY, b"v", b"o" * 16, ttl_ms=TTL_MS_MAX)
     for ttl_ms, is_taken in ((TTL_MS_MAX, True), (TTL_MS_MAX + 1, False), (1 << 62, False)):
-        frame = codec.encode_call(1, None, 100, msgspec.structs.replace(put, ttl_ms=ttl_ms))
+        frame = codec.encode_call(1, None, 100, msgspec.structs.replace(put, ttl_ms=ttl_ms), 0)
         asked = codec.decode_call(frame[PREFIX_BYTES:]).request
         assert isinstance(asked, Put if is_taken else MalformedMessage)

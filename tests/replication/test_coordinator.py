@@ -29,12 +29,12 @@ from tests.support.quorum import (
     key_at,
     read,
     record_at,
-    settled,
-    settled_ring,
+    ring_in_sync,
     stop_repair,
     timing,
     until,
-    until_synced,
+    until_in_sync,
+    until_none_misplaced,
     write,
 )
 from tests.support.rings import only, patiently, replicas, virtual
@@ -48,7 +48,7 @@ OTHER_ENDS = ("vanished", "frozen", "stopped")
 @pytest.mark.parametrize("how", ["killed", *(pytest.param(how, marks=pytest.mark.slow) for how in OTHER_ENDS)])
 def test_reads_and_writes_succeed_without_the_owner(how: str) -> None:
     async def main() -> None:
-        async with settled_ring(7, how, keeps_disks=True) as ring:
+        async with ring_in_sync(7, how, keeps_disks=True) as ring:
             key = key_at(ring, "n3")
             await write(ring[0], key, b"before")
             await trio.sleep(0.1)
@@ -78,7 +78,7 @@ def test_reads_and_writes_succeed_without_the_owner(how: str) -> None:
                     assert (await read(asked, key)).values == (b"meanwhile",), "only the last value is left"
                 await trio.sleep(0.05)
             await ring.converged()
-            await until_synced(ring)
+            await until_none_misplaced(ring)
             assert versions.values(record_at(owner, key)) == [b"meanwhile"]
 
     testing.run(main, seed=how)
@@ -89,7 +89,7 @@ def test_reads_and_writes_succeed_without_the_owner(how: str) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_returned_owner_creates_no_sibling_of_a_missed_write(how: str, seed: int) -> None:
     async def main() -> None:
-        async with settled_ring(6, seed, keeps_disks=True) as ring:
+        async with ring_in_sync(6, seed, keeps_disks=True) as ring:
             key = key_at(ring, "n3")
             await write(ring[0], key, b"1")
             owner, second, *_ = clockwise(ring, key)
@@ -97,7 +97,7 @@ def test_returned_owner_creates_no_sibling_of_a_missed_write(how: str, seed: int
                 ring.network.freeze("n3")
             else:
                 await owner.stop()
-            await patiently(lambda: second.host.peers.call(only(second).me, Put(key, b"2", b"2" * 16), Written))
+            await patiently(lambda: second._host.peers.call(only(second).me, Put(key, b"2", b"2" * 16), Written))
             await trio.sleep(1.0)
             if how == "frozen":
                 ring.network.unfreeze("n3")
@@ -117,7 +117,7 @@ def test_late_duplicate_does_not_undo_a_later_write() -> None:
     """A frozen owner receives a write late. Another node has executed the retry and a later write meanwhile."""
 
     async def main() -> None:
-        async with settled_ring(6, 0) as ring:
+        async with ring_in_sync(6, 0) as ring:
             key = key_at(ring, "n3")
             await write(ring[0], key, b"1")
             ring.network.freeze("n3")
@@ -144,10 +144,10 @@ async def done_twice(ring: testing.TestRing, value: bytes | None) -> tuple[bytes
     key = key_at(ring, "n3")
     await write(ring[0], key, b"1")
     owner = clockwise(ring, key)[0]
-    owner.host.on_write.append(lambda point, written: ring.network.freeze("n3"))
+    owner._host.on_write.append(lambda point, written: ring.network.freeze("n3"))
     with trio.fail_after(4):
         await write(ring[0], key, b"2")
-    owner.host.on_write.pop()
+    owner._host.on_write.pop()
     assert b"2" in versions.values(record_at(owner, key)), "the first attempt was stored"
     seen = await read(ring[0], key)
     with trio.fail_after(4):
@@ -156,7 +156,7 @@ async def done_twice(ring: testing.TestRing, value: bytes | None) -> tuple[bytes
     ring.network.unfreeze("n3")
     await trio.sleep(5.0)
     await ring.converged()
-    await until_synced(ring)
+    await until_none_misplaced(ring)
     return tuple(sorted((await read(ring[0], key)).values))
 
 
@@ -165,7 +165,7 @@ async def done_twice(ring: testing.TestRing, value: bytes | None) -> tuple[bytes
 def test_write_executed_twice_is_replaced_as_one_value(value: bytes | None) -> None:
     async def main() -> None:
         async with testing.open_ring(6, seed=0) as ring:
-            await settled(ring)
+            await until_in_sync(ring)
             assert await done_twice(ring, value) == (() if value is None else (value,))
 
     testing.run(main, seed=0)
@@ -175,9 +175,9 @@ def test_write_executed_twice_is_replaced_as_one_value(value: bytes | None) -> N
 @virtual
 async def test_planted_no_retry_deduplication_brings_a_value_back() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(versions, "_superseded", lambda *_, **__: b"")
+        patch.setattr(versions, "_replaced", lambda *_, **__: b"")
         async with testing.open_ring(6, seed=0) as ring:
-            await settled(ring)
+            await until_in_sync(ring)
             assert await done_twice(ring, b"3") == (b"2", b"3")
 
 
@@ -186,14 +186,14 @@ async def test_replica_that_was_never_in_sync_does_not_count_for_r() -> None:
     """The owner missed a write, and one of two replicas lost it with its disk. The third replica still has it."""
     async with testing.open_ring(6, seed=11) as ring:
         disks = keep_disks(ring)
-        await settled(ring)
+        await until_in_sync(ring)
         key = key_at(ring, "n3")
         await write(ring[0], key, b"old", w=3)
         owner, second, third, *_ = clockwise(ring, key)
         stop_repair(*ring.nodes)
         await ring.kill(owner)
         with trio.fail_after(4):
-            await write(third, key, b"new", w=2, is_strict=True)
+            await write(third, key, b"new", w=2, strict=True)
         await until(lambda: len([n for n in (second, third) if versions.values(record_at(n, key)) == [b"new"]]) == 2)
         await ring.kill(second)
         del disks[second.name]
@@ -218,7 +218,7 @@ async def outcome_of_put(node: Node, key: bytes) -> str:
             return "stored"
     except ChordError as error:
         return error.word
-    return "silent"
+    return "unreachable"
 
 
 async def put_through_new_replicas(ring: TestRing) -> tuple[bytes, list[str]]:
@@ -227,17 +227,17 @@ async def put_through_new_replicas(ring: TestRing) -> tuple[bytes, list[str]]:
     Returns the key, and the outcome of a put through each new node.
     """
     disks = keep_disks(ring)
-    await settled(ring)
+    await until_in_sync(ring)
     order = sorted(ring.nodes, key=lambda node: only(node).id)
     before, first, second, third = order[1:5]
-    circle = ring[0].host.circle
+    circle = ring[0]._host.circle
     low, gap = only(before).id, circle.distance(only(before).id, only(first).id) // 5
     points = (circle.distance(low, circle.hash(b"key-%d" % i)) for i in range(10_000))
     key = next(b"key-%d" % i for i, distance in enumerate(points) if distance < gap)
     await write(ring[0], key, b"old", w=3)
     for node in (first, second):
         await ring.kill(node)
-    third.host.storage.apply(Batch(removals=(key,)))  # the quorum was the other two
+    third._host.storage.apply(Batch(removals=(key,)))  # the quorum was the other two
     joined = [await ring.start(id=circle.point(low + gap * (place + 1)), join=[before]) for place in range(4)]
     for node in joined:
         await node.ready()
@@ -276,11 +276,11 @@ async def test_planted_read_quorum_of_new_replicas_keeps_old_value() -> None:
 
 @virtual
 async def test_replica_refuses_to_coordinate_while_the_owner_answers() -> None:
-    async with settled_ring(6, 19) as ring:
+    async with ring_in_sync(6, 19) as ring:
         _, *others = clockwise(ring, KEY)
         for node in others:
             with pytest.raises(NotOwner):
-                await node.host.peers.call(only(node).me, Put(KEY, b"v", b"o" * 16, b""), Written)
+                await node._host.peers.call(only(node).me, Put(KEY, b"v", b"o" * 16, b""), Written)
         assert holding(ring, KEY) == []
 
 
@@ -289,13 +289,13 @@ async def test_replica_refuses_to_coordinate_while_the_owner_answers() -> None:
 def test_copies_are_on_different_nodes_with_many_vnodes(vnodes: int) -> None:
     async def main() -> None:
         async with testing.open_ring(4, seed=vnodes, vnodes=vnodes) as ring:
-            await settled(ring)
+            await until_in_sync(ring)
             for number in range(30):
                 key = b"k-%d" % number
                 written = await write(ring[number % 4], key, b"v")
                 assert len({line.contact.address for line in written.replicas if line.outcome == "ok"}) == written.w
                 await trio.sleep(0.01)
-                assert [n.name for n in ring.nodes if n.host.storage.get(key)] == sorted(replicas(ring, key))
+                assert [n.name for n in ring.nodes if n._host.storage.get(key)] == sorted(replicas(ring, key))
 
     testing.run(main, seed=vnodes)
 
@@ -304,13 +304,13 @@ def test_copies_are_on_different_nodes_with_many_vnodes(vnodes: int) -> None:
 async def test_write_is_sent_to_replicas_only_once_it_is_durable() -> None:
     async with testing.open_ring(3, seed=20, wait=True) as ring:
         disks: dict[str, MemoryStorage] = keep_disks(ring)
-        await settled(ring)
+        await until_in_sync(ring)
         name = clockwise(ring, KEY)[0].name
         await ring.kill(clockwise(ring, KEY)[0])
-        slow = disks[name] = SlowDisk(ring[0].host.circle, b"slowdisk")
+        slow = disks[name] = SlowDisk(ring[0]._host.circle, b"slowdisk")
         owner = await back(ring, name)
         await ring.converged()
-        await settled(ring)
+        await until_in_sync(ring)
         done = trio.Event()
 
         async def client() -> None:
@@ -330,14 +330,14 @@ async def test_read_does_not_wait_for_writes_of_others() -> None:
     """A read returns the durable value at once. Otherwise a key under continuous writes could not be read."""
     async with testing.open_ring(3, seed=20, wait=True) as ring:
         disks: dict[str, MemoryStorage] = keep_disks(ring)
-        await settled(ring)
+        await until_in_sync(ring)
         for place in range(3):
             name = clockwise(ring, KEY)[0].name if place == 0 else f"n{place}"
             await ring.kill(next(node for node in ring.nodes if node.name == name))
-            disks[name] = SlowDisk(ring[0].host.circle, b"slow%04d" % place)
+            disks[name] = SlowDisk(ring[0]._host.circle, b"slow%04d" % place)
             await back(ring, name)
             await ring.converged()
-            await settled(ring)
+            await until_in_sync(ring)
         await write(ring[0], KEY, b"first")
         async with trio.open_nursery() as nursery:
 
@@ -363,7 +363,7 @@ async def test_forwarded_write_with_a_lost_answer_is_indefinite() -> None:
         keep_disks(ring)
         key = key_at(ring, "n3")
         owner, asked = clockwise(ring, key)[0], ring[0]
-        original = asked.host.peers._calls.begin
+        original = asked._host.peers._calls.begin
 
         def answer_is_lost(to: Contact | str, request: Request, callback: Callback, *, deadline: float) -> None:
             async def stop_first() -> None:
@@ -378,20 +378,20 @@ async def test_forwarded_write_with_a_lost_answer_is_indefinite() -> None:
 
             original(to, request, lose_answer, deadline=deadline)
 
-        asked.host.peers._calls.begin = answer_is_lost  # type: ignore[method-assign]
+        asked._host.peers._calls.begin = answer_is_lost  # type: ignore[method-assign]
         async with trio.open_nursery() as nursery:
             with pytest.raises((IndefiniteError, trio.TooSlowError)), trio.fail_after(5):
                 await write(asked, key, b"v")
-        assert owner.host.storage.get(key) is not None
+        assert owner._host.storage.get(key) is not None
 
 
 @virtual
 async def test_put_with_a_ttl_is_refused_while_clocks_differ() -> None:
-    async with settled_ring(3, 1) as ring:
+    async with ring_in_sync(3, 1) as ring:
         owner, second, *_ = clockwise(ring, KEY)
-        owner.host.note_clock(second.address, owner.host.wall_now_ms() + 61_000)
+        owner._host.note_clock(second.address, owner._host.wall_now_ms() + 61_000)
         with pytest.raises(ClocksDiffer, match=f"{owner.address}, and {second.address} differ by 61 s"):
-            await owner.host.peers.call(only(owner).me, Put(KEY, b"v", b"1" * 16, ttl_ms=1000), Written)
+            await owner._host.peers.call(only(owner).me, Put(KEY, b"v", b"1" * 16, ttl_ms=1000), Written)
         await write(owner, KEY, b"v")
         assert (await read(second, KEY)).values == (b"v",), "a value without a time to live needs no clock"
 
@@ -401,9 +401,9 @@ def test_write_suspended_past_its_deadline_is_not_stored(is_planted: bool) -> No
     """The process is suspended between the read and the write of an operation."""
 
     async def main() -> None:
-        async with settled_ring(3, 1) as ring:
+        async with ring_in_sync(3, 1) as ring:
             owner = clockwise(ring, KEY)[0]
-            (parts,) = owner.parts.values()
+            (parts,) = owner._parts.values()
             reads = parts.reads
             whole = reads.read
 
@@ -416,9 +416,9 @@ def test_write_suspended_past_its_deadline_is_not_stored(is_planted: bool) -> No
 
             reads.read = stopped  # type: ignore[method-assign]
             with suppress(ChordError), trio.move_on_after(2):
-                await owner.host.peers.call(only(owner).me, Put(KEY, b"v", b"1" * 16), Written)
+                await owner._host.peers.call(only(owner).me, Put(KEY, b"v", b"1" * 16), Written)
             await trio.sleep(3)
-            assert (owner.host.storage.get(KEY) is not None) is is_planted
+            assert (owner._host.storage.get(KEY) is not None) is is_planted
 
     with pytest.MonkeyPatch.context() as patch:
         if is_planted:
@@ -429,10 +429,10 @@ def test_write_suspended_past_its_deadline_is_not_stored(is_planted: bool) -> No
 @virtual
 async def test_read_during_a_refused_write_returns_the_durable_value() -> None:
     """The disk refuses a write that is already visible. A read must return the previous value."""
-    async with settled_ring(3, 1) as ring:
+    async with ring_in_sync(3, 1) as ring:
         owner = clockwise(ring, KEY)[0]
         await write(owner, KEY, b"1", w=3)
-        storage, pending = owner.host.storage, [0]
+        storage, pending = owner._host.storage, [0]
         assert isinstance(storage, MemoryStorage)
         old = record_at(owner, KEY)
 
@@ -451,7 +451,7 @@ async def test_read_during_a_refused_write_returns_the_durable_value() -> None:
 
         async def refused() -> None:
             with pytest.raises(WritesRefused):
-                await owner.host.peers.call(only(owner).me, Put(KEY, b"2", b"2" * 16), Written)
+                await owner._host.peers.call(only(owner).me, Put(KEY, b"2", b"2" * 16), Written)
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(refused)
@@ -472,5 +472,5 @@ async def test_write_quorum_of_a_joiner_counts_its_predecessor() -> None:
         assert len(replica_set.members) == 2
         assert vnode.nodes_known(replica_set) == 3
         assert vnode.write_quorum(replica_set) == 3
-        vnode.view.retires(vnode.ring.predecessors[0].address, trio.current_time())
+        vnode.preference_list.retires(vnode.ring.predecessors[0].address, trio.current_time())
         assert vnode.write_quorum(replica_set) == 2

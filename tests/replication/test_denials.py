@@ -19,7 +19,18 @@ from chord.ring.ownership import Ownership
 from chord.ring.vnode import Vnode
 from chord.store.storage import Batch, MemoryStorage
 from chord.testing.rings import TestRing
-from chord.wire.messages import ActorClock, Contact, Copy, Done, Forget, Get, ReadCopy, Record, Values, Version
+from chord.wire.messages import (
+    ActorClock,
+    Contact,
+    Done,
+    Forget,
+    Get,
+    GetReply,
+    ReadCopy,
+    ReadCopyReply,
+    Record,
+    Version,
+)
 from tests.support.quorum import (
     KEY,
     back,
@@ -27,11 +38,11 @@ from tests.support.quorum import (
     holding,
     key_at,
     read,
-    settled,
-    settled_ring,
+    ring_in_sync,
     stop_repair,
     timing,
-    until_synced,
+    until_in_sync,
+    until_none_misplaced,
     write,
 )
 from tests.support.rings import in_order, only, virtual
@@ -39,10 +50,10 @@ from tests.support.rings import in_order, only, virtual
 ABSENT = b"never written"
 
 
-async def ask_owner(ring: TestRing, key: bytes) -> Values:
+async def ask_owner(ring: TestRing, key: bytes) -> GetReply:
     """Read at the first living node of a key, once."""
     owner = clockwise(ring, key)[0]
-    return await owner.host.peers.call(only(owner).me, Get(key), Values)
+    return await owner._host.peers.call(only(owner).me, Get(key), GetReply)
 
 
 async def never_denied(ring: TestRing, key: bytes, value: bytes, for_s: float, step_s: float = 0.05) -> int:
@@ -54,10 +65,10 @@ async def never_denied(ring: TestRing, key: bytes, value: bytes, for_s: float, s
     ends = trio.current_time() + for_s
     while trio.current_time() < ends:
         for node in list(ring.nodes):
-            for vnode in node.host.vnodes.values():
+            for vnode in node._host.vnodes.values():
                 try:
                     with trio.move_on_after(0.5):
-                        found = await node.host.peers.call(vnode.me, Get(key), Values)
+                        found = await node._host.peers.call(vnode.me, Get(key), GetReply)
                         assert value in found.values, (node.name, trio.current_time(), found)
                         answers += 1
                 except ChordError:
@@ -71,7 +82,7 @@ async def never_denied(ring: TestRing, key: bytes, value: bytes, for_s: float, s
 @pytest.mark.parametrize(("unreachable", "is_denied"), [(0, True), (1, True), (2, False)])
 def test_key_is_denied_with_at_most_one_unreachable_replica(how: str, unreachable: int, is_denied: bool) -> None:
     async def main() -> None:
-        async with settled_ring(8, unreachable) as ring:
+        async with ring_in_sync(8, unreachable) as ring:
             _, *others = clockwise(ring, ABSENT)
             gone = others[:unreachable]
             for node in gone:
@@ -95,17 +106,17 @@ def test_key_is_denied_with_at_most_one_unreachable_replica(how: str, unreachabl
 async def test_owner_denies_no_key_in_an_arc_that_contains_others() -> None:
     """All nodes were suspended together. Each takes all others for dead and owns the whole circle for a moment."""
     async with testing.open_ring(4, seed=3, replicas=2) as ring:
-        await settled(ring)
+        await until_in_sync(ring)
         await write(ring[0], KEY, b"v")
         node = clockwise(ring, KEY)[-1]
         vnode = only(node)
-        assert node.host.storage.get(KEY) is None
-        vnode.view.was_away()
+        assert node._host.storage.get(KEY) is None
+        vnode.preference_list.was_away()
         vnode.ownership.start = vnode.id
         vnode.ownership.doubt(Arc(vnode.id, vnode.id))
-        assert [place.contact for place in vnode.replica_set(node.host.circle.hash(KEY)).members] == [vnode.me]
+        assert [place.contact for place in vnode.replica_set(node._host.circle.hash(KEY)).members] == [vnode.me]
         with pytest.raises(Busy, match="not among its replicas yet"):
-            await node.host.peers.call(vnode.me, Get(KEY), Values)
+            await node._host.peers.call(vnode.me, Get(KEY), GetReply)
 
 
 @pytest.mark.parametrize("apart_s", [0.0, 3.0])
@@ -114,13 +125,13 @@ def test_check_after_neighbours_died_reports_undeniable_keys(killed: int, apart_
     """If neighbours die one after the other, a replica may be in sync in a part of an arc that only it knows."""
 
     async def main() -> None:
-        async with settled_ring(8, seed=killed) as ring:
+        async with ring_in_sync(8, seed=killed) as ring:
             circle = only(ring[0]).host.circle
             for node in in_order(ring)[2 : 2 + killed]:
                 await ring.kill(node)
                 await trio.sleep(apart_s)
             await trio.sleep(10)
-            nodes = [node.local_status() for node in ring.nodes]
+            nodes = [node._local_status() for node in ring.nodes]
             parts = [part for node in nodes for part in node.sets if part.missing]
             for number in range(200):
                 key = b"absent-%d" % number
@@ -145,14 +156,14 @@ def test_key_is_not_denied_with_two_unreachable_holders(positions: tuple[int, in
 
     async def main() -> None:
         async with testing.open_ring(9, seed=sum(positions)) as ring:
-            await settled(ring)
+            await until_in_sync(ring)
             places = clockwise(ring, ABSENT)
             for position in positions:
                 await ring.kill(places[position])
             asked = next(node for node in places if node in ring.nodes)
             for _ in range(40):
                 try:
-                    reply = await asked.host.peers.call(only(asked).me, Get(ABSENT), Values)
+                    reply = await asked._host.peers.call(only(asked).me, Get(ABSENT), GetReply)
                 except ChordError:
                     pass
                 else:
@@ -175,12 +186,12 @@ def test_small_ring_denies_a_key_that_was_never_written(nodes: int) -> None:
 
 @virtual
 async def test_survivor_of_two_denies_nothing_before_down_out() -> None:
-    async with settled_ring(2, 1, down_out_s=20.0) as ring:
+    async with ring_in_sync(2, 1, down_out_s=20.0) as ring:
         survivor, gone = ring.nodes
         await ring.kill(gone)
         for _ in range(100):
             with pytest.raises((Busy, OwnerDown, TooFewReplicas)):
-                await survivor.host.peers.call(only(survivor).me, Get(ABSENT), Values)
+                await survivor._host.peers.call(only(survivor).me, Get(ABSENT), GetReply)
             await trio.sleep(0.15)
         await trio.sleep(30)
         assert (await read(survivor, ABSENT)).values == (), "the dead node has left the lists after `down_out_s`"
@@ -188,7 +199,7 @@ async def test_survivor_of_two_denies_nothing_before_down_out() -> None:
 
 @virtual
 async def test_survivor_of_two_that_restarts_denies_after_down_out() -> None:
-    async with settled_ring(2, 2, keeps_disks=True, down_out_s=20.0) as ring:
+    async with ring_in_sync(2, 2, keeps_disks=True, down_out_s=20.0) as ring:
         await write(ring[0], b"k", b"v")
         survivor, gone = ring.nodes
         await ring.kill(gone)
@@ -264,7 +275,7 @@ def test_new_owners_deny_no_existing_key(joiners: int, seed: int) -> None:
     """Nodes join in front of a key's replicas, and a replica dies before they are in sync."""
 
     async def main() -> None:
-        async with settled_ring(5, seed) as ring:
+        async with ring_in_sync(5, seed) as ring:
             keys = [key_at(ring, "n2", number) for number in range(8)]
             for key in keys:
                 await write(ring[0], key, b"v")
@@ -285,16 +296,16 @@ def test_new_owners_deny_no_existing_key(joiners: int, seed: int) -> None:
 async def no_replica_in_sync_is_left() -> None:
     """Two replicas have a write and are down. New nodes join before them and compare only with each other."""
     async with testing.open_ring(7, seed=75) as ring:
-        await settled(ring)
+        await until_in_sync(ring)
         order = sorted(ring.nodes, key=lambda node: only(node).id)
         before, first, second, third = order[1:5]
-        point = ring[0].host.circle.hash
+        point = ring[0]._host.circle.hash
         low, gap = only(before).id, (only(first).id - only(before).id) // 5
         key = next(key for i in range(10000) if low < point(key := b"key-%d" % i) < low + gap)
         await write(ring[0], key, b"v")
         for node in (first, second):
             await ring.kill(node)
-        third.host.storage.apply(Batch(removals=(key,)))  # the quorum was the other two
+        third._host.storage.apply(Batch(removals=(key,)))  # the quorum was the other two
         await join_between(ring, before, first, 4)
         assert await never_denied(ring, key, b"v", for_s=3.0) == 0
 
@@ -306,16 +317,16 @@ def test_joiners_in_sync_only_with_joiners_deny_nothing() -> None:
 
 def test_planted_joiners_that_vouch_for_each_other_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AntiEntropy, "_may_vouch", lambda self, arc, others: True)
-    monkeypatch.setattr(Vnode, "vouches_for", lambda self, arc: self.view.is_settled_in(arc))
+    monkeypatch.setattr(Vnode, "vouches_for", lambda self, arc: self.preference_list.is_arc_in_sync(arc))
     monkeypatch.setattr(Vnode, "may_hold", lambda self, key, replicas: replicas.everyone)  # the second check
-    with pytest.raises(AssertionError, match="Values"):
+    with pytest.raises(AssertionError, match="GetReply"):
         testing.run(no_replica_in_sync_is_left, seed=75)
 
 
 async def three_holders_gone() -> None:
     """The writes of dead holders count as lost only when an operator forgets these nodes, never with time."""
     async with testing.open_ring(7, seed=76, timing=timing(down_out_s=15.0)) as ring:
-        await settled(ring)
+        await until_in_sync(ring)
         gone = clockwise(ring, ABSENT)[:3]
         for node in gone:
             await ring.kill(node)
@@ -325,7 +336,7 @@ async def three_holders_gone() -> None:
                 await ask_owner(ring, ABSENT)
         for number, dead in enumerate(gone):
             for node in ring.nodes:
-                await node.host.peers.call(node.address, Forget(dead.address), Done)
+                await node._host.peers.call(node.address, Forget(dead.address), Done)
             if number < 2:
                 await trio.sleep(10)
                 with pytest.raises((Busy, OwnerDown)):
@@ -337,7 +348,7 @@ async def three_holders_gone() -> None:
 
 async def three_holders_forgotten_at_once() -> None:
     async with testing.open_ring(7, seed=76) as ring:
-        await settled(ring)
+        await until_in_sync(ring)
         gone = clockwise(ring, ABSENT)[:3]
         for node in gone:
             await ring.kill(node)
@@ -375,7 +386,7 @@ def test_planted_giving_up_nodes_with_time_is_caught(monkeypatch: pytest.MonkeyP
 
 @virtual
 async def test_leave_of_an_owner_denies_no_key() -> None:
-    async with settled_ring(6, 3) as ring:
+    async with ring_in_sync(6, 3) as ring:
         keys = [key_at(ring, "n2", number) for number in range(10)]
         for key in keys:
             await write(ring[0], key, b"v")
@@ -384,7 +395,7 @@ async def test_leave_of_an_owner_denies_no_key() -> None:
             nursery.start_soon(leaver.leave)
             for key in keys:
                 await never_denied(ring, key, b"v", for_s=0.2, step_s=0.01)
-        await until_synced(ring)
+        await until_none_misplaced(ring)
 
 
 @pytest.mark.slow
@@ -414,7 +425,7 @@ def test_planted_marks_without_later_knowledge_are_caught(monkeypatch: pytest.Mo
             testing.run(written_in_a_split, (4, 8), True, 0.0, seed=seed)
 
     some(4)
-    monkeypatch.setattr(Ownership, "learn_silent", lambda self, silent: None)
+    monkeypatch.setattr(Ownership, "learn_unreachable", lambda self, unreachable: None)
     monkeypatch.setattr(Vnode, "may_hold", lambda self, key, replicas: replicas.everyone)  # the second check
     with pytest.raises(AssertionError, match=r"'n\d+', .*values=\(\)"):
         some(48)
@@ -434,7 +445,7 @@ def test_planted_short_list_of_unreachable_nodes_is_caught(monkeypatch: pytest.M
         whole(own, predecessor, tuple(further)[:3])
 
     monkeypatch.setattr(Ownership, "learn_boundary", learn_four)
-    with pytest.raises(AssertionError, match="Values"):
+    with pytest.raises(AssertionError, match="GetReply"):
         testing.run(written_in_a_split, (2, 16), True, 4.0, 5, 0, seed=repr((2, 16)))
 
 
@@ -442,7 +453,7 @@ async def written_in_a_split(
     split: tuple[int, int], is_cut: bool, old_s: float, successors: int = 4, acknowledged_min: int = 5
 ) -> None:
     async with testing.open_ring(sum(split), seed=sum(split), successors=successors) as ring:
-        await settled(ring)
+        await until_in_sync(ring)
         await trio.sleep(old_s)
         keys = [b"k-%d" % number for number in range(12)]
         order = clockwise(ring, keys[0])
@@ -472,7 +483,7 @@ async def written_in_a_split(
 async def denied_behind_a_joiner() -> None:
     """Cut off the last two places of a key, which write it. Then a node joins right behind the owner."""
     async with testing.open_ring(10, seed=5, successors=8) as ring:
-        await settled(ring)
+        await until_in_sync(ring)
         await trio.sleep(4)
         owner, *_, fifth, sixth = clockwise(ring, KEY)[:6]
         split = [fifth, sixth]
@@ -485,10 +496,10 @@ async def denied_behind_a_joiner() -> None:
                     await write(split[0], KEY, b"v", context=b"")
                     break
         assert holding(ring, KEY) == [node.name for node in split]
-        reader = next(node for node in ring.nodes if only(node).ownership.is_owner(owner.host.circle.hash(KEY)))
+        reader = next(node for node in ring.nodes if only(node).ownership.is_owner(owner._host.circle.hash(KEY)))
         for _ in range(40):
             with suppress(Busy, OwnerDown):
-                found = await only(owner).host.peers.call(only(owner).me, Get(KEY), Values)
+                found = await only(owner).host.peers.call(only(owner).me, Get(KEY), GetReply)
                 assert found.values == (b"v",), f"{reader.name} denied the key"
             await trio.sleep(0.05)
         ring.network.heal()
@@ -510,37 +521,37 @@ def test_planted_joiner_that_counts_as_a_place_is_caught(monkeypatch: pytest.Mon
 @virtual
 async def test_leaver_killed_before_its_end_is_a_replica_again() -> None:
     """The node was killed while it left, and is back with all its records."""
-    async with settled_ring(6, 9, keeps_disks=True, leave_s=2.0) as ring:
+    async with ring_in_sync(6, 9, keeps_disks=True, leave_s=2.0) as ring:
         key = key_at(ring, "n2")
         await write(ring[0], key, b"v", w=3)
         leaver = clockwise(ring, key)[1]
-        leaver.begin_leave()
+        leaver._begin_leave()
         with trio.fail_after(2):
-            while not any(leaver.address in only(n).view.retiring for n in ring.nodes):
+            while not any(leaver.address in only(n).preference_list.retiring for n in ring.nodes):
                 await trio.sleep(0.0002)
         await ring.kill(leaver)
         again = await back(ring, leaver.name)
         await ring.converged()
         await trio.sleep(60)
         owner = clockwise(ring, key)[0]
-        members = [place.contact.address for place in only(owner).replica_set(owner.host.circle.hash(key)).members]
+        members = [place.contact.address for place in only(owner).replica_set(owner._host.circle.hash(key)).members]
         assert again.address in members
 
 
 @virtual
 async def test_forgotten_node_that_returned_is_waited_for_again() -> None:
-    async with settled_ring(8, 10) as ring:
+    async with ring_in_sync(8, 10) as ring:
         owner, second, *_ = clockwise(ring, ABSENT)
         await ring.kill(second)
         for node in ring.nodes:
-            await node.host.peers.call(node.address, Forget(second.address), Done)
+            await node._host.peers.call(node.address, Forget(second.address), Done)
         again = await ring.start(name=second.name)
         await again.ready()
         await ring.converged()
         await trio.sleep(3)
         await ring.kill(again)
         await ring.converged()
-        places = only(owner).replica_set(owner.host.circle.hash(ABSENT)).everyone
+        places = only(owner).replica_set(owner._host.circle.hash(ABSENT)).everyone
         assert [p.is_waited_for for p in places if p.contact.address == again.address] == [True]
 
 
@@ -551,7 +562,7 @@ async def test_stop_repair_leaves_a_record_missing() -> None:
         await write(ring[0], b"k", b"v", w=3)
         stop_repair(*ring.nodes)
         second = clockwise(ring, b"k")[1]
-        second.host.storage.apply(Batch(removals=(b"k",)))
+        second._host.storage.apply(Batch(removals=(b"k",)))
         await read(ring[0], b"k", r=3)  # without `stop_repair` the read would repair the replica
         await trio.sleep(10)
         assert second.name not in holding(ring, b"k")
@@ -560,14 +571,14 @@ async def test_stop_repair_leaves_a_record_missing() -> None:
 @virtual
 async def test_copy_that_arrives_during_a_read_is_not_denied() -> None:
     """A stand-in may bring home and drop the only copy while a read is in progress."""
-    async with settled_ring(3, 1) as ring:
+    async with ring_in_sync(3, 1) as ring:
         owner = clockwise(ring, KEY)[0]
-        storage = owner.host.storage
+        storage = owner._host.storage
         assert isinstance(storage, MemoryStorage)
         record = Record(KEY, (ActorClock(b"a" * 16, 1, (Version(b"v", b"o" * 16, 1),)),))
         original = Replica.on_read_copy
 
-        def bring_it(self: Replica, request: ReadCopy) -> Copy:
+        def bring_it(self: Replica, request: ReadCopy) -> ReadCopyReply:
             answer = original(self, request)
             storage.apply(Batch([record]))
             return answer

@@ -21,7 +21,7 @@ from chord.store.storage import Batch, MemoryStorage
 from chord.testing.rings import TestRing
 from chord.wire.messages import Contact
 from tests.replication.test_denials import never_denied
-from tests.support.quorum import clockwise, holding, keep_disks, key_at, settled, timing, write
+from tests.support.quorum import clockwise, holding, keep_disks, key_at, timing, until_in_sync, write
 from tests.support.rings import only, virtual
 
 VALUE = b"acknowledged"
@@ -42,7 +42,7 @@ async def missed(ring: TestRing, key: bytes, owner: Node) -> None:
     await ring.kill(owner)
     await trio.sleep(3)
     with trio.fail_after(8):
-        await write(clockwise(ring, key)[0], key, VALUE, w=2, is_strict=True)
+        await write(clockwise(ring, key)[0], key, VALUE, w=2, strict=True)
 
 
 async def hint_and_lost_owner(ring: TestRing, disks: dict[str, MemoryStorage], key: bytes) -> None:
@@ -55,7 +55,7 @@ async def hint_and_lost_owner(ring: TestRing, disks: dict[str, MemoryStorage], k
         await write(owner, key, VALUE)
     keeper, *others = [node for node in ring.nodes if node.name in holding(ring, key) and node is not owner]
     for node in others:
-        node.host.storage.apply(Batch(removals=(key,)))
+        node._host.storage.apply(Batch(removals=(key,)))
     await ring.kill(keeper)
     await ring.kill(owner)
     del disks[owner.name]
@@ -78,9 +78,9 @@ async def damaged_record(ring: TestRing, disks: dict[str, MemoryStorage], key: b
     await ring.kill(third)
     await trio.sleep(3)
     with trio.fail_after(8):
-        await write(owner, key, VALUE, w=2, is_strict=True)
+        await write(owner, key, VALUE, w=2, strict=True)
     for node in [node for node in ring.nodes if node not in (owner, second)]:
-        node.host.storage.apply(Batch(removals=(key,)))
+        node._host.storage.apply(Batch(removals=(key,)))
     await ring.kill(owner)
     await ring.kill(second)
     disks[second.name].apply(Batch(removals=(key,)))
@@ -96,7 +96,7 @@ async def joiners_in_front(ring: TestRing, disks: dict[str, MemoryStorage], key:
         await ring.kill(node)
     await start(ring, owner.name)
     back = clockwise(ring, key)[0]
-    circle, low = back.host.circle, back.host.circle.hash(key)
+    circle, low = back._host.circle, back._host.circle.hash(key)
     gap = circle.distance(low, only(back).id)
     for number in range(1, 4):
         await ring.start(id=circle.point(low + gap * number // 4), join=[back])
@@ -109,7 +109,7 @@ def denied(scene: Scene, seed: int) -> bool:
     async def main() -> None:
         async with testing.open_ring(10, seed=seed) as ring:
             disks = keep_disks(ring)
-            await settled(ring)
+            await until_in_sync(ring)
             await trio.sleep(3)
             key = key_at(ring, "n3")
             await scene(ring, disks, key)
@@ -118,7 +118,7 @@ def denied(scene: Scene, seed: int) -> bool:
     try:
         testing.run(main, seed=seed)
     except AssertionError as error:
-        if "Values(values=()" not in str(error):
+        if "GetReply(values=()" not in str(error):
             raise
         return True
     return False
@@ -148,7 +148,7 @@ def test_planted_denials_are_caught(scene: Scene, monkeypatch: pytest.MonkeyPatc
 async def test_scan_fails_if_unreachable_nodes_may_hold_more() -> None:
     """With one of three replicas down a scan is complete. Two may hold a write that no other node has."""
     async with testing.open_ring(6, seed=4) as ring:
-        await settled(ring)
+        await until_in_sync(ring)
         stored = {b"key-%d" % number for number in range(20)}
         for key in sorted(stored):
             await write(ring[0], key, VALUE, w=3)
@@ -200,7 +200,7 @@ async def test_returned_owner_of_only_copies_is_asked_before_a_denial() -> None:
         keep_disks(ring)
         await trio.sleep(2)
         gone, asked, *_ = ring.nodes
-        key, circle = key_at(ring, gone.name), gone.host.circle
+        key, circle = key_at(ring, gone.name), gone._host.circle
         await asked.put(key, b"v")
         low = circle.hash(key)
         await ring.kill(gone)
@@ -217,8 +217,8 @@ async def test_returned_owner_of_only_copies_is_asked_before_a_denial() -> None:
                         assert (await asked.get(key)).values == (b"v",)
                         break
                     await trio.sleep(0.05)
-        assert joined.host.storage.get(key) is not None
-        assert only(joined).ownership.taken == ()
+        assert joined._host.storage.get(key) is not None
+        assert only(joined).ownership.marks == ()
 
 
 @virtual
@@ -230,7 +230,7 @@ async def test_only_copy_at_a_dead_heir_is_not_denied() -> None:
         owner, heir, *others = clockwise(ring, key)
         await ring.kill(owner)
         with trio.fail_after(20):
-            while heir.host.storage.get(key) is None:
+            while heir._host.storage.get(key) is None:
                 with suppress(ChordError):
                     await write(heir, key, VALUE, context=b"")
                 await trio.sleep(0.2)

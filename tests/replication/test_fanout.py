@@ -37,8 +37,8 @@ class Questions:
     """A fan-out without a network: each node answers when the test says so."""
 
     def __init__(self, *spares: Contact) -> None:
-        suspicion = SimpleNamespace(timeout=lambda address: TIMEOUT_S)
-        self.host: Any = SimpleNamespace(is_ending=False, timers=Timers(), peers=SimpleNamespace(suspicion=suspicion))
+        peers = SimpleNamespace(failure_detector=SimpleNamespace(timeout=lambda address: TIMEOUT_S))
+        self.host: Any = SimpleNamespace(is_ending=False, timers=Timers(), peers=peers)
         self.asked: dict[Contact, Driver[Any]] = {}
         self.over: list[ChordError | None] = []
         self.needed = 2

@@ -15,9 +15,9 @@ from chord.config import PRESETS, Limits, RingConstants
 from chord.errors import Busy, ChordError, NotFound, WritesRefused
 from chord.node import Node
 from chord.replication import gc
-from chord.replication.catch_up import CatchUp
 from chord.replication.gc import GarbageCollector, Held, is_ripe
 from chord.replication.read import QuorumReads, Reading
+from chord.replication.reap_log_sync import ReapLogSync
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
 from chord.sim.messages import MessageNetwork
@@ -29,7 +29,7 @@ from chord.testing.rings import TestRing
 from chord.wire.messages import ActorClock, AreExpired, Contact, Forget, Record, SliceLog, Version
 from chord.wire.messages.base import Done
 from tests.models.absence import keys_in_slices
-from tests.support.quorum import keep_disks, settled, until
+from tests.support.quorum import keep_disks, until, until_in_sync
 from tests.support.rings import get, grown, misplaced, only, owner, patiently, put, replicas, virtual
 
 GRACE_S = 5.0
@@ -43,7 +43,7 @@ MANY = 20
 
 
 def holders(ring: TestRing, key: bytes) -> list[str]:
-    return [node.name for node in ring.nodes if node.host.storage.get(key) is not None]
+    return [node.name for node in ring.nodes if node._host.storage.get(key) is not None]
 
 
 def hidden(record: Record | None) -> list[bytes]:
@@ -54,7 +54,7 @@ def hidden(record: Record | None) -> list[bytes]:
 
 def hidden_at(ring: TestRing, key: bytes) -> list[str]:
     """Return which nodes hold values of a key in quarantine."""
-    return [node.name for node in ring.nodes if hidden(node.host.storage.get(key))]
+    return [node.name for node in ring.nodes if hidden(node._host.storage.get(key))]
 
 
 def named(ring: TestRing, name: str) -> Node:
@@ -82,7 +82,7 @@ async def test_tombstone_older_than_grace_leaves_every_replica() -> None:
         assert sorted(holders(ring, b"k")) == sorted(replicas(ring, b"k"))
         await trio.sleep(10)
         assert holders(ring, b"k") == []
-        assert sum(node.host.counters["keys_reaped"] for node in ring.nodes) == 1
+        assert sum(node._host.counters["keys_reaped"] for node in ring.nodes) == 1
         with pytest.raises(NotFound):
             await ring[2].get("k")
         await put(ring[3], b"k", b"again")
@@ -129,7 +129,7 @@ def test_expired_value_is_kept_while_one_clock_is_behind(is_planted: bool, monke
     async def main() -> None:
         async with testing.open_ring(6, seed=2, timing=TIMING) as ring:
             await ring[0].put("k", "v", ttl_s=2)
-            late = named(ring, replicas(ring, b"k")[1]).host
+            late = named(ring, replicas(ring, b"k")[1])._host
             late.wall_now_ms = lambda: int(1000 * trio.current_time()) - 60_000
             await trio.sleep(20)
             assert (holders(ring, b"k") == []) is is_planted
@@ -209,7 +209,7 @@ async def test_are_expired_is_false_only_for_living_keys() -> None:
     async with testing.open_ring(1, seed=1, timing=TIMING) as ring:
         await put(ring[0], b"living", b"v")
         await put(ring[0], b"gone", None)
-        (parts,) = ring[0].parts.values()
+        (parts,) = ring[0]._parts.values()
         asked = AreExpired((b"living", b"gone", b"unheard of"))
         assert parts.reaper.on_are_expired(asked).each == (False, False, True)
         await trio.sleep(GRACE_S + 0.5)
@@ -281,7 +281,7 @@ async def away_while_reaped(ring: TestRing, writes: int = 0) -> str:
 def merges_from_anywhere(patch: pytest.MonkeyPatch) -> None:
     """Plant a bug: stores merge records of stores with other reap logs."""
     patch.setattr(ReapLog, "digest_in", lambda self, arc: b"")
-    patch.setattr(ReapLog, "require_level", lambda self, records, seen: None)
+    patch.setattr(ReapLog, "require_same_entries", lambda self, records, seen: None)
     patch.setattr(ReapLog, "durably_seen_of", lambda self, key: b"")
 
 
@@ -325,7 +325,7 @@ def back_after_reaping(limits: Limits, writes: int, before_return: Callable[[], 
             await trio.sleep(30)
             seen = await visible(ring[0], KEY)
             assert [await visible(node, KEY) for node in ring.nodes] == [seen] * 6
-            held = [named(ring, name).host.storage.get(KEY) for name in replicas(ring, KEY)]
+            held = [named(ring, name)._host.storage.get(KEY) for name in replicas(ring, KEY)]
             assert held == [held[0]] * 3, "the quarantine is replicated, too"
             return Ended(seen, hidden(held[0]), ring.totals()["slices_caught_up"])
 
@@ -363,7 +363,7 @@ def test_reap_log_without_any_room_brings_nothing_back() -> None:
             await trio.sleep(30)
             for number, key in enumerate(SLICE_KEYS):
                 assert await visible(named(ring, away), key) == (() if number < 6 else (b"v",))
-            assert {node.host.reap_log.state(node.host.reap_log.slice_of(KEY)).entries for node in ring.nodes} == {0}
+            assert {node._host.reap_log.state(node._host.reap_log.slice_of(KEY)).entries for node in ring.nodes} == {0}
 
     testing.run(main, seed=4)
 
@@ -427,15 +427,15 @@ def test_returned_store_catches_up_and_denies_nothing(limits: Limits) -> None:
 def test_entry_reaches_members_that_missed_the_push(is_planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Anti-entropy brings the entry. With the planted bug it does not compare logs."""
 
-    async def lose(self: CatchUp, partner: object, logs: object) -> None:
+    async def lose(self: ReapLogSync, partner: object, logs: object) -> None:
         raise Busy("lost on its way")
 
-    async def nothing(self: CatchUp, partner: object, arc: object) -> None:
+    async def nothing(self: ReapLogSync, partner: object, arc: object) -> None:
         """Sync no logs."""
 
-    monkeypatch.setattr(CatchUp, "tell", lose)
+    monkeypatch.setattr(ReapLogSync, "tell", lose)
     if is_planted:
-        monkeypatch.setattr(CatchUp, "level", nothing)
+        monkeypatch.setattr(ReapLogSync, "sync", nothing)
 
     async def main() -> None:
         async with testing.open_ring(6, seed=1, timing=TIMING) as ring:
@@ -444,8 +444,8 @@ def test_entry_reaches_members_that_missed_the_push(is_planted: bool, monkeypatc
             await trio.sleep(GRACE_S + 10)
             assert ring.totals()["reaps_unheard"] > 0
             assert (holders(ring, b"k") == []) is not is_planted
-            log = owner(ring, b"k").host.reap_log
-            seen = {named(ring, name).host.reap_log.seen_of(b"k") for name in replicas(ring, b"k")}
+            log = owner(ring, b"k")._host.reap_log
+            seen = {named(ring, name)._host.reap_log.seen_of(b"k") for name in replicas(ring, b"k")}
             assert (seen == {log.seen_of(b"k")}) is not is_planted
 
     testing.run(main, seed=1)
@@ -464,7 +464,7 @@ def test_read_of_a_reaped_key_syncs_the_logs_of_stand_ins(is_planted: bool, monk
     With the planted bug a holder with another log counts as unreachable.
     """
     if is_planted:
-        monkeypatch.setattr(QuorumReads, "_level", give_up)
+        monkeypatch.setattr(QuorumReads, "_sync_log", give_up)
 
     async def main() -> bool:
         async with testing.open_ring(6, seed=1, timing=TIMING) as ring:
@@ -486,9 +486,9 @@ SHORT = Limits(reap_log_entries=4, reap_log_entries_max=8)
 
 def entries_at(ring: TestRing) -> dict[str, int]:
     """Return how long the log of the slice of these keys is at its members."""
-    part = ring[0].host.reap_log.slice_of(SLICE_KEYS[0])
+    part = ring[0]._host.reap_log.slice_of(SLICE_KEYS[0])
     members = [named(ring, name) for name in replicas(ring, SLICE_KEYS[0]) if name in {n.name for n in ring.nodes}]
-    return {node.name: node.host.reap_log.state(part).entries for node in members}
+    return {node.name: node._host.reap_log.state(part).entries for node in members}
 
 
 async def deleted(ring: TestRing, keys: list[bytes], node: Node) -> None:
@@ -519,10 +519,10 @@ def test_trimming_waits_for_unreachable_nodes_up_to_the_limit(
                 assert set(entries_at(ring).values()) == {SHORT.reap_log_entries // 2}
                 return
             assert set(entries_at(ring).values()) == {8}, "a node is unreachable, and the log still fits the hard limit"
-            assert {node.host.reap_log.forced_trims for node in ring.nodes} == {0}
+            assert {node._host.reap_log.forced_trims for node in ring.nodes} == {0}
             await deleted(ring, keys[8:9], asker)
             assert set(entries_at(ring).values()) == {SHORT.reap_log_entries}
-            assert asker.host.reap_log.forced_trims > 0, "it is counted"
+            assert asker._host.reap_log.forced_trims > 0, "it is counted"
             ring.network.unfreeze(away)
             await deleted(ring, keys[9:], asker)
             await trio.sleep(20)
@@ -545,9 +545,9 @@ async def test_trimming_continues_once_a_down_node_is_forgotten() -> None:
         await deleted(ring, keys[:8], asker)
         assert set(entries_at(ring).values()) == {8}
         for node in ring.nodes:
-            await node.host.peers.call(node.address, Forget(away.address), Done)
+            await node._host.peers.call(node.address, Forget(away.address), Done)
         await until(lambda: set(entries_at(ring).values()) == {SHORT.reap_log_entries // 2})
-        assert {node.host.reap_log.forced_trims for node in ring.nodes} == {0}
+        assert {node._host.reap_log.forced_trims for node in ring.nodes} == {0}
 
 
 @pytest.mark.slow
@@ -562,7 +562,7 @@ async def test_forgotten_node_that_returns_brings_back_nothing() -> None:
         ring.network.freeze(away)
         await trio.sleep(5)
         for node in others:
-            await node.host.peers.call(node.address, Forget(named(ring, away).address), Done)
+            await node._host.peers.call(node.address, Forget(named(ring, away).address), Done)
         await patiently(lambda: put(others[0], KEY, None), within_s=10)
         await trio.sleep(GRACE_S + 10)
         assert holders(ring, KEY) == [away]
@@ -582,7 +582,7 @@ async def with_hidden_value(ring: TestRing) -> None:
     away = await away_while_reaped(ring, MANY)
     ring.network.unfreeze(away)
     await until(lambda: sorted(hidden_at(ring, KEY)) == sorted(replicas(ring, KEY)))
-    assert named(ring, away).host.counters["ValuesQuarantined"] == 1, "the returned node reports the value"
+    assert named(ring, away)._host.counters["ValuesQuarantined"] == 1, "the returned node reports the value"
 
 
 @pytest.mark.slow
@@ -592,10 +592,10 @@ async def test_quarantined_value_is_freed_by_a_live_copy() -> None:
     async with testing.open_ring(6, seed=4, timing=TIMING, limits=LAST) as ring:
         await with_hidden_value(ring)
         node = owner(ring, KEY)
-        record = node.host.storage.get(KEY)
+        record = node._host.storage.get(KEY)
         assert record is not None
         live = Record(KEY, record.quarantine)
-        await next(iter(node.parts.values())).records.merge([live], node.host.reap_log.seen_of_each([live]))
+        await next(iter(node._parts.values())).records.merge([live], node._host.reap_log.seen_of_each([live]))
         await until(lambda: hidden_at(ring, KEY) == [])
         assert [await visible(node, KEY) for node in ring.nodes] == [(b"v",)] * 6
 
@@ -613,7 +613,7 @@ async def test_key_with_quarantined_value_can_be_written_and_deleted() -> None:
         await trio.sleep(GRACE_S + 10)
         assert [await visible(node, KEY) for node in ring.nodes] == [()] * 6
         assert sorted(hidden_at(ring, KEY)) == sorted(replicas(ring, KEY)), "only an operator removes it"
-        held = owner(ring, KEY).host.storage.get(KEY)
+        held = owner(ring, KEY)._host.storage.get(KEY)
         assert held is not None
         assert held.clock == (), "the tombstone beside it is reaped like any other"
 
@@ -648,7 +648,7 @@ async def owner_of_one_slice(count: int) -> AsyncIterator[tuple[Cluster, Node, l
         keys = same_slice((key for key in many if owner(machines, key) is node), node, count)
         for key in keys:
             await put(first, key, OLD)
-        await settled(machines)
+        await until_in_sync(machines)
         yield machines, node, keys
 
 
@@ -656,7 +656,7 @@ def same_slice(keys: Iterable[bytes], node: Node, count: int) -> list[bytes]:
     """Return the first `count` keys that share a slice."""
     slices: dict[int, list[bytes]] = {}
     for key in keys:
-        found = slices.setdefault(node.host.reap_log.slice_of(key), [])
+        found = slices.setdefault(node._host.reap_log.slice_of(key), [])
         found.append(key)
         if len(found) == count:
             return found
@@ -675,12 +675,12 @@ async def read_with_a_full_disk() -> list[tuple[bytes, ...] | str]:
         await persistently(lambda: first.delete(deleted))
         await persistently(lambda: put(first, kept, NEW))
         others = [other for other in machines.nodes if other is not node]
-        await until(lambda: not any(other.host.storage.get(deleted) for other in others), 60)
+        await until(lambda: not any(other._host.storage.get(deleted) for other in others), 60)
         machines.disk(node.name).fill()
         network.unfreeze(node.name)
         await trio.sleep(10)
-        assert node.host.storage.get(deleted) is not None, "its disk takes no log entry"
-        assert node.host.storage.refusal
+        assert node._host.storage.get(deleted) is not None, "its disk takes no log entry"
+        assert node._host.storage.refusal
         return [await answer_of(node, key) for key in (deleted, kept)]
 
 
@@ -690,15 +690,15 @@ async def read_while_each_replica_has_reaped_another_key() -> list[tuple[bytes, 
     One replica each reaps the first three keys, the owner the first of them. No replica reaps the last key.
     """
     async with owner_of_one_slice(4) as (machines, node, keys):
-        members = [place.contact.address for place in only(node).replica_set(node.host.circle.hash(keys[0])).members]
+        members = [place.contact.address for place in only(node).replica_set(node._host.circle.hash(keys[0])).members]
         nodes = [next(other for other in machines.nodes if other.address == address) for address in members]
         for other, key in zip(nodes, keys, strict=False):
-            record = other.host.storage.get(key)
+            record = other._host.storage.get(key)
             assert record is not None
-            await other.host.storage.commit(other.host.reap_log.bury([Grave(record, versions.context_of(record))]))
+            await other._host.storage.commit(other._host.reap_log.bury([Grave(record, versions.context_of(record))]))
         machines.disk(node.name).fill()
         with pytest.raises(WritesRefused):
-            await node.host.storage.commit(Batch([Record(keys[3], ())]))
+            await node._host.storage.commit(Batch([Record(keys[3], ())]))
         await trio.sleep(10)
         for key in keys:
             await answer_of(node, key)  # the first read may only sync the replicas' logs
@@ -736,10 +736,10 @@ def test_owner_with_a_full_disk_answers_across_different_reaps() -> None:
 
 @pytest.mark.slow
 def test_planted_logs_read_ahead_but_not_sent_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def keep(self: CatchUp, partner: Contact, logs: list[SliceLog]) -> None:
+    async def keep(self: ReapLogSync, partner: Contact, logs: list[SliceLog]) -> None:
         return
 
-    monkeypatch.setattr(CatchUp, "tell", keep)
+    monkeypatch.setattr(ReapLogSync, "tell", keep)
     assert "busy" in testing.run(read_while_each_replica_has_reaped_another_key, seed=1)
 
 

@@ -23,11 +23,11 @@ from tests.support.quorum import (
     key_at,
     read,
     record_at,
-    settled,
-    settled_ring,
+    ring_in_sync,
     timing,
     until,
-    until_synced,
+    until_in_sync,
+    until_none_misplaced,
     write,
 )
 from tests.support.rings import in_order, keys_of, only, virtual
@@ -37,7 +37,7 @@ from tests.support.rings import in_order, keys_of, only, virtual
 @pytest.mark.parametrize("position", [0, 1, 2])
 def test_hint_is_kept_until_its_home_has_it(position: int) -> None:
     async def main() -> None:
-        async with settled_ring(8, position, keeps_disks=True) as ring:
+        async with ring_in_sync(8, position, keeps_disks=True) as ring:
             places = clockwise(ring, KEY)
             home, stand_in = places[position], places[3]
             await home.stop()
@@ -49,7 +49,7 @@ def test_hint_is_kept_until_its_home_has_it(position: int) -> None:
             home = await ring.start(name=home.name)
             dropped_at = None
             for _ in range(400):
-                if home.host.storage.get(KEY) is None:
+                if home._host.storage.get(KEY) is None:
                     assert stand_in.name in holding(ring, KEY), "dropped before its home had it"
                 if stand_in.name not in holding(ring, KEY):
                     dropped_at = trio.current_time()
@@ -57,14 +57,14 @@ def test_hint_is_kept_until_its_home_has_it(position: int) -> None:
                 await trio.sleep(0.025)
             assert dropped_at is not None, "brought home, and dropped"
             assert versions.values(record_at(home, KEY)) == [b"v"]
-            await until_synced(ring)
+            await until_none_misplaced(ring)
 
     testing.run(main, seed=position)
 
 
 @virtual
 async def test_hint_comes_home_without_anti_entropy() -> None:
-    async with settled_ring(8, 30, keeps_disks=True) as ring:
+    async with ring_in_sync(8, 30, keeps_disks=True) as ring:
         places = clockwise(ring, KEY)
         home, stand_in = places[1], places[3]
         await ring.kill(home)
@@ -81,7 +81,7 @@ async def test_hint_comes_home_without_anti_entropy() -> None:
 @pytest.mark.slow
 @virtual
 async def test_hints_for_two_nodes_that_are_down_come_home() -> None:
-    async with settled_ring(9, 3, keeps_disks=True) as ring:
+    async with ring_in_sync(9, 3, keeps_disks=True) as ring:
         keys = [key_at(ring, "n4", number) for number in range(10)]
         places = clockwise(ring, keys[0])
         for node in places[1:3]:
@@ -96,26 +96,26 @@ async def test_hints_for_two_nodes_that_are_down_come_home() -> None:
         for node in places[1:3]:
             await back(ring, node.name)
         await ring.converged()
-        await until_synced(ring)
+        await until_none_misplaced(ring)
 
 
 @pytest.mark.slow
 @virtual
 async def test_home_that_stays_down_is_replaced() -> None:
-    async with settled_ring(8, 4, down_out_s=15.0) as ring:
+    async with ring_in_sync(8, 4, down_out_s=15.0) as ring:
         places = clockwise(ring, KEY)
         await ring.kill(places[1])
         await write(places[0], KEY, b"v")
         await trio.sleep(10)
         assert only(places[0]).replica_set(only(places[0]).host.circle.hash(KEY)).members[1].is_waited_for
         await trio.sleep(20)
-        await until_synced(ring)
+        await until_none_misplaced(ring)
 
 
 @pytest.mark.slow
 @virtual
 async def test_death_of_a_stand_in_loses_no_write() -> None:
-    async with settled_ring(9, 5, keeps_disks=True) as ring:
+    async with ring_in_sync(9, 5, keeps_disks=True) as ring:
         places = clockwise(ring, KEY)
         home, stand_in = places[1], places[3]
         await ring.kill(home)
@@ -127,12 +127,12 @@ async def test_death_of_a_stand_in_loses_no_write() -> None:
             assert (await read(places[5], KEY)).values == (b"v",)
         await back(ring, home.name)
         await ring.converged()
-        await until_synced(ring)
+        await until_none_misplaced(ring)
 
 
 @virtual
 async def test_hint_older_than_the_value_at_home_changes_nothing() -> None:
-    async with settled_ring(8, 6, keeps_disks=True) as ring:
+    async with ring_in_sync(8, 6, keeps_disks=True) as ring:
         places = clockwise(ring, KEY)
         await write(places[0], KEY, b"1")
         home, stand_in = places[1], places[3]
@@ -146,7 +146,7 @@ async def test_hint_older_than_the_value_at_home_changes_nothing() -> None:
             await write(places[5], KEY, b"3")
         ring.network.unfreeze(stand_in.name)
         await ring.converged()
-        await until_synced(ring)
+        await until_none_misplaced(ring)
         with trio.fail_after(5):
             assert (await read(places[5], KEY)).values == (b"3",)
 
@@ -162,7 +162,7 @@ def test_hints_are_counted_while_their_home_is_away(position: int) -> None:
     async def main() -> None:
         async with testing.open_ring(8, seed=40 + position, timing=timing(anti_entropy_s=3.0)) as ring:
             keep_disks(ring)
-            await settled(ring)
+            await until_in_sync(ring)
             places = clockwise(ring, KEY)
             home, stand_in = places[position], places[3]
             await ring.kill(home)
@@ -170,14 +170,14 @@ def test_hints_are_counted_while_their_home_is_away(position: int) -> None:
             await write(places[5], KEY, b"v")
             await until(lambda: stand_in.name in holding(ring, KEY))
             await trio.sleep(5)
-            counts = {node.name: node.local_status().hints for node in ring.nodes}
+            counts = {node.name: node._local_status().hints for node in ring.nodes}
             assert {name for name, count in counts.items() if count} == {stand_in.name}, counts
             assert counts[stand_in.name] == 1
-            assert [node.local_status().misplaced for node in ring.nodes] == [0] * 7
+            assert [node._local_status().misplaced for node in ring.nodes] == [0] * 7
             home = await back(ring, home.name)
             await until(lambda: stand_in.name not in holding(ring, KEY))
             await trio.sleep(3)
-            assert [node.local_status().hints for node in ring.nodes] == [0] * 8
+            assert [node._local_status().hints for node in ring.nodes] == [0] * 8
 
     testing.run(main, seed=position)
 
@@ -185,7 +185,7 @@ def test_hints_are_counted_while_their_home_is_away(position: int) -> None:
 async def stored_at_a_stand_in_only() -> None:
     """Store a write on its owner and on the stand-in of a dead member. Then the owner dies for good."""
     async with testing.open_ring(4, seed=50, timing=timing(anti_entropy_s=3.0)) as ring:
-        await settled(ring)
+        await until_in_sync(ring)
         owner, dead, third, stand_in = clockwise(ring, KEY)
         await ring.kill(dead)
         await trio.sleep(3)
@@ -220,7 +220,7 @@ async def test_hints_in_a_taken_over_arc_follow_its_former_owners() -> None:
     """A taken-over arc has two sets of members. A node may be a member in only one part."""
     async with testing.open_ring(8, seed=60, timing=timing(anti_entropy_s=3.0)) as ring:
         keep_disks(ring)
-        await settled(ring)
+        await until_in_sync(ring)
         order = in_order(ring)
         dead, taker, _, member_of_the_second = order[1:5]
         first, second = keys_of(ring, dead, 3), keys_of(ring, taker, 3)
@@ -229,8 +229,8 @@ async def test_hints_in_a_taken_over_arc_follow_its_former_owners() -> None:
         for key in (*first, *second):
             await write(taker, key, b"v")
         await trio.sleep(5)
-        assert member_of_the_second.local_status().hints == len(first)
-        assert [node.local_status().hints for node in ring.nodes if node is not member_of_the_second] == [0] * 6
+        assert member_of_the_second._local_status().hints == len(first)
+        assert [node._local_status().hints for node in ring.nodes if node is not member_of_the_second] == [0] * 6
 
 
 points = st.integers(0, 255).map(Point)
@@ -246,13 +246,13 @@ def test_lies_in_is_true_if_the_arc_has_all_points_of_the_part(part: Arc, arc: A
 @virtual
 async def test_hint_reaches_the_owner_if_all_members_are_unreachable() -> None:
     """The owner stands behind the unreachable members, and answers the reads."""
-    async with settled_ring(10, seed=5) as ring:
+    async with ring_in_sync(10, seed=5) as ring:
         await write(ring[0], KEY, b"1", w=3)
         first, second, third, owner, fifth, sixth, keeper, *_ = clockwise(ring, KEY)
         record = record_at(first, KEY)
         for node in (first, second, third, fifth, sixth):  # the possible stand-ins are unreachable, too
             await ring.kill(node, silently=True)
-        await until(lambda: only(owner).ownership.is_owner(owner.host.circle.hash(KEY)))
-        assert owner.host.storage.get(KEY) is None
-        keeper.host.storage.apply(Batch(puts=(record,)))
-        await until(lambda: owner.host.storage.get(KEY) == record)
+        await until(lambda: only(owner).ownership.is_owner(owner._host.circle.hash(KEY)))
+        assert owner._host.storage.get(KEY) is None
+        keeper._host.storage.apply(Batch(puts=(record,)))
+        await until(lambda: owner._host.storage.get(KEY) == record)

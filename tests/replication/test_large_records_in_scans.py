@@ -19,7 +19,18 @@ from chord.node import Node
 from chord.replication import scan
 from chord.replication.records import cut_as, is_cut
 from chord.store import versions
-from chord.wire.messages import SIBLINGS_MAX, ActorClock, Contact, Get, Record, Scan, ScanOf, ScanPage, Values, Version
+from chord.wire.messages import (
+    SIBLINGS_MAX,
+    ActorClock,
+    Contact,
+    Get,
+    GetReply,
+    Record,
+    Scan,
+    ScanOf,
+    ScanReply,
+    Version,
+)
 from tests.support.cli import CannedRing, Run
 from tests.support.fake_node import Heard
 from tests.support.quorum import KEY
@@ -45,7 +56,7 @@ def written(count: int, value: bytes = VALUE, per_actor: int = 1) -> tuple[Actor
 async def merged(node: Node, record: Record) -> None:
     """Store a record coordinator by coordinator, as the nodes of several sides do."""
     for part in versions.split(record, 1):
-        await node.import_(part, w=node.local_status().replicas)
+        await node.import_(part, w=node._local_status().replicas)
 
 
 async def collected(source: AsyncIterator[Any]) -> tuple[list[bytes], RecordTooLarge | None]:
@@ -73,7 +84,7 @@ async def test_scan_of_a_record_beyond_one_reply_ends_with_its_key() -> None:
         large, other = Record(b"large", written(4)), Record(b"other", written(3))
         for record in (large, other):
             await merged(ring[0], record)
-        owner = next(node for node in ring.nodes if node.host.owner_of(node.host.circle.hash(b"large")))
+        owner = next(node for node in ring.nodes if node._host.owner_of(node._host.circle.hash(b"large")))
         for reading in READINGS:
             keys, error = await collected(reading(owner))
             assert b"large" in keys, "what fits is shown"
@@ -117,9 +128,9 @@ async def test_scan_of_large_quarantine_ends_with_its_key() -> None:
 async def test_scan_of_a_node_continues_behind_a_large_record() -> None:
     """The end of the first arc is not the end of the scan."""
     async with testing.open_ring(1, seed=1, limits=LIMITS, vnodes=4, replicas=1) as ring:
-        node, circle = ring[0], ring[0].host.circle
+        node, circle = ring[0], ring[0]._host.circle
         keys = [b"key%d" % number for number in range(32)]
-        assert len({node.host.owner_of(circle.hash(key)) for key in keys}) > 2
+        assert len({node._host.owner_of(circle.hash(key)) for key in keys}) > 2
         for key in keys:
             await merged(node, Record(key, written(4)))
         found, error = await collected(node.export(of=node.address))
@@ -156,25 +167,25 @@ def test_is_cut_of_a_record_tells_if_the_page_lacks_versions(
 # -- the command line --------------------------------------------------------------------------------------------------
 
 
-def page_lacks(canned: CannedRing, *cut: bytes, damaged: int = 0, silent: tuple[Contact, ...] = ()) -> None:
+def page_lacks(canned: CannedRing, *cut: bytes, damaged: int = 0, unreachable: tuple[Contact, ...] = ()) -> None:
     """Let the owner at 255 cut some records."""
 
     def override(point: int, heard: Heard) -> Any:
         if not isinstance(heard.request, Scan):
             return None
         page = canned.scanned(heard)
-        assert isinstance(page, ScanPage)
+        assert isinstance(page, ScanReply)
         if page.more_after is not None or heard.request.after != Point(255):
             return page
         points = tuple(Point(heard.request.after + 1 - 256 + number) for number in range(damaged))
-        return msgspec.structs.replace(page, cut=cut, damaged=points, silent=silent)
+        return msgspec.structs.replace(page, cut=cut, damaged=points, unreachable=unreachable)
 
     canned.override = override
 
 
 def test_get_of_more_values_than_one_reply_holds_is_a_conflict(run: Run, canned: CannedRing) -> None:
     def override(point: int, heard: Heard) -> Any:
-        one = Values((b"v",), b"context", Contact(Point(9), "n1:1"), left=4)
+        one = GetReply((b"v",), b"context", Contact(Point(9), "n1:1"), left=4)
         return one if isinstance(heard.request, Get) else None
 
     canned.override = override
@@ -230,8 +241,8 @@ def test_scan_with_a_cut_record_is_exit_6(run: Run, canned: CannedRing, command:
 def test_backup_with_several_faults_reports_each(run: Run, canned: CannedRing, tmp_path: Path) -> None:
     canned.scanned.keys = [b"key"]
     canned.change = lambda point, node: msgspec.structs.replace(node, replicas=3)
-    silent = Contact(Point(42), canned.addresses[42])
-    page_lacks(canned, b"key", damaged=2, silent=(silent,))
+    unreachable = Contact(Point(42), canned.addresses[42])
+    page_lacks(canned, b"key", damaged=2, unreachable=(unreachable,))
     ended = run("backup", str(tmp_path / "backup"), "--json")
     shape = ended.json("backup")
     assert (ended.code, shape["complete"], shape["cut"], shape["damaged"]) == (6, False, 1, 2)
@@ -251,7 +262,7 @@ def test_scan_keeps_the_first_cut_keys_and_counts_all(run: Run, canned: CannedRi
         if not isinstance(heard.request, Scan):
             return None
         page = canned.scanned(heard)
-        assert isinstance(page, ScanPage)
+        assert isinstance(page, ScanReply)
         return msgspec.structs.replace(page, cut=tuple(record.key for record in page.records))
 
     canned.override = override
@@ -266,8 +277,8 @@ async def test_scan_of_several_faults_raises_the_worst_with_the_others() -> None
         core = ring[0]._core
         cursor = await ring[0]._drive(core.scan_start())
         assert cursor is not None
-        silent = (Contact(Point(1), "n9:1"),)
-        ended = cursor._replace(covered=cursor.span, silent=silent, damaged=2, cut=1, cut_keys=(b"k",))
+        unreachable = (Contact(Point(1), "n9:1"),)
+        ended = cursor._replace(covered=cursor.span, unreachable=unreachable, damaged=2, cut=1, cut_keys=(b"k",))
         with pytest.raises(OwnerDown) as caught:
             await ring[0]._drive(core.scan_page(ended))
         damaged, large = caught.value.also

@@ -15,7 +15,7 @@ from chord.replication.coalesce import Coalescer
 from chord.replication.replica import Replica
 from chord.wire import batch as parcels
 from chord.wire.batch import Frame
-from chord.wire.messages import CopiesRead, Copy, Done, Reply, Request, StoreCopies
+from chord.wire.messages import Done, ReadCopiesReply, ReadCopyReply, Reply, Request, StoreCopies
 from tests.replication import test_batch as test_batches
 from tests.wire import test_batch_codec as test_parcels
 
@@ -38,12 +38,13 @@ def at_once(self: Coalescer, to: Any, request: Any, expect: Any, callback: Any, 
     self._host.peers.begin(to, request, expect, callback, deadline=deadline)
 
 
-def the_same_for_all(self: Replica, request: Any) -> CopiesRead:
-    return CopiesRead(COPIES_OF(self, request).copies[:1] * len(request.asks))
+def the_same_for_all(self: Replica, request: Any) -> ReadCopiesReply:
+    return ReadCopiesReply(COPIES_OF(self, request).copies[:1] * len(request.asks))
 
 
-def absent(self: Replica, request: Any) -> CopiesRead:
-    return CopiesRead(tuple(Copy(None) if copy is None else copy for copy in COPIES_OF(self, request).copies))
+def absent(self: Replica, request: Any) -> ReadCopiesReply:
+    copies = COPIES_OF(self, request).copies
+    return ReadCopiesReply(tuple(ReadCopyReply(None) if copy is None else copy for copy in copies))
 
 
 def nothing_happened(self: _Part, late: Any = None) -> list[Reply | ChordError]:

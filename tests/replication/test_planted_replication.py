@@ -110,7 +110,7 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], object]]] = {
         lambda: test_denials.test_key_is_denied_with_at_most_one_unreachable_replica("killed", 2, False),
     ),
     "an unreachable vnode is forgotten at once": (
-        PreferenceList, "fell_silent", lambda self, contact, now: None,
+        PreferenceList, "became_unreachable", lambda self, contact, now: None,
         lambda: by_replica_sets_alone(
             lambda: test_denials.test_key_is_denied_with_at_most_one_unreachable_replica("killed", 2, False)
         ),

@@ -38,18 +38,18 @@ def crowded(written_ms: int = LATELY_MS) -> Record:
 
 
 def holders(ring: TestRing) -> list[Node]:
-    return [node for node in ring.nodes if node.host.storage.get(KEY) is not None]
+    return [node for node in ring.nodes if node._host.storage.get(KEY) is not None]
 
 
 def lengths(ring: TestRing) -> set[int]:
     """Return the numbers of actors in the copies."""
-    return {len(record.clock) for node in ring.nodes if (record := node.host.storage.get(KEY)) is not None}
+    return {len(record.clock) for node in ring.nodes if (record := node._host.storage.get(KEY)) is not None}
 
 
 def place(ring: TestRing, record: Record, **minted: dict[bytes, bytes]) -> None:
     for node in ring.nodes:
         if node.name in replicas(ring, KEY):
-            node.host.storage.apply(Batch(puts=(record,), **minted))
+            node._host.storage.apply(Batch(puts=(record,), **minted))
 
 
 @pytest.mark.slow
@@ -63,7 +63,7 @@ async def test_actors_empty_for_the_grace_time_are_pruned_everywhere() -> None:
         await trio.sleep(10)
         assert lengths(ring) == {1}
         assert {node.name for node in holders(ring)} == set(replicas(ring, KEY))
-        assert len({digest_of(node.host.storage.get(KEY)) for node in holders(ring)}) == 1  # type: ignore[arg-type]
+        assert len({digest_of(node._host.storage.get(KEY)) for node in holders(ring)}) == 1  # type: ignore[arg-type]
         assert await get(ring[0], KEY) == (b"new",)
         await put(ring[1], KEY, b"newer")
         assert await get(ring[2], KEY) == (b"newer",)
@@ -74,7 +74,7 @@ async def test_actors_empty_for_the_grace_time_are_pruned_everywhere() -> None:
 async def test_actor_replaced_by_an_old_value_is_pruned_early() -> None:
     async with testing.open_ring(6, seed=1, timing=TIMING) as ring:
         await trio.sleep(5)
-        now_ms = ring[0].host.wall_now_ms()
+        now_ms = ring[0]._host.wall_now_ms()
         place(ring, crowded(now_ms - int(1000 * GRACE_S) + 1500))
         await trio.sleep(1)
         assert lengths(ring) == {len(ACTORS)}
@@ -112,14 +112,14 @@ def test_store_that_pruned_its_own_actor_mints_under_a_new_one(
         async with testing.open_ring(6, seed=1, timing=TIMING) as ring:
             await trio.sleep(5)
             first = owner(ring, KEY)
-            mine = versions.actor(first.host.storage.incarnation, first.host.storage.next_key_epoch())
+            mine = versions.actor(first._host.storage.incarnation, first._host.storage.next_key_epoch())
             clock = (*crowded().clock, ActorClock(mine, 1, ()))
             place(ring, Record(KEY, tuple(sorted(clock, key=lambda entry: entry.actor))))
-            first.host.storage.apply(Batch(puts=(first.host.storage.get(KEY),), minted={KEY: mine}))  # type: ignore[arg-type]
+            first._host.storage.apply(Batch(puts=(first._host.storage.get(KEY),), minted={KEY: mine}))  # type: ignore[arg-type]
             await trio.sleep(GRACE_S + 9)
             assert lengths(ring) == {1}
             await put(ring[1], KEY, b"newer", context=b"")
-            (minted,) = [e for e in first.host.storage.get(KEY).clock if e.actor != ACTORS[0]]  # type: ignore[union-attr]
+            (minted,) = [e for e in first._host.storage.get(KEY).clock if e.actor != ACTORS[0]]  # type: ignore[union-attr]
             assert ((minted.actor, minted.count) == (mine, 1)) is is_planted
 
     testing.run(main, seed=1)
@@ -130,14 +130,14 @@ def keep_log(node: Node) -> None:
 
 
 def trim_log(node: Node) -> None:
-    log = node.host.reap_log
-    node.host.storage.apply(log.trim(log.slice_of(KEY), 0))
+    log = node._host.reap_log
+    node._host.storage.apply(log.trim(log.slice_of(KEY), 0))
 
 
 def lose_log(node: Node) -> None:
     """The planted bug: actors are pruned without an entry in a reap log."""
-    node.host.storage.apply(Batch(notes=dict.fromkeys(node.host.storage.notes())))
-    node.host.reap_log._slices = None
+    node._host.storage.apply(Batch(notes=dict.fromkeys(node._host.storage.notes())))
+    node._host.reap_log._slices = None
 
 
 def old_copy_after_pruning(change: Callable[[Node], None]) -> tuple[tuple[bytes, ...], list[Record | None]]:
@@ -154,17 +154,17 @@ def old_copy_after_pruning(change: Callable[[Node], None]) -> tuple[tuple[bytes,
             away = next(node for node in ring.nodes if node.name == replicas(ring, KEY)[1])
             ring.network.freeze(away.name)
             old = Record(KEY, (ActorClock(ACTORS[1], 1, (OLD,)),))
-            away.host.storage.apply(Batch(removals=[KEY]))
-            away.host.storage.apply(Batch(puts=(old,)))
+            away._host.storage.apply(Batch(removals=[KEY]))
+            away._host.storage.apply(Batch(puts=(old,)))
             await trio.sleep(GRACE_S + 10)
-            pruned = [node.host.storage.get(KEY) for node in holders(ring) if node is not away]
+            pruned = [node._host.storage.get(KEY) for node in holders(ring) if node is not away]
             assert {len(record.clock) for record in pruned if record is not None} == {1}, "pruned without it"
             for node in ring.nodes:
                 if node is not away:
                     change(node)
             ring.network.unfreeze(away.name)
             await trio.sleep(30)
-            held = [node.host.storage.get(KEY) for node in ring.nodes if node.name in replicas(ring, KEY)]
+            held = [node._host.storage.get(KEY) for node in ring.nodes if node.name in replicas(ring, KEY)]
             return (await ring[0].get("k")).values, held
 
     return testing.run(main, seed=4)
@@ -198,7 +198,7 @@ async def test_copy_from_before_the_pruning_is_refused() -> None:
         assert lengths(ring) == {1}
         node = owner(ring, KEY)
         with pytest.raises(Behind):
-            await node.parts[only(node).id].records.merge([crowded()], ())
+            await node._parts[only(node).id].records.merge([crowded()], ())
         assert lengths(ring) == {1}
 
 
@@ -260,13 +260,13 @@ async def test_bury_of_a_record_that_changed_meanwhile_is_left_out() -> None:
         await trio.sleep(5)
         place(ring, crowded())
         node = owner(ring, KEY)
-        reaper = node.parts[only(node).id].reaper
+        reaper = node._parts[only(node).id].reaper
         before = crowded()
         grave = Grave(before, dict.fromkeys(ACTORS[1:], 1))
         await put(node, KEY, b"newer", context=b"")
         await reaper._bury([], [grave], [])
-        assert len(node.host.storage.get(KEY).clock) == len(ACTORS) + 1  # type: ignore[union-attr]
-        now = node.host.storage.get(KEY)
+        assert len(node._host.storage.get(KEY).clock) == len(ACTORS) + 1  # type: ignore[union-attr]
+        now = node._host.storage.get(KEY)
         assert now is not None
         await reaper._bury([], [Grave(now, grave.dead)], [])
-        assert len(node.host.storage.get(KEY).clock) == 2  # type: ignore[union-attr]
+        assert len(node._host.storage.get(KEY).clock) == 2  # type: ignore[union-attr]

@@ -26,7 +26,7 @@ from chord.wire.messages import (
     ActorClock,
     DecideQuarantine,
     GetQuarantine,
-    Quarantine,
+    GetQuarantineReply,
     Record,
     Version,
     Written,
@@ -195,7 +195,7 @@ def test_cut_quarantine_holds_whole_actors_and_one_at_least(record: Record, byte
 def test_planted_drop_without_a_clock_entry_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def forgets(record: Record, context: Mapping[bytes, int]) -> Decided:
         left = tuple(each for each in record.quarantine if each.actor not in context)
-        return Decided(Record(record.key, record.clock, record.superseded, left), len(record.quarantine) - len(left))
+        return Decided(Record(record.key, record.clock, record.replaced, left), len(record.quarantine) - len(left))
 
     monkeypatch.setattr(quarantine, "drop", forgets)
     hides = Record(KEY, (), b"", (entry(ACTORS[0], 1, 1),))
@@ -223,11 +223,11 @@ def store_of(limits: Limits = Limits()) -> Store:  # noqa: B008
     return Store(b"store  1", limits)
 
 
-def decide(store: Store, record: Record, *, is_merge: bool, seen: Record | None = None) -> tuple[Record, Remarks]:
+def decide(store: Store, record: Record, *, merge: bool, seen: Record | None = None) -> tuple[Record, Remarks]:
     if record.clock or record.quarantine:
         store.apply(Batch(puts=[record]))
     context = versions.encode_context(quarantine.context_of(record))
-    after, batch, remarks = store.records.to_decide(DecideQuarantine(KEY, context, OP_ID, is_merge), seen)
+    after, batch, remarks = store.records.to_decide(DecideQuarantine(KEY, context, OP_ID, merge), seen)
     store.apply(batch)
     return after, remarks
 
@@ -240,10 +240,10 @@ def test_merge_beside_siblings_is_refused_only_without_any_room(room: int, decid
     record = Record(KEY, live, b"", (entry(ACTORS[0], 2, 2),))
     if decided is None:
         with pytest.raises(VersionConflict, match="the key holds 3 versions, and has no room"):
-            decide(store, record, is_merge=True)
+            decide(store, record, merge=True)
         assert store.storage.get(KEY) == record
         return
-    after, remarks = decide(store, record, is_merge=True)
+    after, remarks = decide(store, record, merge=True)
     assert remarks.decided == decided
     assert quarantine.count(after) == 2 - decided
     assert store.storage.get(KEY) == after
@@ -256,9 +256,9 @@ def test_merge_keeps_a_record_within_its_bytes(extra: int) -> None:
     hides = (ActorClock(ACTORS[0], 1, (Version(b"h" * (1000 + extra), b"2" * 16, 1),)),)
     if extra:
         with pytest.raises(VersionConflict):
-            decide(store, Record(KEY, live, b"", hides), is_merge=True)
+            decide(store, Record(KEY, live, b"", hides), merge=True)
     else:
-        assert decide(store, Record(KEY, live, b"", hides), is_merge=True)[1].decided == 1
+        assert decide(store, Record(KEY, live, b"", hides), merge=True)[1].decided == 1
 
 
 def test_decision_takes_what_other_replicas_hold_in_quarantine() -> None:
@@ -274,8 +274,8 @@ def test_decision_about_a_key_without_quarantine_changes_nothing() -> None:
     live = Record(KEY, (entry(ACTORS[0], 1, 1),))
     store.apply(Batch(puts=[live]))
     context = versions.encode_context({ACTORS[0]: 1})
-    for is_merge in (False, True):
-        after, batch, remarks = store.records.to_decide(DecideQuarantine(KEY, context, OP_ID, is_merge), None)
+    for merge in (False, True):
+        after, batch, remarks = store.records.to_decide(DecideQuarantine(KEY, context, OP_ID, merge), None)
         assert (after, batch.is_empty, remarks.decided) == (live, True, 0), "a context of readers covers nothing here"
 
 
@@ -291,11 +291,11 @@ SHORT = timing(grace_s=5.0, anti_entropy_s=1.0)
 async def hide(ring: TestRing, key: bytes = KEY, what: tuple[ActorClock, ...] = HIDDEN) -> None:
     """Bring all replicas of a key to hold values in quarantine."""
     for node in clockwise(ring, key)[:3]:
-        await next(iter(node.parts.values())).records.merge([Record(key, (), b"", what)], ())
+        await next(iter(node._parts.values())).records.merge([Record(key, (), b"", what)], ())
 
 
 def hidden_at(node: Node, key: bytes = KEY) -> int:
-    record = node.host.storage.get(key)
+    record = node._host.storage.get(key)
     return 0 if record is None else quarantine.count(record)
 
 
@@ -313,14 +313,14 @@ async def test_scan_lists_quarantined_keys_of_the_whole_ring_once() -> None:
                 await hide(ring, key)
         found = await quarantined(ring[2])
         assert sorted(one.key for one in found) == sorted(keys[::3])
-        circle = ring[0].host.circle
+        circle = ring[0]._host.circle
         assert [one.key for one in found] == sorted(keys[::3], key=circle.hash), "in ring order"
         for one in found:
             assert [value.value for value in one.values] == [b"old 0", b"old 1"]
             assert [(value.store, value.key_epoch, value.number) for value in one.values] == [
                 (b"gone  00", 3, 1), (b"gone  01", 3, 1),
             ]
-        assert sum(node.local_status().quarantined for node in ring.nodes) == 8, "each counted once, at its owner"
+        assert sum(node._local_status().quarantined for node in ring.nodes) == 8, "each counted once, at its owner"
         assert [pair.key async for pair in ring[1].scan()] == sorted(keys, key=circle.hash)
 
 
@@ -330,7 +330,7 @@ async def test_scan_of_quarantine_comes_in_pages() -> None:
         big = ActorClock(versions.actor(b"gone  00", 3), 1, (Version(b"x" * 3000, b"o" * 16, 5),))
         for number in range(20):
             await hide(ring, b"key-%d" % number, (big,))
-        assert sum(node.local_status().quarantined for node in ring.nodes) == 20
+        assert sum(node._local_status().quarantined for node in ring.nodes) == 20
         assert len({one.key for one in await quarantined(ring[0])}) == 20
 
 
@@ -356,7 +356,7 @@ async def test_dropped_quarantine_is_gone_everywhere_and_reaped() -> None:
         assert await quarantined(ring[0]) == []
         with pytest.raises(NotFound, match="in quarantine"):
             await ring[2].drop_quarantine(KEY)
-        await until(lambda: not any(node.host.storage.get(KEY) for node in ring.nodes), 60)
+        await until(lambda: not any(node._host.storage.get(KEY) for node in ring.nodes), 60)
         with pytest.raises(NotFound):
             await ring[0].get(KEY)
 
@@ -418,30 +418,30 @@ async def test_quarantine_is_denied_only_if_none_was_missed() -> None:
             await owner.drop_quarantine(KEY)
 
 
-async def decided_while_one_is_away(ring: TestRing, *, is_merge: bool, until_reaped: bool) -> Node:
+async def decided_while_one_is_away(ring: TestRing, *, merge: bool, until_reaped: bool) -> Node:
     """Decide while a replica that holds the quarantine is frozen; return it when it has been back for long."""
     await hide(ring)
     away = clockwise(ring, KEY)[2]
     ring.network.freeze(away.name)
     await trio.sleep(2)
     node = next(node for node in ring.nodes if node is not away)
-    await (node.merge_quarantine if is_merge else node.drop_quarantine)(KEY)
+    await (node.merge_quarantine if merge else node.drop_quarantine)(KEY)
     if until_reaped:
-        await until(lambda: not any(one.host.storage.get(KEY) for one in ring.nodes if one is not away), 60)
+        await until(lambda: not any(one._host.storage.get(KEY) for one in ring.nodes if one is not away), 60)
     assert hidden_at(away) == 2
     ring.network.unfreeze(away.name)
     await trio.sleep(20)
     return away
 
 
-@pytest.mark.parametrize(("is_merge", "until_reaped"), [(False, False), (False, True), (True, False)])
-def test_late_replica_does_not_bring_a_decided_quarantine_back(is_merge: bool, until_reaped: bool) -> None:
+@pytest.mark.parametrize(("merge", "until_reaped"), [(False, False), (False, True), (True, False)])
+def test_late_replica_does_not_bring_a_decided_quarantine_back(merge: bool, until_reaped: bool) -> None:
     async def main() -> None:
         async with testing.open_ring(5, seed=3, timing=SHORT) as ring:
-            away = await decided_while_one_is_away(ring, is_merge=is_merge, until_reaped=until_reaped)
+            away = await decided_while_one_is_away(ring, merge=merge, until_reaped=until_reaped)
             assert [hidden_at(node) for node in ring.nodes] == [0] * 5
             assert await quarantined(away) == []
-            if is_merge:
+            if merge:
                 assert sorted((await away.get(KEY)).values) == [b"old 0", b"old 1"]
             else:
                 with pytest.raises(NotFound):
@@ -452,13 +452,13 @@ def test_late_replica_does_not_bring_a_decided_quarantine_back(is_merge: bool, u
 
 def test_planted_drop_at_one_store_only_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     def forgets(record: Record, context: Mapping[bytes, int]) -> Decided:
-        return Decided(Record(record.key, record.clock, record.superseded, ()), quarantine.count(record))
+        return Decided(Record(record.key, record.clock, record.replaced, ()), quarantine.count(record))
 
     monkeypatch.setattr(quarantine, "drop", forgets)
 
     async def main() -> None:
         async with testing.open_ring(5, seed=3, timing=SHORT) as ring:
-            await decided_while_one_is_away(ring, is_merge=False, until_reaped=False)
+            await decided_while_one_is_away(ring, merge=False, until_reaped=False)
             assert [hidden_at(node) for node in ring.nodes] != [0] * 5
 
     testing.run(main, seed=3)
@@ -470,12 +470,12 @@ async def test_merge_whose_answer_is_lost_is_made_again_once() -> None:
     async with testing.open_ring(5, seed=2) as ring:
         await hide(ring)
         context = (await ring[0].get_quarantine(KEY)).context
-        request = DecideQuarantine(KEY, context, OP_ID, is_merge=True)
+        request = DecideQuarantine(KEY, context, OP_ID, merge=True)
         owner, second = clockwise(ring, KEY)[:2]
-        await owner.host.peers.call(owner.address, request, Written)
+        await owner._host.peers.call(owner.address, request, Written)
         ring.network.freeze(owner.name)
         await trio.sleep(3)
-        await second.host.peers.call(second.address, request, Written)
+        await second._host.peers.call(second.address, request, Written)
         ring.network.unfreeze(owner.name)
         await trio.sleep(10)
         for node in ring.nodes:
@@ -507,8 +507,8 @@ async def test_quarantine_is_read_from_a_quorum() -> None:
     async with testing.open_ring(4, seed=1, timing=timing(anti_entropy_s=LOCAL.anti_entropy_s)) as ring:
         owner, second = clockwise(ring, KEY)[:2]
         await write(owner, KEY, b"v")
-        await next(iter(second.parts.values())).records.merge([Record(KEY, (), b"", HIDDEN)], ())
-        answer = await owner.host.peers.call(owner.address, GetQuarantine(KEY, 3), Quarantine)
+        await next(iter(second._parts.values())).records.merge([Record(KEY, (), b"", HIDDEN)], ())
+        answer = await owner._host.peers.call(owner.address, GetQuarantine(KEY, 3), GetQuarantineReply)
         assert ([each.actor for each in answer.entries], answer.r) == ([each.actor for each in HIDDEN], 3)
         await until(lambda: record_at(owner, KEY).quarantine == HIDDEN)
         assert (await read(owner, KEY)).quarantined == 2
@@ -519,6 +519,6 @@ def test_node_named_by_its_store() -> None:
 
     async def main() -> Any:
         async with testing.open_ring(3, seed=1) as ring:
-            return {node.local_status().incarnation: node.name for node in ring.nodes}
+            return {node._local_status().incarnation: node.name for node in ring.nodes}
 
     assert sorted(testing.run(main, seed=1).values()) == ["n0", "n1", "n2"]

@@ -12,8 +12,8 @@ from chord.node import Node
 from chord.store import versions
 from chord.store.reap_log_state import Grave
 from chord.testing.rings import TestRing
-from chord.wire.messages import Confirmed, Contact, Version
-from tests.support.quorum import clockwise, settled_ring, stop_repair, timing, until, write
+from chord.wire.messages import ConfirmReply, Contact, Version
+from tests.support.quorum import clockwise, ring_in_sync, stop_repair, timing, until, write
 from tests.support.rings import only, virtual
 
 KEY = b"reaped"
@@ -22,7 +22,7 @@ LEAVE_S = 3.0
 
 def reap_alone(node: Node, key: bytes = KEY) -> bytes:
     """Reap a key on one node only; return what that node has seen of the key's slice."""
-    storage, log = node.host.storage, node.host.reap_log
+    storage, log = node._host.storage, node._host.reap_log
     actor = versions.actor(storage.incarnation, storage.next_key_epoch())
     record = versions.put(None, key, None, actor, Version(None, b"1" * 16, 0))
     storage.apply(log.bury([Grave(record, versions.context_of(record))]))
@@ -31,7 +31,7 @@ def reap_alone(node: Node, key: bytes = KEY) -> bytes:
 
 def seen_by(nodes: list[Node]) -> list[bytes]:
     """Return what each node has seen of the slice of `KEY`."""
-    return [node.host.reap_log.seen_of(KEY) for node in nodes]
+    return [node._host.reap_log.seen_of(KEY) for node in nodes]
 
 
 async def joiner_right_behind_key(ring: TestRing) -> Node:
@@ -47,7 +47,7 @@ async def joiner_right_behind_key(ring: TestRing) -> Node:
 
 @virtual
 async def test_joiner_that_gets_an_empty_arc_gets_its_reap_log() -> None:
-    async with settled_ring(5, 1) as ring:
+    async with ring_in_sync(5, 1) as ring:
         stop_repair(*ring.nodes)
         seen = reap_alone(clockwise(ring, KEY)[0])
         joiner = await joiner_right_behind_key(ring)
@@ -57,10 +57,10 @@ async def test_joiner_that_gets_an_empty_arc_gets_its_reap_log() -> None:
 
 @virtual
 async def test_entry_made_during_a_transfer_goes_with_its_switch() -> None:
-    async with settled_ring(5, 1) as ring:
+    async with ring_in_sync(5, 1) as ring:
         stop_repair(*ring.nodes)
         owner = clockwise(ring, KEY)[0]
-        sender = owner.parts[only(owner).id].mover._sender
+        sender = owner._parts[only(owner).id].transfers._sender
         snapshot, seen = sender.snapshot, list[bytes]()
 
         async def and_reap(*args: object) -> None:
@@ -74,7 +74,7 @@ async def test_entry_made_during_a_transfer_goes_with_its_switch() -> None:
 
 @virtual
 async def test_reap_known_only_to_a_leaver_reaches_the_replicas() -> None:
-    async with settled_ring(7, 2) as ring:
+    async with ring_in_sync(7, 2) as ring:
         *replicas, _, leaver = [*clockwise(ring, KEY)[:3], *clockwise(ring, KEY)[-2:]]
         seen = reap_alone(leaver)
         await leaver.leave()
@@ -84,11 +84,11 @@ async def test_reap_known_only_to_a_leaver_reaches_the_replicas() -> None:
 
 @virtual
 async def test_heir_of_an_empty_arc_gets_the_reap_log_of_the_leaver() -> None:
-    async with settled_ring(5, 3) as ring:
+    async with ring_in_sync(5, 3) as ring:
         owner, successor, *_ = clockwise(ring, KEY)
         stop_repair(*ring.nodes)
         seen = reap_alone(owner)
-        owner.begin_leave()
+        owner._begin_leave()
         await until(lambda: only(owner).ownership.start is None, within_s=LEAVE_S)
         assert seen_by([successor]) == [seen]
 
@@ -96,7 +96,7 @@ async def test_heir_of_an_empty_arc_gets_the_reap_log_of_the_leaver() -> None:
 @virtual
 async def test_reap_known_only_outside_the_replicas_reaches_them() -> None:
     """After a split has healed, the half that reaped may not be among the replicas any more."""
-    async with settled_ring(7, 4) as ring:
+    async with ring_in_sync(7, 4) as ring:
         seen = reap_alone(clockwise(ring, KEY)[-1])
         await until(lambda: seen_by(clockwise(ring, KEY)[:3]) == [seen] * 3, within_s=10)
 
@@ -106,16 +106,16 @@ def test_reap_log_comes_home_though_another_slice_fails(failing: str) -> None:
     """The log of another slice fails first: its owner is not found, or one replica refuses."""
 
     async def main() -> None:
-        async with settled_ring(7, 4) as ring:
+        async with ring_in_sync(7, 4) as ring:
             keeper = clockwise(ring, KEY)[-1]
-            circle, slice_of = keeper.host.circle, keeper.host.storage.digests.slice_of
-            (gap,) = keeper.misplaced.arcs()
+            circle, slice_of = keeper._host.circle, keeper._host.storage.digests.slice_of
+            (gap,) = keeper._handoff.arcs()
             keys = [b"key-%d" % number for number in range(200)]
             inside = [key for key in keys if circle.hash(key) in gap]
             first, *_, last = sorted(inside, key=lambda key: circle.distance(gap.start, circle.hash(key)))
-            ask_owner, level = keeper.misplaced._ask_owner, keeper._shared.exchange.catch_up.level
+            ask_owner, level = keeper._handoff._ask_owner, keeper._shared.replica_sync.log_sync.sync
 
-            async def fail_to_ask(point: Point, start: Contact) -> Confirmed:
+            async def fail_to_ask(point: Point, start: Contact) -> ConfirmReply:
                 if failing == "owner" and slice_of(point)[0] == slice_of(circle.hash(first))[0]:
                     raise LookupFailed("the owner was not found in time")
                 return await ask_owner(point, start)
@@ -125,13 +125,13 @@ def test_reap_log_comes_home_though_another_slice_fails(failing: str) -> None:
                     raise Busy("not now", after_ms=1)
                 await level(partner, arc)
 
-            keeper.misplaced._ask_owner = fail_to_ask  # type: ignore[method-assign]
-            keeper._shared.exchange.catch_up.level = refuse  # type: ignore[method-assign]
+            keeper._handoff._ask_owner = fail_to_ask  # type: ignore[method-assign]
+            keeper._shared.replica_sync.log_sync.sync = refuse  # type: ignore[method-assign]
             seen = {key: reap_alone(keeper, key) for key in (first, last)}
             key = last if failing == "owner" else first
             other = clockwise(ring, key)[1]
-            await until(lambda: other.host.reap_log.seen_of(key) == seen[key], within_s=10)
-            assert not keeper.misplaced.is_done()
+            await until(lambda: other._host.reap_log.seen_of(key) == seen[key], within_s=10)
+            assert not keeper._handoff.is_done()
 
     testing.run(main, seed=1)
 
@@ -143,11 +143,11 @@ async def test_lone_replica_that_missed_a_reap_drops_the_record() -> None:
         await trio.sleep(5)
         await write(ring[0], KEY, b"v")
         owner, *_, stand_in = clockwise(ring, KEY)
-        record = owner.host.storage.get(KEY)
+        record = owner._host.storage.get(KEY)
         assert record is not None
-        log = stand_in.host.reap_log
-        stand_in.host.storage.apply(log.bury([Grave(record, versions.context_of(record))]))
-        await until(lambda: owner.host.storage.get(KEY) is None, within_s=10)
+        log = stand_in._host.reap_log
+        stand_in._host.storage.apply(log.bury([Grave(record, versions.context_of(record))]))
+        await until(lambda: owner._host.storage.get(KEY) is None, within_s=10)
         assert seen_by([owner]) == seen_by([stand_in])
 
 
@@ -160,10 +160,10 @@ def test_leaver_stops_if_too_few_would_know_what_it_reaped(is_known_to_the_other
             await trio.sleep(5)
             leaver, other, silent = ring.nodes
             await ring.kill(silent)
-            await until(lambda: only(other).view.downs() or only(other).ownership.taken)
+            await until(lambda: only(other).preference_list.unreachable() or only(other).ownership.marks)
             reap_alone(leaver)
             if is_known_to_the_other:
-                await leaver._shared.exchange.catch_up.level(only(other).me, only(leaver).replicated()[-1])
+                await leaver._shared.replica_sync.log_sync.sync(only(other).me, only(leaver).replicated()[-1])
             await leaver.leave()
             assert leaver.state == "stopped"
 

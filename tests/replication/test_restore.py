@@ -166,7 +166,7 @@ def test_restore_keeps_deletes_unless_asked_to_bring_back(until_reaped: bool) ->
             await put(ring[2], KEY, None)
             await put(ring[2], b"other", b"2")
             if until_reaped:
-                await until(lambda: not any(node.host.storage.get(KEY) for node in ring.nodes), 60)
+                await until(lambda: not any(node._host.storage.get(KEY) for node in ring.nodes), 60)
             stored = await restored(ring[3], saved)
             assert sorted((one.key, one.dead, one.brought_back) for one in stored) == [(KEY, 1, 0), (b"other", 1, 0)]
             with pytest.raises(NotFound):
@@ -179,7 +179,7 @@ def test_restore_keeps_deletes_unless_asked_to_bring_back(until_reaped: bool) ->
                 assert sorted((await node.get(b"other")).values) == [b"1", b"2"]
             stored = await restored(ring[0], saved, bring_back=True)
             assert [(one.dead, one.brought_back) for one in stored] == [(0, 0)] * 2
-            siblings = sum(node.local_status().sibling_keys for node in ring.nodes)
+            siblings = sum(node._local_status().sibling_keys for node in ring.nodes)
             assert siblings == 3, "the replaced key has siblings on each replica, the deleted key has none"
 
     testing.run(main, seed=1)
@@ -190,7 +190,7 @@ async def test_restore_puts_the_quarantine_of_a_backup_back() -> None:
     hidden = (entry(ACTORS[0], 1, 1),)
     async with testing.open_ring(4, seed=1) as ring:
         for node in clockwise(ring, KEY)[:3]:
-            await next(iter(node.parts.values())).records.merge([Record(KEY, (), b"", hidden)], ())
+            await next(iter(node._parts.values())).records.merge([Record(KEY, (), b"", hidden)], ())
         saved = await saved_of(ring[0])
     assert saved == [Record(KEY, (), b"", hidden)]
     async with testing.open_ring(4, seed=2) as ring:
@@ -211,13 +211,13 @@ async def test_bring_back_asks_a_quorum_for_deletes() -> None:
         await put(ring[0], KEY, b"v")
         saved = await saved_of(ring[1])
         owner, second, third = clockwise(ring, KEY)[:3]
-        record = owner.host.storage.get(KEY)
+        record = owner._host.storage.get(KEY)
         assert record is not None
         deleted = versions.put(record, KEY, None, versions.actor(b"elsewher", 1), Version(None, b"d" * 16, 2))
         for node in (second, third):
-            await next(iter(node.parts.values())).records.merge([deleted], ())
+            await next(iter(node._parts.values())).records.merge([deleted], ())
         request = Merge(saved[0], 0, OP_ID)
-        stored = await owner.host.peers.call(owner.address, request, Written)
+        stored = await owner._host.peers.call(owner.address, request, Written)
         assert (stored.dead, stored.decided) == (0, 1)
         assert (await ring[0].get(KEY)).values == (b"v",)
 
@@ -230,10 +230,10 @@ async def test_bring_back_with_a_lost_answer_is_repeated_once() -> None:
         await put(ring[0], KEY, b"new")
         owner, second = clockwise(ring, KEY)[:2]
         request = Merge(saved, 0, OP_ID)
-        await owner.host.peers.call(owner.address, request, Written)
+        await owner._host.peers.call(owner.address, request, Written)
         ring.network.freeze(owner.name)
         await trio.sleep(3)
-        await second.host.peers.call(second.address, request, Written)
+        await second._host.peers.call(second.address, request, Written)
         ring.network.unfreeze(owner.name)
         await trio.sleep(10)
         for node in ring.nodes:

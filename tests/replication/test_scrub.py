@@ -37,13 +37,13 @@ async def whole_again(scrub_s: float, within_s: float) -> tuple[int, list[Event]
         node = machines[1]
         for key in KEYS[:10]:
             machines.disk(node.name).damage(key)
-        node.host.storage._rows._recent.clear()  # type: ignore[attr-defined]
+        node._host.storage._rows._recent.clear()  # type: ignore[attr-defined]
         await trio.sleep(within_s)
         return whole_on(machines, node), seen, node
 
 
 def whole_on(machines: Cluster, node: Node) -> int:
-    left = left_on(machines.disk(node.name), node.host.circle)
+    left = left_on(machines.disk(node.name), node._host.circle)
     assert left is not None
     return sum(left.get(key) is not None for key in KEYS)
 
@@ -55,7 +55,7 @@ async def test_scrub_finds_and_repairs_damage_in_unread_records() -> None:
     damaged = [event for event in seen if isinstance(event, RecordsDamaged)]
     assert 0 < sum(event.records for event in damaged) <= 10, "the owner reads the others when it looks for tombstones"
     assert {event.address for event in damaged} == {node.address}
-    assert node.host.storage.counters["store_bad_records"] == 10
+    assert node._host.storage.counters["store_bad_records"] == 10
 
 
 @virtual
@@ -68,7 +68,7 @@ async def test_get_with_all_copies_damaged_raises_record_damaged() -> None:
         for machine in machines:
             with suppress(KeyError):
                 machines.disk(machine.name).damage(KEYS[0])
-            machine.host.storage._rows._recent.clear()  # type: ignore[attr-defined]
+            machine._host.storage._rows._recent.clear()  # type: ignore[attr-defined]
         named = r"a damaged record at \S+, \S+, \S+ may be of this key, and no other node has a copy"
         for machine in machines:
             for _ in range(10):
@@ -93,7 +93,7 @@ async def test_scrub_takes_the_configured_time_and_keeps_its_position() -> None:
         await node.ready()
         for number in range(2000):
             await put(node, b"%d" % number, b"v")
-        storage = node.host.storage
+        storage = node._host.storage
         rounds = storage.counters["scrub_rounds"]
         while storage.counters["scrub_rounds"] == rounds:
             await trio.sleep(0.1)

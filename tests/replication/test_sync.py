@@ -24,17 +24,17 @@ from chord.wire.messages import (
     ACTORS_HELD_MAX,
     PAGE_RECORDS_MAX,
     ActorClock,
-    Copies,
     GetCopies,
+    GetCopiesReply,
     GetHeads,
+    GetHeadsReply,
     GetSums,
+    GetSumsReply,
     Head,
-    Heads,
     Record,
     Reply,
     Request,
     StoreCopies,
-    Sums,
     Version,
     wire_bytes,
 )
@@ -51,8 +51,8 @@ Step = tuple[str, str, bytes]
 
 
 def histories() -> st.SearchStrategy[list[Step]]:
-    """Draw the events of both sides: writes, blind writes, deletes, copies to the other, lost records."""
-    event = st.sampled_from(["put", "blind", "delete", "copy", "lose"])
+    """Draw the events of both sides: writes, writes without a context, deletes, copies to the other, lost records."""
+    event = st.sampled_from(["put", "no context", "delete", "copy", "lose"])
     return st.lists(st.tuples(st.sampled_from("ab"), event, st.sampled_from(KEYS)), max_size=40)
 
 
@@ -68,7 +68,7 @@ def happened(a: Side, b: Side, steps: Sequence[Step]) -> None:
             me.drop(key)
             lost.add((me, key))  # a node without its clock would mint under another epoch
         elif (me, key) not in lost:
-            me.put(key, None if event == "delete" else b"v", {} if event == "blind" else None)
+            me.put(key, None if event == "delete" else b"v", {} if event == "no context" else None)
 
 
 def synced(mine: Record | None, theirs: Record | None) -> Record:
@@ -126,7 +126,7 @@ def limited(by: Limited) -> Iterator[None]:
 async def sync_all(a: Side, b: Side, arc: Arc) -> None:
     before_a, before_b = a.clocks(), b.clocks()
     expected = merged(before_a, before_b, arc, a)
-    outcome = await a.exchange.with_partner(b.contact, arc)
+    outcome = await a.replica_sync.with_partner(b.contact, arc)
     assert outcome.is_equal
     assert outcome.share == 1.0
     check_inside(a, expected, arc)
@@ -169,7 +169,7 @@ def test_one_way_sync_changes_only_one_side(by: Limited, case: tuple[int, Arc, l
 
 
 async def one_way(a: Side, b: Side, arc: Arc, is_push: bool) -> SyncOutcome:
-    return await a.exchange.with_partner(b.contact, arc, push=is_push, pull=not is_push)
+    return await a.replica_sync.with_partner(b.contact, arc, push=is_push, pull=not is_push)
 
 
 @pytest.mark.slow
@@ -216,7 +216,7 @@ def full_pair(count: int) -> tuple[Side, Side, Wire]:
 async def test_sync_of_equal_stores_makes_one_call() -> None:
     a, b, wire = full_pair(500)
     arc = Arc(Point(5), Point(1 << 158))
-    outcome = await a.exchange.with_partner(b.contact, arc)
+    outcome = await a.replica_sync.with_partner(b.contact, arc)
     assert outcome == SyncOutcome(share=1.0, is_equal=True)
     assert [type(call) for call in wire.calls] == [GetSums]
     assert wire.bytes < 200
@@ -236,7 +236,7 @@ async def test_sync_finds_one_differing_record_with_few_bytes(change: str, autoj
         "deleted": lambda: b.put(key, None),
     }[change]()
     expected = synced(a.storage.get(key), b.storage.get(key))
-    outcome = await a.exchange.with_partner(b.contact, EVERYTHING)
+    outcome = await a.replica_sync.with_partner(b.contact, EVERYTHING)
     assert outcome.is_equal
     assert a.storage.get(key) == b.storage.get(key) == expected
     assert (outcome.pulled, outcome.pushed) == {
@@ -257,7 +257,7 @@ async def test_sync_fills_an_empty_replica_page_by_page(autojump_clock: object) 
     for number in range(2000):
         b.put(b"user:%08d" % number, bytes(50))
     shares: list[float] = []
-    outcome = await a.exchange.with_partner(b.contact, EVERYTHING, progress=lambda o: shares.append(o.share))
+    outcome = await a.replica_sync.with_partner(b.contact, EVERYTHING, progress=lambda o: shares.append(o.share))
     assert a.clocks() == b.clocks()
     assert (outcome.pulled, outcome.pushed) == (2000, 0)
     assert outcome.bytes == sum(wire_bytes(record) for record in a.clocks().values())
@@ -265,7 +265,7 @@ async def test_sync_fills_an_empty_replica_page_by_page(autojump_clock: object) 
     assert shares[-1] == pytest.approx(1.0)
     assert 0.2 < shares[len(shares) // 2] < 0.8, "the progress is reported on the way"
     assert len([call for call in wire.calls if isinstance(call, GetHeads)]) == 4
-    back = await b.exchange.with_partner(a.contact, EVERYTHING)
+    back = await b.replica_sync.with_partner(a.contact, EVERYTHING)
     assert back.is_equal
 
 
@@ -277,7 +277,7 @@ async def test_sync_keeps_frames_within_bounds_for_any_record_size(autojump_cloc
         b.put(b"vast-%d" % number, bytes(limits.value_bytes_max))
     for number in range(300):
         a.put(bytes(1000) + b"%d" % number, None)
-    assert (await a.exchange.with_partner(b.contact, EVERYTHING)).is_equal
+    assert (await a.replica_sync.with_partner(b.contact, EVERYTHING)).is_equal
     assert a.clocks() == b.clocks()
     assert all(len(call.records) <= PAGE_RECORDS_IDLE for call in wire.calls if isinstance(call, StoreCopies))
 
@@ -286,7 +286,7 @@ async def test_get_copies_answers_what_fits_and_is_asked_again(autojump_clock: o
     a, b, wire = pair()
     for number in range(5):
         b.put(b"vast-%d" % number, bytes(1 << 20))
-    outcome = await a.exchange.with_partner(b.contact, EVERYTHING)
+    outcome = await a.replica_sync.with_partner(b.contact, EVERYTHING)
     assert a.clocks() == b.clocks()
     assert outcome.is_equal
     assert [len(call.keys) for call in wire.calls if isinstance(call, GetCopies)] == [5, 4, 3, 2, 1]
@@ -299,11 +299,11 @@ async def test_get_heads_lists_long_keys_in_small_pages(autojump_clock: object) 
     sizes: list[int] = []
 
     def measure(request: Request, reply: Reply) -> None:
-        if isinstance(reply, Heads):
+        if isinstance(reply, GetHeadsReply):
             sizes.append(sum(len(head.key) for head in reply.heads))
 
     wire.after = measure
-    assert (await a.exchange.with_partner(b.contact, EVERYTHING)).pulled == 300
+    assert (await a.replica_sync.with_partner(b.contact, EVERYTHING)).pulled == 300
     assert len(sizes) > 4
     assert max(sizes) <= b.host.limits.page_bytes
 
@@ -323,7 +323,7 @@ async def test_sync_during_writes_loses_nothing_and_ends(autojump_clock: object)
 
     wire.after = write
     before = merged(a.clocks(), b.clocks(), EVERYTHING, a)
-    await a.exchange.with_partner(b.contact, EVERYTHING)
+    await a.replica_sync.with_partner(b.contact, EVERYTHING)
     for key, record in before.items():
         for side in (a, b):
             held = side.storage.get(key)
@@ -331,7 +331,7 @@ async def test_sync_during_writes_loses_nothing_and_ends(autojump_clock: object)
             assert versions.sync(held, record) == held, "both have every version from the beginning of the sync"
     assert len(wire.calls) < 100
     wire.after = lambda request, reply: None
-    assert (await a.exchange.with_partner(b.contact, EVERYTHING)).is_equal
+    assert (await a.replica_sync.with_partner(b.contact, EVERYTHING)).is_equal
     assert a.clocks() == b.clocks()
 
 
@@ -344,7 +344,7 @@ async def test_write_behind_the_comparison_is_found_by_the_next_pass(autojump_cl
             b.put(b"user:00000002", b"newer")
 
     wire.before = write
-    outcome = await a.exchange.with_partner(b.contact, EVERYTHING)
+    outcome = await a.replica_sync.with_partner(b.contact, EVERYTHING)
     assert outcome.is_equal
     assert a.clocks() == b.clocks()
     assert (outcome.pulled, outcome.pushed) == (1, 1)
@@ -359,7 +359,7 @@ async def test_difference_that_vanishes_during_sync_moves_nothing() -> None:
             a.store(newer)
 
     wire.before = arrive
-    outcome = await a.exchange.with_partner(b.contact, EVERYTHING)
+    outcome = await a.replica_sync.with_partner(b.contact, EVERYTHING)
     assert (outcome.is_equal, outcome.pulled, outcome.pushed) == (True, 0, 0)
 
 
@@ -370,7 +370,7 @@ async def check_proof(a: Side, b: Side, arc: Arc) -> None:
     """Check that the partner holds each proven version, or a later one."""
     held = {key: digest_of(r) for key, r in a.clocks().items() if a.host.circle.hash(key) in arc}
     records = {digest_of(record): record for record in a.clocks().values()}
-    proven = await a.exchange.prove(b.contact, arc)
+    proven = await a.replica_sync.prove(b.contact, arc)
     assert proven == held, "the proof covers exactly the records of the arc"
     for key, digest in proven.items():
         theirs = b.storage.get(key)
@@ -403,7 +403,7 @@ async def test_prove_sends_few_records_without_listing_the_partner(autojump_cloc
         a.put(key, b"x")
     stretches = list(a.storage.digests.stretches(EVERYTHING, 256, a.storage.heads))
     assert len(stretches) == 1
-    proven = await a.exchange.prove(b.contact, stretches[0])
+    proven = await a.replica_sync.prove(b.contact, stretches[0])
     assert sorted(proven) == sorted(hints)
     assert [type(call) for call in wire.calls] == [GetSums, StoreCopies]
     assert wire.bytes < 3000
@@ -422,7 +422,7 @@ async def test_prove_skips_records_that_are_dropped_meanwhile(autojump_clock: ob
                 a.drop(key)
 
     wire.before = drop
-    proven = await a.exchange.prove(b.contact, EVERYTHING)
+    proven = await a.replica_sync.prove(b.contact, EVERYTHING)
     assert proven == dict(a.storage.heads(EVERYTHING))
     assert a.clocks() == b.clocks()
     sent = [record.key for call in wire.calls if isinstance(call, StoreCopies) for record in call.records]
@@ -443,11 +443,11 @@ async def test_sync_with_an_unmergeable_record_syncs_the_others(is_proof: bool, 
     a.store(crowded(b"crowded", "a"))
     b.store(crowded(b"crowded", "b"))
     if is_proof:
-        proven = await a.exchange.prove(b.contact, EVERYTHING)
+        proven = await a.replica_sync.prove(b.contact, EVERYTHING)
         assert proven == {key: digest for key, digest in a.storage.heads(EVERYTHING) if key != b"crowded"}
     else:
         with pytest.raises(InvalidRequest, match="nodes have coordinated writes of b'crowded'"):
-            await a.exchange.with_partner(b.contact, EVERYTHING)
+            await a.replica_sync.with_partner(b.contact, EVERYTHING)
     assert {key for key, record in a.clocks().items() if b.clocks().get(key) != record} == {b"crowded"}
 
 
@@ -455,7 +455,7 @@ async def test_prove_of_equal_stores_lists_nothing(autojump_clock: object) -> No
     a, b, wire = full_pair(1000)
     proven: dict[bytes, bytes] = {}
     for stretch in list(a.storage.digests.stretches(EVERYTHING, 256, a.storage.heads)):
-        proven |= await a.exchange.prove(b.contact, stretch)
+        proven |= await a.replica_sync.prove(b.contact, stretch)
     assert proven == dict(a.storage.heads(EVERYTHING))
     assert {type(call) for call in wire.calls} == {GetSums}
     assert wire.bytes < 120_000
@@ -489,7 +489,7 @@ def changing_pair(at: type[Request], is_after: bool, is_lacking: bool) -> tuple[
 
 async def check_changed(a: Side, b: Side) -> None:
     """Check that each proven digest belongs to a version that the partner holds."""
-    proven = await a.exchange.prove(b.contact, EVERYTHING)
+    proven = await a.replica_sync.prove(b.contact, EVERYTHING)
     for key, digest in proven.items():
         mine, theirs = a.storage.get(key), b.storage.get(key)
         assert mine is not None
@@ -558,7 +558,7 @@ async def test_sync_reports_only_durable_records(request_type: type[Request]) ->
             assert slow[b].is_synced
 
     wire.before, wire.after = said, answered
-    assert (await a.exchange.with_partner(b.contact, EVERYTHING)).is_equal
+    assert (await a.replica_sync.with_partner(b.contact, EVERYTHING)).is_equal
     assert any(isinstance(call, request_type) for call in wire.calls)
 
 
@@ -593,7 +593,7 @@ async def test_sync_does_not_bring_back_a_reaped_record(
     """A log entry or an operation's tag decides about the old copy. Without both it is in quarantine."""
     a, b, wire = reaped_pair(limits, writes)
     sides = (a, b) if asker == "a" else (b, a)
-    assert (await sides[0].exchange.with_partner(sides[1].contact, EVERYTHING)).is_equal
+    assert (await sides[0].replica_sync.with_partner(sides[1].contact, EVERYTHING)).is_equal
     assert a.storage.get(KEYS[0]) == b.storage.get(KEYS[0])
     held = b.storage.get(KEYS[0])
     assert (held is not None) == is_hidden
@@ -602,7 +602,7 @@ async def test_sync_does_not_bring_back_a_reaped_record(
         assert [version.value for entry in held.quarantine for version in entry.versions] == [b"old"]
     assert a.log.seen_in(EVERYTHING) == b.log.seen_in(EVERYTHING) != ()
     calls = len(wire.calls)
-    assert (await sides[0].exchange.with_partner(sides[1].contact, EVERYTHING)).is_equal
+    assert (await sides[0].replica_sync.with_partner(sides[1].contact, EVERYTHING)).is_equal
     assert [type(call) for call in wire.calls[calls:]] == [GetSums], "equal logs take no further call"
 
 
@@ -611,7 +611,7 @@ async def test_sync_keeps_a_value_written_after_reaping(asker: str) -> None:
     a, b, _ = reaped_pair()
     new = a.put(KEYS[0], b"new")
     sides = (a, b) if asker == "a" else (b, a)
-    assert (await sides[0].exchange.with_partner(sides[1].contact, EVERYTHING)).is_equal
+    assert (await sides[0].replica_sync.with_partner(sides[1].contact, EVERYTHING)).is_equal
     assert a.storage.get(KEYS[0]) == b.storage.get(KEYS[0])
     assert versions.values(new) == [b"new"]
     assert versions.values(a.storage.get(KEYS[0]) or new) == [b"new"]
@@ -634,9 +634,9 @@ async def test_sync_with_a_reap_in_the_middle_syncs_the_logs_again(request_type:
             side.reap(reaped)
 
     wire.before = reap
-    await a.exchange.with_partner(b.contact, EVERYTHING)
+    await a.replica_sync.with_partner(b.contact, EVERYTHING)
     wire.before = lambda request: None
-    assert (await a.exchange.with_partner(b.contact, EVERYTHING)).is_equal
+    assert (await a.replica_sync.with_partner(b.contact, EVERYTHING)).is_equal
     assert a.storage.get(reaped) is b.storage.get(reaped) is None
     assert a.clocks() == b.clocks()
 
@@ -654,15 +654,15 @@ async def test_sync_with_a_partner_that_keeps_reaping_ends() -> None:
 
     wire.before = reap
     with pytest.raises(Busy, match="keep reaping"):
-        await a.exchange.with_partner(b.contact, EVERYTHING)
-    assert sum(isinstance(call, StoreCopies) for call in wire.calls) == sync.LEVELLED_MAX + 1
+        await a.replica_sync.with_partner(b.contact, EVERYTHING)
+    assert sum(isinstance(call, StoreCopies) for call in wire.calls) == sync.LOG_SYNCS_MAX + 1
 
 
 async def test_planted_merge_without_synced_logs_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ReapLog, "digest_in", lambda self, arc: b"")
-    monkeypatch.setattr(ReapLog, "require_level", lambda self, records, seen: None)
+    monkeypatch.setattr(ReapLog, "require_same_entries", lambda self, records, seen: None)
     a, b, _ = reaped_pair()
-    await a.exchange.with_partner(b.contact, EVERYTHING)
+    await a.replica_sync.with_partner(b.contact, EVERYTHING)
     assert versions.values(a.storage.get(KEYS[0]) or Record(KEYS[0], ())) == [b"old"], "the delete is undone"
 
 
@@ -695,7 +695,7 @@ async def test_sync_keeps_to_repair_bytes_s(autojump_clock: object) -> None:
         a.put(b"one-%d" % number, bytes(400))
         b.put(b"two-%d" % number, bytes(400))
     began = trio.current_time()
-    outcome = await a.exchange.with_partner(b.contact, EVERYTHING)
+    outcome = await a.replica_sync.with_partner(b.contact, EVERYTHING)
     took = trio.current_time() - began
     assert outcome.bytes > 900_000
     assert took == pytest.approx(outcome.bytes / 100_000 - sync.BURST_S, rel=0.01)
@@ -714,19 +714,19 @@ async def test_sync_with_a_hanging_partner_ends_at_the_deadline(autojump_clock: 
     b.replica.on_get_sums = hang  # type: ignore[method-assign, assignment]
     began = trio.current_time()
     with pytest.raises(DeadlineExceeded):
-        await a.exchange.with_partner(b.contact, EVERYTHING)
+        await a.replica_sync.with_partner(b.contact, EVERYTHING)
     assert trio.current_time() - began == pytest.approx(a.host.timing.timeout_cap_s)
 
 
 STRANGE: list[tuple[str, Reply]] = [
-    ("on_get_sums", Sums(())),
-    ("on_get_heads", Heads((), True)),
-    ("on_get_heads", Heads((Head(b"not of the arc", bytes(16)),), False)),
-    ("on_get_heads", Heads((Head(b"user:00000001", bytes(16)),) * 2, False)),
-    ("on_get_heads", Heads((Head(b"user:00000001", bytes(16)),), True)),
-    ("on_get_copies", Copies((), 0)),
-    ("on_get_copies", Copies((), 99)),
-    ("on_get_copies", Copies((Record(b"not asked for", ()),), 1)),
+    ("on_get_sums", GetSumsReply(())),
+    ("on_get_heads", GetHeadsReply((), True)),
+    ("on_get_heads", GetHeadsReply((Head(b"not of the arc", bytes(16)),), False)),
+    ("on_get_heads", GetHeadsReply((Head(b"user:00000001", bytes(16)),) * 2, False)),
+    ("on_get_heads", GetHeadsReply((Head(b"user:00000001", bytes(16)),), True)),
+    ("on_get_copies", GetCopiesReply((), 0)),
+    ("on_get_copies", GetCopiesReply((), 99)),
+    ("on_get_copies", GetCopiesReply((Record(b"not asked for", ()),), 1)),
 ]
 
 
@@ -743,7 +743,7 @@ async def test_sync_rejects_malformed_replies(method: str, reply: Reply) -> None
 
     setattr(b.replica, method, answer)
     with pytest.raises(MalformedMessage):
-        await a.exchange.with_partner(b.contact, arc)
+        await a.replica_sync.with_partner(b.contact, arc)
     assert all(a.storage.get(key) in (record, b.storage.get(key)) for key, record in before.items())
     assert a.clocks().keys() == before.keys()
     assert len(wire.calls) <= 5
@@ -765,7 +765,7 @@ def test_planted_pull_that_overwrites_is_caught() -> None:
         if not is_planted:
             run(sync_all, a, b, EVERYTHING)
             continue
-        a.exchange = ReplicaSync(a.host, lambda records, seen, a=a: overwrite(a, records), a.catch_up)  # type: ignore[misc]
+        a.replica_sync = ReplicaSync(a.host, lambda records, seen, a=a: overwrite(a, records), a.log_sync)  # type: ignore[misc]
         with pytest.raises(AssertionError):
             run(sync_all, a, b, EVERYTHING)
 

@@ -49,10 +49,10 @@ async def all_there(ring: TestRing, stored: dict[bytes, bytes]) -> None:
     for number, (key, value) in enumerate(stored.items()):
         found = await patiently(lambda k=key, i=number: get(ring[i % len(ring)], k))  # type: ignore[misc]
         assert found == (value,), key
-    await until_synced(ring)
+    await until_none_misplaced(ring)
 
 
-async def until_synced(ring: TestRing) -> None:
+async def until_none_misplaced(ring: TestRing) -> None:
     """Wait until exactly the replicas of each record hold it."""
     with trio.move_on_after(30):
         while misplaced(ring):
@@ -133,13 +133,13 @@ def test_transfer_ends_under_continuous_writes(is_planted: bool) -> None:
 async def test_join_moves_only_the_keys_of_its_arc() -> None:
     async with testing.open_ring(8, seed=1, replicas=1) as ring:
         stored = await fill(ring, 200)
-        before = {node.name: dict(node.host.counters) for node in ring.nodes}
+        before = {node.name: dict(node._host.counters) for node in ring.nodes}
         joiner = await ring.start()
         await joiner.ready()
         await ring.converged()
         mine = sum(1 for key in stored if owner(ring, key) is joiner)
-        assert joiner.host.counters["keys_received"] == mine == len(joiner.host.storage)
-        sent = {n.name: n.host.counters["keys_sent"] - before[n.name].get("keys_sent", 0) for n in ring.nodes[:-1]}
+        assert joiner._host.counters["keys_received"] == mine == len(joiner._host.storage)
+        sent = {n.name: n._host.counters["keys_sent"] - before[n.name].get("keys_sent", 0) for n in ring.nodes[:-1]}
         assert sorted(sent.values(), reverse=True)[:2] == [mine, 0], "only one node moved keys"
         await all_there(ring, stored)
 
@@ -186,7 +186,7 @@ async def test_leaver_hands_over_all_records() -> None:
         stored = await fill(ring, 200)
         leaver = ring[3]
         await leaver.leave()
-        assert len(leaver.host.storage) == 0
+        assert len(leaver._host.storage) == 0
         await ring.converged()
         await all_there(ring, stored)
 
@@ -379,8 +379,8 @@ async def test_switch_with_a_lost_acknowledgement_is_repeated() -> None:
     async with testing.open_ring(3, bits=16, ids=[10000, 30000, 50000], seed=9) as ring:
         stored = await fill(ring, 100)
         node = await ring.start(id=40000, join=[ring[0]])
-        parts = next(iter(node.parts.values()))
-        original, seen = parts.mover.on_switch, []
+        parts = next(iter(node._parts.values()))
+        original, seen = parts.transfers.on_switch, []
 
         def lose_the_first(request: Switch) -> object:
             seen.append(request.epoch)
@@ -391,7 +391,7 @@ async def test_switch_with_a_lost_acknowledgement_is_repeated() -> None:
                 ring.network.unblock("n3", "n2")
             return answer
 
-        parts.mover.on_switch = lose_the_first  # type: ignore[method-assign,assignment]
+        parts.transfers.on_switch = lose_the_first  # type: ignore[method-assign,assignment]
         await node.ready()
         await ring.converged()
         assert len(seen) >= 2
@@ -412,8 +412,8 @@ async def test_put_begun_before_a_switch_is_not_stored_after_it() -> None:
         def put_and_switch(self: Ownership, end: Point, to: Contact) -> Giving:
             if self is only(giver).ownership and self.start is not None and not keys:
                 arc = Arc(self.start, end)
-                keys.append(next(key for key in (b"k%d" % i for i in count()) if giver.host.circle.hash(key) in arc))
-                answer = giver.host.peers._handler(None, Put(keys[0], b"v", b"o" * 16), Caller(""))
+                keys.append(next(key for key in (b"k%d" % i for i in count()) if giver._host.circle.hash(key) in arc))
+                answer = giver._host.peers._handler(None, Put(keys[0], b"v", b"o" * 16), Caller(""))
                 assert isinstance(answer, Generator)
                 Driver(answer).begin(outcomes.append, trio.current_time() + 5)
             return original(self, end, to)
@@ -458,12 +458,12 @@ async def test_same_operation_through_each_node_writes_once() -> None:
     async with testing.open_ring(3, seed=11) as ring:
         request = Put(b"k", b"v", b"0123456789abcdef", b"")
         for node in ring.nodes:
-            await node.host.peers.call(node.address, request, Written)
+            await node._host.peers.call(node.address, request, Written)
         assert await get(ring[0], b"k") == (b"v",)
 
 
 @virtual
-async def test_context_replaces_the_siblings_of_blind_puts() -> None:
+async def test_context_replaces_the_siblings_of_puts_without_a_context() -> None:
     async with testing.open_ring(3, seed=12) as ring:
         await put(ring[0], b"k", b"1", context=b"")
         await put(ring[1], b"k", b"2", context=b"")
@@ -498,8 +498,8 @@ def test_owner_down_is_not_retryable() -> None:
 async def test_dot_is_not_reused_after_an_arc_is_handed_over() -> None:
     """Otherwise the merge would discard an acknowledged write as already seen."""
     async with testing.open_ring(1, seed=14) as ring:
-        parts = next(iter(ring[0].parts.values()))
-        storage = ring[0].host.storage
+        parts = next(iter(ring[0]._parts.values()))
+        storage = ring[0]._host.storage
         await put(ring[0], b"k", b"1")
         old = storage.get(b"k")
         await put(ring[0], b"k", b"2")
@@ -556,10 +556,10 @@ async def test_records_being_received_are_not_brought_home() -> None:
         stored = await fill(ring, 300)
         nodes = in_order(ring)
         leaver, heir = nodes[1], nodes[2]
-        parts = next(iter(heir.parts.values()))
+        parts = next(iter(heir._parts.values()))
         arc = only(leaver).ownership.arc
         assert arc is not None
-        copies = list(leaver.host.storage.scan(arc))
+        copies = list(leaver._host.storage.scan(arc))
         await parts.records.merge(copies, ())
         async with trio.open_nursery() as nursery:
             nursery.start_soon(heir._maintenance.bring_home, heir.contact)
@@ -575,7 +575,7 @@ async def test_only_copies_move_once_the_receiver_has_saved_the_arc() -> None:
     async with testing.open_ring(4, seed=15, replicas=1) as ring:
         leaver, heir = in_order(ring)[1:3]
         start, saved = only(leaver).ownership.start, []
-        identity = ring.identity(heir.name)
+        identity = ring._identity(heir.name)
         save = identity.save
 
         async def note(kept: Kept) -> None:
@@ -590,7 +590,7 @@ async def test_only_copies_move_once_the_receiver_has_saved_the_arc() -> None:
 @contextmanager
 def full_disk(ring: TestRing, node: Node) -> Iterator[None]:
     """Let a node's state not be written for the length of the block."""
-    identity = ring.identity(node.name)
+    identity = ring._identity(node.name)
     save = identity.save
 
     async def refuse(kept: Kept) -> None:
@@ -621,13 +621,13 @@ async def test_copies_of_a_lost_arc_are_dropped_after_node_json() -> None:
     async with testing.open_ring(4, seed=15, replicas=2) as ring:
         await fill(ring, 100)
         holder = ring[1]
-        had = len(holder.host.storage)
+        had = len(holder._host.storage)
         with full_disk(ring, holder):
             for _ in range(4):
                 await (await ring.start(join=[ring[0]])).ready()
             await trio.sleep(10)
-            assert len(holder.host.storage) >= had
-        await until(lambda: len(holder.host.storage) < had)
+            assert len(holder._host.storage) >= had
+        await until(lambda: len(holder._host.storage) < had)
 
 
 @virtual
@@ -638,18 +638,18 @@ async def test_drop_while_another_node_counts_on_the_copy_is_put_off() -> None:
         (key,) = keys_of(ring, nodes[1], 1)
         await put(nodes[1], key, b"x")
         holder, first, second = nodes[1], nodes[4], nodes[5]
-        record = holder.host.storage.get(key)
+        record = holder._host.storage.get(key)
         assert record is not None
         confirmed = only(holder).on_confirm(Confirm(CIRCLE.hash(key)))
         for node, other in ((first, second), (second, first)):
-            await next(iter(node.parts.values())).records.merge([record], ())
+            await next(iter(node._parts.values())).records.merge([record], ())
             both = (holder.contact, other.contact)
-            answer = msgspec.structs.replace(confirmed, replicas=both, holders=both, silent=(), needed=2)
-            node.misplaced._ask_owner = AsyncMock(return_value=answer)  # type: ignore[method-assign]
+            answer = msgspec.structs.replace(confirmed, replicas=both, holders=both, unreachable=(), needed=2)
+            node._handoff._ask_owner = AsyncMock(return_value=answer)  # type: ignore[method-assign]
         async with trio.open_nursery() as nursery:
             for node in (first, second):
-                nursery.start_soon(node.misplaced.bring_home, node.contact)
-        assert [node for node in (first, second) if node.host.storage.get(key) is not None]
+                nursery.start_soon(node._handoff.bring_home, node.contact)
+        assert [node for node in (first, second) if node._host.storage.get(key) is not None]
 
 
 @virtual
@@ -700,8 +700,8 @@ async def test_restarted_node_rejoins_past_two_unreachable_nodes() -> None:
         await ring.kill(node)
         await ring.converged()
         await put(ring[0], key, b"new")
-        for silent in following:
-            await ring.kill(silent, silently=True)
+        for unreachable in following:
+            await ring.kill(unreachable, silently=True)
         again = await ring.start(join=(), name=node.config.name)
         await again.ready()
         assert not only(again).ring.is_isolated
@@ -713,8 +713,8 @@ async def test_goodbye_for_another_node_is_refused() -> None:
     async with testing.open_ring(4, seed=20) as ring:
         for liar in (Departing(ring[2].address), Pausing(ring[2].address)):
             with pytest.raises(InvalidRequest):
-                await ring[1].host.peers.call(ring[0].address, liar, Done)
-        assert ring[0].host.peers.suspicion.state(ring[2].address) == "alive"
+                await ring[1]._host.peers.call(ring[0].address, liar, Done)
+        assert ring[0]._host.peers.failure_detector.state(ring[2].address) == "alive"
 
 
 @virtual

@@ -64,7 +64,7 @@ def hand_over(*, is_served: bool) -> Seen:
     async def main() -> None:
         network = MemoryNetwork(1, delay=uniform(DELAY_S, DELAY_S))
         async with testing.open_ring(1, seed=1, network=network) as ring, trio.open_nursery() as nursery:
-            await ring[0].host.storage.commit(Batch(puts=[made(number) for number in range(RECORDS)]))
+            await ring[0]._host.storage.commit(Batch(puts=[made(number) for number in range(RECORDS)]))
             if is_served:
                 nursery.start_soon(ask, ring[0])
                 await trio.sleep(0.1)

@@ -24,14 +24,14 @@ from chord.wire.messages import (
     Contact,
     Done,
     Forget,
+    GetReply,
     Record,
     ReplicaLine,
     StoreCopies,
-    Values,
     Version,
 )
 from chord.wire.messages.records import REPLICA_LINES_MAX
-from tests.support.quorum import KEY, clockwise, holding, only, read, settled_ring, until_synced, write
+from tests.support.quorum import KEY, clockwise, holding, only, read, ring_in_sync, until_none_misplaced, write
 from tests.support.rings import virtual
 
 CIRCLE = Circle(160)
@@ -52,50 +52,50 @@ def coordinated_by(key: bytes, first: int, count: int) -> Record:
 @virtual
 async def test_arc_with_an_unmergeable_record_is_synced() -> None:
     """Each replica has a record near the bound of actors, and their merge exceeds it."""
-    async with settled_ring(3, 3) as ring:
+    async with ring_in_sync(3, 3) as ring:
         nodes = clockwise(ring, KEY)
         keys = [b"key-%03d" % number for number in range(150)]
         for number, node in enumerate(nodes):
-            node.host.storage.stage(Batch([coordinated_by(KEY, 1000 * number, ACTORS_MAX + 20)]))
-            node.host.storage.stage(Batch([coordinated_by(key, number, 1) for key in keys[number::3]]))
+            node._host.storage.stage(Batch([coordinated_by(KEY, 1000 * number, ACTORS_MAX + 20)]))
+            node._host.storage.stage(Batch([coordinated_by(key, number, 1) for key in keys[number::3]]))
         await trio.sleep(300)
         for node in nodes:
-            held = [key for key in keys if node.host.storage.get(key) is not None]
+            held = [key for key in keys if node._host.storage.get(key) is not None]
             assert held == keys, f"{node.name} has {len(held)} of {len(keys)}"
-            mine = node.host.storage.get(KEY)
+            mine = node._host.storage.get(KEY)
             assert mine is not None
             assert len(mine.clock) <= ACTORS_HELD_MAX
-            assert node.host.counters["records_unmerged"], "the node counts and reports the record"
+            assert node._host.counters["records_unmerged"], "the node counts and reports the record"
         assert ring.counts["RecordUnmerged"]
 
 
 @virtual
 async def test_store_copies_with_an_unmergeable_record_is_refused() -> None:
     """A sender drops acknowledged records, so the node must not acknowledge the page."""
-    async with settled_ring(2, 2) as ring:
+    async with ring_in_sync(2, 2) as ring:
         one, other = ring.nodes
-        one.host.storage.stage(Batch([coordinated_by(KEY, 0, ACTORS_MAX + 20)]))
+        one._host.storage.stage(Batch([coordinated_by(KEY, 0, ACTORS_MAX + 20)]))
         page = (
             coordinated_by(b"before", 0, 1),
             coordinated_by(KEY, 1000, ACTORS_MAX + 20),
             coordinated_by(b"later", 0, 1),
         )
         with pytest.raises(InvalidRequest, match="360 nodes have coordinated writes of"):
-            await other.host.peers.call(only(one).me, StoreCopies(page), Done)
-        assert [one.host.storage.get(record.key) == record for record in page] == [True, False, True]
-        assert one.host.counters["records_unmerged"] == 1
-        await other.host.peers.call(only(one).me, StoreCopies((page[0], page[2])), Done)
+            await other._host.peers.call(only(one).me, StoreCopies(page), Done)
+        assert [one._host.storage.get(record.key) == record for record in page] == [True, False, True]
+        assert one._host.counters["records_unmerged"] == 1
+        await other._host.peers.call(only(one).me, StoreCopies((page[0], page[2])), Done)
 
 
 @virtual
 async def test_records_of_actors_held_max_actors_are_merged() -> None:
-    async with settled_ring(1, 1) as ring:
+    async with ring_in_sync(1, 1) as ring:
         (node,) = ring.nodes
         records = node._shared.records
         half = ACTORS_HELD_MAX // 2
         assert await records.merge([coordinated_by(KEY, 0, half), coordinated_by(KEY, 1000, half)], ()) == 1
         assert await records.merge([coordinated_by(KEY, 5000, 1)], ()) == 0
-        merged = node.host.storage.get(KEY)
+        merged = node._host.storage.get(KEY)
         assert merged is not None
         assert len(merged.clock) == ACTORS_HELD_MAX
 
@@ -105,14 +105,14 @@ async def test_records_of_actors_held_max_actors_are_merged() -> None:
 
 def context_of(node: Node, claimed: int) -> bytes:
     """Return a context that claims `claimed` writes of the actor that a node mints under."""
-    actor = node.host.storage.minted(KEY)
+    actor = node._host.storage.minted(KEY)
     assert actor is not None
     return versions.encode_context({actor: claimed})
 
 
 @virtual
 async def test_context_beyond_context_ahead_max_is_refused() -> None:
-    async with settled_ring(3, 3) as ring:
+    async with ring_in_sync(3, 3) as ring:
         owner, second, *_ = clockwise(ring, KEY)
         await write(owner, KEY, b"first")
         forged = {b"x" * 16: AHEAD_MAX}
@@ -128,10 +128,10 @@ async def test_context_beyond_context_ahead_max_is_refused() -> None:
 @virtual
 async def test_put_over_the_largest_count_stays_encodable() -> None:
     """A restored backup may have the largest possible count."""
-    async with settled_ring(3, 3) as ring:
+    async with ring_in_sync(3, 3) as ring:
         owner, *_ = clockwise(ring, KEY)
         await write(owner, KEY, b"first")
-        actor = owner.host.storage.minted(KEY)
+        actor = owner._host.storage.minted(KEY)
         assert actor is not None
         claimed = Record(KEY, (ActorClock(actor, versions.COUNT_MAX - 1, ()),))
         for node in ring.nodes:
@@ -142,9 +142,9 @@ async def test_put_over_the_largest_count_stays_encodable() -> None:
         assert found.values == (b"v2",)
         await write(owner, KEY, b"last", context=found.context)
         assert (await read(ring[1], KEY)).values == (b"last",)
-        await until_synced(ring)
+        await until_none_misplaced(ring)
         assert len(holding(ring, KEY)) == 3
-        record = owner.host.storage.get(KEY)
+        record = owner._host.storage.get(KEY)
         assert record is not None
         assert max(entry.count for entry in record.clock) == versions.COUNT_MAX - 1
 
@@ -161,13 +161,13 @@ def test_record_with_a_count_beyond_count_max_is_not_sound() -> None:
 
 @virtual
 async def test_forgotten_addresses_are_bounded_and_evict_the_oldest() -> None:
-    async with settled_ring(2, 2) as ring:
+    async with ring_in_sync(2, 2) as ring:
         one, other = ring.nodes
-        limit = one.host.limits.forgotten_max
-        view = only(one).view
+        limit = one._host.limits.forgotten_max
+        view = only(one).preference_list
         for number in range(limit + 3):
-            await other.host.peers.call(one.address, Forget(f"gone{number}:1"), Done)
-            await other.host.peers.call(one.address, Forget("gone2:1"), Done)
+            await other._host.peers.call(one.address, Forget(f"gone{number}:1"), Done)
+            await other._host.peers.call(one.address, Forget("gone2:1"), Done)
             assert len(view._forgotten) <= limit
         assert not view.is_forgotten(Contact(Point(1), "gone0:1"))
         assert view.is_forgotten(Contact(Point(1), "gone2:1")), "a repeated forget renews the entry"
@@ -185,12 +185,13 @@ def test_trace_of_the_largest_replica_set_fits_its_message() -> None:
     ring.predecessor, own.start = others[-1], others[-1].id
     for contact in others[:30]:
         view.retires(contact.address, 0.0)
-    fallbacks = RingConstants(successors=64, replicas=REPLICAS_MAX).fallbacks
-    replica_set = view.replica_set(Point(900), ring, own, REPLICAS_MAX, fallbacks)
+    stand_ins = RingConstants(successors=64, replicas=REPLICAS_MAX).stand_ins
+    replica_set = view.replica_set(Point(900), ring, own, REPLICAS_MAX, stand_ins)
     assert len(replica_set.everyone) == REPLICA_LINES_MAX == 38
-    values = Values((b"v",), b"", me, replicas=tuple(ReplicaLine(p.contact, "ok", True) for p in replica_set.everyone))
+    lines = tuple(ReplicaLine(place.contact, "ok", True) for place in replica_set.everyone)
+    values = GetReply((b"v",), b"", me, replicas=lines)
     codec = codec_for(CIRCLE)
-    assert codec.decode_reply(codec.encode_reply(1, values)[PREFIX_BYTES:], Values) == (1, values)
+    assert codec.decode_reply(codec.encode_reply(1, values)[PREFIX_BYTES:], GetReply) == (1, values)
     more = msgspec.structs.replace(values, replicas=(*values.replicas, values.replicas[0]))
     with pytest.raises(Exception, match="length <= 38"):
-        codec.decode_reply(codec.encode_reply(1, more)[PREFIX_BYTES:], Values)
+        codec.decode_reply(codec.encode_reply(1, more)[PREFIX_BYTES:], GetReply)

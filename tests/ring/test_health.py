@@ -29,7 +29,7 @@ from chord.store.identity import Kept, MemoryIdentity
 from chord.store.sqlite import SqliteStorage
 from chord.store.sqlite_file import FILE_NAME, StoreFile
 from chord.testing import open_ring, run
-from chord.wire.messages import Contact, Get, Put, ReplicaState, Scan, ScanPage, Status, Written
+from chord.wire.messages import Contact, Get, Put, ReplicaState, Scan, ScanReply, Status, Written
 from tests.support.cli import CannedRing, Run
 from tests.support.fake_node import Heard
 from tests.support.ports import Ports
@@ -92,16 +92,16 @@ async def test_node_is_degraded_while_its_disk_is_full(tmp_path: Path) -> None:
     disk, seen = Disk(), []  # type: ignore[var-annotated]
     async with node_on(tmp_path, disk, seen) as node:
         await node.put("a", "1")
-        assert (node.local_status().state, node.local_status().troubles) == ("ready", ())
+        assert (node._local_status().state, node._local_status().troubles) == ("ready", ())
         disk.code = errno.ENOSPC
         with pytest.raises(WritesRefused, match=f"{node.address}: no writes are taken: No space left on device"):
             await node.put("b", "2")
-        shown = node.local_status()
+        shown = node._local_status()
         assert shown.state == "degraded"
         assert shown.troubles == ("its store takes no writes: No space left on device",)
         assert (await node.get("a")).value == b"1", "reads still work"
         disk.code = 0
-        while node.local_status().state == "degraded":  # the node retries without a write
+        while node._local_status().state == "degraded":  # the node retries without a write
             await trio.sleep(0.05)
     changes = [event.why for event in seen if isinstance(event, HealthChanged)]
     assert changes == ["its store takes no writes: No space left on device", ""]
@@ -129,12 +129,12 @@ async def test_node_that_cannot_write_its_identity_is_not_ready() -> None:
         await node.ready()
         identity.error = OSError(errno.EROFS, "Read-only file system")
         await trio.sleep(2)
-        assert "node.json could not be written for" in node.local_status().troubles[0]
-        assert "(read-only file system)" in node.local_status().troubles[0]
-        assert node.local_status().state == "degraded"
+        assert "node.json could not be written for" in node._local_status().troubles[0]
+        assert "(read-only file system)" in node._local_status().troubles[0]
+        assert node._local_status().state == "degraded"
         identity.error = None
         await trio.sleep(2)
-        assert node.local_status().state == "ready"
+        assert node._local_status().state == "ready"
         nursery.cancel_scope.cancel()
 
 
@@ -282,14 +282,14 @@ async def test_scan_and_get_report_damaged_records(tmp_path: Path) -> None:
         with pytest.raises(RecordDamaged, match=r"a damaged record at 127.* may be of this key, and no other node has"):
             await node.get("key3")
         assert (await node.get("key2")).value == b"value"
-        assert node.local_status().damaged == 3
+        assert node._local_status().damaged == 3
         await node.put("key3", "again")
         assert (await node.get("key3")).value == b"again"
-        assert node.local_status().damaged == 2
-        points = {node.host.circle.hash(key) for key in (b"key1", b"key5")}
-        assert set(node.host.storage.damaged(Arc(Point(0), Point(0)))) == points
+        assert node._local_status().damaged == 2
+        points = {node._host.circle.hash(key) for key in (b"key1", b"key5")}
+        assert set(node._host.storage.damaged(Arc(Point(0), Point(0)))) == points
         for point in points:
-            assert node.host.storage.damaged(Arc(node.host.circle.point(point - 1), point)) == [point]
+            assert node._host.storage.damaged(Arc(node._host.circle.point(point - 1), point)) == [point]
 
 
 async def test_node_is_ready_only_once_it_serves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -310,13 +310,13 @@ async def test_node_is_ready_only_once_it_serves(monkeypatch: pytest.MonkeyPatch
         nursery.start_soon(serve._live, config, lambda node, how: ready.set(), None)
         while not nodes:
             await trio.lowlevel.checkpoint()
-        nodes[0].host.health.report("disk", "the disk does not answer")
+        nodes[0]._host.health.report("disk", "the disk does not answer")
         while nodes[0].state != "ready":
             await trio.sleep(0.01)
         await trio.sleep(0.05)
         assert not ready.is_set()
         assert said == ["n1 is degraded: the disk does not answer"]
-        nodes[0].host.health.clear("disk")
+        nodes[0]._host.health.clear("disk")
         await ready.wait()
         assert said[1:] == ["n1 has recovered (disk)"]
         nursery.cancel_scope.cancel()
@@ -326,7 +326,7 @@ async def test_node_is_ready_only_once_it_serves(monkeypatch: pytest.MonkeyPatch
 
 
 def changed(canned: CannedRing, **fields: Any) -> None:
-    """Change the description of the node at 80."""
+    """Change the status of the node at 80."""
     canned.change = lambda point, node: msgspec.structs.replace(node, **fields) if point == 80 else node
 
 
@@ -355,25 +355,25 @@ def test_check_says_how_to_give_up_damaged_records(run: Run, canned: CannedRing)
     assert way in run("check").out
 
 
-def set_of(canned: CannedRing, silent: int, members: int) -> ReplicaState:
+def set_of(canned: CannedRing, unreachable: int, members: int) -> ReplicaState:
     contacts = tuple(Contact(Point(p), canned.addresses[p]) for p in (80, 120, 160)[:members])
-    gone = contacts[members - silent :]
-    return ReplicaState(Point(42), Point(80), contacts, gone, (), gone if silent >= min(2, members) else ())
+    gone = contacts[members - unreachable :]
+    return ReplicaState(Point(42), Point(80), contacts, gone, (), gone if unreachable >= min(2, members) else ())
 
 
 @pytest.mark.parametrize(
-    ("silent", "members", "code"), [(1, 3, 0), (2, 3, 8), (3, 3, 8), (1, 1, 8), (1, 2, 0), (2, 2, 8)]
+    ("unreachable", "members", "code"), [(1, 3, 0), (2, 3, 8), (3, 3, 8), (1, 1, 8), (1, 2, 0), (2, 2, 8)]
 )
 def test_check_is_not_ok_if_a_get_may_fail(
-    run: Run, canned: CannedRing, silent: int, members: int, code: int
+    run: Run, canned: CannedRing, unreachable: int, members: int, code: int
 ) -> None:
-    changed(canned, replicas=3, sets=(set_of(canned, silent, members),))
+    changed(canned, replicas=3, sets=(set_of(canned, unreachable, members),))
     ended = run("check")
     assert ended.code == code
     assert ("unavailable  a get may fail in 14.8 % of the circle: no answer from 127.0.0.1:" in ended.out) == bool(code)
     assert ("OK  " in ended.out) == (not code)
     gone = run("check", "--json").json("check")["unavailable"]
-    assert (gone["share"] > 0, len(gone["nodes"])) == (bool(code), silent if code else 0)
+    assert (gone["share"] > 0, len(gone["nodes"])) == (bool(code), unreachable if code else 0)
 
 
 def test_check_is_not_ok_if_too_few_replicas_are_in_sync(run: Run, canned: CannedRing) -> None:
@@ -415,7 +415,7 @@ def damaged_at(canned: CannedRing, count: int) -> None:
         if not isinstance(heard.request, Scan):
             return None
         page = canned.scanned(heard)
-        assert isinstance(page, ScanPage)
+        assert isinstance(page, ScanReply)
         is_there = page.until == 80 and page.more_after is None
         return msgspec.structs.replace(page, damaged=tuple(map(Point, range(50, 50 + count)))) if is_there else page
 
@@ -498,14 +498,14 @@ def test_status_with_too_few_reachable_nodes_warns_of_writes(
     assert "fewer than" not in err
 
 
-def test_description_of_a_healthy_node_has_default_fields() -> None:
+def test_status_of_a_healthy_node_has_default_fields() -> None:
     assert Status.__struct_defaults__[-4:] == (0, (), 0, 0)
 
 
 def test_check_shows_the_reason_of_an_unreachable_node(run: Run, canned: CannedRing) -> None:
     address, why = canned.addresses[200], "the node has run out of file descriptors"
     canned.nodes[200]._refusal = PeerUnreachable(f"{address}: {why}")
-    assert f"silent  {address} does not answer: {why}\n" in run("check").out
+    assert f"unreachable  {address} does not answer: {why}\n" in run("check").out
     assert f"{address}: {why}" in run("status").err
     canned.nodes[200].die()
-    assert f"silent  {address} does not answer. If it will never be back: chord forget" in run("check").out
+    assert f"unreachable  {address} does not answer. If it will never be back: chord forget" in run("check").out

@@ -55,11 +55,11 @@ class Nonsense:
         self._ring = ring
         self._rng = rng
         self._identities = [rng.randbytes(16) for _ in range(4)]
-        self._codec = codec_for(ring[0].host.circle)
+        self._codec = codec_for(ring[0]._host.circle)
 
     def request(self, kind: type[Request]) -> Request:
         """Return a request of this type as its receiver decodes it."""
-        frame = self._codec.encode_call(1, None, 0, self._draw(kind))
+        frame = self._codec.encode_call(1, None, 0, self._draw(kind), 0)
         read = self._codec.decode_call(frame[PREFIX_BYTES:]).request
         assert isinstance(read, Request), read
         return read
@@ -113,7 +113,7 @@ class Nonsense:
         return self._draw(hint)[:high]
 
     def _point(self) -> Point:
-        circle, rng = self._ring[0].host.circle, self._rng
+        circle, rng = self._ring[0]._host.circle, self._rng
         at = rng.choice([*self._ring.nodes]).contact.id + rng.choice([-1, 0, 0, 1])
         return circle.point(rng.choice([at, at, rng.randrange(circle.size), 0, circle.size - 1, circle.hash(KEYS[0])]))
 
@@ -135,14 +135,14 @@ def lying(nodes: Sequence[Node], nonsense: Nonsense, rng: random.Random, share: 
 
         return handle
 
-    honest = {node: node.host.peers._handler for node in nodes}
+    honest = {node: node._host.peers._handler for node in nodes}
     for node in nodes:
-        node.host.peers.serve(handler(honest[node]))
+        node._host.peers.serve(handler(honest[node]))
     try:
         yield
     finally:
         for node in nodes:
-            node.host.peers.serve(honest[node])
+            node._host.peers.serve(honest[node])
 
 
 async def still_serves(ring: TestRing) -> None:
@@ -182,7 +182,7 @@ def test_nonsense_requests_fail_no_handler_and_end_no_node(seed: int) -> None:
             request, target = nonsense.request(kind), rng.choice(ring.nodes)
             to = rng.choice([target.contact, target.address])
             with suppress(ChordError), trio.move_on_after(0.5):
-                await rng.choice(ring.nodes).host.peers.call(to, request, request.reply)
+                await rng.choice(ring.nodes)._host.peers.call(to, request, request.reply)
             if rng.random() < 0.1:
                 await trio.sleep(rng.random())
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chord.ids import Arc, Point
-from chord.ring.ownership import Ownership, Remembered, Taken, marks_within
+from chord.ring.ownership import Mark, Ownership, Remembered, marks_within
 from chord.wire.messages import Contact
 
 
@@ -52,7 +52,7 @@ def test_receive_records_all_neighbours_before_the_arc() -> None:
     own.receive(arc(80, 100), 7, at(80), (), (at(60), at(40)))
     assert own.before == (at(80), at(60), at(40))
     own.take_over(at(20), own.before, 5.0)
-    assert {mark.dead for mark in own.taken} == {at(80), at(60), at(40)}
+    assert {mark.dead for mark in own.marks} == {at(80), at(60), at(40)}
 
 
 def test_boundary_keeps_vnodes_missing_in_the_list_of_a_joiner() -> None:
@@ -120,12 +120,12 @@ def test_receive_of_the_rest_makes_the_arc_the_whole_circle() -> None:
 def test_take_over_marks_the_arc_of_the_dead_vnode() -> None:
     own = owner(100, 50)
     assert own.take_over(at(20), [at(50)], 7.0)
-    assert own.verdict(30).taken == Taken(arc(20, 50), at(50), 7.0)
-    assert own.verdict(60).taken is None
+    assert own.verdict(30).mark == Mark(arc(20, 50), at(50), 7.0)
+    assert own.verdict(60).mark is None
     own.expire(606.0, 600.0)
-    assert own.verdict(30).taken is not None
+    assert own.verdict(30).mark is not None
     own.expire(607.0, 600.0)
-    assert own.verdict(30).taken is None
+    assert own.verdict(30).mark is None
 
 
 def test_take_over_needs_a_predecessor_before_the_arc() -> None:
@@ -142,7 +142,7 @@ def test_shrink_gives_up_the_part_before_a_member_in_the_arc() -> None:
     assert own.shrink(at(30))
     assert own.start == 30
     assert own.verdict(25).peer == at(30)
-    mark = own.verdict(40).taken
+    mark = own.verdict(40).mark
     assert mark is not None
     assert mark.arc == arc(30, 50), "the mark is cut with the arc"
     assert not own.shrink(at(20))
@@ -151,18 +151,18 @@ def test_shrink_gives_up_the_part_before_a_member_in_the_arc() -> None:
 def test_marks_move_with_the_arc() -> None:
     own = owner(100, 50)
     own.take_over(at(20), [at(50)], 3.0)
-    assert marks_within(own.taken, arc(20, 40)) == [Taken(arc(20, 40), at(50), 3.0)]
-    assert marks_within(own.taken, arc(20, 70)) == [Taken(arc(20, 50), at(50), 3.0)]
+    assert marks_within(own.marks, arc(20, 40)) == [Mark(arc(20, 40), at(50), 3.0)]
+    assert marks_within(own.marks, arc(20, 70)) == [Mark(arc(20, 50), at(50), 3.0)]
     joiner = Ownership(at(40))
-    joiner.receive(arc(20, 40), 5, at(20), marks_within(own.taken, arc(20, 40)))
-    assert joiner.verdict(30).taken is not None
+    joiner.receive(arc(20, 40), 5, at(20), marks_within(own.marks, arc(20, 40)))
+    assert joiner.verdict(30).mark is not None
 
 
 def test_mark_ends_when_its_owner_returns() -> None:
     own = owner(100, 50)
     own.take_over(at(20), [at(50)], 3.0)
     own.owner_left({Point(50)})
-    assert own.verdict(30).taken is None
+    assert own.verdict(30).mark is None
 
 
 def test_two_switches_at_once_fail_an_assertion() -> None:
@@ -174,7 +174,7 @@ def test_two_switches_at_once_fail_an_assertion() -> None:
 
 def test_check_finds_planted_violations() -> None:
     own = owner(100, 50)
-    own.taken = (Taken(arc(10, 20), at(20), 0.0),)
+    own.marks = (Mark(arc(10, 20), at(20), 0.0),)
     assert own.check()
     own.start = None
     assert own.check()
@@ -188,50 +188,50 @@ def test_arc_across_zero_contains_points_on_both_sides() -> None:
 def test_take_over_from_several_dead_marks_each_part() -> None:
     own = owner(100, 50)
     own.take_over(at(10), [at(50), at(30)], 1.0)
-    assert [(int(t.arc.start), int(t.arc.end), int(t.dead.id)) for t in own.taken] == [(10, 30, 30), (30, 50, 50)]
+    assert [(int(t.arc.start), int(t.arc.end), int(t.dead.id)) for t in own.marks] == [(10, 30, 30), (30, 50, 50)]
     over_zero = owner(20, 5)
     over_zero.take_over(at(200), [at(5), at(240)], 1.0)
-    assert [(int(t.arc.start), int(t.arc.end)) for t in over_zero.taken] == [(200, 240), (240, 5)]
+    assert [(int(t.arc.start), int(t.arc.end)) for t in over_zero.marks] == [(200, 240), (240, 5)]
 
 
 def test_marks_inside_the_arc_survive_a_restart() -> None:
     own = Ownership(at(100))
-    own.last = Remembered(taken=(Taken(arc(50, 70), at(70), 0.0), Taken(arc(20, 40), at(40), 0.0)))
+    own.last = Remembered(marks=(Mark(arc(50, 70), at(70), 0.0), Mark(arc(20, 40), at(40), 0.0)))
     own.resume(Point(50), (at(50),), 4)
     assert own.epoch == 5
-    assert own.verdict(60).taken is not None
-    assert len(own.taken) == 1
+    assert own.verdict(60).mark is not None
+    assert len(own.marks) == 1
 
 
 def test_mark_that_ends_at_the_own_id_survives_a_restart() -> None:
     """Both marks end at the own id. The mark of the vnode's own death ends with its return."""
     own = Ownership(at(100))
-    own.last = Remembered(taken=(Taken(arc(50, 100), at(120), 0.0), Taken(arc(60, 100), at(100), 0.0)))
+    own.last = Remembered(marks=(Mark(arc(50, 100), at(120), 0.0), Mark(arc(60, 100), at(100), 0.0)))
     own.resume(Point(50), (at(50),))
-    assert [mark.dead for mark in own.taken] == [at(120)]
+    assert [mark.dead for mark in own.marks] == [at(120)]
 
 
 def test_marks_from_before_a_restart_return_with_the_arc() -> None:
     """The new owner marked the whole arc for this vnode. It did not know that a part belonged to another."""
     own = Ownership(at(100))
-    own.last = Remembered(taken=(Taken(arc(50, 70), at(70), 0.0),))
-    own.receive(arc(50, 100), 3, at(50), [Taken(arc(50, 100), at(100), 1.0)])
-    assert [mark.dead for mark in own.taken] == [at(70)]
-    assert own.last.taken == ()
+    own.last = Remembered(marks=(Mark(arc(50, 70), at(70), 0.0),))
+    own.receive(arc(50, 100), 3, at(50), [Mark(arc(50, 100), at(100), 1.0)])
+    assert [mark.dead for mark in own.marks] == [at(70)]
+    assert own.last.marks == ()
 
 
 def test_returned_arc_stays_marked_if_another_owned_it_before() -> None:
     own = Ownership(at(100))
     own.last = Remembered(Point(60), at(60), ())
-    own.receive(arc(30, 100), 3, at(30), [Taken(arc(30, 100), at(100), 1.0)])
-    assert [(mark.arc, mark.dead) for mark in own.taken] == [(arc(30, 60), at(60))]
+    own.receive(arc(30, 100), 3, at(30), [Mark(arc(30, 100), at(100), 1.0)])
+    assert [(mark.arc, mark.dead) for mark in own.marks] == [(arc(30, 60), at(60))]
 
 
 def test_own_mark_that_begins_before_the_arc_ends_in_it() -> None:
     own = Ownership(at(100))
     own.last = Remembered(Point(40), at(40), ())
-    own.receive(arc(50, 100), 3, at(50), [Taken(arc(30, 100), at(100), 1.0)])
-    assert own.taken == ()
+    own.receive(arc(50, 100), 3, at(50), [Mark(arc(30, 100), at(100), 1.0)])
+    assert own.marks == ()
 
 
 # -- doubt ------------------------------------------------------------------------------------------
@@ -240,14 +240,14 @@ def test_own_mark_that_begins_before_the_arc_ends_in_it() -> None:
 def test_vnode_known_as_down_later_gets_its_part_of_a_mark() -> None:
     own = owner(100, 80)
     own.take_over(at(10), [at(80)], 1.0)
-    own.learn_silent([(at(40), 2.0), (at(80), 2.0), (at(90), 2.0), (at(5), 2.0), (at(60), 3.0)])
-    assert own.taken == (
-        Taken(arc(10, 40), at(40), 2.0),
-        Taken(arc(10, 60), at(60), 3.0),
-        Taken(arc(10, 80), at(80), 1.0),
+    own.learn_unreachable([(at(40), 2.0), (at(80), 2.0), (at(90), 2.0), (at(5), 2.0), (at(60), 3.0)])
+    assert own.marks == (
+        Mark(arc(10, 40), at(40), 2.0),
+        Mark(arc(10, 60), at(60), 3.0),
+        Mark(arc(10, 80), at(80), 1.0),
     ), "a later owner may have taken the part of an earlier one over"
-    own.learn_silent([(at(40), 9.0)])
-    assert len(own.taken) == 3, "once"
+    own.learn_unreachable([(at(40), 9.0)])
+    assert len(own.marks) == 3, "once"
 
 
 def doubted(own: Ownership) -> list[int]:

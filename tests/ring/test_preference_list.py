@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chord.ids import Arc, Circle, Point
-from chord.ring.ownership import Ownership, Taken
+from chord.ring.ownership import Mark, Ownership
 from chord.ring.pointers import RingState
 from chord.ring.preference_list import Place, PreferenceList, ReplicaSet
 from chord.wire.messages import Contact
@@ -32,7 +32,7 @@ class World:
         self.me = living[0]
         self.ring = RingState(self.me, CIRCLE, R, N + 1)
         self.own = Ownership(self.me)
-        self.view = PreferenceList(self.me, CIRCLE)
+        self.preference_list = PreferenceList(self.me, CIRCLE)
         self._stand(living)
 
     def _stand(self, living: list[Contact]) -> None:
@@ -48,10 +48,11 @@ class World:
         dead = [c for c in self.contacts.values() if c.address in self.down]
         for contact in sorted(dead, key=lambda c: CIRCLE.distance(start, c.id) or CIRCLE.size):
             if contact.id in arc:
-                marks.append(Taken(Arc(low, contact.id), contact, 0.0))
+                marks.append(Mark(Arc(low, contact.id), contact, 0.0))
                 low = contact.id
-            self.view.fell_silent(contact, 0.0)  # in a small ring the marked vnodes lie behind this vnode, too
-        self.own.taken = tuple(marks)
+            # In a small ring the marked vnodes lie behind this vnode, too.
+            self.preference_list.became_unreachable(contact, 0.0)
+        self.own.marks = tuple(marks)
 
     def expected(self) -> list[Place]:
         """Return the first vnode of each node clockwise from the key."""
@@ -61,7 +62,7 @@ class World:
         return list(seen.values())
 
     def set(self) -> ReplicaSet:
-        return self.view.replica_set(self.key, self.ring, self.own, N, F)
+        return self.preference_list.replica_set(self.key, self.ring, self.own, N, F)
 
 
 @st.composite
@@ -77,7 +78,7 @@ def worlds(draw: st.DrawFn, max_nodes: int = 12) -> World:
 
 @given(worlds())
 def test_walk_passes_every_node_once_in_order(world: World) -> None:
-    assert list(world.view.walk(world.key, world.ring, world.own)) == world.expected()
+    assert list(world.preference_list.walk(world.key, world.ring, world.own)) == world.expected()
 
 
 @given(worlds())
@@ -100,12 +101,12 @@ def test_retiring_node_is_not_a_member_but_is_asked(world: World, data: st.DataO
     retiring = data.draw(st.lists(st.sampled_from(addresses), unique=True)) if addresses else []
     before = world.set()
     for address in retiring:
-        world.view.retires(address, 1.0)
+        world.preference_list.retires(address, 1.0)
     replica_set = world.set()
     assert not [p for p in replica_set.members if p.contact.address in retiring]
     assert {p.contact.address for p in before.members} <= {p.contact.address for p in replica_set.everyone}, "asked"
     for address in retiring:
-        world.view.stays(address)
+        world.preference_list.stays(address)
     assert world.set() == before
 
 
@@ -113,15 +114,15 @@ def test_retiring_node_is_not_a_member_but_is_asked(world: World, data: st.DataO
 @given(worlds(), st.lists(st.integers(0, CIRCLE.size - 1), min_size=1, max_size=4), st.integers(0, CIRCLE.size - 1))
 def test_replica_set_does_not_depend_on_earlier_questions(world: World, keys: list[int], start: int) -> None:
     """The same holds in an arc that contains other vnodes, as after a takeover from many, and after it shrinks."""
-    world.own.taken = ()
+    world.own.marks = ()
     for first in (Point(start), world.own.start):
         world.own.start = first
         for key in (*keys, world.key):
             fresh = PreferenceList(world.me, CIRCLE)
-            for down, since in world.view.downs():
-                fresh.fell_silent(down, since)
+            for down, since in world.preference_list.unreachable():
+                fresh.became_unreachable(down, since)
             expected = fresh.replica_set(key, world.ring, world.own, N, F)
-            assert world.view.replica_set(key, world.ring, world.own, N, F) == expected
+            assert world.preference_list.replica_set(key, world.ring, world.own, N, F) == expected
 
 
 def contact(point: int, node: int | None = None) -> Contact:
@@ -132,8 +133,8 @@ def list_at(point: int) -> PreferenceList:
     return PreferenceList(contact(point), CIRCLE)
 
 
-def downs_of(view: PreferenceList) -> list[int]:
-    return [int(down.id) for down, _ in view.downs()]
+def unreachable_in(view: PreferenceList) -> list[int]:
+    return [int(down.id) for down, _ in view.unreachable()]
 
 
 # -- learning ---------------------------------------------------------------------------------------
@@ -141,46 +142,46 @@ def downs_of(view: PreferenceList) -> list[int]:
 
 def test_adopt_takes_the_downs_of_the_head_only_behind_it() -> None:
     view = list_at(0)
-    view.fell_silent(contact(10), 1.0)  # between this vnode and the head
-    view.fell_silent(contact(50), 1.0)  # behind the head, which does not list it
+    view.became_unreachable(contact(10), 1.0)  # between this vnode and the head
+    view.became_unreachable(contact(50), 1.0)  # behind the head, which does not list it
     view.adopt([contact(20), contact(40)], [(contact(30), 2.0)])
-    assert view.downs() == ((contact(10), 1.0), (contact(30), 2.0))
+    assert view.unreachable() == ((contact(10), 1.0), (contact(30), 2.0))
 
 
 def test_adopt_keeps_the_later_time_of_a_down_vnode() -> None:
     view = list_at(0)
     view.adopt([contact(20)], [(contact(30), 2.0)])
     view.adopt([contact(20)], [(contact(30), 1.0)])
-    assert view.downs() == ((contact(30), 2.0),)
+    assert view.unreachable() == ((contact(30), 2.0),)
     view.adopt([contact(20)], [(contact(30), 3.0)])
-    assert view.downs() == ((contact(30), 3.0),)
+    assert view.unreachable() == ((contact(30), 3.0),)
 
 
 def test_listed_vnode_is_no_longer_down() -> None:
     view = list_at(0)
-    view.fell_silent(contact(10), 1.0)
+    view.became_unreachable(contact(10), 1.0)
     view.adopt([contact(10), contact(20)], [(contact(20), 1.0)])
-    assert view.downs() == ()
+    assert view.unreachable() == ()
 
 
 def test_adopt_ignores_down_vnodes_behind_a_full_list() -> None:
     view = list_at(0)
     view.adopt([contact(20), contact(40)], [(contact(30), 1.0), (contact(50), 1.0)], is_full=True)
-    assert downs_of(view) == [30]
+    assert unreachable_in(view) == [30]
 
 
 def test_vnode_is_never_in_its_own_list_of_down_vnodes() -> None:
     view = list_at(0)
-    view.fell_silent(contact(0), 1.0)
+    view.became_unreachable(contact(0), 1.0)
     view.adopt([contact(20)], [(contact(0), 1.0)])
-    assert view.downs() == ()
+    assert view.unreachable() == ()
 
 
 def test_down_vnode_keeps_its_first_time() -> None:
     view = list_at(0)
-    view.fell_silent(contact(10), 1.0)
-    view.fell_silent(contact(10), 5.0)
-    assert view.downs() == ((contact(10), 1.0),)
+    view.became_unreachable(contact(10), 1.0)
+    view.became_unreachable(contact(10), 5.0)
+    assert view.unreachable() == ((contact(10), 1.0),)
 
 
 @pytest.mark.parametrize(("now", "is_leaving"), [(1.0, True), (4.9, True), (5.0, False)])
@@ -197,32 +198,32 @@ def test_retiring_node_expires_after_the_time_of_a_leave(now: float, is_leaving:
 @pytest.mark.parametrize(("now", "is_waited_for"), [(1.0, True), (10.9, True), (11.0, False)])
 def test_down_vnode_expires_after_down_out_s(now: float, is_waited_for: bool) -> None:
     view = list_at(0)
-    view.fell_silent(contact(10), 1.0)
+    view.became_unreachable(contact(10), 1.0)
     view.expire(now, 10.0, 10.0)
-    assert bool(view.downs()) == is_waited_for
+    assert bool(view.unreachable()) == is_waited_for
 
 
 def test_gone_drops_vnodes_that_left() -> None:
     view = list_at(0)
-    view.fell_silent(contact(10, 1), 1.0)
-    view.fell_silent(contact(30, 1), 1.0)
-    view.fell_silent(contact(20, 2), 1.0)
+    view.became_unreachable(contact(10, 1), 1.0)
+    view.became_unreachable(contact(30, 1), 1.0)
+    view.became_unreachable(contact(20, 2), 1.0)
     view.gone({Point(10), Point(30)})
-    assert downs_of(view) == [20]
+    assert unreachable_in(view) == [20]
 
 
 def test_forgotten_node_is_not_reported_down_for_a_while() -> None:
     view = list_at(0)
-    view.fell_silent(contact(10), 1.0)
+    view.became_unreachable(contact(10), 1.0)
     view.forget("node10:1", 2.0)
-    assert view.downs() == ()
+    assert view.unreachable() == ()
     view.adopt([contact(5)], [(contact(10), 1.0)])
-    view.fell_silent(contact(10), 3.0)
-    assert view.downs() == ()
+    view.became_unreachable(contact(10), 3.0)
+    assert view.unreachable() == ()
     assert view.is_forgotten(contact(10))
     view.expire(12.0, 10.0, 10.0)
-    view.fell_silent(contact(10), 13.0)
-    assert downs_of(view) == [10]
+    view.became_unreachable(contact(10), 13.0)
+    assert unreachable_in(view) == [10]
 
 
 # -- in sync ----------------------------------------------------------------------------------------
@@ -232,42 +233,42 @@ arcs = st.builds(Arc, points, points)
 
 
 @given(st.lists(arcs, max_size=6), arcs)
-def test_is_settled_in_matches_every_point_of_an_arc(settled: list[Arc], asked: Arc) -> None:
+def test_is_arc_in_sync_matches_every_point_of_an_arc(in_sync: list[Arc], asked: Arc) -> None:
     view = list_at(0)
-    for index, arc in enumerate(settled):
-        view.settled(Point(index), arc)
-    covered = {p for p in range(CIRCLE.size) if any(Point(p) in arc for arc in settled)}
-    assert {p for p in range(CIRCLE.size) if view.is_settled(p)} == covered
-    assert view.is_settled_in(asked) == all(p in covered for p in range(CIRCLE.size) if Point(p) in asked)
+    for index, arc in enumerate(in_sync):
+        view.note_in_sync(Point(index), arc)
+    covered = {p for p in range(CIRCLE.size) if any(Point(p) in arc for arc in in_sync)}
+    assert {p for p in range(CIRCLE.size) if view.is_in_sync(p)} == covered
+    assert view.is_arc_in_sync(asked) == all(p in covered for p in range(CIRCLE.size) if Point(p) in asked)
 
 
 @given(st.lists(arcs, max_size=4), st.lists(arcs, max_size=3))
-def test_keep_settled_drops_arcs_kept_elsewhere(settled: list[Arc], kept: list[Arc]) -> None:
+def test_keep_in_sync_drops_arcs_kept_elsewhere(in_sync: list[Arc], kept: list[Arc]) -> None:
     view = list_at(0)
-    for index, arc in enumerate(settled):
-        view.settled(Point(index), arc)
-    before = {p for p in range(CIRCLE.size) if view.is_settled(p)}
-    view.keep_settled(kept)
-    after = {p for p in range(CIRCLE.size) if view.is_settled(p)}
+    for index, arc in enumerate(in_sync):
+        view.note_in_sync(Point(index), arc)
+    before = {p for p in range(CIRCLE.size) if view.is_in_sync(p)}
+    view.keep_in_sync(kept)
+    after = {p for p in range(CIRCLE.size) if view.is_in_sync(p)}
     assert after <= before
     assert all(any(Point(p) in arc for arc in kept) for p in after)
 
 
-def test_keep_settled_keeps_the_part_inside_the_kept_arcs() -> None:
+def test_keep_in_sync_keeps_the_part_inside_the_kept_arcs() -> None:
     view = list_at(0)
-    view.settled(Point(100), Arc(Point(50), Point(100)))
-    view.settled(Point(40), Arc(Point(20), Point(40)))
-    view.keep_settled([Arc(Point(70), Point(0))])
-    assert dict(view.ever_settled()) == {100: Arc(Point(70), Point(100))}
+    view.note_in_sync(Point(100), Arc(Point(50), Point(100)))
+    view.note_in_sync(Point(40), Arc(Point(20), Point(40)))
+    view.keep_in_sync([Arc(Point(70), Point(0))])
+    assert dict(view.ever_in_sync()) == {100: Arc(Point(70), Point(100))}
 
 
-def test_keep_settled_by_owner_cuts_arcs_at_dead_owners() -> None:
+def test_keep_in_sync_by_owner_cuts_arcs_at_dead_owners() -> None:
     view = list_at(0)
-    view.settled(Point(100), Arc(Point(50), Point(100)))  # 80 joined later, and owned (50, 80] when it died
-    view.settled(Point(80), Arc(Point(60), Point(80)))
-    view.settled(Point(200), Arc(Point(90), Point(200)))  # its part in the gap is older than 120's arc
-    view.keep_settled_by_owner(Arc(Point(50), Point(120)), [Point(80), Point(100), Point(120)])
-    assert dict(view.ever_settled()) == {
+    view.note_in_sync(Point(100), Arc(Point(50), Point(100)))  # 80 joined later, and owned (50, 80] when it died
+    view.note_in_sync(Point(80), Arc(Point(60), Point(80)))
+    view.note_in_sync(Point(200), Arc(Point(90), Point(200)))  # its part in the gap is older than 120's arc
+    view.keep_in_sync_by_owner(Arc(Point(50), Point(120)), [Point(80), Point(100), Point(120)])
+    assert dict(view.ever_in_sync()) == {
         80: Arc(Point(60), Point(80)),
         100: Arc(Point(80), Point(100)),
         200: Arc(Point(120), Point(200)),

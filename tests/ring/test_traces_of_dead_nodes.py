@@ -89,7 +89,7 @@ def test_scan_names_dead_replicas_in_its_error() -> None:
             for node in [node for node in memory.nodes if node.address in gone]:
                 await memory.kill(node, silently=True)
             await trio.sleep(20)
-            found = [replica for node in memory.nodes for replica in node.local_status().sets if replica.silent]
+            found = [replica for node in memory.nodes for replica in node._local_status().sets if replica.unreachable]
             assert found
             with pytest.raises(OwnerDown, match=r"the result is incomplete: no answer from .*, which may hold more"):
                 async for _ in reader.scan():
@@ -101,7 +101,7 @@ def test_scan_names_dead_replicas_in_its_error() -> None:
 @pytest.mark.usefixtures("at_a_terminal")
 def test_trace_table_shows_an_unreachable_replica_with_a_cross(capsys: pytest.CaptureFixture[str]) -> None:
     replicas = (contact(200), contact(230), contact(10))
-    trace = msgspec.structs.replace(worked_trace(), replicas=replicas, silent=(contact(230),))
+    trace = msgspec.structs.replace(worked_trace(), replicas=replicas, unreachable=(contact(230),))
     names = {contact(200).address: "n5", contact(230).address: "n6"}
     print_trace(Out(), Circle(8), trace, names, "id 190", Size(7, True, 8))
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("replicas")]
@@ -110,10 +110,10 @@ def test_trace_table_shows_an_unreachable_replica_with_a_cross(capsys: pytest.Ca
 
 def test_trace_json_names_unreachable_replicas(run: Run, canned: CannedRing) -> None:
     shape = run("lookup", "--key-id", "190", "--json").json("lookup")
-    assert shape["silent"] == []
+    assert shape["unreachable"] == []
     canned.nodes[200].die()
     shape = run("lookup", "--key-id", "190", "--json").json("lookup")
-    assert shape["silent"] == [canned.addresses[200]]
+    assert shape["unreachable"] == [canned.addresses[200]]
 
 
 @pytest.fixture

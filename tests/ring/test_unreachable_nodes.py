@@ -79,7 +79,7 @@ async def test_node_counts_down_vnodes_that_only_its_successor_knew() -> None:
         await ring.kill(old)
         await ring.kill(new)
         vnode.ring.successors = tuple(contact for contact in vnode.ring.successors if contact != absent)
-        await until(lambda: only(heir).ownership.taken)
+        await until(lambda: only(heir).ownership.marks)
         await trio.sleep(3 * TIMING.stabilize_s)
         waited_for = [place.contact for place in vnode.replica_set(vnode.id).everyone if place.is_waited_for]
         assert waited_for == [only(old).me, absent]
@@ -220,12 +220,12 @@ async def waited_for_after_an_absence(*, is_moved: bool) -> tuple[Contact, ...]:
         for node in others:
             await machines.kill(node)
         await trio.sleep(2 * TIMING.down_out_s)
-        for parts in away.parts.values():  # as a giver does for the receiver of an arc
-            parts.mover._learn_silent([only(node).me for node in others])
+        for parts in away._parts.values():  # as a giver does for the receiver of an arc
+            parts.transfers._learn_passive([only(node).me for node in others])
         await trio.sleep(5)
         await machines.kill(away)
         await trio.sleep(2 * TIMING.down_out_s)
-        assert {contact.address for contact in away.host.peers.passive.contacts()} == {node.address for node in others}
+        assert {contact.address for contact in away._host.peers.passive.contacts()} == {node.address for node in others}
         for other in others:
             address = f"{other.name}-moved:1" if is_moved else other.address
             back = await machines.start(name=other.name, join=[first], listen=address)
@@ -237,7 +237,7 @@ async def waited_for_after_an_absence(*, is_moved: bool) -> tuple[Contact, ...]:
         back = await machines.start(name=away.name, join=[first])
         await back.ready()
         await trio.sleep(60)
-        return back.host.peers.passive.contacts()
+        return back._host.peers.passive.contacts()
 
 
 @pytest.mark.slow
@@ -265,7 +265,7 @@ async def waited_for_after_a_list_older_than_a_goodbye() -> tuple[Contact, ...]:
         ring.predecessors = (left,)
         await trio.sleep(60)
         assert ring.is_alone
-        return lone.host.peers.passive.contacts()
+        return lone._host.peers.passive.contacts()
 
 
 def test_list_older_than_a_goodbye_does_not_revoke_it() -> None:
@@ -289,7 +289,7 @@ async def waited_for_between_own_vnodes() -> tuple[Contact, ...]:
         for _ in range(3):
             await (await machines.start(join=[away])).ready()
         await machines.converged()
-        own = set(away.host.vnodes)
+        own = set(away._host.vnodes)
         others = {only(node).id: node for node in machines.nodes if node is not away}
         ring = sorted([*own, *others])
         sides = zip(ring[-1:] + ring[:-1], ring, ring[1:] + ring[:1], strict=True)
@@ -301,9 +301,9 @@ async def waited_for_between_own_vnodes() -> tuple[Contact, ...]:
         await trio.sleep(10)
         back = await machines.start(name=away.name, join=list(others.values()), vnodes=16)
         await back.ready()
-        back.host.peers.passive.add(down, trio.current_time())
+        back._host.peers.passive.add(down, trio.current_time())
         await trio.sleep(30)
-        return back.host.peers.passive.contacts()
+        return back._host.peers.passive.contacts()
 
 
 def test_node_with_vnodes_around_a_down_one_asks_other_nodes() -> None:
@@ -334,9 +334,9 @@ async def waited_for_by_neighbours_that_were_away() -> set[str]:
         for node in near:
             back = await machines.start(name=node.name, join=others)
             await back.ready()
-            back.host.peers.passive.add(only(leaver).me, trio.current_time())
+            back._host.peers.passive.add(only(leaver).me, trio.current_time())
         await trio.sleep(150)
-        return {address for node in machines.nodes for address in node.host.peers.passive.addresses()}
+        return {address for node in machines.nodes for address in node._host.peers.passive.addresses()}
 
 
 @pytest.mark.slow
@@ -385,12 +385,12 @@ async def test_node_at_the_address_of_a_dead_owner_is_no_replica() -> None:
         await machines.converged()
         fresh = await machines.start(name="new", join=[lone], listen=dead.address, id=Point(1 << 101))
         await machines.converged()
-        key = next(key for number in range(99) if lone.host.circle.hash(key := b"key-%d" % number) < 1 << 159)
-        actor = fresh.host.storage.incarnation + bytes(8)
+        key = next(key for number in range(99) if lone._host.circle.hash(key := b"key-%d" % number) < 1 << 159)
+        actor = fresh._host.storage.incarnation + bytes(8)
         record = Record(key, (ActorClock(actor, 1, (Version(VALUE, bytes(16), 1),)),))
-        await fresh.host.storage.commit(Batch(puts=(record,)))
+        await fresh._host.storage.commit(Batch(puts=(record,)))
         await trio.sleep(5)
-        assert fresh.host.storage.get(key) is None
+        assert fresh._host.storage.get(key) is None
         assert (await read(fresh, key)).values == (VALUE,)
 async def denial_with_more_down_nodes_than_probed() -> None:
     """Two dead nodes hold the value. Two others die after them, and an operator forgets these two."""
@@ -491,7 +491,7 @@ def test_passive_list_probes_a_queued_vnode_that_answers() -> None:
 
 
 @pytest.mark.parametrize(("waiting_max", "lost"), [(4, 0), (3, 0), (2, 1), (1, 2)])
-def test_passive_list_beyond_silent_max_drops_the_oldest(waiting_max: int, lost: int) -> None:
+def test_passive_list_beyond_unreachable_max_drops_the_oldest(waiting_max: int, lost: int) -> None:
     five = vnodes(5)
     passive = listed(five, 2, waiting_max)
     assert passive.remembered() == tuple(five[lost:])

@@ -68,9 +68,9 @@ async def away(after_s: float, *, all_of_them: bool, apart_s: float = 0.0) -> No
         world = World(machines, begun)
         nodes = await world.found()
         chosen = nodes if all_of_them else nodes[-1:]
-        before = [(node.host.storage.incarnation, only(node).id) for node in chosen]
+        before = [(node._host.storage.incarnation, only(node).id) for node in chosen]
         started = await world.again(*chosen, after_s=after_s, apart_s=apart_s)
-        assert [(node.host.storage.incarnation, only(node).id) for node in started] == before
+        assert [(node._host.storage.incarnation, only(node).id) for node in started] == before
         assert begun == []
         for key in KEYS:
             for node in machines.nodes:
@@ -130,8 +130,8 @@ async def back_after_days(limits: Limits, is_planted: bool = False) -> list[Fate
         await machines.start(join=(), name=away.name, limits=limits)
         if is_planted:
             for node in machines.nodes:
-                await node.host.storage.commit(Batch(notes=dict.fromkeys(node.host.storage.notes())))
-                node.host.reap_log._slices = None
+                await node._host.storage.commit(Batch(notes=dict.fromkeys(node._host.storage.notes())))
+                node._host.reap_log._slices = None
         for node in machines.nodes:
             await node.ready()
         await machines.converged()
@@ -193,18 +193,18 @@ async def test_node_without_its_records_keeps_its_id_and_reports_it() -> None:
     async with cluster(seed=5, sync_delay=flash, observe=recording(begun)) as machines:
         world = World(machines, begun)
         node = (await world.found())[-1]
-        name, point = node.host.storage.incarnation, only(node).id
+        name, point = node._host.storage.incarnation, only(node).id
         await machines.kill(node)
         machines.disk("n2").lose_records()
         started = await machines.start(join=(), name="n2")
         await started.ready()
         assert begun == ["lost"]
         assert only(started).id == point
-        assert started.host.storage.incarnation != name
+        assert started._host.storage.incarnation != name
         await trio.sleep(5)
         kept = machines.kept("n2")
         assert kept is not None
-        assert kept.incarnation == started.host.storage.incarnation.hex()
+        assert kept.incarnation == started._host.storage.incarnation.hex()
 
 
 @virtual
@@ -214,13 +214,13 @@ async def test_node_that_left_joins_again_with_its_store() -> None:
     async with cluster(seed=6, sync_delay=flash, observe=recording(begun)) as machines:
         world = World(machines, begun)
         nodes = await world.found()
-        name = nodes[-1].host.storage.incarnation
+        name = nodes[-1]._host.storage.incarnation
         await nodes[-1].leave()
-        assert len(nodes[-1].host.storage) == 0
+        assert len(nodes[-1]._host.storage) == 0
         started = await machines.start(join=[nodes[0]], name="n2")
         await started.ready()
         assert begun == []
-        assert started.host.storage.incarnation == name
+        assert started._host.storage.incarnation == name
         await machines.converged()
         for key in KEYS:
             found = await patiently(lambda k=key: get(started, k))  # type: ignore[misc]
@@ -255,7 +255,7 @@ def test_other_number_of_vnodes_than_stored_is_refused(before: int, now: int, is
             first = await machines.start(join=())
             await (await machines.start(join=[first], vnodes=before)).ready()
             node = await started_with(machines, vnodes=now)
-            assert len(node.host.vnodes) == before
+            assert len(node._host.vnodes) == before
 
     if is_refused:
         with pytest.raises(ConfigError, match=f"a node with {before} vnodes, not {now}"):
@@ -270,7 +270,7 @@ def test_colliding_vnodes_of_a_toy_ring_restart_in_equal_number() -> None:
         async with cluster(seed=7, sync_delay=flash, ring=RingConstants(bits=3)) as machines:
             first = await machines.start(join=(), vnodes=20)
             await first.ready()
-            assert len(first.host.vnodes) < 20
+            assert len(first._host.vnodes) < 20
             await first.stop()
             await (await machines.start(join=(), name="n0", vnodes=20)).ready()
 
@@ -342,7 +342,7 @@ async def test_rejoin_with_a_contact_ends_before_resume_s() -> None:
         gone = machines[2]
         began = trio.current_time()
         back = await started_with(machines, join=[machines[0]])
-        assert trio.current_time() - began < back.host.timing.resume_s
+        assert trio.current_time() - began < back._host.timing.resume_s
         await machines.kill(gone, silently=True)
         back = await started_with(machines, join=[gone])
         assert back.ring_id == machines[0].ring_id

@@ -14,7 +14,7 @@ from chord.sim.messages import MessageNetwork
 from chord.sim.plan import THEMES, draw
 from chord.sim.run import Run
 from chord.testing.runner import stop_tasks, wake_tasks
-from chord.wire.messages import Get, Ping, Pong, Values
+from chord.wire.messages import Get, GetReply, Ping, PingReply
 from tests.support.rings import virtual
 
 
@@ -58,16 +58,16 @@ async def test_stopped_node_does_not_answer_and_keeps_its_state() -> None:
         await three(ring)
         first, other, _ = ring.nodes
         ring.stop(other)
-        rounds = [vnode.rounds for vnode in other.host.vnodes.values()]
+        rounds = [vnode.rounds for vnode in other._host.vnodes.values()]
         with trio.move_on_after(1) as patience:
-            await first.host.peers.call(other.address, Ping(), Pong)
+            await first._host.peers.call(other.address, Ping(), PingReply)
         assert patience.cancelled_caught
         await trio.sleep(20)
-        assert [vnode.rounds for vnode in other.host.vnodes.values()] == rounds
+        assert [vnode.rounds for vnode in other._host.vnodes.values()] == rounds
         assert other.state == "ready"
         ring.wake(other.name)
         await ring.converged()
-        assert isinstance(await first.host.peers.call(other.address, Ping(), Pong), Pong)
+        assert isinstance(await first._host.peers.call(other.address, Ping(), PingReply), PingReply)
 
 
 @virtual
@@ -105,10 +105,10 @@ async def test_request_read_after_its_deadline_is_not_begun() -> None:
         begun: list[object] = []
         calls = network.at_host(other.name)
         assert calls is not None
-        calls.serve(lambda to, request, caller: begun.append(request) or Pong())
+        calls.serve(lambda to, request, caller: begun.append(request) or PingReply())
         asked = Get(b"late")
         with trio.move_on_after(0.2):
-            await first.host.peers.call(other.address, asked, Values)
+            await first._host.peers.call(other.address, asked, GetReply)
         await trio.sleep(1)
         ring.wake(other.name)
         await trio.sleep(0.5)
@@ -138,7 +138,7 @@ async def test_node_runs_while_its_identity_file_is_refused() -> None:
         ring.disk(node.name).refuse_identity()
         await ring.kill(ring.nodes[2])
         await trio.sleep(20)
-        assert node.host.counters["identity_unsaved"] > 0
+        assert node._host.counters["identity_unsaved"] > 0
         assert node.state == "ready"
 
 
@@ -158,11 +158,11 @@ async def test_node_returns_at_another_address_with_its_records() -> None:
         await three(ring)
         await ring.nodes[0].put(b"k", b"v")
         node = ring.nodes[2]
-        points, name = list(node.host.vnodes), node.name
+        points, name = list(node._host.vnodes), node.name
         await ring.kill(node)
         back = await ring.start(join=ring.nodes[:1], name=name, listen="elsewhere:1")
         await back.ready()
-        assert (back.address, list(back.host.vnodes)) == ("elsewhere:1", points)
+        assert (back.address, list(back._host.vnodes)) == ("elsewhere:1", points)
         await ring.converged()
         assert (await back.get(b"k")).value == b"v"
 

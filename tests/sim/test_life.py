@@ -108,12 +108,12 @@ class Judged:
 
     def owner(self, key: bytes) -> Node:
         """Return the owner of a key."""
-        point = self.ring[0].host.circle.hash(key)
+        point = self.ring[0]._host.circle.hash(key)
         return next(node for node in self.ring.nodes if only(node).ownership.is_owner(point))
 
     def holders(self, key: bytes) -> list[Node]:
         """Return the nodes with a copy of a record."""
-        return [node for node in self.ring.nodes if node.host.storage.get(key) is not None]
+        return [node for node in self.ring.nodes if node._host.storage.get(key) is not None]
 
 
 def ledger_test(test: Callable[[Judged], Awaitable[None]]) -> Callable[[], None]:
@@ -140,7 +140,7 @@ async def test_oracle_accepts_reads_of_the_written_values(judged: Judged) -> Non
 @ledger_test
 async def test_oracle_reports_a_record_that_is_gone_everywhere(judged: Judged) -> None:
     for node in judged.holders(b"old-5"):
-        await node.host.storage.commit(Batch([], removals=[b"old-5"]))
+        await node._host.storage.commit(Batch([], removals=[b"old-5"]))
     await judged.ledger.settle()
     assert any("denies b'old-5', which was acknowledged: put 1" in line for line in judged.complaints)
     assert any("b'old-5': put 1 was acknowledged, and no store has it" in line for line in judged.complaints)
@@ -150,11 +150,11 @@ async def test_oracle_reports_a_record_that_is_gone_everywhere(judged: Judged) -
 @ledger_test
 async def test_oracle_reports_a_drop_with_too_few_copies_left(judged: Judged) -> None:
     first, second, _ = judged.holders(b"old-5")
-    record = first.host.storage.get(b"old-5")
+    record = first._host.storage.get(b"old-5")
     assert record is not None
     judged.ledger.losses.dropped(first.name, record)
     assert judged.complaints == []
-    await second.host.storage.commit(Batch([], removals=[b"old-5"]))
+    await second._host.storage.commit(Batch([], removals=[b"old-5"]))
     judged.ledger.losses.dropped(first.name, record)
     (complaint,) = judged.complaints
     assert complaint == f"{first.name} drops put 1 of b'old-5', which is left on 1 nodes"
@@ -172,12 +172,12 @@ async def test_oracle_reports_a_value_that_no_client_wrote(judged: Judged) -> No
 
 @ledger_test
 async def test_oracle_reports_a_replaced_value_that_returns(judged: Judged) -> None:
-    old = judged.owner(b"old-5").host.storage.get(b"old-5")
+    old = judged.owner(b"old-5")._host.storage.get(b"old-5")
     assert old is not None
     await judged.ledger.write(judged.ring[0], b"old-5", "client", "put", is_delete=True)
     await trio.sleep(1)
     for node in judged.holders(b"old-5"):
-        await node.host.storage.commit(Batch([old]))
+        await node._host.storage.commit(Batch([old]))
     await judged.ledger.settle()
     assert any("b'old-5': delete 2 has replaced a version that is there again" in line for line in judged.complaints)
 
@@ -186,7 +186,7 @@ async def test_oracle_reports_a_replaced_value_that_returns(judged: Judged) -> N
 async def test_oracle_reports_an_acknowledgement_by_too_few(judged: Judged) -> None:
     story = judged.ledger.stories[b"old-5"]
     for node in judged.holders(b"old-5")[1:]:
-        await node.host.storage.commit(Batch([], removals=[b"old-5"]))
+        await node._host.storage.commit(Batch([], removals=[b"old-5"]))
     stored = Stored(b"old-5", story.contexts["filler"], judged.owner(b"old-5").contact, 2, 2, False, ())
     oracle = judged.ledger.oracle
     oracle.acknowledged(judged.ring[0], story, story.ops[0], stored, "filler", None, oracle.write_quorum(story))
@@ -196,7 +196,7 @@ async def test_oracle_reports_an_acknowledgement_by_too_few(judged: Judged) -> N
 
 @ledger_test
 async def test_oracle_reports_a_dot_with_two_values(judged: Judged) -> None:
-    record = judged.owner(b"old-5").host.storage.get(b"old-5")
+    record = judged.owner(b"old-5")._host.storage.get(b"old-5")
     assert record is not None
     (entry,) = record.clock
     other = msgspec.structs.replace(entry, versions=(Version(b"other", bytes(16), 0),))

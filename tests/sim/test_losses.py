@@ -31,8 +31,8 @@ Made = tuple[KeyModel, Op, Record]
 
 def written(ring: TestRing, *, is_ok: bool = True) -> Made:
     """Return a story with one put that was acknowledged, and the record that the put made."""
-    actor = ring[0].host.storage.incarnation + bytes(8)
-    story = KeyModel(KEY, ring[0].host.circle.hash(KEY))
+    actor = ring[0]._host.storage.incarnation + bytes(8)
+    story = KeyModel(KEY, ring[0]._host.circle.hash(KEY))
     put = story.begin("put")
     story.sent(put, b"1" * 16)
     record = Record(KEY, (ActorClock(actor, 1, (Version(put.value, put.op_id, 1),)),))
@@ -44,7 +44,7 @@ def written(ring: TestRing, *, is_ok: bool = True) -> Made:
 
 
 def losses_of(ring: TestRing, story: KeyModel, complain: Callable[[str], None]) -> Losses:
-    return Losses(ring, ring[0].host.constants, {KEY: story}, Counter(), complain)
+    return Losses(ring, ring[0]._host.constants, {KEY: story}, Counter(), complain)
 
 
 def test_record_is_dead_if_dropped_tombstones_covered_it() -> None:
@@ -79,11 +79,11 @@ def test_copy_counts_as_dropped_only_if_its_node_leaves(is_leaving: bool) -> Non
         async with testing.open_ring(3, seed=1) as ring:
             story, put, record = written(ring, is_ok=False)
             losses = losses_of(ring, story, pytest.fail)
-            ring[0].host.is_leaving = is_leaving
+            ring[0]._host.is_leaving = is_leaving
             losses.dropped(ring[0].name, record)
             losses.dropped(ring[0].name, Record(b"another", ()))
             assert put.dropped == ({ring[0].name} if is_leaving else set())
-            ring[0].host.is_leaving = False
+            ring[0]._host.is_leaving = False
 
     testing.run(main)
 
@@ -98,9 +98,9 @@ def test_write_counts_as_lost_only_with_every_disk_that_had_it(disks: int, compl
             story, put, record = written(ring)
             losses = losses_of(ring, story, reported.append)
             for node in list(ring.nodes)[:2]:
-                node.host.storage.apply(Batch(puts=(record,)))
+                node._host.storage.apply(Batch(puts=(record,)))
             if disks == 1:
-                ring[1].host.storage.apply(Batch(removals=(KEY,)))
+                ring[1]._host.storage.apply(Batch(removals=(KEY,)))
             for node in list(ring.nodes)[:disks]:
                 losses.bury(node)
             assert put.is_lost
@@ -116,7 +116,7 @@ def test_lost_disks_count_until_all_members_have_the_write() -> None:
             story, put, record = written(ring)
             losses = losses_of(ring, story, pytest.fail)
             for node in ring.nodes:
-                node.host.storage.apply(Batch(puts=(record,)))
+                node._host.storage.apply(Batch(puts=(record,)))
             losses.bury(ring[0])
             assert put.vanished == 1
             losses.saw(ring[1].name, record, False)
@@ -135,11 +135,11 @@ def test_only_copy_may_be_denied_only_if_its_disk_is_lost(is_wiped: bool) -> Non
             for _ in range(2):
                 await (await machines.start()).ready()
             complaints: list[str] = []
-            oracle = Oracle(machines, machines[0].host.constants, Counter(), complaints.append)
+            oracle = Oracle(machines, machines[0]._host.constants, Counter(), complaints.append)
             story, _, record = written(machines)
             oracle.stories[KEY] = story
             keeper, other, asked = machines.nodes
-            await keeper.host.storage.commit(Batch(puts=(record,)))
+            await keeper._host.storage.commit(Batch(puts=(record,)))
             for node in (keeper, other):
                 oracle.losses.bury(node)
                 await machines.kill(node)
@@ -159,12 +159,12 @@ def test_lost_only_copy_may_be_denied_after_its_machine_returns(is_same: bool) -
     async def main() -> None:
         async with testing.open_ring(3, seed=1, replicas=1) as ring:
             complaints: list[str] = []
-            oracle = Oracle(ring, ring[0].host.constants, Counter(), complaints.append)
+            oracle = Oracle(ring, ring[0]._host.constants, Counter(), complaints.append)
             story, put, record = written(ring)
             put.w = 1
             oracle.stories[KEY] = story
             keeper, other, asked = ring.nodes
-            keeper.host.storage.apply(Batch(puts=(record,)))
+            keeper._host.storage.apply(Batch(puts=(record,)))
             before = oracle.before(story, None)
             for node in (keeper, other):
                 oracle.losses.bury(node)
@@ -183,20 +183,20 @@ def test_healed_partition_excuses_only_values_of_the_other_part(what: str, monke
     async def main() -> None:
         async with testing.open_ring(4, seed=1, replicas=2) as ring:
             complaints: list[str] = []
-            oracle = Oracle(ring, ring[0].host.constants, Counter(), complaints.append)
+            oracle = Oracle(ring, ring[0]._host.constants, Counter(), complaints.append)
             story, put, record = written(ring)
             oracle.stories[KEY] = story
-            owner = next(node for node in ring.nodes if node.host.owner_of(story.point) is not None)
+            owner = next(node for node in ring.nodes if node._host.owner_of(story.point) is not None)
             writer, second, third = (node for node in ring.nodes if node is not owner)
-            ring.network.faults.islands = {owner.name: 0, third.name: 0}
+            ring.network._faults.islands = {owner.name: 0, third.name: 0}
             oracle.split()
-            ring.network.faults.islands = {}
+            ring.network._faults.islands = {}
             put.split = trio.current_time(), owner.name if what == "same part" else writer.name
             for node in (writer, second, *([third] if what == "copied" else [])):
-                node.host.storage.apply(Batch(puts=(record,)))
+                node._host.storage.apply(Batch(puts=(record,)))
             if what == "merged":
                 oracle.merged()
-            down_out_s = ring[0].host.timing.down_out_s
+            down_out_s = ring[0]._host.timing.down_out_s
             for split in oracle._splits:
                 split.began -= (0.5 if what == "short" else 2) * down_out_s
             monkeypatch.setattr(ring, "waiting", lambda: [] if what == "one ring" else ["two rings"])
@@ -211,16 +211,16 @@ def test_partition_excuses_only_values_beyond_the_reader(what: str) -> None:
     async def main() -> None:
         async with testing.open_ring(4, seed=1, replicas=2) as ring:
             complaints: list[str] = []
-            oracle = Oracle(ring, ring[0].host.constants, Counter(), complaints.append)
+            oracle = Oracle(ring, ring[0]._host.constants, Counter(), complaints.append)
             story, put, record = written(ring)
             oracle.stories[KEY] = story
             writer, second, reader, third = ring.nodes
             ring.network.partition([writer.name, second.name])
             oracle.split()
-            oracle._splits[0].began -= 2 * reader.host.timing.down_out_s
+            oracle._splits[0].began -= 2 * reader._host.timing.down_out_s
             put.split = trio.current_time(), reader.name if what == "same part" else writer.name
             for node in (writer, second, *([third] if what == "reached" else [])):
-                node.host.storage.apply(Batch(puts=(record,)))
+                node._host.storage.apply(Batch(puts=(record,)))
             oracle.denied(reader, story, oracle.before(story, None))
             assert len(complaints) == (what != "apart")
             ring.network.heal()
@@ -233,16 +233,16 @@ def test_scan_may_miss_only_later_writes_of_the_owner(is_held: bool) -> None:
     async def main() -> None:
         async with testing.open_ring(3, seed=1) as ring:
             complaints: list[str] = []
-            oracle = Oracle(ring, ring[0].host.constants, Counter(), complaints.append)
+            oracle = Oracle(ring, ring[0]._host.constants, Counter(), complaints.append)
             oracle.disturb()
             story, _, record = written(ring)
             oracle.stories[KEY] = story
-            owner = next(node for node in ring.nodes if node.host.owner_of(story.point) is not None)
+            owner = next(node for node in ring.nodes if node._host.owner_of(story.point) is not None)
             others = [node for node in ring.nodes if node is not owner]
             for node in [*others, owner] if is_held else others:
-                node.host.storage.apply(Batch(puts=(record,)))
+                node._host.storage.apply(Batch(puts=(record,)))
             began = oracle.before_scan()
-            owner.host.storage.apply(Batch(puts=(record,)))
+            owner._host.storage.apply(Batch(puts=(record,)))
             oracle.scanned(owner, {}, began)
             assert len(complaints) == is_held
 
@@ -256,7 +256,7 @@ def test_scan_may_show_old_values_only_if_the_owner_has_no_new(is_held: bool) ->
     async def main() -> None:
         async with testing.open_ring(3, seed=1) as ring:
             complaints: list[str] = []
-            oracle = Oracle(ring, ring[0].host.constants, Counter(), complaints.append)
+            oracle = Oracle(ring, ring[0]._host.constants, Counter(), complaints.append)
             oracle.disturb()
             story, old, record = written(ring)
             oracle.stories[KEY] = story
@@ -266,9 +266,9 @@ def test_scan_may_show_old_values_only_if_the_owner_has_no_new(is_held: bool) ->
             story.saw(newer, ring[0].name, is_own=True)
             new.w = 2
             story.acknowledged(new, versions.encode_context({actor: 2}), "client", ring[0].name)
-            owner = next(node for node in ring.nodes if node.host.owner_of(story.point) is not None)
+            owner = next(node for node in ring.nodes if node._host.owner_of(story.point) is not None)
             for node in ring.nodes:
-                node.host.storage.apply(Batch(puts=(newer if is_held or node is not owner else record,)))
+                node._host.storage.apply(Batch(puts=(newer if is_held or node is not owner else record,)))
             assert old.value is not None
             oracle.scanned(owner, {KEY: (old.value,)}, oracle.before_scan())
             assert any(f"reads {old}" in text for text in complaints) == is_held
@@ -282,7 +282,7 @@ def test_unanswered_delete_may_be_reaped_with_what_it_replaced(is_elsewhere: boo
 
     async def main() -> None:
         async with testing.open_ring(3, seed=1) as ring:
-            host = ring[0].host
+            host = ring[0]._host
             complaints: list[str] = []
             story, put, value = written(ring)
             actor = value.clock[0].actor
@@ -293,7 +293,7 @@ def test_unanswered_delete_may_be_reaped_with_what_it_replaced(is_elsewhere: boo
             story.saw(tombstone, ring[0].name, is_own=True)
             host.storage.apply(Batch(puts=(tombstone,)))
             if is_elsewhere:
-                ring[1].host.storage.apply(Batch(puts=(value,)))
+                ring[1]._host.storage.apply(Batch(puts=(value,)))
             losses.dropped(ring[0].name, tombstone)
             losses.reap(story)
             assert story.required() == [put], "the disk may refuse it"
@@ -326,12 +326,12 @@ def test_old_copy_may_be_dropped_only_if_reaped_and_logged(is_reaped: bool, is_i
             story.sent(delete, b"2" * 16)
             tombstone = Record(KEY, (ActorClock(value.clock[0].actor, 2, (Version(None, delete.op_id, 2),)),))
             story.saw(tombstone, ring[0].name, is_own=True)
-            ring[1].host.storage.apply(Batch(puts=(tombstone,)))
+            ring[1]._host.storage.apply(Batch(puts=(tombstone,)))
             if is_reaped:
                 losses.dropped(ring[0].name, tombstone)
             if is_in_log:
-                log = ring[2].host.reap_log
-                ring[2].host.storage.apply(log.bury([Grave(tombstone, versions.context_of(tombstone))]))
+                log = ring[2]._host.reap_log
+                ring[2]._host.storage.apply(log.bury([Grave(tombstone, versions.context_of(tombstone))]))
             losses.dropped(ring[2].name, value)
             assert len(reported) == complaints
             assert all("drops put 1 of b'k', which is left on 1 nodes" in text for text in reported)
@@ -347,7 +347,7 @@ def test_put_must_replace_the_versions_of_ready_nodes_only(dies: tuple[int, ...]
             story, put, value = written(ring)
             losses = losses_of(ring, story, pytest.fail)
             for at in (0, 1):
-                ring[at].host.storage.apply(Batch(puts=(value,)))
+                ring[at]._host.storage.apply(Batch(puts=(value,)))
             for at in dies:
                 losses.truth.dies(ring[at], lambda _: False)
             for at in leaves:
@@ -361,9 +361,9 @@ def test_put_must_replace_the_versions_of_ready_nodes_only(dies: tuple[int, ...]
 def test_run_waits_for_owners_that_await_every_replica() -> None:
     async def main() -> None:
         async with testing.open_ring(6, seed=2) as ring:
-            ring[0].host.storage.apply(Batch(puts=(Record(KEY, ()),)))
+            ring[0]._host.storage.apply(Batch(puts=(Record(KEY, ()),)))
             assert list(unreadable(ring, 2)) == []
-            (owner,) = [n for n in ring.nodes if only(n).ownership.is_owner(n.host.circle.hash(KEY))]
+            (owner,) = [n for n in ring.nodes if only(n).ownership.is_owner(n._host.circle.hash(KEY))]
             only(owner).is_up = lambda place: place.contact == owner.contact  # type: ignore[method-assign]
             (text,) = unreadable(ring, 2)
             assert text == f"{owner.address} owns b'k', and only 1 nodes of its replica set answer"
@@ -413,7 +413,7 @@ def test_quarantined_value_is_hidden_unless_a_quorum_shows_it(shown: int, is_hid
             losses.is_trimming = True
             for number, node in enumerate(ring.nodes):
                 copy = record if number < shown else quarantined(record)
-                node.host.storage.apply(Batch(puts=(copy,)))
+                node._host.storage.apply(Batch(puts=(copy,)))
             assert losses.is_hidden(story, put) == is_hidden
             assert losses.readable(story, put) == {node.name for node in list(ring.nodes)[:shown]}
             assert losses.holders(story, put) == 3
@@ -426,7 +426,7 @@ def test_version_that_no_store_minted_is_a_fault(is_own: bool, complaints: int) 
     async def main() -> None:
         async with testing.open_ring(3, seed=1) as ring:
             reported: list[str] = []
-            story = KeyModel(KEY, ring[0].host.circle.hash(KEY))
+            story = KeyModel(KEY, ring[0]._host.circle.hash(KEY))
             put = story.begin("put")
             story.sent(put, b"1" * 16)
             record = Record(KEY, (ActorClock(bytes(16), 1, (Version(put.value, put.op_id, 1),)),))

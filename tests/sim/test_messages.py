@@ -14,7 +14,7 @@ from chord.errors import DeadlineExceeded, PeerLost, PeerUnreachable
 from chord.events import Event
 from chord.sim.cluster import cluster
 from chord.sim.messages import MessageNetwork
-from chord.wire.messages import Contact, Ping, Pong
+from chord.wire.messages import Contact, Ping, PingReply
 from tests.support.rings import get, only, put
 
 
@@ -48,7 +48,7 @@ def test_caller_gets_the_error_of_each_fault() -> None:
             async def ping(to: Contact | str, within_s: float = 1.0) -> object:
                 return await calls.call(to, Ping(), deadline=trio.current_time() + within_s)
 
-            assert isinstance(await ping(other), Pong)
+            assert isinstance(await ping(other), PingReply)
             with pytest.raises(PeerUnreachable, match="refused"):
                 await ping("nowhere:1")
             network.block("n0", "n1")
@@ -64,7 +64,7 @@ def test_caller_gets_the_error_of_each_fault() -> None:
             with trio.move_on_after(0.0001) as scope:
                 await ping(other)
             assert scope.cancelled_caught, "a cancelled call leaves nothing behind"
-            assert isinstance(await ping(other), Pong)
+            assert isinstance(await ping(other), PingReply)
 
     testing.run(main)
 
@@ -74,9 +74,9 @@ def test_call_in_progress_is_lost_when_its_host_crashes() -> None:
         network = MessageNetwork(3)
         caller, target = network.calls("a"), network.calls("b")
 
-        async def never() -> Pong:
+        async def never() -> PingReply:
             await trio.sleep_forever()
-            return Pong()
+            return PingReply()
 
         target.serve(lambda vnode, request, who: never())
         async with trio.open_nursery() as nursery:

@@ -92,11 +92,11 @@ async def test_verdict_about_a_dead_node_does_not_count(nemesis: Nemesis, machin
     verdicts: list[Event] = []
     watch.on_event = verdicts.append
     with watch.over(machines):
-        living.host.peers.has_left(dead.address, ())
+        living._host.peers.has_left(dead.address, ())
         assert len(verdicts) == 1
         await machines.kill(dead)
         verdicts.clear()
-        dead.host.peers.has_left(living.address, ())
+        dead._host.peers.has_left(living.address, ())
         assert verdicts == []
 
 
@@ -110,7 +110,7 @@ def test_partition_counts_as_a_split_and_a_freeze_does_not(
     @nemesis_test
     async def run(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
         await machines.place(NODES)
-        monkeypatch.setattr(Oracle, "split", lambda oracle: split.append(bool(machines.network.faults.islands)))
+        monkeypatch.setattr(Oracle, "split", lambda oracle: split.append(bool(machines.network._faults.islands)))
         monkeypatch.setattr("chord.sim.nemesis.EPISODE_S", (0.1, 0.1))
         with watch.over(machines):
             await getattr(nemesis, episode)()
@@ -146,7 +146,7 @@ async def test_adjacent_joiners_take_no_id_of_a_member(nemesis: Nemesis, machine
     await machines.place(NODES, ids=ids)
     for _ in range(8):
         await nemesis._join_adjacent()
-    points = [point for node in machines.nodes for point in node.host.vnodes]
+    points = [point for node in machines.nodes for point in node._host.vnodes]
     assert NODES < len(points) == len(set(points))
 
 
@@ -165,19 +165,19 @@ async def test_crashed_node_returns_with_its_disk(nemesis: Nemesis, machines: Cl
     await machines.place(NODES)
     node = machines[3]
     await node.put("k", "v", w=1)
-    disk, held = machines.disk("n3"), len(node.host.storage)
+    disk, held = machines.disk("n3"), len(node._host.storage)
     await nemesis.deaths.end(node, "crash")
     assert "n3" in await names(machines)
     again = next(node for node in machines.nodes if node.name == "n3")
     assert again is not node
     assert machines.disk("n3") is disk
-    assert len(again.host.storage) >= held
+    assert len(again._host.storage) >= held
 
 
 @with_plan(RETURNING)
 async def test_blackout_ends_with_the_return_of_all_members(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
     await machines.place(NODES)
-    machines[1].begin_leave()
+    machines[1]._begin_leave()
     joiner = await machines.start(join=[machines[5]])
     nemesis._heal = healed  # type: ignore[method-assign]
     await nemesis._blackout()
@@ -191,7 +191,7 @@ async def test_leave_that_fails_is_followed_by_a_return(nemesis: Nemesis, machin
     await machines.place(NODES)
     leaver = machines[2]
     watch.on_event = nemesis.on_event
-    leaver.misplaced.count = lambda: 1  # type: ignore[method-assign]
+    leaver._handoff.count = lambda: 1  # type: ignore[method-assign]
     with watch.over(machines):
         await leaver.leave()
         assert leaver.state == "stopped"
@@ -243,15 +243,15 @@ async def test_write_in_flight_when_its_node_stops_counts_as_made(
     await machines.place(NODES)
     node, ledger = machines.nodes[3], nemesis._ledger
     machines.on_stopped = ledger.losses.autopsy
-    story = ledger.stories[b"k"] = KeyModel(b"k", node.host.circle.hash(b"k"))
+    story = ledger.stories[b"k"] = KeyModel(b"k", node._host.circle.hash(b"k"))
     put = story.begin("put")
     story.sent(put, b"1" * 16)
-    actor = node.host.storage.incarnation + bytes(8)
+    actor = node._host.storage.incarnation + bytes(8)
     record = Record(b"k", (ActorClock(actor, 1, (Version(put.value, put.op_id, 1),)),))
     story.saw(record, node.name, is_own=True)
     nemesis.stop()
     nemesis.on_event(NodeStateChanged("stopped", node.address))
-    await node.host.storage.commit(Batch(puts=(record,)))
+    await node._host.storage.commit(Batch(puts=(record,)))
     await node.stop()
     assert [copy.record for copy in ledger.truth.copies(b"k") if copy.host == node.name] == [record]
     assert list(put.dots) == [(actor, 1)]
@@ -264,13 +264,13 @@ def test_machine_that_left_may_join_again_at_its_address(does_return: bool) -> N
         await machines.place(NODES)
         machines.on_left = nemesis._ledger.oracle.left
         nemesis.deaths._do_leavers_return = does_return
-        leaver, before = machines.nodes[3], set(machines.vnodes())
+        leaver, before = machines.nodes[3], set(machines._vnodes())
         await leaver.leave()
         await nemesis.deaths.join()
         again = machines.nodes[-1]
         assert (again.name == leaver.name, again.address == leaver.address) == (does_return, does_return)
         await again.ready()
-        assert (set(machines.vnodes()) == before) is does_return
+        assert (set(machines._vnodes()) == before) is does_return
         assert watch.counts[SITUATION + LEAVER_BACK] == does_return
         await nemesis.deaths.join()
         assert machines.nodes[-1].name not in (leaver.name, again.name)

@@ -22,12 +22,12 @@ WHOLE = Arc(Point(0), Point(0))
 
 
 def records(node: Node) -> Records:
-    return node.parts[only(node).id].records
+    return node._parts[only(node).id].records
 
 
 async def put_durably(node: Node, request: Put) -> None:
     _, batch, _ = records(node).to_put(request, None)
-    await node.host.storage.commit(batch)
+    await node._host.storage.commit(batch)
 
 
 @virtual
@@ -48,7 +48,7 @@ async def test_retried_put_waits_for_the_first_try_to_be_durable() -> None:
             await trio.sleep(0.2)
             nursery.start_soon(ask)
         assert min(answered) >= 1.0
-        record = node.host.storage.get(b"k")
+        record = node._host.storage.get(b"k")
         assert record is not None
         assert len(record.clock) == record.clock[0].count == 1
 
@@ -59,9 +59,9 @@ async def test_resent_page_is_acknowledged_only_once_durable() -> None:
         node = await machines.start(join=())
         await node.ready()
         await put_durably(node, Put(b"k", b"v", bytes(16)))
-        record = node.host.storage.get(b"k")
+        record = node._host.storage.get(b"k")
         assert record is not None
-        await node.host.storage.commit(Batch(removals=[b"k"]))
+        await node._host.storage.commit(Batch(removals=[b"k"]))
         began = trio.current_time()
         answered: list[float] = []
 
@@ -100,7 +100,7 @@ async def test_write_that_waits_for_a_disk_survives_an_arc_move() -> None:
         assert len(acknowledged) > 400
         moved = [key for key in acknowledged if owner(machines, key) is not nodes[0]]
         assert len(moved) > 50
-        lost = [key for key in acknowledged if owner(machines, key).host.storage.get(key) is None]
+        lost = [key for key in acknowledged if owner(machines, key)._host.storage.get(key) is None]
         assert lost == []
 
 
@@ -131,7 +131,7 @@ async def test_node_with_a_full_disk_hands_an_arc_over_and_runs() -> None:
         second = await machines.start(join=[first])
         await second.ready()
         await machines.converged()
-        assert len(second.host.storage) > 0
+        assert len(second._host.storage) > 0
         assert first.state == "ready"
         for number in range(50):
             found = await patiently(lambda n=number: get(first, b"key-%d" % n))  # type: ignore[misc]
@@ -197,14 +197,14 @@ async def test_hung_transaction_ends_with_its_process() -> None:
         await put(node, b"before", b"v")
         disk.hang()
         for key in (b"hung", b"behind it"):
-            node.host.storage.stage(records(node).to_put(Put(key, b"v", key.zfill(16)), None)[1])
+            node._host.storage.stage(records(node).to_put(Put(key, b"v", key.zfill(16)), None)[1])
             await trio.sleep(1)
-        node.begin_leave()
+        node._begin_leave()
         await node.closed.wait()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(partial(machines.start, join=(), name=node.name))
             await trio.sleep(1)
             disk.resume()
-        storage = machines[0].host.storage
+        storage = machines[0]._host.storage
         await trio.sleep(1)
         assert len(storage) == len(list(storage.heads(WHOLE)))

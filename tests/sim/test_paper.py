@@ -21,7 +21,7 @@ from chord.net.peers import PassiveList
 from chord.ring.vnode import Vnode
 from chord.sim.messages import MessageNetwork
 from chord.testing import MemoryNetwork
-from chord.wire.messages import Confirm, Confirmed, Contact, FindNext, NextHops, Ping, Pong
+from chord.wire.messages import Confirm, ConfirmReply, Contact, FindNext, FindNextReply, Ping, PingReply
 
 pytestmark = pytest.mark.slow
 
@@ -89,10 +89,10 @@ def test_half_of_the_nodes_dead_costs_one_timeout_per_hop() -> None:
     assert found.wrong == found.unanswered == 0
 
 
-def skipping(self: Vnode, request: FindNext) -> NextHops:
+def skipping(self: Vnode, request: FindNext) -> FindNextReply:
     """Name the owner's successor instead of the owner."""
     step = FIND_NEXT(self, request)
-    return NextHops(True, step.candidates[1:], step.spacing) if step.final else step
+    return FindNextReply(True, step.candidates[1:], step.spacing) if step.final else step
 
 
 FIND_NEXT, CONFIRM = Vnode.on_find_next, Vnode.on_confirm
@@ -116,7 +116,8 @@ def test_lookup_passes_as_many_dead_as_a_list_holds() -> None:
                 await ring.kill(node, silently=True)
             key, start = order[10].contact.id, order[40]
             with trio.fail_after(60):
-                _, path, via, _ = await start.lookups.deliver(Ping(), Pong, key, start.contact, "iterative", "classic")
+                deliver = start._lookups.deliver
+                _, path, via, _ = await deliver(Ping(), PingReply, key, start.contact, "iterative", "classic")
             assert next(c.contact for c in path.candidates if c.via == via) == order[29].contact
             assert path.restarts == 0
             assert path.timeouts >= 19
@@ -138,7 +139,7 @@ def test_lookups_during_joins_and_leaves_are_right() -> None:
     assert churn.measure(BUSY) == cell, "the seed determines the result"
 
 
-def claiming(self: Vnode, request: Confirm) -> Confirmed:
+def claiming(self: Vnode, request: Confirm) -> ConfirmReply:
     """Answer for any key."""
     return CONFIRM(self, Confirm(self.id))
 

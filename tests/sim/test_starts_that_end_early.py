@@ -82,7 +82,7 @@ async def after(machines: Cluster, end: Callable[[Node], Awaitable[object]], **c
     assert node.ring_id == ring_id
     await every_key(node)
     await machines.converged()
-    assert len(node.parts[node.contact.id].vnode.ring.successors) == 3
+    assert len(node._parts[node.contact.id].vnode.ring.successors) == 3
 
 
 async def stops_at_once() -> None:
@@ -126,7 +126,7 @@ async def stops_without_an_answer() -> None:
             await machines.kill(node)
         kept = stored(machines, "n1")
         node = await machines.start(join=(), name="n1")
-        await trio.sleep(node.host.timing.resume_s / 2)
+        await trio.sleep(node._host.timing.resume_s / 2)
         assert node.state == "resuming"
         await node.stop()
         assert stored(machines, "n1") == kept
@@ -173,7 +173,7 @@ async def test_vnodes_that_are_not_back_keep_their_ids() -> None:
         await machines[1].stop()
         kept = stored(machines, "n1")
         node = await machines.start(join=(), name="n1", vnodes=3)
-        vnodes = list(node.host.vnodes.values())
+        vnodes = list(node._host.vnodes.values())
         while not any(vnode.ring.is_member for vnode in vnodes):
             await trio.sleep(0.0001)
         await node._saver.save()
@@ -198,15 +198,15 @@ async def test_start_that_ends_early_after_days_keeps_the_store() -> None:
     async with cluster(seed=6, sync_delay=flash) as machines:
         await found(machines)
         old = machines[1]
-        incarnation = old.host.storage.incarnation
-        held = len(old.host.storage)
+        incarnation = old._host.storage.incarnation
+        held = len(old._host.storage)
         await old.stop()
         machines.skew("n1", 2 * DAY_S)
         await (await machines.start(join=(), name="n1")).stop()
         node = await machines.start(join=(), name="n1")
         await node.ready()
-        assert node.host.storage.incarnation == incarnation
-        assert len(node.host.storage) >= held > 0
+        assert node._host.storage.incarnation == incarnation
+        assert len(node._host.storage) >= held > 0
         await every_key(node)
 
 
@@ -273,7 +273,7 @@ def test_persisted_ring_without_nodes_needs_a_contact() -> None:
             forgotten = msgspec.structs.replace(
                 kept.vnodes[0], owned_from=None, epoch=0, successors=(), predecessor=None, before=()
             )
-            await keep(machines, "n1", msgspec.structs.replace(kept, vnodes=(forgotten,), known=(), silent=()))
+            await keep(machines, "n1", msgspec.structs.replace(kept, vnodes=(forgotten,), known=(), passive=()))
             node = await machines.start(join=machines[:1] if is_told else (), name="n1")
             if is_told:
                 await node.ready()

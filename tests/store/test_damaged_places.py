@@ -193,12 +193,12 @@ async def test_node_alone_denies_no_key_that_a_damaged_record_may_have(tmp_path:
             await node.get(KEY)
         with pytest.raises(NotFound):
             await node.get(ABSENT)
-        assert node.local_status().damaged == 1
+        assert node._local_status().damaged == 1
         await node.put(KEY, "again")
         assert (await node.get(KEY)).value == b"again"
-        assert node.local_status().damaged == 0
+        assert node._local_status().damaged == 0
     async with node_on(tmp_path) as node:
-        assert (node.local_status().damaged, (await node.get(KEY)).value) == (0, b"again")
+        assert (node._local_status().damaged, (await node.get(KEY)).value) == (0, b"again")
 
 
 async def damaged_on(machines: Cluster, *hosts: str) -> None:
@@ -227,7 +227,7 @@ async def test_record_with_a_damaged_key_on_one_node_is_repaired() -> None:
         for node in machines:
             assert await read(node, KEY) == b"value"
         await trio.sleep(10)
-        assert [node.local_status().damaged for node in machines] == [0, 0, 0]
+        assert [node._local_status().damaged for node in machines] == [0, 0, 0]
         with pytest.raises(NotFound):
             await first.get(ABSENT)
 
@@ -246,5 +246,5 @@ async def test_key_with_damaged_records_everywhere_is_not_denied() -> None:
                 await node.get(ABSENT)
         await put(machines[0], KEY, b"again")
         await trio.sleep(5)
-        assert [node.local_status().damaged for node in machines] == [0, 0, 0]
+        assert [node._local_status().damaged for node in machines] == [0, 0, 0]
         assert await read(machines[1], KEY) == b"again"

@@ -35,10 +35,10 @@ VNODE = KeptVnode(
     epoch=12,
     predecessor=Contact(Point(3), "a:1"),
     successors=(Contact(Point(2**159), "b:1"), Contact(Point(11), "c:1")),
-    taken=((Point(1), Point(2), Point(2), "d:1"),),
+    marks=((Point(1), Point(2), Point(2), "d:1"),),
     before=(Contact(Point(3), "a:1"),),
-    downs=(),
-    settled=((Point(7), Point(3), Point(7)),),
+    unreachable=(),
+    in_sync=((Point(7), Point(3), Point(7)),),
 )
 KEPT = Kept(
     version=1,
@@ -49,7 +49,7 @@ KEPT = Kept(
     known=("a:1", "b:1"),
     has_left=False,
     incarnation="0a" * 8,
-    silent=(),
+    passive=(),
     successors=8,
     replicas=3,
     cluster="chord",
@@ -213,14 +213,14 @@ def test_damaged_identity_is_refused_and_not_overwritten(lasting: Place) -> None
         ({"incarnation": "0g" * 8}, "incarnation is '0g0g0g0g0g0g0g0g', not 16 hexadecimal digits"),
         ({"vnodes": ()}, "it has no vnode"),
         ({"vnodes": (VNODE, VNODE)}, "two of its vnodes have one id"),
-        ({"silent": (Contact(Point(2**160), "d:1"),)}, f"id {2**160} is not on a circle of 160 bits"),
+        ({"passive": (Contact(Point(2**160), "d:1"),)}, f"id {2**160} is not on a circle of 160 bits"),
         *(
             ({"vnodes": (msgspec.structs.replace(VNODE, **{name: value}),)}, f"id {2**160} is not on a circle")
             for name, value in (
                 ("id", Point(2**160)),
                 ("owned_from", Point(2**160)),
                 ("predecessor", Contact(Point(2**160), "a:1")),
-                ("taken", ((Point(1), Point(2), Point(2**160), "d:1"),)),
+                ("marks", ((Point(1), Point(2), Point(2**160), "d:1"),)),
             )
         ),
     ],

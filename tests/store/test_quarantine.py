@@ -279,7 +279,7 @@ def leaves_empty_entries(record: Record, actors: Iterable[bytes]) -> Record:
     gone = set(actors)
     moved = tuple(one for one in record.clock if one.actor in gone)
     clock = tuple(ActorClock(one.actor, one.count, ()) if one.actor in gone else one for one in record.clock)
-    return Record(record.key, clock, record.superseded, moved)
+    return Record(record.key, clock, record.replaced, moved)
 
 
 def test_planted_isolate_that_leaves_an_empty_entry_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ def test_put_without_a_context_covers_all_values() -> None:
     assert versions.context_of(record) == {ME: 2}
 
 
-def test_blind_put_covers_nothing_and_leaves_siblings() -> None:
+def test_put_without_a_context_leaves_siblings() -> None:
     record = written(written(None, {}, 1), {}, 2)
     assert versions.values(record) == [b"v2", b"v1"]
 
@@ -156,7 +156,7 @@ def test_puts_that_replaced_each_other_unseen_are_both_shown() -> None:
 def test_claims_of_unseen_values_are_bounded_to_the_latest() -> None:
     for count in (CLAIMS_MAX, CLAIMS_MAX + 1):
         record = written(None, {OTHER: count}, 1)
-        assert len(record.superseded) == CLAIMS_MAX * ENTRY_BYTES
+        assert len(record.replaced) == CLAIMS_MAX * ENTRY_BYTES
         lost = versions.put(None, KEY, None, OTHER, version(2))
         for number in range(3, 2 + count):
             lost = versions.put(lost, KEY, {}, OTHER, version(number))
@@ -172,7 +172,7 @@ def test_put_over_the_first_copy_replaces_the_second() -> None:
 
 
 def test_planted_no_deduplication_brings_the_other_copy_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(versions, "_superseded", lambda *_, **__: b"")
+    monkeypatch.setattr(versions, "_replaced", lambda *_, **__: b"")
     first, seen = twice()
     assert live(versions.sync(first, written(seen, None, 8, OTHER))) == {b"v7", b"v8"}, "planted"
 
@@ -204,7 +204,7 @@ def test_wrong_wall_clock_does_not_undo_a_delete() -> None:
     first, seen = twice()
     (entry,) = first.clock
     ahead = msgspec.structs.replace(entry.versions[0], written_ms=3_600_000)
-    first = Record(KEY, (msgspec.structs.replace(entry, versions=(ahead,)),), first.superseded)
+    first = Record(KEY, (msgspec.structs.replace(entry, versions=(ahead,)),), first.replaced)
     deleted = versions.put(seen, KEY, None, OTHER, version(8, None))
     assert not versions.values(versions.sync(deleted, first))
 
@@ -365,11 +365,11 @@ def test_planted_careless_shortcut_of_join_is_caught(careless: str, monkeypatch:
     assert shortcuts(2000)[1] > 0, "planted"
 
 
-def test_check_rejects_a_malformed_superseded_list() -> None:
+def test_check_rejects_a_malformed_replaced_list() -> None:
     record = written(written(written(None, None, 1), None, 2), None, 3)
-    assert len(record.superseded) == 2 * ENTRY_BYTES
-    for wrong in (record.superseded[1:], record.superseded[ENTRY_BYTES:] + record.superseded[:ENTRY_BYTES]):
-        assert versions.check(Record(KEY, record.clock, wrong)) == ["the list of superseded operations is malformed"]
+    assert len(record.replaced) == 2 * ENTRY_BYTES
+    for wrong in (record.replaced[1:], record.replaced[ENTRY_BYTES:] + record.replaced[:ENTRY_BYTES]):
+        assert versions.check(Record(KEY, record.clock, wrong)) == ["the list of replaced operations is malformed"]
 
 
 
@@ -513,7 +513,7 @@ class Replica:
         self.known = Known(a.seen | b.seen, (a.live & b.live) | (a.live - b.seen) | (b.live - a.seen))
 
 
-ACTIONS = ("get", "put", "blind", "cover", "pull", "drop", "wipe")
+ACTIONS = ("get", "put", "no context", "cover", "pull", "drop", "wipe")
 STEPS = st.lists(
     st.tuples(st.sampled_from(ACTIONS), st.integers(0, 2), st.integers(0, 2)),
     max_size=40,
@@ -530,7 +530,7 @@ def play(steps: list[tuple[str, int, int]]) -> list[Replica]:
             contexts[other] = (versions.context_of(replica.record), replica.known.seen)
         elif action == "put":
             replica.put(number, *contexts[other])
-        elif action == "blind":
+        elif action == "no context":
             replica.put(number, {}, frozenset())
         elif action == "cover":
             replica.put(number, None, frozenset())
@@ -548,7 +548,7 @@ def play(steps: list[tuple[str, int, int]]) -> list[Replica]:
 
 
 @given(STEPS)
-@example([("cover", 0, 0), ("pull", 1, 0), ("blind", 1, 0), ("get", 1, 0), ("pull", 0, 1), ("put", 0, 0)])
+@example([("cover", 0, 0), ("pull", 1, 0), ("no context", 1, 0), ("get", 1, 0), ("pull", 0, 1), ("put", 0, 0)])
 def test_reads_agree_with_the_causal_history(steps: list[tuple[str, int, int]]) -> None:
     play(steps)
 

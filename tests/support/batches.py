@@ -13,27 +13,27 @@ from chord.testing.network import MemoryNetwork
 from chord.testing.rings import TestRing
 from chord.wire.batch import unpack
 from chord.wire.messages import Get, GetMany, Merge, Put, PutMany, Reply, Request
-from tests.support.quorum import settled, timing
+from tests.support.quorum import timing, until_in_sync
 
 KEYS = [b"key-%d" % number for number in range(60)]
 
 
 def put(node: Node, key: bytes, value: bytes | None = b"v", **fields: Any) -> Put:
     """Return a put with a new operation id."""
-    fields.setdefault("op_id", node.host.rng.randbytes(16))
+    fields.setdefault("op_id", node._host.rng.randbytes(16))
     return Put(key, value, **fields)
 
 
 async def write_many(node: Node, *items: Put | Merge) -> list[Any]:
     """Write through a node once; return an outcome for each item."""
     batch = PutMany(items)
-    return unpack(batch, await node.host.peers.call(node.address, batch, batch.reply))
+    return unpack(batch, await node._host.peers.call(node.address, batch, batch.reply))
 
 
 async def read_many(node: Node, *keys: bytes, r: int = 0) -> list[Any]:
     """Read through a node once; return an outcome for each key."""
     batch = GetMany(tuple(Get(key, r) for key in keys))
-    return unpack(batch, await node.host.peers.call(node.address, batch, batch.reply))
+    return unpack(batch, await node._host.peers.call(node.address, batch, batch.reply))
 
 
 class Frames:
@@ -60,7 +60,7 @@ def counted(nodes: Sequence[Node]) -> Iterator[Frames]:
     frames = Frames()
     undo: list[Callable[[], None]] = []
     for node in nodes:
-        calls: Any = node.host.peers._calls
+        calls: Any = node._host.peers._calls
         call, begin = calls.call, calls.begin
 
         def note(to: Any, request: Request, of: str = node.address) -> None:
@@ -101,6 +101,6 @@ async def warm_ring(n: int, seed: int | str, **changes: Any) -> AsyncIterator[Te
     network = changes.pop("network", None) or MemoryNetwork(seed)
     replicas = changes.pop("replicas", 3)
     async with testing.open_ring(n, seed=seed, timing=timing(**changes), network=network, replicas=replicas) as ring:
-        await settled(ring)
+        await until_in_sync(ring)
         await ring[0].get_many(b"warm-%d" % number for number in range(40 * n))
         yield ring

@@ -18,20 +18,20 @@ from chord.wire.messages import (
     Done,
     Get,
     GetQuarantine,
+    GetQuarantineReply,
+    GetReply,
     GetStatus,
     Lookup,
     Merge,
     Ping,
-    Pong,
+    PingReply,
     Put,
-    Quarantine,
     Record,
     ReplicaLine,
     Reply,
     Scan,
-    ScanPage,
+    ScanReply,
     Status,
-    Values,
     Written,
 )
 from tests.client.test_client import ScannedRing
@@ -109,7 +109,7 @@ class CannedRing:
             found = self.values.get(request.key)
             written = tuple(range(1, 1 + len(found or ())))
             hidden = quarantine.count(self.hidden.get(request.key, Record(request.key, ())))
-            return Values(found or (), b"context", owner, 2, 2, self.lines, written, hidden)
+            return GetReply(found or (), b"context", owner, 2, 2, self.lines, written, hidden)
         if isinstance(request, Merge):
             self.merged.append(request.record)
             dead = self.dead.get(request.record.key, 0)
@@ -125,17 +125,17 @@ class CannedRing:
             return msgspec.structs.replace(trace, key=request.key, mode=request.mode)
         if isinstance(request, Scan):
             page = self.scanned(Heard(None, request, "bulk", 1))
-            assert isinstance(page, ScanPage)
+            assert isinstance(page, ScanReply)
             return page
-        return Pong() if isinstance(request, Ping) else Done()
+        return PingReply() if isinstance(request, Ping) else Done()
 
     def _answer_hidden(self, request: GetQuarantine | DecideQuarantine, owner: Contact) -> Reply | ChordError:
         record = self.hidden.get(request.key, Record(request.key, ()))
         if isinstance(request, GetQuarantine):
             context = versions.encode_context(quarantine.context_of(record))
-            return Quarantine(record.quarantine, context, owner, 0, 2, 2)
+            return GetQuarantineReply(record.quarantine, context, owner, 0, 2, 2)
         context_, fits = versions.decode_context(request.context), self._has_room
-        if request.is_merge:
+        if request.merge:
             decided = quarantine.merge(record, context_, b"minting" + bytes(9), request.op_id, fits=fits)
             self.values[request.key] = (*self.values.get(request.key, ()), *versions.values(decided.record))
         else:
@@ -147,10 +147,10 @@ class CannedRing:
     def _has_room(self, record: Record) -> bool:
         return len(versions.values(record)) <= self.room
 
-    def _hidden_page(self, request: Scan) -> ScanPage:
+    def _hidden_page(self, request: Scan) -> ScanReply:
         """Answer as the owner of the next point."""
         circle = self.scanned.circle
         until = next((o for o in WORKED_IDS if o >= circle.point(request.after + 1)), WORKED_IDS[0])
         arc = Arc(request.after, Point(until))
         found = [record for key, record in self.hidden.items() if record.quarantine and circle.hash(key) in arc]
-        return ScanPage(tuple(found), Point(until), None)
+        return ScanReply(tuple(found), Point(until), None)

@@ -12,7 +12,7 @@ import chord
 from chord.config import Limits
 from chord.errors import NotFound
 from chord.ids import Point
-from chord.wire.messages import Contact, Get, GetStatus, Put, Values, Written
+from chord.wire.messages import Contact, Get, GetReply, GetStatus, Put, Written
 from tests.support.clocks import Skipping
 from tests.support.fake_node import Answer, Heard
 from tests.support.on_asyncio import AsyncioBridge, BridgedBlock
@@ -24,17 +24,17 @@ OWNER = Contact(Point(7), NOBODY)
 PATIENT = Limits(handshake_s=HANG_S, frame_s=HANG_S, stuck_s=HANG_S)
 
 Open = Callable[..., AbstractAsyncContextManager[Any]]
-"""A function that opens a client: `open_ring(*addresses, timeout_s=…)`."""
+"""A function that opens a client: `open_client(*addresses, timeout_s=…)`."""
 
 
 class Awaited:
     """A blocking client that can be awaited, so that one test serves all clients. The fakes run in threads."""
 
-    def __init__(self, ring: chord.Client) -> None:
-        self._ring = ring
+    def __init__(self, client: chord.Client) -> None:
+        self._client = client
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._ring, name)
+        found = getattr(self._client, name)
         if not callable(found):
             return found
 
@@ -44,11 +44,11 @@ class Awaited:
         return call
 
     async def scan(self) -> AsyncIterator[Any]:
-        for pair in self._ring.scan():
+        for pair in self._client.scan():
             yield pair
 
     async def export(self, **of: Any) -> AsyncIterator[Any]:
-        for record in self._ring.export(**of):
+        for record in self._client.export(**of):
             yield record
 
 
@@ -61,20 +61,20 @@ def opener(kind: str, monkeypatch: pytest.MonkeyPatch, clock: Skipping | None) -
 
     @asynccontextmanager
     async def blocking(*addresses: str, timeout_s: float = HANG_S) -> AsyncIterator[Any]:
-        with chord.connect(*addresses, timeout_s=timeout_s) as ring:
-            yield Awaited(ring)
+        with chord.connect(*addresses, timeout_s=timeout_s) as client:
+            yield Awaited(client)
 
     @asynccontextmanager
     async def on_trio(*addresses: str, timeout_s: float = HANG_S) -> AsyncIterator[Any]:
-        async with chord.open_client(*addresses, timeout_s=timeout_s, limits=PATIENT) as ring:
-            yield ring
+        async with chord.open_client(*addresses, timeout_s=timeout_s, limits=PATIENT) as client:
+            yield client
 
     @asynccontextmanager
     async def on_asyncio(*addresses: str, timeout_s: float = HANG_S) -> AsyncIterator[Any]:
         with AsyncioBridge(clock) as bridge:
             block = chord.open_asyncio_client(*addresses, timeout_s=timeout_s, limits=PATIENT)
-            async with BridgedBlock(bridge, block) as ring:
-                yield ring
+            async with BridgedBlock(bridge, block) as client:
+                yield client
 
     return {"blocking": blocking, "trio": on_trio, "asyncio": on_asyncio}[kind]
 
@@ -101,4 +101,4 @@ class Store:
         assert isinstance(request, Get)
         if request.key not in self.values:
             return NotFound()
-        return Values((self.values[request.key],), b"seen", OWNER)
+        return GetReply((self.values[request.key],), b"seen", OWNER)

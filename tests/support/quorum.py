@@ -18,7 +18,7 @@ from chord.node import Node
 from chord.node.services import VnodeServices
 from chord.store.storage import Batch, MemoryStorage
 from chord.testing.rings import TestRing
-from chord.wire.messages import Get, Put, Record, Values, Written
+from chord.wire.messages import Get, GetReply, Put, Record, Written
 from tests.support.rings import misplaced, only
 
 LOCAL = PRESETS["local"]
@@ -33,30 +33,30 @@ def timing(**changes: float) -> Timing:
 
 async def write(node: Node, key: bytes, value: bytes | None, **fields: Any) -> Written:
     """Write through a node once."""
-    fields.setdefault("op_id", node.host.rng.randbytes(16))
-    return await node.host.peers.call(node.address, Put(key, value, **fields), Written)
+    fields.setdefault("op_id", node._host.rng.randbytes(16))
+    return await node._host.peers.call(node.address, Put(key, value, **fields), Written)
 
 
-async def read(node: Node, key: bytes, r: int = 0) -> Values:
+async def read(node: Node, key: bytes, r: int = 0) -> GetReply:
     """Read through a node once; the node itself retries until the deadline."""
-    return await node.host.peers.call(node.address, Get(key, r), Values)
+    return await node._host.peers.call(node.address, Get(key, r), GetReply)
 
 
 def clockwise(ring: TestRing, key: bytes) -> list[Node]:
     """Return the living nodes clockwise from a key (one vnode each)."""
-    circle = ring[0].host.circle
+    circle = ring[0]._host.circle
     point = circle.hash(key)
     return sorted(ring.nodes, key=lambda node: circle.distance(point, only(node).id))
 
 
 def holding(ring: TestRing, key: bytes) -> list[str]:
     """Return the names of the living nodes that hold a key, clockwise from it."""
-    return [node.name for node in clockwise(ring, key) if node.host.storage.get(key) is not None]
+    return [node.name for node in clockwise(ring, key) if node._host.storage.get(key) is not None]
 
 
 def record_at(node: Node, key: bytes) -> Record:
     """Return a node's record of a key."""
-    found = node.host.storage.get(key)
+    found = node._host.storage.get(key)
     assert found is not None, f"{node.name} holds nothing of {key!r}"
     return found
 
@@ -68,7 +68,7 @@ async def until(is_so: Callable[[], object], within_s: float = 30.0) -> None:
             await trio.sleep(0.05)
 
 
-async def until_synced(ring: TestRing, within_s: float = 30.0) -> None:
+async def until_none_misplaced(ring: TestRing, within_s: float = 30.0) -> None:
     """Wait until exactly the replicas of each record hold it."""
     with trio.move_on_after(within_s):
         while misplaced(ring):
@@ -76,44 +76,44 @@ async def until_synced(ring: TestRing, within_s: float = 30.0) -> None:
     assert misplaced(ring) == []
 
 
-async def settled(ring: TestRing) -> None:
+async def until_in_sync(ring: TestRing) -> None:
     """Wait until every owner's arc is in sync with all its replicas."""
-    every = [parts for node in ring.nodes for parts in node.parts.values()]
-    await until(lambda: all(parts.repair.is_complete() and are_all_synced(parts) for parts in every))
+    every = [parts for node in ring.nodes for parts in node._parts.values()]
+    await until(lambda: all(parts.repair.is_complete() and are_all_in_sync(parts) for parts in every))
 
 
-def are_all_synced(parts: VnodeServices) -> bool:
+def are_all_in_sync(parts: VnodeServices) -> bool:
     """Return whether a vnode knows that all living replicas of its arc are in sync."""
     replicas = [(arc.end, place) for arc, replica_set in parts.repair.parts() for place in replica_set.members]
     living = [(end, place.contact.address) for end, place in replicas if parts.vnode.is_up(place)]
-    return all(parts.repair.is_level(end, address) for end, address in living)
+    return all(parts.repair.is_replica_in_sync(end, address) for end, address in living)
 
 
 def keep_disks(ring: TestRing) -> dict[str, MemoryStorage]:
     """Keep the stores of all hosts when their nodes end; return the stores by host."""
     disks: dict[str, MemoryStorage] = {}
     for node in ring.nodes:
-        assert isinstance(node.host.storage, MemoryStorage)
-        disks[node.name] = node.host.storage
+        assert isinstance(node._host.storage, MemoryStorage)
+        disks[node.name] = node._host.storage
 
     def make_node(host: str, config: NodeConfig, rng: random.Random) -> Node:
-        world = ring.world(host, config, rng)
+        world = ring._world(host, config, rng)
         assert isinstance(world.storage, MemoryStorage)
         return Node(config, world._replace(storage=disks.setdefault(host, world.storage)))
 
-    ring.make_node = make_node  # type: ignore[method-assign]
+    ring._make_node = make_node  # type: ignore[method-assign]
     return disks
 
 
 @asynccontextmanager
-async def settled_ring(
+async def ring_in_sync(
     n: int, seed: int | str, *, keeps_disks: bool = False, **changes: float
 ) -> AsyncIterator[TestRing]:
     """Run a ring in sync, on the local preset with changes; see `keep_disks`."""
     async with testing.open_ring(n, seed=seed, timing=timing(**changes)) as ring:
         if keeps_disks:
             keep_disks(ring)
-        await settled(ring)
+        await until_in_sync(ring)
         yield ring
 
 
@@ -131,8 +131,8 @@ def compare_nothing(*nodes: Node) -> None:
         """Replace a round."""
 
     for node in nodes:
-        for parts in node.parts.values():
-            parts.repair._bring_level = nothing  # type: ignore[method-assign]
+        for parts in node._parts.values():
+            parts.repair._sync_part = nothing  # type: ignore[method-assign]
             parts.reads._repair_soon = lambda reading, replicas: None  # type: ignore[method-assign]
 
 
@@ -144,7 +144,7 @@ def stop_repair(*nodes: Node) -> None:
 
     compare_nothing(*nodes)
     for node in nodes:
-        node.misplaced.bring_home = nothing  # type: ignore[method-assign, assignment]
+        node._handoff.bring_home = nothing  # type: ignore[method-assign, assignment]
 
 
 def key_at(ring: TestRing, name: str, number: int = 0) -> bytes:

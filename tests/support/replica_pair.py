@@ -14,7 +14,7 @@ from chord.config import Limits, NodeConfig, RingConstants
 from chord.ids import Arc, Circle, Point
 from chord.net.calls import Answer, reply_of
 from chord.net.peers import Peers
-from chord.replication.catch_up import CatchUp
+from chord.replication.reap_log_sync import ReapLogSync
 from chord.replication.records import Records
 from chord.replication.replica import Replica
 from chord.replication.sync import ReplicaSync
@@ -28,12 +28,12 @@ from chord.wire.codec import PREFIX_BYTES, codec_for
 from chord.wire.hello import HelloPolicy
 from chord.wire.messages import (
     Contact,
+    FetchLogs,
     GetCopies,
     GetHeads,
     GetLogs,
     GetSeen,
     GetSums,
-    Level,
     Record,
     Reply,
     Request,
@@ -54,9 +54,9 @@ class Side:
         self.contact = Contact(Point(0), f"{name}:1")
         self.storage = MemoryStorage(wire.circle, name.encode() * 8)
         self.actor = versions.actor(self.storage.incarnation, 1)
-        peers, greeter = cast(Peers, wire), cast(HelloPolicy, None)
-        self.host = NodeContext(config, peers, self.storage, random.Random(1), lambda: 0, lambda event: None, greeter)
-        vnode: Any = SimpleNamespace(me=self.contact, view=PreferenceList(self.contact, wire.circle))
+        peers, policy = cast(Peers, wire), cast(HelloPolicy, None)
+        self.host = NodeContext(config, peers, self.storage, random.Random(1), lambda: 0, lambda event: None, policy)
+        vnode: Any = SimpleNamespace(me=self.contact, preference_list=PreferenceList(self.contact, wire.circle))
         self.host.vnodes[self.contact.id] = vnode
         self.on_disk(self.storage)
 
@@ -65,8 +65,8 @@ class Side:
         self.storage = self.host.storage = storage
         self.log = self.host.reap_log = ReapLog(self.host.circle, storage, self.host.limits)
         self.records = Records(self.host)
-        self.catch_up = CatchUp(self.host, self.log)
-        self.exchange = ReplicaSync(self.host, self.records.merge, self.catch_up)
+        self.log_sync = ReapLogSync(self.host, self.log)
+        self.replica_sync = ReplicaSync(self.host, self.records.merge, self.log_sync)
         self.replica = Replica(self.host, self.records.stage)
 
     def put(self, key: bytes, value: bytes | None, context: dict[bytes, int] | None = None) -> Record:
@@ -115,7 +115,7 @@ class Wire:
     async def call(self, to: Contact, request: Request, expect: type[Reply]) -> Reply:
         self.calls.append(request)
         codec = codec_for(self.circle)
-        frame = codec.encode_call(1, to.id, 1000, request)
+        frame = codec.encode_call(1, to.id, 1000, request, 0)
         arrived = codec.decode_call(frame[PREFIX_BYTES:]).request
         assert arrived == request
         self.before(request)
@@ -127,11 +127,11 @@ class Wire:
             GetHeads: replica.on_get_heads,
             GetCopies: replica.on_get_copies,
             StoreCopies: replica.on_store_copies,
-            GetSeen: side.catch_up.on_get_seen,
-            GetLogs: side.catch_up.on_get_logs,
-            StoreLogs: side.catch_up.on_store_logs,
-            Vouch: side.catch_up.on_vouch,
-            Level: side.catch_up.on_level,
+            GetSeen: side.log_sync.on_get_seen,
+            GetLogs: side.log_sync.on_get_logs,
+            StoreLogs: side.log_sync.on_store_logs,
+            Vouch: side.log_sync.on_vouch,
+            FetchLogs: side.log_sync.on_fetch_logs,
         }
         given = answers[type(request)](request)
         answer = codec.encode_reply(1, await reply_of(given))

@@ -22,7 +22,7 @@ from chord.store.identity import IdentityStore
 from chord.store.storage import MemoryStorage
 from chord.testing.network import MemoryNetwork
 from chord.testing.rings import TestRing
-from chord.wire.messages import Get, Put, Record, Values, Written
+from chord.wire.messages import Get, GetReply, Put, Record, Written
 
 
 def virtual(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
@@ -46,18 +46,18 @@ def lone_world(config: NodeConfig, identity: IdentityStore, observe: Observer = 
     """Return the world of the only node of a network, `n0`, with an empty store in memory."""
     rng = random.Random(1)
     storage = MemoryStorage(config.ring.circle, rng.randbytes(8))
-    return World(MemoryNetwork(1).connector("n0"), storage, identity, wall_now_ms, rng, observe)
+    return World(MemoryNetwork(1)._connector("n0"), storage, identity, wall_now_ms, rng, observe)
 
 
 async def put(node: Node, key: bytes, value: bytes | None, *, context: bytes | None = None) -> bytes:
     """Write through a node; return the context."""
-    op_id = node.host.rng.randbytes(16)
-    return (await node.host.peers.call(node.address, Put(key, value, op_id, context), Written)).context
+    op_id = node._host.rng.randbytes(16)
+    return (await node._host.peers.call(node.address, Put(key, value, op_id, context), Written)).context
 
 
 async def get(node: Node, key: bytes) -> tuple[bytes, ...]:
     """Read through a node; return the live values."""
-    return (await node.host.peers.call(node.address, Get(key), Values)).values
+    return (await node._host.peers.call(node.address, Get(key), GetReply)).values
 
 
 async def patiently(operation: Callable[[], Awaitable[Any]], within_s: float = 2.0) -> Any:
@@ -84,7 +84,7 @@ async def grown(ring: TestRing, count: int, **changes: Any) -> Node:
 
 def only(node: Node) -> Vnode:
     """Return a node's only vnode."""
-    (vnode,) = node.host.vnodes.values()
+    (vnode,) = node._host.vnodes.values()
     return vnode
 
 
@@ -95,10 +95,10 @@ def in_order(ring: TestRing) -> list[Node]:
 
 def owner(ring: TestRing, key: bytes) -> Node:
     """Return the node with the successor of a key, computed from the ids alone."""
-    vnodes = ring.vnodes()
+    vnodes = ring._vnodes()
     point = next(iter(vnodes.values())).host.circle.hash(key)
     found = next((p for p in vnodes if p >= point), next(iter(vnodes)))
-    return next(node for node in ring.nodes if Point(found) in node.host.vnodes)
+    return next(node for node in ring.nodes if Point(found) in node._host.vnodes)
 
 
 def keys_of(ring: TestRing, node: Node, count: int = 5) -> list[bytes]:
@@ -115,9 +115,9 @@ def keys_of(ring: TestRing, node: Node, count: int = 5) -> list[bytes]:
 
 def replicas(ring: TestRing, key: bytes) -> list[str]:
     """Return the names of the first N nodes clockwise from a key."""
-    host = ring[0].host
+    host = ring[0]._host
     point = host.circle.hash(key)
-    places = [(vnode, node.name) for node in ring.nodes for vnode in node.host.vnodes]
+    places = [(vnode, node.name) for node in ring.nodes for vnode in node._host.vnodes]
     places.sort(key=lambda place: host.circle.distance(point, place[0]))
     return list(dict.fromkeys(name for _, name in places))[: host.constants.replicas]
 
@@ -137,5 +137,5 @@ def misplaced(ring: TestRing) -> list[tuple[str, bytes]]:
 
 def everything(node: Node) -> list[Record]:
     """Return all records of a node."""
-    top = next(iter(node.host.vnodes))
-    return list(node.host.storage.scan(Arc(top, top)))
+    top = next(iter(node._host.vnodes))
+    return list(node._host.storage.scan(Arc(top, top)))

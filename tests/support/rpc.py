@@ -19,7 +19,7 @@ from chord.net.transport import Transport
 from chord.rpc import Rpc
 from chord.testing import MemoryNetwork, run
 from chord.wire.codec import Codec, FrameKind, Frames, decode_hello, decode_refusal, encode_hello
-from chord.wire.messages import Contact, Get, Hello, Ping, Pong, Put, Reply, Request, Values, Written
+from chord.wire.messages import Contact, Get, GetReply, Hello, Ping, PingReply, Put, Reply, Request, Written
 
 CIRCLE = Circle(160)
 CODEC = Codec(CIRCLE)
@@ -35,7 +35,7 @@ def limits(**changes: float) -> Limits:
 
 def value_of(reply: Reply) -> bytes:
     """Return the only value of a reply to `Get`."""
-    assert isinstance(reply, Values)
+    assert isinstance(reply, GetReply)
     return reply.values[0]
 
 
@@ -87,14 +87,14 @@ class Peer:
     def handle(self, vnode: Point | None, request: Request, caller: Caller) -> Any:
         self.asked.append((vnode, request, caller))
         if isinstance(request, Ping):
-            return Pong()
+            return PingReply()
         if isinstance(request, Put):
             return self._store(request)
         assert isinstance(request, Get)
         word, _, rest = request.key.decode(errors="replace").partition(" ")
         match word:
             case "big":
-                return Values((bytes(int(rest)),), b"", OWNER)
+                return GetReply((bytes(int(rest)),), b"", OWNER)
             case "slow":
                 return self._later(request.key, float(rest.split()[0]))
             case "never":
@@ -105,21 +105,21 @@ class Peer:
                 raise ZeroDivisionError
             case "late":
                 return self._bug()
-        return Values((request.key,), b"", OWNER)
+        return GetReply((request.key,), b"", OWNER)
 
-    async def _later(self, key: bytes, seconds: float) -> Values:
+    async def _later(self, key: bytes, seconds: float) -> GetReply:
         try:
             await trio.sleep(seconds)
         except trio.Cancelled:
             self.cancelled_at.append(trio.current_time())
             raise
-        return Values((key,), b"", OWNER)
+        return GetReply((key,), b"", OWNER)
 
     async def _store(self, request: Put) -> Written:
         await self.gate.wait()
         return Written(b"", OWNER)
 
-    async def _bug(self) -> Values:
+    async def _bug(self) -> GetReply:
         await trio.lowlevel.checkpoint()
         raise KeyError("late")
 

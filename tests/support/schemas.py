@@ -15,7 +15,7 @@ from referencing.jsonschema import DRAFT202012
 @cache
 def all_schemas() -> dict[str, Any]:
     """Return every schema in the package by its name."""
-    found = [f for f in (files("chord") / "cli" / "schemas").iterdir() if f.name.endswith(".json")]
+    found = [f for f in (files("chord") / "views" / "schemas").iterdir() if f.name.endswith(".json")]
     return {f.name.removesuffix(".json"): json.loads(f.read_text()) for f in found}
 
 

@@ -497,7 +497,7 @@ def test_error_of_the_virtual_clock_ends_the_run_and_its_tasks() -> None:
     async def main() -> None:
         clock = trio.lowlevel.current_clock()
         assert isinstance(clock, VirtualClock)
-        clock.attach(Failing())
+        clock._attach(Failing())
         async with trio.open_nursery() as nursery:
             nursery.start_soon(wait, "a")
             nursery.start_soon(wait, "b")

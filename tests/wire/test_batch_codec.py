@@ -32,20 +32,20 @@ from chord.wire.messages import (
     Contact,
     Get,
     GetMany,
+    GetManyReply,
+    GetReply,
     Got,
-    GotMany,
     Merge,
     Ping,
-    Pong,
+    PingReply,
     Put,
     PutMany,
+    PutManyReply,
     Record,
     ReplicaLine,
     Reply,
-    Values,
     Written,
     Wrote,
-    WroteMany,
 )
 
 ME = Contact(Point(7), "a:1")
@@ -81,7 +81,7 @@ def there_and_back(batch: GetMany | PutMany, outcomes: list[Reply | ChordError])
 busy = st.builds(Busy, st.text(max_size=20), after_ms=st.none() | st.integers(0, 9))
 errors = busy | st.just(NotOwner("no", peer=ME))
 written = st.builds(Written, st.binary(max_size=8), st.just(ME), st.integers(0, 9))
-found = st.builds(Values, st.tuples(st.binary(max_size=8)), st.binary(max_size=8), st.just(ME))
+found = st.builds(GetReply, st.tuples(st.binary(max_size=8)), st.binary(max_size=8), st.just(ME))
 
 
 @given(st.lists(errors | written, min_size=2, max_size=20), st.lists(errors | found, min_size=2, max_size=20))
@@ -106,10 +106,10 @@ def test_bundle_holds_its_items_and_leaves_one_item_alone() -> None:
 
 def test_batch_answer_omits_replica_lines() -> None:
     (one, two) = there_and_back(
-        GetMany((Get(b"a"), Get(b"b"))), [Values((b"v",), b"c", ME, 2, 2, (LINE,), (5,)), Values((), b"", ME)]
+        GetMany((Get(b"a"), Get(b"b"))), [GetReply((b"v",), b"c", ME, 2, 2, (LINE,), (5,)), GetReply((), b"", ME)]
     )
-    assert one == Values((b"v",), b"c", ME, 2, 2, (), (5,))
-    assert two == Values((), b"", ME)
+    assert one == GetReply((b"v",), b"c", ME, 2, 2, (), (5,))
+    assert two == GetReply((), b"", ME)
     assert there_and_back(PutMany((put(1), put(2))), [Written(b"c", ME, 2, 2, True, (LINE,))] * 2) == [
         Written(b"c", ME, 2, 2, True)
     ] * 2
@@ -125,7 +125,7 @@ def test_batch_items_max_is_at_most_page_records_max() -> None:
 @pytest.mark.parametrize(("count", "is_taken"), [(0, True), (BATCH_ITEMS_MAX, True), (BATCH_ITEMS_MAX + 1, False)])
 def test_batch_beyond_batch_items_max_is_malformed(count: int, is_taken: bool) -> None:
     for batch in (GetMany((Get(b"k"),) * count), PutMany((put(1),) * count)):
-        taken = CODEC.decode_call(CODEC.encode_call(1, None, 9, batch)[PREFIX_BYTES:]).request
+        taken = CODEC.decode_call(CODEC.encode_call(1, None, 9, batch, 0)[PREFIX_BYTES:]).request
         assert (taken == batch) is is_taken
         assert isinstance(taken, type(batch) if is_taken else MalformedMessage)
 
@@ -158,9 +158,9 @@ def test_values_beyond_the_frame_are_left_for_later_requests() -> None:
     half = BATCH_BYTES_MAX // 2 - AROUND_BYTES
 
     def answered(*sizes: int) -> list[bool]:
-        outcomes = there_and_back(batch, [Values((b"x" * size,), b"", ME) for size in sizes])
-        assert all(isinstance(one, Values) or has_no_room(one) for one in outcomes)
-        return [isinstance(one, Values) for one in outcomes]
+        outcomes = there_and_back(batch, [GetReply((b"x" * size,), b"", ME) for size in sizes])
+        assert all(isinstance(one, GetReply) or has_no_room(one) for one in outcomes)
+        return [isinstance(one, GetReply) for one in outcomes]
 
     assert answered(half, half, 1, 1) == [True, True, False, False]
     assert answered(half, half + 1, 1, 1) == [True, False, True, True]
@@ -180,11 +180,12 @@ def test_error_message_in_a_batch_is_cut() -> None:
 def test_error_of_a_batch_is_the_error_of_each_item() -> None:
     outcomes = unpack(PutMany((put(1), put(2))), Busy("later"))
     assert [said(one) for one in outcomes] == [said(Busy("later"))] * 2
-    assert unpack(Ping(), Pong()) == [Pong()]
+    assert unpack(Ping(), PingReply()) == [PingReply()]
 
 
 @pytest.mark.parametrize(
-    "answer", [GotMany((Got(None),)), GotMany((Got(None),) * 3), WroteMany((Wrote(None),) * 2), Pong()]
+    "answer",
+    [GetManyReply((Got(None),)), GetManyReply((Got(None),) * 3), PutManyReply((Wrote(None),) * 2), PingReply()],
 )
 def test_batch_answer_of_another_shape_is_malformed(answer: Reply) -> None:
     outcomes = unpack(GetMany((Get(b"a"), Get(b"b"))), answer)
@@ -193,7 +194,7 @@ def test_batch_answer_of_another_shape_is_malformed(answer: Reply) -> None:
 
 def test_batch_item_without_answer_or_error_is_indefinite() -> None:
     batch = PutMany((put(1), put(2)))
-    outcomes = unpack(batch, WroteMany((Wrote(None), Wrote(Written(b"", ME)))))
+    outcomes = unpack(batch, PutManyReply((Wrote(None), Wrote(Written(b"", ME)))))
     assert [type(one) for one in outcomes] == [RemoteFailure, Written]
 
 

@@ -52,50 +52,52 @@ from chord.wire.messages import (
     REQUESTS,
     ActorClock,
     AreExpired,
+    AreExpiredReply,
     AskLog,
     Candidate,
     Claim,
     Confirm,
     Contact,
-    CopiesRead,
-    Copy,
     DeadActor,
     DecideQuarantine,
     ErrorReply,
-    Expired,
+    FetchLogs,
     FindNext,
-    Forwarded,
+    FindNextReply,
+    ForwardReply,
     Get,
     GetLogs,
+    GetLogsReply,
     GetMany,
+    GetManyReply,
     GetQuarantine,
+    GetQuarantineReply,
+    GetReply,
+    GetRingReply,
     GetSeen,
+    GetSeenReply,
     GetStatus,
     Got,
-    GotMany,
     Hello,
     Holding,
-    Level,
     LogEntry,
-    Logs,
     Merge,
-    NextHops,
     Notify,
     Ping,
-    Pong,
+    PingReply,
     Put,
     PutMany,
-    Quarantine,
+    PutManyReply,
     ReadCopies,
+    ReadCopiesReply,
     ReadCopy,
+    ReadCopyReply,
     Record,
     Reply,
     Request,
-    RingPointers,
     Run,
     Scan,
-    ScanPage,
-    SeenIn,
+    ScanReply,
     SliceLog,
     SliceSeen,
     Status,
@@ -103,14 +105,12 @@ from chord.wire.messages import (
     StoreLogs,
     Trace,
     UpTo,
-    Values,
     Version,
     Via,
     Vouch,
-    Vouched,
+    VouchReply,
     Written,
     Wrote,
-    WroteMany,
 )
 
 CIRCLE = Circle(160)
@@ -182,6 +182,15 @@ json_like = st.recursive(
 """CBOR of the right form with the wrong content."""
 
 
+# -- names ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("request_type", REQUESTS)
+def test_reply_of_one_request_is_named_after_it(request_type: type[Request]) -> None:
+    name = request_type.reply.__name__
+    assert name == f"{request_type.__name__}Reply" or name in ("Done", "Written", "Status", "Trace")
+
+
 # -- encoding and decoding -----------------------------------------------------------------------
 
 
@@ -189,7 +198,7 @@ json_like = st.recursive(
 def test_request_survives_encoding_and_decoding(
     request: Request, call_id: int, vnode: Point | None, budget: int
 ) -> None:
-    call = CODEC.decode_call(body_of(CODEC.encode_call(call_id, vnode, budget, request)))
+    call = CODEC.decode_call(body_of(CODEC.encode_call(call_id, vnode, budget, request, 0)))
     assert (call.call_id, call.vnode, call.budget_ms, call.request) == (call_id, vnode, budget, request)
     assert call.vnode is None or type(call.vnode) is Point
 
@@ -270,7 +279,7 @@ def test_goodbye_is_recognized_among_casts() -> None:
 
 def test_message_beyond_the_frame_size_is_not_encoded() -> None:
     with pytest.raises(InvalidRequest, match="no frame holds more"):
-        CODEC.encode_reply(1, Values((b"x" * (1 << 24),), b"", Contact(Point(1), "a:1")))
+        CODEC.encode_reply(1, GetReply((b"x" * (1 << 24),), b"", Contact(Point(1), "a:1")))
 
 
 def everything_inside(*kinds: type) -> list[msgspec.inspect.Type]:
@@ -303,7 +312,7 @@ def test_cached_bytes_of_a_contact_are_its_own() -> None:
     """A contact with a plain number as its id must not share the bytes of an equal contact with a `Point`."""
     codec, bare = Codec(Circle(8)), Contact(7, "a:1")  # type: ignore[arg-type]
     for contact in (bare, Contact(Point(7), "a:1"), Contact(Point(7), "a:2"), Contact(Point(8), "a:1")) * 2:
-        frame = codec.encode_call(1, None, 1, Notify(contact))
+        frame = codec.encode_call(1, None, 1, Notify(contact), 0)
         assert codec.decode_call(body_of(frame)).request == Notify(contact)
 
 
@@ -311,7 +320,7 @@ def test_contacts_beyond_contacts_max_are_encoded_correctly() -> None:
     codec = Codec(Circle(16))
     for number in range(2 * CONTACTS_MAX + 1):
         contact = Contact(Point(number), f"a:{number}")
-        assert codec.decode_call(body_of(codec.encode_call(1, None, 1, Notify(contact)))).request == Notify(contact)
+        assert codec.decode_call(body_of(codec.encode_call(1, None, 1, Notify(contact), 0))).request == Notify(contact)
     assert len(codec._encode.__self__._contacts) <= CONTACTS_MAX  # type: ignore[attr-defined]
 
 
@@ -327,7 +336,7 @@ def test_every_float_field_of_a_message_has_bounds() -> None:
 
 
 def call_body(*content: object, call_id: object = 5, vnode: object = None, budget: object = 100) -> bytes:
-    return cbor2.dumps([call_id, vnode, budget, list(content)])
+    return cbor2.dumps([call_id, vnode, budget, list(content), 0])
 
 
 def test_unknown_fields_are_ignored_and_missing_take_defaults() -> None:
@@ -336,11 +345,11 @@ def test_unknown_fields_are_ignored_and_missing_take_defaults() -> None:
     newer = call_body(3, [*me, "new in contacts"], "new in notify", {"a": [1.5, None]})
     assert CODEC.decode_call(newer).request == Notify(Contact(Point.from_bytes(b"\x11" * 20, "big"), "a:1"))
     assert CODEC.decode_call(cbor2.dumps([1, None, 1, [1], 7, "new in envelopes"])).request == Ping()
-    assert CODEC.decode_reply(cbor2.dumps([1, [129]]), Pong) == (1, Pong())
+    assert CODEC.decode_reply(cbor2.dumps([1, [129]]), PingReply) == (1, PingReply())
 
 
 def test_hello_of_a_later_version_is_decoded() -> None:
-    newer = [7, 9, "node", "control", "x", 0, 0, 0, None, "", b"", [], [], "new"]
+    newer = [7, 9, "node", "control", "x", 0, 0, 0, None, "", b"", [], "new"]
     assert decode_hello(cbor2.dumps(newer)).version_min == 7
     assert decode_hello(cbor2.dumps([1, 1, "client", "bulk"])).cluster == ""
 
@@ -360,48 +369,48 @@ def golden_frames() -> dict[str, bytes]:
     copies = (Record(b"user:42", (clock,)), Record(b"user:43", (), b"", (clock,)))
     return {
         "hello": encode_hello(Hello(1, 1, "node", "control", "chord", 160, 8, 1, b"r" * 16, "10.0.0.1:9000", b"i" * 8)),
-        "call ping, node": CODEC.encode_call(1, None, 500, Ping()),
-        "call get, vnode": CODEC.encode_call(2, at, 5000, Get(b"user:42")),
-        "call put": CODEC.encode_call(3, at, 5000, Put(b"user:42", b"Ada", b"o" * 16, b"")),
-        "call find next": CODEC.encode_call(4, at, 5000, FindNext(at, "fast", (at,), True)),
-        "call confirm, 8 bits": TOY.encode_call(5, Point(80), 100, Confirm(Point(190))),
-        "call get many": CODEC.encode_call(6, None, 5000, GetMany((Get(b"user:42"), Get(b"user:43", 1)))),
+        "call ping, node": CODEC.encode_call(1, None, 500, Ping(), 0),
+        "call get, vnode": CODEC.encode_call(2, at, 5000, Get(b"user:42"), 0),
+        "call put": CODEC.encode_call(3, at, 5000, Put(b"user:42", b"Ada", b"o" * 16, b""), 0),
+        "call find next": CODEC.encode_call(4, at, 5000, FindNext(at, "fast", (at,), True), 0),
+        "call confirm, 8 bits": TOY.encode_call(5, Point(80), 100, Confirm(Point(190)), 0),
+        "call get many": CODEC.encode_call(6, None, 5000, GetMany((Get(b"user:42"), Get(b"user:43", 1))), 0),
         "call put many": CODEC.encode_call(
-            7, at, 5000, PutMany((Put(b"user:42", b"Ada", b"o" * 16), Merge(Record(b"user:43", ()))))
+            7, at, 5000, PutMany((Put(b"user:42", b"Ada", b"o" * 16), Merge(Record(b"user:43", ())))), 0
         ),
         "call read copies": CODEC.encode_call(
-            8, at, 500, ReadCopies((ReadCopy(b"user:42", b"d" * 16), ReadCopy(b"k")))
+            8, at, 500, ReadCopies((ReadCopy(b"user:42", b"d" * 16), ReadCopy(b"k"))), 0
         ),
         "reply got many": CODEC.encode_reply(
-            6, GotMany((Got(Values((b"Ada",), b"ctx", me)), Got(None, ErrorReply(5, "busy", None, 50))))
+            6, GetManyReply((Got(GetReply((b"Ada",), b"ctx", me)), Got(None, ErrorReply(5, "busy", None, 50))))
         ),
-        "reply wrote many": CODEC.encode_reply(7, WroteMany((Wrote(Written(b"ctx", me, 2, 2)), Wrote(None)))),
-        "reply copies read": CODEC.encode_reply(8, CopiesRead((Copy(None, True), None))),
-        "call store copies": CODEC.encode_call(9, at, 500, StoreCopies(copies, False, (b"s" * 8, b""))),
-        "call get seen": CODEC.encode_call(10, at, 500, GetSeen(at, Point(at + 1))),
-        "reply seen in": CODEC.encode_reply(10, SeenIn((SliceSeen(4095, b"s" * 8),))),
-        "call get logs": CODEC.encode_call(11, at, 500, GetLogs((AskLog(7, (UpTo(b"M" * 8, 3),)),))),
-        "reply logs": CODEC.encode_reply(11, Logs((log,))),
-        "call store logs": CODEC.encode_call(12, at, 500, StoreLogs((log,))),
-        "call level": CODEC.encode_call(13, at, 500, Level(at, Point(at + 1), me)),
-        "call vouch": CODEC.encode_call(14, at, 500, Vouch(7, (Claim(b"user:42", b"A" * 16),))),
-        "reply vouched": CODEC.encode_reply(14, Vouched((UpTo(b"M" * 8, 2),), (Holding(5, 1),))),
-        "call are expired": CODEC.encode_call(15, at, 500, AreExpired((b"user:42", b"user:43"))),
-        "reply expired": CODEC.encode_reply(15, Expired((True, False))),
-        "call scan": CODEC.encode_call(16, at, 5000, Scan(at, b"user:42", 128, "quarantine")),
+        "reply wrote many": CODEC.encode_reply(7, PutManyReply((Wrote(Written(b"ctx", me, 2, 2)), Wrote(None)))),
+        "reply copies read": CODEC.encode_reply(8, ReadCopiesReply((ReadCopyReply(None, True), None))),
+        "call store copies": CODEC.encode_call(9, at, 500, StoreCopies(copies, False, (b"s" * 8, b"")), 0),
+        "call get seen": CODEC.encode_call(10, at, 500, GetSeen(at, Point(at + 1)), 0),
+        "reply seen in": CODEC.encode_reply(10, GetSeenReply((SliceSeen(4095, b"s" * 8),))),
+        "call get logs": CODEC.encode_call(11, at, 500, GetLogs((AskLog(7, (UpTo(b"M" * 8, 3),)),)), 0),
+        "reply logs": CODEC.encode_reply(11, GetLogsReply((log,))),
+        "call store logs": CODEC.encode_call(12, at, 500, StoreLogs((log,)), 0),
+        "call fetch logs": CODEC.encode_call(13, at, 500, FetchLogs(at, Point(at + 1), me), 0),
+        "call vouch": CODEC.encode_call(14, at, 500, Vouch(7, (Claim(b"user:42", b"A" * 16),)), 0),
+        "reply vouched": CODEC.encode_reply(14, VouchReply((UpTo(b"M" * 8, 2),), (Holding(5, 1),))),
+        "call are expired": CODEC.encode_call(15, at, 500, AreExpired((b"user:42", b"user:43")), 0),
+        "reply expired": CODEC.encode_reply(15, AreExpiredReply((True, False))),
+        "call scan": CODEC.encode_call(16, at, 5000, Scan(at, b"user:42", 128, "quarantine"), 0),
         "reply scan page": CODEC.encode_reply(
-            16, ScanPage(copies, at, b"user:43", 1000, (me,), (Point(at + 1),), (b"user:42",))
+            16, ScanReply(copies, at, b"user:43", 1000, (me,), (Point(at + 1),), (b"user:42",))
         ),
-        "call get quarantine": CODEC.encode_call(17, at, 5000, GetQuarantine(b"user:42", 2)),
-        "reply quarantine": CODEC.encode_reply(17, Quarantine((clock,), b"ctx", me, 1, 2, 2)),
+        "call get quarantine": CODEC.encode_call(17, at, 5000, GetQuarantine(b"user:42", 2), 0),
+        "reply quarantine": CODEC.encode_reply(17, GetQuarantineReply((clock,), b"ctx", me, 1, 2, 2)),
         "call decide quarantine": CODEC.encode_call(
-            18, at, 5000, DecideQuarantine(b"user:42", b"ctx", b"o" * 16, True, 2, True)
+            18, at, 5000, DecideQuarantine(b"user:42", b"ctx", b"o" * 16, True, 2, True), 0
         ),
-        "call merge": CODEC.encode_call(19, at, 5000, Merge(copies[1], 2, b"o" * 16, True)),
-        "reply pong": CODEC.encode_reply(1, Pong("leaving")),
-        "reply values": CODEC.encode_reply(2, Values((b"Ada",), b"ctx", me)),
-        "reply pointers, 8 bits": TOY.encode_reply(6, RingPointers(toy, None, (toy,), (), Point(42))),
-        "reply next hops": CODEC.encode_reply(4, NextHops(False, (Candidate(me, Via("finger", 158)),), 0.25)),
+        "call merge": CODEC.encode_call(19, at, 5000, Merge(copies[1], 2, b"o" * 16, True), 0),
+        "reply pong": CODEC.encode_reply(1, PingReply("leaving")),
+        "reply values": CODEC.encode_reply(2, GetReply((b"Ada",), b"ctx", me)),
+        "reply pointers, 8 bits": TOY.encode_reply(6, GetRingReply(toy, None, (toy,), (), Point(42))),
+        "reply next hops": CODEC.encode_reply(4, FindNextReply(False, (Candidate(me, Via("finger", 158)),), 0.25)),
         "error": CODEC.encode_error(7, NotOwner("not mine", peer=me, after_ms=20)),
         "refusal": encode_refusal(OtherRing("another ring")),
         "goodbye": GOODBYE,
@@ -487,7 +496,7 @@ def outcomes(body: bytes) -> None:
         TOY.decode_error,
         CODEC.decode_call,
         TOY.decode_call,
-        *(lambda body, t=reply: CODEC.decode_reply(body, t) for reply in (Pong, Values, Trace, Status)),
+        *(lambda body, t=reply: CODEC.decode_reply(body, t) for reply in (PingReply, GetReply, Trace, Status)),
     ]
     for decoder in decoders:
         with suppress(MalformedMessage):
@@ -517,7 +526,7 @@ def test_random_bytes_raise_only_malformed_message(body: bytes) -> None:
 @example([1, {"0": 1}])
 def test_wrong_content_raises_only_malformed_message(item: Any) -> None:
     outcomes(cbor2.dumps(item))
-    outcomes(cbor2.dumps([1, None, 100, item]))
+    outcomes(cbor2.dumps([1, None, 100, item, 0]))
     outcomes(cbor2.dumps([1, item]))
 
 
@@ -525,7 +534,7 @@ def test_wrong_content_raises_only_malformed_message(item: Any) -> None:
 @settings(max_examples=300)
 @given(messages(*REQUESTS), st.data())
 def test_damaged_message_raises_only_malformed_message(request: Request, data: st.DataObject) -> None:
-    body = bytearray(body_of(CODEC.encode_call(9, Point(1), 100, request)))
+    body = bytearray(body_of(CODEC.encode_call(9, Point(1), 100, request, 0)))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(body) - 1))
         body[at] = data.draw(st.integers(0, 255))
@@ -544,7 +553,7 @@ def test_cbor_tags_are_refused(content: bytes) -> None:
         with pytest.raises(MalformedMessage, match="not strict CBOR"):
             decode(tagged)
         with pytest.raises(MalformedMessage):
-            CODEC.decode_call(b"\x85\x01\xf6\x01\x81\x01" + tagged)  # also in an ignored field
+            CODEC.decode_call(b"\x86\x01\xf6\x01\x81\x01\x00" + tagged)  # also in an ignored field
 
 
 @pytest.mark.parametrize(
@@ -653,23 +662,23 @@ def test_very_wide_message_is_refused() -> None:
     ],
 )
 def test_wrong_request_in_a_readable_envelope_is_an_error(content: object, error: type[ChordError]) -> None:
-    call = CODEC.decode_call(cbor2.dumps([77, b"\x01" * 20, 100, content]))
+    call = CODEC.decode_call(cbor2.dumps([77, b"\x01" * 20, 100, content, 0]))
     assert call.call_id == 77
     assert type(call.request) is error
 
 
 def test_point_outside_the_circle_is_refused() -> None:
     narrow = Codec(Circle(5))  # one byte, but only 0 to 31 are points
-    assert narrow.decode_call(cbor2.dumps([1, b"\x1f", 1, [1]])).vnode == 31
+    assert narrow.decode_call(cbor2.dumps([1, b"\x1f", 1, [1], 0])).vnode == 31
     for vnode in (b"\x20", b"\xff", b"", b"\x00\x01", "a", 5):
-        assert isinstance(narrow.decode_call(cbor2.dumps([1, vnode, 1, [1]])).request, MalformedMessage)
-    assert isinstance(narrow.decode_call(cbor2.dumps([1, None, 1, [17, b"\x20"]])).request, MalformedMessage)
+        assert isinstance(narrow.decode_call(cbor2.dumps([1, vnode, 1, [1], 0])).request, MalformedMessage)
+    assert isinstance(narrow.decode_call(cbor2.dumps([1, None, 1, [17, b"\x20"], 0])).request, MalformedMessage)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_floats_that_are_not_finite_are_refused(bad: float) -> None:
     me = Contact(Point(1), "a:1")
-    for reply in (NextHops(True, (), bad), Forwarded((), (), bad)):
+    for reply in (FindNextReply(True, (), bad), ForwardReply((), (), bad)):
         with pytest.raises(MalformedMessage):
             CODEC.decode_reply(body_of(CODEC.encode_reply(1, reply)), type(reply))
     trace = Trace(Point(1), me, me, Via("start"), bad, (), (), "iterative", "classic", 0, 0, 0, 0.0, 1, Point(0), 1)
@@ -679,17 +688,17 @@ def test_floats_that_are_not_finite_are_refused(bad: float) -> None:
 
 def test_numbers_over_64_bits_are_refused() -> None:
     with pytest.raises(MalformedMessage):
-        CODEC.decode_call(b"\x84\x01\xf6\x01\x82\x18\x20\xc2\x49" + b"\x01" * 9)
+        CODEC.decode_call(b"\x85\x01\xf6\x01\x82\x18\x20\xc2\x49" + b"\x01" * 9 + b"\x00")
 
 
 def test_reply_of_another_type_is_refused() -> None:
-    with pytest.raises(MalformedMessage, match="Values"):
-        CODEC.decode_reply(body_of(CODEC.encode_reply(1, Pong())), Values)
+    with pytest.raises(MalformedMessage, match="GetReply"):
+        CODEC.decode_reply(body_of(CODEC.encode_reply(1, PingReply())), GetReply)
 
 
 def test_random_frames_raise_only_malformed_message() -> None:
     rng = random.Random(1)
-    valid = [CODEC.encode_call(1, Point(5), 100, r) for r in (Ping(), Get(b"key"), GetStatus())]
+    valid = [CODEC.encode_call(1, Point(5), 100, r, 0) for r in (Ping(), Get(b"key"), GetStatus())]
     for _ in range(3000):
         data = bytearray(b"".join(rng.choices(valid, k=3)))
         for _ in range(rng.randrange(4)):

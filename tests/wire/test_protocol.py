@@ -10,14 +10,14 @@ from chord.config import RingConstants
 from chord.errors import DuplicateId, OtherRing
 from chord.ids import Circle, Point
 from chord.testing.rings import TestRing
-from chord.wire.messages import Contact, Ping, Pong
+from chord.wire.messages import Contact, Ping, PingReply
 from tests.support.rings import get, in_order, only, put, virtual
 
 WORKED_EXAMPLE = (10, 42, 80, 120, 160, 200, 230)
 
 
 def successors(ring: TestRing) -> dict[int, list[int]]:
-    return {int(p): [int(c.id) for c in v.ring.successors] for p, v in ring.vnodes().items()}
+    return {int(p): [int(c.id) for c in v.ring.successors] for p, v in ring._vnodes().items()}
 
 
 @virtual
@@ -28,7 +28,7 @@ async def test_ring_of_the_worked_example_has_its_fingers_and_path() -> None:
         node = next(n for n in ring.nodes if only(n).id == 80)
         entries = [only(node).fingers.entry(i) for i in range(8)]
         assert [int(e.id) for e in entries if e] == [120] * 6 + [160, 230]
-        trace = await node.lookups.find(Point(190), only(node).me)
+        trace = await node._lookups.find(Point(190), only(node).me)
         assert [int(h.contact.id) for h in trace.hops] == [80, 160]
         assert int(trace.owner.id) == 200
         assert trace.path_length == 1
@@ -41,7 +41,7 @@ def test_small_ring_becomes_ideal_and_answers(n: int) -> None:
 
     async def main() -> None:
         async with testing.open_ring(n, seed=n) as ring:
-            for vnode in ring.vnodes().values():
+            for vnode in ring._vnodes().values():
                 assert len(vnode.ring.successors) == max(1, min(4, n - 1))
             for number, node in enumerate(ring.nodes):
                 await put(node, b"key-%d" % number, b"x")
@@ -206,12 +206,12 @@ async def test_loopy_ring_is_repaired_by_self_lookups() -> None:
 @virtual
 async def test_vnodes_of_a_few_nodes_form_one_ring() -> None:
     async with testing.open_ring(5, seed=15, vnodes=4) as ring:
-        assert len(ring.vnodes()) == 20
+        assert len(ring._vnodes()) == 20
         for number in range(50):
             await put(ring[number % 5], b"key-%d" % number, b"v")
         await ring[2].leave()
         await ring.converged()
-        assert len(ring.vnodes()) == 16
+        assert len(ring._vnodes()) == 16
         for number in range(50):
             assert await get(ring[0], b"key-%d" % number) == (b"v",)
 
@@ -249,7 +249,7 @@ async def test_rings_with_other_ring_ids_never_merge() -> None:
         founder = ring[3]
         assert founder.ring_id != ring[0].ring_id
         with pytest.raises(OtherRing):
-            await ring[0].host.peers.call(only(founder).me, Ping(), Pong)
+            await ring[0]._host.peers.call(only(founder).me, Ping(), PingReply)
 
 
 @virtual
@@ -258,7 +258,7 @@ async def test_two_nodes_with_equal_periods_do_not_livelock() -> None:
     network = testing.MemoryNetwork(19, delay=lambda rng, a, b: 0.01)
     async with testing.open_ring(2, seed=19, network=network) as ring:
         await trio.sleep(30)
-        rounds = [v.rounds for v in ring.vnodes().values()]
+        rounds = [v.rounds for v in ring._vnodes().values()]
         assert min(rounds) > 30 / 0.25 / 3
 
 
@@ -273,7 +273,7 @@ async def test_ring_heals_under_a_load_of_lookups() -> None:
             while not stop.is_set():
                 node = ring.nodes[number % len(ring.nodes)]
                 with trio.move_on_after(2):
-                    await node.lookups.find(Circle(160).hash(b"%d" % number), only(node).me)
+                    await node._lookups.find(Circle(160).hash(b"%d" % number), only(node).me)
                 await trio.sleep(0.01)
 
         async with trio.open_nursery() as nursery:

@@ -19,12 +19,12 @@ from chord.errors import (
 )
 from chord.ids import Circle, Point
 from chord.wire.codec import GOODBYE, Codec, FrameKind, Frames, decode_hello, encode_hello, encode_refusal
-from chord.wire.messages import Contact, Done, Get, Hello, Put, Reply, StreamName, Values
+from chord.wire.messages import Contact, Done, Get, GetReply, Hello, Put, Reply, StreamName
 from chord.wire.session import ClientStream
 
 ADDRESS = "127.0.0.1:9000"
 CODEC = Codec(Circle(8))
-REPLY = Values((b"v",), b"context", Contact(Point(7), ADDRESS))
+REPLY = GetReply((b"v",), b"context", Contact(Point(7), ADDRESS))
 
 
 def hello(stream: StreamName = "control", **changes: object) -> bytes:
@@ -49,7 +49,7 @@ class Outcomes(list[Reply | ChordError]):
 
 
 def test_session_begins_with_the_hello_of_a_client() -> None:
-    ((kind, body),) = Frames(1 << 16).feed(ClientStream(ADDRESS, "bulk", Limits()).greeting)
+    ((kind, body),) = Frames(1 << 16).feed(ClientStream(ADDRESS, "bulk", Limits()).hello_bytes)
     assert kind is FrameKind.HELLO
     assert decode_hello(body) == Hello(1, 1, "client", "bulk")
 
@@ -194,6 +194,6 @@ def test_request_too_large_for_its_stream_is_not_sent() -> None:
 def test_bulk_stream_takes_large_frames_after_the_hello() -> None:
     client, outcomes = opened("bulk"), Outcomes()
     call_id = outcomes.of(client)
-    reply = Values((b"v" * 500_000,), b"", REPLY.owner)
+    reply = GetReply((b"v" * 500_000,), b"", REPLY.owner)
     client.receive(CODEC.encode_reply(call_id, reply), 102.0)
     assert outcomes == [reply]

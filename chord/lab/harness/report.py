@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -19,13 +18,14 @@ from chord.lab.harness.experiment import (
     Row,
     Scale,
     Table,
-    Value,
     all_passed,
     quiet,
     run_cells,
 )
 from chord.lab.harness.files import whole, write_whole
 from chord.lab.harness.plot import NoMatplotlib, save
+from chord.views.common import Json
+from chord.views.experiments import table_json, tables_json
 
 VERDICTS = {True: "yes", False: "no", None: "–"}
 
@@ -107,35 +107,18 @@ def write_report(experiment: Experiment[Any, Any], result: Result[Any], out_dir:
     report = ExperimentReport(experiment.name, experiment.title, tables, tuple(files), tuple(notes), tuple(pictures))
     page, data = out_dir / f"{experiment.name}.md", out_dir / f"{experiment.name}.json"
     write_whole(page, _page(experiment, result, report))
-    measured = {"scale": result.scale, "seed": result.seed, **tables_json(report)}
+    measured = {"scale": result.scale, "seed": result.seed, **report_json(report)}
     write_whole(data, json.dumps(measured, ensure_ascii=False, indent=1) + "\n")
     return replace(report, files=(*files, data, page))
 
 
-def tables_json(report: ExperimentReport) -> dict[str, Any]:
+def report_json(report: ExperimentReport) -> Json:
     """Return an experiment's tables as JSON, for the output and for its file."""
-    return {
-        "name": report.name,
-        "title": report.title,
-        "passed": report.passed,
-        "tables": [
-            {
-                "name": table.name,
-                "title": table.title,
-                "columns": table.headings,
-                "rows": [{"values": [_finite(v) for v in row.values], "passed": row.passed} for row in table.rows],
-                "bar": table.bar,
-                "notes": list(table.notes),
-            }
-            for table in report.tables
-        ],
-        "notes": list(report.notes),
-    }
-
-
-def _finite(value: Value) -> Value:
-    """Return the value, or None for a float that JSON cannot represent."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    tables = (
+        table_json(t.name, t.title, t.headings, ((row.values, row.passed) for row in t.rows), t.bar, t.notes)
+        for t in report.tables
+    )
+    return tables_json(report.name, report.title, report.passed, tables, report.notes)
 
 
 def _write_csv(table: Table, out_dir: Path) -> Path:

@@ -212,7 +212,7 @@ class _Churn:
         before, trace = rightful_owner(ring, key), None
         try:
             with trio.move_on_after(PATIENCE_S):
-                trace = await node.lookups.find(key, node.contact)
+                trace = await node._lookups.find(key, node.contact)
         except ChordError:
             pass  # an error counts as no answer
         after = rightful_owner(ring, key)

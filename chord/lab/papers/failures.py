@@ -29,7 +29,7 @@ from chord.lab.harness.plot import BLUE, GREEN, ORANGE, PUBLISHED, PURPLE, dress
 from chord.lab.harness.statistics import Counts, Summary, counted, errors_allowed, summarize_counts
 from chord.lab.papers.world import MAKERS, draw_point, has_model, pairs, still_ring, successor
 from chord.node import Node
-from chord.wire.messages import Ping, Pong
+from chord.wire.messages import Ping, PingReply
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -152,7 +152,7 @@ def measure(setting: Setting) -> Cell:
         async with still_ring(setting.nodes, LIST, seed) as ring:
             for node in rng.sample(ring.nodes, round(setting.share * setting.nodes)):
                 await ring.kill(node, silently=True)
-            living = list(ring.vnodes())
+            living = list(ring._vnodes())
             for _ in range(setting.lookups):
                 key, start = draw_point(rng), rng.choice(ring.nodes)
                 with trio.move_on_after(PATIENCE_S) as scope:
@@ -174,7 +174,7 @@ async def _look_up(start: Node, key: int) -> tuple[int, int, int, int]:
     Returns:
         path length, all timeouts, timeouts at the last step, and the id of the node that was reached.
     """
-    route = start.lookups.deliver(Ping(), Pong, Point(key), start.contact, "iterative", "classic")
+    route = start._lookups.deliver(Ping(), PingReply, Point(key), start.contact, "iterative", "classic")
     _, path, via, _ = await route
     ways = [candidate.via for candidate in path.candidates]
     last = ways.index(via)

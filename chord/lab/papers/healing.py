@@ -136,7 +136,7 @@ class _Healing:
 
     async def loop(self, setting: Setting) -> Cell:
         """Let every node point to the node after its successor; measure the healing."""
-        vnodes = list(self._ring.vnodes().values())
+        vnodes = list(self._ring._vnodes().values())
         for at, vnode in enumerate(vnodes):
             point_past_the_next(vnode, [vnodes[(at + 2 * step) % len(vnodes)].me for step in range(len(vnodes))])
         assert any(violation.invariant == "OrderedRing" for violation in self._ring.violations())
@@ -158,7 +158,7 @@ class _Healing:
         self._ring.network.heal()
         began = trio.current_time()
         rounds = await self._rounds_until(lambda: not self._ring.waiting())
-        home = await self._rounds_until(lambda: not any(node.misplaced.count() for node in nodes), since=began)
+        home = await self._rounds_until(lambda: not any(node._handoff.count() for node in nodes), since=began)
         lost = [pair for pair in self._acknowledged if not await self._is_readable(*pair)]
         return Cell(setting, rounds, home, len(self._acknowledged), len(lost))
 
@@ -177,7 +177,7 @@ class _Healing:
         Its nodes own the whole circle, and no finger points to the other half.
         """
         own = {node.address for node in side}
-        vnodes = {point: vnode for point, vnode in self._ring.vnodes().items() if vnode.me.address in own}
+        vnodes = {point: vnode for point, vnode in self._ring._vnodes().items() if vnode.me.address in own}
         snapshot = {point: member for point, member in self._ring.snapshot().items() if point in vnodes}
         constants = side[0].config.ring
         arcs = {point: [v.ownership.arc] if v.ownership.arc else [] for point, v in vnodes.items()}

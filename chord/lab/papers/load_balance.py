@@ -148,7 +148,7 @@ def _owned(setting: Setting, keys: list[Point]) -> list[int]:
     async def main() -> None:
         async with cluster(seed=setting.seed, timing=STILL, network=MessageNetwork(setting.seed)) as ring:
             for node in await ring.place(setting.nodes):
-                (vnode,) = node.host.vnodes.values()
+                (vnode,) = node._host.vnodes.values()
                 found.append(sum(vnode.ownership.is_owner(key) for key in ordered))
 
     testing.run(main, seed=setting.seed)

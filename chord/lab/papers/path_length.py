@@ -148,7 +148,7 @@ def measure(setting: Setting) -> Cell:
         async with still_ring(setting.nodes, setting.successors, seed) as ring:
             for _ in range(lookups):
                 node = rng.choice(ring.nodes)
-                found.append((await node.lookups.find(draw_point(rng), node.contact)).path_length)
+                found.append((await node._lookups.find(draw_point(rng), node.contact)).path_length)
         groups.append(counted(found))
 
     for number, count in enumerate(lookups):

@@ -216,7 +216,7 @@ class _Churn:
         before, began, trace = rightful_owner(ring, key), trio.current_time(), None
         try:
             with trio.move_on_after(TIMEOUT_S):
-                trace = await node.lookups.find(key, node.contact, route="fast", is_remembered=False)
+                trace = await node._lookups.find(key, node.contact, route="fast", is_remembered=False)
         except ChordError:
             pass  # an error is not a wrong answer
         if node not in ring.nodes:

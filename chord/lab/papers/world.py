@@ -125,7 +125,7 @@ def rightful_owner(ring: TestRing, key: Point) -> Point | None:
     asks no node. A joining vnode counts from the moment its successor's arc is switched to it. A leaving vnode counts
     until its own arc is switched away.
     """
-    holders = (v.id for node in ring.nodes for v in node.host.vnodes.values() if v.ownership.start is not None)
+    holders = (v.id for node in ring.nodes for v in node._host.vnodes.values() if v.ownership.start is not None)
     return min(holders, key=lambda point: (point - key) % (1 << BITS_MAX), default=None)
 
 

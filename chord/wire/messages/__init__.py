@@ -3,13 +3,16 @@
 Messages are frozen structs, encoded as CBOR arrays `[tag, fields…]`. New fields go last and have defaults. The meaning
 of a field never changes. A request names the type of its reply in `reply`; see `Request` for the other class variables.
 
+The reply to a request `X` is `XReply`. Four replies have other names: `Done` and `Written` answer several requests, and
+`Status` and `Trace` are values of the public API, too.
+
 A request goes to a vnode, unless its docstring says that it goes to a node as a whole, or to either. Some docstrings
 say so by *node* or *vnode or node* at their beginning.
 """
 
 from __future__ import annotations
 
-from chord.config import FALLBACKS_MAX as FALLBACKS_MAX
+from chord.config import STAND_INS_MAX as STAND_INS_MAX
 from chord.ids import ADDRESS_CHARS_MAX as ADDRESS_CHARS_MAX
 from chord.ids import Address as Address
 from chord.ids import Contact as Contact
@@ -27,10 +30,10 @@ from chord.wire.messages.base import HOPS_MAX as HOPS_MAX
 from chord.wire.messages.base import KEY_BYTES_MAX as KEY_BYTES_MAX
 from chord.wire.messages.base import LIST_ENTRIES_MAX as LIST_ENTRIES_MAX
 from chord.wire.messages.base import PAGE_RECORDS_MAX as PAGE_RECORDS_MAX
+from chord.wire.messages.base import REPLACED_BYTES_MAX as REPLACED_BYTES_MAX
 from chord.wire.messages.base import REPLICAS_MAX as REPLICAS_MAX
 from chord.wire.messages.base import SIBLINGS_MAX as SIBLINGS_MAX
 from chord.wire.messages.base import SUMS_MAX as SUMS_MAX
-from chord.wire.messages.base import SUPERSEDED_BYTES_MAX as SUPERSEDED_BYTES_MAX
 from chord.wire.messages.base import TTL_MS_MAX as TTL_MS_MAX
 from chord.wire.messages.base import VALUE_BYTES_MAX as VALUE_BYTES_MAX
 from chord.wire.messages.base import Contacts as Contacts
@@ -50,14 +53,14 @@ from chord.wire.messages.base import Route as Route
 from chord.wire.messages.base import Text as Text
 from chord.wire.messages.base import Value as Value
 from chord.wire.messages.base import VnodeState as VnodeState
-from chord.wire.messages.batches import CopiesRead as CopiesRead
 from chord.wire.messages.batches import GetMany as GetMany
+from chord.wire.messages.batches import GetManyReply as GetManyReply
 from chord.wire.messages.batches import Got as Got
-from chord.wire.messages.batches import GotMany as GotMany
 from chord.wire.messages.batches import PutMany as PutMany
+from chord.wire.messages.batches import PutManyReply as PutManyReply
 from chord.wire.messages.batches import ReadCopies as ReadCopies
+from chord.wire.messages.batches import ReadCopiesReply as ReadCopiesReply
 from chord.wire.messages.batches import Wrote as Wrote
-from chord.wire.messages.batches import WroteMany as WroteMany
 from chord.wire.messages.node import FingerRun as FingerRun
 from chord.wire.messages.node import Forget as Forget
 from chord.wire.messages.node import GetStatus as GetStatus
@@ -73,86 +76,86 @@ from chord.wire.messages.reaping import MAKERS_MAX as MAKERS_MAX
 from chord.wire.messages.reaping import SLICES as SLICES
 from chord.wire.messages.reaping import SLICES_ASKED_MAX as SLICES_ASKED_MAX
 from chord.wire.messages.reaping import AreExpired as AreExpired
+from chord.wire.messages.reaping import AreExpiredReply as AreExpiredReply
 from chord.wire.messages.reaping import AskLog as AskLog
 from chord.wire.messages.reaping import Claim as Claim
 from chord.wire.messages.reaping import DeadActor as DeadActor
-from chord.wire.messages.reaping import Expired as Expired
+from chord.wire.messages.reaping import FetchLogs as FetchLogs
 from chord.wire.messages.reaping import GetLogs as GetLogs
+from chord.wire.messages.reaping import GetLogsReply as GetLogsReply
 from chord.wire.messages.reaping import GetSeen as GetSeen
+from chord.wire.messages.reaping import GetSeenReply as GetSeenReply
 from chord.wire.messages.reaping import Holding as Holding
-from chord.wire.messages.reaping import Level as Level
 from chord.wire.messages.reaping import LogEntry as LogEntry
-from chord.wire.messages.reaping import Logs as Logs
 from chord.wire.messages.reaping import Run as Run
-from chord.wire.messages.reaping import SeenIn as SeenIn
 from chord.wire.messages.reaping import SliceLog as SliceLog
 from chord.wire.messages.reaping import SliceSeen as SliceSeen
 from chord.wire.messages.reaping import StoreLogs as StoreLogs
 from chord.wire.messages.reaping import UpTo as UpTo
 from chord.wire.messages.reaping import Vouch as Vouch
-from chord.wire.messages.reaping import Vouched as Vouched
+from chord.wire.messages.reaping import VouchReply as VouchReply
 from chord.wire.messages.records import WRITES as WRITES
 from chord.wire.messages.records import ActorClock as ActorClock
 from chord.wire.messages.records import DecideQuarantine as DecideQuarantine
 from chord.wire.messages.records import Get as Get
 from chord.wire.messages.records import GetQuarantine as GetQuarantine
+from chord.wire.messages.records import GetQuarantineReply as GetQuarantineReply
+from chord.wire.messages.records import GetReply as GetReply
 from chord.wire.messages.records import Merge as Merge
 from chord.wire.messages.records import Put as Put
-from chord.wire.messages.records import Quarantine as Quarantine
 from chord.wire.messages.records import Quorum as Quorum
 from chord.wire.messages.records import Record as Record
 from chord.wire.messages.records import ReplicaLine as ReplicaLine
 from chord.wire.messages.records import ReplicaLines as ReplicaLines
 from chord.wire.messages.records import Scan as Scan
 from chord.wire.messages.records import ScanOf as ScanOf
-from chord.wire.messages.records import ScanPage as ScanPage
-from chord.wire.messages.records import Values as Values
+from chord.wire.messages.records import ScanReply as ScanReply
 from chord.wire.messages.records import Version as Version
 from chord.wire.messages.records import Written as Written
 from chord.wire.messages.records import as_retry as as_retry
 from chord.wire.messages.records import wire_bytes as wire_bytes
 from chord.wire.messages.replicas import Abandon as Abandon
-from chord.wire.messages.replicas import Copies as Copies
-from chord.wire.messages.replicas import Copy as Copy
 from chord.wire.messages.replicas import GetCopies as GetCopies
+from chord.wire.messages.replicas import GetCopiesReply as GetCopiesReply
 from chord.wire.messages.replicas import GetHeads as GetHeads
+from chord.wire.messages.replicas import GetHeadsReply as GetHeadsReply
 from chord.wire.messages.replicas import GetSums as GetSums
+from chord.wire.messages.replicas import GetSumsReply as GetSumsReply
 from chord.wire.messages.replicas import HandOver as HandOver
 from chord.wire.messages.replicas import Head as Head
-from chord.wire.messages.replicas import Heads as Heads
+from chord.wire.messages.replicas import InSync as InSync
 from chord.wire.messages.replicas import JoinArc as JoinArc
 from chord.wire.messages.replicas import ReadCopy as ReadCopy
-from chord.wire.messages.replicas import Settled as Settled
+from chord.wire.messages.replicas import ReadCopyReply as ReadCopyReply
 from chord.wire.messages.replicas import StoreCopies as StoreCopies
 from chord.wire.messages.replicas import StorePage as StorePage
-from chord.wire.messages.replicas import Sums as Sums
 from chord.wire.messages.replicas import Switch as Switch
 from chord.wire.messages.ring import Candidate as Candidate
 from chord.wire.messages.ring import Confirm as Confirm
-from chord.wire.messages.ring import Confirmed as Confirmed
+from chord.wire.messages.ring import ConfirmReply as ConfirmReply
 from chord.wire.messages.ring import Departing as Departing
-from chord.wire.messages.ring import Down as Down
-from chord.wire.messages.ring import Downs as Downs
 from chord.wire.messages.ring import FindNeighbours as FindNeighbours
+from chord.wire.messages.ring import FindNeighboursReply as FindNeighboursReply
 from chord.wire.messages.ring import FindNext as FindNext
+from chord.wire.messages.ring import FindNextReply as FindNextReply
 from chord.wire.messages.ring import Forward as Forward
-from chord.wire.messages.ring import Forwarded as Forwarded
+from chord.wire.messages.ring import ForwardReply as ForwardReply
 from chord.wire.messages.ring import GetRing as GetRing
+from chord.wire.messages.ring import GetRingReply as GetRingReply
 from chord.wire.messages.ring import HopTrace as HopTrace
 from chord.wire.messages.ring import Lookup as Lookup
-from chord.wire.messages.ring import NeighboursOf as NeighboursOf
-from chord.wire.messages.ring import NextHops as NextHops
+from chord.wire.messages.ring import MarkedArc as MarkedArc
 from chord.wire.messages.ring import Notify as Notify
 from chord.wire.messages.ring import Offer as Offer
 from chord.wire.messages.ring import Parting as Parting
 from chord.wire.messages.ring import Pausing as Pausing
 from chord.wire.messages.ring import Ping as Ping
-from chord.wire.messages.ring import Pong as Pong
+from chord.wire.messages.ring import PingReply as PingReply
 from chord.wire.messages.ring import Retiring as Retiring
 from chord.wire.messages.ring import Returned as Returned
-from chord.wire.messages.ring import RingPointers as RingPointers
-from chord.wire.messages.ring import TakenArc as TakenArc
 from chord.wire.messages.ring import Trace as Trace
+from chord.wire.messages.ring import UnreachableVnode as UnreachableVnode
+from chord.wire.messages.ring import UnreachableVnodes as UnreachableVnodes
 from chord.wire.messages.ring import Via as Via
 
 

@@ -22,7 +22,7 @@ PAGE_RECORDS_MAX = 128
 SIBLINGS_MAX = 64
 ACTORS_MAX = 160  # actors in the clock of a record; a put of a value may not add more
 ACTORS_HELD_MAX = 2 * ACTORS_MAX  # the same after a delete, or a merge of records; a context has room for them
-SUPERSEDED_BYTES_MAX = 528
+REPLACED_BYTES_MAX = 528
 HOPS_MAX = 4096  # a successor-only walk records every hop
 DIGEST_BYTES = 16
 SUMS_MAX = 64
@@ -96,7 +96,6 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False):
         address: the advertised address; "" for a client.
         incarnation: names the store of the node.
         vnodes: the ids of the node's vnodes as raw bytes, because both sides have not agreed on their width yet.
-        features: not used in this version.
     """
 
     version_min: Annotated[int, Meta(ge=1, le=1 << 16)]
@@ -111,7 +110,6 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False):
     address: Annotated[str, Meta(max_length=ADDRESS_CHARS_MAX)] = ""
     incarnation: Annotated[bytes, Meta(max_length=8)] = b""
     vnodes: Annotated[tuple[Annotated[bytes, Meta(max_length=20)], ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
-    features: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
 
 
 class ErrorReply(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -11,18 +11,18 @@ import msgspec
 from msgspec import Meta
 
 from chord.wire.messages.base import BATCH_ITEMS_MAX, ErrorReply, Reply, Request
-from chord.wire.messages.records import Get, Merge, Put, Values, Written
-from chord.wire.messages.replicas import Copy, ReadCopy
+from chord.wire.messages.records import Get, GetReply, Merge, Put, Written
+from chord.wire.messages.replicas import ReadCopy, ReadCopyReply
 
 
 class Got(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The outcome of one read: the values, or the error."""
 
-    values: Values | None
+    values: GetReply | None
     error: ErrorReply | None = None
 
 
-class GotMany(Reply, frozen=True, tag=151):
+class GetManyReply(Reply, frozen=True, tag=151):
     """The answers to a `GetMany`, in its order.
 
     They do not say how each replica answered; a single `Get` returns that.
@@ -40,7 +40,7 @@ class GetMany(Request, frozen=True, tag=43):
     """
 
     gets: Annotated[tuple[Get, ...], Meta(max_length=BATCH_ITEMS_MAX)]
-    reply = GotMany
+    reply = GetManyReply
     patient = True
     for_clients = True
     bulk = True
@@ -53,7 +53,7 @@ class Wrote(msgspec.Struct, frozen=True, array_like=True, gc=False):
     error: ErrorReply | None = None
 
 
-class WroteMany(Reply, frozen=True, tag=152):
+class PutManyReply(Reply, frozen=True, tag=152):
     """The answers to a `PutMany`, in its order.
 
     They do not say how each replica answered.
@@ -69,21 +69,21 @@ class PutMany(Request, frozen=True, tag=44):
     """
 
     writes: Annotated[tuple[Put | Merge, ...], Meta(max_length=BATCH_ITEMS_MAX)]
-    reply = WroteMany
+    reply = PutManyReply
     patient = True
     for_clients = True
     bulk = True
 
 
-class CopiesRead(Reply, frozen=True, tag=153):
+class ReadCopiesReply(Reply, frozen=True, tag=153):
     """The answers to a `ReadCopies`, in its order; None if a copy did not fit."""
 
-    copies: Annotated[tuple[Copy | None, ...], Meta(max_length=BATCH_ITEMS_MAX)]
+    copies: Annotated[tuple[ReadCopyReply | None, ...], Meta(max_length=BATCH_ITEMS_MAX)]
 
 
 class ReadCopies(Request, frozen=True, tag=45):
     """Request for a replica's copies of several records."""
 
     asks: Annotated[tuple[ReadCopy, ...], Meta(max_length=BATCH_ITEMS_MAX)]
-    reply = CopiesRead
+    reply = ReadCopiesReply
     bulk = True

@@ -119,7 +119,7 @@ class ReplicaState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     Attributes:
         arc_start, arc_end: the part.
         members: the members of its replica set, in ring order.
-        silent: the members that are down.
+        unreachable: the members that are down.
         pending: the members that are up and not in sync yet, so not known to hold every acknowledged write.
         missing: the unreachable nodes, members or not, without which this part cannot report a key as "not found".
             Empty if the other nodes suffice.
@@ -129,7 +129,7 @@ class ReplicaState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     arc_start: Point
     arc_end: Point
     members: Contacts
-    silent: Contacts
+    unreachable: Contacts
     pending: Contacts
     missing: Contacts = ()
     is_uncertain: bool = False

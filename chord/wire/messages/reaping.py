@@ -18,7 +18,7 @@ from chord.wire.messages.base import (
     ACTORS_HELD_MAX,
     HEADS_MAX,
     PAGE_RECORDS_MAX,
-    SUPERSEDED_BYTES_MAX,
+    REPLACED_BYTES_MAX,
     Count,
     Identity,
     Key,
@@ -66,7 +66,7 @@ class LogEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     point: Annotated[bytes, Meta(min_length=1, max_length=8)]
     dead: Annotated[tuple[DeadActor, ...], Meta(max_length=ACTORS_HELD_MAX)]
-    tags: Annotated[bytes, Meta(max_length=SUPERSEDED_BYTES_MAX)] = b""
+    tags: Annotated[bytes, Meta(max_length=REPLACED_BYTES_MAX)] = b""
 
 
 class UpTo(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -120,7 +120,7 @@ class SliceSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
     seen: Seen
 
 
-class SeenIn(Reply, frozen=True, tag=154):
+class GetSeenReply(Reply, frozen=True, tag=154):
     """The slices of an arc with a nonempty reap log, in ascending order."""
 
     slices: Annotated[tuple[SliceSeen, ...], Meta(max_length=SLICES)]
@@ -134,7 +134,7 @@ class GetSeen(Request, frozen=True, tag=53):
 
     arc_start: Point
     arc_end: Point
-    reply = SeenIn
+    reply = GetSeenReply
     patient = True
     bulk = True
 
@@ -146,7 +146,7 @@ class AskLog(msgspec.Struct, frozen=True, array_like=True, gc=False):
     seen: UpTos
 
 
-class Logs(Reply, frozen=True, tag=155):
+class GetLogsReply(Reply, frozen=True, tag=155):
     """The reap logs of the first requested slices, as many as a page holds.
 
     A log that is longer than a page is cut after its first entries.
@@ -159,7 +159,7 @@ class GetLogs(Request, frozen=True, tag=54):
     """Request for the reap log entries of some slices that the caller has not seen."""
 
     asks: Annotated[tuple[AskLog, ...], Meta(max_length=SLICES_ASKED_MAX)]
-    reply = Logs
+    reply = GetLogsReply
     patient = True
     bulk = True
 
@@ -175,7 +175,7 @@ class StoreLogs(Request, frozen=True, tag=46):
     bulk = True
 
 
-class Level(Request, frozen=True, tag=55):
+class FetchLogs(Request, frozen=True, tag=55):
     """Request to fetch the reap log entries that the caller has for an arc.
 
     The called store fetches the entries that it has not seen, and answers when they are applied and durable.
@@ -206,7 +206,7 @@ class Holding(msgspec.Struct, frozen=True, array_like=True, gc=False):
     held: Count
 
 
-class Vouched(Reply, frozen=True, tag=156):
+class VouchReply(Reply, frozen=True, tag=156):
     """Reply to a `Vouch`.
 
     Attributes:
@@ -231,12 +231,12 @@ class Vouch(Request, frozen=True, tag=56):
 
     slice: Slice
     claims: Annotated[tuple[Claim, ...], Meta(max_length=HEADS_MAX)]
-    reply = Vouched
+    reply = VouchReply
     patient = True
     bulk = True
 
 
-class Expired(Reply, frozen=True, tag=161):
+class AreExpiredReply(Reply, frozen=True, tag=161):
     """Reply to an `AreExpired`: the answer for each key."""
 
     each: Annotated[tuple[bool, ...], Meta(max_length=PAGE_RECORDS_MAX)]
@@ -250,5 +250,5 @@ class AreExpired(Request, frozen=True, tag=41):
     """
 
     keys: Annotated[tuple[Key, ...], Meta(max_length=PAGE_RECORDS_MAX)]
-    reply = Expired
+    reply = AreExpiredReply
     patient = True

@@ -7,16 +7,16 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from chord.config import FALLBACKS_MAX
+from chord.config import STAND_INS_MAX
 from chord.ids import Contact, Point
 from chord.wire.messages.base import (
     ACTORS_HELD_MAX,
     DIGEST_BYTES,
     LIST_ENTRIES_MAX,
     PAGE_RECORDS_MAX,
+    REPLACED_BYTES_MAX,
     REPLICAS_MAX,
     SIBLINGS_MAX,
-    SUPERSEDED_BYTES_MAX,
     TTL_MS_MAX,
     Contacts,
     Context,
@@ -69,13 +69,13 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     Attributes:
         key: the key.
         clock: the dotted version vector set, actors in ascending order; see `chord/store/versions.py`.
-        superseded: operations that were replaced, so that late copies of them are ignored; see `chord/store/dedup.py`.
+        replaced: operations that were replaced, so that late copies of them are ignored; see `chord/store/dedup.py`.
         quarantine: actors with values for which no store vouches, hidden from readers; see `chord/store/reap_log.py`.
     """
 
     key: Key
     clock: Annotated[tuple[ActorClock, ...], Meta(max_length=ACTORS_HELD_MAX)]
-    superseded: Annotated[bytes, Meta(max_length=SUPERSEDED_BYTES_MAX)] = b""
+    replaced: Annotated[bytes, Meta(max_length=REPLACED_BYTES_MAX)] = b""
     quarantine: Annotated[tuple[ActorClock, ...], Meta(max_length=ACTORS_HELD_MAX)] = ()
 
 
@@ -86,7 +86,7 @@ def wire_bytes(record: Record) -> int:
     """Return the approximate size of a record on the wire, in bytes."""
     held = [version for entry in (*record.clock, *record.quarantine) for version in entry.versions]
     entries_bytes = ENTRY_BYTES * (len(record.clock) + len(record.quarantine) + len(held))
-    return len(record.key) + len(record.superseded) + entries_bytes + sum(len(v.value or b"") for v in held)
+    return len(record.key) + len(record.replaced) + entries_bytes + sum(len(v.value or b"") for v in held)
 
 
 Records: TypeAlias = Annotated[tuple[Record, ...], Meta(max_length=PAGE_RECORDS_MAX)]
@@ -97,7 +97,7 @@ class ReplicaLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     Attributes:
         contact: the replica.
-        outcome: ok, stale, absent, silent (down), hinted (kept for another node), or the reason in words.
+        outcome: ok, stale, absent, unreachable (down), hinted (kept for another node), or the reason in words.
         is_counted: whether the replica counts towards R or W.
         rtt_ms: the time until its answer, in ms; None if it did not answer, and for the coordinator itself.
         version: the first bytes of the digest of its copy's clock; empty if it holds none.
@@ -110,11 +110,11 @@ class ReplicaLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
     version: Annotated[bytes, Meta(max_length=DIGEST_BYTES)] = b""
 
 
-REPLICA_LINES_MAX = 2 * (REPLICAS_MAX + FALLBACKS_MAX)  # members and stand-ins, and as many that are about to leave
+REPLICA_LINES_MAX = 2 * (REPLICAS_MAX + STAND_INS_MAX)  # members and stand-ins, and as many that are about to leave
 ReplicaLines: TypeAlias = Annotated[tuple[ReplicaLine, ...], Meta(max_length=REPLICA_LINES_MAX)]
 
 
-class Values(Reply, frozen=True, tag=144):
+class GetReply(Reply, frozen=True, tag=144):
     """The live values of a key.
 
     Attributes:
@@ -156,7 +156,7 @@ class Get(Request, frozen=True, tag=32):
 
     key: Key
     r: Quorum = 0
-    reply = Values
+    reply = GetReply
     patient = True
     for_clients = True
 
@@ -203,7 +203,7 @@ class Put(Request, frozen=True, tag=33):
         context: the versions that the write replaces. None: all that a read quorum holds at that moment. Empty: none
             (`no_context`), so that the write becomes a sibling of a value that exists.
         w: number of nodes on which the write must be durable; 0: a majority.
-        is_strict: whether only replicas count towards `w`, and no stand-ins.
+        strict: whether only replicas count towards `w`, and no stand-ins.
         ttl_ms: time to live of the value, in ms; 0: for ever.
         is_retry: whether an earlier attempt may have been carried out.
     """
@@ -213,7 +213,7 @@ class Put(Request, frozen=True, tag=33):
     op_id: Identity
     context: Context | None = None
     w: Quorum = 0
-    is_strict: bool = False
+    strict: bool = False
     ttl_ms: Annotated[int, Meta(ge=0, le=TTL_MS_MAX)] = 0
     is_retry: bool = False
     reply = Written
@@ -221,7 +221,7 @@ class Put(Request, frozen=True, tag=33):
     for_clients = True
 
 
-class Quarantine(Reply, frozen=True, tag=157):
+class GetQuarantineReply(Reply, frozen=True, tag=157):
     """The quarantined versions of a key.
 
     Attributes:
@@ -251,7 +251,7 @@ class GetQuarantine(Request, frozen=True, tag=57):
 
     key: Key
     r: Quorum = 0
-    reply = Quarantine
+    reply = GetQuarantineReply
     patient = True
     for_clients = True
 
@@ -263,7 +263,7 @@ class DecideQuarantine(Request, frozen=True, tag=58):
         key: the key.
         context: names the versions.
         op_id: the operation id, the same in every attempt.
-        is_merge: False: drop the versions. True: write each of them anew beside the live values, if it has room.
+        merge: False: drop the versions. True: write each of them anew beside the live values, if it has room.
         w: number of nodes on which the decision must be durable; 0: a majority.
         is_retry: whether an earlier attempt may have been carried out.
     """
@@ -271,7 +271,7 @@ class DecideQuarantine(Request, frozen=True, tag=58):
     key: Key
     context: Context
     op_id: Identity
-    is_merge: bool = False
+    merge: bool = False
     w: Quorum = 0
     is_retry: bool = False
     reply = Written
@@ -309,7 +309,7 @@ WRITES: Final = (Put, Merge, DecideQuarantine)
 """The requests that write a record. If the reply is lost, they may have been carried out."""
 
 
-class ScanPage(Reply, frozen=True, tag=146):
+class ScanReply(Reply, frozen=True, tag=146):
     """One page of a scan.
 
     Attributes:
@@ -317,7 +317,7 @@ class ScanPage(Reply, frozen=True, tag=146):
         until: the end of the scanned arc.
         more_after: None: the arc is done up to `until`. A key: the next page begins after that key.
         now_ms: the owner's wall clock, by which values expire, in ms since 1970.
-        silent: the unreachable nodes, if these are enough to hide an acknowledged write; otherwise empty.
+        unreachable: the down nodes, if these are enough to hide an acknowledged write; otherwise empty.
         damaged: on the last page, the points of damaged records of the arc. They are not among `records`.
         cut: keys of this page with more versions than the page shows, because one reply cannot hold them all.
     """
@@ -326,7 +326,7 @@ class ScanPage(Reply, frozen=True, tag=146):
     until: Point
     more_after: Key | None
     now_ms: Count = 0
-    silent: Contacts = ()
+    unreachable: Contacts = ()
     damaged: Annotated[tuple[Point, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
     cut: Annotated[tuple[Key, ...], Meta(max_length=PAGE_RECORDS_MAX)] = ()
 
@@ -351,7 +351,7 @@ class Scan(Request, frozen=True, tag=34):
     after_key: Key | None = None
     limit: Annotated[int, Meta(ge=1, le=PAGE_RECORDS_MAX)] = PAGE_RECORDS_MAX
     what: ScanOf = "live"
-    reply = ScanPage
+    reply = ScanReply
     patient = True
     for_clients = True
     bulk = True

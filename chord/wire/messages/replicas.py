@@ -24,24 +24,24 @@ from chord.wire.messages.base import (
 )
 from chord.wire.messages.reaping import Seen, SeenOfEach
 from chord.wire.messages.records import Record, Records
-from chord.wire.messages.ring import Downs, TakenArcs
+from chord.wire.messages.ring import MarkedArcs, UnreachableVnodes
 
 
-class Copy(Reply, frozen=True, tag=147):
+class ReadCopyReply(Reply, frozen=True, tag=147):
     """A replica's copy of a record.
 
     Attributes:
         record: the record; None if the copy is the same as the caller's, or if the replica holds none.
         is_same: whether the copy is the same as the caller's.
-        is_settled: whether the replica has been in sync in the key's arc, and has kept the arc since.
+        is_in_sync: whether the replica has been in sync in the key's arc, and has kept the arc since.
         seen: digest of the reap log entries that the replica has applied to the key's slice, one of 4,096 equal parts
             of the circle. The reap log (`chord/store/reap_log.py`) lists removed records.
-        is_damaged: whether the replica's copy is damaged. If so, `is_settled` is False.
+        is_damaged: whether the replica's copy is damaged. If so, `is_in_sync` is False.
     """
 
     record: Record | None
     is_same: bool = False
-    is_settled: bool = True
+    is_in_sync: bool = True
     seen: Seen = b""
     is_damaged: bool = False
 
@@ -56,7 +56,7 @@ class ReadCopy(Request, frozen=True, tag=35):
 
     key: Key
     digest: Annotated[bytes, Meta(max_length=DIGEST_BYTES)] = b""
-    reply = Copy
+    reply = ReadCopyReply
 
 
 class StoreCopies(Request, frozen=True, tag=36):
@@ -67,31 +67,31 @@ class StoreCopies(Request, frozen=True, tag=36):
 
     Attributes:
         records: the records.
-        is_hint: whether the records are hints for an unreachable node, to be kept until all replicas hold them.
+        as_hints: whether the records are hints for an unreachable node, to be kept until all replicas hold them.
         seen: for each record, the digest of the entries that the sender has applied to the record's slice.
     """
 
     records: Records
-    is_hint: bool = False
+    as_hints: bool = False
     seen: SeenOfEach = ()
     patient = True
 
 
-class Sums(Reply, frozen=True, tag=148):
+class GetSumsReply(Reply, frozen=True, tag=148):
     """Digest sums of parts of the circle (`store/merkle.py`).
 
     Attributes:
         sums: the sum of each requested part, in the order of the request.
-        is_settled: whether this node has been in sync in the requested arc, and has kept the arc since.
+        is_in_sync: whether this node has been in sync in the requested arc, and has kept the arc since.
         seen: one digest of the reap log entries (`chord/store/reap_log.py`) that this node has applied in the arc; only
             at level 0.
-        was_settled: whether `is_settled` holds, or held before this node was away.
+        was_in_sync: whether `is_in_sync` holds, or held before this node was away.
     """
 
     sums: Annotated[tuple[Digest, ...], Meta(max_length=SUMS_MAX)]
-    is_settled: bool = False
+    is_in_sync: bool = False
     seen: Seen = b""
-    was_settled: bool = False
+    was_in_sync: bool = False
 
 
 class GetSums(Request, frozen=True, tag=37):
@@ -107,7 +107,7 @@ class GetSums(Request, frozen=True, tag=37):
     arc_end: Point
     level: Annotated[int, Meta(ge=0, le=2)]
     parts: Annotated[tuple[Annotated[int, Meta(ge=0, le=4095)], ...], Meta(max_length=SUMS_MAX)]
-    reply = Sums
+    reply = GetSumsReply
     patient = True
 
 
@@ -118,7 +118,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
     digest: Digest
 
 
-class Heads(Reply, frozen=True, tag=149):
+class GetHeadsReply(Reply, frozen=True, tag=149):
     """Keys and digests in ring order. If `is_cut`, more of them follow after the last."""
 
     heads: Annotated[tuple[Head, ...], Meta(max_length=HEADS_MAX)]
@@ -136,19 +136,19 @@ class GetHeads(Request, frozen=True, tag=38):
     arc_start: Point
     arc_end: Point
     after_key: Key | None = None
-    reply = Heads
+    reply = GetHeadsReply
     patient = True
     bulk = True
 
 
-class Copies(Reply, frozen=True, tag=150):
+class GetCopiesReply(Reply, frozen=True, tag=150):
     """The first requested records, as many as fit one frame.
 
     Attributes:
         records: the records, in the order of the request. Records that the node does not hold are left out.
         asked: number of requested keys, from the first on, that this reply covers.
         seen: for each record, the digest of the reap log entries that the node has applied to the record's slice; see
-            `Copy`.
+            `ReadCopyReply`.
     """
 
     records: Records
@@ -160,12 +160,12 @@ class GetCopies(Request, frozen=True, tag=39):
     """Request for the records of some keys."""
 
     keys: Annotated[tuple[Key, ...], Meta(max_length=PAGE_RECORDS_MAX)]
-    reply = Copies
+    reply = GetCopiesReply
     patient = True
     bulk = True
 
 
-class Settled(Request, frozen=True, tag=40):
+class InSync(Request, frozen=True, tag=40):
     """Notice of an arc's owner that the called replica is in sync in that arc.
 
     The replica then holds every acknowledged write there.
@@ -223,10 +223,10 @@ class Switch(Request, frozen=True, tag=51):
         epoch: the epoch in which the called vnode answers for the arc.
         boundary: the vnode known to stand at `arc_start`.
         before: the vnodes that stand before the boundary, nearest first, as far as the giver knows.
-        taken: parts of the arc with an unreachable former owner, which may hold the only copies there.
-        downs: unreachable vnodes that the giver counts as holders of replicas.
-        is_settled: whether the giver holds every acknowledged write of the arc. If so, the receiver does now, too.
-        silent: unreachable nodes that may come back with records, as far as the giver knows.
+        marks: parts of the arc with an unreachable former owner, which may hold the only copies there.
+        unreachable: down vnodes that the giver counts as holders of replicas.
+        is_in_sync: whether the giver holds every acknowledged write of the arc. If so, the receiver does now, too.
+        passive: unreachable nodes that may come back with records, as far as the giver knows.
         left: vnodes that left for good.
     """
 
@@ -236,10 +236,10 @@ class Switch(Request, frozen=True, tag=51):
     epoch: Count
     boundary: Contact | None = None
     before: Contacts = ()
-    taken: TakenArcs = ()
-    downs: Downs = ()
-    is_settled: bool = False
-    silent: Contacts = ()
+    marks: MarkedArcs = ()
+    unreachable: UnreachableVnodes = ()
+    is_in_sync: bool = False
+    passive: Contacts = ()
     left: Annotated[tuple[Point, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
 
 

@@ -24,7 +24,7 @@ from chord.wire.messages.base import (
 )
 
 
-class Pong(Reply, frozen=True, tag=129):
+class PingReply(Reply, frozen=True, tag=129):
     """Reply to a `Ping`: the vnode is alive.
 
     Attributes:
@@ -42,10 +42,10 @@ class Pong(Reply, frozen=True, tag=129):
 class Ping(Request, frozen=True, tag=1):
     """Liveness check of a vnode, or of a node as a whole."""
 
-    reply = Pong
+    reply = PingReply
 
 
-class Down(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class UnreachableVnode(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An unreachable vnode that still counts as a holder of replicas.
 
     Attributes:
@@ -57,10 +57,10 @@ class Down(msgspec.Struct, frozen=True, array_like=True, gc=False):
     since_ms: Count
 
 
-Downs: TypeAlias = Annotated[tuple[Down, ...], Meta(max_length=LIST_ENTRIES_MAX)]
+UnreachableVnodes: TypeAlias = Annotated[tuple[UnreachableVnode, ...], Meta(max_length=LIST_ENTRIES_MAX)]
 
 
-class TakenArc(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class MarkedArc(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A part of an arc with its only copies on a node that is down.
 
     A key that is absent in this part is not reported as "not found".
@@ -77,10 +77,10 @@ class TakenArc(msgspec.Struct, frozen=True, array_like=True, gc=False):
     since_ms: Count
 
 
-TakenArcs: TypeAlias = Annotated[tuple[TakenArc, ...], Meta(max_length=LIST_ENTRIES_MAX)]
+MarkedArcs: TypeAlias = Annotated[tuple[MarkedArc, ...], Meta(max_length=LIST_ENTRIES_MAX)]
 
 
-class RingPointers(Reply, frozen=True, tag=130):
+class GetRingReply(Reply, frozen=True, tag=130):
     """The pointers of a member.
 
     Attributes:
@@ -89,10 +89,10 @@ class RingPointers(Reply, frozen=True, tag=130):
         successors: its successor list.
         predecessors: its predecessor list, nearest first.
         owned_from: the start of the arc that the member answers for; None if it answers for no arc.
-        downs: unreachable vnodes that still count as holders of replicas (`ring/preference_list.py`). These are the
+        unreachable: down vnodes that still count as holders of replicas (`ring/preference_list.py`). They are the
             owners of the arcs that the member took over, and vnodes that follow the member.
         now_ms: the wall clock of the node, in ms since 1970.
-        taken: if the ring keeps one copy of each record, the parts of arcs with a down owner that the member waits for.
+        marks: if the ring keeps one copy of each record, the parts of arcs with a down owner that the member waits for.
             They lie in the member's arc, or in arcs that it had before a restart. Empty if the ring keeps more copies.
     """
 
@@ -101,9 +101,9 @@ class RingPointers(Reply, frozen=True, tag=130):
     successors: Contacts
     predecessors: Contacts
     owned_from: Point | None = None
-    downs: Downs = ()
+    unreachable: UnreachableVnodes = ()
     now_ms: Count = 0
-    taken: TakenArcs = ()
+    marks: MarkedArcs = ()
 
 
 class GetRing(Request, frozen=True, tag=2):
@@ -115,7 +115,7 @@ class GetRing(Request, frozen=True, tag=2):
     """
 
     adopt: bool = True
-    reply = RingPointers
+    reply = GetRingReply
 
 
 class Notify(Request, frozen=True, tag=3):
@@ -209,7 +209,7 @@ class Candidate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     via: Via
 
 
-class NextHops(Reply, frozen=True, tag=131):
+class FindNextReply(Reply, frozen=True, tag=131):
     """Candidates for the next hop of a lookup.
 
     Attributes:
@@ -237,10 +237,10 @@ class FindNext(Request, frozen=True, tag=16):
     route: Route = "classic"
     tried: Annotated[tuple[Point, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
     successor_only: bool = False
-    reply = NextHops
+    reply = FindNextReply
 
 
-class Confirmed(Reply, frozen=True, tag=132):
+class ConfirmReply(Reply, frozen=True, tag=132):
     """Confirmation that the called vnode is the owner of a key, and the replica set.
 
     Attributes:
@@ -248,7 +248,7 @@ class Confirmed(Reply, frozen=True, tag=132):
         arc_start: the start of its arc.
         epoch: the epoch of its arc.
         replicas: the members of the replica set, in ring order.
-        silent: the members that are down.
+        unreachable: the members that are down.
         holders: the nodes that are to hold the record now: the members that are up, and stand-ins for the others. If
             these are fewer than `needed`, nodes that are about to leave are added.
         needed: number of nodes that must hold a record before another node may drop it.
@@ -258,7 +258,7 @@ class Confirmed(Reply, frozen=True, tag=132):
     arc_start: Point
     epoch: Count
     replicas: Contacts
-    silent: Contacts = ()
+    unreachable: Contacts = ()
     holders: Contacts = ()
     needed: Annotated[int, Meta(ge=1, le=REPLICAS_MAX)] = 1
 
@@ -267,7 +267,7 @@ class Confirm(Request, frozen=True, tag=17):
     """Question whether the called vnode is the owner of a key."""
 
     key: Point
-    reply = Confirmed
+    reply = ConfirmReply
 
 
 class HopTrace(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -312,7 +312,7 @@ class Trace(Reply, frozen=True, tag=133):
         nodes_estimate: an estimate of the number of vnodes, from the gaps in the successor lists on the way.
         arc_start: the start of the owner's arc.
         epoch: the epoch of that arc.
-        silent: the replicas that do not answer the owner.
+        unreachable: the replicas that do not answer the owner.
     """
 
     key: Point
@@ -331,7 +331,7 @@ class Trace(Reply, frozen=True, tag=133):
     nodes_estimate: Count
     arc_start: Point
     epoch: Count
-    silent: Contacts = ()
+    unreachable: Contacts = ()
 
 
 class Lookup(Request, frozen=True, tag=18):
@@ -347,7 +347,7 @@ class Lookup(Request, frozen=True, tag=18):
     patient = True
 
 
-class NeighboursOf(Reply, frozen=True, tag=134):
+class FindNeighboursReply(Reply, frozen=True, tag=134):
     """The two adjacent vnodes around a point, on the called vnode's ring.
 
     Attributes:
@@ -370,18 +370,18 @@ class FindNeighbours(Request, frozen=True, tag=19):
     """
 
     point: Point
-    reply = NeighboursOf
+    reply = FindNeighboursReply
     patient = True
 
 
-class Forwarded(Reply, frozen=True, tag=135):
+class ForwardReply(Reply, frozen=True, tag=135):
     """The result of a recursive lookup, on its way back to the start.
 
     Attributes:
         hops: the hops after the called vnode.
         candidates: the key's successor and the vnodes after it.
         elapsed_ms: the time that the called vnode took, in ms. The caller subtracts it from its own round-trip time.
-        spacing: see `NextHops`; a mean over the hops.
+        spacing: see `FindNextReply`; a mean over the hops.
     """
 
     hops: Annotated[tuple[HopTrace, ...], Meta(max_length=HOPS_MAX)]
@@ -402,5 +402,5 @@ class Forward(Request, frozen=True, tag=20):
     key: Point
     route: Route
     hops_left: Annotated[int, Meta(ge=0, le=HOPS_MAX)]
-    reply = Forwarded
+    reply = ForwardReply
     patient = True

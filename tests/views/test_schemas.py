@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
+import msgspec
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
-from chord.cli.shapes import lookup_json, names_of
 from chord.events import Event
-from chord.ids import Circle
-from tests.support.schemas import all_schemas, validator
-from tests.support.statuses import statuses, worked_trace
+from chord.ids import Circle, Point
+from chord.views.common import key_json, names_of, vnode_json
+from chord.views.records import get_json, pair_json
+from chord.views.ring import fingers_json, ring_json
+from chord.views.trace import lookup_json
+from tests.support.schemas import all_schemas, check_shape, validator
+from tests.support.statuses import contact, statuses, worked_trace
+
+CIRCLE = Circle(8)
+NAMES = names_of(statuses())
 
 SHAPE_OF_COMMAND = {
     "up": "up", "node": "node", "put": "put", "get": "get", "del": "put", "load": "load", "scan": "scan",
@@ -53,7 +61,7 @@ def test_schema_is_valid_and_closed(name: str) -> None:
 
 
 def test_schema_rejects_planted_faults() -> None:
-    good = lookup_json(Circle(8), worked_trace(), names_of(statuses()), None)
+    good = lookup_json(CIRCLE, worked_trace(), NAMES, None)
     check = validator("lookup")
     check.validate(good)
     for spoil in (
@@ -69,6 +77,26 @@ def test_schema_rejects_planted_faults() -> None:
         spoil(bad)
         with pytest.raises(ValidationError):
             check.validate(bad)
+
+
+def test_json_of_the_worked_example_matches_its_schemas() -> None:
+    shape = lookup_json(CIRCLE, worked_trace(dead=True), NAMES, b"\xff")
+    check_shape("lookup", shape)
+    assert [hop["outcome"] for hop in shape["hops"]] == ["ok", "no answer in 500 ms; suspect", "ok"]
+    check_shape("ring", ring_json(CIRCLE, statuses()))
+    check_shape("fingers", fingers_json(CIRCLE, statuses()[2].vnodes[0], NAMES))
+    check_shape("get", get_json(b"k", None))
+    check_shape("scan", pair_json(b"\xff", b"text"))
+    assert key_json("é".encode()) == {"key": "é"}
+
+
+def test_id_of_160_bits_survives_json() -> None:
+    """JavaScript's numbers have 53 bits; ids have 160."""
+    circle = Circle(160)
+    vnode = vnode_json(circle, msgspec.structs.replace(contact(10), id=Point((1 << 160) - 1)), {})
+    check_shape("vnode", vnode)
+    assert json.loads(json.dumps(vnode))["id"] == str((1 << 160) - 1)
+    assert len(vnode["id_hex"]) == 40
 
 
 def test_event_log_has_a_schema_for_every_event() -> None:

@@ -32,19 +32,19 @@ from chord.wire.messages import (
     Claim,
     Contact,
     Done,
+    FetchLogs,
     GetLogs,
+    GetLogsReply,
     GetSeen,
+    GetSeenReply,
     Holding,
-    Level,
-    Logs,
     Reply,
     Request,
-    SeenIn,
     SliceLog,
     StoreLogs,
     UpTo,
     Vouch,
-    Vouched,
+    VouchReply,
 )
 
 PASSES_MAX: Final = 8
@@ -53,7 +53,7 @@ PASSES_MAX: Final = 8
 R = TypeVar("R", bound=Reply)
 
 
-class CatchUp:
+class ReapLogSync:
     """Syncs the reap logs of one store with other stores, and answers their requests.
 
     A reap log names the records that were removed in one slice of the circle, see `store/reap_log.py`.
@@ -70,7 +70,7 @@ class CatchUp:
 
     # -- asking ---------------------------------------------------------------------------------
 
-    async def level(self, partner: Contact, arc: Arc) -> None:
+    async def sync(self, partner: Contact, arc: Arc) -> None:
         """Sync the reap logs of an arc with a partner, in both directions.
 
         Raises:
@@ -86,19 +86,19 @@ class CatchUp:
             raise
         if any(self._log.seen(part) != theirs.get(part, b"") for part in self._log.slices_in(arc)):
             await self._push(partner, arc)
-            self._host.counters["logs_levelled"] += 1
+            self._host.counters["logs_synced"] += 1
 
     async def _push(self, partner: Contact, arc: Arc) -> None:
         """Ask a partner to fetch the log entries of an arc that its store has not applied."""
-        await self._call(partner, Level(arc.start, arc.end, next(iter(self._host.vnodes.values())).me), Done)
+        await self._call(partner, FetchLogs(arc.start, arc.end, next(iter(self._host.vnodes.values())).me), Done)
 
-    async def level_slice(self, partner: Contact, key: bytes) -> None:
+    async def sync_slice(self, partner: Contact, key: bytes) -> None:
         """Sync the reap log of a key's slice (1/4,096 of the circle) with a partner.
 
         Concurrent calls for the same slice and partner share one sync.
 
         Raises:
-            ChordError: see `level`.
+            ChordError: see `sync`.
         """
         part = self._log.slice_of(key)
         name = (partner.address, part)
@@ -107,7 +107,7 @@ class CatchUp:
             return
         ended = self._under_way[name] = trio.Event()
         try:
-            await self.level(partner, self._host.storage.digests.arc_of(part))
+            await self.sync(partner, self._host.storage.digests.arc_of(part))
         finally:
             del self._under_way[name]
             ended.set()
@@ -130,7 +130,7 @@ class CatchUp:
             ChordError: the partner is unreachable, or sends no log of the slice.
         """
         part = self._log.slice_of(key)
-        logs = await self._call(partner, GetLogs((AskLog(part, _up_tos(self._log.state(part).seen)),)), Logs)
+        logs = await self._call(partner, GetLogs((AskLog(part, _up_tos(self._log.state(part).seen)),)), GetLogsReply)
         if [log.slice for log in logs.slices] != [part]:
             raise Busy(f"{partner.address} did not send the requested reap log", after_ms=RETRY_MS)
         return logs.slices[0]
@@ -143,10 +143,10 @@ class CatchUp:
             part: the number of the slice, 0 to 4,095.
 
         Raises:
-            ChordError: see `level`.
+            ChordError: see `sync`.
         """
         arc = self._host.storage.digests.arc_of(part)
-        reply = await self._call(partner, GetSeen(arc.start, arc.end), SeenIn)
+        reply = await self._call(partner, GetSeen(arc.start, arc.end), GetSeenReply)
         return {one.slice: one.seen for one in reply.slices}.get(part, b"") == self._log.seen(part)
 
     async def _pull(self, partner: Contact, arc: Arc) -> dict[int, bytes]:
@@ -155,12 +155,12 @@ class CatchUp:
         Returns:
             For each slice with a log, the digest of the entries that the partner has applied.
         """
-        reply = await self._call(partner, GetSeen(arc.start, arc.end), SeenIn)
+        reply = await self._call(partner, GetSeen(arc.start, arc.end), GetSeenReply)
         theirs = {one.slice: one.seen for one in reply.slices}
         wanted = [part for part, seen in theirs.items() if seen != self._log.seen(part)]
         while wanted:
             asks = [AskLog(part, _up_tos(self._log.state(part).seen)) for part in wanted[:SLICES_ASKED_MAX]]
-            logs = await self._call(partner, GetLogs(tuple(asks)), Logs)
+            logs = await self._call(partner, GetLogs(tuple(asks)), GetLogsReply)
             if not logs.slices or [log.slice for log in logs.slices] != wanted[: len(logs.slices)]:
                 raise Busy(f"{partner.address} did not send the requested reap logs", after_ms=RETRY_MS)
             wanted = wanted[len(logs.slices) :]
@@ -183,7 +183,7 @@ class CatchUp:
             if all(mine.get(up_to.store, 0) >= up_to.number for up_to in log.seen):
                 return
             ask = AskLog(log.slice, _up_tos(mine))
-            reply = await self._call(partner, GetLogs((ask,)), Logs)
+            reply = await self._call(partner, GetLogs((ask,)), GetLogsReply)
             if not reply.slices:
                 break
             log = reply.slices[0]
@@ -202,7 +202,7 @@ class CatchUp:
         """
         known: dict[Claim, Holding] = {}
         while claims := self._log.claims(log, known)[:HEADS_MAX]:
-            reply = await self._call(partner, Vouch(log.slice, tuple(claims)), Vouched)
+            reply = await self._call(partner, Vouch(log.slice, tuple(claims)), VouchReply)
             if reply.trimmed != log.trimmed or len(reply.holdings) != len(claims):
                 raise Busy(f"{partner.address} has trimmed its log of slice {log.slice} meanwhile", after_ms=RETRY_MS)
             known.update(zip(claims, reply.holdings, strict=True))
@@ -229,7 +229,7 @@ class CatchUp:
     @handles(GetSeen)
     def on_get_seen(self, request: GetSeen) -> Answer:
         """Return, for each slice of an arc, the digest of the log entries applied here."""
-        return self._when_durable(SeenIn(self._log.seen_in(Arc(request.arc_start, request.arc_end))))
+        return self._when_durable(GetSeenReply(self._log.seen_in(Arc(request.arc_start, request.arc_end))))
 
     @handles(GetLogs)
     def on_get_logs(self, request: GetLogs) -> Answer:
@@ -242,7 +242,7 @@ class CatchUp:
                 break
             found.append(log)
             left -= size
-        return self._when_durable(Logs(tuple(found)))
+        return self._when_durable(GetLogsReply(tuple(found)))
 
     @handles(StoreLogs)
     def on_store_logs(self, request: StoreLogs) -> Answer:
@@ -254,8 +254,8 @@ class CatchUp:
             self._host.storage.stage(self._log.absorb(log))
         return self._when_durable(Done())
 
-    @handles(Level)
-    async def on_level(self, request: Level) -> Done:
+    @handles(FetchLogs)
+    async def on_fetch_logs(self, request: FetchLogs) -> Done:
         """Fetch the log entries of an arc that this store lacks from the caller's store."""
         await self._pull(request.asker, Arc(request.arc_start, request.arc_end))
         return Done()
@@ -268,7 +268,7 @@ class CatchUp:
         values. The reply also says which log entries are dropped (trimmed) by now. Both are of one moment.
         """
         trimmed = _up_tos(self._log.state(request.slice).trimmed)
-        return self._when_durable(Vouched(trimmed, self._log.vouch(request.claims)))
+        return self._when_durable(VouchReply(trimmed, self._log.vouch(request.claims)))
 
     def _when_durable(self, reply: Reply) -> Answer:
         """Delay a reply until all visible changes of the store are durable.

@@ -1,0 +1,63 @@
+"""Requests of a client below its operations: for measurements and for the simulator.
+
+A user of `AsyncApi` names keys and values. The functions here take the requests themselves. So the simulator knows the
+operation id of a write before it sends the write, and `bench` measures the smallest call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from chord.client.results import Found, Stored
+from chord.client.trio_driver import TrioApi
+from chord.errors import ChordError
+from chord.wire.messages import Ping, Put
+
+
+async def ping(api: TrioApi, address: str) -> None:
+    """Make a call to a node that does nothing there.
+
+    Raises:
+        ChordError: the node does not answer.
+    """
+    await api._drive(api._core.session.request(Ping(), address))
+
+
+def put_request(
+    api: TrioApi,
+    key: bytes,
+    value: bytes | None,
+    *,
+    context: bytes | None = None,
+    no_context: bool = False,
+    w: int | None = None,
+    sloppy: bool = True,
+    ttl_s: float | None = None,
+) -> Put:
+    """Return the request of a write with a new operation id; the value None deletes the key.
+
+    The arguments are those of `AsyncApi.put`.
+    """
+    return api._core.to_put(key, value, context=context, no_context=no_context, w=w, sloppy=sloppy, ttl_s=ttl_s)
+
+
+async def write(api: TrioApi, puts: Sequence[Put]) -> Sequence[Stored | ChordError]:
+    """Send one write alone, or several in a batch, and return the outcome of each.
+
+    Raises:
+        ChordError: a single write failed.
+    """
+    if len(puts) == 1:
+        return [await api._drive(api._core.write(puts[0]))]
+    return await api._drive(api._core.write_all(puts))
+
+
+async def read(api: TrioApi, keys: Sequence[bytes], r: int | None = None) -> Sequence[Found | ChordError]:
+    """Read one key alone, or several in a batch, and return the outcome of each.
+
+    Raises:
+        ChordError: a single read failed.
+    """
+    if len(keys) == 1:
+        return [await api._drive(api._core.get(keys[0], r))]
+    return await api._drive(api._core.get_all(keys, r))

@@ -1,0 +1,98 @@
+"""Nodes: the status of all, the ready lines, and the answers of commands on one node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from chord.errors import ChordError
+from chord.ids import Circle
+from chord.views.common import Json, error_json, names_of, vnode_json
+from chord.views.ring import count_keys, is_small, owned_share
+from chord.wire.messages import Status
+
+
+def node_json(circle: Circle, node: Status, names: Mapping[str, str]) -> Json:
+    """Return the status of a node."""
+    return {
+        "node": node.name,
+        "address": node.address,
+        "pid": node.pid,
+        "state": node.state,
+        "troubles": list(node.troubles),
+        "version": node.version,
+        "preset": node.preset,
+        "uptime_s": round(node.uptime_ms / 1000, 3),
+        "has_data_dir": node.has_data_dir,
+        "keys": node.keys,
+        "value_bytes": node.value_bytes,
+        "misplaced": node.misplaced,
+        "hints": node.hints,
+        "under_replicated": node.under_replicated,
+        "sibling_keys": node.sibling_keys,
+        "damaged": node.damaged,
+        "quarantined": node.quarantined,
+        "clock_skew_s": node.clock_skew_ms / 1000,
+        "owned": round(sum(owned_share(circle, v) for v in node.vnodes), 6),
+        "isolated": any(v.is_isolated for v in node.vnodes),
+        "vnodes": [vnode_json(circle, v.contact, names) for v in node.vnodes],
+        "counters": dict(node.counters),
+    }
+
+
+def status_json(circle: Circle, nodes: list[Status], errors: Mapping[str, ChordError]) -> Json:
+    """Return the status of the ring and of every node.
+
+    `nodes` answered, at least one, and `errors` has the error of every other known node by its address.
+    """
+    first, names = nodes[0], names_of(nodes)
+    return {
+        "ring": None if first.ring is None else first.ring.hex(),
+        "cluster": first.cluster,
+        "bits": first.bits,
+        "successors": first.successors,
+        "replicas": first.replicas,
+        "small": is_small(nodes),
+        "keys": count_keys(nodes),
+        "hints": sum(node.hints for node in nodes),
+        "under_replicated": sum(node.under_replicated for node in nodes),
+        "sibling_keys": sum(node.sibling_keys for node in nodes),
+        "damaged": sum(node.damaged for node in nodes),
+        "quarantined": sum(node.quarantined for node in nodes),
+        "nodes": [node_json(circle, node, names) for node in nodes],
+        "unreachable": _errors(errors),
+    }
+
+
+def ready_json(name: str, address: str, pid: int, origin: str) -> Json:
+    """Return the ready line of a node; `origin` says how it became a member."""
+    return {"ready": True, "name": name, "address": address, "pid": pid, "origin": origin}
+
+
+def up_json(seconds: float, processes: Iterable[tuple[str, str, int]]) -> Json:
+    """Return the ready line of a ring of new processes: their names, addresses and pids."""
+    nodes = [{"name": name, "address": address, "pid": pid} for name, address, pid in processes]
+    return {"ready": True, "seconds": round(seconds, 3), "nodes": nodes}
+
+
+def leave_json(node: Status, seconds: float) -> Json:
+    """Return a completed leave and its duration."""
+    return {"node": node.name, "address": node.address, "left": True, "seconds": round(seconds, 3)}
+
+
+def signal_json(node: Status, signal: int) -> Json:
+    """Return a signal that a node's process got."""
+    return {"node": node.name, "address": node.address, "pid": node.pid, "signal": signal}
+
+
+def removal_json(address: str, reported: Iterable[str], errors: Mapping[str, ChordError]) -> Json:
+    """Return which nodes have removed a node, and the errors of the others."""
+    return {"address": address, "reported": list(reported), "failed": _errors(errors)}
+
+
+def version_json(version: str, protocol: int, python: str) -> Json:
+    """Return the versions of the package, of its protocol and of Python."""
+    return {"version": version, "protocol": protocol, "python": python}
+
+
+def _errors(errors: Mapping[str, ChordError]) -> list[Json]:
+    return [{"address": address, "error": error_json(error)} for address, error in errors.items()]

@@ -1,0 +1,161 @@
+"""Records: reads, writes, batches, backups and the quarantine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from chord.client.results import Decided, Found, Quarantined, Stored, to_key
+from chord.errors import ChordError
+from chord.views.common import Json, context_json, error_json, key_json, text_or_b64, value_json
+
+
+def get_json(key: bytes, found: Found | None, trace: Json | None = None, *, quarantined: int = 0) -> Json:
+    """Return the result of a `get`; without `found`, the key has no value."""
+    return {
+        **key_json(key),
+        "found": found is not None,
+        "values": [value_json(v) for v in found.values] if found else [],
+        "context": context_json(found.context) if found else None,
+        "r": found.r if found else None,
+        "r_needed": found.r_needed if found else None,
+        "quarantined": quarantined,
+        "left": found.left if found else 0,
+        "trace": trace,
+    }
+
+
+def put_json(stored: Stored, owner: Json, trace: Json | None) -> Json:
+    """Return the JSON object for an acknowledged write."""
+    return {
+        **key_json(stored.key),
+        "owner": owner,
+        "context": context_json(stored.context),
+        "w": stored.w,
+        "w_needed": stored.w_needed,
+        "quorum": stored.quorum,
+        "under_replicated": stored.is_under_replicated,
+        "sloppy": stored.is_sloppy,
+        "beside": stored.beside,
+        "quarantined": stored.quarantined,
+        "trace": trace,
+    }
+
+
+def pair_json(key: bytes, value: bytes) -> Json:
+    """Return a line of `load` and `scan`: a key and a value."""
+    return {**text_or_b64("key", key), **text_or_b64("value", value)}
+
+
+def load_json(
+    stored: int, failures: Iterable[tuple[str | bytes, ChordError]], *, failed: int, is_complete: bool, seconds: float
+) -> Json:
+    """Return the result of a `load`.
+
+    Args:
+        stored: the number of stored keys.
+        failures: failed keys and their errors; not all of them if there are many.
+        failed: the number of failed keys.
+        is_complete: whether every key was tried.
+        seconds: the duration.
+    """
+    return {
+        "stored": stored,
+        "failed": failed,
+        "complete": is_complete,
+        "seconds": round(seconds, 3),
+        "failures": _failures(failures),
+    }
+
+
+def backup_json(
+    file: str, records: int, size: int, *, is_complete: bool, damaged: int, cut: int, seconds: float
+) -> Json:
+    """Return the result of a `backup`.
+
+    Args:
+        file: the name of the file.
+        records: the number of records in it.
+        size: its size in bytes.
+        is_complete: whether it has all values of all records.
+        damaged: the number of records that could not be read.
+        cut: the number of records with too many values for one reply.
+        seconds: the duration.
+    """
+    return {
+        "file": file,
+        "records": records,
+        "bytes": size,
+        "complete": is_complete,
+        "damaged": damaged,
+        "cut": cut,
+        "seconds": round(seconds, 3),
+    }
+
+
+def restore_json(
+    file: str, records: int, merged: int, failures: Iterable[tuple[str | bytes, ChordError]], *, failed: int,
+    dead: int, brought_back: int, quarantined: int, is_complete: bool, seconds: float,
+) -> Json:  # fmt: skip
+    """Return the result of a `restore`.
+
+    Args:
+        file: the name of the backup.
+        records: the number of records in it.
+        merged: the number of records that were merged into the ring.
+        failures: failed keys and their errors; not all of them if there are many.
+        failed: the number of failed keys.
+        dead: the number of values that were deleted or replaced since the backup, and stay so.
+        brought_back: the number of such values that were written as new ones.
+        quarantined: the number of values of these keys in quarantine.
+        is_complete: whether every record was tried.
+        seconds: the duration.
+    """
+    return {
+        "file": file,
+        "records": records,
+        "merged": merged,
+        "failed": failed,
+        "dead": dead,
+        "brought_back": brought_back,
+        "quarantined": quarantined,
+        "complete": is_complete,
+        "seconds": round(seconds, 3),
+        "failures": _failures(failures),
+    }
+
+
+def quarantined_json(found: Quarantined, stores: Mapping[bytes, str]) -> Json:
+    """Return the values of a key in quarantine as JSON."""
+    return {
+        **key_json(found.key),
+        "values": [
+            {
+                "value": None if one.value is None else value_json(one.value),
+                "written_ms": one.written_ms,
+                "expires_ms": one.expires_ms or None,
+                "origin": {
+                    "store": one.store.hex(), "node": stores.get(one.store), "key_epoch": one.key_epoch,
+                    "number": one.number,
+                },
+            }
+            for one in found.values
+        ],
+        "left": found.left,
+        "context": context_json(found.context),
+    }
+
+
+def decided_json(decided: Decided, *, merge: bool) -> Json:
+    """Return the decision about a key's quarantine as JSON."""
+    return {
+        **key_json(decided.key),
+        "action": "merge" if merge else "drop",
+        "values": decided.values,
+        "left": decided.left,
+        "w": decided.w,
+        "w_needed": decided.w_needed,
+    }
+
+
+def _failures(failures: Iterable[tuple[str | bytes, ChordError]]) -> list[Json]:
+    return [{**key_json(to_key(key)), "error": error_json(error)} for key, error in failures]

@@ -1,0 +1,61 @@
+"""Transfers of records between nodes, with their rates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from chord.ids import Circle
+from chord.views.common import Json, vnode_json
+from chord.wire.messages import Status, TransferInfo
+
+
+class TransferRow(NamedTuple):
+    """A transfer of one arc, as a node reports it, with its rate."""
+
+    node: Status  # the node that reports it
+    info: TransferInfo  # the report
+    keys_per_s: float  # the rate in keys per second
+    bytes_per_s: float  # the rate in bytes per second
+
+    @property
+    def share(self) -> float | None:
+        """The share that is done, 0 to 1; None if the total is not known yet."""
+        if self.info.total is None:
+            return None
+        return min(1.0, self.info.done / self.info.total) if self.info.total else 1.0
+
+    @property
+    def left_s(self) -> float | None:
+        """The time left at this rate, in seconds; None if it cannot be estimated."""
+        if self.info.total is None:
+            return None
+        left = max(0, self.info.total - self.info.done)
+        if left == 0:
+            return 0.0
+        return left / self.keys_per_s if self.keys_per_s > 0 else None
+
+
+def transfers_json(circle: Circle, moves: Iterable[TransferRow], names: Mapping[str, str]) -> Json:
+    """Return transfers with their progress and the time left."""
+    return {"transfers": [_transfer(circle, move, names) for move in moves]}
+
+
+def _transfer(circle: Circle, move: TransferRow, names: Mapping[str, str]) -> Json:
+    info, share, left_s = move.info, move.share, move.left_s
+    return {
+        "node": move.node.name,
+        "address": move.node.address,
+        "kind": info.kind,
+        "arc": {"start": str(int(info.arc_start)), "start_hex": circle.hex(info.arc_start),
+                "end": str(int(info.arc_end)), "end_hex": circle.hex(info.arc_end)},
+        "peer": vnode_json(circle, info.peer, names),
+        "done": info.done,
+        "total": info.total,
+        "share": None if share is None else round(share, 4),
+        "bytes_sent": info.bytes_sent,
+        "keys_per_s": round(move.keys_per_s, 3),
+        "bytes_per_s": round(move.bytes_per_s, 3),
+        "eta_s": None if left_s is None else round(left_s, 3),
+        "seconds": round(info.since_ms / 1000, 3),
+    }
