@@ -170,14 +170,14 @@ class Run:
             self._cluster = ring
             recorder = Recorder(trio.current_time, self._write_history) if self._write_history else None
             rng = random.Random(f"ledger/{plan.seed}")
-            self._ledger = Workload(
+            self._workload = Workload(
                 ring, rng, watch.complain, recorder,
                 constants=plan.constants, reads=plan.reads, draws=plan.draws, shared=plan.shared, habits=plan.habits,
             )  # fmt: skip
-            losses = self._ledger.losses
-            losses.is_trimming = plan.reap_log is not None
-            ring.on_put, ring.on_drop, ring.on_left = losses.saw, losses.dropped, self._ledger.oracle.left
-            ring.on_stopped = losses.autopsy
+            accounting = self._workload.accounting
+            accounting.is_trimming = plan.reap_log is not None
+            ring.on_put, ring.on_drop, ring.on_left = accounting.saw, accounting.dropped, self._workload.oracle.left
+            ring.on_stopped = accounting.autopsy
             with watch.over(ring), trio.fail_after(plan.virtual_s_max), trio.CancelScope() as scope:
                 watch.on_broken = scope.cancel
                 watch.on_event = self._observer(ignore)
@@ -186,7 +186,7 @@ class Run:
                 await self._found()
                 await self._be_safe()
                 report.settled_s = await self._be_live()
-                report.lost, report.keys = self._ledger.lost, self._ledger.keys
+                report.lost, report.keys = self._workload.lost, self._workload.keys
             if recorder is not None:
                 recorder.finish()
             self._sum_up()
@@ -202,30 +202,30 @@ class Run:
         """Run faults and clients until enough has happened."""
         plan, watch = self._plan, self._watch
         async with trio.open_nursery() as nursery:
-            nemesis = Nemesis(plan, self._cluster, self._ledger, watch, nursery, self._heal)
+            nemesis = Nemesis(plan, self._cluster, self._workload.oracle, watch, nursery, self._heal)
             watch.on_event = self._observer(nemesis.on_event)
-            self._cluster.on_refused = nemesis.deaths.refused
-            clients: trio.CancelScope = await nursery.start(self._ledger.clients, plan.clients, plan.client_pause_s)
+            self._cluster.on_refused = nemesis.schedule.refused
+            clients: trio.CancelScope = await nursery.start(self._workload.clients, plan.clients, plan.client_pause_s)
             await trio.sleep(random.Random(f"start/{plan.seed}").uniform(0, 2))
-            hardships = Hardships(plan, self._cluster, self._ledger, watch, nemesis.deaths, self._heal)
+            hardships = Hardships(plan, self._cluster, self._workload, watch, nemesis.schedule, self._heal)
             if plan.theme != "mixed":
                 hardships.begin()
             while not self._is_enough(nemesis, hardships):
                 await (nemesis if plan.theme == "mixed" else hardships).do_something()
-                self._on_progress(self._ledger.writes, nemesis.membership)
+                self._on_progress(self._workload.writes, nemesis.membership)
             self.report.membership = nemesis.membership
             nemesis.stop()
             await nemesis.calm()
             clients.cancel()
-            self._deaths = nemesis.deaths
+            self._schedule = nemesis.schedule
 
     def _is_enough(self, nemesis: Nemesis, hardships: Hardships) -> bool:
         plan = self._plan
         if plan.until_s is not None:
             return trio.current_time() >= plan.until_s
         if plan.theme != "mixed":
-            return hardships.episodes >= EPISODES and self._ledger.writes >= plan.writes
-        enough_writes = self._ledger.writes >= plan.writes
+            return hardships.episodes >= EPISODES and self._workload.writes >= plan.writes
+        enough_writes = self._workload.writes >= plan.writes
         return nemesis.membership >= plan.membership and self._watch.steps >= plan.steps and enough_writes
 
     def _observer(self, act: Observer) -> Observer:
@@ -260,7 +260,7 @@ class Run:
         if isinstance(self._network, MessageNetwork):
             await trio.sleep(self._network.lateness.stop())
         self._network.set_delay(uniform(*self._plan.delay_s))
-        await self._deaths.return_all()
+        await self._schedule.return_all()
         began = trio.current_time()
         await trio.sleep(self._plan.timing.timeout_cap_s)  # the last lost call may still make a node look dead
         with trio.move_on_after(READY_WITHIN_S):
@@ -271,8 +271,8 @@ class Run:
         took = trio.current_time() - began
         timing = self._plan.timing  # wait for the dead, then a period to compare and one to drop
         await self._none(self._unequal, timing.down_out_s + 3 * timing.anti_entropy_s + HOME_WITHIN_S)
-        await self._ledger.settle()
-        await self._ledger.write_in_the_end(HEALED_WITHIN_S)
+        await self._workload.settle()
+        await self._workload.write_in_the_end(HEALED_WITHIN_S)
         self._watch.check_state()
         return took
 
@@ -296,16 +296,16 @@ class Run:
         report, watch = self.report, self._watch
         report.steps, report.checks = watch.steps, watch.checks
         report.counts = watch.counts
-        report.counts.update({f"client {word}": count for word, count in self._ledger.counts.items()})
+        report.counts.update({f"client {word}": count for word, count in self._workload.counts.items()})
         if self._plan.theme != "mixed":  # few keys change owners in small rings
             for share in SHARES:
                 del report.counts[f"client acknowledged {share}"]
-            report.counts["client acknowledged beside the shares"] = self._ledger.writes
+            report.counts["client acknowledged beside the shares"] = self._workload.writes
         totals = self._cluster.totals()
         report.counts.update({name: totals[name] for name in COUNTERS})
         requests = self._network.lateness.counts if isinstance(self._network, MessageNetwork) else Counter[str]()
-        found = situations.of_life(self._plan, self._ledger.counts, requests)
-        found.update(situations.absences(self._ledger.losses.absences_s, self._plan, "dead"))
+        found = situations.of_run(self._plan, self._workload.counts, requests)
+        found.update(situations.absences(self._workload.accounting.absences_s, self._plan, "dead"))
         found["reap log trimmed"] = sum(map(_trimmed, self._cluster.nodes))
         found["slice caught up"] = totals["slices_caught_up"]
         found["value quarantined"] = report.counts["ValuesQuarantined"]

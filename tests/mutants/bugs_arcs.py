@@ -30,7 +30,7 @@ MUTANTS = (
         ),
         scenes.only_copy_dies_before_a_join,
         4,
-        ("ledger: denied", "ledger: lost"),
+        ("oracle: denied", "oracle: lost"),
     ),
     Mutant(
         "ownership before the switch",
@@ -54,7 +54,7 @@ MUTANTS = (
         (Edit(Ownership.verdict, 'Verdict("giving", self.giving.to)', 'Verdict("owned")'),),
         scenes.written_while_switching,
         8,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "deltas not sent",
@@ -62,7 +62,7 @@ MUTANTS = (
         (Edit(Transfers._note_write, "outbound is not None and", "False and"),),
         scenes.busy,
         4,
-        ("ledger: denied", "ledger: misread", "ledger: replaced"),
+        ("oracle: denied", "oracle: misread", "oracle: replaced"),
     ),
     Mutant(
         "switch not idempotent",
@@ -87,7 +87,7 @@ MUTANTS = (
         ),
         scenes.joiner_dies,
         12,
-        ("ledger: denied", "ledger: dropped"),
+        ("oracle: denied", "oracle: dropped"),
     ),
     Mutant(
         "lease never runs out",
@@ -103,7 +103,7 @@ MUTANTS = (
         (Edit(Ownership.take_over, "if contact.id in gap:", "if False:"),),
         scenes.only_copy_dies_before_a_join,
         4,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "takeover without a question",
@@ -119,7 +119,7 @@ MUTANTS = (
         (Edit(Node._part, "and self._farewell.has_handed_over(self._goodbye)", ""),),
         scenes.leave_exceeds_its_time,
         2,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "mark lost in a join",
@@ -127,7 +127,7 @@ MUTANTS = (
         (Edit(TransferSender.switch, "for m in marks_within(self._own.taken, giving.arc)", "for m in ()"),),
         scenes.only_copy_dies_before_a_join,
         4,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "old copy kept after a late Switch",
@@ -135,7 +135,7 @@ MUTANTS = (
         (Edit(Membership._is_taken_back, "return True", "return False"),),
         scenes.late_switch,
         8,
-        ("ledger: denied", "ledger: misread", "ledger: replaced"),
+        ("oracle: denied", "oracle: misread", "oracle: replaced"),
     ),
     Mutant(
         "old copy kept after a takeover",
@@ -143,7 +143,7 @@ MUTANTS = (
         (Edit(Membership._take_pointers, "await self._renounce_if_taken_back(around.successor)", "pass"),),
         scenes.giver_dies_after_the_switch,
         8,
-        ("ledger: denied", "ledger: misread"),
+        ("oracle: denied", "oracle: misread"),
     ),
     Mutant(
         "misplaced records dropped unacknowledged",
@@ -151,6 +151,6 @@ MUTANTS = (
         (Edit(Handoff._hand_to, "for contact in confirmed.holders:", "for contact in ():"),),
         scenes.halves_merge,
         2,
-        ("ledger: dropped",),
+        ("oracle: dropped",),
     ),
 )

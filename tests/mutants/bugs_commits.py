@@ -18,7 +18,7 @@ MUTANTS = (
         ),
         scenes.power_is_cut,
         8,
-        ("ledger: acknowledged",),
+        ("oracle: acknowledged",),
     ),
     Mutant(
         "rollback lost",
@@ -26,7 +26,7 @@ MUTANTS = (
         (Edit(GroupCommit._written, "        self._take_back()\n", "        self._settle(group)\n"),),
         scenes.disk_is_full,
         4,
-        ("ledger: acknowledged", "ledger: dropped", "ledger: lost", "copies"),
+        ("oracle: acknowledged", "oracle: dropped", "oracle: lost", "copies"),
     ),
     Mutant(
         "write shown before it is durable",
@@ -38,6 +38,6 @@ MUTANTS = (
         ),
         scenes.power_is_cut_before_the_sync,
         4,
-        ("ledger: lost", "ledger: replaced"),
+        ("oracle: lost", "oracle: replaced"),
     ),
 )

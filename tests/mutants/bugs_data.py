@@ -24,7 +24,7 @@ MUTANTS = (
         (Edit(ReplicatedWrite._count, "return len(", "return 1 + len("),),
         scenes.joins_leaves_and_crashes,
         4,
-        ("ledger: acknowledged",),
+        ("oracle: acknowledged",),
     ),
     Mutant(
         "a sent write counts as stored",
@@ -38,7 +38,7 @@ MUTANTS = (
         ),
         scenes.joins_leaves_and_crashes,
         4,
-        ("ledger: acknowledged",),
+        ("oracle: acknowledged",),
     ),
     Mutant(
         "plain version vector",
@@ -46,7 +46,7 @@ MUTANTS = (
         (Edit(versions.put, "(version, *values)", "(version,)"),),
         scenes.replicated,
         4,
-        ("ledger: misread",),
+        ("oracle: misread",),
     ),
     Mutant(
         "a put reads nothing first",
@@ -54,7 +54,7 @@ MUTANTS = (
         (Edit(Coordinator._must_read, "is_retry:\n        return True", "is_retry:\n        return False"),),
         scenes.owner_writes_what_it_missed,
         4,
-        ("ledger: replaced",),
+        ("oracle: replaced",),
     ),
     Mutant(
         "one actor for all key epochs",
@@ -62,7 +62,7 @@ MUTANTS = (
         (Edit(Records.new_actor, "storage.next_key_epoch()", "0"),),
         scenes.bad_record,
         4,
-        ("ledger: dots", "ledger: misread", "ledger: lost"),
+        ("oracle: dots", "oracle: misread", "oracle: lost"),
     ),
     Mutant(
         "a put after a bad record",
@@ -76,7 +76,7 @@ MUTANTS = (
         ),
         scenes.bad_record,
         4,
-        ("ledger: dots", "ledger: misread", "ledger: lost"),
+        ("oracle: dots", "oracle: misread", "oracle: lost"),
     ),
     Mutant(
         "a copy overwrites the record",
@@ -84,7 +84,7 @@ MUTANTS = (
         (Edit(Records._synced, "versions.sync(old, record)", "record"),),
         scenes.joins_leaves_and_crashes,
         8,
-        ("ledger: lost", "ledger: misread", "ledger: dots", "copies"),
+        ("oracle: lost", "oracle: misread", "oracle: dots", "copies"),
     ),
     Mutant(
         "denied without a question",
@@ -92,7 +92,7 @@ MUTANTS = (
         (Edit(QuorumReads._get, "if not self._live(reading.record):", "if False:"),),
         scenes.owner_missed_writes,
         4,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "denied by a stand-in",
@@ -108,7 +108,7 @@ MUTANTS = (
         ),
         scenes.replicas_die_in_a_row,
         8,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "coordinated before it is a member",
@@ -116,7 +116,7 @@ MUTANTS = (
         (Edit(Vnode._require_view, "and not self.ring.is_member", "and False"),),
         scenes.owner_is_back,
         16,
-        ("ledger: acknowledged",),
+        ("oracle: acknowledged",),
     ),
     Mutant(
         "hint dropped before the member has the record",
@@ -124,7 +124,7 @@ MUTANTS = (
         (Edit(Handoff._hand_to, "for contact in confirmed.holders:", "for contact in confirmed.holders[:1]:"),),
         scenes.joins_leaves_and_crashes,
         24,
-        ("ledger: dropped", "copies"),
+        ("oracle: dropped", "copies"),
     ),
     Mutant(
         "dropped after too few confirmations",
@@ -138,7 +138,7 @@ MUTANTS = (
         ),
         scenes.leave_with_one_reachable_replica,
         4,
-        ("ledger: dropped",),
+        ("oracle: dropped",),
     ),
     Mutant(
         "sums without tombstones",
@@ -164,7 +164,7 @@ MUTANTS = (
         ),
         scenes.too_few_answer,
         8,
-        ("ledger: misread",),
+        ("oracle: misread",),
     ),
     Mutant(
         "merged without a check of the reap logs",
@@ -175,7 +175,7 @@ MUTANTS = (
         ),
         scenes.deleted_while_away,
         4,
-        ("ledger: dropped", "ledger: misread"),
+        ("oracle: dropped", "oracle: misread"),
     ),
     Mutant(
         "trimmed entries counted as seen",
@@ -186,7 +186,7 @@ MUTANTS = (
         ),
         scenes.deleted_while_away_and_trimmed,
         4,
-        ("ledger: dropped", "ledger: misread"),
+        ("oracle: dropped", "oracle: misread"),
     ),
     Mutant(
         "joiner without log for an empty arc",
@@ -197,6 +197,6 @@ MUTANTS = (
         ),
         scenes.reaped_and_handed_over,
         8,
-        ("ledger: dropped", "ledger: misread"),
+        ("oracle: dropped", "oracle: misread"),
     ),
 )

@@ -29,7 +29,7 @@ MUTANTS = (
         ),
         scenes.shared_keys,
         40,
-        ("ledger: dots", "ledger: misread", "ledger: lost", "ledger: acknowledged"),
+        ("oracle: dots", "oracle: misread", "oracle: lost", "oracle: acknowledged"),
     ),
     Mutant(
         "get answered from one copy",
@@ -37,7 +37,7 @@ MUTANTS = (
         (Edit(QuorumReads.get, "self._quorum.needed(request.r, target.replicas)", "1"),),
         scenes.shared_keys,
         40,
-        ("ledger: quorum",),
+        ("oracle: quorum",),
     ),
     Mutant(
         "default writes refused",
@@ -45,7 +45,7 @@ MUTANTS = (
         (Edit(Quorums.needed_to_write, "needed > len(replicas.members)", "needed > 0"),),
         scenes.power_cuts,
         40,
-        ("ledger: refused",),
+        ("oracle: refused",),
     ),
     Mutant(
         "get answered by the coordinator alone",
@@ -53,7 +53,7 @@ MUTANTS = (
         (Edit(QuorumReads._get, "self.read(target, needed)", "self.read(target, 1)"),),
         scenes.shared_keys,
         40,
-        ("ledger: quorum",),
+        ("oracle: quorum",),
     ),
     Mutant(
         "put acknowledged by one",
@@ -61,7 +61,7 @@ MUTANTS = (
         (Edit(Coordinator._write, "self._quorum.needed_to_write(request.w, target.replicas)\n", "1\n"),),
         scenes.shared_keys,
         40,
-        ("ledger: acknowledged",),
+        ("oracle: acknowledged",),
     ),
     Mutant(
         "reader believes its own copy",
@@ -75,7 +75,7 @@ MUTANTS = (
         ),
         scenes.owner_reads_what_it_missed,
         40,
-        ("ledger: misread",),
+        ("oracle: misread",),
     ),
     Mutant(
         "store emptied at a restart",
@@ -93,7 +93,7 @@ MUTANTS = (
         ),
         scenes.one_disk_is_lost,
         40,
-        ("ledger: lost", "ledger: dropped"),
+        ("oracle: lost", "oracle: dropped"),
     ),
     Mutant(
         "denied after down_out_s",
@@ -101,7 +101,7 @@ MUTANTS = (
         (Edit(AntiEntropy._is_given_up, "if any(self._host.peers.passive.contacts()):", "if False:"),),
         scenes.away_for_long,
         40,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "denied without the unreachable replicas",
@@ -115,7 +115,7 @@ MUTANTS = (
         ),
         scenes.power_cuts,
         40,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "unreachable nodes given up in a long absence",
@@ -124,7 +124,7 @@ MUTANTS = (
         (Edit(AntiEntropy._is_given_up, "if any(self._host.peers.passive.contacts()):", "if False:"),),
         scenes.absences,
         40,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "undecided values dropped",
@@ -132,7 +132,7 @@ MUTANTS = (
         (Edit(versions.isolate, "_joined(record.quarantine, moved)", "record.quarantine"),),
         scenes.absences_and_trims,
         40,
-        ("ledger: lost", "ledger: misread", "ledger: dropped", "ledger: denied"),
+        ("oracle: lost", "oracle: misread", "oracle: dropped", "oracle: denied"),
     ),
     Mutant(
         "quarantine without a trimmed log",
@@ -143,7 +143,7 @@ MUTANTS = (
         ),
         scenes.absences,
         40,
-        ("ledger: quarantine",),
+        ("oracle: quarantine",),
     ),
     Mutant(
         "only copy given up",
@@ -151,7 +151,7 @@ MUTANTS = (
         (Edit(Takeover._wait_no_longer, "if self._host.constants.replicas > 1", "if True"),),
         scenes.only_copies_are_away,
         40,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "returned owner not asked",
@@ -159,7 +159,7 @@ MUTANTS = (
         (Edit(AntiEntropy._fetch_arc, "await self._exchange.pull(owner, mark.arc)", "pass"),),
         scenes.owners_of_only_copies_are_back,
         40,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "scan without the dead owner of the only copies",
@@ -167,7 +167,7 @@ MUTANTS = (
         (Edit(AntiEntropy.silent, "self._vnode.ownership.taken", "()"),),
         scenes.only_copies_are_away,
         40,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "denied without a question, after an alarm",
@@ -175,7 +175,7 @@ MUTANTS = (
         (Edit(QuorumReads._get, "if not self._live(reading.record):", "if False:"),),
         scenes.after_an_alarm,
         40,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "values expire too early",
@@ -183,7 +183,7 @@ MUTANTS = (
         (Edit(versions.is_live, "<= now_ms", "<= now_ms + 1000"),),
         scenes.values_that_expire,
         40,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "expired values are shown",
@@ -191,7 +191,7 @@ MUTANTS = (
         (Edit(versions.is_live, "<= now_ms", "<= now_ms - 1000"),),
         scenes.values_that_expire,
         40,
-        ("ledger: misread",),
+        ("oracle: misread",),
     ),
     Mutant(
         "scan leaves out a record",
@@ -199,7 +199,7 @@ MUTANTS = (
         (Edit(Records.page, "scan(arc, after=after)", "list(scan(arc, after=after))[1:]"),),
         scenes.all_is_scanned,
         40,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "scan shows replaced values",
@@ -213,7 +213,7 @@ MUTANTS = (
         ),
         scenes.all_is_scanned,
         40,
-        ("ledger: misread",),
+        ("oracle: misread",),
     ),
     Mutant(
         "W shrinks when nodes die",
@@ -221,6 +221,6 @@ MUTANTS = (
         (Edit(Vnode.nodes_known, "self.host.nodes_known()", "set[str]()"),),
         scenes.two_of_three_are_dead,
         40,
-        ("ledger: acknowledged",),
+        ("oracle: acknowledged",),
     ),
 )

@@ -36,7 +36,7 @@ MUTANTS = (
         ),
         scenes.power_fails,
         2,
-        ("ledger: acknowledged",),
+        ("oracle: acknowledged",),
     ),
     Mutant(
         "written during a sync counts as synced",
@@ -47,7 +47,7 @@ MUTANTS = (
         ),
         scenes.power_fails,
         2,
-        ("ledger: acknowledged",),
+        ("oracle: acknowledged",),
     ),
     Mutant(
         "acknowledged before a replica's fsync",
@@ -55,7 +55,7 @@ MUTANTS = (
         (Edit(Replica.on_store_copies, "if is_durable else", "if True else"),),
         joins_leaves_and_crashes,
         4,
-        ("ledger: acknowledged",),
+        ("oracle: acknowledged",),
     ),
     Mutant(
         "timeout reported as failure",
@@ -69,7 +69,7 @@ MUTANTS = (
         ),
         scenes.acknowledgements_are_lost,
         12,
-        ("ledger: misread",),
+        ("oracle: misread",),
     ),
     Mutant(
         "an arc given away and back",
@@ -88,7 +88,7 @@ MUTANTS = (
         ),
         scenes.given_away_and_back,
         4,
-        ("ledger: dots", "ledger: misread", "ledger: lost"),
+        ("oracle: dots", "oracle: misread", "oracle: lost"),
     ),
     Mutant(
         "actor reused after a wipe",
@@ -96,7 +96,7 @@ MUTANTS = (
         (Edit(Cluster.make_node, "rng.randbytes(8)", "bytes(8)"),),
         scenes.given_away_and_wiped,
         8,
-        ("ledger: dots", "ledger: misread", "ledger: lost"),
+        ("oracle: dots", "oracle: misread", "oracle: lost"),
     ),
     Mutant(
         "arc dropped while it is handed back",
@@ -108,7 +108,7 @@ MUTANTS = (
         ),
         scenes.back_while_it_is_forgotten,
         32,
-        ("ledger: denied", "ledger: dropped"),
+        ("oracle: denied", "oracle: dropped"),
     ),
     Mutant(
         "marks lost in a restart",
@@ -119,7 +119,7 @@ MUTANTS = (
         ),
         scenes.taker_restarts,
         4,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "marks dropped by a returned owner",
@@ -127,7 +127,7 @@ MUTANTS = (
         (Edit(Ownership._without_mine, "elif old is not None and", "elif False and"), *_NO_SECOND_CHANCE),
         scenes.one_of_two_comes_back,
         4,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "resumed with the arc of a dead neighbour",
@@ -138,7 +138,7 @@ MUTANTS = (
         ),
         scenes.predecessor_dies_meanwhile,
         4,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "restarted neighbours wait for each other",
@@ -169,6 +169,6 @@ MUTANTS = (
         (Edit(Vnode.mark_only_copies, "replicas == 1 and", "replicas == 0 and"),),
         power_is_cut,
         24,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
 )

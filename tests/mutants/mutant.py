@@ -99,35 +99,35 @@ class Mutant(NamedTuple):
             yield
 
 
-LEDGER = (
-    (r" denies b'", "ledger: denied"),
-    (r" reads \(.*\) under ", "ledger: misread"),
-    (r" in a scan, which is old", "ledger: misread"),
-    (r" and did not replace ", "ledger: replaced"),
-    (r" was acknowledged, and no version that may have replaced it is there", "ledger: misread"),
-    (r" has replaced a version that is there again", "ledger: misread"),
-    (r" was replaced, and is back", "ledger: misread"),
-    (r" does not find b'", "ledger: lost"),
-    (r" was acknowledged, and no store has it", "ledger: lost"),
-    (r" read b'.*' from \d+ nodes, and ", "ledger: quorum"),
-    (r"; its disk has lost ", "ledger: lost"),
-    (r" acknowledged b'.*' (?:on \d+ nodes, and it is durable on|with W =) ", "ledger: acknowledged"),
-    (r" drops .*, which is left on ", "ledger: dropped"),
-    (r" a dot was minted twice", "ledger: dots"),
-    (r" takes no write in the end", "ledger: refused"),
-    (r" in quarantine, and no reap log was trimmed", "ledger: quarantine"),
+ORACLE = (
+    (r" denies b'", "oracle: denied"),
+    (r" reads \(.*\) under ", "oracle: misread"),
+    (r" in a scan, which is old", "oracle: misread"),
+    (r" and did not replace ", "oracle: replaced"),
+    (r" was acknowledged, and no version that may have replaced it is there", "oracle: misread"),
+    (r" has replaced a version that is there again", "oracle: misread"),
+    (r" was replaced, and is back", "oracle: misread"),
+    (r" does not find b'", "oracle: lost"),
+    (r" was acknowledged, and no store has it", "oracle: lost"),
+    (r" read b'.*' from \d+ nodes, and ", "oracle: quorum"),
+    (r"; its disk has lost ", "oracle: lost"),
+    (r" acknowledged b'.*' (?:on \d+ nodes, and it is durable on|with W =) ", "oracle: acknowledged"),
+    (r" drops .*, which is left on ", "oracle: dropped"),
+    (r" a dot was minted twice", "oracle: dots"),
+    (r" takes no write in the end", "oracle: refused"),
+    (r" in quarantine, and no reap log was trimmed", "oracle: quarantine"),
 )
 COPIES = (r"the replicas of b'.* differ", r"b'.* is on .*, and belongs on ", r" has writes of b'.* that .* lack")
 LIVENESS = (r"not Ideal after", r"^TooSlowError", r"it took too long")
 
 
 def checker_of(complaint: str) -> str:
-    """Return the checker of a complaint: the name of an invariant, the ledger, the copies, or liveness."""
+    """Return the checker of a complaint: the name of an invariant, the oracle, the copies, or liveness."""
     first = complaint.partition("\n")[0]
     found = re.search(r"(?:^| at [\d.]+ s: )([A-Z][A-Za-z]+): ", first)
     if found is not None and not found[1].endswith("Error"):
         return found[1]
-    for pattern, name in LEDGER:
+    for pattern, name in ORACLE:
         if re.search(pattern, first):
             return name
     if any(re.search(pattern, first) for pattern in COPIES):

@@ -44,7 +44,7 @@ class World:
 
     Attributes:
         ring: the nodes, which form an Ideal ring at the beginning.
-        ledger: the clients and the results of their operations.
+        workload: the clients and the results of their operations.
         rng: the random generator of the scenario.
     """
 
@@ -52,21 +52,21 @@ class World:
         self.ring = ring
         self.watch = watch
         self.rng = random.Random(f"scenario/{seed}")
-        self.ledger = self.hire()
+        self.workload = self.hire()
         ring.on_stopped = self._mourn
         watch.on_event = self._disturb
 
     def hire(self, *habits: str) -> Workload:
         """Return clients with habits (see `chord.sim.habits`), and connect the oracle to the stores."""
-        self.ledger = Workload(self.ring, self.rng, self.watch.complain, habits=habits)
-        losses = self.ledger.losses
-        self.ledger.oracle.disturb()  # from now on it gets every event
-        self.ring.on_put, self.ring.on_drop, self.ring.on_left = losses.saw, losses.dropped, self.ledger.oracle.left
-        return self.ledger
+        self.workload = Workload(self.ring, self.rng, self.watch.complain, habits=habits)
+        oracle, accounting = self.workload.oracle, self.workload.accounting
+        oracle.disturb()  # from now on it gets every event
+        self.ring.on_put, self.ring.on_drop, self.ring.on_left = accounting.saw, accounting.dropped, oracle.left
+        return self.workload
 
     def _disturb(self, event: Event) -> None:
         if not isinstance(event, CALM):
-            self.ledger.oracle.disturb()
+            self.workload.oracle.disturb()
 
     @property
     def nodes(self) -> list[Node]:
@@ -89,21 +89,21 @@ class World:
 
     async def kill(self, node: Node, *, silently: bool = False) -> None:
         """Let a node die. Its memory is lost, and its disk stays."""
-        self.ledger.losses.bury(node)
+        self.workload.accounting.bury(node)
         self.watch.note_death()
         await self.ring.kill(node, silently=silently)
-        self.ledger.losses.autopsy(node)
+        self.workload.accounting.autopsy(node)
         self.watch.check()
 
     def _mourn(self, node: Node) -> None:
-        self.ledger.losses.bury(node)
-        self.ledger.losses.autopsy(node)
+        self.workload.accounting.bury(node)
+        self.workload.accounting.autopsy(node)
 
     async def restart(self, node: Node) -> Node:
         """Restart a dead node on the disk of its machine."""
         self.watch.excused.update(node.host.vnodes)
         back = await self.ring.start(join=(), name=node.config.name)
-        self.ledger.losses.bring_back(back)
+        self.workload.accounting.bring_back(back)
         return back
 
     async def converged(self) -> None:
@@ -136,7 +136,7 @@ class World:
     async def settle(self) -> None:
         """Wait until the ring is Ideal, and read every key again."""
         await self.converged()
-        await self.ledger.settle()
+        await self.workload.settle()
 
     async def happens(self, kind: type[E], where: Callable[[E], object] = lambda event: True) -> E:
         """Wait for an event of a kind, and return it. Only one task may wait."""
