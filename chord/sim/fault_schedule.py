@@ -2,6 +2,8 @@
 
 The assumption is that of the proof. No member loses its last live successor entry, and enough principals remain. To the
 proof a leave is a failure. A joiner is not a member yet, so it may die or stall at any moment.
+
+The nemesis and the hardships choose what happens. The fault schedule decides which nodes may die, and brings them back.
 """
 
 from __future__ import annotations

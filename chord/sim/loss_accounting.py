@@ -1,5 +1,7 @@
 """Loss accounting: puts, drops and lost disks, and which of them lost a write.
 
+The accounting follows copies of records, from events of stores and disks. The oracle judges answers to clients by it.
+
 An acknowledged write is on W disks. The ring may lose the write only if W of its copies were lost before all members of
 its replica set held it again. Any other disappearance of the last copy is a fault of the ring. No node may drop a copy
 if fewer than a write quorum of copies would remain. Lost copies count as remaining.
