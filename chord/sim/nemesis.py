@@ -82,7 +82,6 @@ class Nemesis:
         # A node took a living peer for dead, or a dead peer for living.
         self._is_alarmed = False
         self.schedule = FaultSchedule(plan, cluster, oracle, watch, self._rng, nursery)
-        watch.on_late = lambda: self._alarm("late answer")
         drawn = set(plan.faults)
         self._mild = self._of(drawn, [(6, "", self._join), (6, "", self._leave), (2, "adjacent", self._join_adjacent)])
         self._rough = self._of(
@@ -150,6 +149,10 @@ class Nemesis:
             giver = self._cluster.vnodes().get(event.vnode)
             if giver is not None:
                 self._nursery.start_soon(self._plots.pop(), giver.me, event.to)
+
+    def note_late_answer(self) -> None:
+        """Note that a vnode was adopted after its death, because its answer was late."""
+        self._alarm("late answer")
 
     def stop(self) -> None:
         """Drop the planned faults; a leaving node that stops from now on stays dead."""

@@ -19,12 +19,13 @@ import msgspec
 import trio
 
 from chord import testing
-from chord.events import Event, Observer, ignore
+from chord.events import Event
 from chord.ids import Arc, Point
 from chord.node import Node
 from chord.sim import situations
-from chord.sim.cluster import Cluster, cluster
+from chord.sim.cluster import Cluster, Reports, cluster
 from chord.sim.copies import astray, unequal, unreadable
+from chord.sim.fault_schedule import FaultSchedule
 from chord.sim.hardships import Hardships
 from chord.sim.messages import MessageNetwork
 from chord.sim.nemesis import Nemesis
@@ -127,7 +128,17 @@ class Run:
         kind = MessageNetwork if plan.fidelity == "messages" else MemoryNetwork
         self._network = kind(plan.seed, delay=plan.delay, quantum_s=plan.quantum_s, trace=True)
         self.report = RunReport(plan.seed, theme=plan.theme)
-        self._watch = Watch(f"seed {plan.seed}", plan.successors, mourning_s=plan.mourning_s, is_atomic=plan.is_atomic)
+        self._nemesis: Nemesis | None = None
+        self._scope = trio.CancelScope()
+        self._watch = Watch(
+            f"seed {plan.seed}",
+            plan.successors,
+            mourning_s=plan.mourning_s,
+            is_atomic=plan.is_atomic,
+            on_event=self._observe,
+            on_broken=self._scope.cancel,
+            on_late=self._note_late_answer,
+        )
 
     def run(self) -> RunReport:
         """Run the seed on virtual time.
@@ -166,6 +177,13 @@ class Run:
             without_disk=WITHOUT_DISK if "memory" in plan.faults else 0.0,
             vnodes=plan.vnodes,
             limits=plan.limits,
+            reports=Reports(
+                stopped=lambda node: self._workload.accounting.autopsy(node),
+                left=lambda node: self._workload.oracle.left(node),
+                refused=self._refused,
+                put=lambda host, record, is_own: self._workload.accounting.saw(host, record, is_own),
+                dropped=lambda host, record: self._workload.accounting.dropped(host, record),
+            ),
         ) as ring:
             self._cluster = ring
             recorder = Recorder(trio.current_time, self._write_history) if self._write_history else None
@@ -174,18 +192,13 @@ class Run:
                 ring, rng, watch.complain, recorder,
                 constants=plan.constants, reads=plan.reads, draws=plan.draws, shared=plan.shared, habits=plan.habits,
             )  # fmt: skip
-            accounting = self._workload.accounting
-            accounting.is_trimming = plan.reap_log is not None
-            ring.on_put, ring.on_drop, ring.on_left = accounting.saw, accounting.dropped, self._workload.oracle.left
-            ring.on_stopped = accounting.autopsy
-            with watch.over(ring), trio.fail_after(plan.virtual_s_max), trio.CancelScope() as scope:
-                watch.on_broken = scope.cancel
-                watch.on_event = self._observer(ignore)
+            self._workload.accounting.is_trimming = plan.reap_log is not None
+            with watch.over(ring), trio.fail_after(plan.virtual_s_max), self._scope:
                 if plan.theme != "mixed":  # the proof does not cover small rings and several vnodes
                     watch.go_outside()
                 await self._found()
-                await self._be_safe()
-                report.settled_s = await self._be_live()
+                schedule = await self._be_safe()
+                report.settled_s = await self._be_live(schedule)
                 report.lost, report.keys = self._workload.lost, self._workload.keys
             if recorder is not None:
                 recorder.finish()
@@ -198,13 +211,16 @@ class Run:
         for _ in range(self._plan.nodes - 1):
             await self._cluster.start(join=[founder])
 
-    async def _be_safe(self) -> None:
-        """Run faults and clients until enough has happened."""
+    async def _be_safe(self) -> FaultSchedule:
+        """Run faults and clients until enough has happened.
+
+        Returns:
+            The fault schedule, which knows the dead nodes.
+        """
         plan, watch = self._plan, self._watch
         async with trio.open_nursery() as nursery:
             nemesis = Nemesis(plan, self._cluster, self._workload.oracle, watch, nursery, self._heal)
-            watch.on_event = self._observer(nemesis.on_event)
-            self._cluster.on_refused = nemesis.schedule.refused
+            self._nemesis = nemesis
             clients: trio.CancelScope = await nursery.start(self._workload.clients, plan.clients, plan.client_pause_s)
             await trio.sleep(random.Random(f"start/{plan.seed}").uniform(0, 2))
             hardships = Hardships(plan, self._cluster, self._workload, watch, nemesis.schedule, self._heal)
@@ -217,7 +233,7 @@ class Run:
             nemesis.stop()
             await nemesis.calm()
             clients.cancel()
-            self._schedule = nemesis.schedule
+        return nemesis.schedule
 
     def _is_enough(self, nemesis: Nemesis, hardships: Hardships) -> bool:
         plan = self._plan
@@ -228,14 +244,20 @@ class Run:
         enough_writes = self._workload.writes >= plan.writes
         return nemesis.membership >= plan.membership and self._watch.steps >= plan.steps and enough_writes
 
-    def _observer(self, act: Observer) -> Observer:
-        def observe(event: Event) -> None:
-            self._digest.update(f"{trio.current_time():.9f} {event!r}\n".encode())
-            act(event)
-            if self._on_event is not None:
-                self._on_event(self._cluster, event)
+    def _observe(self, event: Event) -> None:
+        self._digest.update(f"{trio.current_time():.9f} {event!r}\n".encode())
+        if self._nemesis is not None:
+            self._nemesis.on_event(event)
+        if self._on_event is not None:
+            self._on_event(self._cluster, event)
 
-        return observe
+    def _note_late_answer(self) -> None:
+        if self._nemesis is not None:
+            self._nemesis.note_late_answer()
+
+    def _refused(self, node: Node) -> None:
+        if self._nemesis is not None:
+            self._nemesis.schedule.refused(node)
 
     async def _heal(self) -> None:
         """Wait after an episode until the ring is Ideal and each record is with its owner.
@@ -250,7 +272,7 @@ class Run:
         self.report.healed_rounds = max(self.report.healed_rounds, rounds)
         await self._none(lambda: astray(self._cluster), HOME_WITHIN_S)
 
-    async def _be_live(self) -> float:
+    async def _be_live(self, schedule: FaultSchedule) -> float:
         """Stop the faults, start the dead nodes, and wait until the ring is whole.
 
         Returns:
@@ -260,7 +282,7 @@ class Run:
         if isinstance(self._network, MessageNetwork):
             await trio.sleep(self._network.lateness.stop())
         self._network.set_delay(uniform(*self._plan.delay_s))
-        await self._schedule.return_all()
+        await schedule.return_all()
         began = trio.current_time()
         await trio.sleep(self._plan.timing.timeout_cap_s)  # the last lost call may still make a node look dead
         with trio.move_on_after(READY_WITHIN_S):

@@ -48,15 +48,16 @@ class VirtualClock(trio.abc.Clock):
     moment to jump. Unlike `trio.testing.MockClock` the jump needs no idle system call, and network deliveries need no
     task.
 
-    Attributes:
-        when_failed: callback for an error outside of all tasks: a delivery failed, or nothing can happen any more.
-            Raised there, the error would end Trio itself and leave every task as it is.
+    Args:
+        when_failed: callback for the first error outside of all tasks: a delivery failed, or nothing can happen any
+            more. Raised there, the error would end Trio itself and leave every task as it is. None: raise a failed
+            delivery.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, when_failed: Callable[[Exception], None] | None = None) -> None:
         self._now = 0.0
         self._sources: list[TimedSource] = []
-        self.when_failed: Callable[[Exception], None] | None = None
+        self._when_failed = when_failed
 
     def attach(self, source: TimedSource) -> None:
         """Add a source of events."""
@@ -98,7 +99,7 @@ class VirtualClock(trio.abc.Clock):
                     try:
                         source.advance(self._now)
                     except Exception as error:
-                        when_failed, self.when_failed = self.when_failed, None
+                        when_failed, self._when_failed = self._when_failed, None
                         if when_failed is None:
                             raise
                         self._sources.clear()  # no more deliveries: all tasks must end
@@ -108,9 +109,9 @@ class VirtualClock(trio.abc.Clock):
         return 0.0
 
     def _stuck(self) -> float:
-        if self.when_failed is None:
+        if self._when_failed is None:
             return _A_LONG_TIME_S
-        when_failed, self.when_failed = self.when_failed, None
+        when_failed, self._when_failed = self._when_failed, None
         when_failed(Stuck(f"after {self._now:.3f} virtual seconds every task waits for another"))
         return 0.0
 
@@ -188,24 +189,22 @@ def run(fn: Callable[[*Ts], Awaitable[T]], *args: *Ts, seed: int | str = 0) -> T
     Raises:
         Stuck: every task waits, and nothing can happen any more.
     """
-    clock = VirtualClock()
+    failed: list[Exception] = []
+    scope = trio.CancelScope()
+
+    def end(error: Exception) -> None:
+        failed.append(error)
+        scope.cancel()
 
     async def main() -> T:
-        failed: list[Exception] = []
-
-        def end(error: Exception) -> None:
-            failed.append(error)
-            scope.cancel()
-
-        with trio.CancelScope() as scope:
-            clock.when_failed = end
+        with scope:
             result = await fn(*args)
         if failed:
             raise failed[0]
         return result
 
     with _deterministic(seed), _undisturbed():
-        return trio.run(main, clock=clock)
+        return trio.run(main, clock=VirtualClock(end))
 
 
 @contextmanager

@@ -97,7 +97,7 @@ def lost_acknowledgement(seed: int) -> None:
                     ring.network.cut(node.name, joiner.name)
                 ring.network.heal()
 
-        watch.on_event = on_event
+        world.on_event = on_event
         joiner = await ring.start()
         await joiner.ready()
         assert watch.counts["cut"], "nothing was cut"

@@ -396,21 +396,20 @@ def check_files_and_functions_stay_small(modules: Sequence[Module]) -> list[str]
 
 
 def check_parts_are_complete_when_constructed(modules: Sequence[Module]) -> list[str]:
-    """A part of a node takes its callbacks as arguments; no other object fills them in later."""
-    parts = [m for m in modules if (layer := layer_of(m.name)) is not None and layer <= LAYER["chord.node"]]
+    """A part of a node or of the simulator takes its callbacks as arguments; no other object fills them in later."""
+    parts = [m for m in modules if (layer := layer_of(m.name)) is not None and layer <= LAYER["chord.sim"]]
     nodes = [(module, node) for module in parts for node in ast.walk(module.tree)]
     hooks = {
-        node.target.attr
+        ast.unparse(node.target).removeprefix("self.")
         for _, node in nodes
-        if isinstance(node, ast.AnnAssign)
-        and isinstance(node.target, ast.Attribute)
-        and ast.unparse(node.annotation).startswith("Callable")
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation).startswith(("Callable", "Observer"))
     }
     return [
         f"{module.name}:{node.lineno} fills in {ast.unparse(target)} later"
         for module, node in nodes
         if isinstance(node, ast.Assign)
-        for target in node.targets
+        for targets in node.targets
+        for target in (targets.elts if isinstance(targets, ast.Tuple) else [targets])
         if isinstance(target, ast.Attribute) and target.attr in hooks and ast.unparse(target.value) != "self"
     ]
 
@@ -536,6 +535,16 @@ PLANTED: list[tuple[Check, str, str]] = [
         check_parts_are_complete_when_constructed,
         "chord.node",
         "class A:\n  def __init__(self):\n    self.save: Callable[[], None] = f\n\ndef g(a):\n  a.save = print",
+    ),
+    (
+        check_parts_are_complete_when_constructed,
+        "chord.sim.observer",
+        "class A:\n  def __init__(self):\n    self.act: Observer = ignore\n\ndef g(a):\n  a.act = print",
+    ),
+    (
+        check_parts_are_complete_when_constructed,
+        "chord.sim.watched",
+        "class A:\n  save: Callable[[], None] | None = None\n\ndef g(a):\n  a.save, a.other = print, 1",
     ),
     (check_base_classes_have_two_subclasses, "chord.finger", "class A: pass\nclass B(A): pass"),
     (check_base_classes_have_two_subclasses, "chord.finger", "class A(Generic[T]): pass\nclass B(A[int]): pass"),

@@ -103,8 +103,8 @@ SEAMS = {
 """Members of `chord.testing` for networks, nodes and the simulator of this project."""
 OTHERS = {
     "Any", "AsyncGenerator", "AsyncIterator", "Awaitable", "BaseException", "Callable", "ChordError", "Counter", "D",
-    "Generator", "Iterable", "Iterator", "K", "Literal", "Mapping", "None", "Random", "Sequence", "T", "TaskStatus",
-    "TracebackType", "Ts",
+    "Exception", "Generator", "Iterable", "Iterator", "K", "Literal", "Mapping", "None", "Random", "Sequence", "T",
+    "TaskStatus", "TracebackType", "Ts",
 }  # fmt: skip
 """Names in signatures that other packages define, type variables, and errors, which are in `chord.errors`."""
 

@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from chord.config import RingConstants
-from chord.events import Event, NodeStateChanged, PeerChanged
-from chord.sim.cluster import Cluster, cluster
+from chord.events import NodeStateChanged, PeerChanged
+from chord.sim.cluster import Cluster, Reports, cluster
 from chord.sim.hardships import Hardships
 from chord.sim.key_model import KeyModel
 from chord.sim.messages import MessageNetwork
@@ -30,6 +30,10 @@ PLAN = draw(1, nodes=NODES, successors=3, fidelity="messages", faults=("silent",
 RETURNING = draw(1, nodes=NODES, successors=3, fidelity="messages", faults=("crash", "blackout", "return"))
 
 
+def flash(rng: random.Random) -> float:
+    return 0.001
+
+
 async def healed() -> None:
     """Wait for nothing."""
 
@@ -40,10 +44,15 @@ NemesisTest: TypeAlias = Callable[[Nemesis, Cluster, Watch], Awaitable[None]]
 def with_plan(plan: Plan) -> Callable[[NemesisTest], Callable[[], None]]:
     def decorate(test: NemesisTest) -> Callable[[], None]:
         async def wrapper() -> None:
-            watch = Watch("here", plan.successors)
+            nemesis: Nemesis
+            watch = Watch("here", plan.successors, on_event=lambda event: nemesis.on_event(event))
+            reports = Reports(
+                stopped=lambda node: nemesis._oracle.accounting.autopsy(node),
+                left=lambda node: nemesis._oracle.left(node),
+            )
             ring, network = RingConstants(successors=plan.successors), MessageNetwork(1)
             async with cluster(
-                seed=1, ring=ring, timing=plan.timing, network=network, observe=watch, sync_delay=lambda rng: 0.001
+                seed=1, ring=ring, timing=plan.timing, network=network, observe=watch, sync_delay=flash, reports=reports
             ) as machines:
                 workload = Workload(machines, random.Random(1), watch.complain, constants=ring)
                 async with trio.open_nursery() as nursery:
@@ -89,15 +98,13 @@ async def test_verdict_about_a_dead_node_does_not_count(nemesis: Nemesis, machin
     """A client that still asks a dead node gets no answer. That is no verdict of a node."""
     await machines.place(NODES)
     dead, living, *_ = in_order(machines)
-    verdicts: list[Event] = []
-    watch.on_event = verdicts.append
-    with watch.over(machines):
-        living.host.peers.has_left(dead.address, ())
-        assert len(verdicts) == 1
-        await machines.kill(dead)
-        verdicts.clear()
-        dead.host.peers.has_left(living.address, ())
-        assert verdicts == []
+    reported = watch.counts.total()
+    living.host.peers.has_left(dead.address, ())
+    assert watch.counts.total() == reported + 1
+    await machines.kill(dead)
+    reported = watch.counts.total()
+    dead.host.peers.has_left(living.address, ())
+    assert watch.counts.total() == reported
 
 
 @pytest.mark.parametrize(("episode", "is_partition"), [("_partition", True), ("_freeze", False), ("_one_way", False)])
@@ -190,7 +197,6 @@ async def test_blackout_ends_with_the_return_of_all_members(nemesis: Nemesis, ma
 async def test_leave_that_fails_is_followed_by_a_return(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
     await machines.place(NODES)
     leaver = machines[2]
-    watch.on_event = nemesis.on_event
     leaver.misplaced.count = lambda: 1  # type: ignore[method-assign]
     with watch.over(machines):
         await leaver.leave()
@@ -244,7 +250,6 @@ async def test_write_in_flight_when_its_node_stops_counts_as_made(
     """The oracle reads the disk after the end of the node, which may write until then."""
     await machines.place(NODES)
     node, oracle = machines.nodes[3], nemesis._oracle
-    machines.on_stopped = oracle.accounting.autopsy
     model = oracle.models[b"k"] = KeyModel(b"k", node.host.circle.hash(b"k"))
     put = model.begin("put")
     model.sent(put, b"1" * 16)
@@ -264,7 +269,6 @@ def test_machine_that_left_may_join_again_at_its_address(does_return: bool) -> N
     @with_plan(PLAN)
     async def main(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
         await machines.place(NODES)
-        machines.on_left = nemesis._oracle.left
         nemesis.schedule._do_leavers_return = does_return
         leaver, before = machines.nodes[3], set(machines.vnodes())
         await leaver.leave()
