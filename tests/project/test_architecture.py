@@ -441,6 +441,15 @@ def single_subclasses(modules: Sequence[Module]) -> dict[str, str]:
     return {base: found[0] for base, found in subclasses.items() if base in classes and len(found) == 1}
 
 
+def check_class_names_have_one_meaning(modules: Sequence[Module]) -> list[str]:
+    defined: dict[str, list[str]] = {}
+    for module in modules:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef):
+                defined.setdefault(node.name, []).append(module.name)
+    return [f"{name} is a class in {' and in '.join(found)}" for name, found in defined.items() if len(found) > 1]
+
+
 def _names_of_classes(module: Module) -> dict[str, str]:
     """Return the full name of each name that a module imports or defines as a class."""
     found: dict[str, str] = {}
@@ -553,6 +562,7 @@ PLANTED: list[tuple[Check, str, str]] = [
         "chord.ring.lookup",
         "from chord.ring.routing import Router\nclass Lookups(Router): pass",
     ),
+    (check_class_names_have_one_meaning, "chord.sim.plan", "class Oracle: pass"),
     (check_only_few_places_catch_everything, "chord.rpc", "try: f()\nexcept Exception: pass"),
     (check_only_few_places_catch_everything, "chord.rpc", "try: f()\nexcept (OSError, Exception): pass"),
     (check_only_few_places_catch_everything, "chord.rpc", "try: f()\nexcept: pass"),

@@ -76,6 +76,7 @@ from chord.wire.messages.reaping import AreExpired as AreExpired
 from chord.wire.messages.reaping import AskLog as AskLog
 from chord.wire.messages.reaping import Claim as Claim
 from chord.wire.messages.reaping import DeadActor as DeadActor
+from chord.wire.messages.reaping import EntryRun as EntryRun
 from chord.wire.messages.reaping import Expired as Expired
 from chord.wire.messages.reaping import GetLogs as GetLogs
 from chord.wire.messages.reaping import GetSeen as GetSeen
@@ -83,7 +84,6 @@ from chord.wire.messages.reaping import Holding as Holding
 from chord.wire.messages.reaping import Level as Level
 from chord.wire.messages.reaping import LogEntry as LogEntry
 from chord.wire.messages.reaping import Logs as Logs
-from chord.wire.messages.reaping import Run as Run
 from chord.wire.messages.reaping import SeenIn as SeenIn
 from chord.wire.messages.reaping import SliceLog as SliceLog
 from chord.wire.messages.reaping import SliceSeen as SliceSeen
