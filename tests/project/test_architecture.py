@@ -112,6 +112,9 @@ ONE_SUBCLASS = {
 }
 """The only classes with a single subclass. Each is in use without it, or generated."""
 
+SHARED_TESTS = ("support", "models", "mutants")
+"""The folders of tests/ that tests of other folders may import."""
+
 LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
 
@@ -594,6 +597,25 @@ def test_lists_name_only_existing_modules() -> None:
     assert set(LAYER) | {f"chord.{name}" for name in WITHOUT_TRIO} | set(LAZY) <= names
     assert {seam.removesuffix(".*") for seam in SEAMS} | set(CATCH_ALL) <= names
     assert set(ONE_SUBCLASS) <= set(single_subclasses(chord_modules()))
+
+
+def foreign_helpers(path: str, source: str) -> list[str]:
+    """Return the modules that a file under tests/ imports from a test folder which is neither its own nor shared."""
+    nodes = ast.walk(ast.parse(source))
+    targets = [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+    allowed = {*SHARED_TESTS, path.split("/")[1]}
+    return [
+        f"{path} imports {target}"
+        for target in targets
+        if target.startswith("tests.") and target.split(".")[1] not in allowed
+    ]
+
+
+def test_tests_import_no_helper_of_another_folder() -> None:
+    files = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("*.py"))
+    assert [line for path in files for line in foreign_helpers(path, (ROOT / path).read_text(encoding="utf-8"))] == []
+    assert foreign_helpers("tests/net/test_names.py", "from tests.store.test_identity import KEPT")
+    assert foreign_helpers("tests/support/cli.py", "from tests.client.test_client import ScannedRing")
 
 
 def test_root_has_nine_modules_and_the_packages() -> None:

@@ -31,8 +31,8 @@ from chord.store.identity import FILE_NAME as IDENTITY_FILE
 from chord.store.sqlite_file import FILE_NAME
 from tests.real.cluster import Cluster, uneven
 from tests.real.load import Ledger, Load, audit, delete_all, put_all, read_all
-from tests.real.machines import RIGHT, SmallDisk, WrongClock, faketime
-from tests.real.processes import HEALED_S, Peers, eventually, stopped
+from tests.support.machines import RIGHT, SmallDisk, WrongClock, faketime
+from tests.support.processes import HEALED_S, Peers, eventually, stopped
 
 PERIOD_S = 2.0
 DOWN_S = 1.5

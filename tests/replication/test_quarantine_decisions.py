@@ -32,7 +32,7 @@ from chord.wire.messages import (
     Written,
 )
 from tests.models.absence import Store
-from tests.store.test_quarantine import ACTORS, converged, entry, hidden, op_id, records, shown
+from tests.support.quarantined import ACTORS, converged, entry, hidden, op_id, records, shown
 from tests.support.quorum import KEY, LOCAL, clockwise, read, record_at, timing, until, write
 from tests.support.rings import put, virtual
 
