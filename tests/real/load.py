@@ -1,4 +1,4 @@
-"""Clients that load a ring of real processes, and a ledger that judges their reads.
+"""Clients that load a ring of real processes, and an oracle that judges their reads.
 
 Every value is written once, so a read value names its write. A write covers the values that it replaces. With a
 context, these are the values of that read; a blind put covers nothing. Without either, the coordinator decides: the
@@ -36,7 +36,7 @@ AUDIT_S = 120.0
 
 
 class Write:
-    """One put or delete. `covers` is None if the coordinator decides. Times are of the ledger's clock."""
+    """One put or delete. `covers` is None if the coordinator decides. Times are of the oracle's clock."""
 
     __slots__ = ("began", "covers", "ended", "is_seen", "kind", "outcome", "value")
 
@@ -91,7 +91,7 @@ def may_be_gone(write: Write, writes: list[Write], present: Iterable[bytes | Non
     return False
 
 
-class Ledger:
+class Oracle:
     """All writes of each key, and the wrong results of reads."""
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class Ledger:
         self.slowest: list[tuple[float, str]] = []
 
     def now(self) -> int:
-        """Return the next moment of the ledger's clock."""
+        """Return the next moment of the oracle's clock."""
         with self._lock:
             self._clock += 1
             return self._clock
@@ -178,7 +178,7 @@ class Load:
     """Clients in threads."""
 
     def __init__(self, addresses: list[str], *, clients: int, keys: int, seed: int, pause_s: float = 0.0) -> None:
-        self.ledger = Ledger()
+        self.oracle = Oracle()
         self._addresses = addresses
         self._keys = keys
         self._pause_s = pause_s
@@ -189,8 +189,8 @@ class Load:
         self._seed = seed
 
     @contextmanager
-    def running(self) -> Iterator[Ledger]:
-        """Load the ring during the block. A second block continues with the same ledger."""
+    def running(self) -> Iterator[Oracle]:
+        """Load the ring during the block. A second block continues with the same oracle."""
         self._stop.clear()
         self._runs += 1
         numbers = range(self._clients)
@@ -198,7 +198,7 @@ class Load:
         for thread in threads:
             thread.start()
         try:
-            yield self.ledger
+            yield self.oracle
         finally:
             self._stop.set()
             for thread in threads:
@@ -219,7 +219,7 @@ class Load:
                     what = self._one(ring, rng, b"%d.%d.%d" % (run, number, count))
                     took = time.monotonic() - began
                     if took > 1.0:
-                        self.ledger.slowest.append((took, what))
+                        self.oracle.slowest.append((took, what))
         except BaseException as error:
             self.failures.append(error)
 
@@ -230,75 +230,75 @@ class Load:
         if kind in ("blind", "default"):
             self._write(ring, key, kind, value, None)
             return kind
-        began = self.ledger.now()
+        began = self.oracle.now()
         try:
             found = ring.get(key)
         except NotFound:
-            self.ledger.read(key, (), began)
+            self.oracle.read(key, (), began)
             if kind != "get":
                 self._write(ring, key, "blind", value, None)
             return kind
         except ChordError as error:
-            self.ledger.unanswered(key, error, began)
+            self.oracle.unanswered(key, error, began)
             return "get"
-        self.ledger.read(key, found.values, began)
+        self.oracle.read(key, found.values, began)
         if len(found.values) > SIBLINGS_MANY or kind in ("context", "delete"):
             self._write(ring, key, "delete" if kind == "delete" else "context", value, found)
         return kind
 
     def _write(self, ring: Client, key: str, kind: Kind, value: bytes, found: library.Found | None) -> None:
         covers = frozenset(found.values) if found else frozenset() if kind == "blind" else None
-        write = self.ledger.begin(key, kind, None if kind == "delete" else value, covers)
+        write = self.oracle.begin(key, kind, None if kind == "delete" else value, covers)
         try:
             if kind == "delete" and found is not None:
                 ring.delete(key, context=found.context)
             else:
                 ring.put(key, value, context=found.context if found else None, no_context=kind == "blind")
         except ChordError as error:
-            self.ledger.end(write, error)
+            self.oracle.end(write, error)
         else:
-            self.ledger.end(write, None)
+            self.oracle.end(write, None)
 
 
-def delete_all(ledger: Ledger, nodes: list[str], keys: Iterable[str]) -> list[str]:
+def delete_all(oracle: Oracle, nodes: list[str], keys: Iterable[str]) -> list[str]:
     """Delete keys, each with the context of a read. Return the keys without an acknowledged delete."""
     refused = []
     with library.connect(*nodes, timeout_s=TIMEOUT_S) as ring:
         for key in keys:
-            began = ledger.now()
+            began = oracle.now()
             try:
                 found = ring.get(key)
             except NotFound:
-                ledger.read(key, (), began)
+                oracle.read(key, (), began)
                 continue
             except ChordError as error:
-                ledger.unanswered(key, error, began)
+                oracle.unanswered(key, error, began)
                 refused.append(key)
                 continue
-            write = ledger.begin(key, "delete", None, frozenset(found.values))
+            write = oracle.begin(key, "delete", None, frozenset(found.values))
             try:
                 ring.delete(key, context=found.context)
             except ChordError as error:
-                ledger.end(write, error)
+                oracle.end(write, error)
                 refused.append(key)
             else:
-                ledger.end(write, None)
+                oracle.end(write, None)
     return refused
 
 
-def put_all(ledger: Ledger, nodes: list[str], keys: Iterable[str]) -> list[str]:
+def put_all(oracle: Oracle, nodes: list[str], keys: Iterable[str]) -> list[str]:
     """Put a value under each of these keys. Return the keys without an acknowledged put."""
     refused = []
     with library.connect(*nodes, timeout_s=TIMEOUT_S) as ring:
         for key in keys:
-            write = ledger.begin(key, "blind", value := f"{key}.{ledger.now()}".encode(), frozenset())
+            write = oracle.begin(key, "blind", value := f"{key}.{oracle.now()}".encode(), frozenset())
             try:
                 ring.put(key, value, no_context=True)
             except ChordError as error:
-                ledger.end(write, error)
+                oracle.end(write, error)
                 refused.append(key)
             else:
-                ledger.end(write, None)
+                oracle.end(write, None)
     return refused
 
 
@@ -340,12 +340,12 @@ def read_all(nodes: list[str], keys: Iterable[str], patience_s: float) -> dict[s
     return found
 
 
-def audit(ledger: Ledger, nodes: list[str]) -> list[str]:
-    """Read every key of the ledger, and return the faults."""
-    wrong = [f"{key}: said to be not there" for key in ledger.false_denials]
-    for key, present in read_all(nodes, ledger.writes, AUDIT_S).items():
+def audit(oracle: Oracle, nodes: list[str]) -> list[str]:
+    """Read every key of the oracle, and return the faults."""
+    wrong = [f"{key}: said to be not there" for key in oracle.false_denials]
+    for key, present in read_all(nodes, oracle.writes, AUDIT_S).items():
         if isinstance(present, ChordError):
             wrong.append(f"{key}: {present.word}: {present.message}")
         else:
-            wrong += ledger.judge(key, present)
+            wrong += oracle.judge(key, present)
     return wrong

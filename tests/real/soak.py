@@ -2,7 +2,7 @@
 
     python -m tests.real.soak [--kills 300] [--writes 100000] [--peers 16] [--scenes NAME,...] [--directory DIR]
 
-Every scene begins and ends with a ring at rest. Then the test compares each key with the ledger of its writes: nothing
+Every scene begins and ends with a ring at rest. Then the test compares each key with its writes: nothing
 acknowledged is lost, and nothing deleted is back. It also compares the databases: every record is on exactly N nodes,
 and all copies are the same. Tombstones are reaped meanwhile.
 
@@ -30,7 +30,7 @@ from chord.errors import ChordError
 from chord.store.identity import FILE_NAME as IDENTITY_FILE
 from chord.store.sqlite_file import FILE_NAME
 from tests.real.cluster import Cluster, uneven
-from tests.real.load import Ledger, Load, audit, delete_all, put_all, read_all
+from tests.real.load import Load, Oracle, audit, delete_all, put_all, read_all
 from tests.support.machines import RIGHT, SmallDisk, WrongClock, faketime
 from tests.support.processes import HEALED_S, Peers, eventually, stopped
 
@@ -83,14 +83,14 @@ PATIENT_S = 10_000.0
 Tell = Callable[..., None]
 
 
-def verify(cluster: Cluster, ledger: Ledger, tell: Tell, title: str) -> None:
-    """Wait for a ring at rest. Compare all keys with the ledger, and all copies with each other."""
+def verify(cluster: Cluster, oracle: Oracle, tell: Tell, title: str) -> None:
+    """Wait for a ring at rest. Compare all keys with the writes, and all copies with each other."""
     calm_s = cluster.calm()
-    wrong = audit(ledger, cluster.addresses)
+    wrong = audit(oracle, cluster.addresses)
     copies, odd = compared(cluster)
     tell(
-        scene=title, acknowledged=ledger.acknowledged, lost_or_wrong=len(wrong), keys=len(ledger.writes),
-        records=len(copies), uneven=len(odd), reaped=cluster.reaped(), calm_s=round(calm_s, 1), **counted(ledger),
+        scene=title, acknowledged=oracle.acknowledged, lost_or_wrong=len(wrong), keys=len(oracle.writes),
+        records=len(copies), uneven=len(odd), reaped=cluster.reaped(), calm_s=round(calm_s, 1), **counted(oracle),
     )  # fmt: skip
     assert not wrong, f"{title}: {len(wrong)}: {wrong[:5]}"
     assert not odd, f"{title}: {len(odd)} of {len(copies)}: {odd[:5]}"
@@ -104,10 +104,10 @@ def compared(cluster: Cluster) -> tuple[dict[bytes, list[bytes]], list[str]]:
     return copies, odd
 
 
-def counted(ledger: Ledger) -> dict[str, Any]:
-    """The ledger's counts, and its slowest operation."""
-    slowest_s = max((seconds for seconds, _ in ledger.slowest), default=0.0)
-    return {**dict(sorted(ledger.counts.items())), "slowest_s": round(slowest_s, 1)}
+def counted(oracle: Oracle) -> dict[str, Any]:
+    """The oracle's counts, and its slowest operation."""
+    slowest_s = max((seconds for seconds, _ in oracle.slowest), default=0.0)
+    return {**dict(sorted(oracle.counts.items())), "slowest_s": round(slowest_s, 1)}
 
 
 def kill_one_after_the_other(cluster: Cluster, kills: int, rng: random.Random) -> None:
@@ -134,14 +134,14 @@ def kill_one_after_the_other(cluster: Cluster, kills: int, rng: random.Random) -
 
 def scene_kills(cluster: Cluster, load: Load, kills: int, writes: int, rng: random.Random, tell: Tell) -> None:
     """One peer after the other is killed under load."""
-    with load.running() as ledger:
+    with load.running() as oracle:
         kill_one_after_the_other(cluster, kills, rng)
-        while ledger.acknowledged < writes:
+        while oracle.acknowledged < writes:
             time.sleep(0.1)
-    verify(cluster, ledger, tell, f"{kills} kills")
+    verify(cluster, oracle, tell, f"{kills} kills")
 
 
-def scene_all_at_once(cluster: Cluster, ledger: Ledger, tell: Tell) -> None:
+def scene_all_at_once(cluster: Cluster, oracle: Oracle, tell: Tell) -> None:
     """All are killed at the same moment and started again: every key is served."""
     cluster.kill_all()
     began = time.monotonic()
@@ -149,26 +149,26 @@ def scene_all_at_once(cluster: Cluster, ledger: Ledger, tell: Tell) -> None:
         cluster.restart(number)
     cluster.ready()
     ready = time.monotonic()
-    require_readable(cluster.addresses, ledger.writes, "the last peer is ready")
+    require_readable(cluster.addresses, oracle.writes, "the last peer is ready")
     read_s = time.monotonic() - ready
     tell(scene="all at once, started", started_s=round(ready - began, 1), read_s=round(read_s, 1))
-    verify(cluster, ledger, tell, "all at once")
+    verify(cluster, oracle, tell, "all at once")
 
 
 def scene_stopped(cluster: Cluster, load: Load, seconds: float, rng: random.Random, tell: Tell) -> None:
     """One peer is stopped for a while under load: the others stand in for it, and it catches up."""
-    with load.running() as ledger:
+    with load.running() as oracle:
         time.sleep(1)
         with stopped(cluster.all[rng.randrange(len(cluster.all))]):
             time.sleep(seconds)
         time.sleep(1)
-    verify(cluster, ledger, tell, f"stopped for {seconds:g} s")
+    verify(cluster, oracle, tell, f"stopped for {seconds:g} s")
 
 
 def scene_wiped(cluster: Cluster, load: Load, rng: random.Random, tell: Tell, *, whole: bool) -> None:
     """One peer loses its records, or its whole directory, while it is down."""
     number = rng.randrange(1, len(cluster.all))
-    with load.running() as ledger:
+    with load.running() as oracle:
         time.sleep(1)
         cluster.kill(number)
         directory = cluster.directories[number]
@@ -179,7 +179,7 @@ def scene_wiped(cluster: Cluster, load: Load, rng: random.Random, tell: Tell, *,
         cluster.restart(number, "--join", cluster.addresses[0])
         cluster.ready()
         time.sleep(1)
-    verify(cluster, ledger, tell, f"wiped {'directory' if whole else 'records'}")
+    verify(cluster, oracle, tell, f"wiped {'directory' if whole else 'records'}")
 
 
 def require_readable(nodes: list[str], keys: Iterable[str], why: str) -> None:
@@ -223,7 +223,7 @@ def scene_failing_disk(cluster: Cluster, load: Load, rng: random.Random, tell: T
     """The sync of a peer's disk fails under load: it stops at once with exit code 1, and nothing is lost."""
     number = restart_on_a_faulty_disk(cluster, rng)
     fail = cluster.directories[number] / "fail"
-    with load.running() as ledger:
+    with load.running() as oracle:
         time.sleep(1)
         fail.touch()
         assert cluster.all[number].ended() == 1
@@ -234,17 +234,17 @@ def scene_failing_disk(cluster: Cluster, load: Load, rng: random.Random, tell: T
         cluster.restart(number)
         cluster.ready()
         time.sleep(1)
-    verify(cluster, ledger, tell, "failing disk")
+    verify(cluster, oracle, tell, "failing disk")
 
 
-def stood_in_for(cluster: Cluster, ledger: Ledger, number: int, run: str) -> None:
+def stood_in_for(cluster: Cluster, oracle: Oracle, number: int, run: str) -> None:
     """Write keys of one peer through the others until each is acknowledged, and read all that it owns."""
     names = (f"stand-in-{run}-{i}" for i in count())
     left = list(islice((name for name in names if cluster.is_owner(number, name)), STOOD_IN))
     others = all_but(cluster, number)
 
-    until_all_are_acknowledged(lambda keys: put_all(ledger, others, keys), left)
-    owned = [key for key in list(ledger.writes) if cluster.is_owner(number, key)]
+    until_all_are_acknowledged(lambda keys: put_all(oracle, others, keys), left)
+    owned = [key for key in list(oracle.writes) if cluster.is_owner(number, key)]
     require_readable(others, owned, "others stand in")
 
 
@@ -255,7 +255,7 @@ def scene_hung_disk(
     number = restart_on_a_faulty_disk(cluster, rng, *cluster.config("patient.toml", disk_stop_s=PATIENT_S))
     hang = cluster.directories[number] / "hang"
     address = cluster.addresses[number]
-    with load.running() as ledger:
+    with load.running() as oracle:
         time.sleep(1)
         hang.touch()
         eventually(lambda: NOT_ANSWERING in cluster.troubles(address), within_s)
@@ -263,26 +263,26 @@ def scene_hung_disk(
         eventually(lambda: not cluster.troubles(address))
         assert cluster.all[number].process.poll() is None
         time.sleep(1)
-    verify(cluster, ledger, tell, "hung disk")
+    verify(cluster, oracle, tell, "hung disk")
 
 
 def scene_disk_hung_for_good(cluster: Cluster, load: Load, rng: random.Random, tell: Tell) -> None:
     """A peer's disk hangs under load until the peer stops with exit code 1; the others stand in for it."""
     number = restart_on_a_faulty_disk(cluster, rng)
     hang = cluster.directories[number] / "hang"
-    with load.running() as ledger:
+    with load.running() as oracle:
         time.sleep(1)
         hang.touch()
-        stood_in_for(cluster, ledger, number, "hung")
+        stood_in_for(cluster, oracle, number, "hung")
         assert cluster.all[number].ended() == 1
         said = cluster.all[number].errors()
         assert NOT_ANSWERING in said, said
-        stood_in_for(cluster, ledger, number, "stopped")
+        stood_in_for(cluster, oracle, number, "stopped")
         hang.unlink()
         cluster.restart(number)
         cluster.ready()
         time.sleep(1)
-    verify(cluster, ledger, tell, "disk hung for good")
+    verify(cluster, oracle, tell, "disk hung for good")
 
 
 def scene_full_disk(cluster: Cluster, load: Load, tell: Tell) -> None:
@@ -295,19 +295,19 @@ def scene_full_disk(cluster: Cluster, load: Load, tell: Tell) -> None:
     with disk:
         cluster.join_on(disk)
         cluster.calm()
-        with load.running() as ledger:
+        with load.running() as oracle:
             time.sleep(1)
             disk.fill()
-            refused, before = ledger.counts["writes refused"], ledger.acknowledged
-            eventually(lambda: ledger.counts["writes refused"] > refused + 5, HEALED_S)
-            eventually(lambda: ledger.acknowledged > before + 200, HEALED_S)
-            owned = [key for key in list(ledger.writes) if cluster.is_owner(-1, key)]
+            refused, before = oracle.counts["writes refused"], oracle.acknowledged
+            eventually(lambda: oracle.counts["writes refused"] > refused + 5, HEALED_S)
+            eventually(lambda: oracle.acknowledged > before + 200, HEALED_S)
+            owned = [key for key in list(oracle.writes) if cluster.is_owner(-1, key)]
             assert owned
             require_readable(cluster.addresses, owned, "a full disk is no reason not to read")
             assert cluster.all[-1].process.poll() is None
             disk.empty()
             time.sleep(1)
-        verify(cluster, ledger, tell, "full disk")
+        verify(cluster, oracle, tell, "full disk")
         cluster.kill(-1)
 
 
@@ -322,23 +322,23 @@ def scene_all_disks_full(peers: Peers, base: Path, tell: Tell, *, peers_count: i
             return
         cluster = Cluster(peers, base, disks=disks, timing={**TIMING, "grace_s": FULL_GRACE_S, "unsaved_s": 1.0})
         load = Load(cluster.addresses, clients=2, keys=200, seed=seed)
-        with load.running() as ledger:
-            eventually(lambda: ledger.acknowledged > 300)
+        with load.running() as oracle:
+            eventually(lambda: oracle.acknowledged > 300)
             for disk in disks:
                 disk.fill()
-            refused = ledger.counts["writes refused"]
-            eventually(lambda: ledger.counts["writes refused"] > refused + 5)
+            refused = oracle.counts["writes refused"]
+            eventually(lambda: oracle.counts["writes refused"] > refused + 5)
             with stopped(cluster.all[-1]):  # its neighbours want to persist that it is unreachable
                 eventually(lambda: IDENTITY_FILE in cluster.troubles())
             time.sleep(2 * FULL_GRACE_S)
-        require_readable(cluster.addresses, ledger.writes, "full disks are no reason not to read")
+        require_readable(cluster.addresses, oracle.writes, "full disks are no reason not to read")
         for number, disk in enumerate(disks):
             cluster.all[number].kill(signal.SIGTERM)
             assert cluster.all[number].ended() == 0
             disk.empty()
             cluster.restart(number)
             cluster.ready()
-        verify(cluster, ledger, tell, "all disks full")
+        verify(cluster, oracle, tell, "all disks full")
         cluster.kill_all()
 
 
@@ -363,11 +363,11 @@ def scene_wrong_clocks(
     if not faketime():
         tell(scene="wrong clocks", skipped=NO_FAKETIME)
         return
-    with load.running() as ledger:
+    with load.running() as oracle:
         restart_one_after_the_other(cluster, TWO_DAYS_SLOW)
         time.sleep(1)
         clocks = restart_one_after_the_other(cluster, RIGHT)
-    verify(cluster, ledger, tell, "clocks set right in restarts")
+    verify(cluster, oracle, tell, "clocks set right in restarts")
     with load.running():
         for _ in range(2):
             for clock in clocks:
@@ -376,13 +376,13 @@ def scene_wrong_clocks(
         for clock in clocks:
             clock.set(RIGHT)
         time.sleep(1)
-    verify(cluster, ledger, tell, "clocks that step")
+    verify(cluster, oracle, tell, "clocks that step")
 
 
-def delete_behind(cluster: Cluster, ledger: Ledger, number: int, run: str) -> set[bytes]:
+def delete_behind(cluster: Cluster, oracle: Oracle, number: int, run: str) -> set[bytes]:
     """Kill a peer and delete keys that it holds, and that no client writes again; return these keys."""
     keys = [f"deleted-{run}-{i}" for i in range(DELETED)]
-    until_all_are_acknowledged(lambda keys: put_all(ledger, cluster.addresses, keys), keys)
+    until_all_are_acknowledged(lambda keys: put_all(oracle, cluster.addresses, keys), keys)
     cluster.calm()
     cluster.kill(number)
     held = {row.key.decode() for row in cluster.rows([number])}
@@ -390,7 +390,7 @@ def delete_behind(cluster: Cluster, ledger: Ledger, number: int, run: str) -> se
     assert left
     others = all_but(cluster, number)
 
-    until_all_are_acknowledged(lambda keys: delete_all(ledger, others, keys), left)
+    until_all_are_acknowledged(lambda keys: delete_all(oracle, others, keys), left)
     return {key.encode() for key in keys if key in held}
 
 
@@ -406,16 +406,16 @@ def scene_forgotten(cluster: Cluster, load: Load, rng: random.Random, tell: Tell
         tell(scene="forgotten", skipped=NO_FAKETIME)
         return
     number = rng.randrange(1, len(cluster.all))
-    deleted = delete_behind(cluster, load.ledger, number, "forgotten")
+    deleted = delete_behind(cluster, load.oracle, number, "forgotten")
     with chord.connect(*all_but(cluster, number), timeout_s=HEALED_S) as ring:
         ring.remove_node(cluster.addresses[number])
     until_reaped(cluster, deleted, number)
     cluster.clock(number, "-1h")
-    with load.running() as ledger:
+    with load.running() as oracle:
         cluster.restart(number)
         cluster.ready()
         time.sleep(1)
-    verify(cluster, ledger, tell, "forgotten, and back with an old clock")
+    verify(cluster, oracle, tell, "forgotten, and back with an old clock")
 
 
 def scene_power_cut(
@@ -429,7 +429,7 @@ def scene_power_cut(
         tell(scene="power cut of three days", skipped=NO_FAKETIME)
         return
     last = rng.randrange(len(cluster.all))
-    deleted = delete_behind(cluster, load.ledger, last, "power")
+    deleted = delete_behind(cluster, load.oracle, last, "power")
     with load.running():
         time.sleep(2)
         cluster.kill_all()
@@ -441,12 +441,12 @@ def scene_power_cut(
             time.sleep(stagger_s)
         cluster.ready()
     until_reaped(cluster, deleted, last)
-    with load.running() as ledger:
+    with load.running() as oracle:
         cluster.clock(last, rng.choice(AFTER_THREE_DAYS))
         cluster.restart(last)
         cluster.ready()
         time.sleep(1)
-    verify(cluster, ledger, tell, "power cut of three days")
+    verify(cluster, oracle, tell, "power cut of three days")
 
 
 SCENES = (
@@ -459,11 +459,11 @@ def play(args: argparse.Namespace, base: Path, peers: Peers, tell: Tell) -> None
     rng = random.Random(args.seed)
     cluster = Cluster(peers, base, args.peers, timing=TIMING)
     load = Load(cluster.addresses, clients=CLIENTS, keys=args.keys, seed=args.seed)
-    with load.running() as ledger:
-        eventually(lambda: ledger.acknowledged > 20 * args.peers)
+    with load.running() as oracle:
+        eventually(lambda: oracle.acknowledged > 20 * args.peers)
     scenes: dict[str, list[Callable[[], None]]] = {
         "kills": [lambda: scene_kills(cluster, load, args.kills, args.writes, rng, tell)],
-        "all-at-once": [lambda: scene_all_at_once(cluster, ledger, tell)],
+        "all-at-once": [lambda: scene_all_at_once(cluster, oracle, tell)],
         "stopped": [lambda: scene_stopped(cluster, load, args.stopped, rng, tell)],
         "wiped": [
             lambda: scene_wiped(cluster, load, rng, tell, whole=False),

@@ -21,7 +21,7 @@ from chord.errors import NotFound, OwnerDown, QuorumFailed
 from chord.store.sqlite_file import FILE_NAME
 from tests.real import soak
 from tests.real.cluster import Cluster, uneven
-from tests.real.load import Ledger, Load, may_be_gone
+from tests.real.load import Load, Oracle, may_be_gone
 from tests.real.soak import (
     NO_FAKETIME,
     TIMING,
@@ -107,7 +107,7 @@ def test_data_survives_kills_in_turn_all_at_once_and_a_stop(tmp_path: Path) -> N
         cluster = Cluster(peers, tmp_path, 16, timing=TIMING)
         load = Load(cluster.addresses, clients=6, keys=KEYS, seed=1)
         scene_kills(cluster, load, KILLS, 1000, rng, tell)
-        scene_all_at_once(cluster, load.ledger, tell)
+        scene_all_at_once(cluster, load.oracle, tell)
         scene_stopped(cluster, load, 8.0, rng, tell)
 
 
@@ -204,10 +204,10 @@ def test_planted_memory_only_acknowledgements_are_caught(tmp_path: Path) -> None
     with Peers() as peers:
         cluster = Cluster(peers, tmp_path, 4, program=ACKNOWLEDGED_EARLY)
         load = Load(cluster.addresses, clients=2, keys=50, seed=3)
-        with load.running() as ledger:
-            eventually(lambda: ledger.acknowledged > 50)
+        with load.running() as oracle:
+            eventually(lambda: oracle.acknowledged > 50)
         with pytest.raises(AssertionError, match="acknowledged and is lost"):
-            scene_all_at_once(cluster, ledger, tell)
+            scene_all_at_once(cluster, oracle, tell)
 
 
 @pytest.mark.slow
@@ -215,8 +215,8 @@ def test_planted_missing_or_older_copy_is_caught(tmp_path: Path) -> None:
     with Peers() as peers:
         cluster = Cluster(peers, tmp_path, 4)
         load = Load(cluster.addresses, clients=2, keys=50, seed=4)
-        with load.running() as ledger:
-            eventually(lambda: ledger.acknowledged > 50)
+        with load.running() as oracle:
+            eventually(lambda: oracle.acknowledged > 50)
         cluster.calm()
         assert uneven(cluster.copies()) == []
         cluster.kill(0)
@@ -228,25 +228,25 @@ def test_planted_missing_or_older_copy_is_caught(tmp_path: Path) -> None:
         assert sorted(line.partition(":")[0] for line in uneven(cluster.copies())) == sorted(map(repr, keys[:2]))
 
 
-# -- the ledger itself -------------------------------------------------------------------------------
+# -- the oracle itself -------------------------------------------------------------------------------
 
 
 class KeyHistory:
     """Writes to one key, in order."""
 
     def __init__(self) -> None:
-        self.ledger = Ledger()
+        self.oracle = Oracle()
 
     def put(self, value: bytes, covers: set[bytes] | None = None, *, error: Any = None, read: bool = False) -> None:
         """Record a put. With `read`, the coordinator decides which values it covers."""
-        write = self.ledger.begin("k", "blind", value, None if read else frozenset(covers or ()))
-        self.ledger.end(write, error)
+        write = self.oracle.begin("k", "blind", value, None if read else frozenset(covers or ()))
+        self.oracle.end(write, error)
 
     def delete(self, covers: set[bytes], *, error: Any = None) -> None:
-        self.ledger.end(self.ledger.begin("k", "delete", None, frozenset(covers)), error)
+        self.oracle.end(self.oracle.begin("k", "delete", None, frozenset(covers)), error)
 
     def wrong(self, *present: bytes) -> list[str]:
-        return [line.rpartition(" is ")[2] for line in self.ledger.judge("k", frozenset(present))]
+        return [line.rpartition(" is ")[2] for line in self.oracle.judge("k", frozenset(present))]
 
 
 def test_judge_expects_acknowledged_values_unless_replaced() -> None:
@@ -275,9 +275,9 @@ def test_judge_expects_deleted_values_gone_and_siblings_present() -> None:
 
 def test_judge_allows_a_retry_of_a_replaced_write() -> None:
     history = KeyHistory()
-    tried = history.ledger.begin("k", "blind", b"1", frozenset())
+    tried = history.oracle.begin("k", "blind", b"1", frozenset())
     history.put(b"2", {b"1"})
-    history.ledger.end(tried, None)
+    history.oracle.end(tried, None)
     assert history.wrong(b"2") == history.wrong(b"1", b"2") == []
     history.put(b"3", {b"1", b"2"})
     assert history.wrong(b"1", b"3") == ["back"]
@@ -292,22 +292,22 @@ def test_judge_allows_indefinite_writes_and_no_failed_ones() -> None:
     history.put(b"3", {b"2"}, error=QuorumFailed("perhaps"))
     assert history.wrong(b"2") == history.wrong(b"3") == []
     assert history.wrong() == ["lost"], "both values may not be absent together"
-    assert "never written" in next(iter(history.ledger.judge("k", frozenset([b"4", b"2"]))))
+    assert "never written" in next(iter(history.oracle.judge("k", frozenset([b"4", b"2"]))))
 
 
 def test_judge_allows_absence_only_after_a_possible_delete() -> None:
     history = KeyHistory()
-    ledger = history.ledger
-    ledger.read("k", (), ledger.now())
-    assert not ledger.false_denials
-    before = ledger.now()
+    oracle = history.oracle
+    oracle.read("k", (), oracle.now())
+    assert not oracle.false_denials
+    before = oracle.now()
     history.put(b"1")
-    ledger.read("k", (), before)
-    assert not ledger.false_denials, "the write may have followed the read"
-    ledger.read("k", (), ledger.now())
-    assert ledger.false_denials == ["k"]
+    oracle.read("k", (), before)
+    assert not oracle.false_denials, "the write may have followed the read"
+    oracle.read("k", (), oracle.now())
+    assert oracle.false_denials == ["k"]
     history.delete({b"1"}, error=QuorumFailed("perhaps"))
-    ledger.read("k", (), ledger.now())
-    assert ledger.false_denials == ["k"]
-    write = ledger.writes["k"][0]
-    assert may_be_gone(write, ledger.writes["k"], ())
+    oracle.read("k", (), oracle.now())
+    assert oracle.false_denials == ["k"]
+    write = oracle.writes["k"][0]
+    assert may_be_gone(write, oracle.writes["k"], ())
