@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from chord.replication.coordinator import Coordinator
 from chord.replication.handoff import Handoff
 from chord.replication.read import QuorumReads, Reading
@@ -13,15 +15,24 @@ from chord.store import versions
 from chord.store.database import StoreSummary
 from chord.store.reap_log import ReapLog
 from chord.store.sqlite import SqliteStorage
+from chord.wire.messages import Put
 
 from . import scenes_data as scenes
-from .mutant import Edit, Mutant
+from .mutant import Edit, Mutant, Swap
+
+
+def _reading_for_contexts_alone(must_read: Callable[..., bool]) -> Callable[..., bool]:
+    def reading(self: Coordinator, request: Put) -> bool:
+        return request.context is not None and not request.is_retry and must_read(self, request)
+
+    return reading
+
 
 MUTANTS = (
     Mutant(
         "one node counted twice",
         "a write is acknowledged although one node has it",
-        (Edit(ReplicatedWrite._count, "return len(", "return 1 + len("),),
+        (Swap(ReplicatedWrite, "_count", lambda count: lambda self, counted: 1 + count(self, counted)),),
         scenes.joins_leaves_and_crashes,
         4,
         ("oracle: acknowledged",),
@@ -51,7 +62,7 @@ MUTANTS = (
     Mutant(
         "a put reads nothing first",
         "writes of others while the coordinator was away stand beside the value of the put",
-        (Edit(Coordinator._must_read, "is_retry:\n        return True", "is_retry:\n        return False"),),
+        (Swap(Coordinator, "_must_read", _reading_for_contexts_alone),),
         scenes.owner_writes_what_it_missed,
         4,
         ("oracle: replaced",),
@@ -59,7 +70,7 @@ MUTANTS = (
     Mutant(
         "one actor for all key epochs",
         "a node that gave a key away and coordinates it again mints its dots again",
-        (Edit(Records.new_actor, "storage.next_key_epoch()", "0"),),
+        (Swap(Records, "new_actor", lambda new: lambda self: versions.actor(self._host.storage.incarnation, 0)),),
         scenes.bad_record,
         4,
         ("oracle: dots", "oracle: misread", "oracle: lost"),
@@ -81,7 +92,7 @@ MUTANTS = (
     Mutant(
         "a copy overwrites the record",
         "repair writes one answer instead of the merge",
-        (Edit(Records._synced, "versions.sync(old, record)", "record"),),
+        (Swap(Records, "_synced", lambda synced: lambda self, old, record: synced(self, None, record)),),
         scenes.joins_leaves_and_crashes,
         8,
         ("oracle: lost", "oracle: misread", "oracle: dots", "copies"),
@@ -113,7 +124,7 @@ MUTANTS = (
     Mutant(
         "coordinated before it is a member",
         "a returned owner writes to no other node, because it knows none yet",
-        (Edit(Vnode._require_view, "and not self.ring.is_member", "and False"),),
+        (Swap(Vnode, "_require_view", lambda require: lambda self: None),),
         scenes.owner_is_back,
         16,
         ("oracle: acknowledged",),
@@ -129,13 +140,7 @@ MUTANTS = (
     Mutant(
         "dropped after too few confirmations",
         "records that all replicas but one had are gone when that one is gone",
-        (
-            Edit(
-                Handoff._is_lone,
-                "len(confirmed.holders) < quorum",
-                "not confirmed.holders",
-            ),
-        ),
+        (Swap(Handoff, "_is_lone", lambda is_lone: lambda self, confirmed: not confirmed.holders),),
         scenes.leave_with_one_reachable_replica,
         4,
         ("oracle: dropped",),
@@ -193,7 +198,7 @@ MUTANTS = (
         "a node that gets an arc without records does not get its reap log, and a deleted value is back",
         (
             Edit(TransferSender.level, "while self._host.reap_log.slices_in(arc):", "while False:"),
-            Edit(Handoff.is_done, "all(self._is_log_home(arc) for arc in self.arcs())", "True"),
+            Swap(Handoff, "is_done", lambda is_done: lambda self: not self.count()),
         ),
         scenes.reaped_and_handed_over,
         8,

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from chord.node import restart
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+import msgspec
+
+from chord.ids import Arc, Point
 from chord.replication.anti_entropy import AntiEntropy
 from chord.replication.coordinator import Coordinator
 from chord.replication.quorum import Quorums
@@ -12,9 +16,37 @@ from chord.ring.takeover import Takeover
 from chord.ring.vnode import Vnode
 from chord.store import reap_log, versions
 from chord.store.reap_log import ReapLog
+from chord.store.reap_log_state import EPOCH_AT
+from chord.store.sqlite import SqliteStorage
+from chord.store.storage import Batch
+from chord.wire.messages import Record
 
 from . import scenes_data as scenes
-from .mutant import Edit, Mutant
+from .mutant import Edit, Mutant, Swap
+
+
+def _emptied(open_: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    async def emptied(self: SqliteStorage) -> None:
+        await open_(self)
+        gone = [record.key for record in self.scan(Arc(Point(0), Point(0)))]
+        await self.commit(Batch(removals=gone))
+
+    return emptied
+
+
+def _without_quarantine(isolate: Callable[..., Record]) -> Callable[..., Record]:
+    def without(record: Record, actors: Iterable[bytes]) -> Record:
+        return msgspec.structs.replace(isolate(record, actors), quarantine=record.quarantine)
+
+    return without
+
+
+def _above_a_known_floor(is_above: Callable[..., bool]) -> Callable[..., bool]:
+    def above(actor: bytes, floors: Mapping[bytes, int]) -> bool:
+        return actor[:EPOCH_AT] in floors and is_above(actor, floors)
+
+    return above
+
 
 MUTANTS = (
     Mutant(
@@ -58,7 +90,7 @@ MUTANTS = (
     Mutant(
         "put acknowledged by one",
         "a write that asks for W copies is acknowledged with one",
-        (Edit(Coordinator._write, "self._quorum.needed_to_write(request.w, target.replicas)\n", "1\n"),),
+        (Swap(Quorums, "needed_to_write", lambda needed: lambda self, asked, replicas: 1),),
         scenes.shared_keys,
         40,
         ("oracle: acknowledged",),
@@ -80,17 +112,7 @@ MUTANTS = (
     Mutant(
         "store emptied at a restart",
         "with one lost disk a write is gone that several disks had",
-        (
-            Edit(
-                restart.find,
-                "await host.storage.open()",
-                "await host.storage.open()\n"
-                "    from chord.store.storage import Batch\n"
-                "    from chord.ids import Arc, Point\n"
-                "    gone = [record.key for record in host.storage.scan(Arc(Point(0), Point(0)))]\n"
-                "    await host.storage.commit(Batch(removals=gone))",
-            ),
-        ),
+        (Swap(SqliteStorage, "open", _emptied),),
         scenes.one_disk_is_lost,
         40,
         ("oracle: lost", "oracle: dropped"),
@@ -106,13 +128,7 @@ MUTANTS = (
     Mutant(
         "denied without the unreachable replicas",
         "a node denies a key that unreachable nodes may hold",
-        (
-            Edit(
-                QuorumReads._require_deniable,
-                "if self._vnode.ring.is_isolated and",
-                "if True:\n        return\n    if self._vnode.ring.is_isolated and",
-            ),
-        ),
+        (Swap(QuorumReads, "_require_deniable", lambda require: lambda self, *read: None),),
         scenes.power_cuts,
         40,
         ("oracle: denied",),
@@ -129,7 +145,7 @@ MUTANTS = (
     Mutant(
         "undecided values dropped",
         "a value that no node vouches for is gone, instead of in quarantine",
-        (Edit(versions.isolate, "_joined(record.quarantine, moved)", "record.quarantine"),),
+        (Swap(versions, "isolate", _without_quarantine),),
         scenes.absences_and_trims,
         40,
         ("oracle: lost", "oracle: misread", "oracle: dropped", "oracle: denied"),
@@ -138,8 +154,8 @@ MUTANTS = (
         "quarantine without a trimmed log",
         "a returned node hides values that only it has, although the reap logs of the others are whole",
         (
-            Edit(ReapLog.is_in_reach, "return ", "return False and "),
-            Edit(reap_log._is_above, "floor is None or", "floor is not None and"),
+            Swap(ReapLog, "is_in_reach", lambda is_in_reach: lambda self, log: False),
+            Swap(reap_log, "_is_above", _above_a_known_floor),
         ),
         scenes.absences,
         40,
@@ -164,7 +180,7 @@ MUTANTS = (
     Mutant(
         "scan without the dead owner of the only copies",
         "a scan says that it is complete, and lacks all records of a dead node",
-        (Edit(AntiEntropy.silent, "self._vnode.ownership.taken", "()"),),
+        (Swap(AntiEntropy, "silent", lambda silent: lambda self: ()),),
         scenes.only_copies_are_away,
         40,
         ("oracle: denied",),
@@ -180,7 +196,7 @@ MUTANTS = (
     Mutant(
         "values expire too early",
         "a value is gone before its time to live is over",
-        (Edit(versions.is_live, "<= now_ms", "<= now_ms + 1000"),),
+        (Swap(versions, "is_live", lambda is_live: lambda version, now_ms: is_live(version, now_ms + 1000)),),
         scenes.values_that_expire,
         40,
         ("oracle: denied",),
@@ -188,7 +204,7 @@ MUTANTS = (
     Mutant(
         "expired values are shown",
         "a value is read although its time to live is over",
-        (Edit(versions.is_live, "<= now_ms", "<= now_ms - 1000"),),
+        (Swap(versions, "is_live", lambda is_live: lambda version, now_ms: is_live(version, now_ms - 1000)),),
         scenes.values_that_expire,
         40,
         ("oracle: misread",),

@@ -164,7 +164,7 @@ def test_complaint_names_its_checker(complaint: str, checker: str) -> None:
 
 def test_edit_lasts_for_its_block() -> None:
     before = RingState.join
-    one = next(mutant for mutant in MUTANTS if mutant.name == "join takes one pointer")
+    one = next(mutant for mutant in MUTANTS if mutant.name == "join does not look again")
     with one.planted():
         assert RingState.join is not before
     assert RingState.join is before
