@@ -60,7 +60,7 @@ cluster: venv  ## the lab's tests on Dask's local cluster; installs Dask into .v
 	@$(RUN)/python -m pip install -q distributed 2>/dev/null || $(PYTHON) -m pip --python $(RUN)/python install -q distributed
 	@$(PYTEST) -q tests/optional
 
-soak: venv  ## processes killed 300 times under load; ten lives of a hundred thousand writes; twenty thousand short lives; hours
+soak: venv  ## processes killed 300 times under load; ten runs of a hundred thousand writes; twenty thousand short runs; hours
 	@mkdir -p out
 	@$(RUN)/python -m tests.real.soak --directory out
 	@$(RUN)/chord sim run --seeds 1-10 --nodes 12 --successors 4 --replicas 3 --fidelity messages --faults $(LONG) \

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.bars import Rows, bar, positive, run_parts
 from benchmarks.rings import fill, ring_of, scratch, statuses
-from tests.real.processes import Peers
+from tests.support.processes import Peers
 
 MEMORY_MIN, SQLITE_MIN = 50_000, 20_000
 

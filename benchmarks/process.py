@@ -36,8 +36,8 @@ from benchmarks.bars import Row, Rows, bar, positive, run_parts
 from benchmarks.foreground import Foreground
 from benchmarks.replicas import put_all_the_time
 from benchmarks.rings import fill, ring_of, scratch, settled
-from tests.real.processes import PROGRAM, Peers, ideal
 from tests.support.ports import Ports
+from tests.support.processes import PROGRAM, Peers, ideal
 from tests.support.real_rings import running
 
 NODE_MB_MAX, ABOVE_IMPORTS_MB_MAX = 45.0, 8.0

@@ -34,7 +34,7 @@ from benchmarks.storage import CIRCLE, commit_all_the_time
 from chord.client.session import ClientCall
 from chord.store.sqlite import SqliteStorage
 from chord.wire.messages import Ping
-from tests.real.processes import PROGRAM, Peer, Peers
+from tests.support.processes import PROGRAM, Peer, Peers
 
 CLIENTS, EACH = 32, 8
 REPLICAS = 3

@@ -11,7 +11,7 @@ from pathlib import Path
 import chord as library
 from chord.ids import Circle
 from chord.wire.messages import Status
-from tests.real.processes import PROGRAM, Peer, Peers, ideal
+from tests.support.processes import PROGRAM, Peer, Peers, ideal
 
 CIRCLE = Circle(160)
 VALUE = b"v" * 100

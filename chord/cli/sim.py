@@ -102,7 +102,7 @@ def run_command(out: Out, seeds: str, shares: bool, counts: bool, jobs: int | No
     from chord.sim.swarm import SEEDS_FOR_ALL, Broken, run_many
 
     plans = [_plan(seed, wishes) for seed in _seeds(seeds)]
-    one_life = len(plans) == 1 and bool(plans[0].writes)
+    is_one_run = len(plans) == 1 and bool(plans[0].writes)
     done = reported = 0
 
     def on_result(plan: Plan, result: object) -> None:
@@ -110,19 +110,19 @@ def run_command(out: Out, seeds: str, shares: bool, counts: bool, jobs: int | No
         done += 1
         if isinstance(result, Broken):
             out.note(f"{result.kind}: {result.text.partition(chr(10))[0]}")
-        if not one_life:
+        if not is_one_run:
             show(done)
 
     def on_progress(writes: int, membership: int) -> None:
         nonlocal reported
-        if not one_life:
+        if not is_one_run:
             return
         show(min(writes, plans[0].writes))
         if writes - reported >= WRITES_TOLD:  # a run of hours also reports progress without a terminal
             reported = writes
             out.note(f"{writes:,} writes were acknowledged, {membership:,} times a node joined or left, all held")
 
-    what, total = ("writes", plans[0].writes) if one_life else ("seeds", len(plans))
+    what, total = ("writes", plans[0].writes) if is_one_run else ("seeds", len(plans))
     with out.progress(what, total, lines_every_s=LINES_EVERY_S) as show:
         outcome = run_many(plans, on_result, jobs=jobs, on_progress=on_progress)
     is_swarm = outcome.seeds >= SEEDS_FOR_ALL and all(wishes[name] is None for name in WISHES)

@@ -4,12 +4,12 @@
     run: one seed: faults at any moment, then calm; the verdict
     nemesis: events of a run: joins, leaves, and the faults of the plan
     hardships: events of a run with a theme: long and hard times of one kind
-    deaths: the fault schedule: deaths and returns within the failure assumption of the proof
+    fault_schedule: the fault schedule: deaths and returns within the failure assumption of the proof
     workload: the workload: clients that write and read
     habits: batches, large values, expiring values and scans of these clients
     oracle: judges every answer that the clients get
     key_model: the key model: all writes and versions of one key, and their consequences
-    losses: loss accounting: puts, drops and lost disks, and which of them lost a write
+    loss_accounting: loss accounting: puts, drops and lost disks, and which of them lost a write
     inventory: the inventory of copies: stores of living nodes, and disks of dead ones
     splits: the splits of the network, until their parts have merged
     copies: checks that copies are on the right nodes, and replicas are equal

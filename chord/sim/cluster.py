@@ -11,7 +11,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from itertools import chain, count
-from typing import Any
+from typing import Any, NamedTuple
 
 import trio
 
@@ -26,6 +26,7 @@ from chord.sim.prebuilt import PlacedNode, PrebuiltPlacement
 from chord.sim.stores import DiskIdentity, SimulatedStorage, kept_on
 from chord.sim.watched import WatchedStorage
 from chord.store.identity import IdentityStore, Kept
+from chord.store.storage import Storage
 from chord.testing.faults import FaultyNetwork
 from chord.testing.network import MemoryNetwork
 from chord.testing.rings import PORT, TestRing, network_host
@@ -34,6 +35,23 @@ from chord.wire.messages import Contact, Record
 
 EPOCH_S = 1_800_000_000
 """Unix time that correct wall clocks show when a simulation begins, in seconds."""
+
+
+class Reports(NamedTuple):
+    """Callbacks for what happens on the machines of a cluster.
+
+    Attributes:
+        stopped: for a node that ended by itself and may not have handed over all its records.
+        left: for a node that ended by itself after it handed over all its records.
+        refused: for a node that the ring refused, or that had its disk fail.
+        put, dropped: for records that stores take and remove, with the host (see `WatchedStorage`).
+    """
+
+    stopped: Callable[[Node], object] = lambda node: None
+    left: Callable[[Node], object] = lambda node: None
+    refused: Callable[[Node], object] = lambda node: None
+    put: Callable[[str, Record, bool], object] = lambda host, record, is_own: None
+    dropped: Callable[[str, Record], object] = lambda host, record: None
 
 
 class _Machine:
@@ -50,10 +68,10 @@ class _Machine:
         self.node: Node | None = None
 
     def put(self, record: Record, is_own: bool) -> None:
-        self._cluster.on_put(self._host, record, is_own)
+        self._cluster.reports.put(self._host, record, is_own)
 
     def drop(self, record: Record) -> None:
-        self._cluster.on_drop(self._host, record)
+        self._cluster.reports.dropped(self._host, record)
 
     def now_ms(self) -> int:
         return self._cluster.wall_now_ms(self._host)
@@ -72,10 +90,7 @@ class Cluster(TestRing):
 
     Attributes:
         disks: by host, the disk of every machine that has or had one.
-        on_stopped: callback for a node that ended by itself and may not have handed over all its records.
-        on_left: callback for a node that ended by itself after it handed over all its records.
-        on_refused: callback for a node that the ring refused, or that had its disk fail.
-        on_put, on_drop: callbacks for records that stores take and remove, with the host (see `WatchedStorage`).
+        reports: the callbacks for what happens on the machines.
         skews_s: by host, seconds that its wall clock is ahead, or (negative) behind.
         drifts: by host, seconds that its wall clock gains, or (negative) loses, per second.
         clones: the machines with a copy of another machine's disk.
@@ -94,15 +109,12 @@ class Cluster(TestRing):
         observe: Observer,
         sync_delay: SyncDelay | None,
         without_disk: float,
+        reports: Reports,
     ) -> None:
         super().__init__(nursery, network, seed, template, observe)
         self._sync_delay = sync_delay
         self._without_disk = without_disk
-        self.on_stopped: Callable[[Node], object] = lambda node: None
-        self.on_refused: Callable[[Node], object] = lambda node: None
-        self.on_left: Callable[[Node], object] = lambda node: None
-        self.on_put: Callable[[str, Record, bool], object] = lambda host, record, is_own: None
-        self.on_drop: Callable[[str, Record], object] = lambda host, record: None
+        self.reports = reports
         self.skews_s: dict[str, float] = {}
         self.drifts: dict[str, float] = {}
         self.clones: dict[str, None] = {}
@@ -151,14 +163,15 @@ class Cluster(TestRing):
         connect = self.network._connector(at)
         circle, incarnation = config.ring.circle, rng.randbytes(8)
         identity: IdentityStore = self._identity(host)
+        machine = _Machine(self, host)
         if self.has_disk(host):
             disk, staged_bytes_max = self.disk(host), config.limits.staged_bytes_max
-            storage: SimulatedStorage | WatchedStorage = SimulatedStorage(circle, disk, incarnation, staged_bytes_max)
+            storage: Storage = SimulatedStorage(
+                circle, disk, incarnation, staged_bytes_max, on_put=machine.put, on_drop=machine.drop
+            )
             identity = DiskIdentity(disk)
         else:
-            storage = WatchedStorage(circle, incarnation)
-        machine = _Machine(self, host)
-        storage.watch(machine.put, machine.drop)
+            storage = WatchedStorage(circle, incarnation, machine.put, machine.drop)
         world = World(connect, storage, identity, machine.now_ms, rng, machine.observe)
         placement = self._placement
         node = Node(config, world) if placement is None else PlacedNode(config, world, placement)
@@ -179,19 +192,19 @@ class Cluster(TestRing):
         await super().kill(node, silently=silently)
 
     def _on_ended(self, node: Node) -> None:
-        """Handle the end of a node; call `on_stopped` or `on_left` if it ended by itself."""
+        """Handle the end of a node; report it if it ended by itself."""
         if node.name in self.disks:
             self.disks[node.name].kill()  # a hanging transaction does not outlive its process
         if node.state in ("stopped", "left"):
-            (self.on_stopped if node.state == "stopped" else self.on_left)(node)
+            (self.reports.stopped if node.state == "stopped" else self.reports.left)(node)
 
     def _on_refused(self, node: Node) -> None:
-        """Report a node that the ring refused, or that had its disk fail (`on_refused`).
+        """Report a node that the ring refused, or that had its disk fail.
 
         A node that was killed or had stopped before is not reported.
         """
         if node in self.nodes:
-            self.on_refused(node)
+            self.reports.refused(node)
 
     # -- machines -------------------------------------------------------------------------------
 
@@ -262,6 +275,7 @@ async def cluster(
     without_disk: float = 0.0,
     vnodes: int = 1,
     limits: Limits | None = None,
+    reports: Reports | None = None,
 ) -> AsyncIterator[Cluster]:
     """Provide machines for the length of the block, then end all their processes.
 
@@ -272,6 +286,7 @@ async def cluster(
         network: frames over streams (`MemoryNetwork`, the default) or whole messages (`MessageNetwork`).
         sync_delay: draws the sync times of the disks. None: no disks; nodes restart empty.
         without_disk: fraction of machines without a disk, 0.0 to 1.0.
+        reports: the callbacks for what happens on the machines; default: none.
 
     Yields:
         The cluster.
@@ -282,7 +297,8 @@ async def cluster(
     template = NodeConfig(ring=constants, timing=timing, preset="local", vnodes=vnodes, limits=limits)
     with unwrapped():
         async with trio.open_nursery() as nursery:
-            made = Cluster(nursery, network or MemoryNetwork(seed), seed, template, observe, sync_delay, without_disk)
+            net = network or MemoryNetwork(seed)
+            made = Cluster(nursery, net, seed, template, observe, sync_delay, without_disk, reports or Reports())
             try:
                 yield made
             finally:

@@ -16,7 +16,7 @@ import trio
 from chord.errors import ChordError
 from chord.node import Node
 from chord.sim.cluster import Cluster
-from chord.sim.deaths import Deaths
+from chord.sim.fault_schedule import FaultSchedule
 from chord.sim.observer import Watch
 from chord.sim.plan import Plan
 from chord.sim.situations import absences
@@ -50,7 +50,7 @@ class Hardships:
     """Draws and carries out the episodes of one theme on one cluster.
 
     Args:
-        ledger: the workload, with the oracle and the loss accounting.
+        workload: the workload, with the oracle and the loss accounting.
         healed: waits until the ring is Ideal again after an episode.
 
     Attributes:
@@ -61,16 +61,16 @@ class Hardships:
         self,
         plan: Plan,
         cluster: Cluster,
-        ledger: Workload,
+        workload: Workload,
         watch: Watch,
-        deaths: Deaths,
+        schedule: FaultSchedule,
         healed: Callable[[], Awaitable[None]],
     ) -> None:
         self._plan = plan
         self._cluster = cluster
-        self._ledger = ledger
+        self._workload = workload
         self._watch = watch
-        self._deaths = deaths
+        self._schedule = schedule
         self._healed = healed
         self._rng = random.Random(f"hardships/{plan.seed}")
         timing = plan.timing
@@ -96,11 +96,11 @@ class Hardships:
     async def do_something(self) -> None:
         """Let one episode happen, and wait until the ring has healed."""
         await trio.sleep(self._rng.uniform(*QUIET_S))
-        self._ledger.oracle.is_lenient = True
+        self._workload.oracle.is_lenient = True
         await self._actions[self._plan.theme]()
         await self._healed()
-        self._ledger.oracle.is_lenient = False
-        self._ledger.oracle.merged()
+        self._workload.oracle.is_lenient = False
+        self._workload.oracle.merged()
         self.episodes += 1
 
     def _count(self, situation: str, times: int = 1) -> None:
@@ -127,14 +127,14 @@ class Hardships:
     def _count_absences(self, count: int, lasted_s: float, how: str) -> None:
         """Count absences of nodes that ran but were cut off or stopped.
 
-        `Losses` counts the absences of dead nodes. `how` is "cut off" or "stopped".
+        `LossAccounting` counts the absences of dead nodes. `how` is "cut off" or "stopped".
         """
         for name, times in absences([lasted_s] * count, self._plan, how).items():
             self._count(name, times)
 
     async def _last(self, seconds: float) -> None:
         """Let time pass; meanwhile nodes join, and running nodes leave."""
-        self._ledger.slower = max(1.0, seconds / BUSY_S)
+        self._workload.slower = max(1.0, seconds / BUSY_S)
         until = trio.current_time() + seconds
         while trio.current_time() < until:
             await trio.sleep(min(self._rng.uniform(0, 2 * MEANWHILE_S), until - trio.current_time()))
@@ -142,12 +142,13 @@ class Hardships:
             ready = [node for node in running if node.state == "ready"]
             if self._rng.random() >= MEANWHILE or not ready:
                 continue
-            if self._rng.random() < 0.5 and len(self._cluster) + len(self._ledger.truth.dead()) < self._plan.nodes_max:
-                await self._deaths.join(join=ready[:3])
+            nodes = len(self._cluster) + len(self._workload.inventory.dead())
+            if self._rng.random() < 0.5 and nodes < self._plan.nodes_max:
+                await self._schedule.join(join=ready[:3])
             elif len(ready) > self._plan.nodes_min:
                 self._rng.choice(ready)._begin_leave()
-                self._deaths.count("leave")
-        self._ledger.slower = 1.0
+                self._schedule.count("leave")
+        self._workload.slower = 1.0
 
     # -- absences ---------------------------------------------------------------------------------
 
@@ -159,18 +160,18 @@ class Hardships:
 
     async def _dead_for(self, nodes: list[Node], lasts_s: float) -> None:
         for node in nodes:
-            await self._deaths.kill(node)
-            self._deaths.count("crash")
+            await self._schedule.kill(node)
+            self._schedule.count("crash")
         await self._last(lasts_s)
         for node in nodes:
             await self._back(node.name)
 
     async def _cut_off_for(self, nodes: list[Node], lasts_s: float) -> None:
-        self._deaths.count("partition", 0)
+        self._schedule.count("partition", 0)
         self._count_absences(len(nodes), lasts_s, "cut off")
         network = self._cluster.network
         network.partition([node.name for node in nodes], reset=self._rng.random() < 0.5)
-        self._ledger.oracle.split()
+        self._workload.oracle.split()
         await self._last(lasts_s)
         network.heal()
 
@@ -196,11 +197,11 @@ class Hardships:
         Args:
             changes: arguments of `Cluster.start`.
         """
-        if host in self._ledger.truth.dead() and not self._deaths.is_coming_back(host):
-            self._deaths.count("restart")
+        if host in self._workload.inventory.dead() and not self._schedule.is_coming_back(host):
+            self._schedule.count("restart")
             join = [node for node in self._cluster.nodes if node.state == "ready" or "listen" in changes]
-            node = await self._deaths.start(join=join[:3], name=host, **changes)
-            self._deaths.is_back(node)
+            node = await self._schedule.start(join=join[:3], name=host, **changes)
+            self._schedule.is_back(node)
 
     # -- power ------------------------------------------------------------------------------------
 
@@ -212,14 +213,14 @@ class Hardships:
         self._count("staggered power cut", fades_s > 0)
         for node in self._rng.sample(nodes, len(nodes)):
             if node in self._cluster.nodes:
-                await self._deaths.kill(node, power_loss=True)
-                self._deaths.count("blackout")
+                await self._schedule.kill(node, power_loss=True)
+                self._schedule.count("blackout")
                 await trio.sleep(self._rng.uniform(0, fades_s / len(nodes)))
         await trio.sleep(lasts_s)
         within_s = self._rng.choice([0.0, 5.0, STAGGER * min(lasts_s, 20.0)])
         self._count("staggered return", within_s > 0)
         async with trio.open_nursery() as nursery:
-            for host in self._ledger.truth.dead():
+            for host in self._workload.inventory.dead():
                 nursery.start_soon(self._back_after, host, self._rng.uniform(0, within_s))
 
     async def _back_after(self, host: str, seconds: float) -> None:
@@ -247,7 +248,7 @@ class Hardships:
         if self.episodes and self._rng.random() < 0.5:
             for node in self._some():
                 if node in cluster.nodes:
-                    await self._deaths.kill(node)
+                    await self._schedule.kill(node)
                     await trio.sleep(self._rng.uniform(0, 1))
                     await self._back(node.name)
         else:
@@ -280,7 +281,7 @@ class Hardships:
             disk.slow(0)
             disk.accept_identity()
             if is_rolling and node in self._cluster.nodes and node.state == "ready":
-                await self._deaths.kill(node)
+                await self._schedule.kill(node)
             await self._back(node.name)
             await trio.sleep(self._rng.uniform(0, 2))
 
@@ -290,8 +291,8 @@ class Hardships:
         """Start nodes at new addresses, at each other's, or twice from a copied directory."""
         nodes, lasts_s = self._some(), self._duration_s()
         for node in nodes:
-            await self._deaths.kill(node)
-            self._deaths.count("crash")
+            await self._schedule.kill(node)
+            self._schedule.count("crash")
         await self._last(lasts_s)
         old = [node.config.listen or "" for node in nodes]
         for at, node in enumerate(nodes):
@@ -315,7 +316,7 @@ class Hardships:
         host, victim = f"clone{self._moves}", self._rng.choice(ready)
         self._cluster.clone(victim.name, host)
         self._count("directory cloned")
-        twin = await self._deaths.start(join=[node for node in ready if node is not victim][:3], name=host)
+        twin = await self._schedule.start(join=[node for node in ready if node is not victim][:3], name=host)
         with trio.move_on_after(30):
             try:
                 await twin.ready()

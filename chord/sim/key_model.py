@@ -494,7 +494,7 @@ class KeyModel:
 
         Such a put first reads a quorum. There it finds each write that a write quorum of the replica set had before the
         put began. The put may miss a write if all nodes that had it are gone. The model does not know that; see
-        `Losses.in_reach`.
+        `LossAccounting.in_reach`.
 
         Args:
             w_min: W of an old write, at least; below it, the two quorums need not intersect.

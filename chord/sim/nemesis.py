@@ -1,7 +1,7 @@
 """The nemesis of a *mixed* run: joins, leaves, and the faults that the plan drew.
 
-Deaths stay within the failure assumption of the proof (`deaths.py`). A joiner is not a member yet, so it may die or
-stall at any moment. Handovers of arcs break off at such moments.
+Deaths stay within the failure assumption of the proof (`fault_schedule.py`). A joiner is not a member yet, so it may
+die or stall at any moment. Handovers of arcs break off at such moments.
 
 Faults beyond the assumption come as an *episode*: a partition, a long stop or a blackout. During an episode other nodes
 join and leave. After its end nothing happens until the ring has healed.
@@ -23,11 +23,11 @@ from chord.errors import ChordError
 from chord.events import Event
 from chord.ids import Arc, Point
 from chord.sim.cluster import Cluster
-from chord.sim.deaths import Deaths
 from chord.sim.disk import Disk
+from chord.sim.fault_schedule import FaultSchedule
 from chord.sim.observer import Watch
+from chord.sim.oracle import Oracle
 from chord.sim.plan import GRACE_S, Plan
-from chord.sim.workload import Workload
 from chord.store.storage import Batch
 from chord.wire.messages import Contact
 
@@ -55,7 +55,7 @@ class Nemesis:
     """Draws and carries out joins, leaves and faults on one cluster.
 
     Args:
-        ledger: the workload, with the oracle and the loss accounting.
+        oracle: the oracle, with the inventory and the loss accounting.
         nursery: for tasks that last longer than one action.
         healed: waits until the ring is Ideal again after an episode.
     """
@@ -64,14 +64,14 @@ class Nemesis:
         self,
         plan: Plan,
         cluster: Cluster,
-        ledger: Workload,
+        oracle: Oracle,
         watch: Watch,
         nursery: trio.Nursery,
         healed: Callable[[], Awaitable[None]],
     ) -> None:
         self._plan = plan
         self._cluster = cluster
-        self._ledger = ledger
+        self._oracle = oracle
         self._watch = watch
         self._nursery = nursery
         self._healed = healed
@@ -81,8 +81,7 @@ class Nemesis:
         self._is_episode = False
         # A node took a living peer for dead, or a dead peer for living.
         self._is_alarmed = False
-        self.deaths = Deaths(plan, cluster, ledger, watch, self._rng, nursery)
-        watch.on_late = lambda: self._alarm("late answer")
+        self.schedule = FaultSchedule(plan, cluster, oracle, watch, self._rng, nursery)
         drawn = set(plan.faults)
         self._mild = self._of(drawn, [(6, "", self._join), (6, "", self._leave), (2, "adjacent", self._join_adjacent)])
         self._rough = self._of(
@@ -116,7 +115,7 @@ class Nemesis:
     @property
     def membership(self) -> int:
         """Number of joins, leaves, crashes and restarts so far."""
-        return self.deaths.membership
+        return self.schedule.membership
 
     # -- for `Run` -----------------------------------------------------------------------------
 
@@ -135,21 +134,25 @@ class Nemesis:
         A false alarm takes a living node for dead. A leaving node that stopped without a handover counts as dead.
         """
         if not isinstance(event, CALM):
-            self._ledger.oracle.disturb()
+            self._oracle.disturb()
         if isinstance(event, events.PeerChanged) and event.state == "dead":
             self._check_verdict(event)
         if isinstance(event, events.NodeStateChanged) and event.state == "stopped":
             for node in self._cluster.nodes:
                 if node.address == event.address and node.name not in self._cluster.clones:
-                    self._ledger.losses.bury(node)  # the autopsy follows when its store has stopped
+                    self._oracle.accounting.bury(node)  # the autopsy follows when its store has stopped
                     self._watch.note_death()
-                    self.deaths.count("leave in vain", 0)
-                    if self.deaths.is_returning(node) and not self._is_over:
-                        self.deaths.return_soon(node)
+                    self.schedule.count("leave in vain", 0)
+                    if self.schedule.is_returning(node) and not self._is_over:
+                        self.schedule.return_soon(node)
         if isinstance(event, events.TransferStarted) and self._plots:
             giver = self._cluster._vnodes().get(event.vnode)
             if giver is not None:
                 self._nursery.start_soon(self._plots.pop(), giver.me, event.to)
+
+    def note_late_answer(self) -> None:
+        """Note that a vnode was adopted after its death, because its answer was late."""
+        self._alarm("late answer")
 
     def stop(self) -> None:
         """Drop the planned faults; a leaving node that stops from now on stays dead."""
@@ -167,7 +170,8 @@ class Nemesis:
         Late or lost messages can make a node look dead. The failure assumption does not hold then.
         """
         for node in self._cluster.nodes:
-            age_s = trio.current_time() - self.deaths.born_s.get(verdict.address, -math.inf)  # founders were never dead
+            born_s = self.schedule.born_s.get(verdict.address, -math.inf)  # founders were never dead
+            age_s = trio.current_time() - born_s
             is_old = age_s > (SILENCE_S if "no answer" in verdict.reason else VERDICT_S)
             if node.address == verdict.address and is_old and not node._host.is_leaving:
                 self._alarm("false alarm")
@@ -177,8 +181,8 @@ class Nemesis:
     def _alarm(self, what: str) -> None:
         """Record that the failure assumption is broken until the ring has healed."""
         if not self._is_episode:
-            self.deaths.count(what, 0)
-            self._is_alarmed = self._ledger.oracle.is_lenient = True
+            self.schedule.count(what, 0)
+            self._is_alarmed = self._oracle.is_lenient = True
             self._watch.go_outside()
 
     async def _one_of(self, actions: list[tuple[Action, float]]) -> None:
@@ -189,7 +193,7 @@ class Nemesis:
 
     async def _join(self) -> None:
         if len(self._cluster) < self._plan.nodes_max:
-            await self.deaths.join()
+            await self.schedule.join()
 
     async def _join_adjacent(self) -> None:
         """Let two nodes join one arc, next to each other."""
@@ -202,38 +206,38 @@ class Nemesis:
             return
         first = points[at - 1] + 1 + self._rng.randrange(gap - 3)
         for number in range(2):
-            await self.deaths.start(id=Point((first + number) % (1 << 160)))
-            self.deaths.count("join adjacent")
+            await self.schedule.start(id=Point((first + number) % (1 << 160)))
+            self.schedule.count("join adjacent")
 
     async def _leave(self) -> None:
-        for node in self.deaths.neighbours(self._rng.choice([1, 1, 2])):
-            if self.deaths.may_go(node):
+        for node in self.schedule.neighbours(self._rng.choice([1, 1, 2])):
+            if self.schedule.may_go(node):
                 node._begin_leave()
-                self.deaths.count("leave")
+                self.schedule.count("leave")
 
     async def _crash(self, what: str, members: int = 1, *, silently: bool = False) -> None:
         """Kill adjacent members at one moment."""
-        for node in self.deaths.neighbours(members):
-            if self.deaths.may_go(node):
-                await self.deaths.end(node, what, silently=silently)
+        for node in self.schedule.neighbours(members):
+            if self.schedule.may_go(node):
+                await self.schedule.end(node, what, silently=silently)
 
     async def _restart(self) -> None:
-        for node in self.deaths.neighbours(1):
-            if self.deaths.may_go(node):
-                await self.deaths.restart(node)
+        for node in self.schedule.neighbours(1):
+            if self.schedule.may_go(node):
+                await self.schedule.restart(node)
 
     async def _rest(self) -> None:
         """Let no node join or leave for a while, so that owners can reap tombstones."""
-        self.deaths.count("rest", 0)
+        self.schedule.count("rest", 0)
         await trio.sleep(self._rng.uniform(GRACE_S, 3 * GRACE_S))
 
     # -- disks ----------------------------------------------------------------------------------
 
     async def _fill_disk(self) -> None:
         """Leave room for a few more records on a disk, and then for none, for a while."""
-        for node in self.deaths.neighbours(1):
+        for node in self.schedule.neighbours(1):
             if self._cluster.has_disk(node.name):
-                self.deaths.count("disk full", 0)
+                self.schedule.count("disk full", 0)
                 self._nursery.start_soon(self._full, self._cluster.disk(node.name))
 
     async def _full(self, disk: Disk) -> None:
@@ -243,17 +247,17 @@ class Nemesis:
 
     async def _fail_disk(self) -> None:
         """Let the next sync of a disk fail, so that its node stops; start the node again."""
-        for node in self.deaths.neighbours(1):
+        for node in self.schedule.neighbours(1):
             storage = node._host.storage
             record = next(storage.scan(Arc(Point(0), Point(0))), None)
-            if record is None or not self._cluster.has_disk(node.name) or not self.deaths.may_go(node):
+            if record is None or not self._cluster.has_disk(node.name) or not self.schedule.may_go(node):
                 continue
             self._cluster.disk(node.name).fail_next_sync()
             with suppress(ChordError):
                 await storage.commit(Batch([record]))
             if storage.failed is not None and storage.failed.is_set() and node in self._cluster.nodes:
-                self.deaths.count("disk failed")
-                await self.deaths.restart(node)
+                self.schedule.count("disk failed")
+                await self.schedule.restart(node)
 
     # -- stalls ---------------------------------------------------------------------------------
 
@@ -263,7 +267,7 @@ class Nemesis:
         Then all waiting messages arrive at once.
         """
         one, other = (node.name for node in self._rng.sample(self._cluster.nodes, 2))
-        self.deaths.count("hiccup", 0)
+        self.schedule.count("hiccup", 0)
         self._nursery.start_soon(self._stall, one, other if self._rng.random() < 0.5 else None)
 
     async def _stall(self, one: str, other: str | None) -> None:
@@ -296,8 +300,8 @@ class Nemesis:
     async def _kill_at(self, contact: Contact, what: str) -> None:
         await trio.sleep(self._rng.uniform(0, 12 * self._plan.delay_s[0]))
         for node in self._cluster.nodes:
-            if node.address == contact.address and self.deaths.may_go(node):
-                await self.deaths.end(node, what)
+            if node.address == contact.address and self.schedule.may_go(node):
+                await self.schedule.end(node, what)
                 return
 
     async def _stall_receiver(self, giver: Contact, receiver: Contact) -> None:
@@ -305,7 +309,7 @@ class Nemesis:
         await trio.sleep(self._rng.uniform(0, 12 * self._plan.delay_s[0]))
         for node in self._cluster.nodes:
             if node.address == receiver.address and not any(v.ring.is_member for v in node._host.vnodes.values()):
-                self.deaths.count("stall receiver", 0)
+                self.schedule.count("stall receiver", 0)
                 self._watch.note_death()
                 self._cluster.network.freeze(node.name)
                 if self._rng.random() < 0.5:
@@ -319,8 +323,8 @@ class Nemesis:
 
     async def _episode(self, what: str, begin: Callable[[], None], end: Callable[[], None]) -> None:
         """Begin a fault, let nodes join and leave, end it, and wait for the ring to heal."""
-        self.deaths.count(what, 0)
-        self._is_episode = self._ledger.oracle.is_lenient = True
+        self.schedule.count(what, 0)
+        self._is_episode = self._oracle.is_lenient = True
         self._watch.go_outside()
         begin()
         until = trio.current_time() + self._rng.uniform(*EPISODE_S)
@@ -334,15 +338,15 @@ class Nemesis:
     async def _heal(self) -> None:
         await self._healed()
         self._watch.come_back()
-        self._ledger.oracle.merged()
-        self._is_episode = self._is_alarmed = self._ledger.oracle.is_lenient = False
+        self._oracle.merged()
+        self._is_episode = self._is_alarmed = self._oracle.is_lenient = False
 
     async def _partition(self) -> None:
         """Split the network in two parts, at random or along the circle.
 
         Streams between the parts break or hang.
         """
-        names = [node.name for node in self.deaths.in_order()]
+        names = [node.name for node in self.schedule.in_order()]
         if self._rng.random() < 0.5:
             self._rng.shuffle(names)
         part = names[: self._rng.randint(1, len(names) - 1)]
@@ -351,7 +355,7 @@ class Nemesis:
 
         def begin() -> None:
             network.partition(part, reset=is_cut)
-            self._ledger.oracle.split()
+            self._oracle.split()
 
         await self._episode("partition", begin, network.heal)
 
@@ -370,17 +374,17 @@ class Nemesis:
         If the fault *return* is on, nodes that were leaving, joining or returning start again too. No blackout happens
         while the ring is being founded, because a node that has not joined has no state to start from.
         """
-        nodes = [node for node in self.deaths.in_order() if node.state == "ready"]
+        nodes = [node for node in self.schedule.in_order() if node.state == "ready"]
         if len(nodes) < self._plan.nodes_min:
             return
-        self.deaths.count("blackout", 0)
-        self._is_episode = self._ledger.oracle.is_lenient = True
+        self.schedule.count("blackout", 0)
+        self._is_episode = self._oracle.is_lenient = True
         self._watch.go_outside()
         others = [node for node in self._cluster.nodes if node not in nodes]
         for node in (*others, *nodes):
-            await self.deaths.kill(node)
-        nodes += [node for node in others if self.deaths.is_returning(node)]
+            await self.schedule.kill(node)
+        nodes += [node for node in others if self.schedule.is_returning(node)]
         async with trio.open_nursery() as nursery:
             for node in nodes:
-                nursery.start_soon(self.deaths.come_back_soon, node, self._rng.uniform(0, 1))
+                nursery.start_soon(self.schedule.come_back_soon, node, self._rng.uniform(0, 1))
         await self._heal()

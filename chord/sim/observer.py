@@ -18,7 +18,7 @@ from contextlib import contextmanager
 import trio
 
 from chord import events
-from chord.events import Event
+from chord.events import Event, Observer, ignore
 from chord.ids import Arc, Point
 from chord.testing.rings import TestRing
 from chord.verify import invariants
@@ -92,17 +92,27 @@ class Watch:
         mourning_s: seconds after a death in which an arc may have two owners.
         is_atomic: whether no answer takes twice as long as another. Only then is abort-if-observed exact (see
             `chord.stabilize`).
+        on_event: callback for every event, after the checks.
+        on_broken: callback for the first violation.
+        on_late: callback for the adoption of a vnode that died after it answered; to the proof an answer takes no time.
 
     Attributes:
         steps: number of events that were protocol steps.
         broken: the first violation; None: there was none yet.
         excused: ids of vnodes that were down for a moment. If other nodes notice that late, no step is at fault.
-        on_event: callback for every event, after the checks.
-        on_broken: callback for the first violation.
-        on_late: callback for the adoption of a vnode that died after it answered; to the proof an answer takes no time.
     """
 
-    def __init__(self, label: str, successors: int, *, mourning_s: float = math.inf, is_atomic: bool = True) -> None:
+    def __init__(
+        self,
+        label: str,
+        successors: int,
+        *,
+        mourning_s: float = math.inf,
+        is_atomic: bool = True,
+        on_event: Observer = ignore,
+        on_broken: Callable[[], object] = lambda: None,
+        on_late: Callable[[], object] = lambda: None,
+    ) -> None:
         self.label = label
         self._r = successors
         self._mourning_s = mourning_s
@@ -112,9 +122,9 @@ class Watch:
         self.checks = 0
         self.broken: Violated | None = None
         self.excused: set[int] = set()
-        self.on_event: Callable[[Event], None] = lambda event: None
-        self.on_broken: Callable[[], None] = lambda: None
-        self.on_late: Callable[[], None] = lambda: None
+        self._on_event = on_event
+        self._on_broken = on_broken
+        self._on_late = on_late
         self._ring: TestRing | None = None
         self._recent: deque[tuple[float, Event]] = deque(maxlen=RECENT)
         self._principals: set[int] = set()
@@ -150,12 +160,12 @@ class Watch:
                 self._check_owners()
             adopted = _adopted(event)
             if adopted in self._gone or (adopted in self._last and adopted not in self._ring.snapshot()):
-                self.on_late()  # it died after its answer: a while ago, or since the last check
+                self._on_late()  # it died after its answer: a while ago, or since the last check
             if not isinstance(event, POINTLESS):
                 self.check()
         elif isinstance(event, events.NodeStateChanged):
             self.check()
-        self.on_event(event)
+        self._on_event(event)
 
     # -- changes of mode ------------------------------------------------------------------------
 
@@ -199,7 +209,7 @@ class Watch:
         if self.broken is None:
             recent = "\n".join(f"  {at:10.4f}  {event}" for at, event in self._recent)
             self.broken = Violated(f"{self.label} at {trio.current_time():.4f} s: {text}\nafter\n{recent}")
-            self.on_broken()
+            self._on_broken()
 
     def raise_if_broken(self) -> None:
         """Raise the first violation, if there was one."""

@@ -19,7 +19,7 @@ from chord.config import RingConstants
 from chord.node import Node
 from chord.ring.vnode import Vnode
 from chord.sim.key_model import Covers, KeyModel, Op, covers
-from chord.sim.losses import Losses
+from chord.sim.loss_accounting import LossAccounting
 from chord.sim.splits import Split
 from chord.store import versions
 from chord.testing.rings import TestRing
@@ -111,9 +111,9 @@ class Oracle:
         self._calm: tuple[int | None, bool] = (None, False)  # disturbances, and whether the ring was calm then
         self._members: set[str] = set()  # machines of the ring when it was last calm
         self.departed: dict[str, None] = {}
-        self.stories: dict[bytes, KeyModel] = {}
-        self.losses = Losses(ring, constants, self.stories, counts, self._complained)
-        self.truth = self.losses.truth
+        self.models: dict[bytes, KeyModel] = {}
+        self.accounting = LossAccounting(ring, constants, self.models, counts, self._complained)
+        self.inventory = self.accounting.inventory
 
     def _complained(self, text: str) -> None:
         self.complain(text)
@@ -138,7 +138,7 @@ class Oracle:
             is_ready = all(node.state == "ready" for node in self._ring.nodes)
             self._calm = now, is_ready and not self._ring.waiting()
             if self._calm[1]:
-                self.losses.fresh.clear()
+                self.accounting.fresh.clear()
                 self._members = {node.name for node in self._ring.nodes}.union(self._members & self._may_return())
         return now if self._calm[1] else None
 
@@ -156,8 +156,8 @@ class Oracle:
     def merged(self) -> None:
         """Record that the parts of every split are one ring, which knows all writes."""
         self._splits.clear()
-        for story in self.stories.values():
-            for op in story.ops:
+        for model in self.models.values():
+            for op in model.ops:
                 op.split = None
 
     def left(self, node: Node) -> None:
@@ -165,20 +165,20 @@ class Oracle:
 
         It no longer counts as a member of the ring. Its name stays in `departed`, even if the node joins again.
         """
-        self.losses.left(node)
+        self.accounting.left(node)
         self._members.discard(node.name)
         self.departed[node.name] = None
 
-    def is_whole(self, story: KeyModel) -> bool:
+    def is_whole(self, model: KeyModel) -> bool:
         """Whether the ring is Ideal and undisturbed, and a quorum has each required write.
 
         Required are the acknowledged writes of the key that were not lost.
         """
         if self._is_disturbed() or self._ring.waiting():
             return False
-        return all(self.losses.is_in_place(story, op) for op in story.required())
+        return all(self.accounting.is_in_place(model, op) for op in model.required())
 
-    def write_quorum(self, story: KeyModel) -> WriteQuorum:
+    def write_quorum(self, model: KeyModel) -> WriteQuorum:
         """Return the number of nodes that a write needs if its client names no W.
 
         The number is a quorum, or all nodes of the ring if these are fewer. A node counts from the moment it is ready
@@ -186,15 +186,15 @@ class Oracle:
         does not shrink when nodes die.
         """
         of_ring = min(self._constants.quorum, max(1, len(self._members & self._may_return())))
-        return WriteQuorum(of_ring, self._wanted(story), self.disturbances)
+        return WriteQuorum(of_ring, self._wanted(model), self.disturbances)
 
     def _may_return(self) -> set[str]:
         """Return the machines with a node that is ready, dead, or returning with records."""
-        found = {node.name for node in self._ring.nodes if node.state == "ready"}.union(self.truth.dead())
+        found = {node.name for node in self._ring.nodes if node.state == "ready"}.union(self.inventory.dead())
         on_their_way = {node.name for node in self._ring.nodes if node.state in ("joining", "resuming")}
-        return found | {host for host in on_their_way - self.losses.fresh if self.truth.has_disk(host)}
+        return found | {host for host in on_their_way - self.accounting.fresh if self.inventory.has_disk(host)}
 
-    def _wanted(self, story: KeyModel) -> int:
+    def _wanted(self, model: KeyModel) -> int:
         """Return the number of nodes that must answer a read without R.
 
         The number is a quorum, or all members that the owner sees if these are fewer. In a calm ring the owner sees
@@ -203,24 +203,24 @@ class Oracle:
         if self.calm() is not None:
             return min(self._constants.quorum, sum(node.state == "ready" for node in self._ring.nodes))
         every = [vnode for node in self._ring.nodes for vnode in node._host.vnodes.values()]
-        seen = [self._members_seen(vnode, story) for vnode in every if vnode.ownership.is_owner(story.point)]
+        seen = [self._members_seen(vnode, model) for vnode in every if vnode.ownership.is_owner(model.point)]
         return min([self._constants.quorum, *seen])
 
-    def _wanted_of(self, owner: Contact, story: KeyModel, wanted: int) -> int:
+    def _wanted_of(self, owner: Contact, model: KeyModel, wanted: int) -> int:
         """Return `wanted`, or the number of members that the coordinator sees, if smaller."""
         vnode = self._ring._vnodes().get(owner.id)
         if vnode is None or self.calm() is not None:
             return wanted
-        return min(wanted, self._members_seen(vnode, story))
+        return min(wanted, self._members_seen(vnode, model))
 
     @staticmethod
-    def _members_seen(vnode: Vnode, story: KeyModel) -> int:
-        return len(vnode.replica_set(story.point).members)
+    def _members_seen(vnode: Vnode, model: KeyModel) -> int:
+        return len(vnode.replica_set(model.point).members)
 
     # -- writes ---------------------------------------------------------------------------------
 
     def acknowledged(
-        self, node: Node, story: KeyModel, op: Op, stored: Stored, client: str, asked: int | None, quorum: WriteQuorum
+        self, node: Node, model: KeyModel, op: Op, stored: Stored, client: str, asked: int | None, quorum: WriteQuorum
     ) -> None:
         """Judge an acknowledgement: the write must be durable on as many nodes as it says.
 
@@ -231,108 +231,108 @@ class Oracle:
             asked: W as the client named it; None: a quorum.
             quorum: the result of `write_quorum` at the start of the write.
         """
-        for copy in self.truth.copies(story.key):  # a crash may free a dot that is not durable
+        for copy in self.inventory.copies(model.key):  # a crash may free a dot that is not durable
             if copy.durable is not None:
-                story.saw(copy.durable, copy.host)
+                model.saw(copy.durable, copy.host)
         op.w, op.is_strict = stored.w_needed, not stored.is_sloppy
-        op.quorum = min(quorum.of_ring, self.write_quorum(story).of_ring)
+        op.quorum = min(quorum.of_ring, self.write_quorum(model).of_ring)
         if asked is not None:  # a client may name a W below a quorum of all nodes, leaving nodes included
             going = sum(other.state == "leaving" for other in self._ring.nodes)
             op.quorum = min(self._constants.quorum, max(op.quorum, len(self._may_return())) + going)
-        merged = self.truth.merged(story.key)
+        merged = self.inventory.merged(model.key)
         host = next((n.name for n in self._ring.nodes if n.address == stored.owner.address), "")
-        op.is_contested = self._constants.replicas == 1 and self._is_torn(story)
+        op.is_contested = self._constants.replicas == 1 and self._is_torn(model)
         op.split = (trio.current_time(), host or node.name) if self._splits else None
-        if wrong := story.acknowledged(op, stored.context, client, host):
-            self.complain(f"{node.name} acknowledged {op} of {story.key!r}, and {wrong}")
-        self.losses.acknowledged(story.key)
-        hosts = self.losses.hosts(story, op)
+        if wrong := model.acknowledged(op, stored.context, client, host):
+            self.complain(f"{node.name} acknowledged {op} of {model.key!r}, and {wrong}")
+        self.accounting.acknowledged(model.key)
+        hosts = self.accounting.hosts(model, op)
         if len(hosts | op.dropped) + op.vanished < stored.w:
-            reported = f"{node.name} acknowledged {story.key!r} on {stored.w} nodes"
+            reported = f"{node.name} acknowledged {model.key!r} on {stored.w} nodes"
             self.complain(f"{reported}, and it is durable on {len(hosts)}")
         elif merged is None or not op.is_in(merged):
-            self.losses.lose(story, op)
+            self.accounting.lose(model, op)
         wanted = asked or op.quorum
-        if asked is None and quorum.number == self.disturbances and self._is_bound(story):
-            wanted = max(wanted, self._wanted_of(stored.owner, story, quorum.seen))
+        if asked is None and quorum.number == self.disturbances and self._is_bound(model):
+            wanted = max(wanted, self._wanted_of(stored.owner, model, quorum.seen))
         if stored.w_needed < wanted:
-            self.complain(f"{node.name} acknowledged {story.key!r} with W = {stored.w_needed} of {wanted} needed")
+            self.complain(f"{node.name} acknowledged {model.key!r} with W = {stored.w_needed} of {wanted} needed")
 
-    def hold_to_what_it_read(self, node: Node, story: KeyModel, op: Op, in_reach: dict[Op, set[Node]]) -> None:
+    def hold_to_what_it_read(self, node: Node, model: KeyModel, op: Op, in_reach: dict[Op, set[Node]]) -> None:
         """Judge a put by the values that its coordinator must have found and replaced.
 
         The coordinator must find an old value if a node had it in reach both before and after the put.
 
         Args:
-            in_reach: the result of `Losses.in_reach` at the start of the write.
+            in_reach: the result of `LossAccounting.in_reach` at the start of the write.
         """
         now_s, quorum = trio.current_time(), self._constants.quorum
-        left = story.left_beside(op, self.truth.merged(story.key), quorum, now_s) if in_reach else []
-        now = self.losses.in_reach(story, is_dead_out=True) if left else {}
+        left = model.left_beside(op, self.inventory.merged(model.key), quorum, now_s) if in_reach else []
+        now = self.accounting.in_reach(model, is_dead_out=True) if left else {}
         for old in left:
-            if in_reach.get(old, set()) & now.get(old, set()) and self._is_bound(story):
-                self.complain(f"{node.name} acknowledged {op} of {story.key!r} and did not replace {old}")
+            if in_reach.get(old, set()) & now.get(old, set()) and self._is_bound(model):
+                self.complain(f"{node.name} acknowledged {op} of {model.key!r} and did not replace {old}")
                 break
 
-    def _is_bound(self, story: KeyModel) -> bool:
+    def _is_bound(self, model: KeyModel) -> bool:
         """Whether a missed write is an error: the ring is whole, or no failure excuses it."""
-        return not self.is_lenient or self.is_whole(story)
+        return not self.is_lenient or self.is_whole(model)
 
     # -- reads ----------------------------------------------------------------------------------
 
-    def before(self, story: KeyModel, r: int | None) -> Before:
+    def before(self, model: KeyModel, r: int | None) -> Before:
         """Return the state against which to judge a read that begins now."""
-        required = story.must_be_found(trio.current_time())
+        required = model.must_be_found(trio.current_time())
         return Before(
-            story.clock,
+            model.clock,
             required,
-            self.losses.readable_of(story),
+            self.accounting.readable_of(model),
             r,
-            r or self._wanted(story),
+            r or self._wanted(model),
             self.disturbances,
             trio.current_time(),
-            self._owners(story) if self._splits else frozenset(),
+            self._owners(model) if self._splits else frozenset(),
         )
 
-    def _owners(self, story: KeyModel) -> frozenset[str]:
-        return frozenset(node.name for node in self._ring.nodes if node._host.owner_of(story.point) is not None)
+    def _owners(self, model: KeyModel) -> frozenset[str]:
+        return frozenset(node.name for node in self._ring.nodes if node._host.owner_of(model.point) is not None)
 
-    def found(self, node: Node, story: KeyModel, reply: Found, before: Before) -> None:
+    def found(self, node: Node, model: KeyModel, reply: Found, before: Before) -> None:
         """Judge the values of a read. A value that no client wrote is always an error."""
-        values, read = reply.values, f"{node.name} reads {reply.values!r} under {story.key!r}"
-        if not all(story.was_written(value) for value in values):
+        values, read = reply.values, f"{node.name} reads {reply.values!r} under {model.key!r}"
+        if not all(model.was_written(value) for value in values):
             self.complain(f"{read}, and not all of it was ever written")
-        if any(story.expiry(value)[1] < before.at for value in values):
+        if any(model.expiry(value)[1] < before.at for value in values):
             self.complain(f"{read}, and not all of it lives that long")
-        if hidden := story.hidden(reply.context, values, before.clock):
+        if hidden := model.hidden(reply.context, values, before.clock):
             self.complain(f"{read}, and its context covers {hidden}, which is not there")
-        reported, wanted = f"{node.name} read {story.key!r} from", before.asked
-        if wanted is None and before.number == self.disturbances and self._is_bound(story):
-            wanted = self._wanted_of(reply.owner, story, before.wanted)
+        reported, wanted = f"{node.name} read {model.key!r} from", before.asked
+        if wanted is None and before.number == self.disturbances and self._is_bound(model):
+            wanted = self._wanted_of(reply.owner, model, before.wanted)
         if reply.r_needed < (wanted or 1):
             self.complain(f"{reported} {reply.r_needed} nodes, and {wanted} had to answer")
         if reply.r < reply.r_needed:
             self.complain(f"{reported} {reply.r} nodes, and says that {reply.r_needed} had to answer")
-        if old := self._missed(story, reply, before):
+        if old := self._missed(model, reply, before):
             self.complain(f"{read}, which is old: {old}")
-        self._counts["read stale"] += set(values) != set(self.values(story))
+        self._counts["read stale"] += set(values) != set(self.values(model))
 
-    def _missed(self, story: KeyModel, reply: Found, before: Before) -> str:
+    def _missed(self, model: KeyModel, reply: Found, before: Before) -> str:
         """Return which write a read should have known and why, in words; "" if none."""
         context, calm = versions.decode_context(reply.context), self.calm()
         reported = {line.contact.address for line in reply.replicas if line.is_counted and line.outcome in ANSWERED}
         names = {node.name for node in self._ring.nodes if node.address in reported}
         is_judged = False
         for op, hosts in before.hosts.items():
-            if op.is_lost or op not in story.ops:
+            if op.is_lost or op not in model.ops:
                 continue
             is_promised = op.is_strict and op.w + before.wanted > self._constants.replicas
             is_promised = is_promised and op.calm is not None and op.calm == calm
             is_judged = is_judged or is_promised
-            if any(covers(context, dot) for dot in op.dots) or self.losses.is_hidden(story, op):
+            if any(covers(context, dot) for dot in op.dots) or self.accounting.is_hidden(model, op):
                 continue
-            now = self.losses.readable(story, op)
-            now = {host for host in now if story.dropped_at.get(host, -1.0) < before.at}
+            now = self.accounting.readable(model, op)
+            now = {host for host in now if model.dropped_at.get(host, -1.0) < before.at}
             if hosts & names & now:
                 return f"{op} was on a replica that answered"
             if now and is_promised:
@@ -341,29 +341,29 @@ class Oracle:
         self._counts["read judged in a calm ring"] += is_judged
         return ""
 
-    def denied(self, node: Node, story: KeyModel, before: Before) -> None:
+    def denied(self, node: Node, model: KeyModel, before: Before) -> None:
         """Compare "not found" with the acknowledged values.
 
         Dead, stopped or unreachable nodes are no excuse. A node that may lack the records of others must answer with an
         error instead of "not found".
         """
         now = trio.current_time()
-        required = [op for op in before.required if self._is_there(story, op, now)]
+        required = [op for op in before.required if self._is_there(model, op, now)]
         if self._constants.replicas == 1:
-            is_torn = self._is_torn(story)
+            is_torn = self._is_torn(model)
             certain = [op for op in required if not (is_torn or op.is_contested or op.is_out)]
             self._counts["denied, one copy and two rings"] += len(certain) < len(required)
             required = certain
-        if must := [op for op in required if not self._is_beyond(node, story, op, before)]:
-            held = ", ".join(f"{c.host}{'' if c.is_living else ' (dead)'}" for c in self.truth.copies(story.key))
+        if must := [op for op in required if not self._is_beyond(node, model, op, before)]:
+            held = ", ".join(f"{c.host}{'' if c.is_living else ' (dead)'}" for c in self.inventory.copies(model.key))
             what = ", ".join(map(str, must))
-            self.complain(f"{node.name} denies {story.key!r}, which was acknowledged: {what}; held by {held}")
+            self.complain(f"{node.name} denies {model.key!r}, which was acknowledged: {what}; held by {held}")
         elif required:
             self._counts["denied in a long split"] += 1
-        elif self.losses.is_missed(story.key):
-            self.complain(f"{node.name} denies {story.key!r}, which was acknowledged and lost")
+        elif self.accounting.is_missed(model.key):
+            self.complain(f"{node.name} denies {model.key!r}, which was acknowledged and lost")
 
-    def _is_torn(self, story: KeyModel) -> bool:
+    def _is_torn(self, model: KeyModel) -> bool:
         """Whether nodes of several rings answer for a key.
 
         The rings are several if the successors of one owner do not lead to another owner.
@@ -372,7 +372,7 @@ class Oracle:
         running = [node for node in self._ring.nodes if node.name not in still]
         members = [parts.vnode for node in running for parts in node._parts.values() if parts.vnode.ring.is_member]
         vnodes = {vnode.id: vnode for vnode in members}
-        owners = [vnode for vnode in members if vnode.ownership.is_owner(story.point)]
+        owners = [vnode for vnode in members if vnode.ownership.is_owner(model.point)]
         for owner in owners if len(owners) > 1 else ():
             met, at = {owner.id}, owner
             while at.ring.successor.id in vnodes and at.ring.successor.id not in met:
@@ -382,15 +382,15 @@ class Oracle:
                 return True
         return False
 
-    def _is_there(self, story: KeyModel, op: Op, now: float) -> bool:
+    def _is_there(self, model: KeyModel, op: Op, now: float) -> bool:
         """Whether a read must still find an operation that it had to find at its start."""
         if self._constants.replicas == 1 and not op.is_strict and self.is_lenient:
             return False
-        if self.losses.is_hidden(story, op):
+        if self.accounting.is_hidden(model, op):
             return False
-        return op in story.ops and not op.is_lost and now < op.expires[0] and not story.may_be_deleted(op, now)
+        return op in model.ops and not op.is_lost and now < op.expires[0] and not model.may_be_deleted(op, now)
 
-    def _is_beyond(self, node: Node, story: KeyModel, op: Op, before: Before) -> bool:
+    def _is_beyond(self, node: Node, model: KeyModel, op: Op, before: Before) -> bool:
         """Whether a partition excuses "not found" for a value written in another part.
 
         The partition must have outlasted `down_out_s`. It need not have if nodes that joined during the partition have
@@ -406,32 +406,32 @@ class Oracle:
             return False
         written_s, writer = op.split
         during = [split for split in self._splits if split.began <= written_s]
-        return any(self._is_beyond_split(split, node, story, split.part_of(writer), op, before) for split in during)
+        return any(self._is_beyond_split(split, node, model, split.part_of(writer), op, before) for split in during)
 
-    def _is_beyond_split(self, split: Split, node: Node, story: KeyModel, part: int, op: Op, before: Before) -> bool:
+    def _is_beyond_split(self, split: Split, node: Node, model: KeyModel, part: int, op: Op, before: Before) -> bool:
         network = self._ring.network
         holders = before.hosts.get(op, set())
-        hosts, known = holders.difference(self.truth.dead()), holders & split.before
+        hosts, known = holders.difference(self.inventory.dead()), holders & split.before
         has_too_few = known != holders and len(known) < self._constants.quorum
         if trio.current_time() - split.began < node._host.timing.down_out_s and not has_too_few:
             return False
         if not network._faults.any:
-            owners = before.owners | self._owners(story)
+            owners = before.owners | self._owners(model)
             is_owned_apart = any(split.part_of(owner) != part for owner in owners)
-            asked = self._places(split, story, part)
+            asked = self._places(split, model, part)
             is_moved = any(split.part_of(host) != part and host in asked for host in hosts)
             return bool(self._ring.waiting()) and is_owned_apart and not is_moved
         ways = [{network._passage(node.name, host), network._passage(host, node.name)} for host in hosts]
         return split.part_of(node.name) != part and {"open"} not in ways
 
-    def _places(self, split: Split, story: KeyModel, part: int) -> set[str]:
+    def _places(self, split: Split, model: KeyModel, part: int) -> set[str]:
         """Return the hosts that may hold a key, as its owners outside `part` see them."""
         names = {node.address: node.name for node in self._ring.nodes}
         found: set[str] = set()
         for node in self._ring.nodes:
-            owner = node._host.owner_of(story.point)
+            owner = node._host.owner_of(model.point)
             if owner is not None and split.part_of(node.name) != part:
-                everyone = owner.replica_set(story.point).everyone
+                everyone = owner.replica_set(model.point).everyone
                 found.update(names[p.contact.address] for p in everyone if p.contact.address in names)
         return found
 
@@ -445,24 +445,25 @@ class Oracle:
         now, calm = trio.current_time(), self.calm()
         gone: dict[bytes, Covers] = {}
         required: dict[bytes, list[Op]] = {}
-        for key, story in self.stories.items() if calm is not None else ():
-            moving = [op for op in story.required() if self._is_moving(story, op)]
+        for key, model in self.models.items() if calm is not None else ():
+            moving = [op for op in model.required() if self._is_moving(model, op)]
             self._counts["scan misses what is on its way to its owner"] += bool(moving)
-            if ops := [op for op in story.must_be_found(now) if op not in moving]:
+            if ops := [op for op in model.must_be_found(now) if op not in moving]:
                 required[key] = ops
-            far = [op for op in story.ops if op.is_ok and op.w < op.quorum and not self._is_among_the_living(story, op)]
+            far = [op for op in model.ops if op.is_ok and op.w < op.quorum and not self._is_among_the_living(model, op)]
             self._counts["scan cannot know a write below the quorum"] += bool(far)
             if not moving and not far:
-                gone[key] = story.gone()
+                gone[key] = model.gone()
         return BeforeScan(calm, gone, required, now)
 
-    def _is_among_the_living(self, story: KeyModel, op: Op) -> bool:
-        return any(copy.is_living and op.is_open_in(copy.record) for copy in self.truth.copies(story.key))
+    def _is_among_the_living(self, model: KeyModel, op: Op) -> bool:
+        return any(copy.is_living and op.is_open_in(copy.record) for copy in self.inventory.copies(model.key))
 
-    def _is_moving(self, story: KeyModel, op: Op) -> bool:
+    def _is_moving(self, model: KeyModel, op: Op) -> bool:
         """Whether a living node has a write that the owner of its key lacks."""
-        owners = self._owners(story)
-        hosts = {copy.host for copy in self.truth.copies(story.key) if copy.is_living and op.is_open_in(copy.durable)}
+        owners = self._owners(model)
+        copies = self.inventory.copies(model.key)
+        hosts = {copy.host for copy in copies if copy.is_living and op.is_open_in(copy.durable)}
         return bool(hosts) and not owners & hosts
 
     def scanned(self, node: Node, found: dict[bytes, tuple[bytes, ...]], before: BeforeScan) -> None:
@@ -473,71 +474,71 @@ class Oracle:
         replaced for certain before it began.
         """
         for key, values in found.items():
-            read, story = f"{node.name} reads {values!r} under {key!r} in a scan", self.stories.get(key)
-            if story is None or not all(story.was_written(value) for value in values):
+            read, model = f"{node.name} reads {values!r} under {key!r} in a scan", self.models.get(key)
+            if model is None or not all(model.was_written(value) for value in values):
                 self.complain(f"{read}, and not all of it was ever written")
-            elif any(story.expiry(value)[1] < before.at for value in values):
+            elif any(model.expiry(value)[1] < before.at for value in values):
                 self.complain(f"{read}, and not all of it lives that long")
         if before.calm is None or before.calm != self.calm():
             return
         self._counts["scan judged"] += 1
         for key, values in found.items():
-            if key in before.gone and (old := self.stories[key].shown_again(values, before.gone[key])):
+            if key in before.gone and (old := self.models[key].shown_again(values, before.gone[key])):
                 self.complain(f"{node.name} reads {old} under {key!r} in a scan, which is old")
         for key, ops in before.required.items():
-            if missed := self._missed_in_scan(self.stories[key], ops, found.get(key, ())):
+            if missed := self._missed_in_scan(self.models[key], ops, found.get(key, ())):
                 self.complain(f"{node.name} denies {key!r} in a scan, which was acknowledged: {missed}")
 
-    def _missed_in_scan(self, story: KeyModel, required: list[Op], values: tuple[bytes, ...]) -> Op | None:
+    def _missed_in_scan(self, model: KeyModel, required: list[Op], values: tuple[bytes, ...]) -> Op | None:
         """Return an operation if a scan shows neither its value nor a replacement."""
         now = trio.current_time()
         for op in required:
-            if self._is_there(story, op, now) and not story.is_shown(op, values):
+            if self._is_there(model, op, now) and not model.is_shown(op, values):
                 return op
         return None
 
     # -- the end --------------------------------------------------------------------------------
 
-    def found_in_the_end(self, node: Node, story: KeyModel, values: tuple[bytes, ...], before: Before) -> None:
+    def found_in_the_end(self, node: Node, model: KeyModel, values: tuple[bytes, ...], before: Before) -> None:
         """Judge the values of a final read: they must be exactly those of all stores.
 
         Values that may have expired may be missing. No node joins or leaves any more.
         """
-        there, now = self.values(story, at=before.at), trio.current_time()
-        surely = [value for value in there if story.expiry(value)[0] > now]
+        there, now = self.values(model, at=before.at), trio.current_time()
+        surely = [value for value in there if model.expiry(value)[0] > now]
         if not set(surely) <= set(values) <= set(there):
-            self.complain(f"{node.name} reads {values!r} under {story.key!r}, there is {there!r}")
+            self.complain(f"{node.name} reads {values!r} under {model.key!r}, there is {there!r}")
 
-    def silent_in_the_end(self, node: Node, story: KeyModel, outcome: str) -> None:
+    def silent_in_the_end(self, node: Node, model: KeyModel, outcome: str) -> None:
         """Judge a final read without values: no store may have an unexpired value.
 
         If the read failed with an error other than "not found", only living nodes count.
         """
-        now, there = trio.current_time(), self.values(story, only_living=outcome != "not found")
-        if any(story.expiry(value)[0] > now for value in there):
-            self.complain(f"{node.name} does not find {story.key!r}, and a store has {there!r}: {outcome}")
+        now, there = trio.current_time(), self.values(model, only_living=outcome != "not found")
+        if any(model.expiry(value)[0] > now for value in there):
+            self.complain(f"{node.name} does not find {model.key!r}, and a store has {there!r}: {outcome}")
 
-    def values(self, story: KeyModel, *, only_living: bool = False, at: float | None = None) -> list[bytes]:
+    def values(self, model: KeyModel, *, only_living: bool = False, at: float | None = None) -> list[bytes]:
         """Return the unexpired values of a key, merged over all stores.
 
         Args:
             only_living: leave out the copies of dead nodes.
             at: the virtual second at which a value must be unexpired; default: now.
         """
-        record = self.truth.merged(story.key, only_living=only_living)
+        record = self.inventory.merged(model.key, only_living=only_living)
         since = trio.current_time() if at is None else at
         found = [] if record is None else versions.values(record)
-        return [value for value in found if story.expiry(value)[1] >= since]
+        return [value for value in found if model.expiry(value)[1] >= since]
 
     def check_disks(self) -> None:
         """Compare every disk with the records that its node's store calls durable."""
         for node in self._ring.nodes:
-            for key in self.truth.not_on_disk(node, self.stories):
+            for key in self.inventory.not_on_disk(node, self.models):
                 self.complain(f"{node.name} runs; its disk has lost {key!r}, which was durable")
 
     def check(self) -> None:
         """Compare the merged copies of every key with all acknowledged operations."""
-        for key, story in self.stories.items():
-            self.losses.reap(story)
-            for text in story.wrong(self.truth.merged(key), trio.current_time()):
+        for key, model in self.models.items():
+            self.accounting.reap(model)
+            for text in model.wrong(self.inventory.merged(key), trio.current_time()):
                 self.complain(f"{key!r}: {text}")

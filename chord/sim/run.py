@@ -19,12 +19,13 @@ import msgspec
 import trio
 
 from chord import testing
-from chord.events import Event, Observer, ignore
+from chord.events import Event
 from chord.ids import Arc, Point
 from chord.node import Node
 from chord.sim import situations
-from chord.sim.cluster import Cluster, cluster
+from chord.sim.cluster import Cluster, Reports, cluster
 from chord.sim.copies import astray, unequal, unreadable
+from chord.sim.fault_schedule import FaultSchedule
 from chord.sim.hardships import Hardships
 from chord.sim.messages import MessageNetwork
 from chord.sim.nemesis import Nemesis
@@ -127,7 +128,17 @@ class Run:
         kind = MessageNetwork if plan.fidelity == "messages" else MemoryNetwork
         self._network = kind(plan.seed, delay=plan.delay, quantum_s=plan.quantum_s, trace=True)
         self.report = RunReport(plan.seed, theme=plan.theme)
-        self._watch = Watch(f"seed {plan.seed}", plan.successors, mourning_s=plan.mourning_s, is_atomic=plan.is_atomic)
+        self._nemesis: Nemesis | None = None
+        self._scope = trio.CancelScope()
+        self._watch = Watch(
+            f"seed {plan.seed}",
+            plan.successors,
+            mourning_s=plan.mourning_s,
+            is_atomic=plan.is_atomic,
+            on_event=self._observe,
+            on_broken=self._scope.cancel,
+            on_late=self._note_late_answer,
+        )
 
     def run(self) -> RunReport:
         """Run the seed on virtual time.
@@ -166,27 +177,29 @@ class Run:
             without_disk=WITHOUT_DISK if "memory" in plan.faults else 0.0,
             vnodes=plan.vnodes,
             limits=plan.limits,
+            reports=Reports(
+                stopped=lambda node: self._workload.accounting.autopsy(node),
+                left=lambda node: self._workload.oracle.left(node),
+                refused=self._refused,
+                put=lambda host, record, is_own: self._workload.accounting.saw(host, record, is_own),
+                dropped=lambda host, record: self._workload.accounting.dropped(host, record),
+            ),
         ) as ring:
             self._cluster = ring
             recorder = Recorder(trio.current_time, self._write_history) if self._write_history else None
             rng = random.Random(f"ledger/{plan.seed}")
-            self._ledger = Workload(
+            self._workload = Workload(
                 ring, rng, watch.complain, recorder,
                 constants=plan.constants, reads=plan.reads, draws=plan.draws, shared=plan.shared, habits=plan.habits,
             )  # fmt: skip
-            losses = self._ledger.losses
-            losses.is_trimming = plan.reap_log is not None
-            ring.on_put, ring.on_drop, ring.on_left = losses.saw, losses.dropped, self._ledger.oracle.left
-            ring.on_stopped = losses.autopsy
-            with watch.over(ring), trio.fail_after(plan.virtual_s_max), trio.CancelScope() as scope:
-                watch.on_broken = scope.cancel
-                watch.on_event = self._observer(ignore)
+            self._workload.accounting.is_trimming = plan.reap_log is not None
+            with watch.over(ring), trio.fail_after(plan.virtual_s_max), self._scope:
                 if plan.theme != "mixed":  # the proof does not cover small rings and several vnodes
                     watch.go_outside()
                 await self._found()
-                await self._be_safe()
-                report.settled_s = await self._be_live()
-                report.lost, report.keys = self._ledger.lost, self._ledger.keys
+                schedule = await self._be_safe()
+                report.settled_s = await self._be_live(schedule)
+                report.lost, report.keys = self._workload.lost, self._workload.keys
             if recorder is not None:
                 recorder.finish()
             self._sum_up()
@@ -198,44 +211,53 @@ class Run:
         for _ in range(self._plan.nodes - 1):
             await self._cluster.start(join=[founder])
 
-    async def _be_safe(self) -> None:
-        """Run faults and clients until enough has happened."""
+    async def _be_safe(self) -> FaultSchedule:
+        """Run faults and clients until enough has happened.
+
+        Returns:
+            The fault schedule, which knows the dead nodes.
+        """
         plan, watch = self._plan, self._watch
         async with trio.open_nursery() as nursery:
-            nemesis = Nemesis(plan, self._cluster, self._ledger, watch, nursery, self._heal)
-            watch.on_event = self._observer(nemesis.on_event)
-            self._cluster.on_refused = nemesis.deaths.refused
-            clients: trio.CancelScope = await nursery.start(self._ledger.clients, plan.clients, plan.client_pause_s)
+            nemesis = Nemesis(plan, self._cluster, self._workload.oracle, watch, nursery, self._heal)
+            self._nemesis = nemesis
+            clients: trio.CancelScope = await nursery.start(self._workload.clients, plan.clients, plan.client_pause_s)
             await trio.sleep(random.Random(f"start/{plan.seed}").uniform(0, 2))
-            hardships = Hardships(plan, self._cluster, self._ledger, watch, nemesis.deaths, self._heal)
+            hardships = Hardships(plan, self._cluster, self._workload, watch, nemesis.schedule, self._heal)
             if plan.theme != "mixed":
                 hardships.begin()
             while not self._is_enough(nemesis, hardships):
                 await (nemesis if plan.theme == "mixed" else hardships).do_something()
-                self._on_progress(self._ledger.writes, nemesis.membership)
+                self._on_progress(self._workload.writes, nemesis.membership)
             self.report.membership = nemesis.membership
             nemesis.stop()
             await nemesis.calm()
             clients.cancel()
-            self._deaths = nemesis.deaths
+        return nemesis.schedule
 
     def _is_enough(self, nemesis: Nemesis, hardships: Hardships) -> bool:
         plan = self._plan
         if plan.until_s is not None:
             return trio.current_time() >= plan.until_s
         if plan.theme != "mixed":
-            return hardships.episodes >= EPISODES and self._ledger.writes >= plan.writes
-        enough_writes = self._ledger.writes >= plan.writes
+            return hardships.episodes >= EPISODES and self._workload.writes >= plan.writes
+        enough_writes = self._workload.writes >= plan.writes
         return nemesis.membership >= plan.membership and self._watch.steps >= plan.steps and enough_writes
 
-    def _observer(self, act: Observer) -> Observer:
-        def observe(event: Event) -> None:
-            self._digest.update(f"{trio.current_time():.9f} {event!r}\n".encode())
-            act(event)
-            if self._on_event is not None:
-                self._on_event(self._cluster, event)
+    def _observe(self, event: Event) -> None:
+        self._digest.update(f"{trio.current_time():.9f} {event!r}\n".encode())
+        if self._nemesis is not None:
+            self._nemesis.on_event(event)
+        if self._on_event is not None:
+            self._on_event(self._cluster, event)
 
-        return observe
+    def _note_late_answer(self) -> None:
+        if self._nemesis is not None:
+            self._nemesis.note_late_answer()
+
+    def _refused(self, node: Node) -> None:
+        if self._nemesis is not None:
+            self._nemesis.schedule.refused(node)
 
     async def _heal(self) -> None:
         """Wait after an episode until the ring is Ideal and each record is with its owner.
@@ -250,7 +272,7 @@ class Run:
         self.report.healed_rounds = max(self.report.healed_rounds, rounds)
         await self._none(lambda: astray(self._cluster), HOME_WITHIN_S)
 
-    async def _be_live(self) -> float:
+    async def _be_live(self, schedule: FaultSchedule) -> float:
         """Stop the faults, start the dead nodes, and wait until the ring is whole.
 
         Returns:
@@ -260,7 +282,7 @@ class Run:
         if isinstance(self._network, MessageNetwork):
             await trio.sleep(self._network.lateness.stop())
         self._network.set_delay(uniform(*self._plan.delay_s))
-        await self._deaths.return_all()
+        await schedule.return_all()
         began = trio.current_time()
         await trio.sleep(self._plan.timing.timeout_cap_s)  # the last lost call may still make a node look dead
         with trio.move_on_after(READY_WITHIN_S):
@@ -271,8 +293,8 @@ class Run:
         took = trio.current_time() - began
         timing = self._plan.timing  # wait for the dead, then a period to compare and one to drop
         await self._none(self._unequal, timing.down_out_s + 3 * timing.anti_entropy_s + HOME_WITHIN_S)
-        await self._ledger.settle()
-        await self._ledger.write_in_the_end(HEALED_WITHIN_S)
+        await self._workload.settle()
+        await self._workload.write_in_the_end(HEALED_WITHIN_S)
         self._watch.check_state()
         return took
 
@@ -296,16 +318,16 @@ class Run:
         report, watch = self.report, self._watch
         report.steps, report.checks = watch.steps, watch.checks
         report.counts = watch.counts
-        report.counts.update({f"client {word}": count for word, count in self._ledger.counts.items()})
+        report.counts.update({f"client {word}": count for word, count in self._workload.counts.items()})
         if self._plan.theme != "mixed":  # few keys change owners in small rings
             for share in SHARES:
                 del report.counts[f"client acknowledged {share}"]
-            report.counts["client acknowledged beside the shares"] = self._ledger.writes
+            report.counts["client acknowledged beside the shares"] = self._workload.writes
         totals = self._cluster.totals()
         report.counts.update({name: totals[name] for name in COUNTERS})
         requests = self._network.lateness.counts if isinstance(self._network, MessageNetwork) else Counter[str]()
-        found = situations.of_life(self._plan, self._ledger.counts, requests)
-        found.update(situations.absences(self._ledger.losses.absences_s, self._plan, "dead"))
+        found = situations.of_run(self._plan, self._workload.counts, requests)
+        found.update(situations.absences(self._workload.accounting.absences_s, self._plan, "dead"))
         found["reap log trimmed"] = sum(map(_trimmed, self._cluster.nodes))
         found["slice caught up"] = totals["slices_caught_up"]
         found["value quarantined"] = report.counts["ValuesQuarantined"]

@@ -10,7 +10,7 @@ from chord.sim.plan import THEMES, Plan
 
 SITUATION = "situation "
 """Prefix of the counts of situations."""
-LONG = "life with an absence longer than every period"
+LONG = "run with an absence longer than every period"
 LEAVER_BACK = "machine that left joins again"
 
 IN_ANY_THEME = (
@@ -78,7 +78,7 @@ def absences(lasted_s: Iterable[float], plan: Plan, how: str) -> Counter[str]:
     return found
 
 
-def of_life(plan: Plan, reported: Counter[str], requests: Counter[str]) -> Counter[str]:
+def of_run(plan: Plan, reported: Counter[str], requests: Counter[str]) -> Counter[str]:
     """Return the situations of a run: those of its plan, its clients and its requests.
 
     Args:

@@ -17,7 +17,6 @@ from chord.errors import ConfigError
 from chord.ids import Circle
 from chord.sim.disk import Disk, Mount
 from chord.sim.image import ImageChange
-from chord.sim.watched import WatchedStorage
 from chord.store.database import (
     CHECKED_AT_OPENING_BYTES,
     HEAD_OF_ROW,
@@ -29,7 +28,7 @@ from chord.store.database import (
 )
 from chord.store.identity import FILE_NAME, Kept, decode_kept, encode_kept
 from chord.store.sqlite import SqliteStorage
-from chord.store.storage import Batch
+from chord.store.storage import Batch, MemoryStorage
 from chord.wire.messages import Record
 
 T = TypeVar("T")
@@ -185,10 +184,18 @@ class SimulatedStorage(SqliteStorage):
         circle: of the ring; records of another circle are refused.
         disk: the disk; the store keeps the records on it.
         incarnation: of the store, if it is new.
+        on_put, on_drop: as for `WatchedStorage`.
     """
 
     def __init__(
-        self, circle: Circle, disk: Disk, incarnation: bytes, staged_bytes_max: int = Limits().staged_bytes_max
+        self,
+        circle: Circle,
+        disk: Disk,
+        incarnation: bytes,
+        staged_bytes_max: int = Limits().staged_bytes_max,
+        *,
+        on_put: Callable[[Record, bool], object] = lambda record, is_own: None,
+        on_drop: Callable[[Record], object] = lambda record: None,
     ) -> None:
         mount = disk.mount()
         super().__init__(
@@ -199,11 +206,6 @@ class SimulatedStorage(SqliteStorage):
             file=SimulatedFile(circle, disk, mount),
             worker=DiskWorker(disk, mount),
         )
-        self._on_put: Callable[[Record, bool], object] = lambda record, is_own: None
-        self._on_drop: Callable[[Record], object] = lambda record: None
-
-    def watch(self, on_put: Callable[[Record, bool], object], on_drop: Callable[[Record], object]) -> None:
-        """Report every change from now on (see `WatchedStorage.watch`)."""
         self._on_put, self._on_drop = on_put, on_drop
 
     def stage(self, batch: Batch) -> bool:
@@ -217,12 +219,12 @@ class SimulatedStorage(SqliteStorage):
         return is_durable
 
 
-def left_on(disk: Disk, circle: Circle) -> WatchedStorage | None:
+def left_on(disk: Disk, circle: Circle) -> MemoryStorage | None:
     """Return the records on a disk that no process uses; None: there is no database."""
     image = disk.image
     if image is None:
         return None
-    left = WatchedStorage(circle, image.incarnation)
+    left = MemoryStorage(circle, image.incarnation)
     whole = [row for row in image.rows.values() if row.is_whole]
     minted = {row.key: row.minted for row in whole if row.minted is not None}
     left.apply(Batch([row.record for row in whole], minted=minted, notes=image.notes))

@@ -54,14 +54,14 @@ class Attempt(NamedTuple):
     """A write in flight.
 
     Attributes:
-        story: the model of its key.
+        model: the model of its key.
         asked: W as the client named it; None: a quorum.
         quorum: result of `Oracle.write_quorum` when the write began.
-        in_reach: result of `Losses.in_reach` when the write began.
+        in_reach: result of `LossAccounting.in_reach` when the write began.
         call: its entry in the history; None: no history is written.
     """
 
-    story: KeyModel
+    model: KeyModel
     op: Op
     request: Put
     client: str
@@ -85,9 +85,9 @@ class Workload:
     Attributes:
         counts: operations by kind and outcome, and other totals.
         oracle: the judge of the answers.
-        stories: the model of each key that was written.
-        losses: the accounting of lost copies.
-        truth: the inventory of copies.
+        models: the model of each key that was written.
+        accounting: the accounting of lost copies.
+        inventory: the inventory of copies.
         slower: factor by which clients lengthen the pause between two operations.
     """
 
@@ -113,7 +113,7 @@ class Workload:
         self._shared = shared
         self.counts: Counter[str] = Counter()
         self.oracle = Oracle(ring, self._constants, self.counts, complain)
-        self.stories, self.losses, self.truth = self.oracle.stories, self.oracle.losses, self.oracle.truth
+        self.models, self.accounting, self.inventory = self.oracle.models, self.oracle.accounting, self.oracle.inventory
         self._habits = Habits(habits, rng, self.counts)
         self.slower = 1.0
         self._old: list[bytes] = []
@@ -123,7 +123,7 @@ class Workload:
     @property
     def keys(self) -> int:
         """Number of keys with an acknowledged write that was not lost."""
-        return sum(1 for story in self.stories.values() if story.required())
+        return sum(1 for model in self.models.values() if model.required())
 
     @property
     def writes(self) -> int:
@@ -133,7 +133,7 @@ class Workload:
     @property
     def lost(self) -> int:
         """Number of keys that lost an acknowledged write and have had none since."""
-        return len(self.losses.lost)
+        return len(self.accounting.lost)
 
     # -- clients --------------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ class Workload:
         async with trio.open_nursery() as nursery:
             for _ in range(AT_ONCE):
                 nursery.start_soon(write)
-        self._old = [key for key, story in self.stories.items() if story.required()]
+        self._old = [key for key, model in self.models.items() if model.required()]
 
     async def _client(self, name: str, pause_s: float) -> None:
         rng = self._rng
@@ -170,10 +170,10 @@ class Workload:
                 await self.scan(node)
             if self._old and rng.random() < 0.5:
                 await self.read(node, rng.choice(self._old), name)
-            elif key in self.stories and rng.random() >= 1 - self._reads:
+            elif key in self.models and rng.random() >= 1 - self._reads:
                 await self.read(node, key, name, r=self._unusual())
             else:
-                is_delete = key in self.stories and rng.random() < DELETES
+                is_delete = key in self.models and rng.random() < DELETES
                 kinds: tuple[OpKind, ...] = ("put", "with context", "blind")
                 weights = (1 - BLIND - WITH_CONTEXT, WITH_CONTEXT, 0.0 if is_delete else BLIND)
                 (kind,) = rng.choices(kinds, weights)
@@ -182,7 +182,7 @@ class Workload:
 
     def _is_served(self, node: Node) -> bool:
         """Return whether clients use a node: it lives, is not stopped and is no clone."""
-        return node.name not in getattr(self._ring, "stopped", ()) and self.truth.is_living(node)
+        return node.name not in getattr(self._ring, "stopped", ()) and self.inventory.is_living(node)
 
     def _a_key(self, name: str) -> bytes:
         """Draw a key; prefer a key with another owner than at its last write."""
@@ -190,15 +190,15 @@ class Workload:
             return self._current(f"{SHARED_NAME}{self._rng.randrange(SHARED_KEYS)}")
         keys = [self._current(f"{name}-{self._rng.randrange(KEYS_PER_CLIENT)}") for _ in range(self._draws)]
         for key in keys:
-            story = self.stories.get(key)
-            if story is not None and story.owner and not self._is_owner(story.owner, story.point):
+            model = self.models.get(key)
+            if model is not None and model.owner and not self._is_owner(model.owner, model.point):
                 return key
         return keys[0]
 
     def _current(self, name: str) -> bytes:
         key = f"{name}.{self._followed[name]}" if name in self._followed else name
-        story = self.stories.get(key.encode())
-        if story is not None and story.issued >= WRITES_PER_KEY:
+        model = self.models.get(key.encode())
+        if model is not None and model.issued >= WRITES_PER_KEY:
             self._followed[name] += 1
             key = f"{name}.{self._followed[name]}"
         return key.encode()
@@ -258,41 +258,41 @@ class Workload:
 
         `recorded` names its client in the history; default: `client`.
         """
-        story = self.stories.get(key)
-        if story is None:
-            story = self.stories[key] = KeyModel(key, node._host.circle.hash(key))
-        if kind == "with context" and not story.contexts.get(client):
+        model = self.models.get(key)
+        if model is None:
+            model = self.models[key] = KeyModel(key, node._host.circle.hash(key))
+        if kind == "with context" and not model.contexts.get(client):
             kind = "put"
-        in_reach = self.losses.in_reach(story)
+        in_reach = self.accounting.in_reach(model)
         ttl_s = None if is_delete else self._habits.ttl_s()
-        op = story.begin(kind, client=client, is_delete=is_delete, padding=self._habits.padding())
+        op = model.begin(kind, client=client, is_delete=is_delete, padding=self._habits.padding())
         op.calm = self.oracle.calm()
-        story.lives(op, ttl_s, trio.current_time())
-        context = story.contexts[client] if kind == "with context" else None
+        model.lives(op, ttl_s, trio.current_time())
+        context = model.contexts[client] if kind == "with context" else None
         is_blind = kind == "blind"
         request = requests.put_request(
             node, key, op.value, context=context, no_context=is_blind, w=w, sloppy=not strict, ttl_s=ttl_s
         )
-        story.sent(op, request.op_id)
+        model.sent(op, request.op_id)
         self._open[key] += 1
         self.counts["writes of one key at the same time"] += self._open[key] == 2
         call = self._begin_write(recorded or client, op, key)
-        return Attempt(story, op, request, client, w, self.oracle.write_quorum(story), in_reach, call)
+        return Attempt(model, op, request, client, w, self.oracle.write_quorum(model), in_reach, call)
 
     def _end(self, node: Node, attempt: Attempt, outcome: Stored | ChordError | None) -> None:
         """Let the oracle judge the outcome of a write; None: the client got no answer."""
-        story, op, call = attempt.story, attempt.op, attempt.call
-        self._open[story.key] -= 1
+        model, op, call = attempt.model, attempt.op, attempt.call
+        self._open[model.key] -= 1
         is_refused = isinstance(outcome, DefiniteError)
         self.counts[f"put {_word(outcome)}"] += 1
         if call is not None:
             (call.ok if isinstance(outcome, Stored) else call.fail if is_refused else call.unknown)()
         if isinstance(outcome, Stored):
-            self.oracle.acknowledged(node, story, op, outcome, attempt.client, attempt.asked, attempt.quorum)
-            self.oracle.hold_to_what_it_read(node, story, op, attempt.in_reach)
-            self._count_write(story, op, outcome)
+            self.oracle.acknowledged(node, model, op, outcome, attempt.client, attempt.asked, attempt.quorum)
+            self.oracle.hold_to_what_it_read(node, model, op, attempt.in_reach)
+            self._count_write(model, op, outcome)
         elif is_refused:
-            story.refused(op)
+            model.refused(op)
 
     def _names(self, client: str) -> list[str]:
         return [f"{client}-{number}" for number in range(KEYS_PER_CLIENT)]
@@ -304,21 +304,21 @@ class Workload:
             return self._recorder.delete(client, key.decode())
         return self._recorder.put(client, key.decode(), op.value.decode())
 
-    def _count_write(self, story: KeyModel, op: Op, stored: Stored) -> None:
-        if story.key.startswith(SHARED_NAME.encode()):  # too frequent for many ownership changes in between
+    def _count_write(self, model: KeyModel, op: Op, stored: Stored) -> None:
+        if model.key.startswith(SHARED_NAME.encode()):  # too frequent for many ownership changes in between
             self.counts["acknowledged beside the shares"] += 1
             how = "with a context" if op.kind == "with context" else "without one"
             self.counts[f"acknowledged beside others {how}"] += 1
             return
-        is_elsewhere = story.owner not in ("", stored.owner.address)
+        is_elsewhere = model.owner not in ("", stored.owner.address)
         is_fallback = stored.is_sloppy or any(line.outcome == "hinted" for line in stored.replicas)
-        is_stand_in = not self._is_owner(stored.owner.address, story.point)
+        is_stand_in = not self._is_owner(stored.owner.address, model.point)
         self.counts[f"acknowledged {op.kind}"] += 1
         self.counts["acknowledged delete"] += op.value is None
         self.counts["acknowledged through a fallback"] += is_fallback or is_stand_in
         self.counts["acknowledged elsewhere than before"] += is_elsewhere
         self.counts["acknowledged sloppily"] += stored.is_sloppy
-        story.owner = stored.owner.address
+        model.owner = stored.owner.address
 
     def _is_owner(self, address: str, point: int) -> bool:
         for node in self._ring.nodes:
@@ -338,8 +338,8 @@ class Workload:
             is_final: whether no node joins or leaves any more, so that the read must find every value.
         """
         names = [] if is_final else self._habits.companions(key, self._names(client))
-        keys = [key, *(other for name in names if (other := self._current(name)) in self.stories)]
-        before = [self.oracle.before(self.stories[one], r) for one in keys]
+        keys = [key, *(other for name in names if (other := self._current(name)) in self.models)]
+        before = [self.oracle.before(self.models[one], r) for one in keys]
         calls: list[RecordedCall | None] = [None] * len(keys)
         if self._recorder is not None:
             calls = [self._recorder.get(f"{client}+{at}" if at else client, k.decode()) for at, k in enumerate(keys)]
@@ -352,13 +352,13 @@ class Workload:
         is_answered = node in self._ring.nodes  # a killed node cannot have answered its client
         for one, held_to, call, reply in zip(keys, before, calls, replies, strict=True):
             if isinstance(reply, Found) and client != "reader":
-                self.stories[one].contexts[client] = reply.context
-            self._have_read(node, self.stories[one], reply, held_to, call, is_answered=is_answered, is_final=is_final)
+                self.models[one].contexts[client] = reply.context
+            self._have_read(node, self.models[one], reply, held_to, call, is_answered=is_answered, is_final=is_final)
 
     def _have_read(
         self,
         node: Node,
-        story: KeyModel,
+        model: KeyModel,
         reply: Found | ChordError | None,
         before: Before,
         call: RecordedCall | None,
@@ -383,13 +383,13 @@ class Workload:
         if not is_answered:
             return
         if isinstance(reply, Found):
-            self.oracle.found(node, story, reply, before)
+            self.oracle.found(node, model, reply, before)
         elif isinstance(reply, NotFound):
-            self.oracle.denied(node, story, before)
+            self.oracle.denied(node, model, before)
         if is_final and isinstance(reply, Found):
-            self.oracle.found_in_the_end(node, story, values, before)
+            self.oracle.found_in_the_end(node, model, values, before)
         elif is_final:
-            self.oracle.silent_in_the_end(node, story, word)
+            self.oracle.silent_in_the_end(node, model, word)
 
     async def scan(self, node: Node) -> None:
         """Read all keys, and let the oracle judge the result."""
@@ -422,9 +422,9 @@ class Workload:
                     await node._host.storage.commit(Batch())
             await trio.sleep(REST_S)
         self.oracle.check_disks()
-        if count * len(self.stories) > READS_MAX:
+        if count * len(self.models) > READS_MAX:
             count = 1
-        reads = iter([(node, key) for key in self.stories for node in self._rng.sample(nodes, count)])
+        reads = iter([(node, key) for key in self.models for node in self._rng.sample(nodes, count)])
 
         async def read() -> None:
             for node, key in reads:
@@ -443,7 +443,7 @@ class Workload:
         Args:
             within_s: virtual seconds within which all nodes must take a write.
         """
-        if self.losses.is_disk_lost or self.truth.dead():
+        if self.accounting.is_disk_lost or self.inventory.dead():
             return
         until = trio.current_time() + within_s
         for node in list(self._ring.nodes):
@@ -458,7 +458,7 @@ class Workload:
 
     async def _forget_departed(self, node: Node) -> None:
         disk = getattr(self._ring, "disk", None)
-        if disk is None or not self.truth.has_disk(node.name) or not disk(node.name).unwritten_identities:
+        if disk is None or not self.inventory.has_disk(node.name) or not disk(node.name).unwritten_identities:
             return
         living = {other.address for other in self._ring.nodes}
         for contact in node._host.peers.passive.nodes():

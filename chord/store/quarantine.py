@@ -29,7 +29,7 @@ class Hidden(NamedTuple):
     version: Version
 
 
-class Decided(NamedTuple):
+class Decision(NamedTuple):
     """A record after an operator's decision, and the number of versions it decided."""
 
     record: Record
@@ -74,7 +74,7 @@ def cut(record: Record, bytes_max: int) -> Record:
     return Record(record.key, (), b"", tuple(kept))
 
 
-def drop(record: Record, context: Mapping[bytes, int]) -> Decided:
+def drop(record: Record, context: Mapping[bytes, int]) -> Decision:
     """Return the record without the quarantined versions that a context names.
 
     The record's clock then knows these versions as replaced. `context` maps each actor to the number of its last event
@@ -89,14 +89,14 @@ def drop(record: Record, context: Mapping[bytes, int]) -> Decided:
         if context.get(entry.actor, 0) > entry.count - len(entry.versions)
     }
     if not dead:
-        return Decided(record, 0)
+        return Decision(record, 0)
     decided = versions.discard(record, dead)
     if len(decided.clock) > ACTORS_HELD_MAX:
         raise InvalidRequest(
             f"{len(decided.clock)} stores have coordinated writes of this key; the limit is "
             f"{ACTORS_HELD_MAX}; decide about fewer values at a time, or delete the key first"
         )
-    return Decided(decided, sum(1 for one in hidden(record) if one.number <= dead.get(one.actor, 0)))
+    return Decision(decided, sum(1 for one in hidden(record) if one.number <= dead.get(one.actor, 0)))
 
 
 def merge(
@@ -107,7 +107,7 @@ def merge(
     *,
     fits: Callable[[Record], bool],
     is_retry: bool = False,
-) -> Decided:
+) -> Decision:
     """Return the record with quarantined versions written again as new values.
 
     Each new value stands beside the others, and its old copy leaves the quarantine. A tombstone is not written again,
@@ -136,7 +136,7 @@ def merge(
                 full.add(actor)
                 continue
         after, total = one, total + 1
-    return Decided(after, total)
+    return Decision(after, total)
 
 
 def write_anew(record: Record, version: Version, minting: bytes, op_id: bytes, *, is_retry: bool) -> Record:

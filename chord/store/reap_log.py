@@ -64,7 +64,7 @@ from chord.store.reap_log_state import (
     up_tos,
 )
 from chord.store.storage import Batch, Storage
-from chord.wire.messages import ActorClock, Claim, DeadActor, Holding, LogEntry, Record, Run, SliceLog, SliceSeen
+from chord.wire.messages import ActorClock, Claim, DeadActor, EntryRun, Holding, LogEntry, Record, SliceLog, SliceSeen
 
 
 class ReapLog:
@@ -204,7 +204,7 @@ class ReapLog:
         first = before.seen.get(own, 0) + 1
         seen = up_tos({**before.seen, own: first + len(entries) - 1})
         trimmed, floors = up_tos(before.trimmed), up_tos(before.floors)
-        return SliceLog(part, seen, trimmed, floors, before.tags, (Run(own, first, entries),))
+        return SliceLog(part, seen, trimmed, floors, before.tags, (EntryRun(own, first, entries),))
 
     def next_number(self, part: int) -> int:
         """Return the number that this store's next log entry for a slice will have."""
@@ -242,7 +242,7 @@ class ReapLog:
             The log, and about how many bytes it takes.
         """
         state = self.state(part)
-        runs: list[Run] = []
+        runs: list[EntryRun] = []
         size = 64 * (1 + len(state.seen))
         for maker, last in sorted(state.seen.items()):
             first = max(seen.get(maker, 0), state.trimmed.get(maker, 0)) + 1
@@ -253,7 +253,7 @@ class ReapLog:
                 entries.append(entry)
                 size += 32 + 26 * len(entry.dead) + len(entry.tags)
             if entries:
-                runs.append(Run(maker, first, tuple(entries)))
+                runs.append(EntryRun(maker, first, tuple(entries)))
         seen_here, trimmed, floors = up_tos(state.seen), up_tos(state.trimmed), up_tos(state.floors)
         return SliceLog(part, seen_here, trimmed, floors, state.tags, tuple(runs)), size
 

@@ -25,7 +25,7 @@ from chord.net.transport import Listener, Stream
 from chord.node.world import Connect, connect_over
 from chord.testing.faults import FaultyNetwork
 from chord.testing.runner import VirtualClock
-from chord.testing.streams import Connection, MemoryPipe, MemoryStream, Signal
+from chord.testing.streams import MemoryConnection, MemoryPipe, MemoryStream, Signal
 
 Delay: TypeAlias = Callable[[random.Random, str, str], float]
 """Returns the delay in seconds of one message between two hosts."""
@@ -104,7 +104,7 @@ class MemoryNetwork(FaultyNetwork):
         self.bytes_delivered = 0
         self._hosts: dict[str, list[MemoryTransport]] = {}
         self._listeners: dict[tuple[str, int], MemoryListener] = {}
-        self._connections: dict[int, Connection] = {}
+        self._connections: dict[int, MemoryConnection] = {}
         self._last_id = 0
         self._heap: list[tuple[float, int, MemoryPipe]] = []
         self._driver: trio.CancelScope | VirtualClock | None = None
@@ -197,7 +197,7 @@ class MemoryNetwork(FaultyNetwork):
         if self._trace is not None:
             self._trace.update(f"{now:.9f} {pipe.source} {pipe.target} {len(content)} ".encode() + content)
 
-    def _on_closed(self, connection: Connection) -> None:
+    def _on_closed(self, connection: MemoryConnection) -> None:
         """Remove a connection that is closed at both ends."""
         self._connections.pop(connection.id, None)
 
@@ -246,10 +246,10 @@ class MemoryNetwork(FaultyNetwork):
         if self._listeners.get((listener.host, listener.port)) is listener:
             del self._listeners[listener.host, listener.port]
 
-    def _connect(self, dialler: str, acceptor: str) -> Connection:
+    def _connect(self, dialler: str, acceptor: str) -> MemoryConnection:
         """Make a connection from a dialling host to an accepting one."""
         self._last_id += 1
-        connection = Connection(self, self._last_id, dialler, acceptor, self._window)
+        connection = MemoryConnection(self, self._last_id, dialler, acceptor, self._window)
         self._connections[connection.id] = connection
         return connection
 
@@ -301,7 +301,7 @@ class MemoryNetwork(FaultyNetwork):
             self.advance(trio.current_time())
             self._driver = trio.CancelScope(deadline=self.next_due())
 
-    def _of(self, host: str) -> list[Connection]:
+    def _of(self, host: str) -> list[MemoryConnection]:
         return [one for one in self._connections.values() if host in (one.dialler.host, one.acceptor.host)]
 
     def _after_change(self) -> None:

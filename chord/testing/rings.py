@@ -123,7 +123,7 @@ class TestRing:
         self._scopes[host] = trio.CancelScope()
         self.nodes.append(node)
         try:
-            await self._nursery.start(self._live, node, host, name=host)
+            await self._nursery.start(self._run, node, host, name=host)
         except RuntimeError:
             if not node.closed.is_set():
                 raise
@@ -155,12 +155,12 @@ class TestRing:
         """Delete a host's persisted identity, so that its next node has a new identity."""
         self._identities.pop(host, None)
 
-    async def _live(self, node: Node, host: str, task_status: trio.TaskStatus[str]) -> None:
-        life = node.run(task_status=task_status)
+    async def _run(self, node: Node, host: str, task_status: trio.TaskStatus[str]) -> None:
+        running = node.run(task_status=task_status)
         del task_status  # see `Node.run`
         try:
             with self._scopes[host]:
-                await life
+                await running
             self._on_ended(node)
         except self.expected:
             self._on_refused(node)  # `node.ready()` raises the error

@@ -47,14 +47,17 @@ class VirtualClock(trio.abc.Clock):
     The clock jumps to the next event. Trio asks the clock how long to sleep exactly when no task is ready. That is the
     moment to jump. Unlike `trio.testing.MockClock` the jump needs no idle system call, and network deliveries need no
     task.
+
+    Args:
+        when_failed: callback for the first error outside of all tasks: a delivery failed, or nothing can happen any
+            more. Raised there, the error would end Trio itself and leave every task as it is. None: raise a failed
+            delivery.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, when_failed: Callable[[Exception], None] | None = None) -> None:
         self._now = 0.0
         self._sources: list[TimedSource] = []
-        # Gets an error outside of all tasks: a delivery failed, or nothing can happen any more. Raised there, the error
-        # would end Trio itself and leave every task as it is.
-        self._when_failed: Callable[[Exception], None] | None = None
+        self._when_failed = when_failed
 
     def _attach(self, source: TimedSource) -> None:
         """Add a source of events."""
@@ -186,24 +189,22 @@ def run(fn: Callable[[*Ts], Awaitable[T]], *args: *Ts, seed: int | str = 0) -> T
     Raises:
         Stuck: every task waits, and nothing can happen any more.
     """
-    clock = VirtualClock()
+    failed: list[Exception] = []
+    scope = trio.CancelScope()
+
+    def end(error: Exception) -> None:
+        failed.append(error)
+        scope.cancel()
 
     async def main() -> T:
-        failed: list[Exception] = []
-
-        def end(error: Exception) -> None:
-            failed.append(error)
-            scope.cancel()
-
-        with trio.CancelScope() as scope:
-            clock._when_failed = end
+        with scope:
             result = await fn(*args)
         if failed:
             raise failed[0]
         return result
 
     with _deterministic(seed), _undisturbed():
-        return trio.run(main, clock=clock)
+        return trio.run(main, clock=VirtualClock(end))
 
 
 @contextmanager

@@ -54,7 +54,9 @@ class MemoryPipe:
         "writer",
     )
 
-    def __init__(self, network: MemoryNetwork, connection: Connection, source: str, target: str, window: int) -> None:
+    def __init__(
+        self, network: MemoryNetwork, connection: MemoryConnection, source: str, target: str, window: int
+    ) -> None:
         self._network = network
         self._connection = connection
         self.source = source
@@ -172,7 +174,7 @@ class MemoryPipe:
 class MemoryStream(trio.abc.HalfCloseableStream):
     """One end of a connection, as a Trio stream."""
 
-    def __init__(self, connection: Connection, outgoing: MemoryPipe, incoming: MemoryPipe) -> None:
+    def __init__(self, connection: MemoryConnection, outgoing: MemoryPipe, incoming: MemoryPipe) -> None:
         self.connection = connection
         self.host = outgoing.source
         self.remote_host = outgoing.target
@@ -322,7 +324,7 @@ class MemoryStream(trio.abc.HalfCloseableStream):
             raise trio.BrokenResourceError("the connection was reset")
 
 
-class Connection:
+class MemoryConnection:
     """Two ends, and the two pipes between them."""
 
     __slots__ = ("_network", "acceptor", "dialler", "id", "pipes")

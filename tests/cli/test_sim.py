@@ -435,7 +435,7 @@ def test_help_names_every_fault_and_experiment() -> None:
 # -- paper ----------------------------------------------------------------------------------------
 
 TINY = [
-    path_length.Setting(nodes, r, 1, 20, seed=1, is_model=is_model)
+    path_length.PathSetting(nodes, r, 1, 20, seed=1, is_model=is_model)
     for is_model in (True, False)
     for nodes in (8, 16)
     for r in path_length.LISTS

@@ -38,7 +38,7 @@ from chord.errors import (
     UseBulk,
     VersionConflict,
 )
-from chord.ids import Arc, Circle, Point
+from chord.ids import Circle, Point
 from chord.net.transport import TcpTransport
 from chord.wire.batch import cut
 from chord.wire.messages import (
@@ -65,7 +65,7 @@ from chord.wire.messages import (
 )
 from tests.support.clients import OWNER, Open, Store
 from tests.support.clocks import PATIENCE_S, Skipping
-from tests.support.fake_node import GO_AWAY, HANG_UP, REFUSED, SILENCE, Answer, FakeNode, Heard, fake_node
+from tests.support.fake_node import GO_AWAY, HANG_UP, REFUSED, SILENCE, Answer, FakeNode, Heard, ScannedRing, fake_node
 from tests.support.ports import Ports
 from tests.support.real_rings import HANG_S
 from tests.support.statuses import RING_ID, WORKED_IDS, statuses
@@ -505,34 +505,6 @@ def test_batches_keep_order_and_limits(pairs: list[tuple[bytes, bytes]], length:
     assert all(1 <= len(batch) <= length for batch in batches)
     assert all(len(batch) == 1 or sum(len(k) + len(v) for k, v in batch) <= 60 for batch in batches)
     assert all(len({k for k, _ in batch}) == len(batch) for batch in batches), "no batch has a key twice"
-
-
-class ScannedRing:
-    """Owners with their records. The ring answers a scan as the owner of the next point does."""
-
-    def __init__(self, owners: list[int], keys: list[bytes], page: int = 3) -> None:
-        self.circle = Circle(8)
-        self.owners = sorted(owners)
-        self.keys = keys
-        self.page = page
-
-    def __call__(self, heard: Heard) -> Answer:
-        request = heard.request
-        if isinstance(request, GetStatus):
-            return statuses()[0]
-        assert isinstance(request, Scan)
-        point = self.circle.point(request.after + 1)
-        owner = next((o for o in self.owners if o >= point), self.owners[0])
-        arc = Arc(request.after, Point(owner))
-        keys = sorted(
-            (k for k in self.keys if self.circle.hash(k) in arc),
-            key=lambda k: (self.circle.distance(request.after, self.circle.hash(k)) or 256, k),
-        )
-        if request.after_key is not None:
-            keys = keys[keys.index(request.after_key) + 1 :]
-        records = tuple(Record(k, (ActorClock(b"A" * 16, 1, (Version(b"v:" + k, b"O" * 16, 0),)),)) for k in keys)
-        more = len(records) > self.page
-        return ScanReply(records[: self.page], Point(owner), records[self.page - 1].key if more else None)
 
 
 @pytest.mark.parametrize("owners", [[10, 42, 80, 120, 160, 200, 230], [0, 255], [255], [0], [128], [254, 255, 0, 1]])

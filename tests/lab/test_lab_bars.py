@@ -77,7 +77,7 @@ def failed(share: float, timeouts: float, on_route: float, path: float, wrong: i
     def of_rings(mean: float, std: float) -> Summary:
         return Summary(mean, std / math.sqrt(40), 0, 0)
 
-    setting = failures.Setting(share, 0, 1000, 100_000, 1, rings=40, is_model=True)
+    setting = failures.FailuresSetting(share, 0, 1000, 100_000, 1, rings=40, is_model=True)
     means = (of_rings(path, 0.047), of_rings(timeouts, 0.047 * timeouts), of_rings(on_route, 0.047 * on_route))
     return failures.LookupOutcome(setting, 40, *means, wrong, 0, 100_000)
 
@@ -95,7 +95,7 @@ def test_timeouts_have_a_sharp_bar() -> None:
 
 
 def test_bar_of_the_real_node_is_strict_only_at_full_scale() -> None:
-    setting = failures.Setting(0.1, 0, 1000, 500, 1)
+    setting = failures.FailuresSetting(0.1, 0, 1000, 500, 1)
     near = failures.LookupOutcome(
         setting, 4, Summary(4.28, 0.03, 0, 7), Summary(0.6, 0.01, 0, 2), Summary(0.5, 0.01, 0, 2), 0, 0, 2000
     )

@@ -216,8 +216,10 @@ def test_scheme_that_keeps_a_little_less_misses_golubtsovs_bar(monkeypatch: pyte
     assert found.passed is False
 
 
-def cell(ring: str, kept: list[float], stds: list[float]) -> golubtsov.Cell:
-    return golubtsov.Cell(golubtsov.Setting(ring, 0, len(kept), golubtsov.KEYS, 1), tuple(kept), tuple(stds))
+def cell(ring: str, kept: list[float], stds: list[float]) -> golubtsov.GolubtsovCell:
+    return golubtsov.GolubtsovCell(
+        golubtsov.GolubtsovSetting(ring, 0, len(kept), golubtsov.KEYS, 1), tuple(kept), tuple(stds)
+    )
 
 
 def test_published_figure_outside_of_the_draws_misses_the_bar() -> None:

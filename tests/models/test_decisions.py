@@ -8,7 +8,7 @@ from hashlib import blake2b
 import pytest
 
 from chord.store import quarantine, versions
-from chord.store.quarantine import Decided
+from chord.store.quarantine import Decision
 from chord.wire.messages import DecideQuarantine, Record
 
 from .absence import STORES, Model, Write
@@ -80,9 +80,9 @@ def test_decisions_in_two_thousand_schedules_hold() -> None:
 
 @pytest.mark.slow
 def test_planted_bug_decision_without_the_clock_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forgets(record: Record, context: Mapping[bytes, int]) -> Decided:
+    def forgets(record: Record, context: Mapping[bytes, int]) -> Decision:
         left = tuple(each for each in record.quarantine if each.actor not in context)
-        return Decided(Record(record.key, record.clock, record.replaced, left), len(record.quarantine) - len(left))
+        return Decision(Record(record.key, record.clock, record.replaced, left), len(record.quarantine) - len(left))
 
     monkeypatch.setattr(quarantine, "drop", forgets)
     with pytest.raises(AssertionError):
@@ -94,10 +94,10 @@ def test_planted_bug_decision_on_the_whole_actor_loses_values(monkeypatch: pytes
     """The planted decision covers events that no store has seen."""
     drop = quarantine.drop
 
-    def covers_more(record: Record, context: Mapping[bytes, int]) -> Decided:
+    def covers_more(record: Record, context: Mapping[bytes, int]) -> Decision:
         decided = drop(record, context)
         more = {actor: count + 9 for actor, count in context.items()}
-        return Decided(versions.discard(decided.record, more), decided.decided)
+        return Decision(versions.discard(decided.record, more), decided.decided)
 
     monkeypatch.setattr(quarantine, "drop", covers_more)
     with pytest.raises(AssertionError):

@@ -2,17 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from chord.membership.join import Membership
 from chord.node import Node
+from chord.replication import transfer_source
 from chord.replication.handoff import Handoff
 from chord.replication.transfer import Transfers
-from chord.replication.transfer_source import TransferSender
-from chord.ring.ownership import Ownership
+from chord.replication.transfer_source import Outbound, TransferSender
+from chord.ring.ownership import Giving, Ownership, OwnerVerdict
 from chord.ring.takeover import Takeover
 from chord.stabilize import Stabilizer
+from chord.store.storage import Batch
+from chord.wire.messages import Contact
 
 from . import scenes_arcs as scenes
-from .mutant import Edit, Mutant
+from .mutant import Edit, Mutant, Swap
+
+
+def _owning_what_it_gives(verdict: Callable[..., OwnerVerdict]) -> Callable[..., OwnerVerdict]:
+    def owning(self: Ownership, point: int) -> OwnerVerdict:
+        found = verdict(self, point)
+        return OwnerVerdict("owned") if found.answer == "giving" else found
+
+    return owning
+
+
+def _dropping_first(switch: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    async def dropping(self: TransferSender, outbound: Outbound, giving: Giving) -> None:
+        keys = [record.key for record in self._host.storage.scan(giving.arc)]
+        await self._host.storage.commit(Batch(removals=keys))
+        await switch(self, outbound, giving)
+
+    return dropping
+
+
+def _never(is_taken_back: Callable[..., Awaitable[bool]]) -> Callable[..., Awaitable[bool]]:
+    async def never(self: Membership, giver: Contact) -> bool:
+        await is_taken_back(self, giver)
+        return False
+
+    return never
+
 
 MUTANTS = (
     Mutant(
@@ -30,7 +61,7 @@ MUTANTS = (
         ),
         scenes.only_copy_dies_before_a_join,
         4,
-        ("ledger: denied", "ledger: lost"),
+        ("oracle: denied", "oracle: lost"),
     ),
     Mutant(
         "ownership before the switch",
@@ -51,18 +82,18 @@ MUTANTS = (
     Mutant(
         "served while switching",
         "writes before the acknowledgement of the switch stay behind",
-        (Edit(Ownership.verdict, 'Verdict("giving", self.giving.to)', 'Verdict("owned")'),),
+        (Swap(Ownership, "verdict", _owning_what_it_gives),),
         scenes.written_while_switching,
         8,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "deltas not sent",
         "writes during a transfer stay behind",
-        (Edit(Transfers._note_write, "outbound is not None and", "False and"),),
+        (Swap(Transfers, "_note_write", lambda note: lambda self, point, key: None),),
         scenes.busy,
         4,
-        ("ledger: denied", "ledger: misread", "ledger: replaced"),
+        ("oracle: denied", "oracle: misread", "oracle: replaced"),
     ),
     Mutant(
         "switch not idempotent",
@@ -75,19 +106,10 @@ MUTANTS = (
     Mutant(
         "dropped before the acknowledgement",
         "the joiner dies, and the giver has already dropped the records",
-        (
-            Edit(
-                TransferSender.switch,
-                "    now = trio.current_time()\n",
-                "    from chord.store.storage import Batch\n"
-                "    keys = [record.key for record in self._host.storage.scan(giving.arc)]\n"
-                "    await self._host.storage.commit(Batch(removals=keys))\n"
-                "    now = trio.current_time()\n",
-            ),
-        ),
+        (Swap(TransferSender, "switch", _dropping_first),),
         scenes.joiner_dies,
         12,
-        ("ledger: denied", "ledger: dropped"),
+        ("oracle: denied", "oracle: dropped"),
     ),
     Mutant(
         "lease never runs out",
@@ -103,7 +125,7 @@ MUTANTS = (
         (Edit(Ownership.take_over, "if contact.id in gap:", "if False:"),),
         scenes.only_copy_dies_before_a_join,
         4,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "takeover without a question",
@@ -119,23 +141,23 @@ MUTANTS = (
         (Edit(Node._part, "and self._shutdown.has_handed_over(self._goodbye)", ""),),
         scenes.leave_exceeds_its_time,
         2,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "mark lost in a join",
         "a node that joins there denies keys that died with their owner",
-        (Edit(TransferSender.switch, "for m in marks_within(self._own.marks, giving.arc)", "for m in ()"),),
+        (Swap(transfer_source, "marks_within", lambda within: lambda marks, arc: ()),),
         scenes.only_copy_dies_before_a_join,
         4,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "old copy kept after a late Switch",
         "a joiner denies keys that were written after the giver took its arc back",
-        (Edit(Membership._is_taken_back, "return True", "return False"),),
+        (Swap(Membership, "_is_taken_back", _never),),
         scenes.late_switch,
         8,
-        ("ledger: denied", "ledger: misread", "ledger: replaced"),
+        ("oracle: denied", "oracle: misread", "oracle: replaced"),
     ),
     Mutant(
         "old copy kept after a takeover",
@@ -143,7 +165,7 @@ MUTANTS = (
         (Edit(Membership._take_pointers, "await self._renounce_if_taken_back(around.successor)", "pass"),),
         scenes.giver_dies_after_the_switch,
         8,
-        ("ledger: denied", "ledger: misread"),
+        ("oracle: denied", "oracle: misread"),
     ),
     Mutant(
         "misplaced records dropped unacknowledged",
@@ -151,6 +173,6 @@ MUTANTS = (
         (Edit(Handoff._hand_to, "for contact in confirmed.holders:", "for contact in ():"),),
         scenes.halves_merge,
         2,
-        ("ledger: dropped",),
+        ("oracle: dropped",),
     ),
 )

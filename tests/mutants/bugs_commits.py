@@ -6,7 +6,7 @@ from chord.store.group_commit import GroupCommit
 from chord.store.sqlite import SqliteStorage
 
 from . import scenes_commits as scenes
-from .mutant import Edit, Mutant
+from .mutant import Edit, Mutant, Swap
 
 MUTANTS = (
     Mutant(
@@ -18,7 +18,7 @@ MUTANTS = (
         ),
         scenes.power_is_cut,
         8,
-        ("ledger: acknowledged",),
+        ("oracle: acknowledged",),
     ),
     Mutant(
         "rollback lost",
@@ -26,18 +26,18 @@ MUTANTS = (
         (Edit(GroupCommit._written, "        self._take_back()\n", "        self._settle(group)\n"),),
         scenes.disk_is_full,
         4,
-        ("ledger: acknowledged", "ledger: dropped", "ledger: lost", "copies"),
+        ("oracle: acknowledged", "oracle: dropped", "oracle: lost", "copies"),
     ),
     Mutant(
         "write shown before it is durable",
         "other nodes see a write that a power failure takes back",
         (
-            Edit(SqliteStorage.stage, "return not self._has_changes", "return True"),
-            Edit(SqliteStorage.is_durable, "self._rows.place(key) not in self._rows.changes", "True"),
+            Swap(SqliteStorage, "stage", lambda stage: lambda self, batch: (stage(self, batch), True)[1]),
+            Swap(SqliteStorage, "is_durable", lambda is_durable: lambda self, key: True),
             Edit(SqliteStorage.durable, "self._rows.durable(", "self._rows.row("),
         ),
         scenes.power_is_cut_before_the_sync,
         4,
-        ("ledger: lost", "ledger: replaced"),
+        ("oracle: lost", "oracle: replaced"),
     ),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from chord.replication.coordinator import Coordinator
 from chord.replication.handoff import Handoff
 from chord.replication.read import QuorumReads, Reading
@@ -13,18 +15,27 @@ from chord.store import versions
 from chord.store.database import StoreSummary
 from chord.store.reap_log import ReapLog
 from chord.store.sqlite import SqliteStorage
+from chord.wire.messages import Put
 
 from . import scenes_data as scenes
-from .mutant import Edit, Mutant
+from .mutant import Edit, Mutant, Swap
+
+
+def _reading_for_contexts_alone(must_read: Callable[..., bool]) -> Callable[..., bool]:
+    def reading(self: Coordinator, request: Put) -> bool:
+        return request.context is not None and not request.is_retry and must_read(self, request)
+
+    return reading
+
 
 MUTANTS = (
     Mutant(
         "one node counted twice",
         "a write is acknowledged although one node has it",
-        (Edit(ReplicatedWrite._count, "return len(", "return 1 + len("),),
+        (Swap(ReplicatedWrite, "_count", lambda count: lambda self, counted: 1 + count(self, counted)),),
         scenes.joins_leaves_and_crashes,
         4,
-        ("ledger: acknowledged",),
+        ("oracle: acknowledged",),
     ),
     Mutant(
         "a sent write counts as stored",
@@ -38,7 +49,7 @@ MUTANTS = (
         ),
         scenes.joins_leaves_and_crashes,
         4,
-        ("ledger: acknowledged",),
+        ("oracle: acknowledged",),
     ),
     Mutant(
         "plain version vector",
@@ -46,23 +57,23 @@ MUTANTS = (
         (Edit(versions.put, "(version, *values)", "(version,)"),),
         scenes.replicated,
         4,
-        ("ledger: misread",),
+        ("oracle: misread",),
     ),
     Mutant(
         "a put reads nothing first",
         "writes of others while the coordinator was away stand beside the value of the put",
-        (Edit(Coordinator._must_read, "is_retry:\n        return True", "is_retry:\n        return False"),),
+        (Swap(Coordinator, "_must_read", _reading_for_contexts_alone),),
         scenes.owner_writes_what_it_missed,
         4,
-        ("ledger: replaced",),
+        ("oracle: replaced",),
     ),
     Mutant(
         "one actor for all key epochs",
         "a node that gave a key away and coordinates it again mints its dots again",
-        (Edit(Records.new_actor, "storage.next_key_epoch()", "0"),),
+        (Swap(Records, "new_actor", lambda new: lambda self: versions.actor(self._host.storage.incarnation, 0)),),
         scenes.bad_record,
         4,
-        ("ledger: dots", "ledger: misread", "ledger: lost"),
+        ("oracle: dots", "oracle: misread", "oracle: lost"),
     ),
     Mutant(
         "a put after a bad record",
@@ -76,15 +87,15 @@ MUTANTS = (
         ),
         scenes.bad_record,
         4,
-        ("ledger: dots", "ledger: misread", "ledger: lost"),
+        ("oracle: dots", "oracle: misread", "oracle: lost"),
     ),
     Mutant(
         "a copy overwrites the record",
         "repair writes one answer instead of the merge",
-        (Edit(Records._synced, "versions.sync(old, record)", "record"),),
+        (Swap(Records, "_synced", lambda synced: lambda self, old, record: synced(self, None, record)),),
         scenes.joins_leaves_and_crashes,
         8,
-        ("ledger: lost", "ledger: misread", "ledger: dots", "copies"),
+        ("oracle: lost", "oracle: misread", "oracle: dots", "copies"),
     ),
     Mutant(
         "denied without a question",
@@ -92,7 +103,7 @@ MUTANTS = (
         (Edit(QuorumReads._get, "if not self._live(reading.record):", "if False:"),),
         scenes.owner_missed_writes,
         4,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "denied by a stand-in",
@@ -108,15 +119,15 @@ MUTANTS = (
         ),
         scenes.replicas_die_in_a_row,
         8,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "coordinated before it is a member",
         "a returned owner writes to no other node, because it knows none yet",
-        (Edit(Vnode._require_view, "and not self.ring.is_member", "and False"),),
+        (Swap(Vnode, "_require_view", lambda require: lambda self: None),),
         scenes.owner_is_back,
         16,
-        ("ledger: acknowledged",),
+        ("oracle: acknowledged",),
     ),
     Mutant(
         "hint dropped before the member has the record",
@@ -124,21 +135,15 @@ MUTANTS = (
         (Edit(Handoff._hand_to, "for contact in confirmed.holders:", "for contact in confirmed.holders[:1]:"),),
         scenes.joins_leaves_and_crashes,
         24,
-        ("ledger: dropped", "copies"),
+        ("oracle: dropped", "copies"),
     ),
     Mutant(
         "dropped after too few confirmations",
         "records that all replicas but one had are gone when that one is gone",
-        (
-            Edit(
-                Handoff._is_lone,
-                "len(confirmed.holders) < quorum",
-                "not confirmed.holders",
-            ),
-        ),
+        (Swap(Handoff, "_is_lone", lambda is_lone: lambda self, confirmed: not confirmed.holders),),
         scenes.leave_with_one_reachable_replica,
         4,
-        ("ledger: dropped",),
+        ("oracle: dropped",),
     ),
     Mutant(
         "sums without tombstones",
@@ -164,7 +169,7 @@ MUTANTS = (
         ),
         scenes.too_few_answer,
         8,
-        ("ledger: misread",),
+        ("oracle: misread",),
     ),
     Mutant(
         "merged without a check of the reap logs",
@@ -175,7 +180,7 @@ MUTANTS = (
         ),
         scenes.deleted_while_away,
         4,
-        ("ledger: dropped", "ledger: misread"),
+        ("oracle: dropped", "oracle: misread"),
     ),
     Mutant(
         "trimmed entries counted as seen",
@@ -186,17 +191,17 @@ MUTANTS = (
         ),
         scenes.deleted_while_away_and_trimmed,
         4,
-        ("ledger: dropped", "ledger: misread"),
+        ("oracle: dropped", "oracle: misread"),
     ),
     Mutant(
         "joiner without log for an empty arc",
         "a node that gets an arc without records does not get its reap log, and a deleted value is back",
         (
             Edit(TransferSender.sync_logs, "while self._host.reap_log.slices_in(arc):", "while False:"),
-            Edit(Handoff.is_done, "all(self._is_log_home(arc) for arc in self.arcs())", "True"),
+            Swap(Handoff, "is_done", lambda is_done: lambda self: not self.count()),
         ),
         scenes.reaped_and_handed_over,
         8,
-        ("ledger: dropped", "ledger: misread"),
+        ("oracle: dropped", "oracle: misread"),
     ),
 )

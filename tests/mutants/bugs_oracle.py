@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from chord.node import restart
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+import msgspec
+
+from chord.ids import Arc, Point
 from chord.replication.anti_entropy import AntiEntropy
 from chord.replication.coordinator import Coordinator
 from chord.replication.quorum import Quorums
@@ -12,9 +16,37 @@ from chord.ring.takeover import Takeover
 from chord.ring.vnode import Vnode
 from chord.store import reap_log, versions
 from chord.store.reap_log import ReapLog
+from chord.store.reap_log_state import EPOCH_AT
+from chord.store.sqlite import SqliteStorage
+from chord.store.storage import Batch
+from chord.wire.messages import Record
 
 from . import scenes_data as scenes
-from .mutant import Edit, Mutant
+from .mutant import Edit, Mutant, Swap
+
+
+def _emptied(open_: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    async def emptied(self: SqliteStorage) -> None:
+        await open_(self)
+        gone = [record.key for record in self.scan(Arc(Point(0), Point(0)))]
+        await self.commit(Batch(removals=gone))
+
+    return emptied
+
+
+def _without_quarantine(isolate: Callable[..., Record]) -> Callable[..., Record]:
+    def without(record: Record, actors: Iterable[bytes]) -> Record:
+        return msgspec.structs.replace(isolate(record, actors), quarantine=record.quarantine)
+
+    return without
+
+
+def _above_a_known_floor(is_above: Callable[..., bool]) -> Callable[..., bool]:
+    def above(actor: bytes, floors: Mapping[bytes, int]) -> bool:
+        return actor[:EPOCH_AT] in floors and is_above(actor, floors)
+
+    return above
+
 
 MUTANTS = (
     Mutant(
@@ -29,7 +61,7 @@ MUTANTS = (
         ),
         scenes.shared_keys,
         40,
-        ("ledger: dots", "ledger: misread", "ledger: lost", "ledger: acknowledged"),
+        ("oracle: dots", "oracle: misread", "oracle: lost", "oracle: acknowledged"),
     ),
     Mutant(
         "get answered from one copy",
@@ -37,7 +69,7 @@ MUTANTS = (
         (Edit(QuorumReads.get, "self._quorum.needed(request.r, target.replicas)", "1"),),
         scenes.shared_keys,
         40,
-        ("ledger: quorum",),
+        ("oracle: quorum",),
     ),
     Mutant(
         "default writes refused",
@@ -45,7 +77,7 @@ MUTANTS = (
         (Edit(Quorums.needed_to_write, "needed > len(replicas.members)", "needed > 0"),),
         scenes.power_cuts,
         40,
-        ("ledger: refused",),
+        ("oracle: refused",),
     ),
     Mutant(
         "get answered by the coordinator alone",
@@ -53,15 +85,15 @@ MUTANTS = (
         (Edit(QuorumReads._get, "self.read(target, needed)", "self.read(target, 1)"),),
         scenes.shared_keys,
         40,
-        ("ledger: quorum",),
+        ("oracle: quorum",),
     ),
     Mutant(
         "put acknowledged by one",
         "a write that asks for W copies is acknowledged with one",
-        (Edit(Coordinator._write, "self._quorum.needed_to_write(request.w, target.replicas)\n", "1\n"),),
+        (Swap(Quorums, "needed_to_write", lambda needed: lambda self, asked, replicas: 1),),
         scenes.shared_keys,
         40,
-        ("ledger: acknowledged",),
+        ("oracle: acknowledged",),
     ),
     Mutant(
         "reader believes its own copy",
@@ -75,25 +107,15 @@ MUTANTS = (
         ),
         scenes.owner_reads_what_it_missed,
         40,
-        ("ledger: misread",),
+        ("oracle: misread",),
     ),
     Mutant(
         "store emptied at a restart",
         "with one lost disk a write is gone that several disks had",
-        (
-            Edit(
-                restart.find,
-                "await host.storage.open()",
-                "await host.storage.open()\n"
-                "    from chord.store.storage import Batch\n"
-                "    from chord.ids import Arc, Point\n"
-                "    gone = [record.key for record in host.storage.scan(Arc(Point(0), Point(0)))]\n"
-                "    await host.storage.commit(Batch(removals=gone))",
-            ),
-        ),
+        (Swap(SqliteStorage, "open", _emptied),),
         scenes.one_disk_is_lost,
         40,
-        ("ledger: lost", "ledger: dropped"),
+        ("oracle: lost", "oracle: dropped"),
     ),
     Mutant(
         "denied after down_out_s",
@@ -101,21 +123,15 @@ MUTANTS = (
         (Edit(AntiEntropy._is_given_up, "if any(self._host.peers.passive.contacts()):", "if False:"),),
         scenes.away_for_long,
         40,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "denied without the unreachable replicas",
         "a node denies a key that unreachable nodes may hold",
-        (
-            Edit(
-                QuorumReads._require_deniable,
-                "if self._vnode.ring.is_isolated and",
-                "if True:\n        return\n    if self._vnode.ring.is_isolated and",
-            ),
-        ),
+        (Swap(QuorumReads, "_require_deniable", lambda require: lambda self, *read: None),),
         scenes.power_cuts,
         40,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "unreachable nodes given up in a long absence",
@@ -124,26 +140,26 @@ MUTANTS = (
         (Edit(AntiEntropy._is_given_up, "if any(self._host.peers.passive.contacts()):", "if False:"),),
         scenes.absences,
         40,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "undecided values dropped",
         "a value that no node vouches for is gone, instead of in quarantine",
-        (Edit(versions.isolate, "_joined(record.quarantine, moved)", "record.quarantine"),),
+        (Swap(versions, "isolate", _without_quarantine),),
         scenes.absences_and_trims,
         40,
-        ("ledger: lost", "ledger: misread", "ledger: dropped", "ledger: denied"),
+        ("oracle: lost", "oracle: misread", "oracle: dropped", "oracle: denied"),
     ),
     Mutant(
         "quarantine without a trimmed log",
         "a returned node hides values that only it has, although the reap logs of the others are whole",
         (
-            Edit(ReapLog.is_in_reach, "return ", "return False and "),
-            Edit(reap_log._is_above, "floor is None or", "floor is not None and"),
+            Swap(ReapLog, "is_in_reach", lambda is_in_reach: lambda self, log: False),
+            Swap(reap_log, "_is_above", _above_a_known_floor),
         ),
         scenes.absences,
         40,
-        ("ledger: quarantine",),
+        ("oracle: quarantine",),
     ),
     Mutant(
         "only copy given up",
@@ -151,7 +167,7 @@ MUTANTS = (
         (Edit(Takeover._wait_no_longer, "if self._host.constants.replicas > 1", "if True"),),
         scenes.only_copies_are_away,
         40,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "returned owner not asked",
@@ -159,15 +175,15 @@ MUTANTS = (
         (Edit(AntiEntropy._fetch_arc, "await self._replica_sync.pull(owner, mark.arc)", "pass"),),
         scenes.owners_of_only_copies_are_back,
         40,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "scan without the dead owner of the only copies",
         "a scan says that it is complete, and lacks all records of a dead node",
-        (Edit(AntiEntropy.unreachable, "self._vnode.ownership.marks", "()"),),
+        (Swap(AntiEntropy, "unreachable", lambda unreachable: lambda self: ()),),
         scenes.only_copies_are_away,
         40,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "denied without a question, after an alarm",
@@ -175,23 +191,23 @@ MUTANTS = (
         (Edit(QuorumReads._get, "if not self._live(reading.record):", "if False:"),),
         scenes.after_an_alarm,
         40,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "values expire too early",
         "a value is gone before its time to live is over",
-        (Edit(versions.is_live, "<= now_ms", "<= now_ms + 1000"),),
+        (Swap(versions, "is_live", lambda is_live: lambda version, now_ms: is_live(version, now_ms + 1000)),),
         scenes.values_that_expire,
         40,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "expired values are shown",
         "a value is read although its time to live is over",
-        (Edit(versions.is_live, "<= now_ms", "<= now_ms - 1000"),),
+        (Swap(versions, "is_live", lambda is_live: lambda version, now_ms: is_live(version, now_ms - 1000)),),
         scenes.values_that_expire,
         40,
-        ("ledger: misread",),
+        ("oracle: misread",),
     ),
     Mutant(
         "scan leaves out a record",
@@ -199,7 +215,7 @@ MUTANTS = (
         (Edit(Records.page, "scan(arc, after=after)", "list(scan(arc, after=after))[1:]"),),
         scenes.all_is_scanned,
         40,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "scan shows replaced values",
@@ -213,7 +229,7 @@ MUTANTS = (
         ),
         scenes.all_is_scanned,
         40,
-        ("ledger: misread",),
+        ("oracle: misread",),
     ),
     Mutant(
         "W shrinks when nodes die",
@@ -221,6 +237,6 @@ MUTANTS = (
         (Edit(Vnode.nodes_known, "self.host.nodes_known()", "set[str]()"),),
         scenes.two_of_three_are_dead,
         40,
-        ("ledger: acknowledged",),
+        ("oracle: acknowledged",),
     ),
 )

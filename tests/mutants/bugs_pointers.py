@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from chord.membership.leave import Departures
 from chord.net.peers import Peers
 from chord.node.dispatch import Dispatcher
@@ -9,18 +11,35 @@ from chord.replication.anti_entropy import AntiEntropy
 from chord.ring.merge import RingMerge
 from chord.ring.pointers import RingState
 from chord.stabilize import Stabilizer
+from chord.wire.messages import Contact
 
 from . import scenes_pointers as scenes
-from .mutant import Edit, Mutant
+from .mutant import Edit, Mutant, Swap
 
 # Without this assertion of the list, the checks from outside must catch the bug.
-UNASSERTED = Edit(RingState._check, "assert not wrong", "assert True")
+UNASSERTED = Swap(RingState, "_check", lambda check: lambda self: None)
+
+
+def _padded(copied: Callable[..., tuple[Contact, ...]]) -> Callable[..., tuple[Contact, ...]]:
+    def padded(self: RingState, entries: tuple[Contact, ...]) -> tuple[Contact, ...]:
+        kept = copied(self, entries)
+        return kept if kept == (self.me,) else (*kept, *kept[-1:] * (self.r - len(kept)))
+
+    return padded
+
+
+def _believing_verdicts(is_gone: Callable[..., Awaitable[bool]]) -> Callable[..., Awaitable[bool]]:
+    async def believing(self: Peers, contact: Contact) -> bool:
+        return self.is_dead(contact) or await is_gone(self, contact)
+
+    return believing
+
 
 MUTANTS = (
     Mutant(
         "join takes one pointer",
         "a joiner depends on one node (SIGCOMM 2001)",
-        (Edit(RingState.join, "tuple(its_successors)", "tuple(its_successors)[:1]"),),
+        (Swap(RingState, "join", lambda join: lambda self, before, theirs: join(self, before, tuple(theirs)[:1])),),
         scenes.one_failure,
         2,
         ("OneLiveSuccessor",),
@@ -28,10 +47,7 @@ MUTANTS = (
     Mutant(
         "list padded with a repeat",
         "a list looks more fault-tolerant than it is",
-        (
-            UNASSERTED,
-            Edit(RingState._copied, "return kept", "return (*kept, *kept[-1:] * (self.r - len(kept)))"),
-        ),
+        (UNASSERTED, Swap(RingState, "_copied", _padded)),
         scenes.small_ring,
         2,
         ("NoDuplicates",),
@@ -119,7 +135,7 @@ MUTANTS = (
     Mutant(
         "outdated verdict believed",
         "a node that is back is replaced and loses its arc, and no node asks it",
-        (Edit(Peers.is_gone, "while True:", "if self.is_dead(contact): return True\n    while True:"),),
+        (Swap(Peers, "is_gone", _believing_verdicts),),
         scenes.wrong_verdict_about_a_predecessor,
         2,
         ("Progress", "OwnedOnce"),
@@ -127,7 +143,7 @@ MUTANTS = (
     Mutant(
         "leaver keeps its list to itself",
         "a vnode ends up alone if its list names no other vnode",
-        (Edit(Departures._inherit, "if parting.vnode.address == request.address:", "if False:"),),
+        (Swap(Departures, "_inherit", lambda inherit: lambda self, request: None),),
         scenes.last_entry_leaves,
         16,
         ("SufficientPrincipals", "AtMostOneRing"),
@@ -135,7 +151,7 @@ MUTANTS = (
     Mutant(
         "no self-lookup",
         "two rings stay two (stabilization as published)",
-        (Edit(RingMerge.look_for_others, "contact = self.pick((*joins, *vnode.answered))", "contact = None"),),
+        (Swap(RingMerge, "pick", lambda pick: lambda self, joins: None),),
         scenes.split,
         2,
         ("liveness",),
@@ -144,7 +160,7 @@ MUTANTS = (
         "unreachable nodes forgotten",
         "the nodes of the other half are never asked again",
         (
-            Edit(Stabilizer.remember_unreachable, "if contact.id not in self._host.vnodes and", "if False and"),
+            Swap(Stabilizer, "remember_unreachable", lambda remember: lambda self, contact: None),
             Edit(AntiEntropy._fetch_arc, "self._host.peers.passive.add(mark.dead, trio.current_time())", "pass"),
         ),
         scenes.split,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from chord.membership.join import Membership
 from chord.net.peers import Peers
 from chord.replication.coordinator import Coordinator
@@ -12,16 +14,27 @@ from chord.ring.ownership import Ownership
 from chord.ring.vnode import Vnode
 from chord.sim.cluster import Cluster
 from chord.store.sqlite import SqliteStorage
+from chord.store.storage import Batch
 
 from . import scenes_restarts as scenes
-from .mutant import Edit, Mutant
+from .mutant import Edit, Mutant, Swap
 from .scenes_commits import power_is_cut
 from .scenes_data import joins_leaves_and_crashes
 
+_MARKING_NONE = Swap(Vnode, "mark_only_copies", lambda mark: lambda self, others: None)
 _NO_SECOND_CHANCE = (  # a vnode also looks for only copies at its heirs, and learns from them which owners are silent
-    Edit(Ownership.learn_only_copies, "for contact, since in unreachable:", "for contact, since in ():"),
-    Edit(Vnode.mark_only_copies, "replicas == 1 and", "replicas == 0 and"),
+    Swap(Ownership, "learn_only_copies", lambda learn: lambda self, unreachable: None),
+    _MARKING_NONE,
 )
+
+
+def _remembering_actors(stage: Callable[..., bool]) -> Callable[..., bool]:
+    def remembering(self: SqliteStorage, batch: Batch) -> bool:
+        vars(self).setdefault("was", {}).update(batch.minted)
+        return stage(self, batch)
+
+    return remembering
+
 
 MUTANTS = (
     Mutant(
@@ -36,7 +49,7 @@ MUTANTS = (
         ),
         scenes.power_fails,
         2,
-        ("ledger: acknowledged",),
+        ("oracle: acknowledged",),
     ),
     Mutant(
         "written during a sync counts as synced",
@@ -47,7 +60,7 @@ MUTANTS = (
         ),
         scenes.power_fails,
         2,
-        ("ledger: acknowledged",),
+        ("oracle: acknowledged",),
     ),
     Mutant(
         "acknowledged before a replica's fsync",
@@ -55,7 +68,7 @@ MUTANTS = (
         (Edit(Replica.on_store_copies, "if is_durable else", "if True else"),),
         joins_leaves_and_crashes,
         4,
-        ("ledger: acknowledged",),
+        ("oracle: acknowledged",),
     ),
     Mutant(
         "timeout reported as failure",
@@ -69,26 +82,18 @@ MUTANTS = (
         ),
         scenes.acknowledgements_are_lost,
         12,
-        ("ledger: misread",),
+        ("oracle: misread",),
     ),
     Mutant(
         "an arc given away and back",
         "a dot is minted twice, and one of two values is never seen again",
         (
-            Edit(
-                SqliteStorage.stage,
-                "self._commits.require_sound()",
-                "self.__dict__.setdefault('was', {}).update(batch.minted)",
-            ),
-            Edit(
-                SqliteStorage.minted,
-                "return None if row is None else row.minted",
-                "return self.__dict__.get('was', {}).get(key)",
-            ),
+            Swap(SqliteStorage, "stage", _remembering_actors),
+            Swap(SqliteStorage, "minted", lambda minted: lambda self, key: vars(self).get("was", {}).get(key)),
         ),
         scenes.given_away_and_back,
         4,
-        ("ledger: dots", "ledger: misread", "ledger: lost"),
+        ("oracle: dots", "oracle: misread", "oracle: lost"),
     ),
     Mutant(
         "actor reused after a wipe",
@@ -96,7 +101,7 @@ MUTANTS = (
         (Edit(Cluster._make_node, "rng.randbytes(8)", "bytes(8)"),),
         scenes.given_away_and_wiped,
         8,
-        ("ledger: dots", "ledger: misread", "ledger: lost"),
+        ("oracle: dots", "oracle: misread", "oracle: lost"),
     ),
     Mutant(
         "arc dropped while it is handed back",
@@ -108,18 +113,18 @@ MUTANTS = (
         ),
         scenes.back_while_it_is_forgotten,
         32,
-        ("ledger: denied", "ledger: dropped"),
+        ("oracle: denied", "oracle: dropped"),
     ),
     Mutant(
         "marks lost in a restart",
         "a node that took over and restarted denies keys that died before",
         (
-            Edit(Ownership._recalled, "if t.arc.end in arc and", "if False and"),
+            Swap(Ownership, "_recalled", lambda recalled: lambda self, arc: ()),
             *_NO_SECOND_CHANCE,
         ),
         scenes.taker_restarts,
         4,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "marks dropped by a returned owner",
@@ -127,7 +132,7 @@ MUTANTS = (
         (Edit(Ownership._without_mine, "elif old is not None and", "elif False and"), *_NO_SECOND_CHANCE),
         scenes.one_of_two_comes_back,
         4,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "resumed with the arc of a dead neighbour",
@@ -138,7 +143,7 @@ MUTANTS = (
         ),
         scenes.predecessor_dies_meanwhile,
         4,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
     Mutant(
         "restarted neighbours wait for each other",
@@ -149,7 +154,7 @@ MUTANTS = (
                 "except (UnknownVnode, NotReady):\n                break",
                 "except (UnknownVnode, NotReady):\n                continue",
             ),
-            Edit(Peers.has_lost_its_place, "now - since > RESUMES_MAX * self._timing.resume_s", "False"),
+            Swap(Peers, "has_lost_its_place", lambda has_lost: lambda self, contact: False),
         ),
         scenes.neighbours_restart,
         2,
@@ -166,9 +171,9 @@ MUTANTS = (
     Mutant(
         "only copies not looked for after a restart",
         "a node that is back denies keys that its heir took while it was away",
-        (Edit(Vnode.mark_only_copies, "replicas == 1 and", "replicas == 0 and"),),
+        (_MARKING_NONE,),
         power_is_cut,
         24,
-        ("ledger: denied",),
+        ("oracle: denied",),
     ),
 )

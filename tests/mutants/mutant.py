@@ -1,7 +1,7 @@
-"""A planted bug: an edit that replaces a few words of the package's source.
+"""A planted bug: methods that the bug replaces, or edits of a few words of the package's source.
 
-An edit is short to read, and it cannot go stale unseen. If the source no longer has the words, the edit raises an
-error.
+A replaced method outlives a change of the source behind it, so prefer `Swap`. An edit reaches the middle of a method.
+Neither goes stale unseen: if the source no longer has the method or the words, it raises an error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,44 @@ from unittest import mock
 
 
 class Stale(Exception):
-    """The source no longer has the words of an edit exactly once."""
+    """The source no longer has the function of a bug, or the words of an edit exactly once."""
+
+
+class Swap:
+    """Another function in place of a method, or of a function of a module.
+
+    Args:
+        owner: the class or the module.
+        name: the name of the function in it.
+        make: returns the other function, given the original one.
+    """
+
+    def __init__(self, owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        self.owner, self._name, self._make = owner, name, make
+
+    @property
+    def replacement(self) -> tuple[object, ...]:
+        """Return the function, and what takes its place."""
+        return self.owner, self._name, self._make
+
+    def check(self) -> None:
+        """Require that the owner itself defines the function.
+
+        Raises:
+            Stale: it does not.
+        """
+        if not inspect.isfunction(vars(self.owner).get(self._name)):
+            raise Stale(f"{self.owner.__name__} defines no function {self._name}")
+
+    def plant(self, stack: ExitStack) -> None:
+        """Put the other function in place until the stack closes.
+
+        Raises:
+            Stale: there is no such function.
+        """
+        self.check()
+        original = vars(self.owner)[self._name]
+        stack.enter_context(mock.patch.object(self.owner, self._name, self._make(original)))
 
 
 class Edit:
@@ -42,7 +79,7 @@ class Edit:
         return f"{self._function.__module__}.{self._function.__qualname__}"
 
     @property
-    def replacement(self) -> tuple[str, str, str]:
+    def replacement(self) -> tuple[object, ...]:
         """Return the place, the old text and the new text."""
         return self.place, self._old, self._new
 
@@ -54,15 +91,23 @@ class Edit:
             found = getattr(found, part)
         return found
 
+    def check(self) -> None:
+        """Require that the function has the text to replace exactly once.
+
+        Raises:
+            Stale: it does not.
+        """
+        count = self._source.count(self._old)
+        if count != 1:
+            raise Stale(f"{self.place} holds {count} times, not once: {self._old!r}")
+
     def plant(self, stack: ExitStack) -> None:
         """Replace the function by the edited one until the stack closes.
 
         Raises:
             Stale: the text to replace is missing, or occurs several times.
         """
-        count = self._source.count(self._old)
-        if count != 1:
-            raise Stale(f"{self.place} holds {count} times, not once: {self._old!r}")
+        self.check()
         source = self._source.replace(self._old, self._new)
         code = compile(source, f"<mutant of {self.place}>", "exec", annotations.compiler_flag)
         made: dict[str, Any] = {}
@@ -77,7 +122,7 @@ class Mutant(NamedTuple):
     Attributes:
         name: the mistake.
         harm: its consequence.
-        edits: the edits that plant it.
+        edits: the edits and swaps that plant it.
         scenario: a function of a seed that raises an error if a check fails.
         seeds: the maximum number of seeds until the bug is caught.
         checkers: the checkers that may catch it, as names of `checker_of`.
@@ -85,7 +130,7 @@ class Mutant(NamedTuple):
 
     name: str
     harm: str
-    edits: tuple[Edit, ...]
+    edits: tuple[Edit | Swap, ...]
     scenario: Callable[[int], None]
     seeds: int
     checkers: tuple[str, ...]
@@ -99,35 +144,35 @@ class Mutant(NamedTuple):
             yield
 
 
-LEDGER = (
-    (r" denies b'", "ledger: denied"),
-    (r" reads \(.*\) under ", "ledger: misread"),
-    (r" in a scan, which is old", "ledger: misread"),
-    (r" and did not replace ", "ledger: replaced"),
-    (r" was acknowledged, and no version that may have replaced it is there", "ledger: misread"),
-    (r" has replaced a version that is there again", "ledger: misread"),
-    (r" was replaced, and is back", "ledger: misread"),
-    (r" does not find b'", "ledger: lost"),
-    (r" was acknowledged, and no store has it", "ledger: lost"),
-    (r" read b'.*' from \d+ nodes, and ", "ledger: quorum"),
-    (r"; its disk has lost ", "ledger: lost"),
-    (r" acknowledged b'.*' (?:on \d+ nodes, and it is durable on|with W =) ", "ledger: acknowledged"),
-    (r" drops .*, which is left on ", "ledger: dropped"),
-    (r" a dot was minted twice", "ledger: dots"),
-    (r" takes no write in the end", "ledger: refused"),
-    (r" in quarantine, and no reap log was trimmed", "ledger: quarantine"),
+ORACLE = (
+    (r" denies b'", "oracle: denied"),
+    (r" reads \(.*\) under ", "oracle: misread"),
+    (r" in a scan, which is old", "oracle: misread"),
+    (r" and did not replace ", "oracle: replaced"),
+    (r" was acknowledged, and no version that may have replaced it is there", "oracle: misread"),
+    (r" has replaced a version that is there again", "oracle: misread"),
+    (r" was replaced, and is back", "oracle: misread"),
+    (r" does not find b'", "oracle: lost"),
+    (r" was acknowledged, and no store has it", "oracle: lost"),
+    (r" read b'.*' from \d+ nodes, and ", "oracle: quorum"),
+    (r"; its disk has lost ", "oracle: lost"),
+    (r" acknowledged b'.*' (?:on \d+ nodes, and it is durable on|with W =) ", "oracle: acknowledged"),
+    (r" drops .*, which is left on ", "oracle: dropped"),
+    (r" a dot was minted twice", "oracle: dots"),
+    (r" takes no write in the end", "oracle: refused"),
+    (r" in quarantine, and no reap log was trimmed", "oracle: quarantine"),
 )
 COPIES = (r"the replicas of b'.* differ", r"b'.* is on .*, and belongs on ", r" has writes of b'.* that .* lack")
 LIVENESS = (r"not Ideal after", r"^TooSlowError", r"it took too long")
 
 
 def checker_of(complaint: str) -> str:
-    """Return the checker of a complaint: the name of an invariant, the ledger, the copies, or liveness."""
+    """Return the checker of a complaint: the name of an invariant, the oracle, the copies, or liveness."""
     first = complaint.partition("\n")[0]
     found = re.search(r"(?:^| at [\d.]+ s: )([A-Z][A-Za-z]+): ", first)
     if found is not None and not found[1].endswith("Error"):
         return found[1]
-    for pattern, name in LEDGER:
+    for pattern, name in ORACLE:
         if re.search(pattern, first):
             return name
     if any(re.search(pattern, first) for pattern in COPIES):

@@ -12,11 +12,11 @@ import trio
 
 from chord import testing
 from chord.config import PRESETS, RingConstants, Timing
-from chord.events import Event
+from chord.events import Event, Observer
 from chord.ids import Point
 from chord.node import Node
 from chord.ring.vnode import Vnode
-from chord.sim.cluster import Cluster, cluster
+from chord.sim.cluster import Cluster, Reports, cluster
 from chord.sim.copies import unequal
 from chord.sim.disk import SyncDelay
 from chord.sim.messages import MessageNetwork
@@ -44,29 +44,27 @@ class World:
 
     Attributes:
         ring: the nodes, which form an Ideal ring at the beginning.
-        ledger: the clients and the results of their operations.
+        workload: the clients and the results of their operations.
         rng: the random generator of the scenario.
+        on_event: the receiver of every event after the checks; by default it counts disturbances for the oracle.
     """
 
     def __init__(self, ring: Cluster, watch: Watch, seed: int) -> None:
         self.ring = ring
         self.watch = watch
         self.rng = random.Random(f"scenario/{seed}")
-        self.ledger = self.hire()
-        ring.on_stopped = self._mourn
-        watch.on_event = self._disturb
+        self.workload = self.hire()
+        self.on_event: Observer = self._disturb
 
     def hire(self, *habits: str) -> Workload:
-        """Return clients with habits (see `chord.sim.habits`), and connect the oracle to the stores."""
-        self.ledger = Workload(self.ring, self.rng, self.watch.complain, habits=habits)
-        losses = self.ledger.losses
-        self.ledger.oracle.disturb()  # from now on it gets every event
-        self.ring.on_put, self.ring.on_drop, self.ring.on_left = losses.saw, losses.dropped, self.ledger.oracle.left
-        return self.ledger
+        """Return clients with habits (see `chord.sim.habits`), with an oracle that judges the ring from now on."""
+        self.workload = Workload(self.ring, self.rng, self.watch.complain, habits=habits)
+        self.workload.oracle.disturb()  # from now on it gets every event
+        return self.workload
 
     def _disturb(self, event: Event) -> None:
         if not isinstance(event, CALM):
-            self.ledger.oracle.disturb()
+            self.workload.oracle.disturb()
 
     @property
     def nodes(self) -> list[Node]:
@@ -89,21 +87,22 @@ class World:
 
     async def kill(self, node: Node, *, silently: bool = False) -> None:
         """Let a node die. Its memory is lost, and its disk stays."""
-        self.ledger.losses.bury(node)
+        self.workload.accounting.bury(node)
         self.watch.note_death()
         await self.ring.kill(node, silently=silently)
-        self.ledger.losses.autopsy(node)
+        self.workload.accounting.autopsy(node)
         self.watch.check()
 
-    def _mourn(self, node: Node) -> None:
-        self.ledger.losses.bury(node)
-        self.ledger.losses.autopsy(node)
+    def mourn(self, node: Node) -> None:
+        """Record that a node ended by itself, and check its disk."""
+        self.workload.accounting.bury(node)
+        self.workload.accounting.autopsy(node)
 
     async def restart(self, node: Node) -> Node:
         """Restart a dead node on the disk of its machine."""
         self.watch.excused.update(node._host.vnodes)
         back = await self.ring.start(join=(), name=node.config.name)
-        self.ledger.losses.bring_back(back)
+        self.workload.accounting.bring_back(back)
         return back
 
     async def converged(self) -> None:
@@ -136,7 +135,7 @@ class World:
     async def settle(self) -> None:
         """Wait until the ring is Ideal, and read every key again."""
         await self.converged()
-        await self.ledger.settle()
+        await self.workload.settle()
 
     async def happens(self, kind: type[E], where: Callable[[E], object] = lambda event: True) -> E:
         """Wait for an event of a kind, and return it. Only one task may wait."""
@@ -148,9 +147,9 @@ class World:
                 found.append(event)
                 happened.set()
 
-        before, self.watch.on_event = self.watch.on_event, on_event
+        before, self.on_event = self.on_event, on_event
         await happened.wait()
-        self.watch.on_event = before
+        self.on_event = before
         return found[0]
 
 
@@ -183,9 +182,12 @@ def play(
         Violated: a check failed.
         NotConverged, TooSlowError: the ring did not become Ideal, or something never ended.
     """
-    watch = Watch(f"seed {seed}", successors)
+    world: World
+    scope = trio.CancelScope()
+    watch = Watch(f"seed {seed}", successors, on_event=lambda event: world.on_event(event), on_broken=scope.cancel)
 
     async def main() -> None:
+        nonlocal world
         async with cluster(
             seed=seed,
             ring=RingConstants(successors=successors, replicas=replicas),
@@ -194,12 +196,18 @@ def play(
             observe=watch,
             sync_delay=sync_delay,
             without_disk=without_disk,
+            reports=Reports(
+                stopped=lambda node: world.mourn(node),
+                left=lambda node: world.workload.oracle.left(node),
+                put=lambda host, record, is_own: world.workload.accounting.saw(host, record, is_own),
+                dropped=lambda host, record: world.workload.accounting.dropped(host, record),
+            ),
         ) as ring:
             await ring.place(nodes)
             watching = watch.over(ring) if is_watched else nullcontext()
-            with watching, trio.fail_after(VIRTUAL_S_MAX), trio.CancelScope() as scope:
-                watch.on_broken = scope.cancel
-                await scene(World(ring, watch, seed))
+            with watching, trio.fail_after(VIRTUAL_S_MAX), scope:
+                world = World(ring, watch, seed)
+                await scene(world)
 
     try:
         testing.run(main, seed=seed)

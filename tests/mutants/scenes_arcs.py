@@ -25,9 +25,9 @@ def busy(seed: int) -> None:
     """Clients write and read without pause while two nodes join and one leaves. No node dies: nothing may be lost."""
 
     async def scene(world: World) -> None:
-        await world.ledger.fill(300)
+        await world.workload.fill(300)
         async with trio.open_nursery() as nursery:
-            clients: trio.CancelScope = await nursery.start(world.ledger.clients, 12, 0.005)
+            clients: trio.CancelScope = await nursery.start(world.workload.clients, 12, 0.005)
             for _ in range(2):
                 await (await world.ring.start()).ready()
                 await trio.sleep(0.2)
@@ -43,7 +43,7 @@ def written_while_switching(seed: int) -> None:
     """Clients write to the giver between the Switch and its acknowledgement, and read once the joiner owns the arc."""
 
     async def scene(world: World) -> None:
-        await world.ledger.fill(100)
+        await world.workload.fill(100)
         giver, _ = await _transfer(world)
         source = world.at(giver.address)
         while vnode_of(source).ownership.giving is None:
@@ -51,7 +51,7 @@ def written_while_switching(seed: int) -> None:
         keys = [b"new-%d" % number for number in range(60)]
         async with trio.open_nursery() as nursery:
             for key in keys:
-                nursery.start_soon(world.ledger.write, source, key, "writer", "blind")
+                nursery.start_soon(world.workload.write, source, key, "writer", "blind")
             await world.happens(events.ArcGained, lambda event: event.how == "received")
             for key in keys:
                 nursery.start_soon(_read_often, world, key)
@@ -62,7 +62,7 @@ def written_while_switching(seed: int) -> None:
 
 async def _read_often(world: World, key: bytes) -> None:
     for _ in range(5):
-        await world.ledger.read(world.rng.choice(world.nodes), key)
+        await world.workload.read(world.rng.choice(world.nodes), key)
         await trio.sleep(0.005)
 
 
@@ -70,10 +70,10 @@ def only_copy_dies_before_a_join(seed: int) -> None:
     """A member dies with the only copy of its keys, then a node joins in its place. No node may deny the keys."""
 
     async def scene(world: World) -> None:
-        await world.ledger.fill(60)
+        await world.workload.fill(60)
         victim = world.rng.choice(world.nodes)
         async with trio.open_nursery() as nursery:
-            clients: trio.CancelScope = await nursery.start(world.ledger.clients, 4, 0.05)
+            clients: trio.CancelScope = await nursery.start(world.workload.clients, 4, 0.05)
             await world.kill(victim)
             await world.converged()
             await world.ring.start(id=right_before(victim))
@@ -97,7 +97,7 @@ def lost_acknowledgement(seed: int) -> None:
                     ring.network.cut(node.name, joiner.name)
                 ring.network.heal()
 
-        watch.on_event = on_event
+        world.on_event = on_event
         joiner = await ring.start()
         await joiner.ready()
         assert watch.counts["cut"], "nothing was cut"
@@ -125,9 +125,9 @@ def leave_exceeds_its_time(seed: int) -> None:
     """The time of a leaver is up before it has handed everything over. To other nodes that is a crash."""
 
     async def scene(world: World) -> None:
-        await world.ledger.fill(100)
+        await world.workload.fill(100)
         leaver = world.rng.choice(world.nodes)
-        world.ledger.losses.bury(leaver)
+        world.workload.accounting.bury(leaver)
         world.watch.note_death()
         await leaver.leave()
         await world.settle()
@@ -142,7 +142,7 @@ def late_switch(seed: int) -> None:
     """
 
     async def scene(world: World) -> None:
-        await world.ledger.fill(100)
+        await world.workload.fill(100)
         giver, receiver = await _transfer(world)
         source, target = world.at(giver.address), world.at(receiver.address)
         while vnode_of(source).ownership.giving is None:
@@ -158,7 +158,7 @@ def giver_dies_after_the_switch(seed: int) -> None:
     """A joiner with its arc becomes unreachable while it is unknown. The giver dies, and the next vnode takes over."""
 
     async def scene(world: World) -> None:
-        await world.ledger.fill(100)
+        await world.workload.fill(100)
         await world.ring.start()
         received = await world.happens(events.ArcGained, lambda event: event.how == "received")
         joiner = world.node_of(received.vnode)
@@ -177,13 +177,13 @@ async def _stopped(world: World, node: Node) -> AsyncIterator[None]:
     """Stop a node during the block. Clients continue until the node is back and the ring is Ideal."""
     world.watch.note_death()
     async with trio.open_nursery() as nursery:
-        clients: trio.CancelScope = await nursery.start(world.ledger.clients, 8, 0.02)
+        clients: trio.CancelScope = await nursery.start(world.workload.clients, 8, 0.02)
         world.ring.network.freeze(node.name)
         yield
         world.ring.network.unfreeze(node.name)
         await world.converged()
         clients.cancel()
-    await world.ledger.settle()
+    await world.workload.settle()
 
 
 def halves_merge(seed: int) -> None:
@@ -193,18 +193,18 @@ def halves_merge(seed: int) -> None:
         ring = world.ring
         ring.network.partition([node.name for node in ring.nodes[:3]], reset=True)
         await trio.sleep(5)
-        await world.ledger.fill(120)
+        await world.workload.fill(120)
         ring.network.heal()
         await world.converged()
         await world.at_home()
-        await world.ledger.settle()
+        await world.workload.settle()
 
     play(seed, scene, nodes=6, timing=FORGIVING, is_watched=False)
 
 
 async def _disturbed(world: World, who: Literal["giver", "receiver"]) -> None:
     """A node joins, and the giver or the receiver dies at a random moment of the transfer."""
-    await world.ledger.fill(300)
+    await world.workload.fill(300)
     giver, receiver = await _transfer(world)
     rng = world.rng
     if who == "giver":  # before it has sent the Switch

@@ -48,9 +48,9 @@ def power_is_cut_before_the_sync(seed: int) -> None:
             _write_all(world, nodes, nursery)
             await trio.sleep(SYNC_S / 2)
             for node in nodes:
-                world.ledger.losses.bury(node)
+                world.workload.accounting.bury(node)
                 await world.ring.kill(node, power_loss=True)
-                world.ledger.losses.autopsy(node)
+                world.workload.accounting.autopsy(node)
         for node in nodes:
             world.ring.disk(node.name).slow_s = 0.0
             await world.restart(node)
@@ -67,20 +67,20 @@ def _play(seed: int, scene: Scene) -> None:
 
 
 async def _filled(world: World) -> None:
-    await world.ledger.fill(KEYS)
+    await world.workload.fill(KEYS)
     await world.level(N)
     world.watch.go_outside()
-    world.ledger.oracle.is_lenient = True
+    world.workload.oracle.is_lenient = True
 
 
 def _write_all(world: World, nodes: list[Node], nursery: trio.Nursery) -> None:
     for number in range(KEYS):
         node = world.rng.choice(nodes)
-        nursery.start_soon(world.ledger.write, node, b"old-%d" % number, "filler", "blind")
+        nursery.start_soon(world.workload.write, node, b"old-%d" % number, "filler", "blind")
 
 
 async def _level(world: World) -> None:
     await world.converged()
-    world.ledger.oracle.is_lenient = False
+    world.workload.oracle.is_lenient = False
     await world.level(N)
-    await world.ledger.settle()
+    await world.workload.settle()

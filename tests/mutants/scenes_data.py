@@ -30,7 +30,7 @@ def replicated(seed: int) -> None:
     async def scene(world: World) -> None:
         await _busy(world, 6, 1.0)
         await world.level(N)
-        await world.ledger.settle()
+        await world.workload.settle()
 
     play(seed, scene, nodes=6, replicas=N, timing=HASTY, sync_delay=flash)
 
@@ -64,20 +64,20 @@ def deletes_are_missed(seed: int) -> None:
     """One of three nodes gets no delete. Only anti-entropy repairs it, because there is no stand-in."""
 
     async def scene(world: World) -> None:
-        await world.ledger.fill(20)
+        await world.workload.fill(20)
         await world.level(N)
         world.watch.go_outside()
-        world.ledger.oracle.is_lenient = True
+        world.workload.oracle.is_lenient = True
         away = world.rng.choice(world.nodes)
         world.ring.network.freeze(away.name)
         others = [node for node in world.nodes if node is not away]
         for number in range(20):
-            await world.ledger.write(world.rng.choice(others), b"old-%d" % number, "filler", "put", is_delete=True)
+            await world.workload.write(world.rng.choice(others), b"old-%d" % number, "filler", "put", is_delete=True)
         world.ring.network.unfreeze(away.name)
         await world.converged()
-        world.ledger.oracle.is_lenient = False
+        world.workload.oracle.is_lenient = False
         await world.level(N)
-        await world.ledger.settle()
+        await world.workload.settle()
 
     play(seed, scene, nodes=3, replicas=N, timing=HASTY, sync_delay=flash, network=MemoryNetwork(seed))
 
@@ -86,10 +86,10 @@ def too_few_answer(seed: int) -> None:
     """Writes reach too few replicas, and the client must get a true error."""
 
     async def scene(world: World) -> None:
-        network, ledger = world.ring.network, world.ledger
-        await ledger.fill(20)
+        network, workload = world.ring.network, world.workload
+        await workload.fill(20)
         world.watch.go_outside()
-        ledger.oracle.is_lenient = True
+        workload.oracle.is_lenient = True
         for _ in range(4):
             one = world.rng.choice(world.nodes)
             for other in world.nodes:
@@ -101,37 +101,37 @@ def too_few_answer(seed: int) -> None:
             network.heal()
             await trio.sleep(2)
         await world.converged()
-        ledger.oracle.is_lenient = False
+        workload.oracle.is_lenient = False
         await world.level(N)
-        await ledger.settle()
+        await workload.settle()
 
     play(seed, scene, nodes=5, replicas=N, timing=HASTY, sync_delay=flash, network=MemoryNetwork(seed))
 
 
 async def _put_strictly(world: World, node: Node, key: bytes) -> None:
-    await world.ledger.write(node, key, "filler", "blind", strict=True)
+    await world.workload.write(node, key, "filler", "blind", strict=True)
 
 
 def bad_record(seed: int) -> None:
     """A record is damaged while its owner is down; then the owner coordinates blind writes of it."""
 
     async def scene(world: World) -> None:
-        await world.ledger.fill(20)
+        await world.workload.fill(20)
         await world.level(N)
         for owner in list(world.nodes):
-            keys = [key for key in world.ledger.stories if world.owner_of(key) is owner]
+            keys = [key for key in world.workload.models if world.owner_of(key) is owner]
             if keys:
                 await world.kill(owner)
                 for key in keys:
                     world.ring.disk(owner.name).damage(key)
-                    world.ledger.losses.damage(owner.name, key)
+                    world.workload.accounting.damage(owner.name, key)
                 back = await world.restart(owner)
                 await back.ready()
                 for key in keys:
-                    await world.ledger.write(back, key, "filler", "blind")
+                    await world.workload.write(back, key, "filler", "blind")
                 await world.converged()
         await world.level(N)
-        await world.ledger.settle()
+        await world.workload.settle()
 
     play(seed, scene, nodes=6, replicas=N, timing=HASTY, sync_delay=flash)
 
@@ -148,16 +148,16 @@ def deleted_while_away_and_trimmed(seed: int) -> None:
 
 def _away_while_reaped(seed: int, *, is_trimmed: bool) -> None:
     async def scene(world: World) -> None:
-        world.ledger.losses.is_trimming = is_trimmed
-        await world.ledger.fill(20)
+        world.workload.accounting.is_trimming = is_trimmed
+        await world.workload.fill(20)
         await world.level(N)
         world.watch.go_outside()
-        world.ledger.oracle.is_lenient = True
+        world.workload.oracle.is_lenient = True
         away = world.rng.choice(world.nodes)
         world.ring.network.freeze(away.name)
         others = [node for node in world.nodes if node is not away]
         for number in range(20):
-            await world.ledger.write(world.rng.choice(others), b"old-%d" % number, "filler", "put", is_delete=True)
+            await world.workload.write(world.rng.choice(others), b"old-%d" % number, "filler", "put", is_delete=True)
         await trio.sleep(12)
         for node in others if is_trimmed else ():
             log = node._host.reap_log
@@ -166,7 +166,7 @@ def _away_while_reaped(seed: int, *, is_trimmed: bool) -> None:
         world.ring.network.unfreeze(away.name)
         await world.converged()
         await world.level(N)
-        await world.ledger.settle()
+        await world.workload.settle()
 
     play(seed, scene, nodes=5, replicas=N, timing=OBLIVIOUS, sync_delay=flash, network=MemoryNetwork(seed))
 
@@ -178,16 +178,16 @@ def reaped_and_handed_over(seed: int) -> None:
     """
 
     async def scene(world: World) -> None:
-        await world.ledger.fill(8)
+        await world.workload.fill(8)
         await world.level(N)
         world.watch.go_outside()
-        world.ledger.oracle.is_lenient = True
+        world.workload.oracle.is_lenient = True
         away = world.rng.choice(world.nodes)
         await world.kill(away)
         await trio.sleep(2)
         former = world.nodes
         for number in range(8):
-            await world.ledger.write(world.rng.choice(former), b"old-%d" % number, "filler", "put", is_delete=True)
+            await world.workload.write(world.rng.choice(former), b"old-%d" % number, "filler", "put", is_delete=True)
         await trio.sleep(12)
         await (await world.ring.start()).ready()
         async with trio.open_nursery() as nursery:
@@ -198,7 +198,7 @@ def reaped_and_handed_over(seed: int) -> None:
                 await world.restart(node)
         await world.converged()
         await world.level(N)
-        await world.ledger.settle()
+        await world.workload.settle()
 
     play(seed, scene, nodes=4, replicas=N, timing=OBLIVIOUS, sync_delay=flash)
 
@@ -207,7 +207,7 @@ def owner_is_back(seed: int) -> None:
     """An owner returns while clients write and read its keys."""
 
     async def scene(world: World) -> None:
-        await world.ledger.fill(10)
+        await world.workload.fill(10)
         await trio.sleep(6)  # every node knows all others: from now on a write needs a quorum of three
         owner = world.rng.choice(world.nodes)
         keys = _keys_of(world, owner, 12)
@@ -216,7 +216,7 @@ def owner_is_back(seed: int) -> None:
         await trio.sleep(1)
         async with trio.open_nursery() as nursery:
             for key in keys:
-                await world.ledger.write(world.rng.choice(others), key, "writer", "put")
+                await world.workload.write(world.rng.choice(others), key, "writer", "put")
                 nursery.start_soon(_read_on, world, key, others, 0.7)
             back = await world.restart(owner)
             await back.ready()
@@ -230,24 +230,24 @@ def owner_writes_what_it_missed(seed: int) -> None:
     """Clients write keys while their owner is cut off. Then the owner coordinates writes before it gets these."""
 
     async def scene(world: World) -> None:
-        network, ledger = world.ring.network, world.ledger
-        await ledger.fill(10)
+        network, workload = world.ring.network, world.workload
+        await workload.fill(10)
         await world.level(N)
         await trio.sleep(6)  # every node knows all others: from now on a write needs a quorum of three
         owner = world.rng.choice(world.nodes)
         keys = _keys_of(world, owner, 12)
         others = [node for node in world.nodes if node is not owner]
-        ledger.oracle.is_lenient = True  # while it is cut off
+        workload.oracle.is_lenient = True  # while it is cut off
         world.watch.go_outside()
         network.freeze(owner.name)
         await trio.sleep(2)
         for key in keys:
-            await ledger.write(world.rng.choice(others), key, "writer", "put")
+            await workload.write(world.rng.choice(others), key, "writer", "put")
         network.unfreeze(owner.name)
-        ledger.oracle.is_lenient = False
+        workload.oracle.is_lenient = False
         async with trio.open_nursery() as nursery:
             for key in keys:
-                nursery.start_soon(ledger.write, owner, key, "writer", "put")
+                nursery.start_soon(workload.write, owner, key, "writer", "put")
 
     play(seed, scene, nodes=7, replicas=N, timing=SLOW, sync_delay=flash, network=MemoryNetwork(seed))
 
@@ -257,7 +257,7 @@ def owner_missed_writes(seed: int) -> None:
 
     async def scene(world: World) -> None:
         network = world.ring.network
-        await world.ledger.fill(10)
+        await world.workload.fill(10)
         await world.level(N)
         await trio.sleep(6)  # by now all replicas are in sync and know it
         owner, second = world.row(2)
@@ -266,7 +266,7 @@ def owner_missed_writes(seed: int) -> None:
         network.block(owner.name, second.name)
         async with trio.open_nursery() as nursery:
             for key in keys:
-                nursery.start_soon(world.ledger.write, owner, key, "writer", "blind")
+                nursery.start_soon(world.workload.write, owner, key, "writer", "blind")
         await world.kill(owner)
         network.unblock(owner.name, second.name)
         async with trio.open_nursery() as nursery:
@@ -282,12 +282,12 @@ def leave_with_one_reachable_replica(seed: int) -> None:
     """A node leaves while all but one of the next replicas are unreachable, and there is no stand-in."""
 
     async def scene(world: World) -> None:
-        await world.ledger.fill(10)
+        await world.workload.fill(10)
         leaver, _, second, third = world.row(4)
         await world.kill(second)
         await world.converged()
         for key in _keys_of(world, leaver, 12):
-            await world.ledger.write(leaver, key, "writer", "put")
+            await world.workload.write(leaver, key, "writer", "put")
         await world.kill(third)
         await world.converged()
         await leaver.leave()
@@ -299,11 +299,11 @@ def replicas_die_in_a_row(seed: int) -> None:
     """All replicas of some keys die at once, with their disks. No other node may deny the keys."""
 
     async def scene(world: World) -> None:
-        await world.ledger.fill(10)
+        await world.workload.fill(10)
         gone = world.row(3)
         keys = _keys_of(world, gone[0], 12)
         for key in keys:
-            await world.ledger.write(gone[0], key, "writer", "put")
+            await world.workload.write(gone[0], key, "writer", "put")
         await world.level(N)
         others = [node for node in world.nodes if node not in gone]
         async with trio.open_nursery() as nursery:
@@ -322,17 +322,17 @@ def one_disk_is_lost(seed: int) -> None:
     """Replicas restart one after the other, the last on an empty disk, before any anti-entropy."""
 
     async def scene(world: World) -> None:
-        await world.ledger.fill(10)
+        await world.workload.fill(10)
         await trio.sleep(6)
         gone = world.row(3)
         for key in _keys_of(world, gone[0], 12):
-            await world.ledger.write(gone[0], key, "writer", "put")
+            await world.workload.write(gone[0], key, "writer", "put")
         for node in gone[:2]:
             await world.kill(node)
             back = await world.restart(node)
             await back.ready()
         await world.kill(gone[2])
-        world.ledger.losses.wipe(gone[2].name)
+        world.workload.accounting.wipe(gone[2].name)
 
     play(seed, scene, nodes=7, replicas=N, timing=SLOW, sync_delay=flash)
 
@@ -341,18 +341,18 @@ def away_for_long(seed: int) -> None:
     """All replicas of some keys die, and no node waits for them any more. They may return with their disks."""
 
     async def scene(world: World) -> None:
-        await world.ledger.fill(10)
+        await world.workload.fill(10)
         gone = world.row(3)
         keys = _keys_of(world, gone[0], 12)
         for key in keys:
-            await world.ledger.write(gone[0], key, "writer", "put")
+            await world.workload.write(gone[0], key, "writer", "put")
         await world.level(N)
         await trio.sleep(3)  # by now every node knows the nodes before it
         for node in gone:
             await world.kill(node)
         await trio.sleep(6 * OBLIVIOUS.down_out_s)
         for key in keys:
-            await world.ledger.read(world.rng.choice(world.nodes), key)
+            await world.workload.read(world.rng.choice(world.nodes), key)
 
     play(seed, scene, nodes=9, successors=6, replicas=N, timing=OBLIVIOUS, sync_delay=flash)
 
@@ -361,18 +361,18 @@ def only_copies_are_away(seed: int) -> None:
     """With one copy of each record a node with a disk dies, and no node waits for it any more."""
 
     async def scene(world: World) -> None:
-        await world.ledger.fill(20)
+        await world.workload.fill(20)
         await trio.sleep(3)  # by now every node knows the nodes before it
         gone = world.rng.choice(world.nodes)
         keys = _keys_of(world, gone, 4)
         for key in keys:
-            await world.ledger.write(gone, key, "writer", "put")
+            await world.workload.write(gone, key, "writer", "put")
         await world.kill(gone)
         await world.converged()
-        await world.ledger.scan(world.rng.choice(world.nodes))
+        await world.workload.scan(world.rng.choice(world.nodes))
         await trio.sleep(6 * OBLIVIOUS.down_out_s)
         for key in keys:
-            await world.ledger.read(world.rng.choice(world.nodes), key)
+            await world.workload.read(world.rng.choice(world.nodes), key)
 
     play(seed, scene, nodes=6, replicas=1, timing=OBLIVIOUS, sync_delay=flash)
 
@@ -381,11 +381,11 @@ def owners_of_only_copies_are_back(seed: int) -> None:
     """With one copy of each record a node dies, another joins in its arc, and the node returns after a long time."""
 
     async def scene(world: World) -> None:
-        await world.ledger.fill(20)
+        await world.workload.fill(20)
         await trio.sleep(3)
         gone, *others = world.nodes
         key = _keys_of(world, gone, 1)[0]
-        await world.ledger.write(gone, key, "writer", "put")
+        await world.workload.write(gone, key, "writer", "put")
         circle = gone._host.circle
         low = circle.hash(key)
         await world.kill(gone)
@@ -395,9 +395,9 @@ def owners_of_only_copies_are_back(seed: int) -> None:
         await (await world.ring.start(id=id, join=others[:1])).ready()
         await world.converged()
         await trio.sleep(3 * OBLIVIOUS.down_out_s)
-        world.ledger.losses.bring_back(await world.ring.start(name=gone.name))
+        world.workload.accounting.bring_back(await world.ring.start(name=gone.name))
         for _ in range(200):
-            await world.ledger.read(world.rng.choice(others), key)
+            await world.workload.read(world.rng.choice(others), key)
             await trio.sleep(0.01)
 
     play(seed, scene, nodes=6, replicas=1, timing=OBLIVIOUS, sync_delay=flash)
@@ -407,13 +407,13 @@ def after_an_alarm(seed: int) -> None:
     """Owners have lost records in a whole ring. A false alarm before excuses nothing."""
 
     async def scene(world: World) -> None:
-        await world.ledger.fill(10)
+        await world.workload.fill(10)
         await world.level(N)
-        world.ledger.oracle.is_lenient = True
-        for key in list(world.ledger.stories):
+        world.workload.oracle.is_lenient = True
+        for key in list(world.workload.models):
             owner = world.owner_of(key)
             await owner._host.storage.commit(Batch(removals=[key]))
-            await world.ledger.read(owner, key, r=1)
+            await world.workload.read(owner, key, r=1)
 
     play(seed, scene, nodes=7, replicas=N, timing=SLOW)
 
@@ -422,25 +422,25 @@ def owner_reads_what_it_missed(seed: int) -> None:
     """Clients write keys while their owner is cut off. Then they read from the owner before it gets the writes."""
 
     async def scene(world: World) -> None:
-        network, ledger = world.ring.network, world.ledger
-        await ledger.fill(10)
+        network, workload = world.ring.network, world.workload
+        await workload.fill(10)
         await trio.sleep(6)  # every node knows all others: from now on a write needs a quorum of three
         owner = world.rng.choice(world.nodes)
         keys = _keys_of(world, owner, 12)
         others = [node for node in world.nodes if node is not owner]
         for key in keys:
-            await ledger.write(owner, key, "writer", "put")
-        ledger.oracle.is_lenient = True  # while it is cut off
+            await workload.write(owner, key, "writer", "put")
+        workload.oracle.is_lenient = True  # while it is cut off
         world.watch.go_outside()
         network.freeze(owner.name)
         await trio.sleep(2)
         for key in keys:
-            await ledger.write(world.rng.choice(others), key, "writer", "put")
+            await workload.write(world.rng.choice(others), key, "writer", "put")
         network.unfreeze(owner.name)
-        ledger.oracle.is_lenient = False
+        workload.oracle.is_lenient = False
         async with trio.open_nursery() as nursery:
             for key in keys:
-                nursery.start_soon(ledger.read, owner, key)
+                nursery.start_soon(workload.read, owner, key)
 
     play(seed, scene, nodes=7, replicas=N, timing=SLOW, sync_delay=flash, network=MemoryNetwork(seed))
 
@@ -459,14 +459,14 @@ def two_of_three_are_dead(seed: int) -> None:
     """Two of three nodes die, and after a while the third waits for neither. Clients continue to write."""
 
     async def scene(world: World) -> None:
-        await world.ledger.fill(10)
+        await world.workload.fill(10)
         await world.level(N)
         world.watch.go_outside()
         for node in world.row(2):
             await world.kill(node)
         await trio.sleep(3 * OBLIVIOUS.down_out_s)
         for number in range(10):
-            await world.ledger.write(world.nodes[0], b"new-%d" % number, "writer", "blind")
+            await world.workload.write(world.nodes[0], b"new-%d" % number, "writer", "blind")
 
     play(seed, scene, nodes=3, successors=2, replicas=N, timing=OBLIVIOUS, sync_delay=flash)
 
@@ -493,15 +493,15 @@ def _keys_of(world: World, owner: Node, count: int) -> list[bytes]:
 
 async def _read_on(world: World, key: bytes, nodes: list[Node], writes: float = 0.1, pause_s: float = 0.002) -> None:
     while True:
-        await world.ledger.read(world.rng.choice(nodes), key, r=world.rng.choice([1, 2, 3]))
+        await world.workload.read(world.rng.choice(nodes), key, r=world.rng.choice([1, 2, 3]))
         if world.rng.random() < writes:
-            await world.ledger.write(world.rng.choice(nodes), key, "reader", "put")
+            await world.workload.write(world.rng.choice(nodes), key, "reader", "put")
         await trio.sleep(pause_s)
 
 
 async def _busy(world: World, clients: int, seconds: float) -> None:
     """Clients write and read for a while."""
     async with trio.open_nursery() as nursery:
-        scope: trio.CancelScope = await nursery.start(world.ledger.clients, clients, 0.05)
+        scope: trio.CancelScope = await nursery.start(world.workload.clients, clients, 0.05)
         await trio.sleep(seconds)
         scope.cancel()

@@ -182,7 +182,7 @@ def last_entry_leaves(seed: int) -> None:
                 watch.check()
 
         await trio.sleep(world.rng.uniform(1, 2))
-        watch.on_event = on_event
+        world.on_event = on_event
         await leaver.leave()
         await world.converged()
 

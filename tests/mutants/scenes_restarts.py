@@ -18,7 +18,7 @@ def taker_restarts(seed: int) -> None:
     """A member dies with the only copy of its keys, and the new owner restarts. It still knows the mark of the arc."""
 
     async def scene(world: World) -> None:
-        await world.ledger.fill(60)
+        await world.workload.fill(60)
         victim, taker = world.row(2)
         await world.kill(victim)
         await world.converged()
@@ -34,7 +34,7 @@ def predecessor_dies_meanwhile(seed: int) -> None:
     """Two neighbours die, and the second returns unnoticed. Keys of the first are missing, and may not be denied."""
 
     async def scene(world: World) -> None:
-        await world.ledger.fill(60)
+        await world.workload.fill(60)
         first, second = world.row(2)
         await world.kill(second)
         await world.kill(first)
@@ -48,7 +48,7 @@ def one_of_two_comes_back(seed: int) -> None:
     """Two neighbours die, and a newcomer that knows only the second takes both arcs over; the second returns."""
 
     async def scene(world: World) -> None:
-        await world.ledger.fill(60)
+        await world.workload.fill(60)
         first, second, third = world.row(3)
         await world.ring.start(id=right_before(third))
         await world.happens(events.RingJoined)
@@ -79,10 +79,10 @@ def power_fails(seed: int) -> None:
     """All machines lose power while clients write, and restart. Acknowledged writes survive."""
 
     async def scene(world: World) -> None:
-        await world.ledger.fill(30)
+        await world.workload.fill(30)
         nodes = world.nodes
         async with trio.open_nursery() as nursery:
-            await nursery.start(world.ledger.clients, 20, 0.002)
+            await nursery.start(world.workload.clients, 20, 0.002)
             await trio.sleep(world.rng.uniform(0.1, 0.2))
             nursery.cancel_scope.cancel()
             for node in nodes:
@@ -105,11 +105,11 @@ def back_while_it_is_forgotten(seed: int) -> None:
     """An arc is given away and handed back at once, while the giver still hands off its records."""
 
     async def scene(world: World) -> None:
-        await world.ledger.fill(600)
+        await world.workload.fill(600)
         joiner = await world.ring.start()
         await joiner.ready()
         async with trio.open_nursery() as nursery:
-            clients: trio.CancelScope = await nursery.start(world.ledger.clients, 24, 0.002)
+            clients: trio.CancelScope = await nursery.start(world.workload.clients, 24, 0.002)
             await joiner.leave()
             await trio.sleep(0.3)
             clients.cancel()
@@ -143,7 +143,7 @@ async def _given_away_and_back(world: World, *, is_wiped: bool) -> None:
     await world.converged()
     if is_wiped:
         await world.kill(giver)
-        world.ledger.losses.wipe(giver.name)
+        world.workload.accounting.wipe(giver.name)
         world.ring.wipe(giver.name)
         await (await world.ring.start(name=giver.name)).ready()
         await world.converged()
@@ -155,17 +155,17 @@ async def _given_away_and_back(world: World, *, is_wiped: bool) -> None:
 async def _fill_in_order(world: World) -> None:
     """Write the same keys in order, so that a new store mints the same dots as the old one."""
     for number in range(24):
-        await world.ledger.write(world.rng.choice(world.nodes), b"old-%d" % number, "filler", "blind")
+        await world.workload.write(world.rng.choice(world.nodes), b"old-%d" % number, "filler", "blind")
 
 
 def acknowledgements_are_lost(seed: int) -> None:
     """Every connection breaks while writes wait for their disks. The writes succeed, and the clients get no reply."""
 
     async def scene(world: World) -> None:
-        await world.ledger.fill(8)
+        await world.workload.fill(8)
         network = world.ring.network
         async with trio.open_nursery() as nursery:
-            clients: trio.CancelScope = await nursery.start(world.ledger.clients, 16, 0.05)
+            clients: trio.CancelScope = await nursery.start(world.workload.clients, 16, 0.05)
             await trio.sleep(2)
             network.partition(*[[node.name] for node in world.ring.nodes], reset=True)
             network.heal()

@@ -146,9 +146,9 @@ def test_complaint_has_its_time_and_the_events_before() -> None:
     ("complaint", "checker"),
     [
         ("seed 3 at 0.0083 s: PrincipalsPersist: n1:1 is alive\nafter\n  0.1  X", "PrincipalsPersist"),
-        ("seed 3 at 0.0083 s: n3 denies b'old-16', which was acknowledged and lost", "ledger: denied"),
-        ("seed 3 at 0.0083 s: n3 reads (b'1',) under b'old-16', written was b'2'", "ledger: misread"),
-        ("seed 3 at 0.0083 s: n3 does not find b'old-16', and a store has", "ledger: lost"),
+        ("seed 3 at 0.0083 s: n3 denies b'old-16', which was acknowledged and lost", "oracle: denied"),
+        ("seed 3 at 0.0083 s: n3 reads (b'1',) under b'old-16', written was b'2'", "oracle: misread"),
+        ("seed 3 at 0.0083 s: n3 does not find b'old-16', and a store has", "oracle: lost"),
         ("not Ideal after 20.0 s. n3 is joining\n  ExactSuccessors: n1:1 has 3", "liveness"),
         ("seed 3: not Ideal after 20.0 s. \n  OwnedOnce: no vnode answers for 1 to 2", "liveness"),
         ("TooSlowError: ", "liveness"),
@@ -164,7 +164,7 @@ def test_complaint_names_its_checker(complaint: str, checker: str) -> None:
 
 def test_edit_lasts_for_its_block() -> None:
     before = RingState.join
-    one = next(mutant for mutant in MUTANTS if mutant.name == "join takes one pointer")
+    one = next(mutant for mutant in MUTANTS if mutant.name == "join does not look again")
     with one.planted():
         assert RingState.join is not before
     assert RingState.join is before

@@ -14,7 +14,7 @@ from chord.errors import PeerUnreachable
 from chord.net.names import Names
 from chord.net.transport import TcpTransport
 from chord.store.identity import FileIdentity
-from tests.store.test_identity import KEPT
+from tests.support.identities import KEPT
 from tests.support.real_rings import HANG_S
 
 

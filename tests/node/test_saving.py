@@ -15,7 +15,7 @@ from chord.errors import ConfigError
 from chord.events import Event, HealthChanged
 from chord.node import Node
 from chord.store.identity import FileIdentity, Kept, MemoryIdentity
-from tests.store.test_identity import KEPT, changed
+from tests.support.identities import KEPT, changed
 from tests.support.real_rings import HANG_S
 from tests.support.rings import lone_world, virtual
 

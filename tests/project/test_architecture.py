@@ -89,7 +89,7 @@ CATCH_ALL = {
     "chord.net.inbound": "the request dispatcher",
     "chord.net.steps": "the driver of an operation: its caller gets the error",
     "chord.cli": "the CLI's main",
-    "chord.sim.run": "whatever ends a simulated life is a result",
+    "chord.sim.run": "any error that ends a run is a result",
     "chord.testing.runner": "what fails while no task runs ends the run, not Trio",
 }
 
@@ -112,6 +112,9 @@ ONE_SUBCLASS = {
     "chord.testing.rings.TestRing": "the simulator's ring adds disks and clocks",
 }
 """The only classes with a single subclass. Each is in use without it, or generated."""
+
+SHARED_TESTS = ("support", "models", "mutants")
+"""The folders of tests/ that tests of other folders may import."""
 
 LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
@@ -397,21 +400,20 @@ def check_files_and_functions_stay_small(modules: Sequence[Module]) -> list[str]
 
 
 def check_parts_are_complete_when_constructed(modules: Sequence[Module]) -> list[str]:
-    """A part of a node takes its callbacks as arguments; no other object fills them in later."""
-    parts = [m for m in modules if (layer := layer_of(m.name)) is not None and layer <= LAYER["chord.node"]]
+    """A part of a node or of the simulator takes its callbacks as arguments; no other object fills them in later."""
+    parts = [m for m in modules if (layer := layer_of(m.name)) is not None and layer <= LAYER["chord.sim"]]
     nodes = [(module, node) for module in parts for node in ast.walk(module.tree)]
     hooks = {
-        node.target.attr
+        ast.unparse(node.target).removeprefix("self.")
         for _, node in nodes
-        if isinstance(node, ast.AnnAssign)
-        and isinstance(node.target, ast.Attribute)
-        and ast.unparse(node.annotation).startswith("Callable")
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation).startswith(("Callable", "Observer"))
     }
     return [
         f"{module.name}:{node.lineno} fills in {ast.unparse(target)} later"
         for module, node in nodes
         if isinstance(node, ast.Assign)
-        for target in node.targets
+        for targets in node.targets
+        for target in (targets.elts if isinstance(targets, ast.Tuple) else [targets])
         if isinstance(target, ast.Attribute) and target.attr in hooks and ast.unparse(target.value) != "self"
     ]
 
@@ -441,6 +443,15 @@ def single_subclasses(modules: Sequence[Module]) -> dict[str, str]:
                 first, dot, rest = base.partition(".")
                 subclasses.setdefault(f"{known.get(first, first)}{dot}{rest}", []).append(name)
     return {base: found[0] for base, found in subclasses.items() if base in classes and len(found) == 1}
+
+
+def check_class_names_have_one_meaning(modules: Sequence[Module]) -> list[str]:
+    defined: dict[str, list[str]] = {}
+    for module in modules:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef):
+                defined.setdefault(node.name, []).append(module.name)
+    return [f"{name} is a class in {' and in '.join(found)}" for name, found in defined.items() if len(found) > 1]
 
 
 def _names_of_classes(module: Module) -> dict[str, str]:
@@ -538,6 +549,16 @@ PLANTED: list[tuple[Check, str, str]] = [
         "chord.node",
         "class A:\n  def __init__(self):\n    self.save: Callable[[], None] = f\n\ndef g(a):\n  a.save = print",
     ),
+    (
+        check_parts_are_complete_when_constructed,
+        "chord.sim.observer",
+        "class A:\n  def __init__(self):\n    self.act: Observer = ignore\n\ndef g(a):\n  a.act = print",
+    ),
+    (
+        check_parts_are_complete_when_constructed,
+        "chord.sim.watched",
+        "class A:\n  save: Callable[[], None] | None = None\n\ndef g(a):\n  a.save, a.other = print, 1",
+    ),
     (check_base_classes_have_two_subclasses, "chord.finger", "class A: pass\nclass B(A): pass"),
     (check_base_classes_have_two_subclasses, "chord.finger", "class A(Generic[T]): pass\nclass B(A[int]): pass"),
     (
@@ -545,6 +566,7 @@ PLANTED: list[tuple[Check, str, str]] = [
         "chord.ring.lookup",
         "from chord.ring.routing import Router\nclass Lookups(Router): pass",
     ),
+    (check_class_names_have_one_meaning, "chord.sim.plan", "class Oracle: pass"),
     (check_only_few_places_catch_everything, "chord.rpc", "try: f()\nexcept Exception: pass"),
     (check_only_few_places_catch_everything, "chord.rpc", "try: f()\nexcept (OSError, Exception): pass"),
     (check_only_few_places_catch_everything, "chord.rpc", "try: f()\nexcept: pass"),
@@ -576,6 +598,25 @@ def test_lists_name_only_existing_modules() -> None:
     assert set(LAYER) | {f"chord.{name}" for name in WITHOUT_TRIO} | set(LAZY) <= names
     assert {seam.removesuffix(".*") for seam in SEAMS} | set(CATCH_ALL) <= names
     assert set(ONE_SUBCLASS) <= set(single_subclasses(chord_modules()))
+
+
+def foreign_helpers(path: str, source: str) -> list[str]:
+    """Return the modules that a file under tests/ imports from a test folder which is neither its own nor shared."""
+    nodes = ast.walk(ast.parse(source))
+    targets = [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+    allowed = {*SHARED_TESTS, path.split("/")[1]}
+    return [
+        f"{path} imports {target}"
+        for target in targets
+        if target.startswith("tests.") and target.split(".")[1] not in allowed
+    ]
+
+
+def test_tests_import_no_helper_of_another_folder() -> None:
+    files = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("*.py"))
+    assert [line for path in files for line in foreign_helpers(path, (ROOT / path).read_text(encoding="utf-8"))] == []
+    assert foreign_helpers("tests/net/test_names.py", "from tests.store.test_identity import KEPT")
+    assert foreign_helpers("tests/support/cli.py", "from tests.client.test_client import ScannedRing")
 
 
 def test_root_has_nine_modules_and_the_packages() -> None:

@@ -101,7 +101,8 @@ CREATED_BY_FUNCTIONS = {"Client", "AsyncClient", "AsyncioClient", "Node", "TestR
 OTHERS = {
     "Any", "AsyncGenerator", "AsyncIterator", "Awaitable", "BaseException", "Callable", "ChordError", "ClassVar",
     "Counter", "D", "Exception", "Generator", "Iterable", "Iterator", "K", "Literal", "Mapping", "None",
-    "Random", "Sequence", "T", "TaskStatus", "TracebackType", "Ts",
+    "Random", "Sequence", "T",
+    "TaskStatus", "TracebackType", "Ts",
 }  # fmt: skip
 """Names in signatures that other packages define, type variables, and errors, which are in `chord.errors`."""
 

@@ -13,8 +13,8 @@ import chord as library
 from chord.ids import Circle
 from chord.store.sqlite_file import FILE_NAME
 from chord.wire.messages import Status
-from tests.real.machines import SmallDisk, WrongClock, forget_clock
-from tests.real.processes import HANG_S, HEALED_S, PROGRAM, Peer, Peers, ideal
+from tests.support.machines import SmallDisk, WrongClock, forget_clock
+from tests.support.processes import HANG_S, HEALED_S, PROGRAM, Peer, Peers, ideal
 
 REPLICAS = 3
 CIRCLE = Circle(160)

@@ -2,7 +2,7 @@
 
     python -m tests.real.soak [--kills 300] [--writes 100000] [--peers 16] [--scenes NAME,...] [--directory DIR]
 
-Every scene begins and ends with a ring at rest. Then the test compares each key with the oracle of its writes: nothing
+Every scene begins and ends with a ring at rest. Then the test compares each key with its writes: nothing
 acknowledged is lost, and nothing deleted is back. It also compares the databases: every record is on exactly N nodes,
 and all copies are the same. Tombstones are reaped meanwhile.
 
@@ -31,8 +31,8 @@ from chord.store.identity import FILE_NAME as IDENTITY_FILE
 from chord.store.sqlite_file import FILE_NAME
 from tests.real.cluster import Cluster, uneven
 from tests.real.load import Load, Oracle, audit, delete_all, put_all, read_all
-from tests.real.machines import RIGHT, SmallDisk, WrongClock, faketime
-from tests.real.processes import HEALED_S, Peers, eventually, stopped
+from tests.support.machines import RIGHT, SmallDisk, WrongClock, faketime
+from tests.support.processes import HEALED_S, Peers, eventually, stopped
 
 PERIOD_S = 2.0
 DOWN_S = 1.5
@@ -84,7 +84,7 @@ Tell = Callable[..., None]
 
 
 def verify(cluster: Cluster, oracle: Oracle, tell: Tell, title: str) -> None:
-    """Wait for a ring at rest. Compare all keys with the oracle, and all copies with each other."""
+    """Wait for a ring at rest. Compare all keys with the writes, and all copies with each other."""
     calm_s = cluster.calm()
     wrong = audit(oracle, cluster.addresses)
     copies, odd = compared(cluster)

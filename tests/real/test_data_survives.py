@@ -22,8 +22,6 @@ from chord.store.sqlite_file import FILE_NAME
 from tests.real import soak
 from tests.real.cluster import Cluster, uneven
 from tests.real.load import Load, Oracle, may_be_gone
-from tests.real.machines import faketime
-from tests.real.processes import HANG_S, Peers, eventually, stopped
 from tests.real.soak import (
     NO_FAKETIME,
     TIMING,
@@ -41,6 +39,8 @@ from tests.real.soak import (
     scene_wrong_clocks,
     until_reaped,
 )
+from tests.support.machines import faketime
+from tests.support.processes import HANG_S, Peers, eventually, stopped
 
 KILLS = 30
 KEYS = 1000

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import chord as library
-from tests.real.processes import HANG_S, Peer, Peers, chord, chord_json, ideal
+from tests.support.processes import HANG_S, Peer, Peers, chord, chord_json, ideal
 
 pytestmark = pytest.mark.slow
 

@@ -8,8 +8,8 @@ import pytest
 
 import chord as library
 from chord.errors import NotFound
-from tests.real.processes import HANG_S, Peer, Peers, chord_json, eventually, ideal
 from tests.real.test_records_that_last import reaped
+from tests.support.processes import HANG_S, Peer, Peers, chord_json, eventually, ideal
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ import pytest
 import chord as library
 from chord.errors import ChordError, NotFound
 from chord.store.sqlite_file import FILE_NAME
-from tests.real.processes import HANG_S, Peer, Peers, chord_json, eventually, ideal
+from tests.support.processes import HANG_S, Peer, Peers, chord_json, eventually, ideal
 
 pytestmark = pytest.mark.slow
 

@@ -15,8 +15,8 @@ import pytest
 
 import chord as library
 from chord.errors import NotFound
-from tests.real.processes import HANG_S, Peers, chord, chord_json, eventually, ideal
 from tests.support.ports import Ports
+from tests.support.processes import HANG_S, Peers, chord, chord_json, eventually, ideal
 
 pytestmark = pytest.mark.slow
 

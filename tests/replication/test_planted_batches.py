@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,7 +17,6 @@ from chord.wire import batch as parcels
 from chord.wire.batch import Frame
 from chord.wire.messages import Done, ReadCopiesReply, ReadCopyReply, Reply, Request, StoreCopies
 from tests.replication import test_batch as test_batches
-from tests.wire import test_batch_codec as test_parcels
 
 CAUGHT = (AssertionError, ChordError, trio.TooSlowError, pytest.fail.Exception, BaseExceptionGroup)
 
@@ -57,10 +56,6 @@ def one_each(self: _Away, owner: Any, places: list[int], count_max: int = 0) -> 
 
 async def never_again(self: _Away, place: int, before: ChordError | None) -> None:
     self._part.end(place, before or Busy("no owner"))
-
-
-def all_there_are(items: Sequence[Any], places: Any, count_max: int = 0) -> list[Frame]:
-    return [Frame(list(places), items[0])]
 
 
 def history() -> None:
@@ -112,9 +107,3 @@ def test_planted_bug_of_batches_is_caught(name: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(owner, attribute, bug)
     with pytest.raises(CAUGHT):
         test()
-
-
-def test_planted_frames_without_bounds_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(test_parcels, "frames", all_there_are)
-    with pytest.raises(CAUGHT):
-        test_parcels.test_frames_cuts_a_batch_by_count_and_bytes()

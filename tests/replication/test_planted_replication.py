@@ -30,7 +30,6 @@ from tests.replication import test_bounds_of_records, test_clocks, test_denials,
 from tests.replication import test_coordinator as test_coordinators
 from tests.replication import test_handoff as test_hints
 from tests.replication import test_transfer as test_moving_keys
-from tests.ring import test_preference_list as test_view
 
 CAUGHT = (AssertionError, ChordError, trio.TooSlowError, pytest.fail.Exception, BaseExceptionGroup)
 
@@ -93,9 +92,6 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], object]]] = {
     "two vnodes of one node count as two replicas": (
         PreferenceList, "walk", every_vnode,
         lambda: test_coordinators.test_copies_are_on_different_nodes_with_many_vnodes(5),
-    ),
-    "two vnodes of one node count as two in the view": (
-        PreferenceList, "walk", every_vnode, test_view.test_replica_set_is_the_beginning_of_the_walk,
     ),
     "a write is sent to replicas before it is durable": (
         Commit, "begin", visible_is_enough,

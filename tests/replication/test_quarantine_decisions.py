@@ -18,7 +18,7 @@ from chord.errors import InvalidRequest, NotFound, OwnerDown, QuorumFailed, TooF
 from chord.node import Node
 from chord.replication.records import Remarks
 from chord.store import quarantine, versions
-from chord.store.quarantine import Decided
+from chord.store.quarantine import Decision
 from chord.store.storage import Batch
 from chord.testing.rings import TestRing
 from chord.wire.messages import (
@@ -32,7 +32,7 @@ from chord.wire.messages import (
     Written,
 )
 from tests.models.absence import Store
-from tests.store.test_quarantine import ACTORS, converged, entry, hidden, op_id, records, shown
+from tests.support.quarantined import ACTORS, converged, entry, hidden, op_id, records, shown
 from tests.support.quorum import KEY, LOCAL, clockwise, read, record_at, timing, until, write
 from tests.support.rings import put, virtual
 
@@ -50,18 +50,13 @@ def covered(record: Record, context: Mapping[bytes, int]) -> set[tuple[bytes, in
     return {(actor, number) for actor, number in dots(record) if number <= context.get(actor, 0)}
 
 
-def merged(record: Record, context: Mapping[bytes, int], minting: bytes = MINTING[0]) -> Decided:
+def merged(record: Record, context: Mapping[bytes, int], minting: bytes = MINTING[0]) -> Decision:
     return quarantine.merge(record, context, minting, OP_ID, fits=lambda record: True)
 
 
 def anew(record: Record) -> dict[bytes, Version]:
     """Return the versions that a decision wrote anew, by their operation ids."""
-    return {
-        version.op_id: version
-        for each in record.clock
-        if each.actor in MINTING
-        for version in each.versions
-    }
+    return {version.op_id: version for each in record.clock if each.actor in MINTING for version in each.versions}
 
 
 # -- laws of the decisions -------------------------------------------------------------------------------------
@@ -193,9 +188,9 @@ def test_cut_quarantine_holds_whole_actors_and_one_at_least(record: Record, byte
 
 
 def test_planted_drop_without_a_clock_entry_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forgets(record: Record, context: Mapping[bytes, int]) -> Decided:
+    def forgets(record: Record, context: Mapping[bytes, int]) -> Decision:
         left = tuple(each for each in record.quarantine if each.actor not in context)
-        return Decided(Record(record.key, record.clock, record.replaced, left), len(record.quarantine) - len(left))
+        return Decision(Record(record.key, record.clock, record.replaced, left), len(record.quarantine) - len(left))
 
     monkeypatch.setattr(quarantine, "drop", forgets)
     hides = Record(KEY, (), b"", (entry(ACTORS[0], 1, 1),))
@@ -235,8 +230,10 @@ def decide(store: Store, record: Record, *, merge: bool, seen: Record | None = N
 @pytest.mark.parametrize(("room", "decided"), [(2, 2), (1, 1), (0, None)])
 def test_merge_beside_siblings_is_refused_only_without_any_room(room: int, decided: int | None) -> None:
     store = store_of(Limits(siblings_max=3 + room))
-    live = tuple(ActorClock(versions.actor(b"a store ", number), 1, (Version(b"v", b"%016d" % number, 1),))
-                 for number in range(3))
+    live = tuple(
+        ActorClock(versions.actor(b"a store ", number), 1, (Version(b"v", b"%016d" % number, 1),))
+        for number in range(3)
+    )
     record = Record(KEY, live, b"", (entry(ACTORS[0], 2, 2),))
     if decided is None:
         with pytest.raises(VersionConflict, match="the key holds 3 versions, and has no room"):
@@ -318,7 +315,8 @@ async def test_scan_lists_quarantined_keys_of_the_whole_ring_once() -> None:
         for one in found:
             assert [value.value for value in one.values] == [b"old 0", b"old 1"]
             assert [(value.store, value.key_epoch, value.number) for value in one.values] == [
-                (b"gone  00", 3, 1), (b"gone  01", 3, 1),
+                (b"gone  00", 3, 1),
+                (b"gone  01", 3, 1),
             ]
         assert sum(node._local_status().quarantined for node in ring.nodes) == 8, "each counted once, at its owner"
         assert [pair.key async for pair in ring[1].scan()] == sorted(keys, key=circle.hash)
@@ -451,8 +449,8 @@ def test_late_replica_does_not_bring_a_decided_quarantine_back(merge: bool, unti
 
 
 def test_planted_drop_at_one_store_only_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forgets(record: Record, context: Mapping[bytes, int]) -> Decided:
-        return Decided(Record(record.key, record.clock, record.replaced, ()), quarantine.count(record))
+    def forgets(record: Record, context: Mapping[bytes, int]) -> Decision:
+        return Decision(Record(record.key, record.clock, record.replaced, ()), quarantine.count(record))
 
     monkeypatch.setattr(quarantine, "drop", forgets)
 

@@ -18,7 +18,7 @@ from chord.store import quarantine, versions
 from chord.store.storage import Batch
 from chord.wire.messages import ActorClock, Merge, Record, Version, Written
 from tests.models.absence import Store
-from tests.store.test_quarantine import ACTORS, entry, op_id
+from tests.support.quarantined import ACTORS, entry, op_id
 from tests.support.quorum import KEY, clockwise, timing, until
 from tests.support.rings import put, virtual
 

@@ -6,8 +6,6 @@ import errno
 import os
 import shutil
 import sqlite3
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +16,11 @@ import trio.lowlevel
 
 import chord
 from chord.cli import serve
-from chord.config import PRESETS, NodeConfig, RingConstants
+from chord.config import PRESETS, NodeConfig
 from chord.errors import ConfigError, PeerUnreachable, RecordDamaged, WritesRefused
 from chord.events import Event, HealthChanged
 from chord.ids import Arc, Circle, Point
 from chord.node import Node
-from chord.node.world import World
 from chord.ring.health import Health
 from chord.store.identity import Kept, MemoryIdentity
 from chord.store.sqlite import SqliteStorage
@@ -32,6 +29,7 @@ from chord.testing import open_ring, run
 from chord.wire.messages import Contact, Get, Put, ReplicaState, Scan, ScanReply, Status, Written
 from tests.support.cli import CannedRing, Run
 from tests.support.fake_node import Heard
+from tests.support.node_on_disk import node_on
 from tests.support.ports import Ports
 from tests.support.rings import lone_world, virtual
 
@@ -72,20 +70,6 @@ class Disk:
     def __call__(self) -> None:
         if self.code:
             raise OSError(self.code, "No space left on device")
-
-
-@asynccontextmanager
-async def node_on(path: Path, disk: Callable[[], None] = lambda: None, seen: Any = None) -> AsyncIterator[Node]:
-    ring = RingConstants(bits=32)
-    config = NodeConfig(listen="127.0.0.1:0", data_dir=str(path), preset="local", name="n1", ring=ring)
-    storage = SqliteStorage(Circle(32), str(path), b"incarnat", disk)
-    world = World.real(config, lambda event: None if seen is None else seen.append(event))
-    node = Node(config, world._replace(storage=storage))
-    async with trio.open_nursery() as nursery:
-        await nursery.start(node.run)
-        await node.ready()
-        yield node
-        await node.stop()
 
 
 async def test_node_is_degraded_while_its_disk_is_full(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,6 +95,17 @@ def test_replica_set_is_the_beginning_of_the_walk(world: World) -> None:
     if Place(world.me, False) in expected[: N + F]:  # more unreachable vnodes may lie before it
         assert any(place.contact == world.me for place in replica_set.everyone), "the owner is in its set"
     assert len(replica_set.everyone) >= min(N + F, len(expected)), "the set has all nodes that may hold the key"
+
+
+@pytest.mark.slow
+def test_planted_walk_that_counts_every_vnode_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def every_vnode(self: PreferenceList, key: int, ring: RingState, own: Ownership) -> Iterator[Place]:
+        for contact, is_waited_for in self._clockwise(key, ring, own):
+            yield Place(contact, is_waited_for)
+
+    monkeypatch.setattr(PreferenceList, "walk", every_vnode)
+    with pytest.raises(AssertionError):
+        test_replica_set_is_the_beginning_of_the_walk()
 
 
 @given(worlds(), st.data())

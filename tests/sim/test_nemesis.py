@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from chord.config import RingConstants
-from chord.events import Event, NodeStateChanged, PeerChanged
-from chord.sim.cluster import Cluster, cluster
+from chord.events import NodeStateChanged, PeerChanged
+from chord.sim.cluster import Cluster, Reports, cluster
 from chord.sim.hardships import Hardships
 from chord.sim.key_model import KeyModel
 from chord.sim.messages import MessageNetwork
@@ -30,6 +30,10 @@ PLAN = draw(1, nodes=NODES, successors=3, fidelity="messages", faults=("silent",
 RETURNING = draw(1, nodes=NODES, successors=3, fidelity="messages", faults=("crash", "blackout", "return"))
 
 
+def flash(rng: random.Random) -> float:
+    return 0.001
+
+
 async def healed() -> None:
     """Wait for nothing."""
 
@@ -40,14 +44,19 @@ NemesisTest: TypeAlias = Callable[[Nemesis, Cluster, Watch], Awaitable[None]]
 def with_plan(plan: Plan) -> Callable[[NemesisTest], Callable[[], None]]:
     def decorate(test: NemesisTest) -> Callable[[], None]:
         async def wrapper() -> None:
-            watch = Watch("here", plan.successors)
+            nemesis: Nemesis
+            watch = Watch("here", plan.successors, on_event=lambda event: nemesis.on_event(event))
+            reports = Reports(
+                stopped=lambda node: nemesis._oracle.accounting.autopsy(node),
+                left=lambda node: nemesis._oracle.left(node),
+            )
             ring, network = RingConstants(successors=plan.successors), MessageNetwork(1)
             async with cluster(
-                seed=1, ring=ring, timing=plan.timing, network=network, observe=watch, sync_delay=lambda rng: 0.001
+                seed=1, ring=ring, timing=plan.timing, network=network, observe=watch, sync_delay=flash, reports=reports
             ) as machines:
-                ledger = Workload(machines, random.Random(1), watch.complain, constants=ring)
+                workload = Workload(machines, random.Random(1), watch.complain, constants=ring)
                 async with trio.open_nursery() as nursery:
-                    nemesis = Nemesis(plan, machines, ledger, watch, nursery, healed)
+                    nemesis = Nemesis(plan, machines, workload.oracle, watch, nursery, healed)
                     await test(nemesis, machines, watch)
                     watch.raise_if_broken()
 
@@ -71,17 +80,17 @@ async def test_list_of_a_vnode_that_dies_counts_as_copied(nemesis: Nemesis, mach
     """The vnode that asks has a longer list. The answer replaces it, and must name a vnode that survives."""
     await machines.place(NODES)
     asker, head, new, dead, *_ = in_order(machines)
-    await nemesis.deaths.kill(dead, silently=True)
+    await nemesis.schedule.kill(dead, silently=True)
     await trio.sleep(PLAN.timing.timeout_cap_s)
     ring = only(asker).ring
     ring.successors = (only(head).me, only(dead).me, *ring.successors[-1:])  # it does not know the new vnode yet
     only(head).ring.successors = (only(new).me, only(dead).me, *ring.successors[-1:])
-    assert nemesis.deaths.may_go(new)
-    assert nemesis.deaths.may_go(head)
-    await nemesis.deaths.kill(head)
-    assert not nemesis.deaths.may_go(new), "the answer of the head may be in flight"
+    assert nemesis.schedule.may_go(new)
+    assert nemesis.schedule.may_go(head)
+    await nemesis.schedule.kill(head)
+    assert not nemesis.schedule.may_go(new), "the answer of the head may be in flight"
     await trio.sleep(PLAN.timing.timeout_cap_s + 0.1)
-    assert nemesis.deaths.may_go(new)
+    assert nemesis.schedule.may_go(new)
 
 
 @nemesis_test
@@ -89,15 +98,13 @@ async def test_verdict_about_a_dead_node_does_not_count(nemesis: Nemesis, machin
     """A client that still asks a dead node gets no answer. That is no verdict of a node."""
     await machines.place(NODES)
     dead, living, *_ = in_order(machines)
-    verdicts: list[Event] = []
-    watch.on_event = verdicts.append
-    with watch.over(machines):
-        living._host.peers.has_left(dead.address, ())
-        assert len(verdicts) == 1
-        await machines.kill(dead)
-        verdicts.clear()
-        dead._host.peers.has_left(living.address, ())
-        assert verdicts == []
+    reported = watch.counts.total()
+    living._host.peers.has_left(dead.address, ())
+    assert watch.counts.total() == reported + 1
+    await machines.kill(dead)
+    reported = watch.counts.total()
+    dead._host.peers.has_left(living.address, ())
+    assert watch.counts.total() == reported
 
 
 @pytest.mark.parametrize(("episode", "is_partition"), [("_partition", True), ("_freeze", False), ("_one_way", False)])
@@ -156,7 +163,7 @@ async def test_adjacent_joiners_take_no_id_of_a_member(nemesis: Nemesis, machine
 @nemesis_test
 async def test_crashed_node_is_removed(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
     await machines.place(NODES)
-    await nemesis.deaths.end(machines[3], "crash")
+    await nemesis.schedule.end(machines[3], "crash")
     assert "n3" not in await names(machines)
 
 
@@ -166,7 +173,7 @@ async def test_crashed_node_returns_with_its_disk(nemesis: Nemesis, machines: Cl
     node = machines[3]
     await node.put("k", "v", w=1)
     disk, held = machines.disk("n3"), len(node._host.storage)
-    await nemesis.deaths.end(node, "crash")
+    await nemesis.schedule.end(node, "crash")
     assert "n3" in await names(machines)
     again = next(node for node in machines.nodes if node.name == "n3")
     assert again is not node
@@ -182,7 +189,7 @@ async def test_blackout_ends_with_the_return_of_all_members(nemesis: Nemesis, ma
     nemesis._heal = healed  # type: ignore[method-assign]
     await nemesis._blackout()
     assert await names(machines) == {f"n{number}" for number in range(NODES)}
-    assert not nemesis.deaths.is_returning(joiner)
+    assert not nemesis.schedule.is_returning(joiner)
 
 
 @pytest.mark.slow
@@ -190,7 +197,6 @@ async def test_blackout_ends_with_the_return_of_all_members(nemesis: Nemesis, ma
 async def test_leave_that_fails_is_followed_by_a_return(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
     await machines.place(NODES)
     leaver = machines[2]
-    watch.on_event = nemesis.on_event
     leaver._handoff.count = lambda: 1  # type: ignore[method-assign]
     with watch.over(machines):
         await leaver.leave()
@@ -213,26 +219,28 @@ async def test_node_that_stops_in_the_second_phase_stays_down(
 @with_plan(RETURNING)
 async def test_node_that_waits_for_its_disk_is_started_once(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
     await machines.place(NODES)
-    node, deaths = machines.nodes[3], nemesis.deaths
+    node, schedule = machines.nodes[3], nemesis.schedule
     machines.disk(node.name).hang()
-    await deaths.kill(node)
-    deaths.return_soon(node)
+    await schedule.kill(node)
+    schedule.return_soon(node)
     await trio.sleep(5)
-    hardships = Hardships(RETURNING, machines, nemesis._ledger, watch, deaths, healed)
+    workload = Workload(machines, random.Random(1), watch.complain)
+    workload.oracle, workload.inventory = nemesis._oracle, nemesis._oracle.inventory
+    hardships = Hardships(RETURNING, machines, workload, watch, schedule, healed)
     await hardships._back(node.name)
-    assert deaths.is_coming_back(node.name)
+    assert schedule.is_coming_back(node.name)
     machines.disk(node.name).resume()
     assert len(await names(machines)) == NODES
-    assert not deaths.is_coming_back(node.name)
+    assert not schedule.is_coming_back(node.name)
 
 
 @with_plan(RETURNING)
 async def test_node_that_ends_at_its_start_stays_dead(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
     await machines.place(NODES)
     node = machines.nodes[3]
-    await nemesis.deaths.kill(node)
-    nemesis.deaths.is_back(node)
-    assert nemesis._ledger.truth.dead() == [node.name]
+    await nemesis.schedule.kill(node)
+    nemesis.schedule.is_back(node)
+    assert nemesis._oracle.inventory.dead() == [node.name]
 
 
 @with_plan(RETURNING)
@@ -241,19 +249,18 @@ async def test_write_in_flight_when_its_node_stops_counts_as_made(
 ) -> None:
     """The oracle reads the disk after the end of the node, which may write until then."""
     await machines.place(NODES)
-    node, ledger = machines.nodes[3], nemesis._ledger
-    machines.on_stopped = ledger.losses.autopsy
-    story = ledger.stories[b"k"] = KeyModel(b"k", node._host.circle.hash(b"k"))
-    put = story.begin("put")
-    story.sent(put, b"1" * 16)
+    node, oracle = machines.nodes[3], nemesis._oracle
+    model = oracle.models[b"k"] = KeyModel(b"k", node._host.circle.hash(b"k"))
+    put = model.begin("put")
+    model.sent(put, b"1" * 16)
     actor = node._host.storage.incarnation + bytes(8)
     record = Record(b"k", (ActorClock(actor, 1, (Version(put.value, put.op_id, 1),)),))
-    story.saw(record, node.name, is_own=True)
+    model.saw(record, node.name, is_own=True)
     nemesis.stop()
     nemesis.on_event(NodeStateChanged("stopped", node.address))
     await node._host.storage.commit(Batch(puts=(record,)))
     await node.stop()
-    assert [copy.record for copy in ledger.truth.copies(b"k") if copy.host == node.name] == [record]
+    assert [copy.record for copy in oracle.inventory.copies(b"k") if copy.host == node.name] == [record]
     assert list(put.dots) == [(actor, 1)]
 
 
@@ -262,17 +269,16 @@ def test_machine_that_left_may_join_again_at_its_address(does_return: bool) -> N
     @with_plan(PLAN)
     async def main(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
         await machines.place(NODES)
-        machines.on_left = nemesis._ledger.oracle.left
-        nemesis.deaths._do_leavers_return = does_return
+        nemesis.schedule._do_leavers_return = does_return
         leaver, before = machines.nodes[3], set(machines._vnodes())
         await leaver.leave()
-        await nemesis.deaths.join()
+        await nemesis.schedule.join()
         again = machines.nodes[-1]
         assert (again.name == leaver.name, again.address == leaver.address) == (does_return, does_return)
         await again.ready()
         assert (set(machines._vnodes()) == before) is does_return
         assert watch.counts[SITUATION + LEAVER_BACK] == does_return
-        await nemesis.deaths.join()
+        await nemesis.schedule.join()
         assert machines.nodes[-1].name not in (leaver.name, again.name)
 
     main()

@@ -54,7 +54,7 @@ def swarm(plans: Sequence[Plan], say: Callable[[str], None]) -> SwarmOutcome:
         if isinstance(result, Broken):
             say(f"{result.kind}: {result.text}")
         if done % PROGRESS_EVERY == 0:
-            say(f"{done} of {len(plans)} lives")
+            say(f"{done} of {len(plans)} runs")
 
     return run_many(plans, on_result)
 
@@ -126,11 +126,11 @@ def test_swarm_outcome_sums_its_runs() -> None:
     assert set(outcome.zeros()) == set(NEVER_ZERO) - {"RingJoined", "ListCopied"}
 
 
-def growth(lives: int) -> int:
+def growth(runs: int) -> int:
     """Return the growth of the number of objects after runs in one process."""
     run_one(short(0))
     before = len(gc.get_objects())
-    for seed in range(lives):
+    for seed in range(runs):
         run_one(short(seed))
     return len(gc.get_objects()) - before
 

@@ -18,8 +18,8 @@ from chord.sim.disk import flash
 from chord.store.sqlite import SqliteStorage
 from chord.store.sqlite_file import FILE_NAME
 from chord.store.storage import Batch
-from tests.ring.test_health import node_on
 from tests.store.test_sqlite import CIRCLE, LARGE, WHOLE, damage, full, keys, opened, record
+from tests.support.node_on_disk import node_on
 from tests.support.rings import grown, put, virtual
 
 KEY, WRONG, OTHER, ABSENT = b"precious", b"Precious", b"other", b"absent"

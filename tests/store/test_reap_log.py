@@ -19,11 +19,11 @@ from chord.wire.messages import (
     ActorClock,
     Claim,
     DeadActor,
+    EntryRun,
     Holding,
     LogEntry,
     Merge,
     Record,
-    Run,
     SliceLog,
     UpTo,
     Version,
@@ -79,7 +79,7 @@ def log_of(at: Store, seen: dict[bytes, int] | None = None, key: bytes = KEY) ->
     return at.log.log_after(part_of(at, key), seen or {}, PLENTY)[0]
 
 
-def epochs_of(runs: Sequence[Run]) -> list[int]:
+def epochs_of(runs: Sequence[EntryRun]) -> list[int]:
     """Return the epochs of the actors that the entries of a log name."""
     return [int.from_bytes(dead.actor[8:], "big") for run in runs for entry in run.entries for dead in entry.dead]
 
@@ -262,7 +262,7 @@ def test_absorb_out_of_order_waits_for_the_gap() -> None:
     assert other.log.state(part_of(one)).seen == {}
     assert other.storage.get(KEY) == record(clock(1), clock(2), clock(3)), "an entry without the one before it"
     middle = log_of(one, {maker: 1})
-    first = SliceLog(last.slice, last.seen, (), (), b"", (Run(maker, 1, log_of(one).runs[0].entries[:1]),))
+    first = SliceLog(last.slice, last.seen, (), (), b"", (EntryRun(maker, 1, log_of(one).runs[0].entries[:1]),))
     other.apply(other.log.absorb(first))
     assert other.log.state(part_of(one)).seen == {maker: 1}
     other.apply(other.log.absorb(middle))
@@ -694,8 +694,10 @@ def test_absorb_of_false_logs_changes_nothing_and_ends() -> None:
     part, maker = part_of(one), b"unheard."
     entry = LogEntry(b"\x00", (DeadActor(bytes(16), 1),), b"odd")
     strange = [
-        SliceLog(part, (), (), (), b"", (Run(maker, 0, (entry,)),)),
-        SliceLog(part, (), (UpTo(maker, 1 << 62),), (UpTo(maker, 1 << 62),), b"", (Run(maker, 1 << 62, (entry,)),)),
+        SliceLog(part, (), (), (), b"", (EntryRun(maker, 0, (entry,)),)),
+        SliceLog(
+            part, (), (UpTo(maker, 1 << 62),), (UpTo(maker, 1 << 62),), b"", (EntryRun(maker, 1 << 62, (entry,)),)
+        ),
         SliceLog(part, (UpTo(maker, 1 << 62),), (), (), b"", ()),
     ]
     for log in strange:

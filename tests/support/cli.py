@@ -34,8 +34,7 @@ from chord.wire.messages import (
     Status,
     Written,
 )
-from tests.client.test_client import ScannedRing
-from tests.support.fake_node import Answer, FakeNode, Heard
+from tests.support.fake_node import Answer, FakeNode, Heard, ScannedRing
 from tests.support.schemas import check_shape
 from tests.support.statuses import WORKED_IDS, statuses, worked_trace
 

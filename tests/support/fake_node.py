@@ -11,11 +11,24 @@ from typing import NamedTuple
 import msgspec
 
 from chord.errors import ChordError, InvalidRequest
-from chord.ids import Circle, Point
+from chord.ids import Arc, Circle, Point
 from chord.wire.batch import items_of, pack
 from chord.wire.codec import GOODBYE, Codec, FrameKind, Frames, decode_hello, encode_hello, encode_refusal
-from chord.wire.messages import GetMany, Hello, PutMany, Reply, Request
+from chord.wire.messages import (
+    ActorClock,
+    GetMany,
+    GetStatus,
+    Hello,
+    PutMany,
+    Record,
+    Reply,
+    Request,
+    Scan,
+    ScanReply,
+    Version,
+)
 from tests.support.ports import HOST, Ports
+from tests.support.statuses import statuses
 
 SILENCE = None
 """Answer nothing."""
@@ -166,3 +179,31 @@ def fake_node(answer: Callable[[Heard], Answer], **options: object) -> Iterator[
         yield node
     finally:
         node.close()
+
+
+class ScannedRing:
+    """Owners with their records. The ring answers a scan as the owner of the next point does."""
+
+    def __init__(self, owners: list[int], keys: list[bytes], page: int = 3) -> None:
+        self.circle = Circle(8)
+        self.owners = sorted(owners)
+        self.keys = keys
+        self.page = page
+
+    def __call__(self, heard: Heard) -> Answer:
+        request = heard.request
+        if isinstance(request, GetStatus):
+            return statuses()[0]
+        assert isinstance(request, Scan)
+        point = self.circle.point(request.after + 1)
+        owner = next((o for o in self.owners if o >= point), self.owners[0])
+        arc = Arc(request.after, Point(owner))
+        keys = sorted(
+            (k for k in self.keys if self.circle.hash(k) in arc),
+            key=lambda k: (self.circle.distance(request.after, self.circle.hash(k)) or 256, k),
+        )
+        if request.after_key is not None:
+            keys = keys[keys.index(request.after_key) + 1 :]
+        records = tuple(Record(k, (ActorClock(b"A" * 16, 1, (Version(b"v:" + k, b"O" * 16, 0),)),)) for k in keys)
+        more = len(records) > self.page
+        return ScanReply(records[: self.page], Point(owner), records[self.page - 1].key if more else None)

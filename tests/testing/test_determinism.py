@@ -26,7 +26,7 @@ from trio._core import _run as scheduler
 
 from chord.events import Event
 from chord.node import Node
-from chord.sim.deaths import Deaths
+from chord.sim.fault_schedule import FaultSchedule
 from chord.sim.plan import FAULTS, Fidelity, Plan, draw
 from chord.sim.run import Run
 from chord.testing import MemoryNetwork, open_ring, run, runner, uniform
@@ -96,13 +96,13 @@ def everything(fidelity: Fidelity) -> Callable[[int], Plan]:
     return plan
 
 
-FRAMES = "life over frames"
-LIVES = {"life over messages": everything("messages"), FRAMES: everything("frames")}
+FRAMES = "run over frames"
+RUNS = {"run over messages": everything("messages"), FRAMES: everything("frames")}
 
 SCENARIOS: dict[str, Callable[[int], str]] = {
     "chatter": lambda seed: run(chatter, seed, seed=seed),
     "small ring": lambda seed: run(small_ring, seed, seed=seed),
-    **{name: lambda seed, plan=plan: Run(plan(seed)).run().digest for name, plan in LIVES.items()},
+    **{name: lambda seed, plan=plan: Run(plan(seed)).run().digest for name, plan in RUNS.items()},
 }
 
 
@@ -129,15 +129,15 @@ def digest_elsewhere(scenario: str, seed: int, hash_seed: str, *bug: str) -> str
     return done.stdout.strip()
 
 
-def by_hash(deaths: Deaths) -> list[Node]:
+def by_hash(schedule: FaultSchedule) -> list[Node]:
     """A planted bug: the order of a set of strings."""
-    found = {node.name: node for node in deaths._cluster.nodes}
+    found = {node.name: node for node in schedule._cluster.nodes}
     return [found[name] for name in set(found)]
 
 
-def by_address(deaths: Deaths) -> list[Node]:
+def by_address(schedule: FaultSchedule) -> list[Node]:
     """A planted bug: the order of addresses in memory, as in a set of objects."""
-    return sorted(deaths._cluster.nodes, key=id)
+    return sorted(schedule._cluster.nodes, key=id)
 
 
 BUGS = {"by hash": by_hash, "by address": by_address}
@@ -175,7 +175,7 @@ def test_planted_order_outside_the_seed_is_caught(bug: str) -> None:
     """Addresses may have the same order in two processes, so several are compared."""
     found: set[str] = set()
     for hash_seed in ("1", "4242", "7", "99", "123"):
-        found.add(digest_elsewhere("life over messages", SEED, hash_seed, bug))
+        found.add(digest_elsewhere("run over messages", SEED, hash_seed, bug))
         if len(found) == 2:
             return
     raise AssertionError("it is the same in every process")
@@ -205,21 +205,21 @@ def interrupted() -> Iterator[list[int]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("is_planted", [False, True])
 def test_signals_do_not_change_the_history(is_planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    undisturbed = digest_here("life over messages", SEED)
+    undisturbed = digest_here("run over messages", SEED)
     if is_planted:
         monkeypatch.setattr(runner, "_undisturbed", nullcontext)
     with interrupted() as handled:
-        found = {digest_of("life over messages", SEED) for _ in range(1 if is_planted else 3)}
+        found = {digest_of("run over messages", SEED) for _ in range(1 if is_planted else 3)}
     assert len(handled) > 10
     assert (found != {undisturbed}) is is_planted
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in LIVES if name != FRAMES])
+@pytest.mark.parametrize("name", [name for name in RUNS if name != FRAMES])
 def test_scenarios_have_many_simultaneous_events(name: str) -> None:
     """Otherwise the tests would not cover the order among simultaneous events."""
     at: Counter[float] = Counter()
-    Run(LIVES[name](SEED), on_event=lambda cluster, event: at.update([trio.current_time()])).run()
+    Run(RUNS[name](SEED), on_event=lambda cluster, event: at.update([trio.current_time()])).run()
     together = sum(count for count in at.values() if count > 1)
     assert together > at.total() / 4, f"{together} of {at.total()} events"
 
@@ -265,6 +265,6 @@ def test_virtual_time_is_exact() -> None:
 
 if __name__ == "__main__":
     _scattered = scatter()
-    _wrong = BUGS[sys.argv[3]] if len(sys.argv) > 3 else Deaths.in_order
-    with mock.patch.object(Deaths, "in_order", _wrong):
+    _wrong = BUGS[sys.argv[3]] if len(sys.argv) > 3 else FaultSchedule.in_order
+    with mock.patch.object(FaultSchedule, "in_order", _wrong):
         sys.stdout.write(digest_of(sys.argv[1], int(sys.argv[2])) + "\n")

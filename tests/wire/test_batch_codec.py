@@ -140,6 +140,12 @@ def test_frames_cuts_a_batch_by_count_and_bytes() -> None:
     assert list(frames([put(1)], [])) == []
 
 
+def test_planted_frames_without_bounds_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "frames", lambda items, places, count_max=0: [Frame(list(places), items[0])])
+    with pytest.raises(AssertionError):
+        test_frames_cuts_a_batch_by_count_and_bytes()
+
+
 def test_cut_yields_a_full_list_before_the_next_thing() -> None:
     """The next thing may be invalid: the list before it counts."""
 

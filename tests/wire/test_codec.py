@@ -60,6 +60,7 @@ from chord.wire.messages import (
     Contact,
     DeadActor,
     DecideQuarantine,
+    EntryRun,
     ErrorReply,
     FetchLogs,
     FindNext,
@@ -95,7 +96,6 @@ from chord.wire.messages import (
     Record,
     Reply,
     Request,
-    Run,
     Scan,
     ScanReply,
     SliceLog,
@@ -364,7 +364,7 @@ def golden_frames() -> dict[str, bytes]:
     toy = Contact(Point(80), "127.0.0.1:9080")
     clock = ActorClock(b"A" * 16, 5, (Version(b"Ada", b"o" * 16, 1000),))
     entry = LogEntry(b"point of", (DeadActor(b"A" * 16, 5),), b"t" * 8)
-    maker, runs = b"M" * 8, (Run(b"M" * 8, 3, (entry,)),)
+    maker, runs = b"M" * 8, (EntryRun(b"M" * 8, 3, (entry,)),)
     log = SliceLog(7, (UpTo(maker, 3),), (UpTo(maker, 2),), (UpTo(b"I" * 8, 9),), b"t" * 8, runs)
     copies = (Record(b"user:42", (clock,)), Record(b"user:43", (), b"", (clock,)))
     return {

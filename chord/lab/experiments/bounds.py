@@ -39,7 +39,7 @@ PEAK_WITHIN, ERRORS_WITHIN, P_MIN = 0.01, 4.0, 0.0001
 Kind = Literal["multi-probe", "ring-bounded"]
 
 
-class Setting(NamedTuple):
+class BoundsSetting(NamedTuple):
     """One of the two schemes with its parameter, measured on several rings.
 
     `value` is the number of probes, or the capacity c of bounded loads.
@@ -57,7 +57,7 @@ class Setting(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cell:
+class BoundsCell:
     """The measurement of one setting: evenness, and keys that moved needlessly.
 
     Attributes:
@@ -68,21 +68,21 @@ class Cell:
         p: for multi-probe, p-value of a chi-square test of the keys per node against the shares. Otherwise 1.
     """
 
-    setting: Setting
+    setting: BoundsSetting
     spreads: tuple[Spread, ...]
     by_keys: Spread
     between_old: tuple[float, ...]
     p: float
 
 
-def plan(scale: Scale, seed: int) -> list[Setting]:
+def plan(scale: Scale, seed: int) -> list[BoundsSetting]:
     """Return one setting for each number of probes and for each capacity."""
     keys, rings = (10_000, 4) if scale == "quick" else (KEYS, RINGS)
-    probed = [Setting("multi-probe", float(probes), NODES_PROBED, keys, rings, seed) for probes in PROBES]
-    return [Setting("ring-bounded", capacity, NODES, keys, rings, seed) for capacity in CAPACITIES] + probed
+    probed = [BoundsSetting("multi-probe", float(probes), NODES_PROBED, keys, rings, seed) for probes in PROBES]
+    return [BoundsSetting("ring-bounded", capacity, NODES, keys, rings, seed) for capacity in CAPACITIES] + probed
 
 
-def measure(setting: Setting) -> Cell:
+def measure(setting: BoundsSetting) -> BoundsCell:
     """Measure how evenly a scheme spreads keys, and which keys a new node moves."""
     hashes = random_hashes(np.random.default_rng(setting.seed), setting.keys)
     spreads, between, p = [], [], 1.0
@@ -100,31 +100,31 @@ def measure(setting: Setting) -> Cell:
             assert step is not None
             between.append(step.between_old / setting.keys)
         spreads.append(by_keys if shares is None else spread(shares))
-    return Cell(setting, tuple(spreads), by_keys, tuple(between), p)
+    return BoundsCell(setting, tuple(spreads), by_keys, tuple(between), p)
 
 
 # -- what comes of it ---------------------------------------------------------------------------------
 
 
-def by_kind(result: Result[Cell], kind: Kind) -> list[Cell]:
+def by_kind(result: Result[BoundsCell], kind: Kind) -> list[BoundsCell]:
     """Return the measurements of one of the two schemes."""
     return [cell for cell in result.cells if cell.setting.kind == kind]
 
 
-def tables(result: Result[Cell]) -> list[Table]:
+def tables(result: Result[BoundsCell]) -> list[Table]:
     """Return a table per scheme: the largest loads beside the published bound."""
     return [_probes(by_kind(result, "multi-probe")), _capacities(by_kind(result, "ring-bounded"))]
 
 
-def _most(cell: Cell) -> float:
+def _most(cell: BoundsCell) -> float:
     return float(np.mean([each.most for each in cell.spreads]))
 
 
-def _std(cell: Cell) -> float:
+def _std(cell: BoundsCell) -> float:
     return float(np.mean([each.deviation for each in cell.spreads]))
 
 
-def _probes(cells: list[Cell]) -> Table:
+def _probes(cells: list[BoundsCell]) -> Table:
     columns = (
         Column("probes"), Column("fullest share / mean", ".3f"), Column("± s.e.", ".3f"), Column("k / (k - 1)", ".3f"),
         Column("std of shares / mean", ".1%"), Column("law", ".1%"), Column("fullest by keys / mean", ".3f"),
@@ -159,7 +159,7 @@ def movement_bound(capacity: float) -> float:
     return 4 * max(1 / (capacity - 1) ** 2, 1)
 
 
-def _capacities(cells: list[Cell]) -> Table:
+def _capacities(cells: list[BoundsCell]) -> Table:
     columns = (
         Column("capacity c", ".2f"), Column("most / mean", ".4f"), Column("std / mean", ".1%"),
         Column("between old nodes when one comes", ".2%"), Column("times the newcomer's share", ".1f"),
@@ -181,7 +181,7 @@ def _capacities(cells: list[Cell]) -> Table:
     return Table("bounded_loads", "Bounded loads against their bound", columns, tuple(rows), bar, notes)
 
 
-def draw(result: Result[Cell], figure: Figure) -> None:
+def draw(result: Result[BoundsCell], figure: Figure) -> None:
     """Plot the largest loads of both schemes beside their published bounds."""
     probed, bounded = by_kind(result, "multi-probe"), by_kind(result, "ring-bounded")
     twenty = next(cell for cell in probed if cell.setting.value == 21)

@@ -58,7 +58,7 @@ The std of 20 nodes has a standard error of 16 % of its mean, and three of them 
 """
 
 
-class Setting(NamedTuple):
+class ComparisonSetting(NamedTuple):
     """One scheme, its keys, and its numbers of nodes before and after growing.
 
     Attributes:
@@ -81,7 +81,7 @@ class Setting(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cell:
+class ComparisonCell:
     """The measurement of one scheme.
 
     Attributes:
@@ -99,7 +99,7 @@ class Cell:
         is_consistent: whether the scheme claims that a change moves no key between two nodes that stay.
     """
 
-    setting: Setting
+    setting: ComparisonSetting
     nodes: int
     loads: Spread
     grown_loads: Spread | None
@@ -115,7 +115,7 @@ class Cell:
 
 def plan(
     keys: Keys, schemes: tuple[str, ...], nodes: int, then: int, weights: tuple[float, ...], scale: Scale, seed: int
-) -> list[Setting]:
+) -> list[ComparisonSetting]:
     """Return the measurement to make for each scheme.
 
     At quick scale there are fewer keys. A scheme that asks every node in each look-up gets a sample of the keys.
@@ -124,7 +124,7 @@ def plan(
         keys = keys if keys.given is not None else made_keys(max(min(keys.total, 1000), keys.total // 50), seed)
     few = sampled(keys, max(1, STEPS_MAX // then))
     return [
-        Setting(scheme, few if asks_all(factory) else keys, nodes, then, weights, seed, factory)
+        ComparisonSetting(scheme, few if asks_all(factory) else keys, nodes, then, weights, seed, factory)
         for scheme, factory in ((scheme, SCHEMES[scheme]) for scheme in schemes)
     ]
 
@@ -139,7 +139,7 @@ def asks_all(factory: Factory) -> bool:
     return build(factory, ["any"]).lookup_cost == "O(n)"
 
 
-def measure(setting: Setting) -> Cell:
+def measure(setting: ComparisonSetting) -> ComparisonCell:
     """Measure a scheme: evenness, movement by growth and removal, and copies."""
     nodes = fitting(setting.factory, setting.nodes)
     names = node_names(nodes, setting.seed)
@@ -163,7 +163,7 @@ def measure(setting: Setting) -> Cell:
     if grown is not None:
         now = np.bincount(placement.place_many(hashes), minlength=grown.now)
         grown_loads = spread(now, np.append(given, np.ones(grown.now - nodes)))
-    return Cell(
+    return ComparisonCell(
         setting, nodes, loads, grown_loads, grown, shrunk, is_weighted,
         heavy=_with_weights(setting, names) if placement.has_weights else None,
         met=met,
@@ -187,7 +187,7 @@ def removes(shrunk: KeyMove | None, can_remove: bool) -> str:
     return "any" if can_remove else "the last"
 
 
-def _with_weights(setting: Setting, names: list[str]) -> float:
+def _with_weights(setting: ComparisonSetting, names: list[str]) -> float:
     weights = {name: 1.0 + number % 2 for number, name in enumerate(names)}
     placement = build(setting.factory, names, weights)
     loads = np.bincount(placement.place_many(setting.keys.hashes(placement.hasher)), minlength=len(names))
@@ -198,7 +198,7 @@ def _with_weights(setting: Setting, names: list[str]) -> float:
 # -- what comes of it ---------------------------------------------------------------------------------
 
 
-def tables(result: Result[Cell]) -> list[Table]:
+def tables(result: Result[ComparisonCell]) -> list[Table]:
     """Return the tables of the comparison: evenness, movement and other properties.
 
     If some schemes were measured under the conditions of Golubtsov's article, a table with the article's figures comes
@@ -208,7 +208,7 @@ def tables(result: Result[Cell]) -> list[Table]:
     return [*([golubtsov.table(found)] if found else []), _evenness(result), _stability(result), _abilities(result)]
 
 
-def of_most_keys(result: Result[Cell]) -> Setting:
+def of_most_keys(result: Result[ComparisonCell]) -> ComparisonSetting:
     """Return the setting with the most keys.
 
     That scheme got all keys. Others may have got a sample.
@@ -216,7 +216,7 @@ def of_most_keys(result: Result[Cell]) -> Setting:
     return max((cell.setting for cell in result.cells), key=lambda setting: setting.keys.total)
 
 
-def _evenness(result: Result[Cell]) -> Table:
+def _evenness(result: Result[ComparisonCell]) -> Table:
     setting = of_most_keys(result)
     are_few = setting.keys.total < FEW_KEYS * setting.nodes
     count = ",.2f" if are_few else ",.0f"
@@ -257,7 +257,7 @@ def _evenness(result: Result[Cell]) -> Table:
     return Table("evenness", "How even: keys per node", columns, tuple(rows), notes=tuple(notes))
 
 
-def _stability(result: Result[Cell]) -> Table:
+def _stability(result: Result[ComparisonCell]) -> Table:
     columns = (
         Column("scheme"), Column("grows"), Column("kept", ".2%"), Column("moved beyond the ideal", "+.2%"),
         Column("between old nodes", ",d"), Column("shrinks"), Column("kept", ".2%"),
@@ -280,7 +280,7 @@ def _stability(result: Result[Cell]) -> Table:
     return Table("stability", "How stable: keys that move when nodes come and go", columns, tuple(rows), bar, (note,))
 
 
-def _abilities(result: Result[Cell]) -> Table:
+def _abilities(result: Result[ComparisonCell]) -> Table:
     columns = (
         Column("scheme"), Column("state (bytes)", ",d"), Column("look-up"), Column("memory"),
         Column("weights: worst node off by", ".1%"),
@@ -309,7 +309,7 @@ def _abilities(result: Result[Cell]) -> Table:
 # -- pictures -----------------------------------------------------------------------------------------
 
 
-def _name(cell: Cell, all_keys: int) -> str:
+def _name(cell: ComparisonCell, all_keys: int) -> str:
     """Return a scheme's label: its name, and the number of keys if it got a sample.
 
     Args:
@@ -319,7 +319,7 @@ def _name(cell: Cell, all_keys: int) -> str:
     return cell.setting.scheme + f" ({total:,} keys)" * (total < all_keys)
 
 
-def draw_evenness(result: Result[Cell], figure: Figure) -> None:
+def draw_evenness(result: Result[ComparisonCell], figure: Figure) -> None:
     """Plot the standard deviation of keys per node for each scheme, most even first."""
     cells = sorted(result.cells, key=lambda cell: cell.loads.deviation)
     setting = of_most_keys(result)
@@ -359,7 +359,7 @@ def draw_evenness(result: Result[Cell], figure: Figure) -> None:
         axes.legend(frameon=False, fontsize=9, loc="lower right")
 
 
-def draw_stability(result: Result[Cell], figure: Figure) -> None:
+def draw_stability(result: Result[ComparisonCell], figure: Figure) -> None:
     """Plot the keys that each scheme moves when nodes are added.
 
     The plot separates moves to the new nodes from moves between old ones.
@@ -404,7 +404,7 @@ def experiment(
     then: int = THEN,
     weights: tuple[float, ...] = (),
     seed: int = 1,
-) -> Experiment[Setting, Cell]:
+) -> Experiment[ComparisonSetting, ComparisonCell]:
     """Return the experiment that compares these schemes on these keys.
 
     Args:

@@ -60,7 +60,7 @@ SAID = {
 }
 
 
-def is_as_there(setting: compare.Setting) -> bool:
+def is_as_there(setting: compare.ComparisonSetting) -> bool:
     """Whether a setting repeats a row of Golubtsov's table: scheme, keys and nodes."""
     keys = setting.keys
     same = (setting.nodes, setting.then, setting.weights) == (NODES, THEN, ())
@@ -94,7 +94,7 @@ def by_chance(rows: int) -> float:
     return float(1 - (1 - beyond) ** rows)
 
 
-def table(cells: list[compare.Cell]) -> Table:
+def table(cells: list[compare.ComparisonCell]) -> Table:
     """Return the measured figures of the schemes beside Golubtsov's published ones."""
     columns = (
         Column("scheme"), Column("kept", ".2%"), Column("published", ".2%"), Column("differs by", "+.2%"),
@@ -142,7 +142,7 @@ DRAWS, BATCH = 400, 25
 CENTRAL = 0.99
 
 
-class Setting(NamedTuple):
+class GolubtsovSetting(NamedTuple):
     """A batch of draws: the same ring scheme with other node names in each draw.
 
     Attributes:
@@ -161,7 +161,7 @@ class Setting(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cell:
+class GolubtsovCell:
     """The results of a batch of draws, an entry per draw.
 
     Attributes:
@@ -169,19 +169,23 @@ class Cell:
         stds: std of keys per node on 21 nodes.
     """
 
-    setting: Setting
+    setting: GolubtsovSetting
     kept: tuple[float, ...]
     stds: tuple[float, ...]
 
 
-def plan(scale: Scale, seed: int) -> list[Setting]:
+def plan(scale: Scale, seed: int) -> list[GolubtsovSetting]:
     """Return the batches of draws of each ring scheme."""
     draws, keys = (25, 20_000) if scale == "quick" else (DRAWS, KEYS)
     rings = [scheme for scheme in RINGS if scheme in SCHEMES]
-    return [Setting(ring, first, min(BATCH, draws), keys, seed) for ring in rings for first in range(0, draws, BATCH)]
+    return [
+        GolubtsovSetting(ring, first, min(BATCH, draws), keys, seed)
+        for ring in rings
+        for first in range(0, draws, BATCH)
+    ]
 
 
-def measure(setting: Setting) -> Cell:
+def measure(setting: GolubtsovSetting) -> GolubtsovCell:
     """Measure kept keys and evenness of a ring, for each draw of node names."""
     # Sorted for speed: neighbouring hashes are looked up one after the other. The order does not change the result.
     hashes = np.sort(random_hashes(np.random.default_rng(setting.seed), setting.keys))
@@ -194,13 +198,13 @@ def measure(setting: Setting) -> Cell:
         after = placement.place_many(hashes)
         kept.append(moved(before, after, np.arange(NODES))[0])
         stds.append(float(np.bincount(after, minlength=THEN).std()))
-    return Cell(setting, tuple(kept), tuple(stds))
+    return GolubtsovCell(setting, tuple(kept), tuple(stds))
 
 
 # -- the draws: what comes of it ----------------------------------------------------------------------
 
 
-def gathered(result: Result[Cell]) -> dict[str, tuple[list[float], list[float]]]:
+def gathered(result: Result[GolubtsovCell]) -> dict[str, tuple[list[float], list[float]]]:
     """Return the kept shares and the stds of all draws, by ring scheme."""
     found: dict[str, tuple[list[float], list[float]]] = {}
     for cell in result.cells:
@@ -210,7 +214,7 @@ def gathered(result: Result[Cell]) -> dict[str, tuple[list[float], list[float]]]
     return found
 
 
-def tables(result: Result[Cell]) -> list[Table]:
+def tables(result: Result[GolubtsovCell]) -> list[Table]:
     """Return the range of each figure over all draws, beside the published one."""
     columns = (
         Column("ring"), Column("of"), Column("draws"), Column("mean", ",.4g"), Column("std of draws", ",.3g"),
@@ -234,7 +238,7 @@ def tables(result: Result[Cell]) -> list[Table]:
     return [Table("draws", "Golubtsov's rings among draws of node names", columns, tuple(rows), bar, notes)]
 
 
-def draw(result: Result[Cell], figure: Figure) -> None:
+def draw(result: Result[GolubtsovCell], figure: Figure) -> None:
     """Plot the distribution of each figure over the draws, with the published value."""
     found = gathered(result)
     verdicts = [row.passed for row in tables(result)[0].rows if row.passed is not None]

@@ -31,7 +31,7 @@ FEW_SECTIONS = 256
 SHOWN = 0.9
 
 
-class Setting(NamedTuple):
+class HotSectionsSetting(NamedTuple):
     """Requests under Zipf's law with this exponent, for keys in fixed sections.
 
     Attributes:
@@ -52,7 +52,7 @@ class Setting(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cell:
+class HotSectionsCell:
     """The effect of moving hot sections; each field has an entry per draw.
 
     Loads are requests over the mean load of a node.
@@ -67,7 +67,7 @@ class Cell:
         keys: share of all keys that moved.
     """
 
-    setting: Setting
+    setting: HotSectionsSetting
     before: tuple[float, ...]
     after: tuple[float, ...]
     later: tuple[float, ...]
@@ -77,17 +77,17 @@ class Cell:
     keys: tuple[float, ...]
 
 
-def plan(scale: Scale, seed: int) -> list[Setting]:
+def plan(scale: Scale, seed: int) -> list[HotSectionsSetting]:
     """Return one setting for each Zipf exponent, with few sections and with many."""
     keys, requests, draws = (10_000, 50_000, 2) if scale == "quick" else (KEYS, REQUESTS, DRAWS)
     return [
-        Setting(exponent, sections, keys, requests, draws, seed, SCHEMES["sections"])
+        HotSectionsSetting(exponent, sections, keys, requests, draws, seed, SCHEMES["sections"])
         for sections in (SECTIONS, FEW_SECTIONS)
         for exponent in EXPONENTS
     ]
 
 
-def measure(setting: Setting) -> Cell:
+def measure(setting: HotSectionsSetting) -> HotSectionsCell:
     """Measure the most loaded node before and after hot sections are moved."""
     found = []
     for draw in range(setting.draws):
@@ -115,7 +115,7 @@ def measure(setting: Setting) -> Cell:
             )
         )
     before_, after, later, by_jump, hottest, sections, keys = zip(*found, strict=True)
-    return Cell(setting, before_, after, later, by_jump, hottest, sections, keys)
+    return HotSectionsCell(setting, before_, after, later, by_jump, hottest, sections, keys)
 
 
 def _peak(places: NDArray[np.intp]) -> float:
@@ -130,7 +130,7 @@ def _peak(places: NDArray[np.intp]) -> float:
 # -- what comes of it ---------------------------------------------------------------------------------
 
 
-def is_met(cell: Cell) -> bool:
+def is_met(cell: HotSectionsCell) -> bool:
     """Whether moving sections evened out the load in every draw.
 
     In each draw, the most loaded node may have at most `TOLERANCE` times the mean load, or the load of the hottest
@@ -141,7 +141,7 @@ def is_met(cell: Cell) -> bool:
     return all(after <= max(TOLERANCE, hottest) + one for after, hottest in pairs)
 
 
-def tables(result: Result[Cell]) -> list[Table]:
+def tables(result: Result[HotSectionsCell]) -> list[Table]:
     """Return the load of the most loaded node before and after the moves.
 
     There is a row for each skew and number of sections.
@@ -172,7 +172,7 @@ def tables(result: Result[Cell]) -> list[Table]:
     return [Table("hot_sections", "Hot sections moved", columns, tuple(rows), bar, notes)]
 
 
-def draw(result: Result[Cell], figure: Figure) -> None:
+def draw(result: Result[HotSectionsCell], figure: Figure) -> None:
     """Plot the load of the most loaded node, before and after, against the skew.
 
     The plot has only the results with many sections.

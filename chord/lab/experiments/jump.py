@@ -40,7 +40,7 @@ ERRORS_WITHIN = 4.0
 P_MIN = 0.0001
 
 
-class Setting(NamedTuple):
+class JumpSetting(NamedTuple):
     """Random keys, placed on 1, 2, … and finally `most` buckets."""
 
     most: int
@@ -52,7 +52,7 @@ class Setting(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cell:
+class JumpCell:
     """The buckets of the keys for each number of buckets.
 
     Attributes:
@@ -61,18 +61,18 @@ class Cell:
         counts: number of keys in each bucket, by the number of buckets.
     """
 
-    setting: Setting
+    setting: JumpSetting
     same: dict[tuple[int, int], float]
     visited: dict[int, float]
     counts: dict[int, tuple[int, ...]]
 
 
-def plan(scale: Scale, seed: int) -> list[Setting]:
+def plan(scale: Scale, seed: int) -> list[JumpSetting]:
     """Return a single setting, because the buckets are added one by one."""
-    return [Setting(MOST, 5_000 if scale == "quick" else KEYS, seed)]
+    return [JumpSetting(MOST, 5_000 if scale == "quick" else KEYS, seed)]
 
 
-def measure(setting: Setting) -> Cell:
+def measure(setting: JumpSetting) -> JumpCell:
     """Place the keys on 1, 2, 3, … buckets, and count the jumps of their look-ups."""
     hashes = random_hashes(np.random.default_rng(setting.seed), setting.keys)
     names = node_names(max(*SAMPLED, setting.most), setting.seed)
@@ -93,7 +93,7 @@ def measure(setting: Setting) -> Cell:
         buckets: tuple(np.bincount(build("jump", names[:buckets]).place_many(hashes), minlength=buckets).tolist())
         for buckets in SAMPLED
     }
-    return Cell(setting, same, visited, counts)
+    return JumpCell(setting, same, visited, counts)
 
 
 def bucket_shares(buckets: int, dice: int = DICE) -> NDArray[np.float64]:
@@ -121,13 +121,13 @@ def bucket_shares(buckets: int, dice: int = DICE) -> NDArray[np.float64]:
 # -- what comes of it ---------------------------------------------------------------------------------
 
 
-def tables(result: Result[Cell]) -> list[Table]:
+def tables(result: Result[JumpCell]) -> list[Table]:
     """Return tables of the lemma, the cost, and the evenness of keys and of shares."""
     (cell,) = result.cells
     return [_lemma(cell), _cost(cell), _buckets(cell), _shares(cell)]
 
 
-def _lemma(cell: Cell) -> Table:
+def _lemma(cell: JumpCell) -> Table:
     columns = (
         Column("m"),
         Column("n"),
@@ -144,11 +144,11 @@ def _lemma(cell: Cell) -> Table:
     return Table("jump_same", "Keys in the same bucket at m and at n", columns, tuple(rows), bar, (_of(cell),))
 
 
-def _of(cell: Cell) -> str:
+def _of(cell: JumpCell) -> str:
     return f"{cell.setting.keys:,} random keys."
 
 
-def _cost(cell: Cell) -> Table:
+def _cost(cell: JumpCell) -> Table:
     columns = (
         Column("buckets"),
         Column("buckets visited", ".3f"),
@@ -166,7 +166,7 @@ def _cost(cell: Cell) -> Table:
     return Table("jump_visits", "Jumps of a look-up, the first into bucket 0", columns, tuple(rows), bar, (_of(cell),))
 
 
-def _buckets(cell: Cell) -> Table:
+def _buckets(cell: JumpCell) -> Table:
     columns = (
         Column("buckets"), Column("keys per bucket", ",.0f"), Column("std", ",.1f"), Column("by chance", ",.1f"),
         Column("chi-square", ",.1f"), Column("p", ".3f"),
@@ -181,7 +181,7 @@ def _buckets(cell: Cell) -> Table:
     return Table("jump_buckets", "Each bucket is equally likely", columns, tuple(rows), bar, (_of(cell),))
 
 
-def _shares(cell: Cell) -> Table:
+def _shares(cell: JumpCell) -> Table:
     columns = (
         Column("buckets"), Column("std of shares / mean", ".2e"), Column("n / 2^31", ".2e"),
         Column("std of keys / mean", ".2e"), Column("by chance", ".2e"),
@@ -207,7 +207,7 @@ def _shares(cell: Cell) -> Table:
     return Table("jump_shares", "Evenness of shares, and of keys", columns, tuple(rows), bar, notes)
 
 
-def draw(result: Result[Cell], figure: Figure) -> None:
+def draw(result: Result[JumpCell], figure: Figure) -> None:
     """Plot the measured lemma and look-up cost beside their formulas."""
     (cell,) = result.cells
     most = cell.setting.most

@@ -27,7 +27,7 @@ FIRST, LAST, KEYS = 4, 64, 50_000
 SHOWN = {"mod": ORANGE, "mod-factor": PURPLE, "ring-100": GREEN, "jump": BLUE}
 
 
-class Setting(NamedTuple):
+class MovementSetting(NamedTuple):
     """A scheme that grows from `first` nodes to `last`, one node at a time."""
 
     scheme: str
@@ -42,7 +42,7 @@ class Setting(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cell:
+class MovementCell:
     """The keys that one scheme moved while it grew.
 
     Attributes:
@@ -52,7 +52,7 @@ class Cell:
         is_consistent: whether the scheme claims that it never moves such a key.
     """
 
-    setting: Setting
+    setting: MovementSetting
     nodes: tuple[int, ...]
     moved: tuple[float, ...]
     between_old: int
@@ -64,13 +64,13 @@ class Cell:
         return sum(self.moved)
 
 
-def plan(scale: Scale, seed: int) -> list[Setting]:
+def plan(scale: Scale, seed: int) -> list[MovementSetting]:
     """Return one setting for each scheme: the growth to measure."""
     keys, last = (2_000, 8) if scale == "quick" else (KEYS, LAST)
-    return [Setting(scheme, FIRST, last, keys, seed, factory) for scheme, factory in SCHEMES.items()]
+    return [MovementSetting(scheme, FIRST, last, keys, seed, factory) for scheme, factory in SCHEMES.items()]
 
 
-def measure(setting: Setting) -> Cell:
+def measure(setting: MovementSetting) -> MovementCell:
     """Grow a scheme, and count the keys that each step moves.
 
     A scheme that cannot grow by one node grows in its own steps.
@@ -86,13 +86,13 @@ def measure(setting: Setting) -> Cell:
         nodes.append(step.now)
         shares.append(1 - step.kept)
         between += step.between_old
-    return Cell(setting, tuple(nodes), tuple(shares), between, placement.is_consistent)
+    return MovementCell(setting, tuple(nodes), tuple(shares), between, placement.is_consistent)
 
 
 # -- what comes of it ---------------------------------------------------------------------------------
 
 
-def tables(result: Result[Cell]) -> list[Table]:
+def tables(result: Result[MovementCell]) -> list[Table]:
     """Return the data that each scheme moved while it grew."""
     first, last = result.cells[0].setting.first, result.cells[0].setting.last
     ideal = harmonic(last) - harmonic(first)
@@ -120,7 +120,7 @@ def tables(result: Result[Cell]) -> list[Table]:
     return [Table("movement", "What growing costs", columns, tuple(rows), bar, notes)]
 
 
-def draw(result: Result[Cell], figure: Figure) -> None:
+def draw(result: Result[MovementCell], figure: Figure) -> None:
     """Plot the data moved so far against the nodes, for a few schemes of each kind."""
     cells = {cell.setting.scheme: cell for cell in result.cells if cell.setting.scheme in SHOWN and cell.moved}
     first, last = result.cells[0].setting.first, result.cells[0].setting.last

@@ -60,7 +60,7 @@ VARIANTS: dict[str, Variant] = {
 }
 
 
-class Setting(NamedTuple):
+class RoutesSetting(NamedTuple):
     """A way to route, on a ring of `nodes` nodes."""
 
     variant: str
@@ -73,7 +73,7 @@ class Setting(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cell:
+class RoutesCell:
     """The cost of one way to route.
 
     Attributes:
@@ -83,7 +83,7 @@ class Cell:
         central: number of entries in the central directory; 0 if there is no directory.
     """
 
-    setting: Setting
+    setting: RoutesSetting
     mean: float
     high: int
     entries: float
@@ -98,19 +98,19 @@ class Cell:
         return 2 * (self.setting.nodes if self.central else self.entries) / SESSION_S
 
 
-def plan(nodes: int, scale: Scale, seed: int) -> list[Setting]:
+def plan(nodes: int, scale: Scale, seed: int) -> list[RoutesSetting]:
     """Return one setting for each way to route."""
     lookups = LOOKUPS // 20 if scale == "quick" else LOOKUPS
-    return [Setting(variant, nodes, lookups, seed) for variant in VARIANTS]
+    return [RoutesSetting(variant, nodes, lookups, seed) for variant in VARIANTS]
 
 
-def measure(setting: Setting) -> Cell:
+def measure(setting: RoutesSetting) -> RoutesCell:
     """Measure the hops of random look-ups, and the routing entries of some nodes."""
     nodes = setting.nodes
     if setting.variant == "central directory":
-        return Cell(setting, 2.0, 2, 1.0, nodes)  # one hop to the directory, one to the owner
+        return RoutesCell(setting, 2.0, 2, 1.0, nodes)  # one hop to the directory, one to the owner
     if setting.variant == "full membership":
-        return Cell(setting, 1.0, 1, float(nodes - 1), 0)
+        return RoutesCell(setting, 1.0, 1, float(nodes - 1), 0)
     variant = VARIANTS[setting.variant]
     rng = np.random.default_rng([setting.seed, nodes])
     ring = BigRing.draw(nodes, rng)
@@ -122,7 +122,7 @@ def measure(setting: Setting) -> Cell:
     else:
         hops, entries = ring.walk(starts, keys), 1.0
     to_owner = hops + (ring.successor(keys) != starts)  # no hop if the start owns the key
-    return Cell(setting, float(to_owner.mean()), int(np.quantile(to_owner, 0.99)), entries, 0)
+    return RoutesCell(setting, float(to_owner.mean()), int(np.quantile(to_owner, 0.99)), entries, 0)
 
 
 # -- what comes of it ---------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def expected(variant: str, nodes: int) -> float | None:
     return mean_path(nodes, digit_bits) + 1
 
 
-FIELDS: tuple[Field[Cell], ...] = (
+FIELDS: tuple[Field[RoutesCell], ...] = (
     Field("way", "", lambda cell: cell.setting.variant),
     Field("hops to the owner", ",.2f", lambda cell: cell.mean),
     Field("formula", ",.2f", lambda cell: expected(cell.setting.variant, cell.setting.nodes)),
@@ -160,7 +160,7 @@ FIELDS: tuple[Field[Cell], ...] = (
 )
 
 
-def is_met(cell: Cell) -> bool | None:
+def is_met(cell: RoutesCell) -> bool | None:
     """Whether the measured hops are close to the formula (`WITHIN`).
 
     The result is None if there is no formula, or if the ring has fewer than 1,024 nodes.
@@ -169,7 +169,7 @@ def is_met(cell: Cell) -> bool | None:
     return None if formula is None or cell.setting.nodes < 1024 else abs(cell.mean / formula - 1) <= WITHIN
 
 
-def tables(result: Result[Cell]) -> list[Table]:
+def tables(result: Result[RoutesCell]) -> list[Table]:
     """Return a table of the ways to route: hops, latency, state and upkeep of each."""
     nodes = result.cells[0].setting.nodes
     notes = (
@@ -182,7 +182,7 @@ def tables(result: Result[Cell]) -> list[Table]:
     return [Table.of("routes", "Hops against state, way by way", FIELDS, result.cells, is_met, bar, notes)]
 
 
-def draw(result: Result[Cell], figure: Figure) -> None:
+def draw(result: Result[RoutesCell], figure: Figure) -> None:
     """Plot the latency of each way to route against its routing entries."""
     cells = {cell.setting.variant: cell for cell in result.cells}
     nodes = result.cells[0].setting.nodes
@@ -217,7 +217,7 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     axes.margins(x=0.08)
 
 
-def experiment(nodes: int = NODES) -> Experiment[Setting, Cell]:
+def experiment(nodes: int = NODES) -> Experiment[RoutesSetting, RoutesCell]:
     """Return the experiment that compares ways to route among `nodes` nodes."""
     return Experiment(
         name="routes",

@@ -32,7 +32,7 @@ WITH_BAR = ("mod", "jump", "ring", "ring-100")
 HASHING = "(hashing alone)"
 
 
-class Setting(NamedTuple):
+class SpeedSetting(NamedTuple):
     """A scheme to time, with the numbers of keys that it places at once.
 
     Attributes:
@@ -50,7 +50,7 @@ class Setting(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cell:
+class SpeedCell:
     """Times of one scheme in seconds, each the best of several runs.
 
     Attributes:
@@ -60,20 +60,20 @@ class Cell:
         add_s: adding a node to many; None if the scheme cannot do that.
     """
 
-    setting: Setting
+    setting: SpeedSetting
     one_s: tuple[float, float]
     each_s: tuple[float, float]
     build_s: float
     add_s: float | None
 
 
-def plan(schemes: tuple[str, ...], scale: Scale, seed: int) -> list[Setting]:
+def plan(schemes: tuple[str, ...], scale: Scale, seed: int) -> list[SpeedSetting]:
     """Return one setting for each scheme, and one for hashing alone."""
     keys, on_many = (10_000, 2_000) if scale == "quick" else (KEYS, KEYS_ON_MANY)
-    return [Setting(scheme, keys, on_many, seed) for scheme in (HASHING, *(schemes or SCHEMES))]
+    return [SpeedSetting(scheme, keys, on_many, seed) for scheme in (HASHING, *(schemes or SCHEMES))]
 
 
-def measure(setting: Setting) -> Cell:
+def measure(setting: SpeedSetting) -> SpeedCell:
     """Time the operations of a scheme on few nodes and on many.
 
     Nothing else should run on the machine meanwhile.
@@ -83,7 +83,7 @@ def measure(setting: Setting) -> Cell:
     if setting.scheme == HASHING:
         one = fastest_s(lambda: [XXH3.one(key) for key in asked], 5) / len(asked)
         each = fastest_s(lambda: XXH3.many(keys.list()), 2) / setting.keys
-        return Cell(setting, (one, one), (each, each), 0.0, None)
+        return SpeedCell(setting, (one, one), (each, each), 0.0, None)
     one_s, each_s, build_s, add_s = [], [], 0.0, None
     for nodes, count in ((FEW, setting.keys), (MANY, setting.keys_on_many)):
         names = node_names(fitting(setting.scheme, nodes), setting.seed)
@@ -98,7 +98,7 @@ def measure(setting: Setting) -> Cell:
             add_s = fastest_s(lambda p=placement, new=newcomers: p.add(next(new)), 3)  # type: ignore[misc]
         except UnsupportedChange:
             add_s = None
-    return Cell(setting, (one_s[0], one_s[1]), (each_s[0], each_s[1]), build_s, add_s)
+    return SpeedCell(setting, (one_s[0], one_s[1]), (each_s[0], each_s[1]), build_s, add_s)
 
 
 def fastest_s(work: Callable[[], object], times: int) -> float:
@@ -117,7 +117,7 @@ def fastest_s(work: Callable[[], object], times: int) -> float:
 # -- what comes of it ---------------------------------------------------------------------------------
 
 
-def tables(result: Result[Cell]) -> list[Table]:
+def tables(result: Result[SpeedCell]) -> list[Table]:
     """Return the table of all times, in readable units."""
     columns = (
         Column("scheme"), Column(f"look-up, {FEW} nodes (ns)", ",.0f"),
@@ -149,7 +149,7 @@ def tables(result: Result[Cell]) -> list[Table]:
     return [Table("speed", "How fast", columns, tuple(rows), bar, tuple(notes))]
 
 
-def draw(result: Result[Cell], figure: Figure) -> None:
+def draw(result: Result[SpeedCell], figure: Figure) -> None:
     """Plot the times of one look-up and of one placed hash for each scheme."""
     cells = sorted((c for c in result.cells if c.setting.scheme != HASHING), key=lambda cell: cell.one_s[1])
     quick = sum(cell.one_s[1] < 5e-6 for cell in cells)
@@ -175,7 +175,7 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     axes.legend(frameon=False, fontsize=9, loc="lower right")
 
 
-def experiment(schemes: tuple[str, ...] = ()) -> Experiment[Setting, Cell]:
+def experiment(schemes: tuple[str, ...] = ()) -> Experiment[SpeedSetting, SpeedCell]:
     """Return the experiment that times these schemes; empty: all schemes."""
     options = f" --schemes {','.join(schemes)}" * bool(schemes)
     return Experiment(

@@ -156,7 +156,7 @@ def metadata_bytes(strategy: Strategy, nodes: int, tokens: int, parts: int) -> i
 # -- the experiment ----------------------------------------------------------------------------------
 
 
-class Setting(NamedTuple):
+class StrategySetting(NamedTuple):
     """A strategy, and the size of its layout, which is drawn several times.
 
     Attributes:
@@ -182,7 +182,7 @@ class Setting(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cell:
+class StrategyCell:
     """The evenness of each random layout: the mean load over the largest.
 
     Attributes:
@@ -191,7 +191,7 @@ class Cell:
             strategy is 2.
     """
 
-    setting: Setting
+    setting: StrategySetting
     efficiencies: tuple[float, ...]
     by_token: tuple[float, ...] = ()
 
@@ -210,24 +210,24 @@ def laid_out(strategy: Strategy, nodes: int, budget: int) -> tuple[int, int]:
     return tokens, PARTS_PER_TOKEN * nodes * tokens if strategy == 2 else 0
 
 
-def plan(scale: Scale, seed: int) -> list[Setting]:
+def plan(scale: Scale, seed: int) -> list[StrategySetting]:
     """Return one setting for each strategy and size of the membership state."""
     draws = 20 if scale == "quick" else DRAWS
     every: tuple[Strategy, ...] = get_args(Strategy)
-    return [Setting(s, *laid_out(s, NODES, budget), NODES, draws, seed) for budget in BUDGETS for s in every]
+    return [StrategySetting(s, *laid_out(s, NODES, budget), NODES, draws, seed) for budget in BUDGETS for s in every]
 
 
-def measure(setting: Setting) -> Cell:
+def measure(setting: StrategySetting) -> StrategyCell:
     """Measure the evenness of random layouts by one strategy."""
     rng = np.random.default_rng([setting.seed, setting.strategy, setting.parts, setting.tokens])
     found = [efficiency(shares(_draw(setting, rng), setting.nodes, COPIES)) for _ in range(setting.draws)]
     if setting.strategy != 2:
-        return Cell(setting, tuple(found))
+        return StrategyCell(setting, tuple(found))
     plain = [by_token(setting.nodes, setting.tokens, rng) for _ in range(setting.draws)]
-    return Cell(setting, tuple(found), tuple(efficiency(shares(each, setting.nodes, COPIES)) for each in plain))
+    return StrategyCell(setting, tuple(found), tuple(efficiency(shares(each, setting.nodes, COPIES)) for each in plain))
 
 
-def _draw(setting: Setting, rng: np.random.Generator) -> Partitions:
+def _draw(setting: StrategySetting, rng: np.random.Generator) -> Partitions:
     if setting.strategy == 1:
         return by_token(setting.nodes, setting.tokens, rng)
     if setting.strategy == 2:
@@ -238,7 +238,7 @@ def _draw(setting: Setting, rng: np.random.Generator) -> Partitions:
 # -- what comes of it ---------------------------------------------------------------------------------
 
 
-def tables(result: Result[Cell]) -> list[Table]:
+def tables(result: Result[StrategyCell]) -> list[Table]:
     """Return the evenness of each strategy, at about equal sizes of its metadata."""
     columns = (
         Column("strategy"), Column("what"), Column("tokens per node"), Column("equal partitions", ","),
@@ -264,12 +264,12 @@ def tables(result: Result[Cell]) -> list[Table]:
     return [Table("strategies", "Dynamo's partition strategies", columns, tuple(rows), bar, notes)]
 
 
-def _in_order(result: Result[Cell]) -> dict[Setting, bool]:
+def _in_order(result: Result[StrategyCell]) -> dict[StrategySetting, bool]:
     """Return whether the strategies rank as published, for each size of metadata.
 
     The published order of evenness is 3, 1, 2. The three settings of one size get the same answer.
     """
-    found: dict[Setting, bool] = {}
+    found: dict[StrategySetting, bool] = {}
     cells = list(result.cells)
     for at in range(0, len(cells), 3):
         three = cells[at : at + 3]
@@ -278,7 +278,7 @@ def _in_order(result: Result[Cell]) -> dict[Setting, bool]:
     return found
 
 
-def draw(result: Result[Cell], figure: Figure) -> None:
+def draw(result: Result[StrategyCell], figure: Figure) -> None:
     """Plot the evenness of each strategy against the size of its metadata."""
     by_strategy = {s: [cell for cell in result.cells if cell.setting.strategy == s] for s in LOOKS}
     third = by_strategy[3][0]

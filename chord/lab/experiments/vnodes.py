@@ -44,7 +44,7 @@ SIGMAS = 4.0
 SAID_WITHIN = 0.05
 
 
-class Setting(NamedTuple):
+class VnodesSetting(NamedTuple):
     """Some rings of `nodes` nodes with `vnodes` vnodes each, and keys on them."""
 
     vnodes: int
@@ -58,7 +58,7 @@ class Setting(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cell:
+class VnodesCell:
     """The evenness and the heirs; each field has an entry per ring.
 
     Attributes:
@@ -68,20 +68,20 @@ class Cell:
         largest: part of the failed node's share that goes to a single heir, at most.
     """
 
-    setting: Setting
+    setting: VnodesSetting
     by_share: tuple[float, ...]
     by_keys: tuple[float, ...]
     heirs: tuple[int, ...]
     largest: tuple[float, ...]
 
 
-def plan(nodes: int, scale: Scale, seed: int) -> list[Setting]:
+def plan(nodes: int, scale: Scale, seed: int) -> list[VnodesSetting]:
     """Return one setting for each number of vnodes."""
     rings, keys = (16, 20_000) if scale == "quick" else (RINGS, KEYS)
-    return [Setting(vnodes, nodes, keys, rings, seed) for vnodes in VNODES]
+    return [VnodesSetting(vnodes, nodes, keys, rings, seed) for vnodes in VNODES]
 
 
-def measure(setting: Setting) -> Cell:
+def measure(setting: VnodesSetting) -> VnodesCell:
     """Measure the evenness of random rings, and the heirs of a failed node."""
     by_share, by_keys, heirs, largest = [], [], [], []
     hashes = np.sort(random_hashes(np.random.default_rng([setting.seed, setting.vnodes]), setting.keys))
@@ -97,18 +97,18 @@ def measure(setting: Setting) -> Cell:
         gains = np.asarray(ring.shares()) - shares[1:]
         heirs.append(int((gains > 1e-12).sum()))
         largest.append(float(gains.max() / gains.sum()))
-    return Cell(setting, tuple(by_share), tuple(by_keys), tuple(heirs), tuple(largest))
+    return VnodesCell(setting, tuple(by_share), tuple(by_keys), tuple(heirs), tuple(largest))
 
 
 # -- what comes of it ---------------------------------------------------------------------------------
 
 
-def fitted(result: Result[Cell]) -> Line:
+def fitted(result: Result[VnodesCell]) -> Line:
     """Return the log-log line through the std of shares as a function of the vnodes."""
     return fit_power([c.setting.vnodes for c in result.cells], [float(np.mean(c.by_share)) for c in result.cells])
 
 
-def tables(result: Result[Cell]) -> list[Table]:
+def tables(result: Result[VnodesCell]) -> list[Table]:
     """Return tables of evenness, its fitted slope, and heirs, by number of vnodes."""
     columns = (
         Column("vnodes"), Column("std of shares / mean", ".2%"), Column("± s.e.", ".2%"), Column("law", ".2%"),
@@ -146,7 +146,7 @@ def _fit(line: Line) -> Table:
     return Table("vnodes_slope", "The slope on log-log paper", columns, (row,), "-1/2 within 0.01 and 4 sigmas")
 
 
-def _heirs(result: Result[Cell]) -> Table:
+def _heirs(result: Result[VnodesCell]) -> Table:
     columns = (
         Column("vnodes"), Column("heirs of a failed node", ".1f"), Column("law", ".1f"),
         Column("largest heir's part", ".1%"),
@@ -168,7 +168,7 @@ def _heirs(result: Result[Cell]) -> Table:
 # -- pictures -----------------------------------------------------------------------------------------
 
 
-def draw_evenness(result: Result[Cell], figure: Figure) -> None:
+def draw_evenness(result: Result[VnodesCell], figure: Figure) -> None:
     """Plot the std against the vnodes, with its formula and the published figures."""
     line = fitted(result)
     headline(
@@ -202,11 +202,11 @@ def draw_evenness(result: Result[Cell], figure: Figure) -> None:
     dress(axes, f"vnodes of each of {nodes} nodes", "std of a node's share / mean", is_from_zero=False)
 
 
-def _at(result: Result[Cell], vnodes: int) -> Cell:
+def _at(result: Result[VnodesCell], vnodes: int) -> VnodesCell:
     return min(result.cells, key=lambda cell: abs(cell.setting.vnodes - vnodes))
 
 
-def draw_heirs(result: Result[Cell], figure: Figure) -> None:
+def draw_heirs(result: Result[VnodesCell], figure: Figure) -> None:
     """Plot the number of a failed node's heirs, and the largest heir's part."""
     one, many = _at(result, 1), _at(result, 100)
     headline(
@@ -229,7 +229,7 @@ def draw_heirs(result: Result[Cell], figure: Figure) -> None:
     right.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
 
 
-def experiment(nodes: int = NODES) -> Experiment[Setting, Cell]:
+def experiment(nodes: int = NODES) -> Experiment[VnodesSetting, VnodesCell]:
     """Return the experiment on vnodes, on rings of `nodes` nodes."""
     return Experiment(
         name="vnodes",

@@ -44,7 +44,7 @@ TIMING = Timing(stabilize_s=30.0, finger_s=30.0, timeout_floor_s=0.5, timeout_st
 """Timing of the paper: a node that does not answer within 500 ms is gone."""
 
 
-class Published(NamedTuple):
+class PublishedChurn(NamedTuple):
     """A column of the published table: the means and failures at one rate of churn."""
 
     path: float
@@ -53,18 +53,18 @@ class Published(NamedTuple):
 
 
 PUBLISHED_BY_RATE = {
-    0.05: Published(3.90, 0.05, 0),
-    0.10: Published(3.83, 0.11, 0),
-    0.15: Published(3.84, 0.16, 2),
-    0.20: Published(3.81, 0.23, 5),
-    0.25: Published(3.83, 0.30, 6),
-    0.30: Published(3.91, 0.34, 8),
-    0.35: Published(3.94, 0.42, 16),
-    0.40: Published(4.06, 0.46, 15),
+    0.05: PublishedChurn(3.90, 0.05, 0),
+    0.10: PublishedChurn(3.83, 0.11, 0),
+    0.15: PublishedChurn(3.84, 0.16, 2),
+    0.20: PublishedChurn(3.81, 0.23, 5),
+    0.25: PublishedChurn(3.83, 0.30, 6),
+    0.30: PublishedChurn(3.91, 0.34, 8),
+    0.35: PublishedChurn(3.94, 0.42, 16),
+    0.40: PublishedChurn(4.06, 0.46, 15),
 }
 
 
-class Setting(NamedTuple):
+class ChurnSetting(NamedTuple):
     """One rate of churn: joins and leaves, each per second in a ring of 1000 nodes."""
 
     rate: float
@@ -79,7 +79,7 @@ class Setting(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cell:
+class ChurnCell:
     """The outcomes of the lookups at one rate of churn.
 
     Attributes:
@@ -96,7 +96,7 @@ class Cell:
         population: nodes in the ring at the end.
     """
 
-    setting: Setting
+    setting: ChurnSetting
     paths: tuple[int, ...]
     timeouts: tuple[int, ...]
     refusals: int
@@ -109,7 +109,7 @@ class Cell:
     population: int
 
     @property
-    def published(self) -> Published:
+    def published(self) -> PublishedChurn:
         """The paper's values at the same rate of churn."""
         return PUBLISHED_BY_RATE[self.setting.rate]
 
@@ -139,18 +139,18 @@ class Cell:
         return per_10_000(self.failures, self.lookups)
 
 
-def plan(scale: Scale, seed: int) -> list[Setting]:
+def plan(scale: Scale, seed: int) -> list[ChurnSetting]:
     """Return a setting for each published rate of joins and leaves.
 
     At quick scale there are fewer rates, on a smaller ring with the same churn per node.
     """
     if scale == "quick":
-        return [Setting(rate, 250, 400, 2.0, 60.0, seed) for rate in (0.05, 0.20, 0.40)]
+        return [ChurnSetting(rate, 250, 400, 2.0, 60.0, seed) for rate in (0.05, 0.20, 0.40)]
     lookups, per_s, warm_up_s = (1_500, 4.0, 300.0) if scale == "standard" else (10_000, 1.0, 900.0)
-    return [Setting(rate, 1000, lookups, per_s, warm_up_s, seed) for rate in PUBLISHED_BY_RATE]
+    return [ChurnSetting(rate, 1000, lookups, per_s, warm_up_s, seed) for rate in PUBLISHED_BY_RATE]
 
 
-def measure(setting: Setting) -> Cell:
+def measure(setting: ChurnSetting) -> ChurnCell:
     """Measure random lookups while nodes join and leave."""
     seed = f"churn/{setting.seed}/{setting.rate}"
     churn = _Churn(setting, random.Random(seed))
@@ -170,13 +170,13 @@ class _Churn:
     All three are Poisson processes.
     """
 
-    def __init__(self, setting: Setting, rng: random.Random) -> None:
+    def __init__(self, setting: ChurnSetting, rng: random.Random) -> None:
         self._setting = setting
         self._rng = rng
         self._traces: list[Trace] = []
         self._counts = Counter(
             wrong=0, unanswered=0, overtaken=0, abandoned=0, joins=0, leaves=0, population=0
-        )  # as in `Cell`
+        )  # as in `ChurnCell`
 
     async def run(self, ring: Cluster) -> None:
         setting = self._setting
@@ -225,9 +225,9 @@ class _Churn:
             self._counts["wrong"] += trace.owner.id not in (before, after)
             self._counts["overtaken"] += trace.owner.id == before != after
 
-    def cell(self) -> Cell:
+    def cell(self) -> ChurnCell:
         hops = [hop for trace in self._traces for hop in trace.hops]
-        return Cell(
+        return ChurnCell(
             self._setting,
             paths=tuple(trace.path_length for trace in self._traces),
             timeouts=tuple(trace.timeouts for trace in self._traces),
@@ -239,7 +239,7 @@ class _Churn:
 # -- what comes of it ---------------------------------------------------------------------------------
 
 
-FIELDS: tuple[Field[Cell], ...] = (
+FIELDS: tuple[Field[ChurnCell], ...] = (
     Field("joins, leaves /s", ".2f", lambda cell: cell.setting.rate),
     Field("mean path", ".2f", lambda cell: cell.path.mean),
     Field("± s.e.", ".2f", lambda cell: cell.path.error),
@@ -259,12 +259,12 @@ FIELDS: tuple[Field[Cell], ...] = (
 )
 
 
-def is_met(cell: Cell) -> bool:
+def is_met(cell: ChurnCell) -> bool:
     """Whether lookups failed at most as often as in the published run."""
     return cell.failures_per_10_000 <= cell.published.failures
 
 
-def tables(result: Result[Cell]) -> list[Table]:
+def tables(result: Result[ChurnCell]) -> list[Table]:
     """Return a table of the measured values beside those of the paper's Table III."""
     notes: tuple[str, ...] = (
         "'Has left': contacts with nodes that still answer that they have left; in the paper these time out as well.",
@@ -277,7 +277,7 @@ def tables(result: Result[Cell]) -> list[Table]:
     return [Table.of("churn", "Lookups while nodes join and leave", FIELDS, result.cells, is_met, bar, notes)]
 
 
-def draw(result: Result[Cell], figure: Figure) -> None:
+def draw(result: Result[ChurnCell], figure: Figure) -> None:
     """Plot path length, timeouts and failures against the rate of churn."""
     cells = result.cells
     rates = [cell.setting.rate for cell in cells]

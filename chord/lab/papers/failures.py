@@ -38,7 +38,7 @@ NODES, LIST = 1000, 20
 """Number of nodes in Table II, and the length of their successor lists."""
 
 
-class Published(NamedTuple):
+class PublishedFailures(NamedTuple):
     """A column of Table II: mean path length and mean timeouts of a lookup."""
 
     path: float
@@ -46,12 +46,12 @@ class Published(NamedTuple):
 
 
 PUBLISHED_BY_SHARE = {
-    0.0: Published(3.84, 0.0),
-    0.1: Published(4.03, 0.60),
-    0.2: Published(4.22, 1.17),
-    0.3: Published(4.44, 2.02),
-    0.4: Published(4.69, 3.23),
-    0.5: Published(5.09, 5.10),
+    0.0: PublishedFailures(3.84, 0.0),
+    0.1: PublishedFailures(4.03, 0.60),
+    0.2: PublishedFailures(4.22, 1.17),
+    0.3: PublishedFailures(4.44, 2.02),
+    0.4: PublishedFailures(4.69, 3.23),
+    0.5: PublishedFailures(5.09, 5.10),
 }
 """By the share of nodes that died at once."""
 
@@ -69,7 +69,7 @@ PATIENCE_S = 600.0  # reached only if the whole list of a key is dead: probabili
 ON_ROUTE: dict[str, Any] = {"color": PURPLE, "marker": ".", "linestyle": ":"}
 
 
-class Setting(NamedTuple):
+class FailuresSetting(NamedTuple):
     """Rings on which a share of the nodes fails, and the lookups on these rings.
 
     Attributes:
@@ -93,7 +93,7 @@ class Setting(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cell:
+class FailuresCell:
     """The outcomes of the lookups after the failures.
 
     Each of the first three fields has a histogram per ring: entry i counts the lookups with the value i.
@@ -106,7 +106,7 @@ class Cell:
         unanswered: number of lookups that named no owner.
     """
 
-    setting: Setting
+    setting: FailuresSetting
     paths: tuple[Counts, ...]
     timeouts: tuple[Counts, ...]
     on_route: tuple[Counts, ...]
@@ -114,7 +114,7 @@ class Cell:
     unanswered: int
 
 
-def plan(nodes: int | None, scale: Scale, seed: int) -> list[Setting]:
+def plan(nodes: int | None, scale: Scale, seed: int) -> list[FailuresSetting]:
     """Return settings for each share of failed nodes, with several rings per share.
 
     Several rings are needed, because the choice of the failed nodes changes the mean timeouts by several percent.
@@ -124,11 +124,11 @@ def plan(nodes: int | None, scale: Scale, seed: int) -> list[Setting]:
             of this one.
     """
     rings, lookups = {"quick": (1, 200), "standard": (4, 500), "full": (40, 250)}[scale]
-    real = [Setting(share, ring, NODES, lookups, seed) for share in PUBLISHED_BY_SHARE for ring in range(rings)]
+    real = [FailuresSetting(share, ring, NODES, lookups, seed) for share in PUBLISHED_BY_SHARE for ring in range(rings)]
     rings, lookups = (8, MODEL_LOOKUPS // 20) if scale == "quick" else (MODEL_RINGS, MODEL_LOOKUPS)
     shapes = [(NODES, rings), (nodes, LARGE_RINGS)] if nodes not in (None, NODES) else [(NODES, rings)]
     models = [
-        Setting(share, 0, size, lookups, seed, rings, is_model=True)
+        FailuresSetting(share, 0, size, lookups, seed, rings, is_model=True)
         for size, rings in shapes
         for share in PUBLISHED_BY_SHARE
         if size is not None
@@ -136,7 +136,7 @@ def plan(nodes: int | None, scale: Scale, seed: int) -> list[Setting]:
     return models if nodes is not None else models + real if has_model() else real
 
 
-def measure(setting: Setting) -> Cell:
+def measure(setting: FailuresSetting) -> FailuresCell:
     """Measure random lookups from survivors, after a share of the nodes has failed."""
     if setting.is_model:
         return _measure_model(setting)
@@ -165,7 +165,7 @@ def measure(setting: Setting) -> Cell:
 
     testing.run(main, seed=seed)
     on_route = [met - last for met, last in zip(timeouts, last_timeouts, strict=True)]
-    return Cell(setting, (counted(paths),), (counted(timeouts),), (counted(on_route),), wrong, unanswered)
+    return FailuresCell(setting, (counted(paths),), (counted(timeouts),), (counted(on_route),), wrong, unanswered)
 
 
 async def _look_up(start: Node, key: int) -> tuple[int, int, int, int]:
@@ -181,7 +181,7 @@ async def _look_up(start: Node, key: int) -> tuple[int, int, int, int]:
     return path.path_length, path.timeouts, last, path.candidates[last].contact.id
 
 
-def _measure_model(setting: Setting) -> Cell:
+def _measure_model(setting: FailuresSetting) -> FailuresCell:
     import numpy as np
 
     from chord.lab.bigring import NO_OWNER, BigRing, look_up_past_the_dead
@@ -203,7 +203,7 @@ def _measure_model(setting: Setting) -> Cell:
         unanswered += int((found.owners == NO_OWNER).sum())
         wrong += int(((found.owners != owners) & (found.owners != NO_OWNER)).sum())
     all_paths, all_timeouts, all_on_route = zip(*groups, strict=True)
-    return Cell(setting, all_paths, all_timeouts, all_on_route, wrong, unanswered)
+    return FailuresCell(setting, all_paths, all_timeouts, all_on_route, wrong, unanswered)
 
 
 # -- what comes of it ---------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ class LookupOutcome(NamedTuple):
         lookups: number of lookups.
     """
 
-    setting: Setting
+    setting: FailuresSetting
     rings: int
     path: Summary
     timeouts: Summary
@@ -243,12 +243,12 @@ class LookupOutcome(NamedTuple):
         return self.path.mean * self.setting.share / (1 - self.setting.share)
 
 
-def outcomes(cells: Sequence[Cell]) -> list[LookupOutcome]:
+def outcomes(cells: Sequence[FailuresCell]) -> list[LookupOutcome]:
     """Combine the measurements that differ only in the ring.
 
     There is a result for the real node and for the model, for each number of nodes and share of failures.
     """
-    groups: dict[tuple[bool, int, float], list[Cell]] = {}
+    groups: dict[tuple[bool, int, float], list[FailuresCell]] = {}
     for cell in cells:
         groups.setdefault((cell.setting.is_model, cell.setting.nodes, cell.setting.share), []).append(cell)
     return [
@@ -288,7 +288,7 @@ def is_met(outcome: LookupOutcome, scale: Scale) -> bool:
     )
 
 
-def tables(result: Result[Cell]) -> list[Table]:
+def tables(result: Result[FailuresCell]) -> list[Table]:
     """Return a table of the measured values beside those of the paper's Table II."""
     columns = [
         Column("nodes", ","), Column("failed", ".0%"), Column("published: path", ".2f"),
@@ -330,7 +330,7 @@ def tables(result: Result[Cell]) -> list[Table]:
     return [table.without_empty_columns()]
 
 
-def draw(result: Result[Cell], figure: Figure) -> None:
+def draw(result: Result[FailuresCell], figure: Figure) -> None:
     """Plot path length and timeouts against the share of failed nodes."""
     found = outcomes(result.cells)
     series: dict[tuple[bool, int], list[LookupOutcome]] = {}
@@ -362,7 +362,7 @@ def draw(result: Result[Cell], figure: Figure) -> None:
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
 
 
-def experiment(nodes: int | None = None) -> Experiment[Setting, Cell]:
+def experiment(nodes: int | None = None) -> Experiment[FailuresSetting, FailuresCell]:
     """Return the experiment on simultaneous failures.
 
     Args:

@@ -53,7 +53,7 @@ SUCCESSORS = 8
 HOUR_S = 3600.0
 
 
-class Setting(NamedTuple):
+class HealingSetting(NamedTuple):
     """One damaged ring: split into two halves of `nodes` nodes each, or a loop.
 
     Attributes:
@@ -73,7 +73,7 @@ class Setting(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cell:
+class HealingCell:
     """The time that one damaged ring took to heal, and the values that it lost.
 
     Attributes:
@@ -84,14 +84,14 @@ class Cell:
         lost: acknowledged values that could not be read afterwards.
     """
 
-    setting: Setting
+    setting: HealingSetting
     rounds: float | None
     home_rounds: float | None = None
     acknowledged: int = 0
     lost: int = 0
 
 
-def plan(scale: Scale, seed: int) -> list[Setting]:
+def plan(scale: Scale, seed: int) -> list[HealingSetting]:
     """Return damaged rings of many sizes.
 
     The size that the pass criterion applies to occurs more often.
@@ -102,18 +102,18 @@ def plan(scale: Scale, seed: int) -> list[Setting]:
         "full": {8: 10, 16: 10, 32: 10, BARRED: 20, 64: 10, 128: 10},
     }
     rings = [(nodes, seed + number) for nodes, times in sizes[scale].items() for number in range(times)]
-    found = [Setting("loop", nodes + 1, PRESETS["lan"], "lan", ring_seed) for nodes, ring_seed in rings]
+    found = [HealingSetting("loop", nodes + 1, PRESETS["lan"], "lan", ring_seed) for nodes, ring_seed in rings]
     for preset in ("lan",) if scale == "quick" else ("wan", "local", "lan"):
-        found += [Setting("split", nodes, PRESETS[preset], preset, ring_seed) for nodes, ring_seed in rings]
+        found += [HealingSetting("split", nodes, PRESETS[preset], preset, ring_seed) for nodes, ring_seed in rings]
     if scale == "full":
-        found += [Setting("split", BARRED, PRESETS["lan"], "lan", seed + number, HOUR_S) for number in range(3)]
+        found += [HealingSetting("split", BARRED, PRESETS["lan"], "lan", seed + number, HOUR_S) for number in range(3)]
     return found
 
 
-def measure(setting: Setting) -> Cell:
+def measure(setting: HealingSetting) -> HealingCell:
     """Damage a ring as stabilization cannot repair it, and measure its healing."""
     seed = f"healing/{setting.seed}/{setting.kind}/{setting.nodes}/{setting.preset}"
-    found: list[Cell] = []
+    found: list[HealingCell] = []
 
     async def main() -> None:
         nodes = setting.nodes * (2 if setting.kind == "split" else 1)
@@ -134,15 +134,15 @@ class _Healing:
         self._rng = rng
         self._acknowledged: list[tuple[bytes, bytes]] = []
 
-    async def loop(self, setting: Setting) -> Cell:
+    async def loop(self, setting: HealingSetting) -> HealingCell:
         """Let every node point to the node after its successor; measure the healing."""
         vnodes = list(self._ring._vnodes().values())
         for at, vnode in enumerate(vnodes):
             point_past_the_next(vnode, [vnodes[(at + 2 * step) % len(vnodes)].me for step in range(len(vnodes))])
         assert any(violation.invariant == "OrderedRing" for violation in self._ring.violations())
-        return Cell(setting, await self._rounds_until(lambda: not self._ring.waiting()))
+        return HealingCell(setting, await self._rounds_until(lambda: not self._ring.waiting()))
 
-    async def split(self, setting: Setting) -> Cell:
+    async def split(self, setting: HealingSetting) -> HealingCell:
         """Partition the ring, write on both sides, reconnect them; measure the healing."""
         nodes = list(self._ring.nodes)
         away = self._rng.sample(nodes, len(nodes) // 2)
@@ -160,7 +160,7 @@ class _Healing:
         rounds = await self._rounds_until(lambda: not self._ring.waiting())
         home = await self._rounds_until(lambda: not any(node._handoff.count() for node in nodes), since=began)
         lost = [pair for pair in self._acknowledged if not await self._is_readable(*pair)]
-        return Cell(setting, rounds, home, len(self._acknowledged), len(lost))
+        return HealingCell(setting, rounds, home, len(self._acknowledged), len(lost))
 
     async def _rounds_until(self, is_reached: Callable[[], bool], since: float | None = None) -> float | None:
         began = trio.current_time() if since is None else since
@@ -235,7 +235,7 @@ def point_past_the_next(vnode: Vnode, loop: Sequence[Contact]) -> None:
 # -- what comes of it ---------------------------------------------------------------------------------
 
 
-def tables(result: Result[Cell]) -> list[Table]:
+def tables(result: Result[HealingCell]) -> list[Table]:
     """Return the rounds until healing, by kind of damage, size and preset."""
     columns = (
         Column("what"),
@@ -255,7 +255,7 @@ def tables(result: Result[Cell]) -> list[Table]:
         "A loop has no records; its rows are about pointers, lists and arcs.",
         "Without self-lookups none of these rings heals.",
     )
-    groups: dict[tuple[DamageKind, int, str, float], list[Cell]] = {}
+    groups: dict[tuple[DamageKind, int, str, float], list[HealingCell]] = {}
     for cell in result.cells:
         shape = cell.setting
         groups.setdefault((shape.kind, shape.nodes, shape.preset, shape.parted_s), []).append(cell)
@@ -267,7 +267,7 @@ def tables(result: Result[Cell]) -> list[Table]:
     return [Table("healing", "Rings that stabilization cannot heal", columns, rows, bar, notes)]
 
 
-def _row(cells: Sequence[Cell]) -> Row:
+def _row(cells: Sequence[HealingCell]) -> Row:
     shape = cells[0].setting
     rounds = [cell.rounds for cell in cells if cell.rounds is not None]
     is_healed = len(rounds) == len(cells)
@@ -292,7 +292,7 @@ def _row(cells: Sequence[Cell]) -> Row:
     return Row(values, is_healed and lost == 0 and (most is None or max(rounds) <= most))
 
 
-def draw(result: Result[Cell], figure: Figure) -> None:
+def draw(result: Result[HealingCell], figure: Figure) -> None:
     """Plot the rounds until healing against the number of nodes."""
     splits = [cell for cell in result.cells if cell.setting.kind == "split"]
     lost, acknowledged = sum(cell.lost for cell in splits), sum(cell.acknowledged for cell in splits)

@@ -43,7 +43,7 @@ BINS, BIN = 120, 0.05  # of loads over the mean
 WITHIN = 0.10
 
 
-class Published(NamedTuple):
+class PublishedLoad(NamedTuple):
     """The paper's loads for one number of vnodes, over the mean load.
 
     Attributes:
@@ -58,13 +58,13 @@ class Published(NamedTuple):
 
 
 PUBLISHED_BY_RING = {
-    (1, KEYS): Published(0.0, 4.8),
-    (20, KEYS): Published(0.5, 1.6),
-    (1, KEYS // 2): Published(None, 4.6, 9.1),
+    (1, KEYS): PublishedLoad(0.0, 4.8),
+    (20, KEYS): PublishedLoad(0.5, 1.6),
+    (1, KEYS // 2): PublishedLoad(None, 4.6, 9.1),
 }
 
 
-class Setting(NamedTuple):
+class LoadSetting(NamedTuple):
     """A ring of `nodes` nodes, and the number of keys on it.
 
     Attributes:
@@ -90,7 +90,7 @@ class Setting(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cell:
+class LoadCell:
     """How evenly the keys, or shares of the circle, are spread over the nodes.
 
     Attributes:
@@ -99,13 +99,13 @@ class Cell:
         disagreements: number of real nodes that own another number of keys than the hash gives them.
     """
 
-    setting: Setting
+    setting: LoadSetting
     spread: Spread
     histogram: Counts
     disagreements: int = 0
 
 
-def plan(nodes: int | None, scale: Scale, seed: int) -> list[Setting]:
+def plan(nodes: int | None, scale: Scale, seed: int) -> list[LoadSetting]:
     """Return the rings to measure.
 
     Args:
@@ -113,14 +113,17 @@ def plan(nodes: int | None, scale: Scale, seed: int) -> list[Setting]:
             this size, or of fewer nodes if there would be too many points to sort in a short time.
     """
     if nodes is not None:
-        return [Setting(v, nodes if v == 1 else min(nodes, POINTS_MAX // v), 0, False, seed) for v in MODEL_VNODES]
+        return [LoadSetting(v, nodes if v == 1 else min(nodes, POINTS_MAX // v), 0, False, seed) for v in MODEL_VNODES]
     nodes, keys = (NODES // 5, KEYS // 10) if scale == "quick" else (NODES, KEYS)
-    models = [Setting(v, nodes, 0, False, seed) for v in VNODES if has_model()]
-    hashed = [Setting(1, nodes, keys // 2, False, seed), *(Setting(v, nodes, keys, False, seed) for v in VNODES)]
-    return [*models, Setting(1, 200, 20_000, True, seed), *hashed]
+    models = [LoadSetting(v, nodes, 0, False, seed) for v in VNODES if has_model()]
+    hashed = [
+        LoadSetting(1, nodes, keys // 2, False, seed),
+        *(LoadSetting(v, nodes, keys, False, seed) for v in VNODES),
+    ]
+    return [*models, LoadSetting(1, 200, 20_000, True, seed), *hashed]
 
 
-def measure(setting: Setting) -> Cell:
+def measure(setting: LoadSetting) -> LoadCell:
     """Measure the load of every node: its keys, or in the model its share."""
     if setting.is_model:
         return _measure_model(setting)
@@ -137,10 +140,10 @@ def measure(setting: Setting) -> Cell:
     if setting.is_real:
         disagreements = sum(a != b for a, b in zip(loads, _owned(setting, keys), strict=True))
     width = BIN * setting.keys / setting.nodes
-    return Cell(setting, spread_of(loads), counted(int(load / width) for load in loads)[:BINS], disagreements)
+    return LoadCell(setting, spread_of(loads), counted(int(load / width) for load in loads)[:BINS], disagreements)
 
 
-def _owned(setting: Setting, keys: list[Point]) -> list[int]:
+def _owned(setting: LoadSetting, keys: list[Point]) -> list[int]:
     """Return for each real node how many of the keys lie in the arc that it owns."""
     found: list[int] = []
     ordered = sorted(keys)
@@ -155,7 +158,7 @@ def _owned(setting: Setting, keys: list[Point]) -> list[int]:
     return found
 
 
-def _measure_model(setting: Setting) -> Cell:
+def _measure_model(setting: LoadSetting) -> LoadCell:
     import numpy as np
 
     from chord.lab.bigring import BigRing
@@ -166,13 +169,13 @@ def _measure_model(setting: Setting) -> Cell:
     if setting.vnodes > 1:  # the assignment of gaps to nodes is as random as the points
         rng.shuffle(gaps)
     shares = gaps.reshape(setting.nodes, setting.vnodes).sum(axis=1) * setting.nodes
-    return Cell(setting, spread(shares), tuple(np.bincount((shares / BIN).astype(np.intp))[:BINS].tolist()))
+    return LoadCell(setting, spread(shares), tuple(np.bincount((shares / BIN).astype(np.intp))[:BINS].tolist()))
 
 
 # -- what comes of it ---------------------------------------------------------------------------------
 
 
-def tables(result: Result[Cell]) -> list[Table]:
+def tables(result: Result[LoadCell]) -> list[Table]:
     """Return a table of the measured spread of the loads beside the paper's values."""
     columns = [
         Column("vnodes"), Column("nodes", ","), Column("keys", ","),
@@ -200,7 +203,7 @@ def tables(result: Result[Cell]) -> list[Table]:
     return [Table("load_balance", "Keys per node", tuple(columns), tuple(rows), bar, notes).without_empty_columns()]
 
 
-def _row(real: Cell | None, model: Cell | None) -> Row:
+def _row(real: LoadCell | None, model: LoadCell | None) -> Row:
     (vnodes, nodes, keys, is_real, _) = (real or model).setting  # type: ignore[union-attr]
     said = PUBLISHED_BY_RING.get((vnodes, keys or KEYS)) if nodes == NODES or not keys else None
     spreads = [cell.spread if cell else None for cell in (real, model)]
@@ -208,7 +211,7 @@ def _row(real: Cell | None, model: Cell | None) -> Row:
     laws = _laws(vnodes, nodes) if model else (None, None)
     disagree = real.disagreements if real and is_real else None
     verdicts = [is_met(cell) for cell in (real, model) if cell]
-    values = (vnodes, nodes, keys or None, *(said or Published(None, None)), *found, *laws, disagree)
+    values = (vnodes, nodes, keys or None, *(said or PublishedLoad(None, None)), *found, *laws, disagree)
     return Row(values, all_passed(verdicts))
 
 
@@ -222,7 +225,7 @@ def _laws(vnodes: int, nodes: int) -> tuple[float, float | None]:
     return share_deviation(nodes, vnodes), harmonic(nodes) if vnodes == 1 else None
 
 
-def is_met(cell: Cell) -> bool | None:
+def is_met(cell: LoadCell) -> bool | None:
     """Whether the measured loads are close to the published ones and to the formulas.
 
     Real nodes must own exactly the counted keys. The result is None if there is nothing to compare with.
@@ -245,7 +248,7 @@ def is_met(cell: Cell) -> bool | None:
     return passed and all(y is None or abs(x - y) <= max(WITHIN, WITHIN * y) + chance for x, y, chance in due)
 
 
-def draw(result: Result[Cell], figure: Figure) -> None:
+def draw(result: Result[LoadCell], figure: Figure) -> None:
     """Plot the percentiles of the loads against the vnodes, and their density."""
     cells = [cell for cell in result.cells if not cell.setting.is_real]
     shown = [cell for cell in cells if cell.setting.keys == max(cell.setting.keys for cell in cells)]
@@ -280,7 +283,7 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     dress(right, "load of a node / mean", "density of nodes")
 
 
-def experiment(nodes: int | None = None) -> Experiment[Setting, Cell]:
+def experiment(nodes: int | None = None) -> Experiment[LoadSetting, LoadCell]:
     """Return the experiment on the spread of keys.
 
     Args:

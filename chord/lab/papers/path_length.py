@@ -46,7 +46,7 @@ RINGS_LOG2, MODEL_RINGS_LOG2 = 11, 14  # there are enough rings of each size for
 PUBLISHED_NODES, PUBLISHED_MODE, PUBLISHED_SHARE = 1 << 12, 6, 0.24  # of a distribution with fingers only
 
 
-class Setting(NamedTuple):
+class PathSetting(NamedTuple):
     """Rings of one size and list length, and the lookups on these rings.
 
     Attributes:
@@ -68,7 +68,7 @@ class Setting(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cell:
+class PathCell:
     """The path lengths of the lookups, and the use of fingers in the model.
 
     Attributes:
@@ -76,7 +76,7 @@ class Cell:
         used: for the model, entry i counts the hops over fingers that start 2**i points away.
     """
 
-    setting: Setting
+    setting: PathSetting
     groups: tuple[Counts, ...]
     used: Counts = ()
 
@@ -111,30 +111,32 @@ def formula(nodes: int, successors: int) -> float | None:
     return half + CONSTANT if successors == 1 else half - math.log2(successors) / 2 + 1
 
 
-def plan(nodes: int | None, scale: Scale, seed: int) -> list[Setting]:
+def plan(nodes: int | None, scale: Scale, seed: int) -> list[PathSetting]:
     """Return rings of many sizes, most of them powers of two.
 
     Args:
         nodes: None: rings of real nodes and models of the same sizes, with each length of list. A number: models with
             fingers only, up to about this number of nodes, and of this number.
     """
-    real: list[Setting] = []
+    real: list[PathSetting] = []
     if nodes is None:
         powers = (3, 6, 8, 10) if scale == "quick" else tuple(range(POWER_MIN, POWER_MAX + 1))
         sizes, lists = [1 << power for power in powers], LISTS
         lookups = {"quick": 500, "standard": 2_000, "full": 10_000}[scale]
-        real = [Setting(n, r, max(1, (1 << RINGS_LOG2) // n), lookups, seed) for n in sizes for r in lists]
+        real = [PathSetting(n, r, max(1, (1 << RINGS_LOG2) // n), lookups, seed) for n in sizes for r in lists]
     else:
         most = max(POWER_MIN, round(math.log2(nodes)))
         sizes, lists = sorted({1 << power for power in range(POWER_MIN, most + 1)} | {nodes}), (1,)
     looked = MODEL_LOOKUPS // 20 if scale == "quick" else MODEL_LOOKUPS
     models = [
-        Setting(n, r, max(1, (1 << MODEL_RINGS_LOG2) // n), looked, seed, is_model=True) for n in sizes for r in lists
+        PathSetting(n, r, max(1, (1 << MODEL_RINGS_LOG2) // n), looked, seed, is_model=True)
+        for n in sizes
+        for r in lists
     ]
     return models + real if nodes is not None or has_model() else real
 
 
-def measure(setting: Setting) -> Cell:
+def measure(setting: PathSetting) -> PathCell:
     """Measure the path lengths of random lookups."""
     share, more = divmod(setting.lookups, setting.rings)
     lookups = [share + (number < more) for number in range(setting.rings)]
@@ -154,10 +156,10 @@ def measure(setting: Setting) -> Cell:
     for number, count in enumerate(lookups):
         seed = f"path_length/{setting.seed}/{setting.nodes}/{setting.successors}/{number}"
         testing.run(main, seed, count, seed=seed)
-    return Cell(setting, tuple(groups))
+    return PathCell(setting, tuple(groups))
 
 
-def _measure_model(setting: Setting, lookups: list[int]) -> Cell:
+def _measure_model(setting: PathSetting, lookups: list[int]) -> PathCell:
     import numpy as np
 
     from chord.lab.bigring import BITS, BigRing
@@ -169,13 +171,13 @@ def _measure_model(setting: Setting, lookups: list[int]) -> Cell:
         found = ring.look_up(*ring.draw_lookups(count, rng), successors=setting.successors)
         groups.append(tuple(np.bincount(found.hops).tolist()))
         used += found.used
-    return Cell(setting, tuple(groups), tuple(used.tolist()))
+    return PathCell(setting, tuple(groups), tuple(used.tolist()))
 
 
 # -- what comes of it ---------------------------------------------------------------------------------
 
 
-def tables(result: Result[Cell]) -> list[Table]:
+def tables(result: Result[PathCell]) -> list[Table]:
     """Return tables of the means, of the use of fingers, and of a distribution.
 
     The last two are for fingers only, on the largest ring with a power of two of nodes. On such a ring, the mean gap is
@@ -188,7 +190,7 @@ def tables(result: Result[Cell]) -> list[Table]:
     return [_means(result), *use, _distribution(*pairs(most, lambda setting: size)[size])]
 
 
-def _means(result: Result[Cell]) -> Table:
+def _means(result: Result[PathCell]) -> Table:
     columns = [Column("nodes", ","), Column("list r"), Column("formula", ".2f")]
     for maker in MAKERS:
         columns += [
@@ -224,7 +226,7 @@ def _means(result: Result[Cell]) -> Table:
     return Table("path_length", title, tuple(columns), tuple(rows), bar, notes).without_empty_columns()
 
 
-def is_met(cell: Cell, scale: Scale) -> bool | None:
+def is_met(cell: PathCell, scale: Scale) -> bool | None:
     """Whether the mean path length is close to the formula.
 
     At 2^12 nodes with fingers only, the most frequent length must be the published one as well. The result is None if
@@ -242,7 +244,7 @@ def is_met(cell: Cell, scale: Scale) -> bool | None:
     return passed and (successors > 1 or nodes != PUBLISHED_NODES or _may_be_mode(cell, scale))
 
 
-def _may_be_mode(cell: Cell, scale: Scale) -> bool:
+def _may_be_mode(cell: PathCell, scale: Scale) -> bool:
     """Whether the published most frequent length is the most frequent one here, too.
 
     At quick scale there are few lookups, so a difference that may be chance is allowed.
@@ -252,7 +254,7 @@ def _may_be_mode(cell: Cell, scale: Scale) -> bool:
     return seen == most or (scale == "quick" and most - seen <= MODEL_SIGMAS * math.sqrt(most + seen))
 
 
-def _units(cell: Cell) -> dict[int, float]:
+def _units(cell: PathCell) -> dict[int, float]:
     """Return the number of uses of each finger, over the number of lookups.
 
     A finger is named by the log2 of the distance to its start, in mean gaps between nodes.
@@ -262,7 +264,7 @@ def _units(cell: Cell) -> dict[int, float]:
     return {unit: share for unit, share in shares.items() if -8 <= unit <= 8}
 
 
-def _use(cell: Cell) -> Table:
+def _use(cell: PathCell) -> Table:
     from chord.lab.theory import finger_use, path_constant
 
     columns = (
@@ -280,7 +282,7 @@ def _use(cell: Cell) -> Table:
     return Table("finger_use", "Which fingers lookups take", columns, tuple(rows), notes=notes)
 
 
-def _distribution(*cells: Cell | None) -> Table:
+def _distribution(*cells: PathCell | None) -> Table:
     found = [cell.shares if cell else [] for cell in cells]
     nodes = next(cell.setting.nodes for cell in cells if cell)
     columns = [Column("path length"), *(Column(f"{maker}: share of lookups", ".4f") for maker in MAKERS)]
@@ -297,7 +299,7 @@ def _distribution(*cells: Cell | None) -> Table:
 # -- pictures -----------------------------------------------------------------------------------------
 
 
-def draw(result: Result[Cell], figure: Figure) -> None:
+def draw(result: Result[PathCell], figure: Figure) -> None:
     """Plot the means with their formulas, and the distribution with fingers only."""
     by_list = {r: [cell for cell in result.cells if cell.setting.successors == r] for r in LISTS}
     nodes = max(cell.setting.nodes for cell in by_list[1])
@@ -339,7 +341,7 @@ def draw(result: Result[Cell], figure: Figure) -> None:
     dress(right, f"path length (hops), {nodes:,} nodes", "share of lookups")
 
 
-def draw_use(result: Result[Cell], figure: Figure) -> None:
+def draw_use(result: Result[PathCell], figure: Figure) -> None:
     """Plot the use of each finger, which explains a mean below half of the bits."""
     from chord.lab.theory import finger_use, path_constant
 
@@ -362,7 +364,7 @@ def draw_use(result: Result[Cell], figure: Figure) -> None:
     dress(axes, "start of the finger, in mean gaps between nodes", "share of lookups that take it")
 
 
-def experiment(nodes: int | None = None) -> Experiment[Setting, Cell]:
+def experiment(nodes: int | None = None) -> Experiment[PathSetting, PathCell]:
     """Return the experiment on path length.
 
     Args:

@@ -56,7 +56,7 @@ PUBLISHED_BY_MEDIAN = {47.0: "≥ 99.9%"}
 BAMBOO_BYTES_S, MIT_CHORD_BYTES_S = 750, 2400  # published upper bounds per node, at 1,000 nodes
 
 
-class Setting(NamedTuple):
+class SessionsSetting(NamedTuple):
     """A median session time (time from join to crash), and a preset of timing."""
 
     preset: str
@@ -71,7 +71,7 @@ class Setting(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cell:
+class SessionsCell:
     """The outcomes of the lookups, and the traffic of the ring.
 
     Attributes:
@@ -83,7 +83,7 @@ class Cell:
         messages_s: mean messages per second that a node sent, lookups included.
     """
 
-    setting: Setting
+    setting: SessionsSetting
     took_ms: tuple[float, ...]
     wrong: int
     errors: int
@@ -107,16 +107,16 @@ class Cell:
         return len(self.took_ms) / max(1, self.lookups)
 
 
-def plan(scale: Scale, seed: int) -> list[Setting]:
+def plan(scale: Scale, seed: int) -> list[SessionsSetting]:
     """Return a setting for each median session time under each preset.
 
     Rings under `wan` run for longer.
     """
     if scale == "quick":
-        return [Setting("lan", median, 64, 60.0, 600, seed) for median in (60.0, 10.0, 1.4)]
+        return [SessionsSetting("lan", median, 64, 60.0, 600, seed) for median in (60.0, 10.0, 1.4)]
     nodes, seconds, lookups = (250, 120.0, 3_000) if scale == "standard" else (1000, 300.0, 10_000)
-    wan = [Setting("wan", median, nodes, 3 * seconds, lookups, seed) for median in MEDIANS_MIN]
-    return wan + [Setting("lan", median, nodes, seconds, lookups, seed) for median in MEDIANS_MIN]
+    wan = [SessionsSetting("wan", median, nodes, 3 * seconds, lookups, seed) for median in MEDIANS_MIN]
+    return wan + [SessionsSetting("lan", median, nodes, seconds, lookups, seed) for median in MEDIANS_MIN]
 
 
 class Weigher:
@@ -156,12 +156,12 @@ class Weigher:
         return self._codec.encode_error(call_id, what)
 
 
-def measure(setting: Setting) -> Cell:
+def measure(setting: SessionsSetting) -> SessionsCell:
     """Measure random lookups, and the traffic, while nodes crash and join."""
     seed = f"sessions/{setting.seed}/{setting.preset}/{setting.median_min}"
     successors = min(SUCCESSORS, setting.nodes // 4)
     weigher = Weigher(RingConstants().circle)
-    churn = _Churn(setting, random.Random(seed), weigher)
+    churn = _Sessions(setting, random.Random(seed), weigher)
 
     async def main() -> None:
         network = MessageNetwork(seed, weigh=weigher)
@@ -172,10 +172,10 @@ def measure(setting: Setting) -> Cell:
     return churn.cell()
 
 
-class _Churn:
+class _Sessions:
     """The crashes, joins and lookups on one ring, and the counts of their outcomes."""
 
-    def __init__(self, setting: Setting, rng: random.Random, weigher: Weigher) -> None:
+    def __init__(self, setting: SessionsSetting, rng: random.Random, weigher: Weigher) -> None:
         self._setting = setting
         self._rng = rng
         self._weigher = weigher
@@ -228,9 +228,9 @@ class _Churn:
         else:
             self._wrong += 1
 
-    def cell(self) -> Cell:
+    def cell(self) -> SessionsCell:
         node_seconds = self._setting.nodes * self._seconds
-        return Cell(
+        return SessionsCell(
             self._setting,
             tuple(sorted(self._took_ms)),
             self._wrong,
@@ -244,7 +244,7 @@ class _Churn:
 # -- what comes of it ---------------------------------------------------------------------------------
 
 
-FIELDS: tuple[Field[Cell], ...] = (
+FIELDS: tuple[Field[SessionsCell], ...] = (
     Field("preset", "", lambda cell: cell.setting.preset),
     Field("median session, min", "g", lambda cell: cell.setting.median_min),
     Field("success", ".3%", lambda cell: cell.success),
@@ -265,7 +265,7 @@ FIELDS: tuple[Field[Cell], ...] = (
 )
 
 
-def is_met(cell: Cell) -> bool | None:
+def is_met(cell: SessionsCell) -> bool | None:
     """Whether no lookup was wrong and the success rate is at least the promised one.
 
     The result is None under presets other than `lan` if sessions are short.
@@ -275,7 +275,7 @@ def is_met(cell: Cell) -> bool | None:
     return cell.wrong == 0 and cell.success >= (cell.promised or 0)
 
 
-def tables(result: Result[Cell]) -> list[Table]:
+def tables(result: Result[SessionsCell]) -> list[Table]:
     """Return the success of lookups and the traffic, by median session time."""
     notes = (
         "Published are the bytes of maintenance at 1,000 nodes, and the consistency of both Bamboo and MIT Chord.",
@@ -286,7 +286,7 @@ def tables(result: Result[Cell]) -> list[Table]:
     return [Table.of("sessions", "Churn by crashes", FIELDS, result.cells, is_met, bar, notes)]
 
 
-def draw(result: Result[Cell], figure: Figure) -> None:
+def draw(result: Result[SessionsCell], figure: Figure) -> None:
     """Plot the success of lookups and the traffic against the median session time."""
     wrong, lookups = sum(cell.wrong for cell in result.cells), sum(cell.lookups for cell in result.cells)
     lan = [cell for cell in result.cells if cell.setting.preset == "lan"]

@@ -80,6 +80,7 @@ from chord.wire.messages.reaping import AreExpiredReply as AreExpiredReply
 from chord.wire.messages.reaping import AskLog as AskLog
 from chord.wire.messages.reaping import Claim as Claim
 from chord.wire.messages.reaping import DeadActor as DeadActor
+from chord.wire.messages.reaping import EntryRun as EntryRun
 from chord.wire.messages.reaping import FetchLogs as FetchLogs
 from chord.wire.messages.reaping import GetLogs as GetLogs
 from chord.wire.messages.reaping import GetLogsReply as GetLogsReply
@@ -87,7 +88,6 @@ from chord.wire.messages.reaping import GetSeen as GetSeen
 from chord.wire.messages.reaping import GetSeenReply as GetSeenReply
 from chord.wire.messages.reaping import Holding as Holding
 from chord.wire.messages.reaping import LogEntry as LogEntry
-from chord.wire.messages.reaping import Run as Run
 from chord.wire.messages.reaping import SliceLog as SliceLog
 from chord.wire.messages.reaping import SliceSeen as SliceSeen
 from chord.wire.messages.reaping import StoreLogs as StoreLogs

@@ -82,7 +82,7 @@ class UpTo(msgspec.Struct, frozen=True, array_like=True, gc=False):
 UpTos: TypeAlias = Annotated[tuple[UpTo, ...], Meta(max_length=MAKERS_MAX)]
 
 
-class Run(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class EntryRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Consecutive reap log entries of one maker, the store that wrote them.
 
     The first entry has the number `first`.
@@ -110,7 +110,7 @@ class SliceLog(msgspec.Struct, frozen=True, array_like=True, gc=False):
     trimmed: UpTos
     floors: UpTos
     tags: Annotated[bytes, Meta(max_length=1024)]
-    runs: Annotated[tuple[Run, ...], Meta(max_length=MAKERS_MAX)]
+    runs: Annotated[tuple[EntryRun, ...], Meta(max_length=MAKERS_MAX)]
 
 
 class SliceSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from tests.real.machines import forget_clock
+from tests.support.machines import forget_clock
 from tests.support.ports import Ports
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ from chord.sim.cluster import cluster
 from chord.sim.copies import unreadable
 from chord.sim.disk import flash
 from chord.sim.key_model import KeyModel, Op
-from chord.sim.losses import Losses
+from chord.sim.loss_accounting import LossAccounting
 from chord.sim.oracle import Oracle
 from chord.store import versions
 from chord.store.reap_log_state import Grave
@@ -30,34 +30,34 @@ Made = tuple[KeyModel, Op, Record]
 
 
 def written(ring: TestRing, *, is_ok: bool = True) -> Made:
-    """Return a story with one put that was acknowledged, and the record that the put made."""
+    """Return a model with one put that was acknowledged, and the record that the put made."""
     actor = ring[0]._host.storage.incarnation + bytes(8)
-    story = KeyModel(KEY, ring[0]._host.circle.hash(KEY))
-    put = story.begin("put")
-    story.sent(put, b"1" * 16)
+    model = KeyModel(KEY, ring[0]._host.circle.hash(KEY))
+    put = model.begin("put")
+    model.sent(put, b"1" * 16)
     record = Record(KEY, (ActorClock(actor, 1, (Version(put.value, put.op_id, 1),)),))
-    story.saw(record, ring[0].name, is_own=True)
+    model.saw(record, ring[0].name, is_own=True)
     if is_ok:
         put.w = 2
-        story.acknowledged(put, versions.encode_context({actor: 1}), "client", ring[0].name)
-    return story, put, record
+        model.acknowledged(put, versions.encode_context({actor: 1}), "client", ring[0].name)
+    return model, put, record
 
 
-def losses_of(ring: TestRing, story: KeyModel, complain: Callable[[str], None]) -> Losses:
-    return Losses(ring, ring[0]._host.constants, {KEY: story}, Counter(), complain)
+def accounting_of(ring: TestRing, model: KeyModel, complain: Callable[[str], None]) -> LossAccounting:
+    return LossAccounting(ring, ring[0]._host.constants, {KEY: model}, Counter(), complain)
 
 
 def test_record_is_dead_if_dropped_tombstones_covered_it() -> None:
     async def main() -> None:
         async with testing.open_ring(3, seed=1) as ring:
-            story, _, record = written(ring)
-            assert not story.is_buried(record)
-            story.bury(Record(KEY, (ActorClock(bytes(16), 9, ()),)))
-            assert not story.is_buried(record), "the tombstone has another actor"
-            story.bury(Record(KEY, (ActorClock(record.clock[0].actor, 1, ()),)))
-            assert story.is_buried(record)
+            model, _, record = written(ring)
+            assert not model.is_buried(record)
+            model.bury(Record(KEY, (ActorClock(bytes(16), 9, ()),)))
+            assert not model.is_buried(record), "the tombstone has another actor"
+            model.bury(Record(KEY, (ActorClock(record.clock[0].actor, 1, ()),)))
+            assert model.is_buried(record)
             newer = Record(KEY, (*record.clock, ActorClock(bytes(16), 10, ())))
-            assert not story.is_buried(newer), "the record knows one more event"
+            assert not model.is_buried(newer), "the record knows one more event"
 
     testing.run(main)
 
@@ -65,10 +65,10 @@ def test_record_is_dead_if_dropped_tombstones_covered_it() -> None:
 def test_record_lost_by_a_disk_counts_as_dropped_in_a_read() -> None:
     async def main() -> None:
         async with testing.open_ring(3, seed=1) as ring:
-            story, _, record = written(ring)
-            losses = losses_of(ring, story, lambda text: None)
-            losses._reckon([record], "n1")
-            assert story.dropped_at == {"n1": trio.current_time()}
+            model, _, record = written(ring)
+            accounting = accounting_of(ring, model, lambda text: None)
+            accounting._reckon([record], "n1")
+            assert model.dropped_at == {"n1": trio.current_time()}
 
     testing.run(main)
 
@@ -77,11 +77,11 @@ def test_record_lost_by_a_disk_counts_as_dropped_in_a_read() -> None:
 def test_copy_counts_as_dropped_only_if_its_node_leaves(is_leaving: bool) -> None:
     async def main() -> None:
         async with testing.open_ring(3, seed=1) as ring:
-            story, put, record = written(ring, is_ok=False)
-            losses = losses_of(ring, story, pytest.fail)
+            model, put, record = written(ring, is_ok=False)
+            accounting = accounting_of(ring, model, pytest.fail)
             ring[0]._host.is_leaving = is_leaving
-            losses.dropped(ring[0].name, record)
-            losses.dropped(ring[0].name, Record(b"another", ()))
+            accounting.dropped(ring[0].name, record)
+            accounting.dropped(ring[0].name, Record(b"another", ()))
             assert put.dropped == ({ring[0].name} if is_leaving else set())
             ring[0]._host.is_leaving = False
 
@@ -95,14 +95,14 @@ def test_write_counts_as_lost_only_with_every_disk_that_had_it(disks: int, compl
     async def main() -> None:
         async with testing.open_ring(4, seed=1) as ring:
             reported: list[str] = []
-            story, put, record = written(ring)
-            losses = losses_of(ring, story, reported.append)
+            model, put, record = written(ring)
+            accounting = accounting_of(ring, model, reported.append)
             for node in list(ring.nodes)[:2]:
                 node._host.storage.apply(Batch(puts=(record,)))
             if disks == 1:
                 ring[1]._host.storage.apply(Batch(removals=(KEY,)))
             for node in list(ring.nodes)[:disks]:
-                losses.bury(node)
+                accounting.bury(node)
             assert put.is_lost
             assert len(reported) == complaints
             assert all("no store has it, though only 1 of its copies were lost, not 2" in text for text in reported)
@@ -113,13 +113,13 @@ def test_write_counts_as_lost_only_with_every_disk_that_had_it(disks: int, compl
 def test_lost_disks_count_until_all_members_have_the_write() -> None:
     async def main() -> None:
         async with testing.open_ring(4, seed=1) as ring:
-            story, put, record = written(ring)
-            losses = losses_of(ring, story, pytest.fail)
+            model, put, record = written(ring)
+            accounting = accounting_of(ring, model, pytest.fail)
             for node in ring.nodes:
                 node._host.storage.apply(Batch(puts=(record,)))
-            losses.bury(ring[0])
+            accounting.bury(ring[0])
             assert put.vanished == 1
-            losses.saw(ring[1].name, record, False)
+            accounting.saw(ring[1].name, record, False)
             assert put.vanished == 0
 
     testing.run(main)
@@ -136,19 +136,19 @@ def test_only_copy_may_be_denied_only_if_its_disk_is_lost(is_wiped: bool) -> Non
                 await (await machines.start()).ready()
             complaints: list[str] = []
             oracle = Oracle(machines, machines[0]._host.constants, Counter(), complaints.append)
-            story, _, record = written(machines)
-            oracle.stories[KEY] = story
+            model, _, record = written(machines)
+            oracle.models[KEY] = model
             keeper, other, asked = machines.nodes
             await keeper._host.storage.commit(Batch(puts=(record,)))
             for node in (keeper, other):
-                oracle.losses.bury(node)
+                oracle.accounting.bury(node)
                 await machines.kill(node)
-                oracle.losses.autopsy(node)
-            before = oracle.before(story, None)
+                oracle.accounting.autopsy(node)
+            before = oracle.before(model, None)
             if is_wiped:
-                oracle.losses.wipe(keeper.name)
-            oracle.losses.bring_back(other)
-            oracle.denied(asked, story, before)
+                oracle.accounting.wipe(keeper.name)
+            oracle.accounting.bring_back(other)
+            oracle.denied(asked, model, before)
             assert len(complaints) == (not is_wiped)
 
     testing.run(main)
@@ -160,16 +160,16 @@ def test_lost_only_copy_may_be_denied_after_its_machine_returns(is_same: bool) -
         async with testing.open_ring(3, seed=1, replicas=1) as ring:
             complaints: list[str] = []
             oracle = Oracle(ring, ring[0]._host.constants, Counter(), complaints.append)
-            story, put, record = written(ring)
+            model, put, record = written(ring)
             put.w = 1
-            oracle.stories[KEY] = story
+            oracle.models[KEY] = model
             keeper, other, asked = ring.nodes
             keeper._host.storage.apply(Batch(puts=(record,)))
-            before = oracle.before(story, None)
+            before = oracle.before(model, None)
             for node in (keeper, other):
-                oracle.losses.bury(node)
-            oracle.losses.bring_back(keeper if is_same else other)
-            oracle.denied(asked, story, before)
+                oracle.accounting.bury(node)
+            oracle.accounting.bring_back(keeper if is_same else other)
+            oracle.denied(asked, model, before)
             assert put.is_lost
             assert len(complaints) == (not is_same)
 
@@ -184,9 +184,9 @@ def test_healed_partition_excuses_only_values_of_the_other_part(what: str, monke
         async with testing.open_ring(4, seed=1, replicas=2) as ring:
             complaints: list[str] = []
             oracle = Oracle(ring, ring[0]._host.constants, Counter(), complaints.append)
-            story, put, record = written(ring)
-            oracle.stories[KEY] = story
-            owner = next(node for node in ring.nodes if node._host.owner_of(story.point) is not None)
+            model, put, record = written(ring)
+            oracle.models[KEY] = model
+            owner = next(node for node in ring.nodes if node._host.owner_of(model.point) is not None)
             writer, second, third = (node for node in ring.nodes if node is not owner)
             ring.network._faults.islands = {owner.name: 0, third.name: 0}
             oracle.split()
@@ -200,7 +200,7 @@ def test_healed_partition_excuses_only_values_of_the_other_part(what: str, monke
             for split in oracle._splits:
                 split.began -= (0.5 if what == "short" else 2) * down_out_s
             monkeypatch.setattr(ring, "waiting", lambda: [] if what == "one ring" else ["two rings"])
-            oracle.denied(owner, story, oracle.before(story, None))
+            oracle.denied(owner, model, oracle.before(model, None))
             assert len(complaints) == (what != "apart")
 
     testing.run(main)
@@ -212,8 +212,8 @@ def test_partition_excuses_only_values_beyond_the_reader(what: str) -> None:
         async with testing.open_ring(4, seed=1, replicas=2) as ring:
             complaints: list[str] = []
             oracle = Oracle(ring, ring[0]._host.constants, Counter(), complaints.append)
-            story, put, record = written(ring)
-            oracle.stories[KEY] = story
+            model, put, record = written(ring)
+            oracle.models[KEY] = model
             writer, second, reader, third = ring.nodes
             ring.network.partition([writer.name, second.name])
             oracle.split()
@@ -221,7 +221,7 @@ def test_partition_excuses_only_values_beyond_the_reader(what: str) -> None:
             put.split = trio.current_time(), reader.name if what == "same part" else writer.name
             for node in (writer, second, *([third] if what == "reached" else [])):
                 node._host.storage.apply(Batch(puts=(record,)))
-            oracle.denied(reader, story, oracle.before(story, None))
+            oracle.denied(reader, model, oracle.before(model, None))
             assert len(complaints) == (what != "apart")
             ring.network.heal()
 
@@ -235,9 +235,9 @@ def test_scan_may_miss_only_later_writes_of_the_owner(is_held: bool) -> None:
             complaints: list[str] = []
             oracle = Oracle(ring, ring[0]._host.constants, Counter(), complaints.append)
             oracle.disturb()
-            story, _, record = written(ring)
-            oracle.stories[KEY] = story
-            owner = next(node for node in ring.nodes if node._host.owner_of(story.point) is not None)
+            model, _, record = written(ring)
+            oracle.models[KEY] = model
+            owner = next(node for node in ring.nodes if node._host.owner_of(model.point) is not None)
             others = [node for node in ring.nodes if node is not owner]
             for node in [*others, owner] if is_held else others:
                 node._host.storage.apply(Batch(puts=(record,)))
@@ -258,15 +258,15 @@ def test_scan_may_show_old_values_only_if_the_owner_has_no_new(is_held: bool) ->
             complaints: list[str] = []
             oracle = Oracle(ring, ring[0]._host.constants, Counter(), complaints.append)
             oracle.disturb()
-            story, old, record = written(ring)
-            oracle.stories[KEY] = story
-            actor, new = record.clock[0].actor, story.begin("put")
-            story.sent(new, b"2" * 16)
+            model, old, record = written(ring)
+            oracle.models[KEY] = model
+            actor, new = record.clock[0].actor, model.begin("put")
+            model.sent(new, b"2" * 16)
             newer = Record(KEY, (ActorClock(actor, 2, (Version(new.value, new.op_id, 2),)),))
-            story.saw(newer, ring[0].name, is_own=True)
+            model.saw(newer, ring[0].name, is_own=True)
             new.w = 2
-            story.acknowledged(new, versions.encode_context({actor: 2}), "client", ring[0].name)
-            owner = next(node for node in ring.nodes if node._host.owner_of(story.point) is not None)
+            model.acknowledged(new, versions.encode_context({actor: 2}), "client", ring[0].name)
+            owner = next(node for node in ring.nodes if node._host.owner_of(model.point) is not None)
             for node in ring.nodes:
                 node._host.storage.apply(Batch(puts=(newer if is_held or node is not owner else record,)))
             assert old.value is not None
@@ -284,25 +284,25 @@ def test_unanswered_delete_may_be_reaped_with_what_it_replaced(is_elsewhere: boo
         async with testing.open_ring(3, seed=1) as ring:
             host = ring[0]._host
             complaints: list[str] = []
-            story, put, value = written(ring)
+            model, put, value = written(ring)
             actor = value.clock[0].actor
-            losses = losses_of(ring, story, complaints.append)
-            delete = story.begin("put", is_delete=True)
-            story.sent(delete, b"2" * 16)
+            accounting = accounting_of(ring, model, complaints.append)
+            delete = model.begin("put", is_delete=True)
+            model.sent(delete, b"2" * 16)
             tombstone = Record(KEY, (ActorClock(actor, 2, (Version(None, delete.op_id, 2),)),))
-            story.saw(tombstone, ring[0].name, is_own=True)
+            model.saw(tombstone, ring[0].name, is_own=True)
             host.storage.apply(Batch(puts=(tombstone,)))
             if is_elsewhere:
                 ring[1]._host.storage.apply(Batch(puts=(value,)))
-            losses.dropped(ring[0].name, tombstone)
-            losses.reap(story)
-            assert story.required() == [put], "the disk may refuse it"
+            accounting.dropped(ring[0].name, tombstone)
+            accounting.reap(model)
+            assert model.required() == [put], "the disk may refuse it"
             host.storage.apply(Batch(removals=(KEY,)))
-            losses.reap(story)
+            accounting.reap(model)
             assert complaints == []
-            assert story.required() == [put] * is_elsewhere
-            assert story.wrong(losses.truth.merged(KEY), 200.0) == []
-            assert story.wrong(value, 200.0) == ([] if is_elsewhere else ["put 1 was replaced, and is back"])
+            assert model.required() == [put] * is_elsewhere
+            assert model.wrong(accounting.inventory.merged(KEY), 200.0) == []
+            assert model.wrong(value, 200.0) == ([] if is_elsewhere else ["put 1 was replaced, and is back"])
 
     testing.run(main)
 
@@ -320,19 +320,19 @@ def test_old_copy_may_be_dropped_only_if_reaped_and_logged(is_reaped: bool, is_i
     async def main() -> None:
         async with testing.open_ring(3, seed=1) as ring:
             reported: list[str] = []
-            story, _, value = written(ring)
-            losses = losses_of(ring, story, reported.append)
-            delete = story.begin("put", is_delete=True)
-            story.sent(delete, b"2" * 16)
+            model, _, value = written(ring)
+            accounting = accounting_of(ring, model, reported.append)
+            delete = model.begin("put", is_delete=True)
+            model.sent(delete, b"2" * 16)
             tombstone = Record(KEY, (ActorClock(value.clock[0].actor, 2, (Version(None, delete.op_id, 2),)),))
-            story.saw(tombstone, ring[0].name, is_own=True)
+            model.saw(tombstone, ring[0].name, is_own=True)
             ring[1]._host.storage.apply(Batch(puts=(tombstone,)))
             if is_reaped:
-                losses.dropped(ring[0].name, tombstone)
+                accounting.dropped(ring[0].name, tombstone)
             if is_in_log:
                 log = ring[2]._host.reap_log
                 ring[2]._host.storage.apply(log.bury([Grave(tombstone, versions.context_of(tombstone))]))
-            losses.dropped(ring[2].name, value)
+            accounting.dropped(ring[2].name, value)
             assert len(reported) == complaints
             assert all("drops put 1 of b'k', which is left on 1 nodes" in text for text in reported)
 
@@ -344,16 +344,16 @@ def test_old_copy_may_be_dropped_only_if_reaped_and_logged(is_reaped: bool, is_i
 def test_put_must_replace_the_versions_of_ready_nodes_only(dies: tuple[int, ...], leaves: tuple[int, ...]) -> None:
     async def main() -> None:
         async with testing.open_ring(4, seed=1) as ring:
-            story, put, value = written(ring)
-            losses = losses_of(ring, story, pytest.fail)
+            model, put, value = written(ring)
+            accounting = accounting_of(ring, model, pytest.fail)
             for at in (0, 1):
                 ring[at]._host.storage.apply(Batch(puts=(value,)))
             for at in dies:
-                losses.truth.dies(ring[at], lambda _: False)
+                accounting.inventory.dies(ring[at], lambda _: False)
             for at in leaves:
                 ring[at].state = "leaving"
             living = {ring[at] for at in (0, 1) if at not in (*dies, *leaves)}
-            assert losses.in_reach(story) == ({put: living} if living else {})
+            assert accounting.in_reach(model) == ({put: living} if living else {})
 
     testing.run(main)
 
@@ -376,11 +376,11 @@ def test_run_waits_for_owners_that_await_every_replica() -> None:
 def test_put_need_not_replace_expired_values(now: float, is_left: bool) -> None:
     async def main() -> None:
         async with testing.open_ring(3, seed=1) as ring:
-            story, old, record = written(ring)
+            model, old, record = written(ring)
             old.is_strict, old.expires = True, (10.0, 11.0)
-            put = story.begin("put")
+            put = model.begin("put")
             put.is_strict = True
-            assert story.left_beside(put, record, 2, now) == [old] * is_left
+            assert model.left_beside(put, record, 2, now) == [old] * is_left
 
     testing.run(main)
 
@@ -394,10 +394,10 @@ def test_quarantine_without_a_trimmed_log_is_a_fault(is_trimming: bool, complain
     async def main() -> None:
         async with testing.open_ring(3, seed=1) as ring:
             reported: list[str] = []
-            story, _, record = written(ring)
-            losses = losses_of(ring, story, reported.append)
-            losses.is_trimming = is_trimming
-            losses.saw(ring[1].name, quarantined(record), False)
+            model, _, record = written(ring)
+            accounting = accounting_of(ring, model, reported.append)
+            accounting.is_trimming = is_trimming
+            accounting.saw(ring[1].name, quarantined(record), False)
             assert len(reported) == complaints, reported
 
     testing.run(main)
@@ -407,16 +407,16 @@ def test_quarantine_without_a_trimmed_log_is_a_fault(is_trimming: bool, complain
 def test_quarantined_value_is_hidden_unless_a_quorum_shows_it(shown: int, is_hidden: bool) -> None:
     async def main() -> None:
         async with testing.open_ring(3, seed=1) as ring:
-            story, put, record = written(ring)
+            model, put, record = written(ring)
             put.quorum = 2
-            losses = losses_of(ring, story, pytest.fail)
-            losses.is_trimming = True
+            accounting = accounting_of(ring, model, pytest.fail)
+            accounting.is_trimming = True
             for number, node in enumerate(ring.nodes):
                 copy = record if number < shown else quarantined(record)
                 node._host.storage.apply(Batch(puts=(copy,)))
-            assert losses.is_hidden(story, put) == is_hidden
-            assert losses.readable(story, put) == {node.name for node in list(ring.nodes)[:shown]}
-            assert losses.holders(story, put) == 3
+            assert accounting.is_hidden(model, put) == is_hidden
+            assert accounting.readable(model, put) == {node.name for node in list(ring.nodes)[:shown]}
+            assert accounting.holders(model, put) == 3
 
     testing.run(main)
 
@@ -426,11 +426,11 @@ def test_version_that_no_store_minted_is_a_fault(is_own: bool, complaints: int) 
     async def main() -> None:
         async with testing.open_ring(3, seed=1) as ring:
             reported: list[str] = []
-            story = KeyModel(KEY, ring[0]._host.circle.hash(KEY))
-            put = story.begin("put")
-            story.sent(put, b"1" * 16)
+            model = KeyModel(KEY, ring[0]._host.circle.hash(KEY))
+            put = model.begin("put")
+            model.sent(put, b"1" * 16)
             record = Record(KEY, (ActorClock(bytes(16), 1, (Version(put.value, put.op_id, 1),)),))
-            losses_of(ring, story, reported.append).saw(ring[0].name, record, is_own)
+            accounting_of(ring, model, reported.append).saw(ring[0].name, record, is_own)
             assert len(reported) == complaints, reported
 
     testing.run(main)
@@ -440,9 +440,9 @@ def test_version_that_no_store_minted_is_a_fault(is_own: bool, complaints: int) 
 def test_crash_takes_back_no_dot_with_a_later_one_elsewhere(known: int, dots: int) -> None:
     async def main() -> None:
         async with testing.open_ring(3, seed=1) as ring:
-            story, put, record = written(ring, is_ok=False)
+            model, put, record = written(ring, is_ok=False)
             actor = record.clock[0].actor
-            story.crashed(ring[0].name, [Record(KEY, (ActorClock(actor, known, ()),))])
+            model.crashed(ring[0].name, [Record(KEY, (ActorClock(actor, known, ()),))])
             assert len(put.dots) == dots
 
     testing.run(main)
@@ -463,11 +463,11 @@ def test_crash_takes_back_no_dot_that_its_store_reaped(reaped: int, dots: int) -
 def test_copy_in_flight_keeps_its_history_after_a_crash() -> None:
     async def main() -> None:
         async with testing.open_ring(3, seed=1) as ring:
-            story, put, record = written(ring, is_ok=False)
-            losses = losses_of(ring, story, pytest.fail)
-            story.crashed(ring[0].name, [])
+            model, put, record = written(ring, is_ok=False)
+            accounting = accounting_of(ring, model, pytest.fail)
+            model.crashed(ring[0].name, [])
             assert put.dots == {}
-            losses.saw(ring[1].name, record, False)
+            accounting.saw(ring[1].name, record, False)
             assert [mint.covers is None for mint in put.dots.values()] == [False]
 
     testing.run(main)

@@ -1,5 +1,7 @@
 """Loss accounting: puts, drops and lost disks, and which of them lost a write.
 
+The accounting follows copies of records, from events of stores and disks. The oracle judges answers to clients by it.
+
 An acknowledged write is on W disks. The ring may lose the write only if W of its copies were lost before all members of
 its replica set held it again. Any other disappearance of the last copy is a fault of the ring. No node may drop a copy
 if fewer than a write quorum of copies would remain. Lost copies count as remaining.
@@ -30,15 +32,15 @@ DAY_S = 86_400.0
 LOST = "acknowledged and lost"
 
 
-class Losses:
+class LossAccounting:
     """The accounting of one ring's copies.
 
     Args:
-        stories: the model of each key that was written.
+        models: the model of each key that was written.
         complain: callback for each error found, in words.
 
     Attributes:
-        truth: the inventory of copies.
+        inventory: the inventory of copies.
         lost: the keys that lost an acknowledged write and have had no acknowledged write since.
         absences_s: for each return of a dead node, how long it was dead, in virtual seconds.
         fresh: machines with a disk emptied since the ring was last calm; a node that starts there is a new node.
@@ -50,17 +52,17 @@ class Losses:
         self,
         ring: TestRing,
         constants: RingConstants,
-        stories: dict[bytes, KeyModel],
+        models: dict[bytes, KeyModel],
         counts: Counter[str],
         complain: Callable[[str], None],
     ) -> None:
         self._ring = ring
         self._constants = constants
-        self._stories = stories
+        self._models = models
         self._counts = counts
         self._complain = complain
         self._missed: dict[bytes, set[str]] = {}  # with one copy: lost keys, and the machines they were lost with
-        self.truth = Inventory(ring)
+        self.inventory = Inventory(ring)
         self.lost: set[bytes] = set()
         self.absences_s: list[float] = []
         self.fresh: set[str] = set()
@@ -77,49 +79,49 @@ class Losses:
         """
         return key in self._missed
 
-    def holders(self, story: KeyModel, op: Op, *, but: str = "") -> int:
+    def holders(self, model: KeyModel, op: Op, *, but: str = "") -> int:
         """Return the number of nodes, except `but`, with a durable copy of an operation.
 
         Copies of a version that replaced the operation count, too.
         """
-        return len(self.hosts(story, op) - {but})
+        return len(self.hosts(model, op) - {but})
 
-    def hosts(self, story: KeyModel, op: Op) -> set[str]:
+    def hosts(self, model: KeyModel, op: Op) -> set[str]:
         """Return the machines on which an operation or its replacement is durable."""
-        return {copy.host for copy in self.truth.copies(story.key) if op.is_in(copy.durable)}
+        return {copy.host for copy in self.inventory.copies(model.key) if op.is_in(copy.durable)}
 
-    def readable(self, story: KeyModel, op: Op) -> set[str]:
+    def readable(self, model: KeyModel, op: Op) -> set[str]:
         """Return the machines on which an operation is durable and not in quarantine.
 
         Copies of a version that replaced the operation count, too.
         """
-        return {copy.host for copy in self.truth.copies(story.key) if op.is_open_in(copy.durable)}
+        return {copy.host for copy in self.inventory.copies(model.key) if op.is_open_in(copy.durable)}
 
-    def readable_of(self, story: KeyModel) -> dict[Op, set[str]]:
+    def readable_of(self, model: KeyModel) -> dict[Op, set[str]]:
         """Return `readable` of each acknowledged operation of a key."""
-        copies = list(self.truth.copies(story.key))
-        return {op: {copy.host for copy in copies if op.is_open_in(copy.durable)} for op in story.required()}
+        copies = list(self.inventory.copies(model.key))
+        return {op: {copy.host for copy in copies if op.is_open_in(copy.durable)} for op in model.required()}
 
-    def is_hidden(self, story: KeyModel, op: Op) -> bool:
+    def is_hidden(self, model: KeyModel, op: Op) -> bool:
         """Return whether an operation is in quarantine, and less than a quorum shows it."""
-        copies = list(self.truth.copies(story.key)) if self.is_trimming else []
+        copies = list(self.inventory.copies(model.key)) if self.is_trimming else []
         is_isolated = any(op.is_in(copy.record) and not op.is_open_in(copy.record) for copy in copies)
         return is_isolated and sum(op.is_open_in(copy.durable) for copy in copies) < op.quorum
 
-    def members(self, story: KeyModel) -> list[Node]:
+    def members(self, model: KeyModel) -> list[Node]:
         """Return the living nodes that keep a key, computed from their ids alone."""
         vnodes = self._ring._vnodes()
-        places = [vnodes[point] for point in (*(p for p in vnodes if p >= story.point), *vnodes)]
-        by_address = {node.address: node for node in self._ring.nodes if self.truth.is_living(node)}
+        places = [vnodes[point] for point in (*(p for p in vnodes if p >= model.point), *vnodes)]
+        by_address = {node.address: node for node in self._ring.nodes if self.inventory.is_living(node)}
         found = [by_address[v.me.address] for v in places if v.me.address in by_address]
         return list(dict.fromkeys(found))[: self._constants.replicas]
 
-    def is_in_place(self, story: KeyModel, op: Op) -> bool:
+    def is_in_place(self, model: KeyModel, op: Op) -> bool:
         """Return whether a quorum of a key's living members has an operation durably."""
-        members = [node.name for node in self.members(story)]
-        return len(self.hosts(story, op).intersection(members)) >= min(self._constants.quorum, len(members))
+        members = [node.name for node in self.members(model)]
+        return len(self.hosts(model, op).intersection(members)) >= min(self._constants.quorum, len(members))
 
-    def in_reach(self, story: KeyModel, *, is_dead_out: bool = False) -> dict[Op, set[Node]]:
+    def in_reach(self, model: KeyModel, *, is_dead_out: bool = False) -> dict[Op, set[Node]]:
         """Return the required operations of a key, each with the ready nodes that show it.
 
         A put cannot find an operation that none of these nodes has. Two quorums of a replica set intersect only while
@@ -132,10 +134,10 @@ class Losses:
         """
         found: dict[Op, set[Node]] = {}
         for node in self._ring.nodes:
-            if node.state == "ready" and self.truth.is_living(node):
-                record = node._host.storage.get(story.key)
+            if node.state == "ready" and self.inventory.is_living(node):
+                record = node._host.storage.get(model.key)
                 dead = self._buried(record) if record is not None and is_dead_out else set()
-                for op in story.required():
+                for op in model.required():
                     if op.is_open_in(record) and op.op_id not in dead:
                         found.setdefault(op, set()).add(node)
         return found
@@ -149,72 +151,72 @@ class Losses:
 
     def saw(self, host: str, record: Record, is_own: bool) -> None:
         """Record that a store took a record, and check it; `is_own`: see `KeyModel.saw`."""
-        story = self._stories.get(record.key)
-        if story is None:
+        model = self._models.get(record.key)
+        if model is None:
             return
-        if wrong := story.saw(record, host, is_own=is_own, now=trio.current_time()):
+        if wrong := model.saw(record, host, is_own=is_own, now=trio.current_time()):
             self._complain(f"{host} has {record.key!r}, and {wrong}")
-        if (op := story.unminted(record)) is not None:
+        if (op := model.unminted(record)) is not None:
             self._complain(f"{host} has {record.key!r}, and {op} has a version that no store minted")
         if record.quarantine and not self.is_trimming:
             self._complain(f"{host} has values of {record.key!r} in quarantine, and no reap log was trimmed")
-        for op in story.ops:
-            if op.vanished and self.holders(story, op) >= min(self._constants.replicas, len(self._ring)):
+        for op in model.ops:
+            if op.vanished and self.holders(model, op) >= min(self._constants.replicas, len(self._ring)):
                 op.vanished = 0
 
     def dropped(self, host: str, record: Record) -> None:
         """Check that enough other nodes know a record that a store is about to remove."""
-        story = self._stories.get(record.key)
-        if story is None:
+        model = self._models.get(record.key)
+        if model is None:
             return
-        story.dropped_at[host] = trio.current_time()
-        self.truth.drops(host, record.key)
+        model.dropped_at[host] = trio.current_time()
+        self.inventory.drops(host, record.key)
         is_leaving = all(node._host.is_leaving for node in self._ring.nodes if node.name == host)
-        for op in story.every() if is_leaving else ():
+        for op in model.every() if is_leaving else ():
             if op.is_in(record):
                 op.dropped.add(host)
         staying = sum(1 for n in self._ring.nodes if n.name != host and n.state == "ready" and not n._host.is_leaving)
         needed = min(self._constants.quorum, max(1, staying))
-        for op in story.required():
+        for op in model.required():
             if not op.is_in(record):
                 continue
-            left = self.holders(story, op, but=host)
-            is_over = self._is_over(story, record)  # an unacknowledged delete may have replaced a value
+            left = self.holders(model, op, but=host)
+            is_over = self._is_over(model, record)  # an unacknowledged delete may have replaced a value
             if is_over:
                 op.is_buried = True
-                story.bury(record)
-            is_dead = op.is_buried and (self._is_dead(record) or (self.is_trimming and story.is_buried(record)))
+                model.bury(record)
+            is_dead = op.is_buried and (self._is_dead(record) or (self.is_trimming and model.is_buried(record)))
             if is_over or is_dead:
                 is_replaced = op.op_id not in {version.op_id for version in versions.siblings(record)}
                 op.tombstone = record if is_replaced or not left else None  # other stores may forget a replaced value
             elif left + op.vanished < needed:
                 self._complain(f"{host} drops {op} of {record.key!r}, which is left on {left} nodes")
             elif not left:
-                self.lose(story, op, host)
+                self.lose(model, op, host)
 
-    def reap(self, story: KeyModel) -> None:
+    def reap(self, model: KeyModel) -> None:
         """Note the operations that no store has any more because stores reaped them.
 
         From then on no read may show them, or versions they replaced. An operation counts only when every store and
         disk has dropped it, because a disk may refuse to drop the last tombstone. The record of the key may remain, if
         stores reaped only a part of it.
         """
-        for op in story.required():
-            copies = self.truth.copies(story.key) if op.is_buried else ()
+        for op in model.required():
+            copies = self.inventory.copies(model.key) if op.is_buried else ()
             if not op.is_buried or any(op.is_in(copy.record) or op.is_in(copy.durable) for copy in copies):
                 continue
             counts = {actor: max(c for a, c in op.dots if a == actor) for actor, _ in op.dots}
-            known = Record(story.key, tuple(ActorClock(actor, count, ()) for actor, count in counts.items()))
+            known = Record(model.key, tuple(ActorClock(actor, count, ()) for actor, count in counts.items()))
             if op.tombstone is not None or self._is_dead(known):
                 self._counts["reaped"] += not op.is_reaped
                 op.is_reaped = True
-                story.reaped(op, op.tombstone or known)
+                model.reaped(op, op.tombstone or known)
 
     @staticmethod
-    def _is_over(story: KeyModel, record: Record) -> bool:
+    def _is_over(model: KeyModel, record: Record) -> bool:
         """Return whether a record holds only tombstones and values that may have expired."""
         now = trio.current_time()
-        return all(story.expiry(value)[0] <= now for value in versions.values(record))
+        return all(model.expiry(value)[0] <= now for value in versions.values(record))
 
     def _is_dead(self, record: Record) -> bool:
         """Return whether the reap log of a living node rejects a record completely."""
@@ -232,7 +234,7 @@ class Losses:
         None: the reap log accepts nothing. A node in state `starting` is left out. It has not opened its store, and a
         question to its reap log would make it cache an empty log.
         """
-        living = (node for node in self._ring.nodes if self.truth.is_living(node) and node.state != "starting")
+        living = (node for node in self._ring.nodes if self.inventory.is_living(node) and node.state != "starting")
         return (node._host.reap_log.restored(record) for node in living)
 
     def left(self, node: Node) -> None:
@@ -243,20 +245,20 @@ class Losses:
     def bury(self, node: Node) -> None:
         """Record that a node is about to die: copies that it kept only in memory are lost."""
         self._died_s.setdefault(node.name, trio.current_time())
-        self.is_disk_lost |= not self.truth.has_disk(node.name)
-        vanished = self.truth.dies(node, self._stories.__contains__)
+        self.is_disk_lost |= not self.inventory.has_disk(node.name)
+        vanished = self.inventory.dies(node, self._models.__contains__)
         self._reckon(() if vanished is None else vanished.scan(WHOLE), node.name)
 
     def autopsy(self, node: Node) -> None:
         """Check that the disk of a dead node has every record that was durable."""
-        for key in self.truth.autopsy(node):
+        for key in self.inventory.autopsy(node):
             self._complain(f"{node.name} is dead; its disk has lost {key!r}, which was durable")
-        for key, story in self._stories.items() if self.truth.has_disk(node.name) else ():
-            story.crashed(node.name, [copy.record for copy in self.truth.copies(key)])
+        for key, model in self._models.items() if self.inventory.has_disk(node.name) else ():
+            model.crashed(node.name, [copy.record for copy in self.inventory.copies(key)])
 
     def bring_back(self, node: Node) -> None:
         """Record that a node that died is back."""
-        self.truth.comes_back(node.name)
+        self.inventory.comes_back(node.name)
         self._is_known(node.name)
         if (died_s := self._died_s.pop(node.name, None)) is not None:
             self.absences_s.append(trio.current_time() - died_s)
@@ -272,13 +274,13 @@ class Losses:
         self._died_s.pop(host, None)
         self.fresh.add(host)
         self.is_disk_lost = True
-        vanished = self.truth.is_wiped(host)
+        vanished = self.inventory.is_wiped(host)
         self._reckon(() if vanished is None else vanished.scan(WHOLE), host, how)
         self._is_known(host)
 
     def damage(self, host: str, key: bytes) -> None:
         """Record damage to a copy of a record on a dead node's disk."""
-        record = self.truth.is_damaged(host, key)
+        record = self.inventory.is_damaged(host, key)
         self._reckon(() if record is None else (record,), host)
 
     def _reckon(self, vanished: Iterable[Record], host: str, how: str = LOST) -> None:
@@ -286,18 +288,18 @@ class Losses:
 
         `how` is the name of the counter for the lost writes.
         """
-        for story, record in self._known(vanished):
-            story.dropped_at[host] = trio.current_time()
-            for op in story.every():
+        for model, record in self._known(vanished):
+            model.dropped_at[host] = trio.current_time()
+            for op in model.every():
                 op.vanished += op.is_in(record)
                 op.is_out |= op.is_in(record)
-            self.reap(story)
-            merged = self.truth.merged(story.key)
-            for op in story.required():
+            self.reap(model)
+            merged = self.inventory.merged(model.key)
+            for op in model.required():
                 is_gone = not op.is_in(merged) and (op.value is not None or op.replaces(merged))
                 is_gone = is_gone and not op.is_reaped  # a reaped delete still replaces its value through the reap logs
                 if is_gone and not (self._is_few(op) and trio.current_time() >= op.expires[1]):
-                    self.lose(story, op, host, how)  # otherwise the value may have been reaped before, as expired
+                    self.lose(model, op, host, how)  # otherwise the value may have been reaped before, as expired
 
     def _is_known(self, host: str) -> None:
         """Record that the node of a machine is back, or the machine is named as gone.
@@ -314,11 +316,11 @@ class Losses:
 
     def _known(self, records: Iterable[Record]) -> Iterator[tuple[KeyModel, Record]]:
         for record in records:
-            story = self._stories.get(record.key)
-            if story is not None:
-                yield story, record
+            model = self._models.get(record.key)
+            if model is not None:
+                yield model, record
 
-    def lose(self, story: KeyModel, op: Op, host: str | None = None, how: str = LOST) -> None:
+    def lose(self, model: KeyModel, op: Op, host: str | None = None, how: str = LOST) -> None:
         """Record that no store has an acknowledged operation any more.
 
         That is an error unless as many disks were lost as a quorum has.
@@ -329,10 +331,10 @@ class Losses:
         """
         if self._is_few(op):
             gone = f"though only {op.vanished} of its copies were lost, not {min(op.w, self._constants.quorum)}"
-            self._complain(f"{story.key!r}: {op} was acknowledged, and no store has it, {gone}")
-        story.lost(op)
-        self.lost.add(story.key)
+            self._complain(f"{model.key!r}: {op} was acknowledged, and no store has it, {gone}")
+        model.lost(op)
+        self.lost.add(model.key)
         if host is not None and self._constants.replicas == 1:
-            self._missed.setdefault(story.key, set()).add(host)
+            self._missed.setdefault(model.key, set()).add(host)
         self._counts[how] += 1
         self._counts[f"{how}, of a quorum"] += op.w >= self._constants.quorum

@@ -32,7 +32,7 @@ LAN = PRESETS["lan"]
 
 
 def test_path_with_fingers_alone_is_half_of_log_n() -> None:
-    cell = path_length.measure(path_length.Setting(64, 1, rings=8, lookups=400, seed=1))
+    cell = path_length.measure(path_length.PathSetting(64, 1, rings=8, lookups=400, seed=1))
     due = path_length.formula(64, 1)
     assert sum(map(sum, cell.groups)) == 400
     assert due == pytest.approx(3 - 0.13)
@@ -41,7 +41,7 @@ def test_path_with_fingers_alone_is_half_of_log_n() -> None:
 
 
 def test_successor_list_saves_the_last_hops() -> None:
-    alone, listed = (path_length.measure(path_length.Setting(128, r, 4, 300, seed=2)).summary for r in (1, 8))
+    alone, listed = (path_length.measure(path_length.PathSetting(128, r, 4, 300, seed=2)).summary for r in (1, 8))
     assert alone.mean - listed.mean > 0.3
 
 
@@ -50,7 +50,7 @@ def test_successor_list_saves_the_last_hops() -> None:
 
 def test_gaps_are_exponential_and_vnodes_level_them() -> None:
     one, twenty = (
-        load_balance.measure(load_balance.Setting(vnodes, 1000, 100_000, False, seed=1)) for vnodes in (1, 20)
+        load_balance.measure(load_balance.LoadSetting(vnodes, 1000, 100_000, False, seed=1)) for vnodes in (1, 20)
     )
     assert one.spread.low < 0.1
     assert one.spread.high == pytest.approx(math.log(100), rel=0.15)
@@ -60,7 +60,7 @@ def test_gaps_are_exponential_and_vnodes_level_them() -> None:
 
 
 def test_real_nodes_own_the_points_of_their_hash(monkeypatch: pytest.MonkeyPatch) -> None:
-    setting = load_balance.Setting(1, 40, 4_000, True, seed=1)
+    setting = load_balance.LoadSetting(1, 40, 4_000, True, seed=1)
     assert load_balance.measure(setting).disagreements == 0
 
     def other_points(circle: Circle, address: str, index: int) -> int:
@@ -74,14 +74,14 @@ def test_real_nodes_own_the_points_of_their_hash(monkeypatch: pytest.MonkeyPatch
 
 
 def test_ring_without_failures_has_no_timeouts() -> None:
-    cell = failures.measure(failures.Setting(0.0, 0, nodes=128, lookups=100, seed=1))
+    cell = failures.measure(failures.FailuresSetting(0.0, 0, nodes=128, lookups=100, seed=1))
     assert cell.timeouts == cell.on_route == ((100,),)
     assert cell.wrong == cell.unanswered == 0
 
 
 def test_half_of_the_nodes_dead_costs_one_timeout_per_hop() -> None:
     """Of m nodes on a path, a share p is dead: m p timeouts and m (1 - p) hops, with the owner."""
-    cells = [failures.measure(failures.Setting(0.5, ring, nodes=128, lookups=100, seed=1)) for ring in range(4)]
+    cells = [failures.measure(failures.FailuresSetting(0.5, ring, nodes=128, lookups=100, seed=1)) for ring in range(4)]
     (found,) = failures.outcomes(cells)
     assert (found.rings, found.lookups) == (4, 400)
     assert found.timeouts.mean == pytest.approx(found.path.mean + 1, rel=0.25)
@@ -100,7 +100,7 @@ FIND_NEXT, CONFIRM = Vnode.on_find_next, Vnode.on_confirm
 
 def test_planted_wrong_owner_misses_the_bar_of_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Vnode, "on_find_next", skipping)
-    cell = failures.measure(failures.Setting(0.1, 0, nodes=64, lookups=40, seed=1))
+    cell = failures.measure(failures.FailuresSetting(0.1, 0, nodes=64, lookups=40, seed=1))
     assert cell.wrong > 30
     (table,) = failures.tables(Result("quick", 1, (cell,)))
     assert table.passed is False
@@ -127,7 +127,7 @@ def test_lookup_passes_as_many_dead_as_a_list_holds() -> None:
 
 # -- churn --------------------------------------------------------------------------------------------
 
-BUSY = churn.Setting(2.0, nodes=50, lookups=150, lookups_per_s=2.0, warm_up_s=60.0, seed=3)
+BUSY = churn.ChurnSetting(2.0, nodes=50, lookups=150, lookups_per_s=2.0, warm_up_s=60.0, seed=3)
 
 
 def test_lookups_during_joins_and_leaves_are_right() -> None:
@@ -158,7 +158,7 @@ def test_planted_wrong_owner_misses_the_bar_of_churn(monkeypatch: pytest.MonkeyP
 
 
 def test_crashes_cost_answers_and_cause_no_wrong_ones() -> None:
-    cell = sessions.measure(sessions.Setting("lan", 1.4, nodes=32, seconds=40.0, lookups=300, seed=1))
+    cell = sessions.measure(sessions.SessionsSetting("lan", 1.4, nodes=32, seconds=40.0, lookups=300, seed=1))
     assert cell.deaths >= 5
     assert cell.wrong == 0
     assert cell.success >= 0.95
@@ -191,21 +191,21 @@ NO_SELF_LOOKUP = msgspec.structs.replace(LAN, self_lookup_rounds=1_000_000)
 
 
 def test_loopy_ring_heals_only_by_self_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
-    healed = healing.measure(healing.Setting("loop", 9, LAN, "lan", seed=1))
+    healed = healing.measure(healing.HealingSetting("loop", 9, LAN, "lan", seed=1))
     assert healed.rounds is not None
     assert 1 < healed.rounds <= 10
     monkeypatch.setattr(healing, "GIVE_UP_ROUNDS", 60)
-    assert healing.measure(healing.Setting("loop", 9, NO_SELF_LOOKUP, "none", seed=1)).rounds is None
+    assert healing.measure(healing.HealingSetting("loop", 9, NO_SELF_LOOKUP, "none", seed=1)).rounds is None
 
 
 def test_split_ring_merges_and_keeps_the_writes_of_both(monkeypatch: pytest.MonkeyPatch) -> None:
-    cell = healing.measure(healing.Setting("split", 6, LAN, "lan", seed=1))
+    cell = healing.measure(healing.HealingSetting("split", 6, LAN, "lan", seed=1))
     assert cell.rounds is not None
     assert cell.rounds <= 30
     assert cell.acknowledged == 6 * 2 * healing.KEYS_PER_NODE * 3, "before the split, on one side, on both sides"
     assert cell.lost == 0
     monkeypatch.setattr(healing, "GIVE_UP_ROUNDS", 60)
-    parted = healing.measure(healing.Setting("split", 6, NO_SELF_LOOKUP, "none", seed=1))
+    parted = healing.measure(healing.HealingSetting("split", 6, NO_SELF_LOOKUP, "none", seed=1))
     assert parted.rounds is None
     assert parted.lost > 0, "on two rings some keys are out of reach, so the check can fail"
 

@@ -42,12 +42,12 @@ from tests.support.real_rings import HANG_S
 pytestmark = pytest.mark.slow
 
 TINY = [
-    path_length.Setting(nodes, r, 1, 20, seed=1, is_model=is_model)
+    path_length.PathSetting(nodes, r, 1, 20, seed=1, is_model=is_model)
     for is_model in (True, False)
     for nodes in (8, 16, 32)
     for r in path_length.LISTS
 ]
-Paths: TypeAlias = Experiment[path_length.Setting, path_length.Cell]
+Paths: TypeAlias = Experiment[path_length.PathSetting, path_length.PathCell]
 
 
 PATHS = path_length.experiment()
@@ -81,9 +81,9 @@ def test_progress_is_reported_while_a_cell_runs(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("chord.lab.harness.experiment.TICK_S", 0.001)
     reported, heard = threading.Event(), list[tuple[str, int]]()
 
-    def measure(setting: path_length.Setting) -> path_length.Cell:
+    def measure(setting: path_length.PathSetting) -> path_length.PathCell:
         assert setting != TINY[0] or reported.wait(HANG_S)
-        return path_length.Cell(setting, ())
+        return path_length.PathCell(setting, ())
 
     def listen(label: str, done: int, of: int) -> None:
         heard.append((label, done))
@@ -97,7 +97,7 @@ def test_progress_is_reported_while_a_cell_runs(monkeypatch: pytest.MonkeyPatch)
     assert heard[-1][1] == len(TINY)
 
 
-def fail(setting: path_length.Setting) -> path_length.Cell:
+def fail(setting: path_length.PathSetting) -> path_length.PathCell:
     """Measure nothing."""
     raise ZeroDivisionError(setting)
 
@@ -204,8 +204,9 @@ def test_experiments_without_numpy_measure_the_real_node() -> None:
         "plans = [m.experiment().plan('quick', 1) for m in (p, load_balance, failures)]\n"
         "assert not any(setting.is_model for plan in plans for setting in plan)\n"
         "from chord.lab.harness.experiment import Result\n"
-        "cells = p.measure(p.Setting(8, 1, 1, 20, 1)), load_balance.measure(load_balance.Setting(1, 8, 90, False, 1))\n"
-        "tables = p.tables(Result('quick', 1, cells[:1])) + load_balance.tables(Result('quick', 1, cells[1:]))\n"
+        "path = p.measure(p.PathSetting(8, 1, 1, 20, 1))\n"
+        "load = load_balance.measure(load_balance.LoadSetting(1, 8, 90, False, 1))\n"
+        "tables = p.tables(Result('quick', 1, (path,))) + load_balance.tables(Result('quick', 1, (load,)))\n"
         "print([table.name for table in tables], list(p.experiment().pictures))"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S, check=True)
@@ -256,6 +257,6 @@ def test_bound_on_a_rare_count_is_exact(count: int) -> None:
 
 
 def test_names_of_tables_are_unique() -> None:
-    cells = tuple(path_length.Cell(setting, ((1, 2, 3),)) for setting in TINY)
+    cells = tuple(path_length.PathCell(setting, ((1, 2, 3),)) for setting in TINY)
     names = [table.name for table in path_length.tables(Result("quick", 1, cells))]
     assert len(set(names)) == len(names)

@@ -2,6 +2,8 @@
 
 The assumption is that of the proof. No member loses its last live successor entry, and enough principals remain. To the
 proof a leave is a failure. A joiner is not a member yet, so it may die or stall at any moment.
+
+The nemesis and the hardships choose what happens. The fault schedule decides which nodes may die, and brings them back.
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ from chord.ids import Point, vnode_id
 from chord.node import Node
 from chord.sim.cluster import Cluster
 from chord.sim.observer import Watch
+from chord.sim.oracle import Oracle
 from chord.sim.plan import Plan
 from chord.sim.situations import LEAVER_BACK, SITUATION
-from chord.sim.workload import Workload
 from chord.store.identity import Kept
 from chord.verify import invariants
 
@@ -42,11 +44,11 @@ Sometimes no peer notices, sometimes all do.
 """
 
 
-class Deaths:
+class FaultSchedule:
     """Starts and kills the nodes of one cluster, and reports that to its checkers.
 
     Args:
-        ledger: the workload, with the oracle and the loss accounting.
+        oracle: the oracle, with the inventory and the loss accounting.
         watch: the observer.
         nursery: for the tasks that start or forget dead nodes.
 
@@ -59,14 +61,14 @@ class Deaths:
         self,
         plan: Plan,
         cluster: Cluster,
-        ledger: Workload,
+        oracle: Oracle,
         watch: Watch,
         rng: random.Random,
         nursery: trio.Nursery,
     ) -> None:
         self._plan = plan
         self._cluster = cluster
-        self._ledger = ledger
+        self._oracle = oracle
         self._watch = watch
         self._rng = rng
         self._nursery = nursery
@@ -97,9 +99,9 @@ class Deaths:
 
         The arguments are those of `Cluster.start`.
         """
-        host = next(filter(self._may_join_again, self._ledger.oracle.departed), None)
+        host = next(filter(self._may_join_again, self._oracle.departed), None)
         if host is not None:
-            del self._ledger.oracle.departed[host]
+            del self._oracle.departed[host]
             self._watch.counts[SITUATION + LEAVER_BACK] += 1
         await self.start(name=host, **changes)
         self.count("join")
@@ -113,7 +115,7 @@ class Deaths:
         kept = self._cluster.kept(host)
         if kept is None or not self._do_leavers_return:
             return False
-        circle, dead = self._plan.constants.circle, map(self._cluster.kept, self._ledger.truth.dead())
+        circle, dead = self._plan.constants.circle, map(self._cluster.kept, self._oracle.inventory.dead())
         taken = {vnode.id for other in dead if other is not None for vnode in other.vnodes}
         ids = [vnode_id(circle, kept.address, index) for index in range(self._plan.vnodes)]
         return taken.union(self._cluster._vnodes()).isdisjoint(ids)
@@ -126,12 +128,12 @@ class Deaths:
             power_loss: also cut the power of the machine; None: draw that with probability one half.
         """
         self._cluster.wake(node.name)
-        self._ledger.losses.bury(node)
+        self._oracle.accounting.bury(node)
         self._watch.note_death()
         self._last_words += [(trio.current_time(), entries) for entries in self._lists_of(node)]
         is_lost = self._rng.random() < 0.5 if power_loss is None else power_loss
         await self._cluster.kill(node, silently=silently, power_loss=is_lost)
-        self._ledger.losses.autopsy(node)
+        self._oracle.accounting.autopsy(node)
         self._watch.check()
 
     def refused(self, node: Node) -> None:
@@ -141,13 +143,13 @@ class Deaths:
         """
         if node.name in self._cluster.clones:
             return
-        if node.name not in self._ledger.truth.dead():  # otherwise its `stopped` event has counted the death
+        if node.name not in self._oracle.inventory.dead():  # otherwise its `stopped` event has counted the death
             self.count("refused", 0)
-            self._ledger.losses.bury(node)
+            self._oracle.accounting.bury(node)
             self._watch.note_death()
         if node.name in self._cluster.disks:
             self._cluster.disks[node.name].kill()
-        self._ledger.losses.autopsy(node)
+        self._oracle.accounting.autopsy(node)
 
     async def end(self, node: Node, what: str, *, silently: bool = False) -> None:
         """Kill a node for good; if the fault *return* is on, start it again later.
@@ -197,7 +199,7 @@ class Deaths:
         await trio.sleep(self._rng.uniform(*FORGOTTEN_S))
         while not (ready := [other for other in self._cluster.nodes if other.state == "ready"]):
             await trio.sleep(0.1)
-        self._ledger.losses.wipe(node.name)
+        self._oracle.accounting.wipe(node.name)
         self._cluster.wipe(node.name)
         self.count("forget", 0)
         with suppress(ChordError):
@@ -223,7 +225,7 @@ class Deaths:
             await trio.sleep(0.1)  # without a member to join by, it would found a ring of its own
         if is_wiped:
             del self._returning[host]
-            self._ledger.losses.wipe(host)
+            self._oracle.accounting.wipe(host)
             self._cluster.wipe(host)
             self.count("restart wiped", 2)
             await self.start(name=host, id=Point(self._rng.getrandbits(160)) if self._plan.vnodes == 1 else None)
@@ -235,11 +237,11 @@ class Deaths:
         await self._bring_back(host)
 
     def _damage(self, host: str) -> None:
-        keys = self._ledger.truth.records_of(host)
+        keys = self._oracle.inventory.records_of(host)
         if keys:
             key = self._rng.choice(keys)
             self._cluster.disk(host).damage(key)
-            self._ledger.losses.damage(host, key)
+            self._oracle.accounting.damage(host, key)
             self.count("damage", 0)
 
     async def come_back_soon(self, node: Node, after_s: float) -> None:
@@ -253,11 +255,11 @@ class Deaths:
         A node that left, or that no ring ever took in, cannot come back. Writes that only such nodes had are lost with
         their disks.
         """
-        losses, truth = self._ledger.losses, self._ledger.truth
-        for host in truth.dead():
+        accounting, inventory = self._oracle.accounting, self._oracle.inventory
+        for host in inventory.dead():
             kept = self._cluster.kept(host)
             if kept is None or not _is_member(kept):
-                losses.wipe(host, "acknowledged and away for ever")
+                accounting.wipe(host, "acknowledged and away for ever")
                 self._cluster.wipe(host)
             else:
                 self._watch.excused.update(vnode.id for vnode in kept.vnodes)
@@ -270,7 +272,7 @@ class Deaths:
     def is_back(self, node: Node) -> None:
         """Record that a dead node runs again, unless it failed to open its disk."""
         if not node.closed.is_set():
-            self._ledger.losses.bring_back(node)
+            self._oracle.accounting.bring_back(node)
 
     # -- the failure assumption -------------------------------------------------------------------
 

@@ -138,9 +138,8 @@ async def test_two_owners_of_one_arc_become_one_without_losses() -> None:
 @virtual
 async def test_newcomer_known_only_to_a_dead_vnode_is_not_skipped() -> None:
     """D joins between B and C, and B dies. A adopts C and does not know D, but C does. D is never denied."""
-    watch = Watch("anomaly", 4)
     joined = trio.Event()
-    watch.on_event = lambda event: joined.set() if isinstance(event, events.RingJoined) else None
+    watch = Watch("anomaly", 4, on_event=lambda event: joined.set() if isinstance(event, events.RingJoined) else None)
     async with testing.open_ring(4, bits=16, ids=[A, B, C, D], seed=2, observe=watch) as ring:
         with watch.over(ring):
             key = keys_between(ring, B, 40_000, 1)[0]
