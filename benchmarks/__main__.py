@@ -38,6 +38,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "storage": ("--keys", "50000", "--seconds", "1"),
     "exchange": ("--records", "50000"),
     "replicas": ("--keys", "5000", "--seconds", "1"),
+    "cost": ("--seconds", "1"),
     "batches": ("--keys", "400", "--rounds", "1"),
     "static": ("--nodes", "3", "--ops", "100", "--rounds", "1"),
     "ring": ("--only", "storage", "--ops", "100", "--rounds", "1"),

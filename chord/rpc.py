@@ -29,7 +29,7 @@ from typing import Final
 import trio
 
 from chord.config import PROTOCOL_VERSION, Limits
-from chord.errors import ChordError, DeadlineExceeded, OtherRing, Overloaded, PeerUnreachable, UseBulk
+from chord.errors import ChordError, DeadlineExceeded, OtherRing, Overloaded, PeerLost, PeerUnreachable, UseBulk
 from chord.events import ConnectionRefused, Observer
 from chord.ids import BITS_MAX, BITS_MIN, Circle
 from chord.net.calls import Callback, RequestHandler, Stats
@@ -146,6 +146,9 @@ class Rpc:
                 answer = await self.call(to, request, deadline=deadline)
         except ChordError as error:
             answer = error
+        except trio.Cancelled:
+            callback(PeerLost(f"{to}: this node ended"))
+            raise
         callback(answer)
 
     async def reach(self, address: str, *, deadline: float) -> Hello | None:

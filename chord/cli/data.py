@@ -74,7 +74,10 @@ def put_command(
     raw_value = to_value(_read_stdin() if value == STDIN else os.fsencode(value))
     with target.connect() as client:
         began = time.monotonic()
-        stored = client.put(raw_key, raw_value, context=covers, no_context=no_context, w=w, sloppy=sloppy, ttl_s=ttl_s)
+        stored = client.put(
+            raw_key, raw_value, context=covers, no_context=no_context, w=w, sloppy=sloppy, ttl_s=ttl_s,
+            replicas=with_trace,
+        )
         _report(target, client, stored, 1000 * (time.monotonic() - began), with_trace)
     return OK
 
@@ -93,7 +96,7 @@ def del_command(
     raw_key, covers = to_key(os.fsencode(key)), None if context is None else parse_context(context, CONTEXT_HINT)
     with target.connect() as client:
         began = time.monotonic()
-        stored = client.delete(raw_key, context=covers, w=w, sloppy=sloppy)
+        stored = client.delete(raw_key, context=covers, w=w, sloppy=sloppy, replicas=with_trace)
         _report(target, client, stored, 1000 * (time.monotonic() - began), with_trace)
     return OK
 
@@ -124,7 +127,7 @@ def get_command(
     with target.connect() as client:
         began = time.monotonic()
         try:
-            found = client.get(raw_key, r=r, resolve=last_writer_wins if last_writer else None)
+            found = client.get(raw_key, r=r, resolve=last_writer_wins if last_writer else None, replicas=with_trace)
         except NotFound as error:
             if context_file is not None:
                 _write(context_file, b"")  # the context of an earlier read would pass for this one's

@@ -67,11 +67,19 @@ class AsyncApi(ABC):
     # -- records ----------------------------------------------------------------------------------
 
     @overload
-    async def get(self, key: str | bytes, *, r: int | None = None, resolve: Resolver | None = None) -> Found: ...
+    async def get(
+        self, key: str | bytes, *, r: int | None = None, resolve: Resolver | None = None, replicas: bool = False
+    ) -> Found: ...
 
     @overload
     async def get(
-        self, key: str | bytes, default: D, *, r: int | None = None, resolve: Resolver | None = None
+        self,
+        key: str | bytes,
+        default: D,
+        *,
+        r: int | None = None,
+        resolve: Resolver | None = None,
+        replicas: bool = False,
     ) -> Found | D: ...
 
     async def get(
@@ -81,6 +89,7 @@ class AsyncApi(ABC):
         *,
         r: int | None = None,
         resolve: Resolver | None = None,
+        replicas: bool = False,
     ) -> Found | D:
         """Read a key.
 
@@ -90,6 +99,8 @@ class AsyncApi(ABC):
             r: number of replicas that must answer, 1 to N; default: a majority.
             resolve: function that turns concurrent values into one value, such as `chord.last_writer_wins`. Without it,
                 `Found.siblings` holds all of them. Its exceptions propagate.
+            replicas: list the part of each replica in `Found.replicas`. The key's owner then reads from replicas. By
+                default the client reads from them itself if it can, which takes one round less.
 
         Raises:
             NotFound: no value is stored under the key, and no default was given. This answer is certain.
@@ -97,7 +108,7 @@ class AsyncApi(ABC):
             OwnerDown: the replicas that answered hold no value, and nodes that are down may hold one.
             RecordDamaged: a damaged record may be the one of this key, and no node has an intact copy.
         """
-        found = await self._drive(self._core.get(key, r, default))
+        found = await self._drive(self._core.get(key, r, default, replicas=replicas))
         return resolved(found, resolve) if isinstance(found, Found) and found is not default else found
 
     async def contains(self, key: str | bytes, *, r: int | None = None) -> bool:
@@ -121,6 +132,7 @@ class AsyncApi(ABC):
         w: int | None = None,
         sloppy: bool = True,
         ttl_s: float | None = None,
+        replicas: bool = False,
     ) -> Stored:
         """Write a key.
 
@@ -135,6 +147,7 @@ class AsyncApi(ABC):
             sloppy: count a stand-in towards `w` if it keeps the write for a replica that does not answer. If False,
                 only replicas count.
             ttl_s: lifetime of the value in seconds, more than 0 and at most ten years; default: until it is replaced.
+            replicas: list the part of each replica in `Stored.replicas`.
 
         Raises:
             QuorumFailed: too few nodes acknowledged in time; the write may have happened.
@@ -146,22 +159,36 @@ class AsyncApi(ABC):
                 the context of that read.
         """
         put = self._core.to_put(
-            key, to_value(value), context=context, no_context=no_context, w=w, sloppy=sloppy, ttl_s=ttl_s
+            key,
+            to_value(value),
+            context=context,
+            no_context=no_context,
+            w=w,
+            sloppy=sloppy,
+            ttl_s=ttl_s,
+            replicas=replicas,
         )
         return await self._drive(self._core.write(put))
 
     async def delete(
-        self, key: str | bytes, *, context: bytes | None = None, w: int | None = None, sloppy: bool = True
+        self,
+        key: str | bytes,
+        *,
+        context: bytes | None = None,
+        w: int | None = None,
+        sloppy: bool = True,
+        replicas: bool = False,
     ) -> Stored:
         """Delete a key. Deleting an absent key is no error.
 
         Args:
-            key, context, w, sloppy: as for `put`.
+            key, context, w, sloppy, replicas: as for `put`.
 
         Raises:
             QuorumFailed, TooFewReplicas, WritesRefused, VersionConflict: as for `put`.
         """
-        return await self._drive(self._core.write(self._core.to_put(key, None, context=context, w=w, sloppy=sloppy)))
+        put = self._core.to_put(key, None, context=context, w=w, sloppy=sloppy, replicas=replicas)
+        return await self._drive(self._core.write(put))
 
     async def get_many(
         self, keys: Iterable[str | bytes], *, r: int | None = None, in_flight: int = IN_FLIGHT
@@ -174,8 +201,7 @@ class AsyncApi(ABC):
             in_flight: number of keys in a batch, 1 to 4096. The next batch begins when all keys of one have an outcome.
 
         Returns:
-            A `Found` or an error for each key. `NotFound` is certain, as for `get`. `Found.replicas` is empty; use
-            `get` to see the replicas.
+            A `Found` or an error for each key. `NotFound` is certain, as for `get`.
 
         Raises:
             InvalidRequest: a key or an argument is out of bounds, or `keys` is a single key. Results that were read
@@ -209,7 +235,7 @@ class AsyncApi(ABC):
             on_progress: callback that gets the number of keys tried so far, after each batch.
 
         Returns:
-            A `Stored` or an error for each key. `Stored.replicas` is empty.
+            A `Stored` or an error for each key.
 
         Raises:
             InvalidRequest: a key, a value or an argument is out of bounds, or an item is not a pair. The batches before
@@ -323,7 +349,7 @@ class AsyncApi(ABC):
             on_progress: callback that gets the number of records tried so far, after each batch.
 
         Returns:
-            A `Stored` or an error for each key. `Stored.replicas` is empty.
+            A `Stored` or an error for each key.
 
         Raises:
             InvalidRequest: an item is not a record, or an argument is out of bounds. The batches before that item were

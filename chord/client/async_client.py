@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Final
 
 import trio
 
@@ -26,6 +27,8 @@ from chord.events import ignore
 from chord.net.transport import TcpTransport, Transport
 from chord.rpc import Rpc
 from chord.wire.messages import Hello, StreamName
+
+CLOSED: Final = "this client is closed: its block has ended; open another: chord.open_client(...)"
 
 
 @asynccontextmanager
@@ -101,11 +104,18 @@ class AsyncClient(AsyncClientApi, TrioApi):
     async def _call(self, call: ClientCall, deadline: float) -> Outcome:
         """Make a call and return its outcome: a reply or an error."""
         if self.is_closed:
-            return InvalidRequest("this client is closed: its block has ended; open another: chord.open_client(...)")
+            return InvalidRequest(CLOSED)
         try:
             return await self._rpc.call(call.to, call.request, deadline=deadline)
         except ChordError as error:
             return error
+
+    def _begin(self, call: ClientCall, deadline: float, callback: Callable[[Outcome], None]) -> bool:
+        if self.is_closed:
+            callback(InvalidRequest(CLOSED))
+        else:
+            self._rpc.begin(call.to, call.request, callback, deadline=deadline)
+        return True
 
 
 def _hello(stream: StreamName) -> Hello:

@@ -139,6 +139,8 @@ class _Connections:
     async def call(self, call: ClientCall, deadline: float) -> Outcome:
         """Make a call and return its outcome: a reply or an error."""
         vnode = call.to.id if isinstance(call.to, Contact) else None
+        if call.within_s is not None:
+            deadline = min(deadline, asyncio.get_running_loop().time() + call.within_s)
         if not call.request.bulk:
             outcome = await self._call((call.address, "control"), vnode, call.request, deadline)
             if not isinstance(outcome, UseBulk):

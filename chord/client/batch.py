@@ -248,9 +248,10 @@ class ClientBatches:
         """
         groups: dict[str | None, list[int]] = {}
         for place in islice(state.left, state.window):
-            circle, request = self._session.circle, state.asked[place]
-            way = None if state.tries[place] else self._session.owner_routing.to(circle, request)
-            groups.setdefault(way, []).append(place)
+            circle, item = self._session.circle, state.asked[place]
+            is_direct = not state.tries[place] and not self._session.member
+            owner = self._session.owner_routing.to(circle, item) if is_direct else None
+            groups.setdefault(None if owner is None else owner.address, []).append(place)
         return [
             (way, frame)
             for way, group in groups.items()

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from chord.client.batch import ClientBatches
+from chord.client.quorum_read import quorum_read
 from chord.client.results import (
     MISSING,
     BatchResult,
@@ -38,6 +39,7 @@ from chord.errors import (
     OwnerDown,
     RecordDamaged,
     RecordTooLarge,
+    RemoteFailure,
     VersionConflict,
 )
 from chord.ids import Point
@@ -87,7 +89,7 @@ class Cursor(NamedTuple):
         unreachable: vnodes that are down and may hold records that the scan did not show.
         damaged: number of records left out because they are damaged.
         what: the kind of scan; see `Scan`.
-        cut: number of records of which only some values were shown.
+        cut: number of records that were shown with only some of their values.
         cut_keys: keys of these records, the first 256.
         rest: the positions in the arcs to read after this one.
     """
@@ -185,12 +187,21 @@ class Operations:
     # -- records ----------------------------------------------------------------------------------
 
     def get(
-        self, key: str | bytes, r: int | None = None, default: D | Missing = MISSING
+        self, key: str | bytes, r: int | None = None, default: D | Missing = MISSING, *, replicas: bool = False
     ) -> ClientOperation[Found | D]:
-        """Read a key. If the ring is certain that it has no value, return the default or raise `NotFound`."""
+        """Read a key. If the ring is certain that it has no value, return the default or raise `NotFound`.
+
+        Args:
+            replicas: whether the result lists the replicas. Then the owner coordinates the read.
+        """
         raw = to_key(key)
+        values: Outcome | None = None
         try:
-            found = _found(raw, (yield from self.session.request(Get(raw, to_quorum(r, "r")))))
+            if r is None and not replicas:
+                values = yield from quorum_read(self.session, raw)
+            if values is None:
+                values = yield from self.session.request(Get(raw, to_quorum(r, "r"), with_replicas=replicas))
+            found = _found(raw, values)
             if isinstance(found, ChordError):
                 raise found
         except NotFound:
@@ -209,12 +220,13 @@ class Operations:
         w: int | None = None,
         sloppy: bool = True,
         ttl_s: float | None = None,
+        replicas: bool = False,
     ) -> Put:
         """Return the request that writes a key, with a new operation id.
 
         Args:
             value: the value; None deletes the key.
-            context, no_context, w, sloppy, ttl_s: see `AsyncApi.put`.
+            context, no_context, w, sloppy, ttl_s, replicas: see `AsyncApi.put`.
 
         Raises:
             InvalidRequest: an argument is out of bounds.
@@ -224,14 +236,18 @@ class Operations:
         raw = None if value is None else to_value(value)
         covers = b"" if no_context else to_context(context)
         op_bytes = self.session.rng.randbytes
-        return Put(to_key(key), raw, op_bytes(16), covers, to_quorum(w, "w"), not sloppy, to_ttl_ms(ttl_s))
+        needed, ttl_ms = to_quorum(w, "w"), to_ttl_ms(ttl_s)
+        return Put(to_key(key), raw, op_bytes(16), covers, needed, not sloppy, ttl_ms, with_replicas=replicas)
 
     def write(self, request: Put | Merge) -> ClientOperation[Stored]:
         """Return the operation that sends a write, again after each failure, until it is acknowledged.
 
         All attempts have the same operation id, so that the write takes effect once.
         """
-        return _stored(request, (yield from self.session.request(request)))
+        stored = _stored(request, (yield from self.session.request(request)))
+        if isinstance(stored, ChordError):
+            raise stored
+        return stored
 
     def to_merge(self, record: Record, w: int | None = None, *, bring_back: bool = False) -> Merge:
         """Return the request that merges a record.
@@ -468,8 +484,10 @@ class Operations:
         return result
 
 
-def _stored(request: Put | Merge, reply: Reply) -> Stored:
+def _stored(request: Put | Merge, reply: Reply) -> Stored | ChordError:
     assert isinstance(reply, Written)
+    if reply.owner is None:
+        return RemoteFailure("the acknowledgement of a write does not name the owner")
     return Stored(
         request.key if isinstance(request, Put) else request.record.key,
         reply.context,
@@ -496,5 +514,7 @@ def _found(key: bytes, outcome: Outcome) -> Found | ChordError:
         missing = NotFound(f"no value is stored under {key!r}")
         missing.quarantined = outcome.quarantined
         return missing
+    if outcome.owner is None:
+        return RemoteFailure("the answer to a read does not name the owner")
     shown = outcome.r, outcome.r_needed, outcome.replicas, outcome.written_ms, outcome.quarantined, outcome.left
     return Found(key, outcome.values, outcome.context, outcome.owner, *shown)

@@ -139,6 +139,8 @@ class Pool:
         outcomes: list[Outcome | None] = [None] * len(calls)
         failures = self.open(list(dict.fromkeys(ways)), deadline)
         sent: dict[Way, set[int]] = {}
+        until: dict[Way, float] = {}
+        now = time.monotonic()
         for i, (call, way) in enumerate(zip(calls, ways, strict=True)):
             if way in failures:
                 outcomes[i] = failures[way]
@@ -146,11 +148,13 @@ class Pool:
             try:
                 vnode = call.to.id if isinstance(call.to, Contact) else None
                 callback = partial(outcomes.__setitem__, i)
-                sent.setdefault(way, set()).add(self._links[way].send(call.request, vnode, deadline, callback))
+                by = deadline if call.within_s is None else min(deadline, now + call.within_s)
+                until[way] = max(by, until.get(way, by))
+                sent.setdefault(way, set()).add(self._links[way].send(call.request, vnode, by, callback))
             except ChordError as error:
                 outcomes[i] = error
         for way, call_ids in sent.items():
-            self._links[way].wait(call_ids, deadline)
+            self._links[way].wait(call_ids, until[way])
         assert None not in outcomes
         return [outcome for outcome in outcomes if outcome is not None]
 

@@ -52,7 +52,7 @@ class Found(msgspec.Struct, frozen=True):
         owner: the vnode that coordinated the read.
         r: number of replicas that had answered when the read ended.
         r_needed: number of replicas that had to answer.
-        replicas: the part that each replica had in the read; empty if the key was read in a batch.
+        replicas: the part that each replica had in the read, if `get` was called with `replicas=True`; otherwise empty.
         written_ms: time of each write by the wall clock of its coordinator, in ms since 1970.
         quarantined: number of further values of the key that are in quarantine; see `get_quarantine`.
         left: number of further live values that did not fit the reply. Resolve the values shown, and the next read
@@ -152,7 +152,8 @@ class Stored(msgspec.Struct, frozen=True):
         w_needed: number of nodes on which it had to be durable.
         is_sloppy: replicas alone do not back the write. Stand-ins keep it for replicas that do not answer, or the read
             before it lacked a quorum of replicas in sync.
-        replicas: the part that each replica had in the write; empty if the key was written in a batch.
+        replicas: the part that each replica had in the write, if `put` or `delete` was called with `replicas=True`;
+            otherwise empty.
         beside: number of concurrent values beside this one. Read them all, and put the result under the context of that
             read.
         quorum: the ring's write quorum, a majority of N.

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from chord.errors import NO_REPLY, ChordError, OtherRing
+from chord.errors import NO_REPLY, ChordError, NotOwner, OtherRing, UnknownVnode
 from chord.ids import Circle
 from chord.ring.owner_cache import OwnerCache
 from chord.wire.batch import key_of
 from chord.wire.messages import (
+    Contact,
     DecideQuarantine,
     Get,
     GetQuarantine,
@@ -48,18 +49,46 @@ class OwnerRouting:
         self._max = arcs_max
         self._arcs: OwnerCache | None = None
         self._asked = 0
-        self._left_alone: dict[str, tuple[int, int]] = {}  # by address: until which request, next span
+        # Until which request, and the next span; by an owner's address, or by an owner with partners that fail.
+        self._left_alone: dict[str | Contact, tuple[int, int]] = {}
+        self._partners: dict[Contact, tuple[Contact, ...]] = {}  # by owner
 
-    def to(self, circle: Circle | None, request: Request) -> str | None:
-        """Return the address of the probable owner of a request's key, or None."""
+    def to(self, circle: Circle | None, request: Request) -> Contact | None:
+        """Return the probable owner of a request's key, or None."""
         key = _key_of(request)
-        if self._arcs is None or circle is None or key is None:
+        if key is None:
             return None
         self._asked += 1
-        owner = self._arcs.find(circle.hash(key))
-        if owner is None or self._asked < self._left_alone.get(owner.address, (0, 0))[0]:
+        return self._owner(circle, key)
+
+    def quorum_of(self, circle: Circle | None, key: bytes) -> tuple[Contact | None, tuple[Contact, ...]]:
+        """Return the probable owner of a key and its partners; see `chord.client.quorum_read`."""
+        owner = self._owner(circle, key)
+        partners = () if owner is None or self._is_left_alone(owner) else self._partners.get(owner, ())
+        self._asked += bool(partners)  # without partners, the client asks `to` next
+        return owner, partners
+
+    def note_partners(self, owner: Contact, *, have_answered: bool) -> None:
+        """Take note of whether all partners of an owner have answered. If not, owners coordinate for a while."""
+        if have_answered:
+            self._left_alone.pop(owner, None)
+        else:
+            self._leave_alone(owner)
+
+    def _owner(self, circle: Circle | None, key: bytes) -> Contact | None:
+        if self._arcs is None or circle is None:
             return None
-        return owner.address
+        owner = self._arcs.find(circle.hash(key))
+        return None if owner is None or self._is_left_alone(owner.address) else owner
+
+    def _is_left_alone(self, node: str | Contact) -> bool:
+        return self._asked < self._left_alone.get(node, (0, 0))[0]
+
+    def _leave_alone(self, node: str | Contact) -> None:
+        _, wait = self._left_alone.pop(node, (0, LEFT_ALONE_FIRST))
+        self._left_alone[node] = self._asked + wait, min(2 * wait, LEFT_ALONE_MAX)
+        while len(self._left_alone) > self._max:
+            del self._left_alone[next(iter(self._left_alone))]
 
     def another(self, known: Container[str]) -> str | None:
         """Return the address of a remembered owner that is not in `known`, or None."""
@@ -67,28 +96,35 @@ class OwnerRouting:
         return next((address for address in addresses if address not in known), None)
 
     def learn(
-        self, circle: Circle | None, request: Request, cached_owner: str | None, outcome: Reply | ChordError
+        self, circle: Circle | None, request: Request, cached_owner: Contact | str | None, outcome: Reply | ChordError
     ) -> None:
         """Take note of the outcome of a request.
 
         Args:
-            cached_owner: the cached owner that the request was sent to, if any.
+            cached_owner: the cached owner that the request was sent to, if any, or its address.
         """
         key = _key_of(request)
         if not self._max or circle is None or key is None:
             return
         if self._arcs is None:
             self._arcs = OwnerCache(circle, self._max)
+        address = cached_owner.address if isinstance(cached_owner, Contact) else cached_owner
         if isinstance(outcome, (GetQuarantineReply, GetReply, Written)):
-            self._arcs.learn(circle.hash(key), outcome.owner)
-            if cached_owner is not None:
-                self._left_alone.pop(cached_owner, None)
-        elif cached_owner is not None and isinstance(outcome, (*NO_REPLY, OtherRing)):
-            self._arcs.forget(cached_owner)
-            _, wait = self._left_alone.pop(cached_owner, (0, LEFT_ALONE_FIRST))
-            self._left_alone[cached_owner] = self._asked + wait, min(2 * wait, LEFT_ALONE_MAX)
-            while len(self._left_alone) > self._max:
-                del self._left_alone[next(iter(self._left_alone))]
+            if outcome.owner is not None:
+                self._arcs.learn(circle.hash(key), outcome.owner)
+            owner = outcome.owner or cached_owner
+            if isinstance(outcome, GetReply) and outcome.partners and isinstance(owner, Contact):
+                self._partners.pop(owner, None)
+                self._partners[owner] = outcome.partners
+                while len(self._partners) > self._max:
+                    del self._partners[next(iter(self._partners))]
+            if address is not None:
+                self._left_alone.pop(address, None)
+        elif address is not None and isinstance(outcome, (*NO_REPLY, OtherRing)):
+            self._arcs.forget(address)
+            self._leave_alone(address)
+        elif address is not None and isinstance(outcome, (NotOwner, UnknownVnode)):
+            self._arcs.forget(address)
 
 
 def _key_of(request: Request) -> bytes | None:

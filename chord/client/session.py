@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
+import msgspec
+
 from chord.client.routing import OwnerRouting
 from chord.config import split_address
 from chord.errors import (
@@ -22,9 +24,21 @@ from chord.errors import (
     OtherRing,
     PeerUnreachable,
     RemoteFailure,
+    UnknownVnode,
 )
 from chord.ids import Circle
-from chord.wire.messages import WRITES, Contact, GetStatus, Reply, Request, Status, as_retry
+from chord.wire.messages import (
+    WRITES,
+    Contact,
+    GetReply,
+    GetStatus,
+    Reply,
+    Request,
+    Status,
+    Written,
+    as_retry,
+    without_owner,
+)
 
 if TYPE_CHECKING:
     import random
@@ -39,10 +53,15 @@ T = TypeVar("T")
 
 
 class ClientCall(NamedTuple):
-    """A request to a vnode (a contact) or to the node at an address."""
+    """A request to a vnode (a contact) or to the node at an address.
+
+    Attributes:
+        within_s: time limit in seconds, besides that of the effect; None: no further limit.
+    """
 
     to: Contact | str
     request: Request
+    within_s: float | None = None
 
     @property
     def address(self) -> str:
@@ -162,9 +181,11 @@ class ClientSession:
 
     Args:
         arcs_max: number of arcs with a remembered owner; requests for their keys go straight to the owner. 0: none.
+        member: the address of the node that owns the session; None: the session of a client. A node routes its requests
+            itself, so it uses the owner cache only for quorum reads, and learns no other entry node.
 
     Attributes:
-        entries: addresses of entry nodes: those that the caller named, then learnt ones that replace unreachable ones.
+        entries: addresses of entry nodes: those that the caller named, then remembered owners.
         circle: the ring's circle; None until it is known.
         rng: source of pauses and operation ids.
         owner_routing: the owner cache.
@@ -173,7 +194,13 @@ class ClientSession:
     """
 
     def __init__(
-        self, entries: Sequence[str], *, rng: random.Random, circle: Circle | None = None, arcs_max: int = 0
+        self,
+        entries: Sequence[str],
+        *,
+        rng: random.Random,
+        circle: Circle | None = None,
+        arcs_max: int = 0,
+        member: str | None = None,
     ) -> None:
         if not entries:
             raise InvalidRequest("no address was given; expected at least one HOST:PORT")
@@ -182,6 +209,7 @@ class ClientSession:
         self.entries = tuple(dict.fromkeys(entries))
         self.circle = circle
         self.rng = rng
+        self.member = member
         self._ring_id: bytes | None = None
         self._at = 0
         self.owner_routing = OwnerRouting(arcs_max)
@@ -223,23 +251,27 @@ class ClientSession:
         """
         attempt = 0
         known: ChordError | None = None
-        cached_owner = None if to else self.owner_routing.to(self.circle, request)
+        cached_owner = None if to or self.member else self.owner_routing.to(self.circle, request)
         while True:
             entry = self.entry
             asked = to or cached_owner or entry
+            sent = request if cached_owner is None else without_owner(request)
             try:
                 within_s = None if to else self.attempt_s(cached_owner)
-                (outcome,) = yield MakeCalls((ClientCall(asked, request),), within_s)
+                (outcome,) = yield MakeCalls((ClientCall(asked, sent),), within_s)
             except DeadlineExceeded as error:
                 raise (known or error) from None
             self.owner_routing.learn(self.circle, request, cached_owner, outcome)
+            if cached_owner is not None and isinstance(outcome, (GetReply, Written)) and outcome.owner is None:
+                return msgspec.structs.replace(outcome, owner=cached_owner)
             if isinstance(outcome, Reply):
                 return outcome
             assert isinstance(outcome, ChordError)
             known = telling(known, outcome, is_write=isinstance(request, WRITES))
             if isinstance(outcome, IndefiniteError):
                 request = as_retry(request)
-            if cached_owner is not None and (self.is_worth_retrying(outcome, 0) or isinstance(outcome, OtherRing)):
+            is_elsewhere = isinstance(outcome, (OtherRing, UnknownVnode))
+            if cached_owner is not None and (is_elsewhere or self.is_worth_retrying(outcome, 0)):
                 cached_owner = None  # ask the entry node at once: it may know the present owner
                 continue
             if not self.is_worth_retrying(outcome, attempt) or (to is not None and isinstance(outcome, NO_REPLY)):
@@ -275,9 +307,9 @@ class ClientSession:
         assert self.circle is not None
         return self.circle
 
-    def attempt_s(self, cached_owner: str | None = None) -> float | None:
+    def attempt_s(self, cached_owner: Contact | str | None = None) -> float | None:
         """Return the time limit of one attempt in seconds; None: only the operation's."""
-        if cached_owner is not None or len(self.entries) > 1 or self.owner_routing.another(self.entries) is not None:
+        if cached_owner is not None or len(self.entries) > 1 or self._another() is not None:
             return ATTEMPT_S
         return None
 
@@ -287,10 +319,14 @@ class ClientSession:
         A remembered owner becomes an entry node as well: the nodes that the caller named may all be down.
         """
         if entry == self.entry:
-            learnt = self.owner_routing.another(self.entries) if len(self.entries) < ENTRIES_MAX else None
+            learnt = self._another() if len(self.entries) < ENTRIES_MAX else None
             if learnt is not None:
                 self.entries += (learnt,)
             self._at = (self._at + 1) % len(self.entries)
+
+    def _another(self) -> str | None:
+        """Return the address of a remembered owner that could become an entry node."""
+        return None if self.member else self.owner_routing.another(self.entries)
 
     @staticmethod
     def is_worth_retrying(error: ChordError, attempt: int) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import trio
@@ -46,16 +47,37 @@ class TrioApi(AsyncApi):
     async def _ask(self, calls: Sequence[ClientCall], deadline: float) -> tuple[Outcome, ...]:
         if len(calls) == 1:
             return (await self._call(calls[0], deadline),)
-        outcomes: dict[int, Outcome] = {}
+        outcomes: list[Outcome | None] = [None] * len(calls)
+        have_ended, now = trio.Event(), trio.current_time()
 
-        async def one(i: int) -> None:
-            outcomes[i] = await self._call(calls[i], deadline)
+        def on_outcome(i: int, outcome: Outcome) -> None:
+            outcomes[i] = outcome
+            if None not in outcomes:
+                have_ended.set()
 
-        async with trio.open_nursery() as nursery:
-            for i in range(len(calls)):
-                nursery.start_soon(one, i)
-        return tuple(outcomes[i] for i in range(len(calls)))
+        async def make(i: int, by: float) -> None:
+            on_outcome(i, await self._call(calls[i], by))
+
+        in_tasks = []
+        for i, call in enumerate(calls):
+            by = deadline if call.within_s is None else min(deadline, now + call.within_s)
+            if not self._begin(call, by, partial(on_outcome, i)):
+                in_tasks.append((i, by))
+        if in_tasks:
+            async with trio.open_nursery() as nursery:
+                for task in in_tasks:
+                    nursery.start_soon(make, *task)
+        await have_ended.wait()
+        return tuple(outcome for outcome in outcomes if outcome is not None)
 
     @abstractmethod
     async def _call(self, call: ClientCall, deadline: float) -> Outcome:
         """Make a call and return its outcome: a reply or an error."""
+
+    @abstractmethod
+    def _begin(self, call: ClientCall, deadline: float, callback: Callable[[Outcome], None]) -> bool:
+        """Make a call without a task. `callback` gets its outcome by the deadline.
+
+        Returns:
+            False if the call needs a task; then nothing was done.
+        """

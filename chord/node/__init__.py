@@ -9,7 +9,7 @@ first hands everything over, with maintenance still running.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Literal
@@ -17,6 +17,7 @@ from typing import Literal
 import trio
 
 from chord.client.operations import Operations
+from chord.client.routing import CLIENT_ARCS_MAX
 from chord.client.session import TIMEOUT_S, ClientCall, ClientSession, Outcome
 from chord.client.trio_driver import TrioApi
 from chord.config import NodeConfig, Preset, RingConstants
@@ -308,7 +309,9 @@ class Node(TrioApi):
         """
         address = self.config.advertise or bound
         self._host.settle_address(address)
-        self._core = Operations(ClientSession((address,), rng=self._host.rng, circle=self._host.circle))
+        self._core = Operations(ClientSession(
+            (address,), rng=self._host.rng, circle=self._host.circle, arcs_max=CLIENT_ARCS_MAX, member=address
+        ))
         if kept is not None:
             ids = [v.id for v in kept.vnodes]
         elif self.config.id is not None:
@@ -483,6 +486,12 @@ class Node(TrioApi):
             return error
         except trio.TooSlowError:
             return DeadlineExceeded(f"{call.address} did not answer in time")
+
+    def _begin(self, call: ClientCall, deadline: float, callback: Callable[[Outcome], None]) -> bool:
+        if isinstance(call.to, str) or call.address == self.address:
+            return False
+        self._host.peers.begin(call.to, call.request, call.request.reply, callback, deadline=deadline)
+        return True
 
     def _is_receiving(self) -> bool:
         """Return whether a vnode of this node is receiving an arc."""

@@ -500,10 +500,12 @@ class AntiEntropy:
         If the part has shrunk, earlier comparisons still count. If it has grown, none counts.
         """
         distance, size = self._host.circle.distance, self._host.circle.size
+        if arc in self._states:
+            return self._states[arc]
         length = distance(arc.start, arc.end) or size
         for known, states in self._states.items():
             if arc.end in known and (distance(known.start, arc.end) or size) >= length:
-                return states if known == arc else dict(states)
+                return dict(states)
         return {}
 
     def _counts(self, arc: Arc, states: dict[str, SyncState]) -> bool:

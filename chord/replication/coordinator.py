@@ -161,18 +161,15 @@ class Coordinator:
             needed: the number of nodes that must have the record, this node included.
         """
         replicas = self._vnode.replica_set(self._host.circle.hash(record.key))  # may have changed meanwhile
-        op_id, strict = None, False
-        if isinstance(request, Put):
-            op_id, strict = request.op_id, request.strict
+        put = request if isinstance(request, Put) else None
+        if put is not None:
             self._host.counters["puts"] += 1
         if not request.w:
             needed = max(needed, min(self._host.constants.quorum, len(replicas.members)))
         if not (record.clock or record.quarantine):  # nothing of a merged record was live, so there is no copy to send
             return Written(context=b"", owner=self._vnode.me, w=0, w_needed=0)
         me = self._quorum.here(replicas)
-        writing = ReplicatedWrite(
-            self._vnode, me, replicas, record, seen, self._repair, self._log_sync, op_id=op_id, strict=strict
-        )
+        writing = ReplicatedWrite(self._vnode, me, replicas, record, seen, self._repair, self._log_sync, put=put)
         return (yield from writing.send(needed))
 
     def _must_read(self, request: Put) -> bool:

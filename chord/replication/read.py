@@ -43,6 +43,8 @@ from chord.wire.messages import (
     GetReply,
     ReadCopy,
     ReadCopyReply,
+    ReadDigest,
+    ReadDigestReply,
     Record,
     ReplicaLine,
     SliceLog,
@@ -159,6 +161,10 @@ class Reading:
         outcome = "ok" if mine == self.digest(self.record) and mine else "stale" if mine else "absent"
         return ReplicaLine(contact, outcome, is_member, self.rtt_ms.get(contact), mine[:VERSION_BYTES])
 
+    def copy_id(self, record: Record | None) -> bytes:
+        """Return what identifies a durable copy beside the reap-log entries applied to it; empty without a copy."""
+        return b"" if record is None else self.digest(record) + self.seen
+
     def digest(self, record: Record | None) -> bytes:
         """Return the digest of a copy; empty if there is no copy."""
         if record is None:
@@ -203,20 +209,79 @@ class QuorumReads:
         """
         target = self.target(request.key)
         needed = self._quorum.needed(request.r, target.replicas)
-        if needed == 1 and self._is_in_sync(target.point, request.key):
-            record = self._host.storage.durable(request.key)
-            if self._live(record):
-                reading = self.begin(request.key)
-                reading.add(self._quorum.here(target.replicas), record, is_in_sync=True)
-                return self._answer(reading, target.replicas, needed)
-        return self._get(target, needed)
+        is_half = bool(request.partners) and self._is_with(request, target, needed)
+        if is_half or needed == 1:
+            own = self._read_own(target)
+            if own is not None:
+                return self._answer(request, own, target, needed, is_half=is_half)
+        return self._get(request, target, needed)
 
-    def _get(self, target: KeyTarget, needed: int) -> Steps[GetReply]:
+    def _get(self, request: Get, target: KeyTarget, needed: int) -> Steps[GetReply]:
         reading = yield from self.read(target, needed)
         if not self._live(reading.record):
             yield from self.ask_everyone(reading, target, until_found=True)
         self._repair_soon(reading, target.replicas)
-        return self._answer(reading, target.replicas, needed)
+        return self._answer(request, reading, target, needed)
+
+    def _read_own(self, target: KeyTarget) -> Reading | None:
+        """Return a read of this node's copy alone; None if it is not in sync, or holds no live value."""
+        if not self._is_in_sync(target.point, target.key):
+            return None
+        record = self._host.storage.durable(target.key)
+        if not self._live(record):
+            return None
+        reading = self.begin(target.key)
+        reading.add(self._quorum.here(target.replicas), record, is_in_sync=True)
+        return reading
+
+    def _is_with(self, request: Get, target: KeyTarget, needed: int) -> bool:
+        """Return whether the client asks exactly the replicas that this owner would ask.
+
+        Replica sets have no epochs, and only the owner knows the whole set. So only the owner can say that two copies
+        are a read quorum. A stand-in for the owner cannot.
+        """
+        if needed != 1 + len(request.partners) or not self._vnode.ownership.is_owner(target.point):
+            return False
+        return request.partners == tuple(partner.id for partner in self.partners(target, needed))
+
+    def partners(self, target: KeyTarget, needed: int) -> tuple[Contact, ...]:
+        """Return the replicas that the owner asks for a quorum read; empty if too few are known to be in sync."""
+        me, is_in_sync, found = self._quorum.here(target.replicas), self._repair.is_replica_in_sync, []
+        for place in target.replicas.members:
+            contact = place.contact
+            if contact != me and self._vnode.is_up(place) and is_in_sync(target.point, contact.address):
+                found.append(contact)
+                if len(found) == needed - 1:
+                    return tuple(found)
+        return ()
+
+    def _others(self, target: KeyTarget) -> list[Place]:
+        """Return the reachable nodes that may hold a key in the order in which a read asks them.
+
+        Members in sync come first, then other members, then stand-ins.
+        """
+        me, replicas = self._quorum.here(target.replicas), target.replicas
+        others = [place for place in replicas.members if place.contact != me and self._vnode.is_up(place)]
+        others.sort(key=lambda place: not self._repair.is_replica_in_sync(target.point, place.contact.address))
+        return others + [place for place in replicas.stand_ins if place.contact != me and self._vnode.is_up(place)]
+
+    @handles(ReadDigest)
+    def read_digest(self, request: ReadDigest) -> ReadDigestReply:
+        """Identify this replica's copy, for a quorum read that a client performs.
+
+        Raises:
+            Busy: definite; the client lets the owner coordinate. This replica is not in sync, or coordinates requests
+                for the key, or does not count the owner among its reachable predecessors.
+        """
+        point, ring = self._host.circle.hash(request.key), self._vnode.ring
+        owner = next((contact for contact in ring.predecessors if contact.id == request.owner), None)
+        is_replica_only = all(one.ownership.verdict(point).answer == "foreign" for one in self._host.vnodes.values())
+        if owner is None or not is_replica_only or self._host.peers.is_doubtful(owner):
+            raise Busy("this node is no replica beside that owner", after_ms=RETRY_MS)
+        if not self._is_in_sync(point, request.key):
+            raise Busy("this node is not in sync yet", after_ms=RETRY_MS)
+        reading = self.begin(request.key)
+        return ReadDigestReply(reading.copy_id(self._host.storage.durable(request.key)))
 
     @handles(GetQuarantine)
     def get_quarantine(self, request: GetQuarantine) -> Steps[GetQuarantineReply]:
@@ -281,9 +346,7 @@ class QuorumReads:
         own = self._host.storage.durable(key)  # before `is_damaged`: only a read finds the damage
         is_damaged = self._host.storage.is_damaged(key)
         reading.add(me, own, self._is_in_sync(point, key), is_damaged=is_damaged)
-        others = [place for place in replicas.members if place.contact != me and self._vnode.is_up(place)]
-        others.sort(key=lambda place: not self._repair.is_replica_in_sync(point, place.contact.address))
-        others += [place for place in replicas.stand_ins if place.contact != me and self._vnode.is_up(place)]
+        others = self._others(target)
         first = max(0, needed - len(reading.copies))
         fanout = Fanout(self._host, partial(self._ask, reading), [place.contact for place in others[first:]])
 
@@ -406,11 +469,11 @@ class QuorumReads:
         reading.add(contact, record, answer.is_in_sync, is_damaged=answer.is_damaged)
         return True
 
-    def _answer(self, reading: Reading, replicas: ReplicaSet, needed: int) -> GetReply:
+    def _answer(
+        self, request: Get, reading: Reading, target: KeyTarget, needed: int, *, is_half: bool = False
+    ) -> GetReply:
         self._host.counters["gets"] += 1
         record = reading.record
-        members = [place.contact for place in replicas.members]
-        taking_part = [place for place in replicas.everyone if place.is_waited_for or place.contact in reading.copies]
         shown = versions.cut(record, self._host.limits.record_bytes_max) if record is not None else None
         context = versions.encode_context({} if shown is None else versions.context_of(shown))
         siblings = [] if shown is None else versions.siblings(shown)
@@ -419,14 +482,29 @@ class QuorumReads:
         return GetReply(
             values=tuple(version.value for version in shown_live if version.value is not None),
             context=context,
-            owner=self._vnode.me,
+            owner=self._vnode.me if request.with_owner else None,
             r=len(reading.copies),
             r_needed=needed,
-            replicas=tuple(reading.line(place, place.contact in members) for place in taking_part),
+            replicas=self._lines(reading, target.replicas) if request.with_replicas else (),
             written_ms=tuple(version.written_ms for version in shown_live),
             quarantined=quarantine.count(record) if record is not None and record.quarantine else 0,
             left=live - len(shown_live),
+            partners=self._unknown_partners(request, target, needed, is_half),
+            copy=reading.copy_id(record) if is_half else b"",
         )
+
+    def _unknown_partners(self, request: Get, target: KeyTarget, needed: int, is_half: bool) -> tuple[Contact, ...]:
+        """Return the partners of the next quorum read, unless the client named them or reads another way."""
+        if request.r or needed == 1 or is_half:
+            return ()
+        found = self.partners(target, needed)
+        return () if request.partners == tuple(partner.id for partner in found) else found
+
+    @staticmethod
+    def _lines(reading: Reading, replicas: ReplicaSet) -> tuple[ReplicaLine, ...]:
+        members = [place.contact for place in replicas.members]
+        taking_part = [place for place in replicas.everyone if place.is_waited_for or place.contact in reading.copies]
+        return tuple(reading.line(place, place.contact in members) for place in taking_part)
 
     async def _sync_log(self, reading: Reading, contact: Contact) -> bool:
         """Sync the reap logs with a replica, and return whether its copy would count now.

@@ -20,7 +20,7 @@ from chord.ring.vnode import Vnode
 from chord.store import quarantine, versions
 from chord.store.merkle import digest_of
 from chord.store.storage import Batch
-from chord.wire.messages import Contact, Done, Record, ReplicaLine, StoreCopies, Written
+from chord.wire.messages import Contact, Done, Put, Record, ReplicaLine, StoreCopies, Written
 
 
 class ReplicatedWrite:
@@ -35,8 +35,8 @@ class ReplicatedWrite:
         repair: notes the replicas that miss the write.
         log_sync: syncs the reap logs with a replica that has applied other entries. That replica then gets the record
             as it is here by then.
-        op_id: operation id of the written version. None: a record was merged, and the writer has seen its context.
-        strict: whether only members count, and no stand-in is used.
+        put: the request, if the record is the result of a put. None: a record was merged, and the writer has seen its
+            context. If the put is strict, only members count, and no stand-in is used.
 
     Attributes:
         stored: the nodes that have the record, with the round-trip time in ms; None for this node.
@@ -52,14 +52,13 @@ class ReplicatedWrite:
         repair: AntiEntropy,
         log_sync: ReapLogSync,
         *,
-        op_id: bytes | None,
-        strict: bool,
+        put: Put | None,
     ) -> None:
         self._vnode = vnode
         self._host = vnode.host
         self._replicas = replicas
         self._record = record
-        self._op_id = op_id
+        self._put = put
         parts = parts_of(vnode.host, record)
         of_it = (seen,) if seen else ()
         self._for_members = [StoreCopies((part,), seen=of_it) for part in parts]
@@ -70,6 +69,7 @@ class ReplicatedWrite:
         self.stored: dict[Contact, float | None] = {me: None}
         self._up = [place.contact for place in replicas.members if place.contact != me and vnode.is_up(place)]
         spare = [place.contact for place in replicas.stand_ins if place.contact != me and vnode.is_up(place)]
+        strict = put is not None and put.strict
         self._spare = [] if strict else spare
         self._missing = len(self._members) - len(self._up) - (me in self._members)
         self._counted = frozenset(self._members if strict else (*self._members, *self._spare, me))
@@ -105,17 +105,16 @@ class ReplicatedWrite:
             raise QuorumFailed(f"stored on {w} of {needed} nodes{why}")
         is_sloppy = self._count(frozenset(self._members)) < needed
         self._host.counters["sloppy_puts"] += is_sloppy
-        version = digest_of(self._record)[:VERSION_BYTES]
-        lines = [line for place in self._replicas.everyone if (line := self._line(place, version)) is not None]
-        record, op_id, now_ms = self._record, self._op_id, self._host.wall_now_ms()
+        record, put, now_ms = self._record, self._put, self._host.wall_now_ms()
+        op_id = None if put is None else put.op_id
         context = versions.context_of(record) if op_id is None else versions.context_after(record, op_id)
         return Written(
             context=versions.encode_context(context),
-            owner=self._vnode.me,
+            owner=self._vnode.me if put is None or put.with_owner else None,
             w=w,
             w_needed=needed,
             is_sloppy=is_sloppy,
-            replicas=tuple(lines),
+            replicas=self._lines() if put is None or put.with_replicas else (),
             beside=sum(one.op_id != op_id and versions.is_live(one, now_ms) for one in versions.siblings(record)),
             quorum=self._host.constants.quorum,
             quarantined=quarantine.count(self._record) if self._record.quarantine else 0,
@@ -148,7 +147,7 @@ class ReplicatedWrite:
     async def _send_again(self, contact: Contact) -> None:
         host, key = self._host, self._record.key
         record, seen = host.storage.get(key), host.reap_log.seen_of(key)
-        if record is None or (self._op_id is not None and not versions.is_done(record, self._op_id)):
+        if record is None or (self._put is not None and not versions.is_done(record, self._put.op_id)):
             raise QuorumFailed("the actor of the write may have been reaped; write again")
         await host.storage.commit(Batch())
         for part in parts_of(host, record):
@@ -157,6 +156,11 @@ class ReplicatedWrite:
 
     def _count(self, counted: frozenset[Contact]) -> int:
         return len(self.stored.keys() & counted)
+
+    def _lines(self) -> tuple[ReplicaLine, ...]:
+        version = digest_of(self._record)[:VERSION_BYTES]
+        lines = (self._line(place, version) for place in self._replicas.everyone)
+        return tuple(line for line in lines if line is not None)
 
     def _line(self, place: Place, version: bytes) -> ReplicaLine | None:
         """Return the part of one node in this write; None if it was not asked."""

@@ -113,7 +113,9 @@ class Edit:
         made: dict[str, Any] = {}
         exec(code, self._function.__globals__, made)
         name = self._function.__name__
-        stack.enter_context(mock.patch.object(self.owner, name, made[name]))
+        for place in (self.owner, *sys.modules.values()):  # other modules may have imported the function
+            if vars(place).get(name) is self._function or place is self.owner:
+                stack.enter_context(mock.patch.object(place, name, made[name]))
 
 
 class Mutant(NamedTuple):

@@ -174,7 +174,7 @@ def _away_while_reaped(seed: int, *, is_trimmed: bool) -> None:
 def reaped_and_handed_over(seed: int) -> None:
     """Reap all records while a node is away. Then a node joins and all former replicas leave.
 
-    Afterwards the absent node returns with its old values. Nodes whose leave ended as a stop return too.
+    Afterwards the absent node returns with its old values. The former replicas return too, if they could not leave.
     """
 
     async def scene(world: World) -> None:
@@ -441,6 +441,37 @@ def owner_reads_what_it_missed(seed: int) -> None:
         async with trio.open_nursery() as nursery:
             for key in keys:
                 nursery.start_soon(workload.read, owner, key)
+
+    play(seed, scene, nodes=7, replicas=N, timing=SLOW, sync_delay=flash, network=MemoryNetwork(seed))
+
+
+def others_read_what_the_owner_missed(seed: int) -> None:
+    """Clients write keys while their owner is cut off. Then another node reads from owner and partner at once.
+
+    The reader knows both from a read before.
+    """
+
+    async def scene(world: World) -> None:
+        network, ledger = world.ring.network, world.ledger
+        await ledger.fill(10)
+        await world.level(N)
+        await trio.sleep(6)  # every node knows all others: from now on a write needs a quorum of three
+        owner, _, _, _, writer, reader = world.row(6)
+        keys = _keys_of(world, owner, 12)
+        for key in keys:
+            await ledger.write(owner, key, "writer", "put")
+            await ledger.read(reader, key)
+        ledger.oracle.is_lenient = True  # while it is cut off
+        world.watch.go_outside()
+        network.freeze(owner.name)
+        await trio.sleep(2)
+        for key in keys:
+            await ledger.write(writer, key, "writer", "put")
+        network.unfreeze(owner.name)
+        ledger.oracle.is_lenient = False
+        async with trio.open_nursery() as nursery:
+            for key in keys:
+                nursery.start_soon(ledger.read, reader, key)
 
     play(seed, scene, nodes=7, replicas=N, timing=SLOW, sync_delay=flash, network=MemoryNetwork(seed))
 

@@ -300,4 +300,6 @@ def test_limits_that_contradict_each_other_are_refused(changes: dict[str, float]
 def test_requests_of_clients_are_marked() -> None:
     """The list of requests that clients send and nodes forward. A new request must be added here if it is marked."""
     marked = {request.__name__ for request in messages.REQUESTS if request.for_clients}
-    assert marked == {"Get", "Put", "Merge", "Scan", "GetMany", "PutMany", "GetQuarantine", "DecideQuarantine"}
+    assert marked == {
+        "Get", "Put", "Merge", "Scan", "GetMany", "PutMany", "GetQuarantine", "DecideQuarantine", "ReadDigest",
+    }  # fmt: skip

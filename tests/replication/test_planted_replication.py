@@ -142,7 +142,7 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], object]]] = {
 
 EDITED: dict[str, tuple[Edit, Callable[[], None]]] = {
     "a read returns a value before it is durable": (
-        Edit(QuorumReads.get, "storage.durable(", "storage.get("),
+        Edit(QuorumReads._read_own, "storage.durable(", "storage.get("),
         test_coordinators.test_read_during_a_refused_write_returns_the_durable_value,
     ),
     "a key is denied without another look": (

@@ -33,13 +33,13 @@ def timing(**changes: float) -> Timing:
 
 async def write(node: Node, key: bytes, value: bytes | None, **fields: Any) -> Written:
     """Write through a node once."""
-    fields.setdefault("op_id", node._host.rng.randbytes(16))
+    fields = {"op_id": node._host.rng.randbytes(16), "with_replicas": True, **fields}
     return await node._host.peers.call(node.address, Put(key, value, **fields), Written)
 
 
 async def read(node: Node, key: bytes, r: int = 0) -> GetReply:
     """Read through a node once; the node itself retries until the deadline."""
-    return await node._host.peers.call(node.address, Get(key, r), GetReply)
+    return await node._host.peers.call(node.address, Get(key, r, with_replicas=True), GetReply)
 
 
 def clockwise(ring: TestRing, key: bytes) -> list[Node]:

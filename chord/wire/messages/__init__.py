@@ -104,6 +104,8 @@ from chord.wire.messages.records import GetReply as GetReply
 from chord.wire.messages.records import Merge as Merge
 from chord.wire.messages.records import Put as Put
 from chord.wire.messages.records import Quorum as Quorum
+from chord.wire.messages.records import ReadDigest as ReadDigest
+from chord.wire.messages.records import ReadDigestReply as ReadDigestReply
 from chord.wire.messages.records import Record as Record
 from chord.wire.messages.records import ReplicaLine as ReplicaLine
 from chord.wire.messages.records import ReplicaLines as ReplicaLines
@@ -114,6 +116,7 @@ from chord.wire.messages.records import Version as Version
 from chord.wire.messages.records import Written as Written
 from chord.wire.messages.records import as_retry as as_retry
 from chord.wire.messages.records import wire_bytes as wire_bytes
+from chord.wire.messages.records import without_owner as without_owner
 from chord.wire.messages.replicas import Abandon as Abandon
 from chord.wire.messages.replicas import GetCopies as GetCopies
 from chord.wire.messages.replicas import GetCopiesReply as GetCopiesReply

@@ -114,30 +114,39 @@ REPLICA_LINES_MAX = 2 * (REPLICAS_MAX + STAND_INS_MAX)  # members and stand-ins,
 ReplicaLines: TypeAlias = Annotated[tuple[ReplicaLine, ...], Meta(max_length=REPLICA_LINES_MAX)]
 
 
+Partners: TypeAlias = Annotated[tuple[Contact, ...], Meta(max_length=REPLICAS_MAX // 2)]
+CopyId: TypeAlias = Annotated[bytes, Meta(max_length=2 * DIGEST_BYTES)]
+
+
 class GetReply(Reply, frozen=True, tag=144):
     """The live values of a key.
 
     Attributes:
         values: several if they are concurrent, none if the key was deleted.
         context: covers the values.
-        owner: the vnode that coordinated the read.
+        owner: the vnode that coordinated the read; None if the request does not ask for it.
         r: number of replicas that answered.
         r_needed: number of replicas that had to answer.
-        replicas: the part of each replica.
+        replicas: the part of each replica, if the request asks for it.
         written_ms: when each value was written, by the wall clock of its coordinator, in ms since 1970.
         quarantined: number of versions of the key in quarantine. They are not among the values.
         left: number of further live values, which had no room.
+        partners: the replicas that the owner asks first, unless the request names exactly these.
+        copy: not empty: the owner read only its own copy, and this is the copy's `ReadDigestReply.copy`. The values are
+            the result of a quorum read if each partner answers with the same digest.
     """
 
     values: Annotated[tuple[Value, ...], Meta(max_length=SIBLINGS_MAX)]
     context: Context
-    owner: Contact
+    owner: Contact | None = None
     r: Count = 1
     r_needed: Count = 1
     replicas: ReplicaLines = ()
     written_ms: Annotated[tuple[Count, ...], Meta(max_length=SIBLINGS_MAX)] = ()
     quarantined: Count = 0
     left: Count = 0
+    partners: Partners = ()
+    copy: CopyId = b""
 
 
 Quorum: TypeAlias = Annotated[int, Meta(ge=0, le=REPLICAS_MAX)]
@@ -152,12 +161,46 @@ class Get(Request, frozen=True, tag=32):
     Attributes:
         key: the key.
         r: number of replicas to read from, the coordinator included; 0: a majority.
+        partners: the ids of the replicas that the client asks itself, with `ReadDigest`. If they are the replicas that
+            the owner would ask, the owner answers from its own copy alone. Otherwise it coordinates the read.
+        with_owner: whether the reply names the owner. A client that addresses the owner's vnode knows it.
+        with_replicas: whether the reply lists the part of each replica.
     """
 
     key: Key
     r: Quorum = 0
+    partners: Annotated[tuple[Point, ...], Meta(max_length=REPLICAS_MAX // 2)] = ()
+    with_owner: bool = True
+    with_replicas: bool = False
     reply = GetReply
     patient = True
+    for_clients = True
+
+
+class ReadDigestReply(Reply, frozen=True, tag=159):
+    """The answer to a `ReadDigest`.
+
+    Attributes:
+        copy: identifies the replica's durable copy and the reap-log entries that the replica has applied; empty if it
+            holds no copy.
+    """
+
+    copy: CopyId
+
+
+class ReadDigest(Request, frozen=True, tag=60):
+    """*vnode* Request for the digest of a replica's copy, for a quorum read that a client performs itself.
+
+    The vnode refuses unless it is in sync, sees the owner as reachable, and coordinates no requests for the key.
+
+    Attributes:
+        key: the key.
+        owner: the id of the vnode that the client asks at the same time, with `Get`.
+    """
+
+    key: Key
+    owner: Point
+    reply = ReadDigestReply
     for_clients = True
 
 
@@ -167,11 +210,11 @@ class Written(Reply, frozen=True, tag=145):
     Attributes:
         context: covers the write and the versions that it replaced, but no value that stands beside it. The writer has
             not seen such a value. So the context may not even cover the write itself.
-        owner: the vnode that coordinated the write.
+        owner: the vnode that coordinated the write; None if the request does not ask for it.
         w: number of nodes on which the write is durable.
         w_needed: number of nodes on which it had to be; less than `quorum` in a ring of fewer nodes.
         is_sloppy: whether some of these nodes keep the write for an unreachable replica.
-        replicas: the part of each replica.
+        replicas: the part of each replica, if the request asks for it.
         beside: number of other live values that stand beside the write.
         quorum: the write quorum of the ring, a majority of its N replicas.
         dead: number of values of a merged record that were left out. They were deleted or replaced since the backup, or
@@ -181,7 +224,7 @@ class Written(Reply, frozen=True, tag=145):
     """
 
     context: Context
-    owner: Contact
+    owner: Contact | None = None
     w: Count = 1
     w_needed: Count = 1
     is_sloppy: bool = False
@@ -206,6 +249,7 @@ class Put(Request, frozen=True, tag=33):
         strict: whether only replicas count towards `w`, and no stand-ins.
         ttl_ms: time to live of the value, in ms; 0: for ever.
         is_retry: whether an earlier attempt may have been carried out.
+        with_owner, with_replicas: see `Get`.
     """
 
     key: Key
@@ -216,6 +260,8 @@ class Put(Request, frozen=True, tag=33):
     strict: bool = False
     ttl_ms: Annotated[int, Meta(ge=0, le=TTL_MS_MAX)] = 0
     is_retry: bool = False
+    with_owner: bool = True
+    with_replicas: bool = False
     reply = Written
     patient = True
     for_clients = True
@@ -283,6 +329,11 @@ def as_retry(request: Request) -> Request:
     """Return a request, marked as a retry if it is a write."""
     is_marked = isinstance(request, WRITES)
     return msgspec.structs.replace(request, is_retry=True) if is_marked else request
+
+
+def without_owner(request: Request) -> Request:
+    """Return the same request without the wish that the reply names the owner."""
+    return msgspec.structs.replace(request, with_owner=False) if isinstance(request, (Get, Put)) else request
 
 
 class Merge(Request, frozen=True, tag=42):
