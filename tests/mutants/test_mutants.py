@@ -131,8 +131,8 @@ def test_bug_that_stops_the_clock_is_given_up(monkeypatch: pytest.MonkeyPatch) -
             pass
 
     monkeypatch.setattr(run, "MUTANTS", (HARMLESS._replace(scenario=spin),))
-    monkeypatch.setattr(run, "REAL_S_MAX", 1)
-    assert hunt_by_name("nothing").problem == "no end after 1 s"
+    monkeypatch.setattr(run, "CPU_S_MAX", 1)
+    assert hunt_by_name("nothing").problem == "no end after 1 s of processor time"
 
 
 def test_complaint_has_its_time_and_the_events_before() -> None:
