@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import pty
 import re
@@ -117,6 +118,7 @@ def test_run_prints_the_drawn_faults_and_the_paths_taken(sim: Sim) -> None:
 
 
 def test_long_run_of_one_seed_reports_progress(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chord.cli.sim.LINES_EVERY_S", math.inf)
     monkeypatch.setattr("chord.cli.sim.WRITES_TOLD", 20)
     calm = ("--nodes", "6", "--successors", "2", "--faults", "none", "--membership", "0", "--steps", "0")
     ended = sim("run", "--seeds", "0", *calm, "--writes", "300", "--clients", "8", "--client-pause", "0.1")
@@ -127,7 +129,8 @@ def test_long_run_of_one_seed_reports_progress(sim: Sim, monkeypatch: pytest.Mon
     assert all(after - before >= 20 for before, after in itertools.pairwise([0, *writes]))
 
 
-def test_run_in_two_processes_prints_the_same_json(sim: Sim) -> None:
+def test_run_in_two_processes_prints_the_same_json(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chord.cli.sim.LINES_EVERY_S", math.inf)
     ended = sim("run", "--seeds", "0-2", *SMALL, "--jobs", "1", "--json")
     assert (ended.code, ended.err) == (0, "")
     found = json.loads(ended.out)
