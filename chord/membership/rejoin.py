@@ -99,12 +99,18 @@ class Rejoin:
         Returns:
             Whether this vnode is a member now.
         """
+        refusal: ChordError | None = None
         with unwrapped():
             async with trio.open_nursery() as nursery:
                 if asked:
                     nursery.start_soon(self._until_no_member, asked, nursery.cancel_scope)
-                await self._membership.join(others)
+                try:
+                    await self._membership.join(others)
+                except FATAL as error:  # a group, with the end of another vnode's attempt, would hide it
+                    refusal = error
                 nursery.cancel_scope.cancel()
+        if refusal is not None:
+            raise refusal
         return self._ring.is_member
 
     async def _until_no_member(self, asked: list[Contact | str], scope: trio.CancelScope) -> None:

@@ -11,7 +11,7 @@ import trio
 
 from chord import testing
 from chord.config import PRESETS, Limits, RingConstants
-from chord.errors import PeerUnreachable
+from chord.errors import DuplicateId, PeerUnreachable
 from chord.events import Event, RingResumed
 from chord.ids import Point
 from chord.membership.rejoin import Rejoin
@@ -285,3 +285,18 @@ async def test_resumed_node_knows_the_nodes_that_are_still_down() -> None:
             await node.ready()
             vnode = only(node)
             assert vnode.write_quorum(vnode.replica_set(vnode.id)) == constants.quorum
+
+
+@virtual
+async def test_refused_vnode_whose_attempt_ends_raises_no_group() -> None:
+    async with open_ring(2, seed=1) as nodes:
+        rejoin = next(iter(nodes[0]._parts.values())).rejoin
+        with trio.CancelScope() as scope:
+
+            async def join(others: object) -> None:
+                scope.cancel()  # another vnode was refused at the same time
+                raise DuplicateId("the id is taken")
+
+            with mock.patch.object(rejoin._membership, "join", join):
+                await rejoin._has_joined([], [nodes[1].contact])
+        assert scope.cancelled_caught
