@@ -86,19 +86,19 @@ def _but_for_counts(verdict: CheckVerdict) -> CheckVerdict:
 
 def examine(client: Client) -> CheckVerdict:
     """Take a snapshot of the ring, and return the verdict on it."""
-    crawl, unsettled = _survey(client)
+    crawl, changing = _survey(client)
     nodes = statuses(crawl)
     waited_for = {contact.address for node in nodes for contact in node.known} - who_left(nodes)
     unreachable = {at: outcome for at in waited_for if isinstance(outcome := crawl.get(at), NO_REPLY)}
     words = {at: error.message for at, error in unreachable.items()}
     reported = [(at, said.removeprefix(f"{at}: ")) for at, said in words.items() if said.startswith(f"{at}: ")]
-    return judge(nodes, unsettled, unreachable)._replace(reported=tuple(sorted(reported)))
+    return judge(nodes, changing, unreachable)._replace(reported=tuple(sorted(reported)))
 
 
-def judge(nodes: list[Status], unsettled: list[str], unreachable: Iterable[str] = ()) -> CheckVerdict:
+def judge(nodes: list[Status], changing: list[str], unreachable: Iterable[str] = ()) -> CheckVerdict:
     """Return the verdict on a ring.
 
-    `nodes` answered, those in `unsettled` differently each time, and those in `unreachable` did not answer.
+    `nodes` answered, those in `changing` differently each time, and those in `unreachable` did not answer.
     """
     circle = Circle(nodes[0].bits)
     labels = _labels(nodes)
@@ -116,7 +116,7 @@ def judge(nodes: list[Status], unsettled: list[str], unreachable: Iterable[str] 
         if node.misplaced:
             text = f"{label} holds {counted(node.misplaced, 'record')} that belong elsewhere"
             missing.append(Violation("RecordsAtHome", text, tuple(v.contact.id for v in node.vnodes[:1])))
-    missing += [Violation("Settled", f"{name} changed while it was read") for name in unsettled]
+    missing += [Violation("Stable", f"{name} changed while it was read") for name in changing]
     share, absent = _unavailable(nodes, circle)
     r = nodes[0].successors
     missing += waiting(snapshot, r)

@@ -2,8 +2,8 @@
 
 Any number of clients write a key at the same time. The simulator sees every store, so the model does not guess. A
 version covers exactly the events that its coordinator found when it minted the version. These are the clock of the
-record, the context that the client named, or nothing for a blind put. A write without an acknowledgement matters once a
-store has minted a version of it.
+record, the context that the client named, or nothing for a put with no context. A write without an acknowledgement
+matters once a store has minted a version of it.
 
 Source: causal histories as the reference for version vectors, Preguica et al. 2010, section 3.
 """
@@ -28,7 +28,7 @@ DOTS_MAX = 256
 
 PADDING = b"~"
 
-OpKind: TypeAlias = Literal["put", "with context", "blind"]
+OpKind: TypeAlias = Literal["put", "with context", "no context"]
 ModelDot: TypeAlias = tuple[bytes, int]
 Covers: TypeAlias = Mapping[bytes, int]
 

@@ -39,7 +39,7 @@ from chord.verify.history.recorder import Recorder
 HEALED_WITHIN_S = 60.0
 READY_WITHIN_S = 60.0
 HOME_WITHIN_S = 30.0
-SHARES = ("blind", "delete", "through a fallback", "elsewhere than before")
+SHARES = ("no context", "delete", "through a stand-in", "elsewhere than before")
 """Kinds of acknowledged writes that a swarm must have enough of."""
 COUNTERS = (
     "keys_sent",

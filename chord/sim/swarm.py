@@ -115,7 +115,7 @@ NEVER_ZERO = (
     # situations of the ring
     *demanded(),
 )
-SHARES_MIN = {"blind": 0.3, "delete": 0.1, "through a fallback": 0.05, "elsewhere than before": 0.2}
+SHARES_MIN = {"no context": 0.3, "delete": 0.1, "through a stand-in": 0.05, "elsewhere than before": 0.2}
 """Least fractions of these kinds among the acknowledged writes of mixed runs.
 
 Only keys with a single writer count.

@@ -1,7 +1,7 @@
 """The workload: clients that read and write, and let the oracle judge each answer.
 
 Each client has keys of its own. If the plan says so, all clients also write a few shared keys at the same time. A write
-replaces the values of a quorum, the values that its client has read (a context), or nothing (a blind put).
+replaces the values of a quorum, the values that its client has read (a context), or nothing (no context).
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class Workload:
                 await self.read(node, key, name, r=self._unusual())
             else:
                 is_delete = key in self.models and rng.random() < DELETES
-                kinds: tuple[OpKind, ...] = ("put", "with context", "blind")
+                kinds: tuple[OpKind, ...] = ("put", "with context", "no context")
                 weights = (1 - BLIND - WITH_CONTEXT, WITH_CONTEXT, 0.0 if is_delete else BLIND)
                 (kind,) = rng.choices(kinds, weights)
                 strict = rng.random() < UNUSUAL / 2
@@ -269,9 +269,9 @@ class Workload:
         op.calm = self.oracle.calm()
         model.lives(op, ttl_s, trio.current_time())
         context = model.contexts[client] if kind == "with context" else None
-        is_blind = kind == "blind"
+        is_without_context = kind == "no context"
         request = requests.put_request(
-            node, key, op.value, context=context, no_context=is_blind, w=w, sloppy=not strict, ttl_s=ttl_s
+            node, key, op.value, context=context, no_context=is_without_context, w=w, sloppy=not strict, ttl_s=ttl_s
         )
         model.sent(op, request.op_id)
         self._open[key] += 1
@@ -315,7 +315,7 @@ class Workload:
         is_stand_in = not self._is_owner(stored.owner.address, model.point)
         self.counts[f"acknowledged {op.kind}"] += 1
         self.counts["acknowledged delete"] += op.value is None
-        self.counts["acknowledged through a fallback"] += is_fallback or is_stand_in
+        self.counts["acknowledged through a stand-in"] += is_fallback or is_stand_in
         self.counts["acknowledged elsewhere than before"] += is_elsewhere
         self.counts["acknowledged sloppily"] += stored.is_sloppy
         model.owner = stored.owner.address

@@ -209,8 +209,8 @@ def test_shares_of_writes_are_checked_on_request(sim: Sim, monkeypatch: pytest.M
     ended = sim("run", *wishes, "--shares")
     assert ended.code == 8
     assert ended.out.splitlines()[-1].startswith("never taken: ")
-    assert "through a fallback (" in ended.out.splitlines()[-1]
-    monkeypatch.setattr(swarm, "SHARES_MIN", {"blind": 0.2, "delete": 0.1})
+    assert "through a stand-in (" in ended.out.splitlines()[-1]
+    monkeypatch.setattr(swarm, "SHARES_MIN", {"no context": 0.2, "delete": 0.1})
     assert sim("run", *wishes, "--shares").code == 0
 
 

@@ -51,7 +51,7 @@ def written_while_switching(seed: int) -> None:
         keys = [b"new-%d" % number for number in range(60)]
         async with trio.open_nursery() as nursery:
             for key in keys:
-                nursery.start_soon(world.workload.write, source, key, "writer", "blind")
+                nursery.start_soon(world.workload.write, source, key, "writer", "no context")
             await world.happens(events.ArcGained, lambda event: event.how == "received")
             for key in keys:
                 nursery.start_soon(_read_often, world, key)

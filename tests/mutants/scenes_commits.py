@@ -76,7 +76,7 @@ async def _filled(world: World) -> None:
 def _write_all(world: World, nodes: list[Node], nursery: trio.Nursery) -> None:
     for number in range(KEYS):
         node = world.rng.choice(nodes)
-        nursery.start_soon(world.workload.write, node, b"old-%d" % number, "filler", "blind")
+        nursery.start_soon(world.workload.write, node, b"old-%d" % number, "filler", "no context")
 
 
 async def _level(world: World) -> None:

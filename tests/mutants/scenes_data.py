@@ -109,11 +109,11 @@ def too_few_answer(seed: int) -> None:
 
 
 async def _put_strictly(world: World, node: Node, key: bytes) -> None:
-    await world.workload.write(node, key, "filler", "blind", strict=True)
+    await world.workload.write(node, key, "filler", "no context", strict=True)
 
 
 def bad_record(seed: int) -> None:
-    """A record is damaged while its owner is down; then the owner coordinates blind writes of it."""
+    """A record is damaged while its owner is down; then the owner coordinates writes of it with no context."""
 
     async def scene(world: World) -> None:
         await world.workload.fill(20)
@@ -128,7 +128,7 @@ def bad_record(seed: int) -> None:
                 back = await world.restart(owner)
                 await back.ready()
                 for key in keys:
-                    await world.workload.write(back, key, "filler", "blind")
+                    await world.workload.write(back, key, "filler", "no context")
                 await world.converged()
         await world.level(N)
         await world.workload.settle()
@@ -266,7 +266,7 @@ def owner_missed_writes(seed: int) -> None:
         network.block(owner.name, second.name)
         async with trio.open_nursery() as nursery:
             for key in keys:
-                nursery.start_soon(world.workload.write, owner, key, "writer", "blind")
+                nursery.start_soon(world.workload.write, owner, key, "writer", "no context")
         await world.kill(owner)
         network.unblock(owner.name, second.name)
         async with trio.open_nursery() as nursery:
@@ -497,7 +497,7 @@ def two_of_three_are_dead(seed: int) -> None:
             await world.kill(node)
         await trio.sleep(3 * OBLIVIOUS.down_out_s)
         for number in range(10):
-            await world.workload.write(world.nodes[0], b"new-%d" % number, "writer", "blind")
+            await world.workload.write(world.nodes[0], b"new-%d" % number, "writer", "no context")
 
     play(seed, scene, nodes=3, successors=2, replicas=N, timing=OBLIVIOUS, sync_delay=flash)
 

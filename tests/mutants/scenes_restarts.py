@@ -155,7 +155,7 @@ async def _given_away_and_back(world: World, *, is_wiped: bool) -> None:
 async def _fill_in_order(world: World) -> None:
     """Write the same keys in order, so that a new store mints the same dots as the old one."""
     for number in range(24):
-        await world.workload.write(world.rng.choice(world.nodes), b"old-%d" % number, "filler", "blind")
+        await world.workload.write(world.rng.choice(world.nodes), b"old-%d" % number, "filler", "no context")
 
 
 def acknowledgements_are_lost(seed: int) -> None:
