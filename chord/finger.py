@@ -136,8 +136,8 @@ class FingerTable:
     def next_to_refresh(self) -> int | None:
         """Return the next entry worth verifying.
 
-        The choice is round robin over the first entries of runs and gaps. Entries that share the successor with entry 0
-        need no refresh of their own, because stabilize maintains entry 0.
+        The choice is round robin over the first entries of runs and gaps, and each call moves it on. Entries that share
+        the successor with entry 0 need no refresh of their own, because stabilize maintains entry 0.
 
         Returns:
             The entry's index, or None if the successor covers the whole table.

@@ -49,7 +49,8 @@ class _Dial:
 
     Attributes:
         done: set when the attempt has ended.
-        error: the reason of the failure; None if the attempt succeeded.
+        error: the reason of the failure; None if the attempt succeeded. Until the end it says that this node is
+            stopping.
     """
 
     def __init__(self) -> None:
@@ -199,7 +200,7 @@ class Rpc:
         self._accepting.cancel()
 
     async def drain(self) -> None:
-        """Wait until all calls are answered and the system has taken the answers."""
+        """Wait until all incoming calls are answered and the system has taken all bytes."""
         while self._shared.calls_in_work or any(link.has_unsent for link in self._shared.running):
             await self._shared.idle.park()
 
@@ -228,8 +229,8 @@ class Rpc:
     def make_room(self) -> None:
         """Drain the idle connection that has been quiet for longest.
 
-        The transport calls this when the process has no descriptor left. So a node with few descriptors stays reachable
-        for every other node, in turn.
+        If no connection is idle, do nothing. The transport calls this when the process has no descriptor left. So a
+        node with few descriptors stays reachable for every other node, in turn.
         """
         ranked = [(rank, at, link) for at, link in enumerate(self._shared.running) if (rank := link.quiet_rank)]
         if ranked:
@@ -271,7 +272,8 @@ class Rpc:
     def _register(self, link: Connection, dialled: str | None) -> None:
         """Use a new connection for our own calls.
 
-        It is registered under the address in the peer's hello, and under the dialled address if this node opened it.
+        It is registered under the address in the peer's hello, and under the dialled address if this node opened it. If
+        there is an older connection to that peer, either of them drains; see `_gives_way`.
         """
         if link.address and link.address != self._hello("control").address:
             key = (link.address, link.stream_name)
@@ -286,11 +288,10 @@ class Rpc:
             self._links[dialled, link.stream_name] = link
 
     def _gives_way(self, new: Connection, old: Connection) -> bool:
-        """Whether a new connection drains in favour of an older one.
+        """Return whether a new connection drains in favour of an older connection.
 
-        The new connection does if two nodes dialled each other at once and the lower address dialled the older
-        connection. In all other cases the new connection stays. The peer would not have dialled if the older one still
-        worked.
+        It does if both nodes dialled each other at once, and the lower address dialled the older connection. Otherwise
+        the older connection drains: the peer would not have dialled if that connection still worked.
         """
         is_crossing = new.is_dialled != old.is_dialled and new.opened_at - old.opened_at < self._limits.handshake_s
         return is_crossing and old.dialler < new.dialler

@@ -36,7 +36,10 @@ class PeerGone(Exception):
 class Latest:
     """Handles announced vnodes one at a time, in a task; only the best one waits.
 
-    `is_better(new, old)` returns whether a vnode replaces the waiting vnode.
+    Args:
+        is_better: returns whether its first argument, a new vnode, replaces its second, the waiting vnode.
+        handle: coroutine function that handles a vnode.
+        start_task: runs a coroutine function in a task.
     """
 
     def __init__(
@@ -89,7 +92,7 @@ class Stabilizer:
     # -- stabilize ------------------------------------------------------------------------------
 
     async def stabilize(self) -> None:
-        """Run one round: copy the successor's list, adopt a closer successor, notify it.
+        """Run one round: copy the successor's list, adopt a closer vnode, notify the head.
 
         These are STAB_SUCC, STAB_PRED and NOTIFY of Zave 2017. The head of the successor list is asked even if it
         counts as dead, because it may be back.
@@ -129,14 +132,20 @@ class Stabilizer:
 
     @handles(Notify)
     def on_notify(self, request: Notify) -> Done:
-        """Take note of a vnode that may be the predecessor."""
+        """Reply at once, and later run RECTIFY for a vnode that may be the predecessor.
+
+        Before this vnode is a member, nothing happens.
+        """
         if self._ring.is_member:
             self.notified(request.peer)
         return Done()
 
     @handles(Offer)
     def on_offer(self, request: Offer) -> Done:
-        """Take note of a vnode that may be the successor."""
+        """Reply at once, and later consider a vnode that may be the successor.
+
+        Before this vnode is a member, nothing happens.
+        """
         if self._ring.is_member:
             self.offered(request.peer)
         return Done()
@@ -253,10 +262,10 @@ class Stabilizer:
         the contact is the head, and its list is copied. For `adopt` the contact becomes the new head.
 
         Returns:
-            The pointers, or None if the vnode is alive but has no pointers to give now.
+            The pointers. None if the vnode is paused, if it is alive but gave none, or if all attempts failed.
 
         Raises:
-            PeerGone: the vnode is dead.
+            PeerGone: the vnode is dead, no longer at that address, or has not rejoined in time.
         """
         ring = self._ring
         transition = ring.adopt_list if step == "stabilize" else ring.adopt_successor
@@ -307,6 +316,10 @@ class Stabilizer:
 
         A run is a number of consecutive entries that point to one vnode. If that vnode still owns the start of the run,
         one call confirms it. Otherwise a lookup finds the owner.
+
+        Raises:
+            ChordError: the lookup failed.
+            trio.TooSlowError: the lookup did not end within `timeout_cap_s`.
 
         Source: Stoica et al. 2003, Fig. 6, fix_fingers; one verified reply covers every start in its arc.
         """

@@ -145,7 +145,10 @@ class BigRing:
         return self.successor(self.ids[here] + (left >> unit << unit)), level
 
     def walk(self, starts: Ranks, keys: PointArray) -> Ranks:
-        """Return the path length of each look-up if nodes know only their successors."""
+        """Return the path length of each look-up if nodes know only their successors.
+
+        A path ends at the key's predecessor. A node that owns the key answers at once, with a path of 0 hops.
+        """
         owners = self.successor(keys)
         steps: Ranks = (owners - 1 - starts) % len(self.ids)
         return np.where(owners == starts, 0, steps)

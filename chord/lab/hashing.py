@@ -70,7 +70,10 @@ It is not a hash: it keeps the order of keys, and with it their skew.
 
 
 def mix_one(number: int, salt: int = 0) -> int:
-    """Return the hash that `mix` gives for one number and one salt."""
+    """Return another hash of one hash, as if by an independent hash function.
+
+    `mix` does the same with arrays. Each salt stands for a function of its own. The number counts modulo 2**64.
+    """
     z = (number + salt * GOLDEN) & MASK
     z = ((z ^ (z >> 30)) * _FIRST) & MASK
     z = ((z ^ (z >> 27)) * _SECOND) & MASK
@@ -119,15 +122,17 @@ def units(hashes: Hashes) -> NDArray[np.float64]:
 
 
 def scale_one(number: int, count: int) -> int:
-    """Return the number of the part that a hash falls into, of `count` equal parts.
+    """Return the number, from 0, of the part that a hash falls into, of `count` parts.
 
-    Only the first 32 bits of the hash count.
+    The parts divide the range of hashes equally. Only the first 32 bits of the hash count.
     """
     return ((number >> 32) * count) >> 32
 
 
 def scale(hashes: Hashes, count: int) -> Hashes:
-    """Return for each hash the number of its part, of `count` equal parts.
+    """Return for each hash the number, from 0, of its part, of `count` equal parts.
+
+    Only the first 32 bits of the hash count.
 
     Args:
         hashes: of any shape.
@@ -143,7 +148,7 @@ def scale(hashes: Hashes, count: int) -> Hashes:
 
 
 def number_keys(count: int, prefix: str = "key-") -> list[bytes]:
-    """Return the keys `key-0`, `key-1`, … with this prefix."""
+    """Return `count` keys: the prefix followed by 0, 1, 2 and so on."""
     return [f"{prefix}{number}".encode() for number in range(count)]
 
 

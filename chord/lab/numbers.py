@@ -18,7 +18,7 @@ def spread(loads: NDArray[Any], weights: NDArray[np.float64] | None = None) -> S
     Args:
         loads: the load of each node, shape (n,).
         weights: the weight of each node, shape (n,). If given, each load is first divided by its weight over the mean
-            weight.
+            weight. Only the mean is still that of the loads as given.
     """
     mean = float(loads.mean())
     fair = loads.astype(np.float64) if weights is None else loads / (weights / weights.mean())
@@ -30,6 +30,7 @@ class Line(NamedTuple):
     """A straight line fitted to points.
 
     Attributes:
+        slope: the slope.
         error: the standard error of the slope.
         height: the value of the line at 0.
     """

@@ -64,7 +64,7 @@ P = TypeVar("P")
 
 
 def in_chunks(place: Callable[[P, Hashes], Numbers]) -> Callable[[P, Hashes], Numbers]:
-    """Decorate a `place_many` to pass it only `CHUNK` hashes at a time."""
+    """Decorate a `place_many` to pass it at most `CHUNK` hashes at a time."""
 
     @wraps(place)
     def place_many(self: P, hashes: Hashes) -> Numbers:
@@ -93,8 +93,8 @@ class Placement(ABC):
         hasher: hashes keys, and the names of nodes if the scheme hashes names.
 
     Raises:
-        ValueError: there is no node, a name occurs twice, or a weight is not positive, belongs to no node or is too far
-            from another.
+        ValueError: there is no node, or a name occurs twice. Or a weight is not positive and finite, belongs to no node
+            or is more than 1,000 times another.
         UnsupportedChange: weights were given, and the scheme does not support them.
     """
 
@@ -220,8 +220,8 @@ class Placement(ABC):
     def locate_replicas(self, point: int, count: int) -> list[int]:
         """Return the numbers of the nodes on which the copies of a hash live.
 
-        By default each further copy is placed by a new hash of `point`, so two copies may be on one node. Schemes in
-        which a node has neighbours override this.
+        The first is that of `locate`. By default each further copy is placed by a new hash of `point`, so two copies
+        may be on one node. Schemes in which a node has neighbours override this.
 
         Source: Golubtsov 2024, "Алгоритмы шардинга (разделения) данных", on replication.
         """
@@ -232,10 +232,11 @@ class Placement(ABC):
 
         Args:
             hashes: shape (k,).
-            count: copies per hash. If replicas are distinct, at most the number of nodes are returned.
+            count: copies per hash.
 
         Returns:
-            indices into `nodes`, shape (k, count).
+            indices into `nodes`, shape (k, count). If the scheme has distinct replicas and fewer nodes than `count`,
+            the shape is (k, number of nodes).
 
         Raises:
             ValueError: `count` is less than 1.
@@ -253,7 +254,8 @@ class Placement(ABC):
         """Add a node, which gets the next number and its share of the keys.
 
         Raises:
-            ValueError: the name is taken, or the weight is not positive or too far from the others.
+            ValueError: the name is taken, or the weight is not positive and finite, or the largest weight would be more
+                than 1,000 times the smallest.
             UnsupportedChange: the scheme cannot grow by one node.
         """
         self._check_newcomers([node])
@@ -263,6 +265,8 @@ class Placement(ABC):
 
     def remove(self, node: str) -> None:
         """Remove a node; other nodes get its keys.
+
+        The numbers of the nodes after it fall by one.
 
         Raises:
             KeyError: there is no such node.
@@ -294,9 +298,10 @@ class Placement(ABC):
             self._nodes[number] = new
 
     def grow(self, nodes: Sequence[str]) -> None:
-        """Add several nodes at once, or none of them if an error is raised.
+        """Add several nodes of weight 1 at once, or none of them if an error is raised.
 
-        Some schemes can only multiply the number of nodes. They take exactly the nodes that a whole factor needs.
+        They get the next numbers, in the given order. Some schemes can only multiply the number of nodes. Such a scheme
+        takes exactly the nodes that a whole factor needs.
 
         Raises:
             ValueError: as for `add`.
@@ -430,7 +435,10 @@ def replica_hash(point: int, copy: int) -> int:
 
 
 def replica_hashes(hashes: Hashes, copy: int) -> Hashes:
-    """Return `replica_hash` of each hash; the same shape."""
+    """Return for each hash the hash that places one copy of its key.
+
+    It is `replica_hash` for an array; the result has the same shape.
+    """
     return mix(hashes, copy) if copy else hashes
 
 

@@ -38,7 +38,7 @@ def finger_use(digit_bits: int = 1) -> dict[int, float]:
 
     Returns:
         probabilities by the log2 of the digit's unit in mean gaps between nodes. The keys are the multiples of
-        `digit_bits` from -24 to below 16.
+        `digit_bits` above -24 and below 16.
     """
     base = 1 << digit_bits
     top = GAPS_LOG2_MAX - GAPS_LOG2_MAX % digit_bits
@@ -72,7 +72,7 @@ def _minus_exponential(density: NDArray[np.float64], cell: float) -> NDArray[np.
 
 @cache
 def path_constant(digit_bits: int = 1) -> float:
-    """Return the mean path length minus (1 - 1/b) log_b N, for fingers only.
+    """Return the mean path length minus (1 - 1/b) log_b N, on rings with fingers only.
 
     N is the number of nodes, and b = 2**digit_bits the base of the fingers. The value holds for large rings. Digits
     wider than a gap are used slightly less often than the share (b - 1) / b. Narrower digits are used sometimes. For b

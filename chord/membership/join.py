@@ -141,7 +141,8 @@ class Membership:
     def _learn(self, *contacts: Contact) -> None:
         """Remember the contacts that a reply named, to join through them.
 
-        All contacts that the caller of `join` gave may be gone before this vnode is a member.
+        All contacts that the caller of `join` gave may be gone before this vnode is a member. The latest `LEARNT_MAX`
+        are kept.
         """
         for contact in contacts:
             if contact.address != self._host.address:
@@ -171,7 +172,15 @@ class Membership:
         return around.successor.id == self._vnode.id
 
     async def _receive_arc(self, owner: Contact) -> None:
-        """Ask the owner of this vnode's id for the arc up to the id, and receive the arc."""
+        """Ask the owner of this vnode's id for the arc up to the id, and receive the arc.
+
+        Args:
+            owner: the supposed owner. If it names another vnode, that vnode is asked.
+
+        Raises:
+            ChordError: no vnode gives the arc; see `Transfers.on_join_arc`.
+            TransferFailed: the transfer did not end with a `Switch`, or another vnode owns the arc after all.
+        """
         session = self._host.rng.randbytes(16)
         inbound = self._transfers.expect(session, owner.address)
         for _ in range(STEPS_MAX):
@@ -223,7 +232,11 @@ class Membership:
         - The giver died, and the ring does not know this vnode yet. The next vnode has taken over the giver's whole
           arc.
 
-        In both cases this vnode holds an old copy, and would deny keys that were written since.
+        In both cases this vnode holds an old copy, and would deny keys that were written since. If no vnode confirms
+        that it owns the id, the result is False.
+
+        Args:
+            giver: the vnode to ask first; see `owner` of `_renounce_if_taken_back`.
         """
         asked = giver
         for _ in range(STEPS_MAX):
@@ -252,6 +265,11 @@ class Membership:
         Args:
             via: the contact that makes the lookups.
             patience_s: the longest time for one attempt, in seconds.
+
+        Raises:
+            LookupFailed: this vnode fitted behind no predecessor in `STEPS_MAX` attempts.
+            TooSlowError: an attempt took longer than `patience_s`.
+            TransferFailed: see `_renounce_if_taken_back`.
         """
         for _ in range(STEPS_MAX):
             with trio.fail_after(patience_s):
@@ -269,7 +287,7 @@ class Membership:
         raise LookupFailed("no predecessor to join behind")
 
     async def announce(self) -> None:
-        """Tell the successor and the predecessor at once that this vnode is a member.
+        """Become a member, and tell the successor and the predecessor at once.
 
         Without the message, they would notice in their next stabilize round.
         """
@@ -295,6 +313,7 @@ class Membership:
 
         Raises:
             DuplicateId: another node answers for that id.
+            Busy: the ring does not let this vnode take its place yet; look again.
         """
         me, holder, p = self._vnode.me, around.successor, around.predecessor
         if holder.address != me.address:
@@ -334,7 +353,7 @@ class Membership:
         self._vnode.mark_only_copies(dict.fromkeys((*last.successors, *others)))
 
     def _learn_unreachable(self, unreachable: Iterable[UnreachableVnode]) -> None:
-        """Wait for the down vnodes that the predecessor of this vnode waits for.
+        """Adopt the down vnodes that the predecessor reports, so that they are probed.
 
         Without them the ring would look smaller than it is.
         """
@@ -351,7 +370,7 @@ class Membership:
     async def _others_behind(self, p: Contact) -> tuple[list[Contact], tuple[UnreachableVnode, ...]]:
         """Return the live and the down vnodes behind this one, as its predecessor says.
 
-        The predecessor still lists this vnode first.
+        The predecessor still lists this vnode first. If it lists no other vnode, the result names the predecessor.
 
         Args:
             p: the predecessor.

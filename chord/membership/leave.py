@@ -15,6 +15,8 @@ from chord.wire.messages import Departing, Done, Forget, Pausing, Retiring, Retu
 class Departures:
     """Handles the notices of other nodes, and an operator's order to forget a node.
 
+    If a notice about a node comes from another node, its handler raises `InvalidRequest`.
+
     Args:
         host: the node context.
         repairs: returns the anti-entropy of each vnode of this node.
@@ -43,7 +45,7 @@ class Departures:
 
     @handles(Returned, takes_caller=True)
     def on_returned(self, request: Returned, caller: Caller) -> Done:
-        """Soon probe a restarted node again, and compare records with its replicas."""
+        """Probe a restarted node again soon, and compare the records that it replicates."""
         _require_same(request.address, caller)
         self._host.peers.passive.hurry(request.address, self._host.peers.now())
         for vnode in self._host.vnodes.values():
@@ -75,7 +77,10 @@ class Departures:
 
     @handles(Forget)
     def on_forget(self, request: Forget) -> Done:
-        """Stop waiting for the records of a node, because an operator gave it up."""
+        """Stop waiting for the records of a node, because an operator gave it up.
+
+        The vnodes in `living` belong to another node at the same address now, and still count.
+        """
         now = self._host.peers.now()
         living = frozenset(request.living)
         for vnode in self._host.vnodes.values():
@@ -89,7 +94,8 @@ class Departures:
     def _inherit(self, request: Departing) -> None:
         """If a leaving vnode is the first successor here, adopt its successor list.
 
-        This is repeated, because the first vnode of the adopted list may leave, too.
+        This is repeated, because the first vnode of the adopted list may leave, too. The leaving vnodes also leave the
+        finger tables here.
         """
         for parting in request.partings * len(request.partings):
             if parting.vnode.address == request.address:

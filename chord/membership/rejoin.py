@@ -39,13 +39,15 @@ class Rejoin:
         """Come back after a restart, with the pointers from before it.
 
         If a known node replies as a member, this vnode rejoins through that node. If none does for `resume_s`, the
-        stored pointers count, as far as their nodes reply. All known nodes may be restarting too, or none may reply.
-        This method never starts a new ring.
+        stored pointers count, as far as their nodes reply. All known nodes may be restarting too, or none may reply. A
+        vnode that owned no arc can only join, and waits for a member without limit. This method never starts a new
+        ring.
 
         Args:
             last: the vnode's place before the restart.
             known: contacts and addresses that may be members.
-            named: the addresses among `known` that the operator gave to join by. Each of them is heard if it replies.
+            named: the addresses among `known` that the operator gave to join by. Until `resume_s` is over, each of them
+                is waited for, even if another node replies as a member.
 
         Raises:
             OtherRing, DuplicateId: definite; the ring does not take the node back, or a named node is of another ring.
@@ -114,7 +116,14 @@ class Rejoin:
         return self._ring.is_member
 
     async def _until_no_member(self, asked: list[Contact | str], scope: trio.CancelScope) -> None:
-        """Cancel a join if none of these nodes replies as a member for `resume_s`."""
+        """Cancel a join if none of these nodes replies as a member for `resume_s`.
+
+        A member that is leaving counts, too.
+
+        Args:
+            asked: the nodes to ask, again and again.
+            scope: encloses the join.
+        """
         while True:
             await trio.sleep(self._host.jitter(self._host.timing.resume_s))
             states: dict[str, str] = {}
@@ -127,15 +136,15 @@ class Rejoin:
     async def _states_of(
         self, contacts: list[Contact | str], named: Collection[str], returning: dict[str, None]
     ) -> dict[str, str]:
-        """Return the state of each node that replies, by address.
+        """Return the state of each node that replies, by address; see `PingReply`.
 
         All nodes are asked at once, and again until one replies as a member or `resume_s` is over.
 
         Args:
             contacts: the nodes to ask.
             named: the addresses that the operator gave. Each of them is waited for, even if another node is a member.
-            returning: receives the nodes without which no write can have been acknowledged. Such a node was itself
-                coming back when it was asked, or has not met a quorum since.
+            returning: receives the nodes that are no evidence of writes while this vnode was away. Such a node was
+                itself coming back when it was asked, or had met no quorum since its start (`PingReply.has_met_quorum`).
 
         Raises:
             OtherRing, DuplicateId: definite; no node replied as part of the ring, or a named node is of another ring.

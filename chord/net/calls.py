@@ -62,7 +62,7 @@ def no_handler(vnode: Point | None, request: Request, caller: Caller) -> Answer:
 
 
 def discard(answer: Answer) -> None:
-    """Close an answer that has not begun, because its caller does not wait for it."""
+    """Close an answer that has not begun, because its call is refused."""
     if not isinstance(answer, Reply):
         answer.close()
 
@@ -71,7 +71,7 @@ async def reply_of(answer: Answer) -> Reply:
     """Wait for an answer, and return the reply.
 
     Raises:
-        ChordError: the answer is an error.
+        ChordError: the answer ended with this error.
 
     Concurrency: checkpoints, unless the answer is a reply already. If this is cancelled, steps go on without a caller.
     """
@@ -133,7 +133,8 @@ class Calls(Protocol):
             to: the vnode that the request is for, or the address of the node.
             request: the request. Its reply has the type `request.reply`; any other type is a `MalformedMessage`.
             deadline: on Trio's clock. The remaining time travels with the call as its budget. If the request is
-                patient, or the deadline is infinite, an earlier deadline of the enclosing cancel scopes counts.
+                patient, or the deadline is infinite, an earlier deadline of the enclosing cancel scopes limits the
+                budget.
 
         Raises:
             PeerUnreachable: definite; no stream could be opened, and nothing was sent.
@@ -151,7 +152,8 @@ class Calls(Protocol):
             to: the vnode that the request is for, or the address of the node.
             request: the request.
             callback: called once with the reply, or with the error that `call` would raise. The call may happen before
-                this method returns. If the node ends first, the callback is never called. It must not wait.
+                this method returns. If the node ends first, the callback gets an error, or is never called. It must not
+                wait.
             deadline: on Trio's clock. The remaining time travels with the call as its budget.
 
         Concurrency: synchronous.
@@ -191,7 +193,7 @@ class CallsService(Calls, Protocol):
         """Accept no new connections; open ones stay open."""
 
     async def drain(self) -> None:
-        """Wait until all requests are answered and the system has taken the answers."""
+        """Wait until all incoming calls are answered and the system has taken the answers."""
 
     def shortage(self) -> str:
         """Return why connections could not be made lately; "" if they could."""

@@ -106,6 +106,8 @@ class Connection:
     async def call(self, vnode: Point | None, request: Request, deadline: float) -> Reply:
         """Send a request and wait for its reply; see `Calls.call`.
 
+        `vnode` is the called vnode of the peer; None for the peer itself.
+
         Raises:
             UseBulk: the request or its reply does not fit the control stream; send it again on the bulk stream.
         """
@@ -138,7 +140,8 @@ class Connection:
         """Send a request, and call back with its reply or error; see `Calls.begin`.
 
         Returns:
-            Whether the request was sent. It is not sent if the deadline has passed or the send buffer is full.
+            Whether the request was sent. It is not sent if the deadline has passed or the send buffer is full. Then the
+                callback is not called.
 
         Raises:
             UseBulk: the request does not fit the control stream; nothing was sent.
@@ -254,7 +257,13 @@ class Connection:
         self._reading.cancel()
 
     def sweep(self, now: float) -> float:
-        """End overdue calls, or an overdue connection, and return when to sweep again."""
+        """End overdue calls and an overdue connection, and return when to sweep again.
+
+        An idle connection begins to drain. The result is infinity once the connection has ended.
+
+        Args:
+            now: the current time on Trio's clock.
+        """
         limits = self._shared.limits
         for call_id in self._deadlines.expired(now):
             waiting = self._calls.waiting.pop(call_id, None)

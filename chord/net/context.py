@@ -66,7 +66,11 @@ class RpcContext:
     def hold(self, change: int) -> None:
         """Change the count of bytes in unfinished frames; over the limit, cut connections.
 
-        The oldest unfinished frame goes first, but connections of clients are cut before those of nodes.
+        Connections are cut until the count is within the limit. The oldest unfinished frame goes first, but connections
+        of clients are cut before those of nodes.
+
+        Args:
+            change: bytes to add; negative: to remove.
         """
         self.partial_bytes += change
         while self.partial_bytes > self.limits.partial_bytes_max:

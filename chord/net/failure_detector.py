@@ -31,9 +31,13 @@ class _Peer:
 
 
 class FailureDetector:
-    """The failure detector of one node.
+    """The states and timeouts of all peers, as one node sees them.
 
     A method that learns something returns the state change that it caused, or None.
+
+    Args:
+        timing: see `Timing`.
+        peers_max: number of peers to remember. Beyond it, the peer without news for longest is dropped.
     """
 
     def __init__(self, timing: Timing, peers_max: int = PEERS_MAX) -> None:
@@ -52,7 +56,7 @@ class FailureDetector:
             address: the peer's address.
             now: the current time.
             rtt_s: the round-trip time in seconds, or None if the peer had to wait for other nodes. A time above the
-                largest timeout is ignored: one of the processes stood still, so it says nothing about the network.
+                largest timeout is ignored: either process was suspended, so it says nothing about the network.
         """
         peer = self._touch(address, now)
         peer.misses = peer.refusals = peer.backoff = 0
@@ -143,7 +147,10 @@ class FailureDetector:
         return peer is not None and peer.state != "alive" and self._state(peer) in ("dead", "left")
 
     def since(self, address: str) -> float:
-        """Return when a peer's state began, on the clock of `now`; if unknown, now."""
+        """Return when the last noted state of a peer began, on the clock of `now`.
+
+        For an unknown peer, return the latest `now` that any method got.
+        """
         peer = self._peers.get(address)
         return self._now if peer is None else peer.since
 

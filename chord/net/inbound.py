@@ -187,13 +187,14 @@ class InboundCalls:
         self._shared.idle.unpark_all()
 
     def _admit(self, answer: Answer, body_bytes: int, budget_s: float, *, is_for_client: bool) -> None:
-        """Refuse a call that must wait, if a limit is reached or its deadline has passed.
+        """Refuse a call that must wait, if it exceeds a limit or its deadline has passed.
 
-        A request that is answered at once does not get here, so no limit applies to it.
+        A request that is answered at once does not get here, so no limit applies to it. The limits of bytes count this
+        call's `body_bytes`, too.
 
         Raises:
-            Overloaded: definite; a limit is reached.
-            Busy: definite; the budget is used up.
+            Overloaded: definite; the call exceeds a limit.
+            Busy: definite; its deadline passed on the way, so `budget_s` is not positive.
         """
         shared, limits = self._shared, self._shared.limits
         if len(self._pending) >= limits.calls_per_connection_max:
@@ -229,7 +230,10 @@ class InboundCalls:
         self._send_buffer.post_small(self._codec.encode_error(call.call_id, error))
 
     def _answer_to(self, call: Call, error: Exception) -> ChordError:
-        """Return the error that the caller receives."""
+        """Return the error that the caller receives.
+
+        An exception that is not a `ChordError` is a bug. It becomes an event and a `RemoteFailure`.
+        """
         if isinstance(error, ChordError):
             return retold(error)
         where = type(call.request).__name__

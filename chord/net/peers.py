@@ -45,9 +45,9 @@ class Peers:
 
     Attributes:
         address: this node's advertised address; "" until it is known.
-        failure_detector: the failure detector: the state and the timeout of each address.
-        passive: unreachable vnodes that are probed for their return.
-        calls_made: number of calls to other nodes.
+        failure_detector: the state and the timeout of each address.
+        passive: the passive list: unreachable vnodes that are probed for their return.
+        calls_made: number of calls to other nodes since the start.
     """
 
     def __init__(self, calls: Calls, timing: Timing, observe: Observer, limits: Limits) -> None:
@@ -126,8 +126,11 @@ class Peers:
     async def call_watched(self, to: Contact, request: Request, expect: type[R]) -> R:
         """Make a call that may take long; pings meanwhile show if the callee is alive.
 
+        The call itself may take until the enclosing deadline.
+
         Raises:
-            ChordError: the callee's error reply; or that it is unreachable, once its own timeout has passed.
+            ChordError: the callee's error reply. Or an indefinite error, because a ping had no reply within the
+                callee's own timeout.
         """
         outcomes: list[R | ChordError] = []
         news = trio.Event()
@@ -156,7 +159,10 @@ class Peers:
         return outcomes[0]
 
     async def reach(self, address: str) -> Hello | None:
-        """Open a new connection and return the hello of the node there; see `Calls.reach`."""
+        """Return the hello of the node at an address; see `Calls.reach`.
+
+        The limit is `timeout_cap_s`. The outcome does not count for the failure detector.
+        """
         return await self._calls.reach(address, deadline=trio.current_time() + self._timing.timeout_cap_s)
 
     def _learn(self, address: str, request: Request, answer: Reply | ChordError, sent: float) -> None:
@@ -261,7 +267,7 @@ class Peers:
     def is_on_its_way(self, contact: Contact) -> bool:
         """Whether an unreachable vnode seems to be on its way back.
 
-        It does if its address is alive and no probe of the vnode has failed since then.
+        It does if its address is alive, and no probe of the vnode has failed since a node was last heard from there.
         """
         is_alive = self.failure_detector.state(contact.address) == "alive"
         return is_alive and not self.passive.was_asked_in_vain(contact.id)
@@ -367,7 +373,10 @@ class PassiveList:
         self._in_vain: set[Point] = set()  # vnodes that did not answer their last probe
 
     def add(self, contact: Contact, now: float) -> None:
-        """Remember a vnode that became unreachable, and probe it soon."""
+        """Remember a vnode that became unreachable; its first probe is due at once.
+
+        If the vnode is known already, only its address changes.
+        """
         if contact.id in self._waiting:
             self._waiting[contact.id] = contact
             return
@@ -418,7 +427,10 @@ class PassiveList:
             self.forget(contact.id)
 
     def due(self, now: float, rng: random.Random) -> Contact | None:
-        """Return a contact that is due for a probe, or None, and schedule its next probe.
+        """Return a random contact that is due for a probe, and schedule its next probe.
+
+        Return None if none is due.
+
 
         The waits double from `reprobe_first_s` (60 s) to `reprobe_max_s` (16 min), and vary at random by half. In a
         split, all vnodes of the other part become unreachable at once. Without the variation, all probes would be in
@@ -432,7 +444,14 @@ class PassiveList:
         return contact
 
     def hurry(self, address: str, when: float) -> None:
-        """Probe the vnodes of an address at a given time, because a node answers there."""
+        """Schedule probes of an address's vnodes, because a node answers there.
+
+        Vnodes that waited without a probe are probed, too.
+
+        Args:
+            address: the address.
+            when: the time of the next probe.
+        """
         for contact in [contact for contact in self._waiting.values() if contact.address == address]:
             del self._waiting[contact.id]
             self._probe(contact, when)
@@ -442,7 +461,11 @@ class PassiveList:
                 self._in_vain.discard(contact.id)
 
     def moved(self, contact: Contact) -> None:
-        """Forget an unreachable vnode that answers at another address now."""
+        """Forget an unreachable vnode that answers at another address now.
+
+        Args:
+            contact: a vnode with its present address. If that is the known address, nothing happens.
+        """
         known = self._waiting.get(contact.id) or self._due.get(contact.id, (None,))[0]
         if known is not None and known.address != contact.address:
             self.forget(contact.id)

@@ -121,7 +121,10 @@ class SendBuffer:
                 self._shared.tasks.start(self._write_rest, self._writing, name="write")
 
     def flush_and_tell(self) -> None:
-        """Write the posted frames now, and wake the waiting tasks if all bytes were taken."""
+        """Write the posted frames now; if all bytes were taken, call `emptied`.
+
+        In that case the waiting tasks wake, too.
+        """
         self.flush()
         if not self._frames and self._writing is None:
             if self._shrunk is not None:

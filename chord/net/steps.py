@@ -103,7 +103,7 @@ class Driver(Generic[T]):
         self._callback = None
 
     def close(self) -> None:
-        """End the steps at the effect that they wait for."""
+        """End the steps at the effect that they wait for, without a call of the callback."""
         self._steps.close()
 
     @property

@@ -30,14 +30,17 @@ class TimerTask:
         self._task: trio.lowlevel.Task | None = None
 
     def by(self, when: float) -> None:
-        """Wake at this time, or earlier."""
+        """Wake at this time, or at the earlier time that is set already."""
         if when < self.at:
             self.at = when
             if self._nap is not None:
                 self._nap.deadline = when
 
     async def run(self, sweep: Callable[[float], float]) -> None:
-        """Call `sweep(now)` whenever a deadline has come; `sweep` returns the next."""
+        """Call `sweep` with the current time whenever `at` has come, until cancelled.
+
+        `sweep` returns the next time; infinity for none.
+        """
         self._task = trio.lowlevel.current_task()
         while True:
             with trio.CancelScope(deadline=self.at) as self._nap:
@@ -86,7 +89,10 @@ class Deadlines(Generic[K]):
         self._due.pop(what, None)
 
     def expired(self, now: float) -> Iterator[K]:
-        """Remove and yield the items that are due; the caller may change others meanwhile."""
+        """Remove and yield the items that are due, the earliest deadline first.
+
+        The caller may set and clear deadlines meanwhile.
+        """
         while self.next() <= now:
             _, _, what = heappop(self._lines)
             del self._due[what]
@@ -127,7 +133,7 @@ class Timers:
         self._due.clear(do)
 
     def sweep(self, now: float) -> float:
-        """Run the callbacks that are due, and return when the next one is due."""
+        """Run the callbacks that are due; return the next due time, or infinity for none."""
         for do in self._due.expired(now):  # a callback may cancel another one
             do()
         return self._due.next()

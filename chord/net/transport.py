@@ -203,7 +203,10 @@ class TcpTransport:
         self._why = ""
 
     def shortage(self) -> str:
-        """Return why streams could not be opened or accepted lately; "" if they could."""
+        """Return why streams could not be opened or accepted lately; "" if they could.
+
+        A shortage is over when no descriptor was refused for ten seconds.
+        """
         return self._why if self._now() - self._exhausted_at < _SHORTAGE_S else ""
 
     def _exhausted(self, error: OSError) -> str:

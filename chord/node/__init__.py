@@ -62,10 +62,10 @@ from chord.wire.messages import Contact, NodeState, Status
 
 
 class Node(TrioApi):
-    """A node of a ring, created by `open_node`. It reads and writes like a client (`AsyncApi`).
+    """A node of a ring, created by `open_node`.
 
-    The caller's cancel scopes limit the time of every operation. If no scope has a deadline, `timeout_s` is the limit:
-    5 seconds by default.
+    It reads and writes like a client (`AsyncApi`). The caller's cancel scopes limit the time of every operation. If no
+    scope has a deadline, `timeout_s` is the limit: 5 seconds by default.
 
     Args:
         config: the node's configuration, see `NodeConfig`.
@@ -75,7 +75,7 @@ class Node(TrioApi):
     Attributes:
         config: the configuration that was given.
         state: starting, joining or resuming, ready, leaving, then left or stopped.
-        started_at: time at which the node began to take calls, on Trio's clock.
+        started_at: time at which the node began to take calls, on Trio's clock; 0 before that.
         closed: set when `run` has ended.
         timeout_s: the limit in seconds if no cancel scope has a deadline. It may be changed between operations.
 
@@ -270,7 +270,8 @@ class Node(TrioApi):
         """Stop and keep the data.
 
         The node tells its neighbours to route around it, and finishes calls in progress within `drain_s`. The method
-        returns when the node has ended. Cancelling it does not stop the node from ending.
+        returns when the node has ended. Cancelling it does not stop the node from ending. If the node leaves already,
+        this only waits for the end.
         """
         self._end("stop")
         await self.closed.wait()
@@ -279,13 +280,14 @@ class Node(TrioApi):
         """Hand everything over within `leave_s`, leave the ring and end.
 
         Afterwards `state` is "left". If the handover was not complete in time, the other nodes see a crash, and `state`
-        is "stopped". The method returns when the node has ended. Cancelling it does not stop the node from ending.
+        is "stopped". The method returns when the node has ended. Cancelling it does not stop the node from ending. If
+        the node stops already, this only waits for the end.
         """
         self._begin_leave()
         await self.closed.wait()
 
     def _begin_leave(self) -> None:
-        """Begin to leave, without waiting for the end."""
+        """Begin to leave, without waiting for the end; no effect if the node is ending."""
         self._end("leave")
 
     def _end(self, how: Literal["stop", "leave"]) -> None:
@@ -403,8 +405,8 @@ class Node(TrioApi):
     async def _enter(self, parts: VnodeServices, kept: Kept | None, index: int) -> None:
         """Make one vnode a member: rejoin, join, or found a ring.
 
-        With persisted state it rejoins, without it joins. If there is neither a member vnode of this node nor a
-        configured other node to join, it founds a ring.
+        A vnode with persisted state rejoins, and a new vnode joins. If there is neither a member vnode of this node nor
+        a configured other node to join, the vnode founds a ring.
 
         Args:
             parts: the vnode, with its services.

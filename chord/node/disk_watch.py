@@ -35,7 +35,7 @@ class DiskWatch:
         self._woke = woke
 
     async def run(self, failed: trio.Event) -> WritesRefused:
-        """Watch until the node must end. Returns the reason.
+        """Watch the disk until the node must end, and return the reason.
 
         Args:
             failed: the store's event for a failed disk.
@@ -60,7 +60,7 @@ class DiskWatch:
         return self._host.config.name or self._host.address
 
     def _stalled_s(self) -> float:
-        """Return for how many seconds the transaction under way has run."""
+        """Return for how many seconds the transaction under way has run; 0 without one."""
         since = self._host.storage.busy_since
         return 0.0 if since is None else trio.current_time() - since
 
@@ -75,7 +75,7 @@ class DiskWatch:
         await self._shutdown.say(self._shutdown.neighbours(), has_left=False)
 
     def _go_on(self) -> None:
-        """Take part again when the disk answers, as after a standstill of the process."""
+        """Take part again when the disk answers, as after a suspension of the process."""
         self._woke()
         self._host.is_stalled = False
         self._host.health.clear("disk")

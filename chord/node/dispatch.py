@@ -55,7 +55,7 @@ class Dispatcher:
         vnodes: the services of the node's vnodes, by id.
         batches: answers batches of clients.
         departures: handles the goodbyes of other nodes.
-        note_running: called before each request, to notice whether the process stood still.
+        note_running: called before each request, to notice whether the process was suspended.
         status: returns the status of the node.
         leave: lets the node begin to leave.
     """
@@ -129,7 +129,7 @@ class Dispatcher:
     def on_keyed(self, request: Get | Put | Merge | GetQuarantine | DecideQuarantine | Scan) -> Answer:
         """Answer at the local vnode that owns the key, or forward the request.
 
-        A scan has a point in place of a key.
+        For a scan, the point behind `after` counts in place of the key.
         """
         circle = self._host.circle
         if isinstance(request, Scan):
@@ -156,13 +156,13 @@ class Dispatcher:
 
     @handles(Lookup, FindNeighbours)
     def on_lookup(self, request: Lookup | FindNeighbours) -> Answer:
-        """Make a lookup that starts at one of this node's vnodes."""
+        """Make a lookup that starts at this node's first vnode in the ring."""
         answer: Answer = VnodeServices.HANDLERS[type(request)].of(self._vnodes[member_of(self._host).id])(request)
         return answer
 
     @handles(Ping)
     def on_ping(self, request: Ping) -> Answer:
-        """Return the state of a vnode that is a member; of the first vnode if none is."""
+        """Return the state of the first member vnode, or of the first vnode if none is."""
         every = self._vnodes.values()
         services = next((services for services in every if services.vnode.ring.is_member), None)
         return (services or self._first()).on_ping(request)
@@ -174,7 +174,7 @@ class Dispatcher:
 
     @handles(Leave)
     def on_leave(self, request: Leave) -> Done:
-        """Begin to leave the ring."""
+        """Begin to leave the ring, and reply at once."""
         self._leave()
         return Done()
 

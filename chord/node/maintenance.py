@@ -24,7 +24,7 @@ from chord.store.storage import Batch
 from chord.wire.messages import Contact
 
 STANDSTILL_S: Final = 0.5
-"""The slack, in seconds, before the process counts as suspended (*stood still*).
+"""The slack, in seconds, before the process counts as suspended.
 
 It counts as suspended if no step begins for this much longer than the longest interval between two rounds.
 """
@@ -41,11 +41,11 @@ class Maintenance:
         parts: the services of every vnode.
         handoff: hands misplaced records off to their replicas.
         saver: persists the node's state.
-        shutdown: tells the neighbours when this node is back after a standstill.
+        shutdown: tells the neighbours when this node is back after a suspension.
 
     Attributes:
         run: coroutine function that runs the steps; see `Timetable.run`.
-        note_running: notices whether the process stood still; see `Timetable.note_running`.
+        note_running: notices whether the process was suspended; see `Timetable.note_running`.
     """
 
     def __init__(
@@ -150,7 +150,10 @@ class Maintenance:
         self._host.tasks.start(self._shutdown.say_back, ())
 
     def stabilize_soon(self) -> None:
-        """Run a stabilize round of every vnode now instead of at its next period."""
+        """Run a stabilize round of every vnode now instead of at its next period.
+
+        The vnodes also ask their predecessors now.
+        """
         for periodic in self._stabilizing:
             periodic.kick()
 
@@ -162,9 +165,9 @@ class Maintenance:
         self._host.tell([StepFailed(vnode, name, word)])
 
     async def _repair(self, parts: VnodeServices) -> None:
-        """Run anti-entropy at a vnode, unless its arc is in question after a standstill.
+        """Run anti-entropy at a vnode, unless its arc is in question after a suspension.
 
-        After a long standstill a process has its old arc, and other vnodes may own parts of it by now. So the
+        After a long suspension a process has its old arc, and other vnodes may own parts of it by now. So the
         predecessor must first name this vnode as its successor again. A vnode that is not the owner must not put
         replicas in sync there: together they would deny keys that the owner holds. With one copy of each record, the
         vnode also waits until a new predecessor has its part of the arc.

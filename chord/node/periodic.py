@@ -69,7 +69,7 @@ class Timetable:
         timers: timers of the node. The task of the steps also calls back the timers that are due.
         is_paused: asked before each run; if it returns True, the run is skipped.
         standstill_s: if `note_running` is not called for longer than this many seconds, the process was suspended.
-        woke: callback after such a standstill, before the next step begins.
+        woke: callback after such a suspension, before the next step begins.
     """
 
     def __init__(

@@ -86,7 +86,7 @@ class Saver:
         A failure is an event, and the next save retries.
 
         Args:
-            has_left: whether the node handed over its arcs.
+            has_left: whether the node has handed everything over and left the ring.
 
         Returns:
             Whether the state was written.

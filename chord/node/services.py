@@ -94,7 +94,7 @@ class VnodeServices:
 
     @handles(Forward)
     def on_forward(self, request: Forward) -> Answer:
-        """Take one hop of a recursive lookup."""
+        """Carry on a recursive lookup, and return its hops from here on."""
         return self.shared.router.forward(request, self.vnode.me)
 
     @handles(Lookup)
@@ -116,7 +116,10 @@ class VnodeServices:
 
     @handles(GetSums, takes_caller=True)
     def on_get_sums(self, request: GetSums, caller: Caller) -> Answer:
-        """Return digest sums of an arc, to begin a comparison; see `Replica.on_get_sums`."""
+        """Return digest sums of an arc, to begin a comparison; see `Replica.on_get_sums`.
+
+        From now on the caller may report this vnode in sync; see `on_in_sync`.
+        """
         self.vnode.preference_list.compares(caller.address)
         return self.replica.on_get_sums(request)
 

@@ -42,6 +42,8 @@ class Shutdown:
     async def say_back(self, known: Iterable[str]) -> None:
         """Announce that this node is back with its records, so that others compare theirs.
 
+        If N = 1, there is nothing to compare, and nothing is announced.
+
         Args:
             known: further addresses to tell. All predecessors must hear, and this node learns its predecessors one by
                 one.
@@ -90,7 +92,8 @@ class Shutdown:
     async def say(self, neighbours: tuple[str, ...], *, has_left: bool) -> None:
         """Say goodbye to the neighbours, to the predecessors first.
 
-        Until the predecessors know, their successor lists may need this node.
+        Until the predecessors know, their successor lists may need this node. On a leave, every vnode becomes "left"
+        after the calls to the predecessors.
 
         Args:
             neighbours: the addresses of all nodes to tell.

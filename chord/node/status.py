@@ -15,7 +15,10 @@ from chord.wire.messages import LIST_ENTRIES_MAX, Status, TransferInfo, VnodeInf
 
 
 class NodeFacts(NamedTuple):
-    """The part of the status that only the `Node` itself knows."""
+    """The part of the status that only the `Node` itself knows.
+
+    `started_at` is on Trio's clock. The numbers of bytes are totals since then.
+    """
 
     name: str
     state: str

@@ -259,7 +259,7 @@ class AntiEntropy:
         """Fetch the records of a part from its former owner, and drop the mark.
 
         If the former owner is not in the ring, it may have died again, so this vnode waits for its return. If the
-        former owner owns the part again, nothing is fetched.
+        former owner owns the part again, nothing is fetched, and the mark stays.
 
         Args:
             mark: the part that this vnode took over, and its former owner.
@@ -283,6 +283,10 @@ class AntiEntropy:
         """Adopt the marks that a former owner has in the part that was taken over from it.
 
         Each of these marks names another down node that may hold records of the part.
+
+        Args:
+            owner: the former owner, which is back.
+            mark: the part, as this vnode marked it.
         """
         reply = await self._host.peers.call(owner, GetRing(adopt=False), GetRingReply)
         own, now = self._vnode.ownership, trio.current_time()
@@ -372,7 +376,7 @@ class AntiEntropy:
         return in_sync > nodes - self._vnode.write_quorum(replicas)
 
     def _are_back(self, arc: Arc, others: int, up: int) -> bool:
-        """Return whether the members that came back hold all acknowledged writes there.
+        """Return whether the members that came back hold a part's acknowledged writes.
 
         This is for a ring in which all nodes had stopped, so no node is in sync. The members that were not in sync
         before the stop must be fewer than a write quorum. The nodes that are unreachable, forgotten, or back without
@@ -473,7 +477,7 @@ class AntiEntropy:
         """Note that a replica now holds the same records of a part as this vnode.
 
         If this vnode vouches for the part (it knows every acknowledged write there), it informs the replica that the
-        replica is in sync. Otherwise the two compare again soon.
+        replica is in sync. Otherwise the two nodes compare again in the next round, unless the replica was in sync.
 
         Args:
             contact: the replica.

@@ -61,7 +61,7 @@ class Batches:
         An item with a key of another owner gets an error as its outcome.
 
         Raises:
-            Overloaded: definite; with this batch, more than `calls_max` items would be in work.
+            Overloaded: definite; other batches are in work, and with this one their items would exceed `calls_max`.
         """
         part = _Part(items_of(batch))
         await self._see_through(part, dict.fromkeys(part.waiting, vnode))
@@ -71,8 +71,8 @@ class Batches:
         """Carry out a client's batch: coordinate local keys, forward the other items.
 
         Raises:
-            NotReady: definite; this node is not in the ring.
-            Overloaded: definite; with this batch, more than `calls_max` items would be in work.
+            NotReady: definite; this node is not in the ring, and other nodes own some of the keys.
+            Overloaded: definite; see `for_vnode`.
         """
         part = _Part(items_of(batch))
         points = [self._host.circle.hash(key_of(item)) for item in part.items]
@@ -94,7 +94,7 @@ class Batches:
         Args:
             part: the items, and their outcomes.
             here: the places of the items to coordinate, each with its vnode.
-            forwarder: sends the other items to their owners.
+            forwarder: sends the other items to their owners; None if there are no other items.
             away: the places of the other items.
         """
         count, items_max = len(part.items), self._host.limits.calls_max

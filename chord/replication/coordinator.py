@@ -33,7 +33,7 @@ from chord.store.storage import Batch
 from chord.wire.messages import DecideQuarantine, Merge, Put, Record, Written
 
 RecordChange: TypeAlias = Callable[[Record | None], tuple[Record, Batch, Remarks]]
-"""Makes a new record from the merged copies of other replicas, if these were read.
+"""Makes a new record from the merge of the copies that were read; None if none was read or found.
 
 It returns the record, the batch of changes that stores the record, and remarks for the reply. The batch may carry a new
 dot (the unique name of a write). So the coordinator must stage the batch at once.
@@ -73,8 +73,10 @@ class Coordinator:
 
         Raises:
             InvalidRequest, VersionConflict, WritesRefused: definite; see `Records.to_put`.
+            ClocksDiffer: definite; see `Records.check`.
             NotOwner, Busy: see `Vnode.require_coordinator`.
             TooFewReplicas: definite; too few nodes can take the write.
+            OwnerDown, RecordDamaged, Busy: definite; unread copies may hold versions that the write should replace.
             QuorumFailed: indefinite; too few nodes acknowledged it.
         """
         target = self.reads.target(request.key)
@@ -137,7 +139,11 @@ class Coordinator:
         that may hold the key are asked instead.
 
         Returns:
-            The merged record, or None without copies, and whether the write is sloppy.
+            The merge of all copies, this node's included, or None without copies; and whether the write is sloppy.
+
+        Raises:
+            ChordError: see `QuorumReads.read` and `QuorumReads.ask_everyone`.
+            Busy: definite; records of the key's slice were reaped during the read.
         """
         is_sloppy = False
         reading = yield from self.reads.read(target, self._quorum.needed(0, target.replicas))
@@ -158,7 +164,8 @@ class Coordinator:
             request: the write.
             record: the record.
             seen: digest of the reap-log entries that this store had applied when the record was made.
-            needed: the number of nodes that must have the record, this node included.
+            needed: the number of nodes that must have the record, this node included. If the request leaves W open, a
+                replica set that has grown raises this number.
         """
         replicas = self._vnode.replica_set(self._host.circle.hash(record.key))  # may have changed meanwhile
         put = request if isinstance(request, Put) else None

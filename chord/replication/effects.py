@@ -99,7 +99,7 @@ class InTask:
 
 
 def when_durable(storage: Storage, reply: Reply) -> Steps[Reply]:
-    """Return a reply, as soon as all visible changes of the store are durable.
+    """Wait until all visible changes of the store are durable, then return the reply.
 
     Raises:
         ChordError: see `Storage.commit`.

@@ -37,7 +37,7 @@ class Fanout:
 
     Attributes:
         failures: the error of each node that failed.
-        waiting: the nodes that have not answered yet.
+        waiting: the nodes that were asked and have neither answered nor failed yet.
     """
 
     def __init__(self, host: NodeContext, ask_one: AskOne, spares: Sequence[Contact] = ()) -> None:
@@ -55,8 +55,8 @@ class Fanout:
     def ask(self, first: Sequence[Contact], until: Callable[[], bool]) -> Self:
         """Return the effect that asks nodes until enough have answered.
 
-        The effect also ends when no node is left that may answer. If this node is ending, the steps that yield the
-        effect get `NotReady`.
+        The effect also ends when no node is left that may answer. A second call asks further nodes, with the spares
+        that are left. If this node is ending, the steps that yield the effect get `NotReady`.
 
         Args:
             first: the nodes to ask at once.

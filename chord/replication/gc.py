@@ -54,12 +54,12 @@ class Held:
         self._before: dict[bytes, tuple[bytes, float]] = {}
 
     def since(self, key: bytes, digest: bytes, now: float) -> float:
-        """Return since when a record is unchanged, and remember that if there is room.
+        """Return the time since which a record is unchanged; remember it if there is room.
 
         Args:
             key: the record's key.
-            digest: the record's present digest. If it differs from the remembered one, the time starts anew.
-            now: the time, in seconds on Trio's clock.
+            digest: the record's present digest. If no digest or another one is remembered, the time is `now`.
+            now: the present time, in seconds on Trio's clock, like the result.
         """
         held = self._since.get(key) or self._before.get(key)
         if held is None or held[0] != digest:
@@ -71,13 +71,17 @@ class Held:
     def forget(self, key: bytes) -> None:
         """Forget a record that is reaped.
 
-        If another replica brings the record back, its time starts anew, so that the two can sync their reap logs first.
+        If another replica brings the record back, its time starts anew. So the owner and that replica can first sync
+        their reap logs.
         """
         self._since.pop(key, None)
         self._before.pop(key, None)
 
     def next_round(self) -> None:
-        """Begin the next round over the arc; forget the records not seen in the last one."""
+        """Begin the next round over the arc.
+
+        Forget the records for which `since` was not called in the round that ends now.
+        """
         self._before, self._since = self._since, {}
 
 
@@ -95,7 +99,10 @@ class GarbageCollector:
 
     @handles(AreExpired)
     def on_are_expired(self, request: AreExpired) -> AreExpiredReply:
-        """Return for each key whether it has had no live value for the grace period."""
+        """Return for each key whether it has had no live value for the grace period.
+
+        This node's clock decides. A key without a record counts as expired.
+        """
         before_ms = before_grace_ms(self._host)
         records = [self._host.storage.get(key) for key in request.keys]
         are_expired = (record is None or not record.clock or is_ripe(record, before_ms) for record in records)
@@ -127,6 +134,8 @@ class GarbageCollector:
     def _ripe(self, arc: Arc) -> tuple[list[Record], list[Record], list[Grave]]:
         """Look at the next records of a part of the arc; return those to reap.
 
+        At most `LOOK_AT` records are looked at, and the next call continues behind them.
+
         Returns:
             The records with ripe tombstones only, the records with expired values, and the actors to remove from the
             clocks of other records.
@@ -151,9 +160,9 @@ class GarbageCollector:
         return deleted, expired, crowded
 
     async def _expired_everywhere(self, records: list[Record], replicas: ReplicaSet) -> list[Record]:
-        """Return the records that have expired by the clocks of all replicas.
+        """Return the records that have expired by the clocks of the whole replica set.
 
-        If a replica does not answer, return no record.
+        Stand-ins and leaving nodes are asked, too. If one node does not answer, return no record.
         """
         try:
             for place in replicas.everyone:
@@ -209,7 +218,7 @@ class GarbageCollector:
                 self._host.counters["reaps_unheard"] += 1  # the next comparison brings the entries
 
     async def _trim(self, arc: Arc, replicas: ReplicaSet, others: list[Contact]) -> None:
-        """Shorten the reap logs of a part that exceed `reap_log_entries`.
+        """Shorten the part's reap logs of over `reap_log_entries` entries to half of that.
 
         This needs all replicas to have applied the same entries, and no node to be unreachable.
         """

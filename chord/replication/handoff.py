@@ -74,7 +74,7 @@ class Handoff:
         is_receiving: returns whether a vnode of this node is receiving an arc. Meanwhile no record is dropped.
 
     Attributes:
-        hints: number of records kept for unreachable replicas, as of the last round.
+        hints: number of records kept for unreachable replicas, as of the last round; 0 before the first.
         transfer: the progress of the round that runs now; None if none runs.
     """
 
@@ -107,7 +107,7 @@ class Handoff:
         return sum(self._host.storage.count(arc) for arc in self.arcs()) if len(self._host.storage) else 0
 
     def on_their_way(self) -> int:
-        """Return the number of misplaced records, without those kept as hints."""
+        """Return the number of misplaced records, less the hints of the last round."""
         return max(0, self.count() - self._misplaced_hints)
 
     def is_done(self) -> bool:
@@ -226,10 +226,10 @@ class Handoff:
     # -- replica sets ---------------------------------------------------------------------------
 
     async def _not_mine(self, start: Contact) -> list[Arc]:
-        """Return the arcs that this node only seems to replicate.
+        """Ask the owners, and return the arcs that this node only seems to replicate.
 
         This node derives its arcs from its reachable predecessors. Only the owners know which unreachable nodes are
-        replicas, too.
+        replicas, too. An arc with an owner that does not answer is left out until the next round.
         """
         found = []
         for arc in self._unsure():
@@ -253,7 +253,7 @@ class Handoff:
         return found
 
     def _unsure(self) -> list[Arc]:
-        """Return the arcs that this node seems to replicate, not confirmed lately.
+        """Return the arcs that this node seems to replicate, without confirmed ones.
 
         A confirmation by the owner of an arc counts for about `anti_entropy_s` seconds. The arcs that this node owns
         need none.
@@ -333,7 +333,7 @@ class Handoff:
         return dropped, hints
 
     def _is_among(self, contacts: tuple[Contact, ...]) -> bool:
-        """Return whether one of these is a vnode of this node.
+        """Return whether one of the contacts is a vnode of this node.
 
         Ids are compared, because an unreachable vnode of another node may have had this node's address.
         """
@@ -342,9 +342,9 @@ class Handoff:
     def _is_lone(self, confirmed: ConfirmReply) -> bool:
         """Return whether too few other nodes would hold a part if this node dropped it.
 
-        Too few are fewer than a write quorum. In a small ring, all other nodes are enough. The larger count of this
-        node and the owner decides, because the owner may have lost other nodes for a moment. Unreachable nodes count as
-        long as they may come back.
+        Too few are fewer than a write quorum. If the ring has fewer other nodes, all of them are enough. This node and
+        the owner each count the nodes of the ring, also unreachable ones. The larger number decides, because the owner
+        may have lost other nodes for a moment.
 
         Args:
             confirmed: the owner's reply, with the nodes that would hold the part.
@@ -358,8 +358,8 @@ class Handoff:
     async def _share(self, confirmed: ConfirmReply, part: Arc) -> None:
         """Send the hints of a part to the reachable nodes that must hold them.
 
-        The hints stay here for the unreachable replicas. The owner gets them, too. If many nodes before the owner are
-        unreachable, it is neither a replica nor a stand-in.
+        The hints stay here for the unreachable replicas. The owner gets them even if it is neither a replica nor a
+        stand-in, because many nodes before it are unreachable.
         """
         for contact in self._share_with(confirmed):
             await self._replica_sync.prove(contact, part)
@@ -378,7 +378,7 @@ class Handoff:
                 self._at_stake[part] = True
 
     async def _hand_to(self, confirmed: ConfirmReply, part: Arc, start: Contact) -> int:
-        """Sync a part with the nodes that must hold it, and drop the records all have.
+        """Send a part to the nodes that must hold it, and drop the records that all have.
 
         No record is dropped if another node has compared the part with this node meanwhile. The owner may have changed,
         and that node may be about to drop its own copies because of the copies here.

@@ -26,7 +26,7 @@ A clock with as many entries takes a kilobyte.
 WATCHED_MAX = 16_384
 """The largest number of records in which an owner watches empty entries."""
 GONE_AFTER = 3
-"""After this many grace periods, a record that is still watched no longer belongs to this owner."""
+"""A record that has been watched for this many grace periods counts as gone, and its place is free again."""
 
 
 class Emptied:
@@ -49,12 +49,12 @@ class Emptied:
         """Return the actors that a record's clock may forget, if any.
 
         Their entries have been empty for the grace period. With fewer than `PRUNE_FROM` empty entries, the result is
-        empty.
+        empty. The call also begins to watch the record if necessary.
 
         Args:
             record: the record.
             now: the time on Trio's clock.
-            before_ms: the begin of the grace period that ends now, on the wall clock, in ms since 1970.
+            before_ms: the beginning of the grace period that ends now, on the wall clock, in ms since 1970.
         """
         empty = [entry for entry in record.clock if not entry.versions]
         if len(empty) < PRUNE_FROM:

@@ -20,13 +20,13 @@ class Quorums:
         """Return W: how many nodes must store a write before it is acknowledged.
 
         Args:
-            asked: the requested number. 0: a majority of N, or of all nodes if the ring has fewer than N. Dead nodes
-                that may come back still count.
+            asked: the requested number. 0: a majority of N, or all nodes if the ring has fewer nodes than that. Dead
+                nodes that may come back still count.
             replicas: the replica set.
 
         Raises:
             InvalidRequest: definite; the requested number exceeds N.
-            TooFewReplicas: definite; the replica set has fewer members now.
+            TooFewReplicas: definite; the replica set has fewer members than W now.
         """
         needed = asked or self._vnode.write_quorum(replicas)
         if not asked and needed > len(replicas.members):
@@ -43,12 +43,12 @@ class Quorums:
         """Return how many replicas must answer a read (R) or store a write (W).
 
         Args:
-            asked: the requested number. 0: a majority of N, or all members if the replica set has fewer now.
+            asked: the requested number. 0: a majority of N, or all members if the replica set has fewer than that now.
             replicas: the replica set.
 
         Raises:
             InvalidRequest: definite; the requested number exceeds N.
-            TooFewReplicas: definite; the replica set has fewer members now.
+            TooFewReplicas: definite; the replica set has fewer members than requested.
         """
         constants = self._host.constants
         if asked > constants.replicas:
@@ -61,7 +61,8 @@ class Quorums:
         """Return the replica set of the key at a point.
 
         Raises:
-            TooFewReplicas: definite; this node is not in the set, because too many nodes ahead of it are unreachable.
+            TooFewReplicas: definite; this node is not in the set, because too many nodes between the point and this
+                node are unreachable.
         """
         replicas = self._vnode.replica_set(point)
         if self._own(replicas) is None:
@@ -88,7 +89,7 @@ class Quorums:
 
         Args:
             replicas: the replica set.
-            needed: the number of nodes that must have the write.
+            needed: the number of nodes that must have the write, this node included.
             strict: whether only members count, and no stand-ins.
 
         Raises:

@@ -62,7 +62,7 @@ class KeyTarget(NamedTuple):
         key: the key.
         point: the point of the key on the circle.
         verdict: why this vnode coordinates it.
-        replicas: the nodes that may hold it.
+        replicas: its replica set.
     """
 
     key: bytes
@@ -72,7 +72,7 @@ class KeyTarget(NamedTuple):
 
 
 class Reading:
-    """One read of a key.
+    """One read of a key: the answers of its *holders*, the nodes that may have a copy.
 
     Args:
         key: the key.
@@ -82,11 +82,11 @@ class Reading:
     Attributes:
         record: the merge of all copies; None if no holder has one.
         copies: the copy of each holder that answered, the reader's own copy first; None for a holder without a copy.
-        out_of_sync: the holders that are not in sync.
+        out_of_sync: the holders that answered and are not in sync.
         damaged: the holders with a damaged copy. They are in `out_of_sync`, too.
         behind: the holders that have applied other entries of the reap log. Their answers do not count.
         logs: the logs of holders that the reader applies in memory only, because its disk takes no writes.
-        rtt_ms: the round-trip time to each other holder, in ms.
+        rtt_ms: the round-trip time to each other holder that answered, in ms.
     """
 
     def __init__(self, key: bytes, seen: bytes = b"") -> None:
@@ -102,11 +102,11 @@ class Reading:
         self._digests: dict[int, tuple[Record, bytes]] = {}  # by identity: most copies are the same object
 
     def takes(self, record: Record) -> bool:
-        """Return whether a record is sound and has the key of this read."""
+        """Return whether a record may be added: it is sound, and has this read's key."""
         return record.key == self.key and versions.is_sound(record)
 
     def add(self, contact: Contact, record: Record | None, is_in_sync: bool, *, is_damaged: bool = False) -> None:
-        """Add the answer of one holder."""
+        """Add the answer of one holder, and merge its copy, if any, into the result."""
         self.copies[contact] = record
         self.behind.pop(contact, None)
         if is_damaged:
@@ -117,7 +117,7 @@ class Reading:
             self.record = record if self.record is None else versions.sync(self.record, record)
 
     def read_ahead(self, log: SliceLog, record: Record | None, seen: bytes) -> list[Contact]:
-        """Discard the other nodes' answers, as if the reader's store had applied one more reap log.
+        """Discard other nodes' answers, as if the reader had applied one more reap log.
 
         The disk of the reader takes no writes, so the log is applied to this reading only.
 
@@ -144,16 +144,16 @@ class Reading:
 
     @property
     def own(self) -> Record | None:
-        """The reader's own copy."""
+        """The reader's own copy; None if it has none."""
         return next(iter(self.copies.values()), None)
 
     def stale(self, contacts: list[Contact]) -> list[Contact]:
-        """Return the contacts that answered with a copy other than the merge."""
+        """Return the contacts that answered with no copy, or one other than the merge."""
         best = self.digest(self.record)
         return [contact for contact in contacts if self.digest(self.copies.get(contact, self.record)) != best]
 
     def line(self, place: Place, is_member: bool) -> ReplicaLine:
-        """Return the part of one node in this read, for traces."""
+        """Return how one node took part in this read, for traces."""
         contact = place.contact
         if contact not in self.copies:
             return ReplicaLine(contact, "unreachable", False)
@@ -162,7 +162,10 @@ class Reading:
         return ReplicaLine(contact, outcome, is_member, self.rtt_ms.get(contact), mine[:VERSION_BYTES])
 
     def copy_id(self, record: Record | None) -> bytes:
-        """Return what identifies a durable copy beside the reap-log entries applied to it; empty without a copy."""
+        """Return a name that only equal copies with equal reap-log entries share.
+
+        Without a copy, it is empty.
+        """
         return b"" if record is None else self.digest(record) + self.seen
 
     def digest(self, record: Record | None) -> bytes:
@@ -200,12 +203,14 @@ class QuorumReads:
     def get(self, request: Get) -> GetReply | Steps[GetReply]:
         """Read a key from R replicas.
 
-        If this replica alone is enough and holds a live value, return the answer at once.
+        If this node's copy alone is enough, or is the owner's half of a client's read, return the answer at once. The
+        copy must be in sync and have a live value.
 
         Raises:
             NotOwner, Busy: see `Vnode.require_coordinator`.
-            TooFewReplicas: definite; fewer replicas than asked for answer.
-            OwnerDown: definite; the key is absent here, and unreachable nodes may hold it.
+            InvalidRequest: definite; R exceeds N.
+            TooFewReplicas: definite; fewer than R replicas exist or answer.
+            OwnerDown, RecordDamaged, Busy: definite; no live value was found, and other nodes may hold one.
         """
         target = self.target(request.key)
         needed = self._quorum.needed(request.r, target.replicas)
@@ -224,7 +229,7 @@ class QuorumReads:
         return self._answer(request, reading, target, needed)
 
     def _read_own(self, target: KeyTarget) -> Reading | None:
-        """Return a read of this node's copy alone; None if it is not in sync, or holds no live value."""
+        """Return a read of this node's copy alone, if it is in sync and has a live value."""
         if not self._is_in_sync(target.point, target.key):
             return None
         record = self._host.storage.durable(target.key)
@@ -237,15 +242,18 @@ class QuorumReads:
     def _is_with(self, request: Get, target: KeyTarget, needed: int) -> bool:
         """Return whether the client asks exactly the replicas that this owner would ask.
 
-        Replica sets have no epochs, and only the owner knows the whole set. So only the owner can say that two copies
-        are a read quorum. A stand-in for the owner cannot.
+        Replica sets have no epochs, and only the owner knows the whole set. So only the owner can say which copies are
+        a read quorum. A vnode that stands in for the owner cannot, and the result is False.
         """
         if needed != 1 + len(request.partners) or not self._vnode.ownership.is_owner(target.point):
             return False
         return request.partners == tuple(partner.id for partner in self.partners(target, needed))
 
     def partners(self, target: KeyTarget, needed: int) -> tuple[Contact, ...]:
-        """Return the replicas that the owner asks for a quorum read; empty if too few are known to be in sync."""
+        """Return the `needed` - 1 other replicas that an owner asks in a read.
+
+        The result is empty if too few reachable members are known to be in sync.
+        """
         me, is_in_sync, found = self._quorum.here(target.replicas), self._repair.is_replica_in_sync, []
         for place in target.replicas.members:
             contact = place.contact
@@ -256,7 +264,7 @@ class QuorumReads:
         return ()
 
     def _others(self, target: KeyTarget) -> list[Place]:
-        """Return the reachable nodes that may hold a key in the order in which a read asks them.
+        """Return the other reachable nodes of a replica set, in the order of asking.
 
         Members in sync come first, then other members, then stand-ins.
         """
@@ -270,8 +278,8 @@ class QuorumReads:
         """Identify this replica's copy, for a quorum read that a client performs.
 
         Raises:
-            Busy: definite; the client lets the owner coordinate. This replica is not in sync, or coordinates requests
-                for the key, or does not count the owner among its reachable predecessors.
+            Busy: definite; the client must let the owner coordinate. This replica is not in sync, or coordinates
+                requests for the key, or does not count the owner among its reachable predecessors.
         """
         point, ring = self._host.circle.hash(request.key), self._vnode.ring
         owner = next((contact for contact in ring.predecessors if contact.id == request.owner), None)
@@ -287,12 +295,12 @@ class QuorumReads:
     def get_quarantine(self, request: GetQuarantine) -> Steps[GetQuarantineReply]:
         """Read the quarantine of a key from R replicas.
 
-        An empty quarantine is as certain as an absent key in `get`.
+        An empty quarantine is as certain as an absent key in `get`. The reply has as many versions as fit, and counts
+        the others.
 
         Raises:
-            NotOwner, Busy: see `Vnode.require_coordinator`.
-            TooFewReplicas: definite; fewer replicas than asked for answer.
-            OwnerDown: definite; nothing was found in quarantine, and unreachable nodes may hold more.
+            NotOwner, Busy, InvalidRequest, TooFewReplicas: see `get`.
+            OwnerDown, RecordDamaged, Busy: definite; the quarantine is empty, and other nodes may hold more.
         """
         target = self.target(request.key)
         needed = self._quorum.needed(request.r, target.replicas)
@@ -330,16 +338,17 @@ class QuorumReads:
         return Reading(key, self._host.reap_log.durably_seen_of(key))
 
     def read(self, target: KeyTarget, needed: int) -> Steps[Reading]:
-        """Ask nodes until enough replicas have answered.
+        """Ask nodes until enough replicas in sync have answered, or no node is left.
 
-        Members in sync come first, then other members, then stand-ins.
+        Members in sync come first, then other members, then stand-ins, then unreachable members.
 
         Args:
             target: the key.
-            needed: the number of replicas that must answer, this one included.
+            needed: the number of replicas that must answer, in sync or not, this one included.
 
         Raises:
             TooFewReplicas: definite; fewer answered.
+            NotReady: definite; this node is ending.
         """
         replicas, point, key = target.replicas, target.point, target.key
         me, reading = self._quorum.here(replicas), self.begin(key)
@@ -369,10 +378,12 @@ class QuorumReads:
     def ask_everyone(self, reading: Reading, target: KeyTarget, *, until_found: bool) -> Steps[None]:
         """Ask every node that may hold the key, before this node denies further versions.
 
+        Nodes that count as down, and nodes that have answered, are not asked.
+
         Args:
-            reading: the read so far.
+            reading: the read so far; receives the answers.
             target: the key.
-            until_found: whether a live value ends this.
+            until_found: whether a live value is enough. Then it ends the asking, and no error is raised.
 
         Raises:
             OwnerDown, RecordDamaged, Busy: see `_require_deniable`.
@@ -439,9 +450,10 @@ class QuorumReads:
         raise Busy(f"{names} is not in sync yet", after_ms=RETRY_MS)
 
     def _ask(self, reading: Reading, contact: Contact) -> Steps[None]:
-        """Ask one node for its copy.
+        """Ask one node for its copy, and add it to the reading.
 
-        If its store has applied other entries of the reap log, sync the logs and ask once more.
+        If its store has applied other entries of the reap log, sync the logs and ask once more. If that does not help,
+        raise `Behind`.
         """
         if (yield from self._take_copy(reading, contact)):
             return
@@ -494,7 +506,10 @@ class QuorumReads:
         )
 
     def _unknown_partners(self, request: Get, target: KeyTarget, needed: int, is_half: bool) -> tuple[Contact, ...]:
-        """Return the partners of the next quorum read, unless the client named them or reads another way."""
+        """Return the partners that the client should name in its next quorum read.
+
+        The result is empty if the client chose R or named them already, or if one replica is enough.
+        """
         if request.r or needed == 1 or is_half:
             return ()
         found = self.partners(target, needed)
@@ -509,7 +524,7 @@ class QuorumReads:
     async def _sync_log(self, reading: Reading, contact: Contact) -> bool:
         """Sync the reap logs with a replica, and return whether its copy would count now.
 
-        It does not if this node's store lacked entries. Then the client has to read again.
+        The copy does not count if this node's store lacked entries. Then the client has to read again.
         """
         try:
             with trio.fail_after(self._host.timing.timeout_cap_s):
@@ -520,7 +535,7 @@ class QuorumReads:
         return self._host.reap_log.durably_seen_of(reading.key) == reading.seen
 
     async def _read_ahead(self, reading: Reading, contact: Contact) -> bool:
-        """Read as if this store had applied a replica's log, if its disk takes no writes.
+        """Read as if this store had applied a replica's log, if this disk takes no writes.
 
         If replicas have applied different entries, send each of them the logs of the others.
 
@@ -543,9 +558,9 @@ class QuorumReads:
     # -- read repair ----------------------------------------------------------------------------
 
     def _repair_soon(self, reading: Reading, replicas: ReplicaSet) -> None:
-        """Repair the stale members that answered, in the background.
+        """Send the merge to members that answered with another copy, in the background.
 
-        Only one repair of a key runs at a time.
+        While an earlier repair of the key runs, do nothing.
         """
         record = reading.record
         if record is None or record.key in self._repairing or self._host.is_ending:

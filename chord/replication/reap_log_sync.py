@@ -95,7 +95,8 @@ class ReapLogSync:
     async def sync_slice(self, partner: Contact, key: bytes) -> None:
         """Sync the reap log of a key's slice (1/4,096 of the circle) with a partner.
 
-        Concurrent calls for the same slice and partner share one sync.
+        Concurrent calls for the same slice and partner share one sync. If it fails, only the first call gets the error,
+        and the others return.
 
         Raises:
             ChordError: see `sync`.
@@ -190,7 +191,7 @@ class ReapLogSync:
         raise Busy(f"the log of slice {log.slice} is not in sync with {partner.address} yet", after_ms=RETRY_MS)
 
     async def _catch_up(self, partner: Contact, log: SliceLog) -> None:
-        """Apply a partner's log from which entries are missing, because it dropped them.
+        """Apply a partner's log that lacks entries, because the partner trimmed them.
 
         The missing entries may have named values that this store still holds. The partner vouches for the values of an
         actor (a store that coordinated writes) in two cases. It knows all writes of the actor, or still holds a value
@@ -199,6 +200,9 @@ class ReapLogSync:
         Args:
             partner: the vnode to ask.
             log: the partner's log of one slice.
+
+        Raises:
+            Busy: definite; the partner has trimmed further entries meanwhile, and nothing was applied.
         """
         known: dict[Claim, Holding] = {}
         while claims := self._log.claims(log, known)[:HEADS_MAX]:
@@ -233,7 +237,10 @@ class ReapLogSync:
 
     @handles(GetLogs)
     def on_get_logs(self, request: GetLogs) -> Answer:
-        """Return the reap logs of the first requested slices, as many as fit a page."""
+        """Return the reap logs of the first requested slices, as many as fit a page.
+
+        At least one log is returned, with as many of its entries as fit.
+        """
         found: list[SliceLog] = []
         left = self._host.limits.page_bytes
         for ask in request.asks:
@@ -256,7 +263,7 @@ class ReapLogSync:
 
     @handles(FetchLogs)
     async def on_fetch_logs(self, request: FetchLogs) -> Done:
-        """Fetch the log entries of an arc that this store lacks from the caller's store."""
+        """Fetch from the caller's store the log entries of an arc that this store lacks."""
         await self._pull(request.asker, Arc(request.arc_start, request.arc_end))
         return Done()
 
@@ -265,7 +272,7 @@ class ReapLogSync:
         """Return how many writes of each claimed actor this store knows and holds.
 
         An actor is a store that coordinated writes of a key. The caller uses the numbers to keep or hide its own old
-        values. The reply also says which log entries are dropped (trimmed) by now. Both are of one moment.
+        values. The reply also says which log entries this store has trimmed. The numbers are of the same moment.
         """
         trimmed = _up_tos(self._log.state(request.slice).trimmed)
         return self._when_durable(VouchReply(trimmed, self._log.vouch(request.claims)))

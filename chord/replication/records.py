@@ -31,7 +31,11 @@ from chord.wire.messages import (
 
 
 class Remarks(NamedTuple):
-    """Facts for the reply to a write that its record does not show; see `Written`."""
+    """Facts for the `Written` reply to a write that the written record does not show.
+
+    Attributes:
+        dead, decided, is_sloppy: see `Written`.
+    """
 
     dead: int = 0
     decided: int = 0
@@ -45,30 +49,34 @@ class Records:
         self._host = host
 
     async def until_durable(self) -> None:
-        """Wait until all visible changes are durable, or a full disk has taken them back."""
+        """Wait until each visible change is durable, or the disk refused and undid it."""
         with suppress(WritesRefused):
             await self._host.storage.commit(Batch())
 
     def holds(self, record: Record) -> bool:
-        """Return whether this node's copy includes everything in a record."""
+        """Return whether this node's copy includes everything in a record.
+
+        It does if a merge with the record would not change the copy. Without a copy, the result is False.
+        """
         mine = self._host.storage.get(record.key)
         return mine is not None and versions.sync(mine, record) == mine
 
     def to_put(self, request: Put, seen: Record | None) -> tuple[Record, Batch, Remarks]:
         """Return the record after a put, and the change that stores it.
 
-        The caller must stage the change at once. A repeated operation id writes only once.
+        The caller must stage the change at once. If the record knows the operation id already, no version is added.
 
         Args:
             request: the put. A context of None covers all versions in this node's copy and in `seen`.
-            seen: the merged copies of other replicas; None without copies.
+            seen: the merge of the copies that other replicas sent; None if none was read or found.
 
         Returns:
             The record with the new version, the change that stores it, and remarks for the reply.
 
         Raises:
-            InvalidRequest: definite; the context cannot be decoded, or claims too many writes.
-            VersionConflict: definite; the record would hold too many concurrent versions.
+            InvalidRequest: definite; the context cannot be decoded, is not of this key, or claims more than
+                `context_ahead_max` unknown writes. Or the record would name too many coordinators.
+            VersionConflict: definite; the record would hold too many concurrent versions, or too large ones.
             WritesRefused: definite; the disk takes no writes.
         """
         old = self._merged(request.key, seen)
@@ -88,11 +96,12 @@ class Records:
     def to_restore(self, request: Merge, seen: Record | None) -> tuple[Record, Batch, Remarks]:
         """Return a key's record after the merge of a backup's record, and the change.
 
-        The caller must stage the change at once.
+        The change stores the result. The caller must stage it at once.
 
         Args:
-            request: the record of the backup, and whether to write lost values again.
-            seen: the merged copies of other replicas; None without copies.
+            request: the record of the backup. With an operation id, values deleted or replaced since the backup are
+                written again.
+            seen: see `to_put`.
 
         Returns:
             The record, the change that stores it, and remarks for the reply.
@@ -123,7 +132,7 @@ class Records:
 
         Args:
             request: the decision.
-            seen: the merged copies of other replicas; None without copies.
+            seen: see `to_put`.
 
         Returns:
             The record, the change that stores it, and remarks for the reply.
@@ -156,15 +165,16 @@ class Records:
     def to_merge(self, records: Iterable[Record], unmerged: list[InvalidRequest] | None = None) -> Batch:
         """Return the change that merges records of other nodes by version.
 
-        It has only the records that are new or changed. The caller must stage it at once.
+        The change has only the records that are new or changed. The caller must stage it at once.
 
         Args:
             records: the records.
-            unmerged: receives the reason for each record that cannot be merged; the others are merged. If None, one
-                such record refuses all.
+            unmerged: receives the error of each record that cannot be merged. The change has the other records. If
+                None, the first such error is raised.
 
         Raises:
-            InvalidRequest: definite; a record is not valid, or the merge would name too many coordinators.
+            InvalidRequest: definite; only if `unmerged` is None: a record is not valid, or the merge would name too
+                many coordinators.
         """
         changed: dict[bytes, Record] = {}
         for record in records:
@@ -191,7 +201,7 @@ class Records:
 
         Args:
             records: the records.
-            seen: for each record, the digest of the reap-log entries that its store had applied.
+            seen: see `stage`.
 
         Returns:
             The number of records that were new or changed.
@@ -211,13 +221,14 @@ class Records:
 
         Args:
             records: the records.
-            seen: for each record, the digest of the reap-log entries that its store had applied
-                (`ReapLog.seen_of_each`).
-            must_all: whether the sender takes the answer as proof that all of the records are here.
+            seen: for each record, the digest of the reap-log entries that the sender's store had applied
+                (`ReapLog.seen_of_each`). A missing digest counts as empty.
+            must_all: whether to raise an error if a record could not be merged. Needed if the sender takes the answer
+                as proof that all of the records are here.
 
         Returns:
-            The number of records that were new or changed, and whether all visible changes are durable already. A
-            record that did not change may not be durable yet, either.
+            The number of records that were new or changed, and whether all visible changes are durable already. If not,
+            even an unchanged record may not be durable.
 
         Raises:
             Behind: definite; the reap logs differ, and nothing was merged.
@@ -252,12 +263,12 @@ class Records:
     def page(
         self, arc: Arc, after: bytes | None, limit: int, what: ScanOf = "live"
     ) -> tuple[tuple[Record, ...], bool]:
-        """Return a page of an arc's records, and whether more follow.
+        """Return a page of an arc's records, clockwise, and whether more follow.
 
         Args:
             arc: the arc.
             after: the last key of the page before; None for the first page.
-            limit: the largest number of records. A page also has at most about `page_bytes`.
+            limit: see `pack`.
             what: see `Scan`.
         """
         storage = self._host.storage
@@ -267,7 +278,7 @@ class Records:
     def pack(self, records: Iterable[Record], limit: int) -> tuple[tuple[Record, ...], bool]:
         """Return the first records as one page, and whether any are left.
 
-        A record larger than `page_bytes` is a page alone.
+        A page has at most `limit` records of together `page_bytes` bytes. A larger record is a page alone.
         """
         found: list[Record] = []
         size = 0
@@ -282,8 +293,9 @@ class Records:
         """Refuse a put beyond the limits, or with a time to live that clocks cannot keep.
 
         Raises:
-            InvalidRequest: definite; the key or the value exceeds its limit.
-            ClocksDiffer: definite; the put has a time to live, and a neighbour's clock differs too much.
+            InvalidRequest: definite; the key is empty, or the key or the value exceeds its limit.
+            ClocksDiffer: definite; the put has a time to live, and a neighbour's clock differs by more than
+                `SKEW_REFUSED_MS` from this node's.
         """
         limits = self._host.limits
         if not 1 <= len(request.key) <= limits.key_bytes_max:
@@ -306,7 +318,7 @@ class Records:
         """Return this node's record of a key after the merge of another node's record.
 
         Raises:
-            InvalidRequest: definite; that record is not valid, or the merge would name too many coordinators.
+            InvalidRequest: definite; `record` is not valid, or the merge would name too many coordinators.
         """
         if not versions.is_sound(record):
             wrong = versions.check(record) or ["a count is beyond what fits a context"]
@@ -326,7 +338,7 @@ class Records:
 
         Args:
             key: the key.
-            old: the present record, merged with copies of other replicas; None without a record.
+            old: this node's copy, merged with the copies that other replicas sent; None without copies.
         """
         actor = self._host.storage.minted(key)
         if actor is None or (old is not None and versions.context_of(old).get(actor, 0) >= versions.COUNT_MAX - 1):
@@ -336,7 +348,15 @@ class Records:
     def _check_context(self, old: Record | None, context: Mapping[bytes, int] | None) -> None:
         """Refuse a context that claims far more writes than are known.
 
-        No read can have returned such a context.
+        The limit is `context_ahead_max` unknown writes of one actor. No read can have returned such a context. A
+        context of None claims nothing.
+
+        Args:
+            old: the known record of the key; None without one.
+            context: by actor, the number of the last write that the client has read.
+
+        Raises:
+            InvalidRequest: definite; the context claims too much.
         """
         known = {} if old is None else versions.context_of(old)
         ahead_max = self._host.limits.context_ahead_max
@@ -346,7 +366,10 @@ class Records:
             )
 
     def _fits(self, record: Record) -> bool:
-        """Return whether a record's concurrent versions are within the limits."""
+        """Return whether a record's concurrent versions are within the limits.
+
+        A single version always is.
+        """
         limits = self._host.limits
         siblings = sum(len(entry.versions) for entry in record.clock)
         return siblings <= 1 or (siblings <= limits.siblings_max and bytes_of_values(record) <= limits.record_bytes_max)
@@ -362,10 +385,12 @@ class Records:
 def cut_as(record: Record, what: ScanOf, bytes_max: int) -> Record:
     """Return the part of a record that a scan shows, cut to fit a reply.
 
+    A scan of whole records leaves out a quarantine that has no room beside the values.
+
     Args:
         record: the record.
         what: see `Scan`.
-        bytes_max: the largest size of the part, in bytes.
+        bytes_max: the largest size of the part, in bytes. The versions of one actor are shown even if they exceed it.
     """
     if what == "live" or (what == "whole" and not record.quarantine):
         return versions.cut(record, bytes_max)
@@ -382,7 +407,7 @@ def is_cut(record: Record, shown: Record, what: ScanOf) -> bool:
 
     Args:
         record: the record.
-        shown: the result of `cut_as`.
+        shown: the result of `cut_as` for `what`.
         what: see `Scan`.
     """
     lacks_values = what != "quarantine" and _versions(shown.clock) < _versions(record.clock)

@@ -45,18 +45,19 @@ MergeRecords: TypeAlias = Callable[[Sequence[Record], Sequence[bytes]], Awaitabl
 """Merges records by version, durably, and returns how many were new or changed (`Records.merge`)."""
 
 Stage: TypeAlias = Callable[[Sequence[Record], Sequence[bytes]], tuple[int, bool]]
-"""Merges records by version at once, and returns how many changed and whether all is durable (`Records.stage`)."""
+"""Merges records by version; returns how many changed, and whether all is durable already (`Records.stage`)."""
 
 
 async def read_copies(host: NodeContext, keys: Sequence[bytes], *, must_fit: bool = False) -> GetCopiesReply:
-    """Return the first of some records, as many as fit a page, once they are durable.
+    """Return the records of the first keys, as many as fit a page, once durable.
 
-    At least one key is answered.
+    The reply says for how many keys it answers. A key without a record takes no room. The first record has room even if
+    it is larger than a page.
 
     Args:
         host: the node context.
         keys: the keys of the records.
-        must_fit: whether to return a part, chosen at random, of a record that fits no frame.
+        must_fit: whether a record that fits no frame is replaced by one of its parts, chosen at random.
 
     Concurrency: checkpoints if a record is not durable yet.
     """
@@ -92,7 +93,8 @@ def in_frames(
     Args:
         host: the node context.
         page: the records.
-        seen: for each record, the digest of the reap-log entries applied when it was read; empty if all are empty.
+        seen: for each record, the digest of the reap-log entries applied when the record was read. Empty if all are
+            empty.
     """
     return [(page, seen)] if len(page) != 1 else [((part,), seen) for part in parts_of(host, page[0])]
 
@@ -103,8 +105,8 @@ class Replica:
     Args:
         host: the node context.
         stage: merges received records.
-        compared: called with an arc when a partner compares its slices (1/4,096 of the circle each) or its records. It
-            is also called with the arc of each received record.
+        compared: called with an arc when another node compares the arc with this node, by slices or by records. It is
+            also called with the point of each received record, as an arc.
         hints: returns the number of hints that this node keeps for other nodes.
     """
 
@@ -121,9 +123,10 @@ class Replica:
         self._hints = hints
 
     def on_get_sums(self, request: GetSums) -> Answer:
-        """Return the digest sum of this node's records in an arc, for each requested part.
+        """Return for each requested part the digest sum of the arc's records in the part.
 
-        The parts are nodes of the Merkle tree over the circle, see `store/merkle.py`.
+        The parts are nodes of the Merkle tree over the circle, see `store/merkle.py`. The reply also says whether a
+        vnode of this node is in sync in the arc.
         """
         storage, arc = self._host.storage, Arc(request.arc_start, request.arc_end)
         if request.level == SLICE_LEVEL:  # handoff begins at this level, anti-entropy at the top
@@ -136,7 +139,10 @@ class Replica:
 
     @handles(GetHeads)
     def on_get_heads(self, request: GetHeads) -> Answer:
-        """Return a page of the keys in the arc, each with the digest of its record."""
+        """Return the next page of the keys in an arc, clockwise, each with its digest.
+
+        The page begins after `after_key`, and has at least one key unless none is left.
+        """
         storage = self._host.storage
         self._compared(Arc(request.arc_start, request.arc_end))
         found: list[Head] = []
@@ -151,7 +157,10 @@ class Replica:
 
     @handles(GetCopies)
     async def on_get_copies(self, request: GetCopies) -> GetCopiesReply:
-        """Return the first of the requested records, as many as fit a page."""
+        """Return the first of the requested records, as many as fit a page.
+
+        A record that fits no frame is replaced by one of its parts, chosen at random.
+        """
         return await read_copies(self._host, request.keys, must_fit=True)
 
     @handles(ReadCopies)
@@ -188,8 +197,8 @@ class Replica:
 
         Raises:
             Leaving: definite; this node has handed everything over.
-            Overloaded: definite; this node keeps `hints_max` hints.
-            Behind, InvalidRequest, WritesRefused: definite; see `Records.stage`.
+            Overloaded: definite; the records are hints, and this node already keeps `hints_max`.
+            Behind, InvalidRequest, WritesRefused: see `Records.stage`.
         """
         if self._host.is_leaving and self._host.is_ending:  # not before the handover ends: another leaver may need it
             raise Leaving("this node is leaving", after_ms=RETRY_MS)

@@ -23,9 +23,10 @@ class Scanner:
 
     @handles(Scan)
     async def on_scan(self, request: Scan) -> ScanReply:
-        """Return the next page of records clockwise after a point.
+        """Return the next page of the arc's records, clockwise after the request's point.
 
-        The page shows the records as this node holds them. If unreachable replicas may hold more, the page names them.
+        The arc ends at this vnode's id. The page shows the records as this node holds them. If unreachable replicas may
+        hold more, the page names them.
 
         Raises:
             NotOwner, Busy, OwnerDown: see `Vnode.require_owner`.

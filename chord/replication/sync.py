@@ -80,7 +80,7 @@ class SyncOutcome(msgspec.Struct):
 
     Attributes:
         share: share of the arc that has been compared, 0.0 to 1.0.
-        pulled: number of fetched records that were new or newer here.
+        pulled: number of fetched records that were new here or changed the record here.
         pushed: number of records that the partner acknowledged.
         bytes: size of the records moved in both directions.
         is_equal: whether both nodes hold the same records of the arc. If clients write to the arc all the time, this
@@ -178,6 +178,8 @@ class ReplicaSync:
 
     async def is_equal(self, partner: Contact, arc: Arc) -> bool:
         """Return whether a partner holds the same records of an arc as this node, now.
+
+        If the reap logs differ, sync them first. No record is moved.
 
         Raises:
             ChordError: see `with_partner`.
@@ -284,7 +286,7 @@ class _Walk:
         await self._send(few)
 
     async def _differing(self, arc: Arc, level: int, pieces: list[Piece]) -> set[int]:
-        """Compare digest sums with the partner, and return the parts that differ.
+        """Compare digest sums with the partner; return the numbers of differing parts.
 
         The records of equal parts are noted in `proven`, as held by the partner.
 
@@ -374,7 +376,7 @@ class _Walk:
         return None if record is None else digest_of(record)
 
     async def _fetch(self, keys: list[bytes]) -> dict[bytes, bytes]:
-        """Fetch records and merge them; return the digest of each record at the partner."""
+        """Fetch records and merge them; return each digest at the partner, by key."""
         fetched: dict[bytes, bytes] = {}
         log_syncs = 0
         while keys:
@@ -451,14 +453,14 @@ class _Walk:
         A node has reaped records since the comparison.
 
         Args:
-            log_syncs: how many times this was done for the page.
+            log_syncs: how many times the logs were synced for this page.
             error: the partner's or this store's refusal.
 
         Returns:
             `log_syncs`, plus one.
 
         Raises:
-            Busy: definite; it was done `LOG_SYNCS_MAX` times.
+            Busy: definite; the logs were synced `LOG_SYNCS_MAX` times already.
         """
         if log_syncs == LOG_SYNCS_MAX:
             raise Busy(f"{self._partner.address} and this node keep reaping records: {error.message}")
@@ -466,7 +468,7 @@ class _Walk:
         return log_syncs + 1
 
     async def _call(self, request: Request, expect: type[R]) -> R:
-        """Call the partner with a deadline.
+        """Call the partner, and wait at most `timeout_cap_s` seconds for its reply.
 
         Without a deadline, a partner that hangs would delay the sync with all others.
         """

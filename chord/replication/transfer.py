@@ -36,8 +36,8 @@ class Inbound:
     Attributes:
         session: the id of the transfer.
         giver: the address of the giver.
-        progress: when the last page arrived, on Trio's clock.
-        ended: set when the transfer is over.
+        progress: when the last page arrived, on Trio's clock; before the first page, when the transfer was expected.
+        ended: set when the transfer is over, also if it failed.
         is_switched: whether this vnode has accepted the `Switch`, and so owns the arc.
     """
 
@@ -75,7 +75,7 @@ class Transfers:
     def inbound(self) -> Inbound | None:
         """The transfer that this vnode receives, or None.
 
-        The property ends a transfer that has made no progress for `lease_s` seconds.
+        Reading the property ends a transfer that has made no progress for `lease_s` seconds.
         """
         inbound = self._inbound
         if inbound is not None and trio.current_time() - inbound.progress > self._host.timing.lease_s:
@@ -92,7 +92,9 @@ class Transfers:
         return [TransferInfo(out.reason, *out.arc, out.to, out.done, out.total, out.bytes, past_ms)]
 
     def expect(self, session: bytes, giver: str) -> Inbound:
-        """Prepare to receive an arc.
+        """Prepare to receive an arc, and return the transfer.
+
+        From now on, this vnode refuses the messages of an earlier transfer.
 
         Args:
             session: the id of the transfer.
@@ -107,8 +109,10 @@ class Transfers:
     def on_join_arc(self, request: JoinArc) -> Done:
         """Begin to give a joiner the part of this vnode's arc up to the joiner's id.
 
+        If the transfer with this session is under way already, do nothing.
+
         Raises:
-            Busy: another transfer is under way.
+            Busy: another transfer is under way, or this vnode is no member.
             Leaving: this node is leaving; `peer` is its successor.
             NotOwner: the joiner's id is not in the arc; `peer` is closer to its owner.
             DuplicateId: the id is this vnode's own.
@@ -139,12 +143,14 @@ class Transfers:
     async def hand_over(self, to: Contact, session: bytes) -> None:
         """Give the whole arc to the successor, because this node leaves.
 
+        When this returns, the receiver owns the arc.
+
         Args:
-            to: the successor, which has accepted a `HandOver`.
+            to: the vnode that accepted a `HandOver`: the successor, or a vnode behind it if the successor leaves, too.
             session: the id of that `HandOver`.
 
         Raises:
-            TransferFailed: this vnode still owns the arc.
+            TransferFailed: this vnode still owns the arc, or owned none.
         """
         start = self._own.start
         if self.outbound is not None or start is None:
@@ -171,7 +177,7 @@ class Transfers:
     async def _give(self, outbound: Outbound) -> None:
         """Run a transfer: send a snapshot, then later writes (deltas), then the `Switch`.
 
-        After a failure before the switch, this vnode still owns the arc.
+        After a failure, this vnode still owns the arc, or owns it again.
         """
         arc = outbound.arc
         self._host.tell([events.TransferStarted(self._vnode.id, arc, outbound.to, outbound.reason)])
@@ -235,11 +241,13 @@ class Transfers:
 
     @handles(HandOver)
     def on_hand_over(self, request: HandOver) -> Done:
-        """Accept the arc of the vnode before this one, which leaves.
+        """Agree to receive the arc of the vnode before this one, which leaves.
+
+        The arc itself arrives with the `Switch`.
 
         Raises:
             Busy: another transfer is under way, or the leaver's id is not the start of this vnode's arc (yet).
-            Leaving: this node is leaving, too, and gives its own arc first.
+            Leaving: this node is leaving, too, and gives its own arc first; `peer` is this vnode's successor.
         """
         own = self._own
         # A leaver takes the arc of another leaver only across point 0. If none did, and all vnodes left, each would
@@ -264,6 +272,7 @@ class Transfers:
         Raises:
             InvalidRequest: definite; the session is unknown or its lease ran out.
             Behind: definite; the reap logs of giver and receiver differ.
+            WritesRefused: definite; the disk takes no writes.
         """
         self._session(request.session).progress = trio.current_time()
         await self._records.merge(request.records, request.seen)
@@ -274,6 +283,8 @@ class Transfers:
     @handles(Switch)
     def on_switch(self, request: Switch) -> Answer:
         """Own the arc from now on, because the giver has sent all its records.
+
+        A repeated `Switch` changes nothing.
 
         If N = 1, the answer waits until the arc is in the persisted state. The giver then drops its copy, and no other
         node would know that this node has the records.
@@ -328,7 +339,7 @@ class Transfers:
         self._host.peers.learn_left([point for point in vnodes if point not in listed])
 
     def _learn_passive(self, contacts: Iterable[Contact]) -> None:
-        """Wait for the unreachable nodes that the giver waited for.
+        """Put unreachable nodes that the giver knows on the passive list, to be probed.
 
         They may hold acknowledged writes of this arc.
         """

@@ -41,7 +41,7 @@ PAGES_AT_ONCE = 2  # pages on their way to a receiver
 
 
 class TransferFailed(Exception):
-    """The transfer ended without a `Switch`; the giver still owns the arc."""
+    """The receiver acknowledged no `Switch`; the giver owns the arc, still or again."""
 
 
 class Outbound:
@@ -52,12 +52,12 @@ class Outbound:
         to: the receiver.
         arc: the arc, as it was when the transfer began. If the vnode's arc changes, the transfer fails.
         reason: "join" or "leave".
-        dirty: keys written since the snapshot began, in order.
-        progress: when the receiver last stored a page, on Trio's clock.
+        dirty: keys written since the transfer began and not sent since, in the order of the first such write.
+        progress: when the receiver last acknowledged a page, on Trio's clock; before the first page, `began`.
         began: when the transfer began, on Trio's clock.
         records: number of records that were sent.
-        total: number of records in the arc at the beginning.
-        done: number of records that were sent or found equal.
+        total: number of records in the arc when the snapshot began; 0 before.
+        done: number of records that were sent or found equal. Records sent twice count twice.
         bytes: size of the records that were sent.
     """
 
@@ -106,7 +106,7 @@ class TransferSender:
         await self._catch_up_with_writers(outbound)
 
     async def _catch_up_with_writers(self, outbound: Outbound) -> None:
-        """Send the records written meanwhile, until few are left.
+        """Send the records written meanwhile, until at most one page is left.
 
         This also ends if writes come as fast as they leave. Then only the switch can end the transfer, because the arc
         takes no writes during the switch.
@@ -155,9 +155,10 @@ class TransferSender:
                 yield page, self._seen(page)
 
     async def _is_equal(self, outbound: Outbound, stretch: Arc) -> bool:
-        """Compare a part of the arc with the receiver, and return whether both hold the same records.
+        """Return whether this node and the receiver hold the same records of a part.
 
-        If they do, an empty page renews the receiver's lease on the transfer, because no other page will.
+        If they do, an empty page renews the receiver's lease on the transfer, because no other page will. If the
+        comparison fails, the result is False.
         """
         try:
             is_equal = await self._replica_sync.is_equal(outbound.to, stretch)
@@ -168,7 +169,7 @@ class TransferSender:
         return is_equal
 
     async def deltas(self, outbound: Outbound) -> None:
-        """Send one page of the records that were written since the snapshot began."""
+        """Send one page of the records in `dirty`, and remove their keys from it."""
         at_most = self._host.page_records
         keys = list(outbound.dirty)[:at_most]
         found = [(key, self._host.storage.get(key)) for key in keys]
@@ -239,7 +240,7 @@ class TransferSender:
             return
 
     async def sync_logs(self, outbound: Outbound, arc: Arc) -> None:
-        """Sync the reap log of an arc with the receiver.
+        """Sync the reap log of an arc with the receiver, and retry until that succeeds.
 
         If the arc has no record, no page would show that the logs differ.
         """

@@ -35,8 +35,9 @@ class ReplicatedWrite:
         repair: notes the replicas that miss the write.
         log_sync: syncs the reap logs with a replica that has applied other entries. That replica then gets the record
             as it is here by then.
-        put: the request, if the record is the result of a put. None: a record was merged, and the writer has seen its
-            context. If the put is strict, only members count, and no stand-in is used.
+        put: the request, if the record is the result of a put. If the put is strict, only members count, and no
+            stand-in is used. None: the record is the result of a `Merge` or `DecideQuarantine`, and the context in the
+            reply covers all of it.
 
     Attributes:
         stored: the nodes that have the record, with the round-trip time in ms; None for this node.
@@ -76,9 +77,10 @@ class ReplicatedWrite:
         self._fanout = Fanout(self._host, self._store, self._spare[self._missing :])
 
     def send(self, needed: int) -> Steps[Written]:
-        """Send the record to all other replicas, until enough nodes have it.
+        """Send the record to all other replicas, and return when enough nodes have it.
 
-        For each member that is unreachable, fails or is late, the next stand-in keeps it.
+        Slower replicas still get it afterwards. For each member that is unreachable, fails or is late, the next
+        stand-in keeps it.
 
         Args:
             needed: the number of nodes that must have the record, this node included.
@@ -121,7 +123,10 @@ class ReplicatedWrite:
         )
 
     def _store(self, contact: Contact) -> Steps[None]:
-        """Send the record to one node, in parts; there is nearly always one part."""
+        """Send the record to one node, in parts; there is nearly always one part.
+
+        If the node fails, this vnode no longer counts it as in sync, until it compares again.
+        """
         sent = trio.current_time()
         deadline = sent + self._host.timing.timeout_cap_s
         try:
@@ -136,7 +141,12 @@ class ReplicatedWrite:
         self.stored[contact] = 1000 * (trio.current_time() - sent)
 
     async def _sync_log_and_send(self, contact: Contact) -> None:
-        """Sync the reap logs with a replica, and send the record as it is here by then."""
+        """Sync the reap logs with a replica, and send the record as it is here by then.
+
+        Raises:
+            QuorumFailed: indefinite; the record no longer shows the write of the put.
+            ChordError: the sync or the call failed, or took longer than twice `timeout_cap_s`.
+        """
         try:
             with trio.fail_after(2 * self._host.timing.timeout_cap_s):
                 await self._log_sync.sync_slice(contact, self._record.key)
@@ -163,7 +173,7 @@ class ReplicatedWrite:
         return tuple(line for line in lines if line is not None)
 
     def _line(self, place: Place, version: bytes) -> ReplicaLine | None:
-        """Return the part of one node in this write; None if it was not asked."""
+        """Return how one node took part in this write; None for an unasked stand-in."""
         contact = place.contact
         if contact in self.stored:
             outcome = "ok" if contact in self._members else "hinted"

@@ -72,8 +72,8 @@ class NodeContext:
         vnodes: the vnodes of this node, by id.
         counters: named totals since the start.
         health: why this node does not serve all requests, if it does not.
-        is_leaving: whether the node is handing everything over and accepts nothing new.
-        is_ending: whether the node begins no new work.
+        is_leaving: whether the node leaves the ring: it hands its arcs over and accepts no transfer. It stays set.
+        is_ending: whether the maintenance tasks end, so that the node begins no new work; see `end`.
         is_stalled: whether the disk hangs. Meanwhile the node serves no requests and makes no calls (`disk_watch`).
         timers: callbacks at given times. They run as long as the maintenance tasks.
         on_write: called with the point and key of every change, just before it, so that a transfer sends the key again.
@@ -124,7 +124,7 @@ class NodeContext:
         self.address = self.peers.address = address
 
     def end(self) -> None:
-        """Begin no new work and no tasks from now on."""
+        """Begin no new work and no new tasks from now on; running tasks go on."""
         self.is_ending = True
         self.tasks.close()
 
@@ -136,9 +136,14 @@ class NodeContext:
         return bool(happened)
 
     def note_clock(self, address: str, now_ms: int) -> None:
-        """Note the time on a neighbour's wall clock, in ms since 1970.
+        """Note the time on a neighbour's wall clock, and report a wrong clock.
 
-        A clock that differs by more than `SKEW_REPORTED_MS` is reported once, until it is right again.
+        `ClockSkewed` reports a clock that differs from this node's by more than `SKEW_REPORTED_MS`. It comes once, and
+        again only after a smaller difference.
+
+        Args:
+            address: the neighbour.
+            now_ms: the time on its clock now, in ms since 1970.
         """
         skew = now_ms - self.wall_now_ms()
         before, _ = self._skews.pop(address, (0, 0.0))
@@ -150,21 +155,27 @@ class NodeContext:
 
     @property
     def skew_ms(self) -> int:
-        """The largest recent difference to a neighbour's wall clock, in ms."""
+        """The largest recent difference to a neighbour's wall clock, in ms, without sign.
+
+        A reading is recent for `SKEW_ROUNDS` stabilize rounds. Without a recent reading the value is 0.
+        """
         since = trio.current_time() - SKEW_ROUNDS * self.timing.stabilize_s
         return max((abs(skew) for skew, received in self._skews.values() if received > since), default=0)
 
     def far_clock(self) -> str:
         """Return the address of the neighbour with the largest recent clock difference.
 
-        If no neighbour's clock is known, return this node's own address.
+        Readings count as in `skew_ms`. Without a recent reading, return this node's own address.
         """
         since = trio.current_time() - SKEW_ROUNDS * self.timing.stabilize_s
         received = {address: abs(skew) for address, (skew, at) in self._skews.items() if at > since}
         return max(received, key=received.__getitem__, default=self.address)
 
     def is_serving(self) -> bool:
-        """Return whether this node has served a client recently."""
+        """Return whether this node has served a get or a put within `SERVING_S`.
+
+        The time counts from the first call of this method that notices the request.
+        """
         served, now = self.counters["gets"] + self.counters["puts"], trio.current_time()
         if served != self._served:
             self._served, self._served_at = served, now
@@ -178,12 +189,12 @@ class NodeContext:
     async def give_way(self, since: float) -> None:
         """Let other tasks run between two pages of background work.
 
-        The event loop's lag is measured, so the pause on an idle loop costs almost nothing. While this node serves
-        clients, the pause is also three times as long as the work since `since`. On a machine that several nodes share,
-        background work for one node slows all of them.
+        The pause is four times the measured lag of the event loop; an idle loop gets none. While this node serves
+        clients, the pause is at least three times as long as the work since `since`. On a machine that several nodes
+        share, background work for one node slows all of them. No pause exceeds `LAG_WAIT_MAX_S`.
 
         Args:
-            since: when the page began, in seconds.
+            since: when the page began, on Trio's clock.
 
         Concurrency: checkpoints.
         """
@@ -203,7 +214,8 @@ class NodeContext:
     def contacts(self) -> tuple[Contact, ...]:
         """Return every vnode of other nodes that this node knows.
 
-        These are unreachable vnodes, fingers, and entries of predecessor and successor lists.
+        First come fingers and the entries of predecessor and successor lists, then the unreachable vnodes that this
+        node probes. A vnode that is known at two addresses occurs twice.
         """
         vnodes = self.vnodes.values()
         named = [c for vnode in vnodes for c in (*vnode.fingers.contacts(), *vnode.listed())]

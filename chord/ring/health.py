@@ -15,7 +15,7 @@ class Health:
     """The health problems of one node.
 
     Args:
-        tell: called with an event when a reason appears, changes or goes.
+        tell: called with one event, in a list, when a reason appears, changes or goes.
 
     Concurrency: synchronous.
     """
@@ -54,7 +54,11 @@ class Health:
         self._sources[subject] = why
 
     def reasons(self) -> tuple[str, ...]:
-        """Return why the node does not serve all requests; an empty tuple if it does."""
+        """Return why the node does not serve all requests; an empty tuple if it does.
+
+        The reasons are in the order in which they appeared. The call asks the functions of `watch` first, and emits an
+        event for each reason that has changed.
+        """
         for subject, why in self._sources.items():
             self.report(subject, why())
         return tuple(self._reasons.values())

@@ -84,7 +84,8 @@ class Lookups:
             is_remembered: whether a fast lookup may use the owner cache.
 
         Raises:
-            OwnerDown: definite; the owner paused.
+            OwnerDown: definite; the owner paused and keeps the only copy.
+            ChordError: any other error of `deliver`.
 
         Concurrency: checkpoints; waits for an owner until the enclosing deadline.
         """
@@ -94,9 +95,9 @@ class Lookups:
         return self._trace(confirmed, path, via, rtt_ms)
 
     async def neighbours(self, point: Point, start: Contact) -> tuple[Contact, Contact]:
-        """Return two adjacent vnodes (q, t) with a point between them.
+        """Return two adjacent vnodes (q, t), with a point in the arc from q to t.
 
-        The vnode q names t as its successor.
+        The vnode q names t as its successor. A vnode with the point as its id is t.
 
         Args:
             point: a point of the circle.
@@ -122,12 +123,9 @@ class Lookups:
         *,
         is_remembered: bool = True,
     ) -> tuple[R, Path, Via, float]:
-        """Bring a request to the key's owner.
+        """Bring a request to the key's owner, and return the owner's reply.
 
-        Errors that a retry cannot change (`OwnerDown`, `InvalidRequest`, …) are raised. After any other error the
-        lookup starts again, until the enclosing deadline. Shortly before the deadline the last refusal is raised,
-        because a refusal says more than a timeout. If an earlier attempt of a write may have taken effect, no definite
-        error is raised.
+        After an error that a retry may change, the lookup starts again, until the enclosing deadline.
 
         Args:
             request: the request for the owner.
@@ -140,6 +138,11 @@ class Lookups:
 
         Returns:
             The reply, the path, how the owner was reached, and the round-trip time in ms.
+
+        Raises:
+            ChordError: an error that a retry cannot change, for example `OwnerDown`. Or, shortly before the deadline,
+                the last refusal, because it says more than a timeout. No definite error is raised if an earlier attempt
+                of a write may have taken effect.
         """
         path = Path(key, start, mode, route, trio.current_time())
         wait = WAIT_FIRST_S
@@ -191,7 +194,7 @@ class Lookups:
         return None
 
     async def _offer(self, path: Path, request: Request, expect: type[R]) -> tuple[R, Via, float] | None:
-        """Send the request to the candidates, and to closer vnodes that they name.
+        """Send the request to the candidates in turn, and to closer vnodes that they name.
 
         Returns:
             The reply, how the owner was reached, and the round-trip time in ms. None if the caller must wait and look

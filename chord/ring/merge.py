@@ -1,8 +1,9 @@
 """Ring merge: heal split rings and loopy rings with self-lookups.
 
 Two separate rings are stable under stabilization. So is a loop that runs round the circle more than once. A self-lookup
-detects both. The vnode asks a contact to look up the vnode's own id. If another vnode stands in its place there, that
-vnode is offered this one, and this vnode considers that one. Every repair is an ordinary step of the protocol.
+detects both. The vnode asks a contact to look up the vnode's own id. The lookup may end between two other vnodes: q
+before the id and t behind it. Then this vnode considers t as its successor and offers itself to q. Every repair is an
+ordinary step of the protocol.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class RingMerge:
             contact: a vnode, or the address of a node.
 
         Raises:
-            ChordError: the contact did not reply. If a down vnode was asked, the ring is asked about it first.
+            ChordError: the contact refused or did not reply. If it is a vnode on the passive list and not at its
+                address, this node first asks the ring about it.
+            trio.TooSlowError: the contact did not reply within twice `timeout_cap_s`.
         """
         me = self._vnode.me
         try:
@@ -58,7 +61,10 @@ class RingMerge:
             await self._welcome(contact)
 
     async def _adopt(self, contact: Contact | str, answer: FindNeighboursReply) -> None:
-        """Adopt the neighbours that a self-lookup found, if they are nearer than before."""
+        """Adopt the neighbours that a self-lookup found, if they are nearer than before.
+
+        If the lookup found this vnode in its own place, the pointers stay, and one of the `eager_looks` is used up.
+        """
         me, q, t = self._vnode.me, answer.predecessor, answer.successor
         if t.id == me.id or q.id == me.id:
             self._vnode.eager_looks -= self._vnode.eager_looks > 0
@@ -129,7 +135,7 @@ class RingMerge:
     def _has_its_place(self, contact: Contact) -> bool:
         """Return whether all lists of this node that must name a contact do so.
 
-        Until then the node still counts as down. Otherwise its place would count as empty for a moment, and a write
+        Until then the contact still counts as down. Otherwise its place would count as empty for a moment, and a write
         would need one node less.
         """
         for vnode in self._host.vnodes.values():
@@ -151,7 +157,11 @@ class RingMerge:
         restarted. A vnode that stays isolated for `down_out_s` counts as alone.
 
         Args:
-            joins: addresses to ask besides known vnodes.
+            joins: addresses of nodes that the self-lookup may go to, besides known vnodes.
+
+        Raises:
+            ChordError: see `ask`.
+            trio.TooSlowError: see `ask`.
         """
         await self._ask_whether_back()
         vnode, now = self._vnode, trio.current_time()
@@ -179,9 +189,10 @@ class RingMerge:
                     self._peers.took_its_place(contact, is_owner=pong.is_owner)
 
     def pick(self, joins: tuple[str, ...]) -> Contact | str | None:
-        """Choose the contact for the next self-lookup.
+        """Return the contact for the next self-lookup, or None if there is no choice.
 
-        A down vnode with a due probe comes first. Otherwise choose a random finger, list entry or join address.
+        A down vnode with a due probe comes first, and its next probe is scheduled. Otherwise the choice is random. It
+        covers fingers, join addresses, and the successor list behind its head, as far as they are of other nodes.
         """
         due = self._peers.passive.due(trio.current_time(), self._host.rng)
         if due is not None:

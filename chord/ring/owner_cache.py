@@ -39,7 +39,8 @@ class OwnerCache:
         Args:
             point: a point of the circle.
             owner: the vnode that answered.
-            start: the start of its arc if the vnode reported it. That point is not in the arc.
+            start: the start of its arc, which is not in the arc. None if the vnode did not report it. Then the cache
+                learns only the part from `point` to the owner's id, and keeps a longer known part.
         """
         if not self._max:
             return
@@ -60,7 +61,10 @@ class OwnerCache:
             self._forget(next(iter(self._known)))
 
     def find(self, point: int) -> Contact | None:
-        """Return the vnode that probably owns a point, or None if the cache knows none."""
+        """Return the vnode that probably owns a point, or None if the cache knows none.
+
+        The vnode's arc becomes the most recently used.
+        """
         if not self._ends:
             return None
         end = self._ends[bisect_left(self._ends, point) % len(self._ends)]
@@ -71,7 +75,10 @@ class OwnerCache:
         return owner
 
     def before(self, point: int) -> Contact | None:
-        """Return the closest cached owner before a point, or None if no other is cached."""
+        """Return the cached owner closest before a point, counter-clockwise.
+
+        An owner with the point as its id does not count. Return None if no other owner is cached.
+        """
         if not self._ends or self._ends == [point]:
             return None
         owner, _ = self._known[self._ends[bisect_left(self._ends, point) - 1]]

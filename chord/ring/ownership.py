@@ -36,9 +36,10 @@ class Mark(NamedTuple):
 
 
 class Giving(NamedTuple):
-    """A part of the arc that a `Switch` message hands over to another vnode.
+    """A part of the arc that this vnode hands over, or has given up, to another vnode.
 
-    It is kept until the receiver acknowledges the message.
+    It is `Ownership.giving` until the receiver acknowledges the `Switch` message, and then joins `Ownership.moved`.
+    `epoch` is the epoch that began with the handover.
     """
 
     arc: Arc
@@ -50,8 +51,8 @@ class OwnerVerdict(NamedTuple):
     """Whether a vnode answers for a point.
 
     Attributes:
-        answer: "owned", "giving" (a Switch is under way, so the client retries), "moved" or "foreign" (another
-            vnode's).
+        answer: "owned", "giving" (a Switch is under way, so the client retries), "moved" (this vnode gave it up
+            lately), or "foreign" (any other point).
         peer: the receiver of a "giving" or "moved" arc; otherwise None.
         mark: the mark on an "owned" point, or None. In a marked part an absent key does not prove that no value
             exists.
@@ -112,7 +113,7 @@ class Ownership:
 
     @property
     def arc(self) -> Arc | None:
-        """The arc this vnode answers for, including the part being handed over."""
+        """This vnode's arc, with the part that it is handing over; None if it has no arc."""
         return None if self.start is None else Arc(self.start, self.me.id)
 
     def verdict(self, point: int) -> OwnerVerdict:
@@ -130,7 +131,10 @@ class Ownership:
         return OwnerVerdict("foreign")
 
     def is_owner(self, point: int) -> bool:
-        """Return whether this vnode answers for a point right now."""
+        """Return whether this vnode answers for a point now.
+
+        It does not answer in a part that it is handing over.
+        """
         return self.verdict(point).answer == "owned"
 
     # -- transitions ----------------------------------------------------------------------------
@@ -144,8 +148,12 @@ class Ownership:
         """Own (start, me] again after a restart that no other node noticed.
 
         The marks from before the restart that lie in the arc apply again. The whole arc becomes doubtful: this vnode
-        may lack acknowledged writes there. The new epoch is greater than `epoch`. `before` has the vnodes last seen at
-        and before `start`, nearest first, as far as known.
+        may lack acknowledged writes there.
+
+        Args:
+            start: the start of the arc.
+            before: the vnodes last seen at and before `start`, nearest first, as far as known.
+            epoch: the epoch before the restart. The new epoch is greater.
         """
         assert self.start is None
         boundary = before[0] if before and before[0].id == start else None
@@ -172,7 +180,8 @@ class Ownership:
                 still marks the part of each.
 
         Returns:
-            No events if the arc does not fit. Then nothing changed, and the giver keeps the arc.
+            No events if the arc does not fit, or if this vnode itself hands a part over. Then nothing changed, and the
+                giver keeps the arc.
         """
         fits = arc.end == self.me.id if self.start is None else arc.end == self.start and self.me.id not in arc
         if not fits or self.giving is not None:
@@ -188,8 +197,9 @@ class Ownership:
     def _without_mine(self, marks: Iterable[Mark], arc: Arc) -> Iterator[Mark]:
         """Yield the giver's marks, except for the parts that this vnode owned before.
 
-        A mark on such a part waits for this vnode, which is back now. But the mark may reach farther than this vnode's
-        old arc. The vnode that made it did not know the owners that had died earlier. The rest of such a mark stays.
+        A mark that names this vnode as down is out of date. But it may begin before this vnode's old arc, if its maker
+        did not know an owner that had died earlier. That rest stays. It names the vnode at the start of the old arc,
+        if known.
         """
         old = self.last.start
         for mark in marks:
@@ -251,7 +261,8 @@ class Ownership:
         is marked with the dead vnode.
 
         Returns:
-            No events if this vnode has no arc, the predecessor does not stand before the arc, or a Switch is under way.
+            No events if this vnode has no arc, the predecessor stands in the arc or at its start, or a Switch is under
+                way.
 
         Source: protocol of this project; compare Scatter (SOSP 2011), section 2, on the two-owner anomaly.
         """
@@ -288,9 +299,15 @@ class Ownership:
                     break
 
     def shrink(self, predecessor: Contact) -> list[Event]:
-        """Give up the part of the arc that a member inside it owns.
+        """Give up the part of the arc up to a member inside it, which owns that part.
 
         Such a member joined elsewhere and appears when a split ring heals or a loopy ring is untangled.
+
+        Args:
+            predecessor: the member.
+
+        Returns:
+            No events if this vnode has no arc, the member stands outside it, or a Switch is under way.
         """
         if self.start is None or self.giving is not None or not between(self.start, predecessor.id, self.me.id):
             return []
@@ -303,7 +320,7 @@ class Ownership:
         """Give up the whole arc, because another vnode owns it.
 
         This happens after a transfer to this vnode, if the giver took this vnode for dead before the acknowledgement
-        arrived, and kept the arc.
+        arrived, and kept the arc. `last` keeps the start and the marks.
         """
         assert self.giving is None
         arc = self.arc
@@ -330,8 +347,9 @@ class Ownership:
 
         Args:
             predecessor: the current predecessor.
-            further: the predecessors known to it. With the predecessor itself they span up to N + 2 nodes. That bound
-                keeps two successive takeovers from both claiming a place in one preference list of at most N + 3 nodes.
+            further: the predecessor's own predecessor list, nearest first. With the predecessor it spans up to N + 2
+                nodes. That bound keeps two successive takeovers from both claiming a place in one preference list of at
+                most N + 3 nodes.
             now: the current time, in seconds.
             keep_s: how long an unlisted vnode stays after a list last named it, in seconds.
             keeps_all: also keep vnodes that the list skips. Such a vnode may be on its way back to an arc that the
@@ -403,11 +421,13 @@ class Ownership:
         self.marks = (*self.marks, *(m for m in found if (m.arc, m.dead.id) not in known and m.dead.id != self.me.id))
 
     def learn_only_copies(self, unreachable: Iterable[tuple[Contact, float]]) -> None:
-        """If N = 1, mark the parts of the arc with possible only copies on down vnodes.
+        """Mark parts of the arc for down vnodes that stand inside it; for N = 1 only.
 
-        A down vnode inside the arc may hold the records from the arc's start to its id. A vnode that comes back to its
-        arc has no marks, and learns the down vnodes from its successor, which had marks for them. Each comes with the
-        time when it went down.
+        Such a vnode may hold the only copies of the records from the arc's start to its id. A vnode that comes back to
+        its arc has no marks, and learns the down vnodes from its successor, which had marks for them.
+
+        Args:
+            unreachable: down vnodes, each with the time when it went down. Vnodes outside the arc are ignored.
         """
         known = {mark.dead.id for mark in self.marks}
         for contact, since in unreachable:

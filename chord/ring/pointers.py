@@ -32,7 +32,7 @@ class RingState:
         reach: how many nodes the predecessor list spans at most: N + 1.
         predecessor: the closest vnode known to precede it. It is the vnode itself when alone, and None before the vnode
             has joined.
-        successors: consecutive vnodes that follow it, spanning at most r other nodes.
+        successors: consecutive vnodes that follow it, spanning at most r other nodes; empty before it has joined.
         predecessors: consecutive vnodes that precede it, nearest first. This is a hint, outside the proof.
         observed: how often other vnodes read the pointers to adopt them (abort-if-observed, see `chord/stabilize.py`).
         busy_steps: number of running steps that discarded too many replies. `GetRing` answers `Busy` until they are
@@ -122,7 +122,10 @@ class RingState:
         return [events.RingJoined(self.me.id, predecessor, self.successor)]
 
     def resume(self, predecessor: Contact | None, successors: Iterable[Contact]) -> list[Event]:
-        """Take up a place again after a restart, with pointers that may be old."""
+        """Take up a place again after a restart, with pointers that may be old.
+
+        If the list names no other vnode, this vnode counts as isolated, unless it is its own predecessor.
+        """
         assert not self.is_member
         self.successors = self._copied(tuple(successors))
         self.predecessor = predecessor
@@ -180,7 +183,7 @@ class RingState:
         """Replace the successor list by that of its head, which leaves the ring.
 
         So the leave costs no entry. A last STAB_SUCC and `forget_head` would give the same list, without its last
-        entry.
+        entry. If the leaver is not the head, nothing happens.
         """
         if not self.is_member or self.is_alone or self.successors[0] != leaver:
             return []
@@ -192,7 +195,10 @@ class RingState:
         return [events.HeadForgotten(self.me.id, leaver), *self._isolated()]
 
     def learn_predecessor(self, new: Contact) -> list[Event]:
-        """RECTIFY, first branch: adopt a first or a closer predecessor."""
+        """RECTIFY, first branch: adopt a first or a closer predecessor.
+
+        If `new` is neither, nothing happens.
+        """
         old = self.predecessor
         if new.id == self.me.id or (old is not None and not between(old.id, new.id, self.me.id)):
             return []
@@ -256,7 +262,7 @@ class RingState:
         return [events.PredecessorAdopted(self.me.id, new, old)]
 
     def _copied(self, entries: tuple[Contact, ...]) -> tuple[Contact, ...]:
-        """Return the entries of a successor list to keep, or this vnode itself if none is left."""
+        """Return the entries of a successor list to keep, or this vnode if none is left."""
         distance = self.circle.distance
         kept = self._leading(entries, lambda c: distance(self.me.id, c.id), self.r)
         return kept or (self.me,)
@@ -266,7 +272,7 @@ class RingState:
     ) -> tuple[Contact, ...]:
         """Return the leading contacts with growing distances, on few enough nodes.
 
-        They span at most `nodes_max` other nodes.
+        They span at most `nodes_max` other nodes, with `ENTRIES_PER_SUCCESSOR_MAX` times as many entries at most.
         """
         kept: list[Contact] = []
         nodes: set[str] = set()

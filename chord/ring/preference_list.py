@@ -103,7 +103,10 @@ class PreferenceList:
     # -- learning -------------------------------------------------------------------------------
 
     def became_unreachable(self, contact: Contact, now: float) -> None:
-        """Note that a vnode behind this one went down; it still counts as a replica."""
+        """Note that a vnode behind this one went down; it still counts as a replica.
+
+        A vnode that is noted already keeps its earlier address and time. A forgotten vnode is ignored.
+        """
         if not self.is_forgotten(contact) and contact.id != self._me.id:
             self._unreachable = {contact.id: (contact, now), **self._unreachable}
 
@@ -112,10 +115,11 @@ class PreferenceList:
     ) -> None:
         """Adopt the down vnodes that the head of the successor list knows.
 
-        Beyond the head they replace this vnode's own knowledge. The caller has copied the head's successor list before.
+        Beyond the head they replace this vnode's own knowledge. If both know a vnode, the later time counts. The caller
+        has copied the head's successor list before.
 
         Args:
-            successors: this vnode's successor list; its first entry is the head.
+            successors: this vnode's successor list; its first entry is the head. Listed vnodes do not count as down.
             unreachable: the down vnodes that the head knows, each with the time when it went down.
             is_full: whether the list may end before the ring does. If so, down vnodes beyond its end are ignored.
         """
@@ -218,7 +222,10 @@ class PreferenceList:
         self._retiring = dict([*self._retiring.items(), (address, now)][-RETIRING_MAX:])
 
     def is_back(self, address: str) -> None:
-        """Note that a node is up, new or again, and drop earlier knowledge about it."""
+        """Note that a node is up: it counts neither as leaving nor as forgotten.
+
+        Its vnodes still count as down until `adopt` gets them in the successor list.
+        """
         self.stays(address)
         self._forgotten.pop(address, None)
 
@@ -257,14 +264,15 @@ class PreferenceList:
     def note_was_in_sync(self, end: Point, arc: Arc) -> None:
         """Note that this vnode was in sync in an arc before an absence.
 
-        That alone is no reason to report a key there as "not found".
+        That alone is no reason to report a key there as "not found". `end` names the entry, as in `note_in_sync`.
         """
         self._add(self._recalled, end, arc)
 
     def was_away(self) -> None:
-        """Note that this node stood still, so others may have written in any arc.
+        """Note that this node was suspended, so others may have written in any arc.
 
-        This vnode is no longer in sync in any arc.
+        This vnode is no longer in sync in any arc: its arcs become those in which it was in sync before an absence. No
+        owner counts as having compared.
         """
         for end, arc in self._in_sync.items():
             self.note_was_in_sync(end, arc)
@@ -279,9 +287,9 @@ class PreferenceList:
             del self._compared[next(iter(self._compared))]
 
     def was_compared(self, address: str) -> bool:
-        """Return whether a node has compared with this vnode since it last stood still.
+        """Return whether a node has compared with this vnode since `was_away`.
 
-        Only such a node may declare this vnode in sync. A process stands still if the machine stops it for a while.
+        Only such a node may declare this vnode in sync.
         """
         return address in self._compared
 
@@ -296,14 +304,16 @@ class PreferenceList:
     def keep_in_sync(self, arcs: list[Arc]) -> None:
         """Drop the in-sync status outside the given arcs, which this vnode replicates.
 
-        Outside them this vnode does not receive the writes, so it may miss some.
+        Outside them this vnode does not receive the writes, so it may miss some. The status from before an absence is
+        dropped there, too.
         """
         self._in_sync, self._recalled = self._kept(self._in_sync, arcs), self._kept(self._recalled, arcs)
 
     def keep_in_sync_by_owner(self, gap: Arc, owners: Iterable[Point]) -> None:
         """In a gap of dead owners, keep only the in-sync status that each owner set.
 
-        A status that another vnode set is older than the arc of the dead owner, which may have acknowledged writes
+        An arc in sync that ends in the gap is cut to the owner's part in which it ends. An arc that ends outside is cut
+        at the end of the gap. The rest is older than the arc of another dead owner, which may have acknowledged writes
         since.
 
         Args:

@@ -49,18 +49,20 @@ class Path:
         began: when the lookup began, in seconds on the event loop's clock.
         hops: the start, then every vnode asked in this attempt; dead ends included.
         earlier: the hops of attempts before this one.
-        candidates: once routed, the key's successor and the vnodes after it, best first.
-        predecessor: once routed, the last live hop.
-        tried: ids of vnodes that were dead, or knew no next hop.
-        timeouts: how many hops were dead.
+        candidates: once routed, the key's successor and the vnodes after it, best first. Before that, a probable owner
+            or nothing.
+        predecessor: once routed, the last live hop; before, the start.
+        tried: ids of vnodes that were dead, replied with an error, or knew no next hop.
+        timeouts: how many hops did not reply, in all attempts and in the delivery.
         calls: calls to other nodes. A node's calls to itself are free.
         restarts: how often the lookup started again.
         doubt: why it is unknown whether a write took effect, or None. While it is set, no refusal can prove that the
             write did not.
-        refusal: the last error reply that a retry may change.
+        refusal: the last error reply that a retry may change; None so far.
         spacings: mean gaps between vnodes in the asked lists, as shares of the circle. The inverse of their mean
             estimates the number of vnodes.
-        cached_owner: a cached owner before the key. It is asked instead of a candidate that is farther from the key.
+        cached_owner: a cached owner before the key, or None. It is asked once, instead of a candidate that is farther
+            from the key.
     """
 
     def __init__(self, key: Point, start: Contact, mode: Mode, route: Route, now: float) -> None:
@@ -94,7 +96,10 @@ class Path:
 
     @property
     def nodes_estimate(self) -> int:
-        """The number of vnodes in the ring, as estimated from the lists on the way."""
+        """The number of vnodes in the ring, as estimated from the lists on the way.
+
+        The value is 1 if no list was seen.
+        """
         return max(1, round(len(self.spacings) / sum(self.spacings))) if self.spacings else 1
 
     @property
@@ -303,8 +308,12 @@ class Router:
     async def forward(self, request: Forward, me: Contact) -> ForwardReply:
         """Carry on a recursive lookup that reached one of this node's vnodes, `me`.
 
+        Returns:
+            The hops behind `me`, dead ones included, and the candidates for the key.
+
         Raises:
             LookupFailed: the lookup ran out of hops, or no candidate could carry it on.
+            NotReady: `me` is not a member of the ring yet.
         """
         began = trio.current_time()
         step = await self._peers.call(me, FindNext(request.key, request.route), FindNextReply)

@@ -30,8 +30,8 @@ class Takeover:
     """Keeps the arc of one vnode in line with its predecessor.
 
     Attributes:
-        confirmed_at: when the predecessor at the start of the arc was last asked and named this vnode as its head. In
-            seconds on the event loop's clock.
+        confirmed_at: when the predecessor at the start of the arc was last asked, and replied with this vnode as the
+            head of its successor list. On Trio's clock; minus infinity before the first such reply.
     """
 
     def __init__(self, vnode: Vnode, stabilizer: Stabilizer) -> None:
@@ -47,8 +47,8 @@ class Takeover:
 
         - The predecessor stands at the start of this vnode's arc: nothing changes.
         - The predecessor stands inside the arc and answers for its own arc: shrink.
-        - The predecessor stands before the arc and names this vnode as its head, and the vnodes between are dead: take
-          over.
+        - The predecessor stands before the arc, this vnode is the head of its successor list, and the vnodes between
+          are dead: take over.
         - The predecessor owns nothing, so it is leaving: ask the vnode before it, which bounds the arc instead.
         """
         ring, own = self._ring, self._vnode.ownership
@@ -126,7 +126,11 @@ class Takeover:
             self._learn_boundary(at, reply)
 
     def _wait_no_longer(self) -> None:
-        """Drop marks of owners that left or were down too long, and end failed leaves."""
+        """Stop waiting for owners that left or were down too long, and for dead leavers.
+
+        The marks of such owners are dropped; if N = 1, only those of owners that left. A leaving node that is dead no
+        longer counts as leaving. Down vnodes inside a marked part get marks of their own.
+        """
         own, preference_list, now = self._vnode.ownership, self._vnode.preference_list, trio.current_time()
         if self._host.constants.replicas > 1:  # with N = 1 marks stay until `AntiEntropy.fetch_marked` is done
             own.expire(now, self._host.timing.down_out_s)
@@ -156,7 +160,8 @@ class Takeover:
     async def _take_over(self, owner: Contact, passed: Collection[Point] = ()) -> None:
         """Take over the gap before the arc if every vnode known to stand in it is gone.
 
-        If any of them lives, the nearest living one is announced as predecessor instead.
+        If any of them lives, the nearest living vnode is announced as predecessor instead. Otherwise, if any of them is
+        paused, nothing happens.
 
         All known vnodes in the gap are asked, not only the nearest. Behind the nearest may stand a joiner that only the
         dead vnodes knew. That joiner owns the arc it was given, is in no list yet, and may go on looking for its place
@@ -219,7 +224,7 @@ class Takeover:
     async def _are_gone(self, contacts: list[Contact]) -> dict[Point, bool | None]:
         """Ask all contacts at once whether they are dead or no longer members.
 
-        None means that this is uncertain, because the node is paused.
+        The answers are by vnode id. None means that this is uncertain, because the node is paused.
         """
         found: dict[Point, bool | None] = {contact.id: None for contact in contacts}
 
@@ -236,7 +241,7 @@ class Takeover:
         """Ask for pointers without adopting them, until a reply or certain death.
 
         Returns:
-            The pointers, or None if the vnode is alive but has no pointers now.
+            The pointers, or None if the vnode is paused, or alive without pointers.
 
         Raises:
             PeerGone: the vnode is dead, or no longer at that address.

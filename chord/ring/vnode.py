@@ -53,12 +53,15 @@ class Vnode:
         fingers: the finger table.
         ownership: the arc that this vnode answers for.
         preference_list: down vnodes behind this one, and the arcs in which this vnode is in sync.
-        state: the stage of its membership, as `Ping` reports it; "left" after a goodbye.
+        state: the stage of its membership, as `Ping` reports it; "left" after its own goodbye.
         rounds: completed stabilize rounds.
-        isolated_since: when every neighbour had become unreachable; None while there are neighbours.
+        isolated_since: when a round first found every neighbour unreachable, on Trio's clock; None while there are
+            neighbours.
         eager_looks: how many self-lookups must still change nothing before they become rare. Until then every round
             makes one.
-        has_met_quorum: whether other nodes may have written in its arc since its node started; see `PingReply`.
+        has_met_quorum: whether the ring may have acknowledged writes since its node started; see `PingReply`. It is
+            false only after a restart that found no member, or only members that were away, too. `note_quorum` sets it
+            again.
         answered: addresses that replied after a restart of this vnode, when none of them was a member yet.
         is_stuck: whether this arc was compared with all live replicas, and only down nodes can tell which writes it
             lacks.
@@ -128,8 +131,12 @@ class Vnode:
     def on_find_next(self, request: FindNext) -> FindNextReply:
         """Return one lookup step: the key's successor, or closer vnodes before the key.
 
-        If the key's successor follows this vnode, the reply is final. Otherwise the reply holds the closest known
-        vnodes before the key, with alternatives for dead hops.
+        The reply is final if the key's successor is this vnode's successor, or, on the fast route, any entry of the
+        successor list. Otherwise the reply holds the closest known vnodes before the key, with alternatives for dead
+        hops.
+
+        Raises:
+            NotReady: this vnode is not a member yet.
 
         Source: Stoica et al. 2003, Fig. 5 (find_successor, closest_preceding_node).
         """
@@ -159,7 +166,8 @@ class Vnode:
         """Confirm that this vnode answers for a key, and return the key's replica set.
 
         Raises:
-            Busy, NotOwner, OwnerDown: see `require_owner`.
+            Busy: see `require_owner`. Or N > 1, and this vnode is not a member yet.
+            NotOwner, OwnerDown: see `require_owner`.
         """
         self._require_view()
         self.require_owner(request.key)
@@ -216,9 +224,9 @@ class Vnode:
 
     @property
     def waits_for(self) -> tuple[Contact, ...]:
-        """The down vnodes that alone can tell which writes this arc lacks; see `is_stuck`.
+        """The down vnodes that alone can tell which writes this arc lacks.
 
-        Vnodes that seem to be on their way back are left out.
+        The result is empty unless `is_stuck`. Vnodes that seem to be on their way back are left out.
         """
         peers = self.host.peers
         return tuple(c for c in peers.passive.contacts() if not peers.is_on_its_way(c)) if self.is_stuck else ()
@@ -293,18 +301,21 @@ class Vnode:
         return min(self.host.constants.quorum, known)
 
     def _leavers(self) -> list[Contact]:
-        """Return the nodes in the list that are about to leave, sorted by address.
+        """Return the leaving nodes in the successor list, sorted by address.
 
-        All owners use the same order. Otherwise leavers would wait for each other in a circle. The result does not
-        depend on a key. When only few nodes stay, their arcs are so large that listed nodes may not follow a key in
-        them.
+        Nodes that do not count as alive are left out. All owners use the same order. Otherwise leavers would wait for
+        each other in a circle. The result is the same for all keys. In a large arc, a listed vnode may stand between
+        the key and this vnode.
         """
         leaving = [c for c in self.ring.successors if c.address in self.preference_list.retiring]
         up = {c.address: c for c in leaving if not self.host.peers.is_doubtful(c)}
         return [up[address] for address in sorted(up)]
 
     def note_quorum(self) -> None:
-        """Set `has_met_quorum` if a write quorum of this vnode's replicas is up."""
+        """Set `has_met_quorum` if a write quorum of this vnode's replicas is up.
+
+        This method never clears it.
+        """
         if not self.has_met_quorum and self.ring.is_member:
             up = sum(self.is_up(place) for place in self.replica_set(self.id).members)
             self.has_met_quorum = up >= self.host.constants.quorum
@@ -355,7 +366,8 @@ class Vnode:
         The key is in this vnode's own arc or in that of a down owner.
 
         Raises:
-            Busy, NotOwner, OwnerDown: see `require_owner`.
+            Busy: see `require_owner`. Or N > 1, and this vnode is not a member yet.
+            NotOwner, OwnerDown: see `require_owner`.
         """
         self._require_view()
         verdict = self.ownership.verdict(key)
@@ -494,7 +506,7 @@ class Vnode:
 
 
 def member_of(host: NodeContext) -> Vnode:
-    """Return a vnode of a node that is a member of the ring.
+    """Return the first of a node's vnodes that is a member of the ring.
 
     Raises:
         NotReady: definite; no vnode of the node is a member.

@@ -27,7 +27,7 @@ class Member(NamedTuple):
 
     Attributes:
         address: the address of its node. A successor list counts distinct addresses.
-        predecessor: the id of its predecessor pointer, or None.
+        predecessor: the id of its predecessor; None if it knows none.
         successors: the ids of its successor list; only its own id if it knows no other vnode.
         rounds: number of completed stabilize rounds; by default as many as any check needs.
     """
@@ -42,7 +42,13 @@ Snapshot: TypeAlias = Mapping[int, Member]
 
 
 class Violation(NamedTuple):
-    """A violated invariant: its name, the violation in words, and the ids concerned."""
+    """A failed check of a ring.
+
+    Attributes:
+        invariant: the name of the invariant, or of the condition that an Ideal ring meets.
+        text: the failure in words.
+        nodes: the ids of the vnodes concerned.
+    """
 
     invariant: str
     text: str
@@ -53,7 +59,10 @@ class Violation(NamedTuple):
 
 
 def one_live_successor(ring: Snapshot) -> list[Violation]:
-    """Return the members with no live entry in their list: they have lost the ring."""
+    """Return a violation for each member with no live entry in its successor list.
+
+    An entry is live if it is the id of a member in the snapshot. A member without live entries has lost the ring.
+    """
     return [
         Violation("OneLiveSuccessor", f"{_name(ring, n)} has no live successor", (n,))
         for n in sorted(ring)
@@ -62,12 +71,13 @@ def one_live_successor(ring: Snapshot) -> list[Violation]:
 
 
 def sufficient_principals(ring: Snapshot, r: int) -> list[Violation]:
-    """Return a violation if fewer than r' + 1 members are principals.
+    """Return a violation that names the skipped members if too few are principals.
 
-    A principal is a member that no successor list skips; see `principals`. r is the number of other nodes that a list
-    names, and r' the smaller of r and the number of other members. A member counts for r' only after 3 (r' + 1) rounds,
-    because until then the other members may not know it. A new entry takes r' rounds of other members to reach all
-    lists, and intervals differ by a factor of up to three.
+    A principal is a member that no successor list skips; see `principals`. Let r be the number of other nodes that a
+    list names, and r' the smaller of r and the number of other members. A ring needs r' + 1 principals. If fewer
+    members have completed 3 (r' + 1) stabilize rounds, it needs only their number, because the others may not be known
+    yet. A new entry takes r' rounds of other members to reach all lists, and intervals differ by a factor of up to
+    three.
     """
     able = min(r, len(ring) - 1)
     settled = sum(member.rounds >= 3 * (able + 1) for member in ring.values())
@@ -81,12 +91,15 @@ def sufficient_principals(ring: Snapshot, r: int) -> list[Violation]:
 
 
 def best(ring: Snapshot, n: int) -> int | None:
-    """Return the first live entry of the successor list of member n, or None."""
+    """Return the first live entry of the successor list of member n; None without one.
+
+    An entry is live if it is the id of a member in the snapshot.
+    """
     return next((entry for entry in ring[n].successors if entry in ring), None)
 
 
 def principals(ring: Snapshot) -> set[int]:
-    """Return the members that no member's extended list skips.
+    """Return the ids of the members that no member's extended list skips.
 
     The extended list of n is n followed by its successor list. An adjacent pair (x, y) of it skips p if p lies strictly
     between x and y.
@@ -108,9 +121,9 @@ def principals(ring: Snapshot) -> set[int]:
 
 
 def no_duplicates(ring: Snapshot) -> list[Violation]:
-    """Return the members with a successor list that names a vnode twice.
+    """Return a violation for each member with a list that names a vnode twice.
 
-    A lone member may name itself.
+    A member may name itself only as the single entry of its list.
     """
     return [
         Violation("NoDuplicates", f"{_name(ring, n)} lists a vnode twice", (n,))
@@ -120,9 +133,9 @@ def no_duplicates(ring: Snapshot) -> list[Violation]:
 
 
 def ordered_successor_list(ring: Snapshot) -> list[Violation]:
-    """Return the members with a successor list out of order.
+    """Return a violation for each member with a successor list out of order.
 
-    The clockwise distances from the member must not decrease along its list.
+    The clockwise distances from the member must not decrease along its list. Only the first wrong pair is reported.
     """
     found = []
     for n, member in sorted(ring.items()):
@@ -167,9 +180,10 @@ def at_most_one_ring(ring: Snapshot) -> list[Violation]:
 
 
 def ordered_ring(ring: Snapshot) -> list[Violation]:
-    """Return the members with a best successor that passes over a member of the ring.
+    """Return a violation for each best successor that passes over a member of a ring.
 
-    Such a ring is loopy: its successors run around the circle more than once.
+    A best successor is the first live entry of a successor list, and a ring is a cycle of best successors. A ring with
+    such a violation is loopy: its successors run around the circle more than once.
     """
     found = []
     for cycle in _cycles(ring):
@@ -185,7 +199,7 @@ def ordered_ring(ring: Snapshot) -> list[Violation]:
 
 
 def connected_appendages(ring: Snapshot) -> list[Violation]:
-    """Return the members that reach no ring by best successors.
+    """Return a violation for each member that reaches no ring by best successors.
 
     A best successor is the first live entry of a successor list. A ring is a cycle of best successors.
     """
@@ -223,9 +237,10 @@ def violations(ring: Snapshot, r: int) -> list[Violation]:
 
 
 def waiting(ring: Snapshot, r: int) -> list[Violation]:
-    """Return the members with a wrong predecessor or successor list; none if Ideal.
+    """Return a violation for each wrong predecessor and successor list; none if Ideal.
 
-    The exact list holds consecutive vnodes until it spans r other nodes, with at most 4 r entries.
+    The exact list holds consecutive vnodes until it spans r other nodes, with at most 4 r entries. A lone member must
+    be its own predecessor and successor.
     """
     order = sorted(ring)
     found = []
@@ -252,7 +267,7 @@ def waiting(ring: Snapshot, r: int) -> list[Violation]:
 def exact_successors(ring: Snapshot, order: list[int], position: int, r: int) -> tuple[int, ...]:
     """Return the successor list that a member has in an Ideal ring; see `waiting`.
 
-    `order` has the ids of all members, sorted. `position` is that of the member.
+    `order` has the ids of all members, sorted. `position` is the member's index in `order`.
     """
     n = order[position]
     entries: list[int] = []
@@ -288,9 +303,10 @@ def rank_error(ring: Snapshot) -> int:
 
 
 def ownership(owned: Mapping[Point, Iterable[Arc]], circle: Circle) -> list[Violation]:
-    """Return the parts of the circle without exactly one owner: gaps and overlaps.
+    """Return a violation for each part of the circle without exactly one owner.
 
-    `owned` has the arcs of each vnode.
+    Such a part is a gap or an overlap. The result is in the order of the points. `owned` has the arcs of each vnode, by
+    its id.
     """
     pieces = sorted(
         (low, circle.size - 1 if high is None else high, vnode)
@@ -323,7 +339,7 @@ def _gap(circle: Circle, low: int, high: int) -> Violation:
 
 
 def _from(order: list[int], start: int) -> Iterator[int]:
-    """Yield the sorted ids clockwise from a point, once around the circle."""
+    """Yield the sorted ids from the first one at or after a point, once around."""
     first = bisect_left(order, start)
     for position in range(len(order)):
         yield order[(first + position) % len(order)]
@@ -334,7 +350,7 @@ def _strictly_between(order: list[int], x: int, y: int) -> Iterator[int]:
 
 
 def _cycles(ring: Snapshot) -> list[list[int]]:
-    """Return the cycles of best successors, by size and then smallest id.
+    """Return the cycles of best successors, the largest first, then by smallest id.
 
     A best successor is the first live entry of a successor list.
     """

@@ -60,11 +60,14 @@ class BoundsSetting(NamedTuple):
 class BoundsCell:
     """The measurement of one setting: evenness, and keys that moved needlessly.
 
+    A move is needless if it leads from one old node to another.
+
     Attributes:
         spreads: evenness on each ring. For multi-probe it is that of the nodes' shares of all hashes, for bounded loads
             that of their keys.
         by_keys: evenness of the keys per node, on the last ring.
-        between_old: share of the keys that moved between nodes that were there before, when a node was added.
+        between_old: share of the keys that moved between nodes that were there before, when a node was added. Bounded
+            loads have an entry per ring, multi-probe only one for the last ring.
         p: for multi-probe, p-value of a chi-square test of the keys per node against the shares. Otherwise 1.
     """
 

@@ -170,7 +170,7 @@ def room(scheme: str, most: int) -> dict[str, Any]:
 def fitting(scheme: str | Factory, nodes: int) -> int:
     """Return the largest number of nodes that a scheme can have, at most `nodes`.
 
-    Only a scheme that grows by doubling cannot have `nodes` nodes itself.
+    It is a power of two for a scheme that grows by doubling, and `nodes` itself for all others.
     """
     return 1 << (nodes.bit_length() - 1) if build(scheme, ["any"]).growth == "double" else nodes
 
@@ -235,6 +235,10 @@ def shrink(placement: Placement, hashes: Hashes) -> KeyMove | None:
 
     The node is one in the middle, or the last if only the last can go. If the scheme shrinks in its own steps, half of
     the nodes are removed.
+
+    Args:
+        placement: the scheme; it is changed.
+        hashes: hashes of the keys.
 
     Returns:
         the movement; None if the set of nodes is fixed.

@@ -86,8 +86,8 @@ class ComparisonCell:
 
     Attributes:
         nodes: number of nodes at first. It is fewer than requested if the scheme only doubles.
-        loads: keys per node at first, over the node's weight.
-        grown_loads: keys per node after growing; None if the scheme cannot grow.
+        loads: evenness of the keys per node at first, relative to the nodes' weights.
+        grown_loads: the same after growing; None if the scheme cannot grow.
         grown: keys moved by growing; None if the scheme cannot grow.
         shrunk: keys moved by removing a node; None if the scheme cannot shrink.
         is_weighted: whether the scheme placed the keys by the requested weights.
@@ -209,9 +209,9 @@ def tables(result: Result[ComparisonCell]) -> list[Table]:
 
 
 def of_most_keys(result: Result[ComparisonCell]) -> ComparisonSetting:
-    """Return the setting with the most keys.
+    """Return the setting with the most keys, the first of several.
 
-    That scheme got all keys. Others may have got a sample.
+    Its scheme got all keys. Others may have got a sample.
     """
     return max((cell.setting for cell in result.cells), key=lambda setting: setting.keys.total)
 

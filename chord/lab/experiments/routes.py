@@ -129,7 +129,7 @@ def measure(setting: RoutesSetting) -> RoutesCell:
 
 
 def expected(variant: str, nodes: int) -> float | None:
-    """Return the hops to the owner by formula; None if no formula holds at this size.
+    """Return the mean hops to the owner by formula; None if none holds at this size.
 
     Args:
         variant: name of the way to route, as in `VARIANTS`.

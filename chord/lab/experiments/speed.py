@@ -36,8 +36,9 @@ class SpeedSetting(NamedTuple):
     """A scheme to time, with the numbers of keys that it places at once.
 
     Attributes:
-        keys: number of keys if there are few nodes.
-        keys_on_many: number of keys if there are many nodes.
+        scheme: its name; "(hashing alone)" to time only the hash of a key.
+        keys: number of keys on few nodes (20).
+        keys_on_many: number of keys on many nodes (1,000).
     """
 
     scheme: str
@@ -54,8 +55,8 @@ class SpeedCell:
     """Times of one scheme in seconds, each the best of several runs.
 
     Attributes:
-        one_s: one look-up, on few and on many nodes.
-        each_s: time per key if many hashes are placed at once, on few and on many nodes.
+        one_s: one look-up, on few nodes (20) and on many (1,000).
+        each_s: time per key if many hashes are placed at once, on few nodes and on many.
         build_s: building the scheme on many nodes.
         add_s: adding a node to many; None if the scheme cannot do that.
     """
@@ -68,7 +69,7 @@ class SpeedCell:
 
 
 def plan(schemes: tuple[str, ...], scale: Scale, seed: int) -> list[SpeedSetting]:
-    """Return one setting for each scheme, and one for hashing alone."""
+    """Return a setting for hashing alone, and for each scheme; without any, for all."""
     keys, on_many = (10_000, 2_000) if scale == "quick" else (KEYS, KEYS_ON_MANY)
     return [SpeedSetting(scheme, keys, on_many, seed) for scheme in (HASHING, *(schemes or SCHEMES))]
 

@@ -1,8 +1,8 @@
 """Dynamo's three partition strategies: evenness against the size of metadata.
 
-1. T random tokens per node, partition by token value. Each partition ends at a token and begins at the one before. 2. T
-random tokens per node, Q equal partitions. Each belongs to the first token at or after its end. 3. Q/S tokens per node,
-Q equal partitions, shared out among the S nodes in equal numbers.
+- Strategy 1: T random tokens per node. Each partition ends at a token and begins at the one before.
+- Strategy 2: T random tokens per node, Q equal partitions. Each belongs to the first token at or after its end.
+- Strategy 3: Q/S tokens per node, Q equal partitions, shared out among the S nodes in equal numbers.
 
 The first N distinct nodes clockwise from a partition's end store it. A node's load is the share of the circle that it
 stores, with each of the N copies counted. *Efficiency* is the mean load over the largest load.
@@ -148,6 +148,10 @@ def metadata_bytes(strategy: Strategy, nodes: int, tokens: int, parts: int) -> i
     Strategy 1 keeps each token with its node. Strategy 2 also keeps the owner of each partition, so that a node need
     not walk to find it. Strategy 3 keeps the owner of each partition only, because the partition's number gives its
     position.
+
+    Args:
+        tokens: tokens per node; strategy 3 ignores them.
+        parts: number of equal partitions; strategy 1 ignores it.
     """
     by_tokens, by_parts = nodes * tokens * (TOKEN_BYTES + NODE_BYTES), parts * NODE_BYTES
     return {1: by_tokens, 2: by_tokens + by_parts, 3: by_parts}[strategy]
@@ -198,6 +202,8 @@ class StrategyCell:
 
 def laid_out(strategy: Strategy, nodes: int, budget: int) -> tuple[int, int]:
     """Return the largest layout with a membership state of at most `budget` bytes.
+
+    A node has at least one token, even if the state then exceeds the budget.
 
     Returns:
         the tokens per node, and the number of equal partitions; 0 for strategy 1.

@@ -65,7 +65,7 @@ class VnodesCell:
         by_share: std of the nodes' shares of the circle, over the mean.
         by_keys: std of the nodes' numbers of keys, over the mean.
         heirs: number of nodes that take over arcs of a failed node.
-        largest: part of the failed node's share that goes to a single heir, at most.
+        largest: the largest part of the failed node's share that goes to a single heir.
     """
 
     setting: VnodesSetting

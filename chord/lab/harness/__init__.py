@@ -2,7 +2,6 @@
 
 - `experiment`: settings, cells (measurements under one setting) and tables; running the cells.
 - `statistics`: means with errors, percentiles, evenness of loads.
-- `published`: published figures that several experiments are compared with.
 - `files`: files written atomically.
 - `report`: CSV, JSON and Markdown.
 - `plot`: SVG and PNG.

@@ -27,8 +27,8 @@ rest on.
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Callback for the progress of a run.
 
-Its arguments are the label of the cell being measured, the number of measured cells, and the number of all cells. It
-is also called every `TICK_S` while no cell ends.
+Its arguments are the label of the cell being measured, the number of measured cells, and the number of all cells. With
+an executor, it is also called every `TICK_S` while no cell ends.
 """
 
 TICK_S = 1.0
@@ -153,7 +153,7 @@ class Table:
 
 
 def as_text(value: Value, spec: str) -> str:
-    """Return a table value formatted by `spec`; a dash for None."""
+    """Return a number formatted by `spec`, a string as it is, and a dash for None."""
     if value is None:
         return "–"
     return value if isinstance(value, str) else format(value, spec)
@@ -206,7 +206,14 @@ class Experiment(Generic[S, C]):
     is_timed: bool = False
 
     def run(self, scale: Scale, seed: int, progress: Progress = quiet, executor: Executor | None = None) -> Result[C]:
-        """Measure every setting of the plan, in this process or in an executor."""
+        """Measure every setting of the plan; the cells are in the order of the plan.
+
+        Args:
+            scale: the extent of the measurements.
+            seed: the source of all random choices.
+            progress: called as the run goes on; see `Progress`.
+            executor: makes the measurements; None: this process does. Measurements of time always run in this process.
+        """
         settings = self.plan(scale, seed)
         cells = run_cells([(self, setting) for setting in settings], progress, executor)
         return Result(scale, seed, tuple(cells))

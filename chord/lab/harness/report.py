@@ -69,13 +69,16 @@ def run_all(
     executor: Executor | None = None,
     progress: Progress = quiet,
 ) -> list[ExperimentReport]:
-    """Run experiments and write their reports.
+    """Run experiments and write their reports, which are returned in the same order.
+
+    Nothing is written before all measurements are made.
 
     Args:
         scale: the extent of the measurements.
         seed: the source of all random choices; the same seed gives the same measurements.
         out_dir: directory of the files; created if necessary.
         executor: makes the measurements; None: this process makes them, one after the other.
+        progress: called as the run goes on; see `Progress`.
     """
     plans = [(experiment, experiment.plan(scale, seed)) for experiment in experiments]
     jobs = [(experiment, setting) for experiment, settings in plans for setting in settings]
@@ -154,7 +157,10 @@ def _page(experiment: Experiment[Any, Any], result: Result[Any], report: Experim
 
 
 def markdown(table: Table) -> list[str]:
-    """Return a table of results as lines of Markdown."""
+    """Return a table of results as lines of Markdown.
+
+    If a row has a verdict, a column `met` has the verdicts: yes, no or a dash.
+    """
     has_bar = table.passed is not None
     headings = table.headings + ["met"] * has_bar
     lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]

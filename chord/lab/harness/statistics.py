@@ -42,7 +42,8 @@ def summarize(samples: Sequence[Sequence[float]]) -> Summary:
     """Return the summary of samples that were drawn in groups (one group per ring).
 
     Lookups on one ring are correlated. With at least `GROUPS_MIN` groups, the standard error therefore comes from the
-    differences between the means of the groups.
+    differences between the means of the groups. With fewer groups, all values count as independent. The error of a
+    single value is infinite.
     """
     groups = [group for group in samples if group]
     values = sorted(value for group in groups for value in group)
@@ -95,7 +96,7 @@ def per_10_000(count: float, of: int) -> float:
 
 
 def poisson_upper(count: int) -> float:
-    """Return the upper bound of an event rate after `count` events.
+    """Return an upper bound of the expected number of events, if `count` were seen.
 
     The bound is the exact one-sided one of a Poisson mean, with 95 % confidence. With no event it is 2.996, the rule of
     three.

@@ -58,7 +58,7 @@ class HealingSetting(NamedTuple):
 
     Attributes:
         nodes: nodes of each half, or of the loop.
-        parted_s: least duration of the split in seconds.
+        parted_s: least duration of the split in seconds; it lasts at least until each half is an Ideal ring.
     """
 
     kind: DamageKind
@@ -111,7 +111,7 @@ def plan(scale: Scale, seed: int) -> list[HealingSetting]:
 
 
 def measure(setting: HealingSetting) -> HealingCell:
-    """Damage a ring as stabilization cannot repair it, and measure its healing."""
+    """Damage a ring beyond the repair of stabilization, and measure its healing."""
     seed = f"healing/{setting.seed}/{setting.kind}/{setting.nodes}/{setting.preset}"
     found: list[HealingCell] = []
 

@@ -257,7 +257,8 @@ def _may_be_mode(cell: PathCell, scale: Scale) -> bool:
 def _units(cell: PathCell) -> dict[int, float]:
     """Return the number of uses of each finger, over the number of lookups.
 
-    A finger is named by the log2 of the distance to its start, in mean gaps between nodes.
+    A finger is named by the log2 of the distance to its start, in mean gaps between nodes. Only the fingers from -8 to
+    8 are in the result.
     """
     gap = len(cell.used) - (cell.setting.nodes.bit_length() - 1)
     shares = {level - gap: count / cell.setting.lookups for level, count in enumerate(cell.used)}

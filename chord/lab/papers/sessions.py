@@ -57,7 +57,12 @@ BAMBOO_BYTES_S, MIT_CHORD_BYTES_S = 750, 2400  # published upper bounds per node
 
 
 class SessionsSetting(NamedTuple):
-    """A median session time (time from join to crash), and a preset of timing."""
+    """A median session time (time from join to crash), and a preset of timing.
+
+    Attributes:
+        seconds: mean duration of the lookups, after the ring has warmed up.
+        lookups: number of lookups in this time.
+    """
 
     preset: str
     median_min: float
@@ -98,7 +103,10 @@ class SessionsCell:
 
     @property
     def promised(self) -> float | None:
-        """The success rate that this project promises; None without a promise."""
+        """The success rate that this project promises; None without a promise.
+
+        There are promises only under preset `lan`.
+        """
         return SUCCESS_BY_MEDIAN[self.setting.median_min] if self.setting.preset == "lan" else None
 
     @property
@@ -268,7 +276,8 @@ FIELDS: tuple[Field[SessionsCell], ...] = (
 def is_met(cell: SessionsCell) -> bool | None:
     """Whether no lookup was wrong and the success rate is at least the promised one.
 
-    The result is None under presets other than `lan` if sessions are short.
+    Without a promise, any rate will do. The result is None under presets other than `lan` if the median session is
+    shorter than ten minutes.
     """
     if cell.setting.preset != "lan" and cell.setting.median_min < WAN_MIN:
         return None

@@ -104,7 +104,7 @@ async def placed_ring(
 
 
 def still_ring(nodes: int, successors: int, seed: str) -> AbstractAsyncContextManager[Cluster]:
-    """Run an Ideal ring of nodes at random points that never do maintenance.
+    """Run an Ideal ring of nodes that never do maintenance, at random points.
 
     Args:
         successors: length of the successor lists.

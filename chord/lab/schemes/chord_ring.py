@@ -82,7 +82,10 @@ class ChordRing(RingScheme):
         return [self._nodes.index(place.contact.address) for place in members]
 
     def replicas_many(self, hashes: Hashes, count: int) -> Numbers:
-        """Return the node numbers of each hash's replica set; shape (k, count)."""
+        """Return the node numbers of each hash's replica set.
+
+        The shape is (k, count), or (k, number of nodes) if there are fewer nodes.
+        """
         return Placement.replicas_many(self, hashes, count)
 
     def _contact(self, at: int) -> Contact:

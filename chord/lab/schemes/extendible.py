@@ -60,7 +60,7 @@ class Extendible(Placement):
         return self._table[prefixes.astype(np.intp)].astype(np.intp)
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the node numbers of a hash's prefix and of the prefixes after it."""
+        """Return the node numbers of a hash's prefix and the next prefixes, cyclically."""
         first, nodes = point >> (HASH_BITS - self._depth), len(self._nodes)
         return [int(self._table[(first + step) % nodes]) for step in range(min(count, nodes))]
 

@@ -112,6 +112,6 @@ class MultiProbe(RingScheme):
     def replicas_many(self, hashes: Hashes, count: int) -> Numbers:
         """Return for each hash the distinct node numbers closest after its probes.
 
-        The shape is (k, count).
+        The shape is (k, count), or (k, number of nodes) if there are fewer nodes.
         """
         return Placement.replicas_many(self, hashes, count)

@@ -155,12 +155,12 @@ class Fibonacci(Numbered):
         super().__init__(nodes, **common)
 
     def locate(self, point: int) -> int:
-        """Return the node number that a hash's product is reduced to."""
+        """Return the node's number: the hash times 2**64 / φ, modulo 2**64, then reduced."""
         spread = (point * GOLDEN) & MASK
         return scale_one(spread, len(self._nodes)) if self.reduce == "range" else (spread >> 32) % len(self._nodes)
 
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return for each hash the node number that its product is reduced to."""
+        """Return for each hash the node's number, as `locate` does for one."""
         spread, count = hashes * np.uint64(GOLDEN), len(self._nodes)
         found = scale(spread, count) if self.reduce == "range" else (spread >> np.uint64(32)) % np.uint64(count)
         return found.astype(np.intp)

@@ -61,13 +61,16 @@ class Rendezvous(Placement):
         return found
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the numbers of the `count` highest bidders, the highest first."""
+        """Return the numbers of the `count` highest bidders, the highest first.
+
+        If there are fewer nodes, all of them are returned.
+        """
         return heapq.nlargest(count, range(len(self._seeds)), key=lambda number: mix_one(point + self._seeds[number]))
 
     def replicas_many(self, hashes: Hashes, count: int) -> Numbers:
         """Return for each hash the numbers of the `count` highest bidders, in order.
 
-        The shape is (k, count).
+        The shape is (k, count), or (k, number of nodes) if there are fewer nodes.
         """
         self._check_copies(count)
         nodes, each = len(self._seeds), max(1, CHUNK // len(self._seeds))
@@ -136,11 +139,17 @@ class WeightedRendezvous(Rendezvous):
         return np.asarray(weights / weights.sum())
 
     def locate(self, point: int) -> int:
-        """Return the number of the node with the lowest time for a hash."""
+        """Return the number of the node with the lowest time for a hash.
+
+        The time of a node is -ln(u) / w for its bid u, between 0 and 1, and its weight w.
+        """
         return int(np.argmin(self._times_of(point)))
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the numbers of the `count` nodes with the lowest times, in order."""
+        """Return the numbers of the `count` nodes with the lowest times, the lowest first.
+
+        The times are those of `locate`. If there are fewer nodes, all of them are returned.
+        """
         first: list[int] = np.argsort(self._times_of(point), kind="stable")[:count].tolist()
         return first
 

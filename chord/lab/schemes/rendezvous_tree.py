@@ -142,7 +142,10 @@ class RendezvousTree(Placement):
         return winner
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the nodes that look-ups find if each node found is removed in turn."""
+        """Return the node numbers that repeated look-ups of a hash find, in order.
+
+        Each node found is left out of the next look-up. If there are fewer nodes, all of them are returned.
+        """
         return list(islice(self._walk(point, 0, 0), count))
 
     def _walk(self, point: int, level: int, at: int) -> Iterator[int]:
@@ -151,6 +154,7 @@ class RendezvousTree(Placement):
         All nodes of a sub-branch with a higher bid precede those of one with a lower bid.
 
         Args:
+            point: the hash.
             level: depth of the branch; 0 is the root.
             at: index of the branch at this depth.
         """

@@ -23,7 +23,10 @@ Owners = NDArray[np.int32]
 
 
 def vnode_label(node: str, index: int) -> bytes:
-    """Return the text to hash for a point of a node: `host:port`, then `host:port#1`."""
+    """Return the text to hash for a point of a node.
+
+    It is the node's name for index 0, `host:port`, and name and index for the others: `host:port#1`.
+    """
     return (node if index == 0 else f"{node}#{index}").encode()
 
 
@@ -32,6 +35,8 @@ POINTS_MAX = 1_000_000
 
 def points_of_weight(vnodes: int, weight: float) -> int:
     """Return the number of points of a node: `vnodes` times its weight, at least 1.
+
+    The product is rounded.
 
     Args:
         vnodes: points of a node of weight 1.
@@ -85,7 +90,7 @@ class RingScheme(Placement):
     def points_of(self, node: str, weight: float = 1.0) -> Points:
         """Return the points of a node, in the order of their numbers; shape (points,).
 
-        The node need not be in the ring.
+        The node need not be in the ring. If the node has explicit points, its weight does not matter.
         """
         if node in self._given:
             return np.array(self._given[node], dtype=np.uint64)
@@ -121,7 +126,7 @@ class RingScheme(Placement):
     def replicas_many(self, hashes: Hashes, count: int) -> Numbers:
         """Return for each hash the first distinct node numbers clockwise from it.
 
-        The shape is (k, count).
+        The shape is (k, count), or (k, number of nodes) if there are fewer nodes.
         """
         self._check_copies(count)
         count = min(count, len(self._nodes))

@@ -123,7 +123,7 @@ class PointTree:
 
 
 def _split(at: TreePoint | None, point: int) -> tuple[TreePoint | None, TreePoint | None]:
-    """Cut a tree in two: the points below `point`, and the points above it."""
+    """Cut a tree in two, in place: the points below `point`, and the points above it."""
     if at is None:
         return None, None
     if at.point < point:
@@ -134,7 +134,7 @@ def _split(at: TreePoint | None, point: int) -> tuple[TreePoint | None, TreePoin
 
 
 def _join(below: TreePoint | None, above: TreePoint | None) -> TreePoint | None:
-    """Join two trees; all points of `below` are smaller than those of `above`."""
+    """Join two trees in place; all points of `below` are less than those of `above`."""
     if below is None or above is None:
         return above if below is None else below
     if below.priority > above.priority:

@@ -90,7 +90,7 @@ class Sections(Placement):
     def replicas_many(self, hashes: Hashes, count: int) -> Numbers:
         """Return for each hash the first distinct node numbers from its section on.
 
-        The shape is (k, count).
+        The shape is (k, count), or (k, number of nodes with a section) if these are fewer.
         """
         self._check_copies(count)
         count = min(count, len(set(self._owners.tolist())))
@@ -126,7 +126,7 @@ class Sections(Placement):
             tolerance: allowed load of a node over its due load by weight, at least 1.
 
         Returns:
-            the moves, in order.
+            the moves, in order; the map already has them.
 
         Raises:
             ValueError: `loads` has another shape, or `tolerance` is below 1.
@@ -310,7 +310,10 @@ class Directory(Sections):
         self._configurations.append(self.owners())
 
     def move_hot(self, loads: NDArray[np.float64], tolerance: float = TOLERANCE) -> list[SectionMove]:
-        """Move hot sections to cold nodes, all in one new configuration."""
+        """Move hot sections to cold nodes, all in one new configuration.
+
+        If no section moves, there is no new configuration.
+        """
         moves = super().move_hot(loads, tolerance)
         if moves:
             self._configurations.append(self.owners())

@@ -70,15 +70,15 @@ class StaticMap(Placement):
         return np.searchsorted(np.array(self._starts, dtype=np.uint64), hashes, side="right") - 1
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the node numbers of a key's range and of the ranges after it."""
+        """Return the node numbers of a key's range and of the next ranges, cyclically."""
         first, nodes = self.locate(point), len(self._nodes)
         return [(first + step) % nodes for step in range(min(count, nodes))]
 
 
 def equal_starts(count: int) -> list[bytes]:
-    """Return the first letters of ranges that cut the alphabet into equal parts.
+    """Return the starts of ranges that cut the alphabet into equal parts.
 
-    The first part has no entry. For 13 parts the result is c, e, g and so on.
+    A start has one to three letters. The first part has no entry. For 13 parts the result is c, e, g and so on.
 
     Args:
         count: number of parts.

@@ -119,7 +119,10 @@ class BitTrie(Placement):
     def evicted_by(self, node: str) -> tuple[str, ...]:
         """Return the other servers that have to leave if this server leaves.
 
-        The result is empty if the sibling of the server's leaf is a leaf, too.
+        The call removes no server. The result is empty if the sibling of the server's leaf is a leaf, too.
+
+        Raises:
+            KeyError: there is no such server.
         """
         return tuple(self._nodes[leaf.number] for leaf in self._beside(self._number(node))[1:])
 
@@ -166,7 +169,7 @@ class BitTrie(Placement):
     def _beside(self, number: int) -> list[Leaf]:
         """Return the leaves under the sibling of a server's leaf, from left to right.
 
-        The first of these leaves becomes their parent when the server leaves.
+        When the server leaves, the server of the first of these leaves takes over the whole range of their parent.
         """
         mine = next(leaf for leaf in self._leaves if leaf.number == number)
         width = 1 << (HASH_BITS - mine.depth)

@@ -23,7 +23,8 @@ from chord.verify.history.register import Finding, RegisterResult, Step
 def check_acknowledged(key: Name, operations: Sequence[Operation]) -> RegisterResult:
     """Check one key: no acknowledged write was denied, and no value was invented.
 
-    The module states both promises.
+    A write is denied if a get that began after its end finds nothing, and no delete had begun by the end of the get. A
+    value is invented if no put or cas that had begun by the end of the get wrote it. Failed writes do not count.
     """
     findings: list[Finding] = []
     first_writes: dict[HistoryValue, Operation] = {}

@@ -16,7 +16,14 @@ Model: TypeAlias = Literal["linearizable", "acknowledged"]
 
 
 class HistoryReport(NamedTuple):
-    """The report on a history, with the result of each checker for each key."""
+    """The report on a history, with the result of each checker for each key.
+
+    Attributes:
+        model: the model that the history was checked against.
+        operations: number of operations.
+        keys: number of keys.
+        results: the results, in the order in which the keys first occur.
+    """
 
     model: Model
     operations: int
@@ -25,7 +32,7 @@ class HistoryReport(NamedTuple):
 
     @property
     def findings(self) -> list[Finding]:
-        """Every violation, in the order of keys."""
+        """Every violation, in the order in which the keys first occur in the history."""
         return [finding for result in self.results for finding in result.findings]
 
     @property
@@ -36,7 +43,10 @@ class HistoryReport(NamedTuple):
 
     @property
     def verdict(self) -> RegisterVerdict:
-        """The overall verdict. One checker that can decide is enough to decide a key."""
+        """The overall verdict: violation, undecided or ok.
+
+        Any violation decides it. Otherwise it is undecided if there is a key that no checker could decide.
+        """
         return "violation" if self.findings else "undecided" if self.undecided else "ok"
 
 
@@ -51,7 +61,7 @@ def check(
     Args:
         operations: the history.
         model: "linearizable", or "acknowledged" for an eventually consistent store.
-        steps_max: limit of states that the search visits for each key.
+        steps_max: limit of states that the search visits for each key; beyond it, the search is undecided.
         on_progress: called after each key, with the number of operations checked so far.
     """
     keys: dict[Name, list[Operation]] = {}
@@ -73,7 +83,7 @@ def check(
 def check_search(key: Name, operations: Sequence[Operation], steps_max: int = STEPS_MAX) -> RegisterResult:
     """Check one key: search for an order of its operations that explains every answer.
 
-    If no order exists, the violation is reduced to a few operations.
+    If no order exists, the violation is reduced to a few operations. After `steps_max` states the verdict is undecided.
     """
     outcome = search(operations, steps_max)
     findings: tuple[Finding, ...] = ()
@@ -88,9 +98,14 @@ def check_search(key: Name, operations: Sequence[Operation], steps_max: int = ST
 
 
 def _tell(few: Sequence[Operation], outcome: SearchOutcome) -> tuple[Step, ...]:
-    """Explain a failed search, operation by operation.
+    """Explain a failed search, operation by operation, in the order of their calls.
 
-    Each operation comes with its place in the longest order that was found, or the reason why it has none.
+    Each operation comes with its place in the longest order that was found, or the reason why it cannot be the next
+    one. The reason is empty if the search did not get as far as the operation.
+
+    Args:
+        few: the operations of the reduced violation.
+        outcome: the outcome of the search of these operations.
     """
     places = {operation.line: place for place, operation in enumerate(outcome.placed, 1)}
     stuck = {operation.line for operation in outcome.stuck}

@@ -26,7 +26,12 @@ SHOWN_CHARACTERS_MAX = 40
 
 
 class BadHistory(ValueError):
-    """A line of a history, numbered from 1, is not an operation."""
+    """A line of a history is not an operation, or the history is too long.
+
+    Attributes:
+        line: the number of the line, from 1.
+        why: the reason, in words.
+    """
 
     def __init__(self, line: int, why: str) -> None:
         super().__init__(f"line {line}: {why}")
@@ -42,12 +47,12 @@ class Operation(msgspec.Struct, frozen=True):
         client: the client that made it.
         key: the key that it reads or writes.
         kind: put, get, cas (compare and set) or del.
-        status: ok, fail (it did not happen) or unknown.
+        status: ok (it happened), fail (it did not happen and never will) or unknown.
         start_s: when the client made the call, in seconds.
         end_s: when the answer came, in seconds; None if no answer came.
-        old: the value that a cas replaces.
-        new: the value that a put or a cas writes; None for a del.
-        found: the values that a get returned: none, one, or several siblings.
+        old: the value that a cas replaces; None is "not found". Also None for other kinds.
+        new: the value that a put or a cas writes; None for other kinds.
+        found: the values that a get returned: none, one, or several siblings. Empty unless the get is ok.
     """
 
     line: int
@@ -100,7 +105,10 @@ _DECODER = msgspec.json.Decoder(_Line)
 
 
 def shown(state: State) -> str:
-    """Return a value as text for reports: quoted, and cut if it is long."""
+    """Return a value as text for reports: as JSON, cut to 40 characters.
+
+    None is shown as "not found".
+    """
     if state is None:
         return "not found"
     text = json.dumps(state, ensure_ascii=False)
@@ -111,7 +119,7 @@ def read(lines: Iterable[bytes]) -> Iterator[Operation]:
     """Yield the operation of every line that is not empty.
 
     Raises:
-        BadHistory: a line is not an operation, or the history is too long.
+        BadHistory: a line is not an operation or has more than 4 MiB, or there are more than two million operations.
     """
     count = 0
     for number, line in enumerate(lines, 1):
@@ -154,7 +162,7 @@ def decode(line: bytes, number: int) -> Operation:
 
 
 def encode(operation: Operation) -> bytes:
-    """Return the line of an operation, without the newline."""
+    """Return the JSON line of an operation, without the newline and the line's number."""
     kind, found = operation.kind, operation.found
     arguments = {"put": operation.new, "cas": [operation.old, operation.new]}.get(kind)
     line = {

@@ -85,7 +85,7 @@ class _Cluster(_Span):
 
 
 class _Block(_Span):
-    """Clusters joined by compare-and-set, in their only possible order; mostly one."""
+    """Clusters joined by compare-and-set, in their only order; mostly one cluster."""
 
     def __init__(self, clusters: Sequence[_Cluster]) -> None:
         ended = min(clusters, key=lambda c: c.end_s).ended
@@ -98,7 +98,8 @@ class _Graph:
     """The happens-before graph of one key, and its violations.
 
     Attributes:
-        is_partial: whether some read was left out, because several writes could explain it.
+        is_partial: whether `merge` left out a read, because several writes could explain it.
+        findings: the violations that the methods have found so far.
     """
 
     def __init__(self, key: Name, operations: Sequence[Operation]) -> None:
@@ -113,7 +114,8 @@ class _Graph:
     def merge(self) -> None:
         """Put every read into the cluster of its write, and join clusters by cas.
 
-        A cluster is a write with its reads. A cas joins the cluster of the value that it read to its own.
+        A cluster is a write with its reads. A cas joins the cluster of the value that it read to its own. The method
+        adds the contradictions that this shows to `findings`.
         """
         happened = self._happened()
         for operation in happened:
@@ -128,9 +130,10 @@ class _Graph:
                 self._merge(operation, values[0])
 
     def blocks(self) -> list[_Block]:
-        """Join clusters that are linked by cas into blocks; report circles of cas.
+        """Return the blocks: each is a chain of clusters that are linked by cas.
 
-        A cas reads one value and writes the next with nothing in between.
+        A cas reads one value and writes the next with nothing in between. Clusters on a circle of cas are in no block.
+        The method adds such a circle to `findings`.
         """
         blocks: list[_Block] = []
         placed: set[int] = set()
@@ -148,9 +151,9 @@ class _Graph:
         return blocks
 
     def find_cycles_inside(self, blocks: Sequence[_Block]) -> None:
-        """Report contradictions in a block between the order by cas and real time.
+        """Find contradictions in a block between the order by cas and real time.
 
-        A block is a chain of values that cas joins, with the reads of each value.
+        The method adds them to `findings`. A block is a chain of values that cas joins, with the reads of each value.
         """
         for block in blocks:
             latest: _Cluster = block.clusters[0]
@@ -163,9 +166,10 @@ class _Graph:
                     latest = cluster
 
     def find_cycles_between(self, blocks: Sequence[_Block]) -> None:
-        """Report pairs of blocks that came before each other: short cycles first.
+        """Find pairs of blocks that came before each other.
 
-        A block is a chain of values that cas joins, with the reads of each value.
+        The method adds them to `findings`, short cycles first, and each block in at most one of them. A block is a
+        chain of values that cas joins, with the reads of each value.
         """
         cycles = [(self._cycle(a, b), {id(a), id(b)}) for a, b in _tangled(blocks)]
         blamed: set[int] = set()
@@ -177,8 +181,8 @@ class _Graph:
     def _happened(self) -> list[Operation]:
         """Return the operations that happened: ok ones, and unknown writes that were seen.
 
-        A write of unknown outcome counts if a reader saw its value for certain. Other operations of unknown outcome are
-        ignored: it is always possible that they never happened.
+        A write of unknown outcome counts if another operation saw a value that only this write can have written. Other
+        operations of unknown outcome are ignored: it is always possible that they never happened.
         """
         found = [operation for operation in self._operations if operation.status == "ok"]
         known = {operation.line for operation in found}
@@ -191,9 +195,10 @@ class _Graph:
         return found
 
     def _sources(self, reader: Operation, value: State) -> Sequence[Operation | None]:
-        """Return the writes of a value that a read may have returned.
+        """Return the writes that a reader of a value may have seen, by their beginning.
 
-        Writes that began after the end of the read are left out, unless all writes of the value began later.
+        Writes that began after the end of the reader are left out. If all writes of the value began later, the first of
+        them is returned. None in the result is the initial state.
         """
         writers = self._writers.get(value, [])
         return writers[: bisect_right(writers, reader.latest_s, key=_start_s)] or writers[:1]

@@ -21,10 +21,10 @@ TIME_DECIMALS = 9
 
 
 class Recorder:
-    """Records a history: writes the line of each operation when the operation ends.
+    """A recorder of a history, which writes the line of each operation when it ends.
 
-    It keeps only operations that are in progress. Times are seconds since the recorder was made. Rounding keeps their
-    order, so the same run writes the same bytes.
+    The recorder keeps only operations that are in progress. Times are seconds since the recorder was made, rounded to
+    nanoseconds. Rounding keeps their order, so the same run writes the same bytes.
 
     Args:
         clock: returns seconds and never goes back. All clients of a history share one clock.
@@ -59,7 +59,7 @@ class Recorder:
         return self._begin(client, key, "del", None, None)
 
     def finish(self) -> None:
-        """Write the operations that have not ended, with an unknown outcome."""
+        """End the operations in progress as unknown, and write them without an end time."""
         for call in list(self._calls.values()):
             self._end(call, "unknown", (), None)
 
@@ -85,7 +85,10 @@ class Recorder:
 
 
 class RecordedCall:
-    """An operation in progress. End it exactly once, with `ok`, `fail` or `unknown`."""
+    """An operation in progress. End it exactly once, with `ok`, `fail` or `unknown`.
+
+    `Recorder.finish` also ends it. Ending an operation that has ended raises RuntimeError.
+    """
 
     def __init__(self, recorder: Recorder, number: int, begun: Operation) -> None:
         self._recorder = recorder
@@ -93,24 +96,33 @@ class RecordedCall:
         self.begun = begun
 
     def ok(self, *found: HistoryValue) -> None:
-        """End the operation as done.
+        """End the operation as done, now.
 
         Args:
             *found: the values that a get returned: none if the key was not found, one value, or all siblings.
 
         Raises:
             ValueError: the operation is a write, and values were given.
+            RuntimeError: the operation has already ended.
         """
         if found and self.begun.is_write:
             raise ValueError(f"a {self.begun.kind} returns no values")
         self._end("ok", found)
 
     def fail(self) -> None:
-        """End the operation as failed: it did not happen and never will."""
+        """End the operation as failed: it did not happen and never will.
+
+        Raises:
+            RuntimeError: the operation has already ended.
+        """
         self._end("fail")
 
     def unknown(self) -> None:
-        """End the operation as unknown: it may have happened, or may still happen."""
+        """End the operation as unknown: it may have happened, or may still happen.
+
+        Raises:
+            RuntimeError: the operation has already ended.
+        """
         self._end("unknown")
 
     def _end(self, status: OperationStatus, found: tuple[HistoryValue, ...] = ()) -> None:

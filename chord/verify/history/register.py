@@ -13,7 +13,8 @@ RegisterVerdict: TypeAlias = Literal["ok", "violation", "partial", "undecided"]
 class Step(NamedTuple):
     """An operation of a violation, and why it takes part.
 
-    In a cycle, the reason is the edge to the next operation.
+    In a cycle, the reason is the edge to the next operation. The reason is empty if the text of the violation says
+    enough.
     """
 
     operation: Operation
@@ -39,7 +40,7 @@ class RegisterResult(NamedTuple):
         verdict: partial means that no violation was found, but some reads could not be checked. Undecided means that
             the search reached its limit of steps.
         findings: the violations.
-        steps: number of states that a search visited.
+        steps: number of states that the search visited; 0 for the other checkers.
     """
 
     checker: Checker
@@ -53,7 +54,8 @@ class RegisterResult(NamedTuple):
 def seen(operation: Operation) -> tuple[State, ...]:
     """Return the values that an operation saw in the register, if it took effect.
 
-    A get that returned siblings saw several values. An operation that does not read saw none.
+    The status is not checked. A get saw the values that it returned, or None ("not found") if it returned none. A cas
+    saw the value that it replaces. Other operations saw nothing.
     """
     if operation.kind == "get":
         return operation.found or (None,)

@@ -40,9 +40,10 @@ class SearchOutcome(NamedTuple):
     Attributes:
         verdict: ok, violation or undecided.
         steps: number of states that were visited.
-        placed: the longest order that was found, if not all operations could be placed.
+        placed: the longest order that was found; empty unless the verdict is violation.
         state: the content of the register after that order.
-        stuck: the operations that could come next in time, but contradict the register.
+        stuck: the operations that could come next in time, but contradict the register. If some operations saw values
+            that were never written, these operations.
     """
 
     verdict: RegisterVerdict
@@ -172,7 +173,7 @@ class _Search:
         return SearchOutcome("ok", steps)
 
     def _is_unwritten(self, values: Sequence[State]) -> bool:
-        """Whether an operation saw a value that was never written."""
+        """Whether one of these values was seen for certain, but never written."""
         return any(self._needs[v] and not self._supply[v] and v is not None for v in values)
 
     def _settle_and_choose(self) -> list[int]:
@@ -197,9 +198,10 @@ class _Search:
         return choices
 
     def _next(self) -> tuple[list[int], float]:
-        """Return the operations that may be placed next, and when the first of them ended.
+        """Return the positions that may be placed next, and the earliest end among them.
 
-        They began before the end of any operation that is not placed yet.
+        The operations there are known to have happened. None of them began after the end of another operation that is
+        not placed yet. The end is infinity if all are placed.
         """
         found = []
         until_s = inf
@@ -238,10 +240,10 @@ class _Search:
         return not values or values == (self._state,)
 
     def _may_follow(self, position: int) -> bool:
-        """Whether a write may come next.
+        """Whether the operation at a position is a write that may come next.
 
-        It must have seen the value that the register holds. It must not overwrite a value that has to be read later and
-        cannot be written again.
+        It must have seen the value that the register holds, or read nothing. It must not overwrite a value that has to
+        be read later and cannot be written again.
         """
         operation = self._operations[position]
         if operation.kind == "get" or not self._fits(position):

@@ -26,7 +26,7 @@ def shrink(
     Args:
         operations: operations that violate.
         is_violation: returns whether some of the operations still violate.
-        trials_max: limit of calls of `is_violation`.
+        trials_max: limit of calls of `is_violation`; at the limit, the result is as far as the reduction got.
     """
     kept = list(operations)
     trials = 0
@@ -51,7 +51,7 @@ def shrink(
 
 
 def _without(operations: Sequence[Operation], start: int, end: int) -> list[Operation]:
-    """Return the operations without those at `start` to `end` that can be left out.
+    """Return the operations without those in [start:end] that can be left out.
 
     A write must stay if a remaining operation saw its value.
     """
