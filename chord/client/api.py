@@ -201,7 +201,7 @@ class AsyncApi(ABC):
             in_flight: number of keys in a batch, 1 to 4096. The next batch begins when all keys of one have an outcome.
 
         Returns:
-            A `Found` or an error for each key. `NotFound` is certain, as for `get`.
+            A `Found` or an error for each key, in the order of `keys`. `NotFound` is certain, as for `get`.
 
         Raises:
             InvalidRequest: a key or an argument is out of bounds, or `keys` is a single key. Results that were read
@@ -225,17 +225,17 @@ class AsyncApi(ABC):
     ) -> BatchResult[str | bytes, Stored]:
         """Write many keys, in batches with one frame for each owner.
 
-        If a key occurs twice, the later value wins.
+        If a key occurs twice, the later value wins, and the result has the outcome of the later write.
 
         Args:
             pairs: keys and values. The iterable is consumed batch by batch, so the values are never all in memory.
             w, sloppy, ttl_s: as for `put`, for each key.
             in_flight: largest number of keys in a batch, 1 to 4096. The next batch begins when all keys of one have an
                 outcome.
-            on_progress: callback that gets the number of keys tried so far, after each batch.
+            on_progress: callback that gets the number of pairs tried so far, after each batch.
 
         Returns:
-            A `Stored` or an error for each key.
+            A `Stored` or an error for each key. `Stored.replicas` is empty.
 
         Raises:
             InvalidRequest: a key, a value or an argument is out of bounds, or an item is not a pair. The batches before
@@ -255,7 +255,9 @@ class AsyncApi(ABC):
     async def delete_many(
         self, keys: Iterable[str | bytes], *, w: int | None = None, sloppy: bool = True, in_flight: int = IN_FLIGHT
     ) -> BatchResult[str | bytes, Stored]:
-        """Delete many keys, in batches with one frame for each owner. Deleting an absent key is no error.
+        """Delete many keys, in batches with one frame for each owner.
+
+        Deleting an absent key is no error.
 
         Args:
             keys: the keys, all held in memory; a repeated key is deleted once.
@@ -263,7 +265,7 @@ class AsyncApi(ABC):
             in_flight: number of keys in a batch, 1 to 4096. The next batch begins when all keys of one have an outcome.
 
         Returns:
-            A `Stored` or an error for each key. `Stored.replicas` is empty.
+            A `Stored` or an error for each key, in the order of `keys`. `Stored.replicas` is empty.
 
         Raises:
             InvalidRequest: a key or an argument is out of bounds, or `keys` is a single key. The batches before that
@@ -321,7 +323,8 @@ class AsyncApi(ABC):
         Args:
             record: a record as `export` yields it.
             w: as for `put`.
-            bring_back: write the overwritten and deleted values anew, beside the present values of the key.
+            bring_back: write the overwritten and deleted values anew, beside the present values of the key. Then
+                `Stored.brought_back` counts them.
 
         Raises:
             InvalidRequest: the argument is not a record.
@@ -344,12 +347,13 @@ class AsyncApi(ABC):
             records: records as `export` yields them. The iterable is consumed batch by batch, so the values are never
                 all in memory.
             w: as for `put`, for each record.
-            in_flight: largest number of records in a batch, 1 to 4096.
+            in_flight: largest number of records in a batch, 1 to 4096. The next batch begins when all records of one
+                have an outcome.
             bring_back: as for `import_`.
             on_progress: callback that gets the number of records tried so far, after each batch.
 
         Returns:
-            A `Stored` or an error for each key.
+            A `Stored` or an error for each key. If a key occurs twice, that of its last record.
 
         Raises:
             InvalidRequest: an item is not a record, or an argument is out of bounds. The batches before that item were
@@ -421,7 +425,9 @@ class AsyncApi(ABC):
         Each becomes a concurrent value beside the present values of the key.
 
         Args:
-            key, context, w: as for `drop_quarantine`.
+            key, w: as for `put`.
+            context: from `Quarantined.context`; bring back only the values that it names. Default: all quarantined
+                values.
 
         Returns:
             The number of values that were brought back. `Decided.left` counts the values that had no room beside the
@@ -476,10 +482,11 @@ class AsyncApi(ABC):
 
         Args:
             also: further addresses to begin at.
-            only: ask exactly these addresses, and follow no others.
+            only: ask exactly these addresses, and follow no others. Then `also` is ignored. Default: search.
 
         Returns:
-            A `Status` or an error for each address, in the order of discovery.
+            A `Status` or an error for each address, in the order of discovery. A node that answers is listed under the
+            address that it advertises.
 
         Raises:
             PeerUnreachable: no node answered. Not raised if `only` is given.

@@ -45,8 +45,8 @@ async def open_client(
 
     Args:
         addresses: HOST:PORT of one or more nodes. If the node in use stops answering, the client turns to the next.
-        timeout_s: time limit in seconds for connecting, and for every operation, if no cancel scope of the caller has a
-            deadline; default: 5.
+        timeout_s: time limit in seconds for connecting, and for every operation; default: 5. If a cancel scope of the
+            caller has a deadline, only that deadline counts.
         limits: size limits, if the ring uses other than the defaults.
         transport, rng: network and random numbers, to be replaced in tests; the defaults are TCP and the system's
             randomness.

@@ -137,7 +137,11 @@ class _Connections:
         self._open: set[_Link] = set()  # those that drain, too
 
     async def call(self, call: ClientCall, deadline: float) -> Outcome:
-        """Make a call and return its outcome: a reply or an error."""
+        """Make a call and return its outcome: a reply or an error.
+
+        If there is no connection to the node, this opens one. A request that is too large for the control stream takes
+        the bulk stream.
+        """
         vnode = call.to.id if isinstance(call.to, Contact) else None
         if call.within_s is not None:
             deadline = min(deadline, asyncio.get_running_loop().time() + call.within_s)
@@ -168,7 +172,8 @@ class _Connections:
     async def _connected(self, way: Way, deadline: float) -> _Link | ChordError:
         """Return a new connection, or the error of the attempt to connect.
 
-        All tasks that need the connection wait for the same attempt, which none of them cancels.
+        All tasks that need the connection wait for the same attempt. If a task gives up at its deadline, the attempt
+        continues.
         """
         dial = self._dials.get(way)
         if dial is None:
@@ -234,10 +239,10 @@ class _Link(asyncio.Protocol):
         forget: callback that gets this connection when it takes no new calls, and when it has ended.
 
     Attributes:
-        met: set when the node's hello has come; ends in an error if it does not come.
-        ended: set when the connection is closed.
-        is_ending: the connection takes no new calls.
-        is_connected: the program at the address took the connection.
+        met: done when the node's hello has arrived; ends in an error if the hello does not arrive.
+        ended: done when the connection is closed.
+        is_ending: whether the connection takes no new calls any more.
+        is_connected: whether the program at the address took the connection.
     """
 
     def __init__(self, way: Way, limits: Limits, forget: Callable[[_Link], None]) -> None:

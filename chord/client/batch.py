@@ -37,7 +37,7 @@ them and never finish."""
 
 
 def require_in_flight(number: int) -> int:
-    """Return the number of items to have under way at a time.
+    """Return `number`, the items under way at a time, if it is allowed.
 
     Raises:
         InvalidRequest: the number is not between 1 and 4096.
@@ -52,6 +52,12 @@ def require_in_flight(number: int) -> int:
 
 class Bulk(Generic[T, K]):
     """The writes of many items, one batch after another.
+
+    Args:
+        todo: the items of each batch.
+        key_of: returns the key of an item, as the caller named it.
+        to_request: returns the request for an item.
+        on_progress: callback that gets the number of items tried so far, after each batch.
 
     Attributes:
         outcomes: the result or the error of each key so far, by key as the caller named it. If a key occurs several
@@ -80,7 +86,7 @@ class Bulk(Generic[T, K]):
             yield [self._to_request(item) for item in batch]
 
     def ended(self, outcomes: list[Stored | ChordError]) -> None:
-        """Record the outcome of each request of the batch."""
+        """Record the outcomes of the latest batch, in its order, and report the progress."""
         self.outcomes.update(zip(map(self._key_of, self._batch), outcomes, strict=True))
         self._done += len(outcomes)
         self._on_progress(self._done)
@@ -93,12 +99,13 @@ def many_pairs(
     bytes_max: int,
     on_progress: Callable[[int], None],
 ) -> Bulk[tuple[str | bytes, str | bytes], str | bytes]:
-    """Return the writes of many pairs, in batches.
+    """Return the writes of many pairs, in batches. No batch has a key twice.
 
     Args:
+        pairs: keys and values; consumed batch by batch.
         to_put: function that makes the request for a pair.
         in_flight: largest number of pairs in a batch.
-        bytes_max: largest size of a batch in bytes.
+        bytes_max: largest size of a batch in bytes; a larger pair is alone in its batch.
         on_progress: callback that gets the number of pairs tried so far, after each batch.
     """
     source = require_several(pairs, "pairs of key and value")
@@ -113,12 +120,13 @@ def many_records(
     bytes_max: int,
     on_progress: Callable[[int], None],
 ) -> Bulk[Record, bytes]:
-    """Return the merges of many records, in batches.
+    """Return the merges of many records, in batches. No batch has a key twice.
 
     Args:
+        records: the records; consumed batch by batch.
         to_merge: function that makes the request for a record.
         in_flight: largest number of records in a batch.
-        bytes_max: largest size of a batch in bytes.
+        bytes_max: largest size of a batch in bytes; a larger record is alone in its batch.
         on_progress: callback that gets the number of records tried so far, after each batch.
     """
     source = require_several(records, "records")
@@ -191,7 +199,7 @@ class _State:
         """Return the outcomes of all items.
 
         Args:
-            late: the outcome of the items that have none, because they were not tried in time.
+            late: the outcome of the items that have none, because no attempt at them ended in time.
         """
         outcomes = [late if outcome is None else outcome for outcome in self.known]
         return [outcome for outcome in outcomes if outcome is not None]
@@ -205,6 +213,8 @@ class ClientBatches:
 
     def request_all(self, items: Sequence[Item]) -> ClientOperation[list[Outcome]]:
         """Make requests at the same time, and retry each until its outcome is final.
+
+        At the deadline, the latest outcomes count.
 
         Args:
             items: the requests, all reads or all writes.

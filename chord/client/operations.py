@@ -253,13 +253,18 @@ class Operations:
         """Return the request that merges a record.
 
         Args:
+            record: the record.
+            w: see `AsyncApi.put`.
             bring_back: write the deleted and replaced values of the record anew.
+
+        Raises:
+            InvalidRequest: the argument is not a record, or `w` is out of bounds.
         """
         to_key(to_record(record).key)
         return Merge(record, to_quorum(w, "w"), self.session.rng.randbytes(16) if bring_back else b"")
 
     def write_all(self, requests: Sequence[Put | Merge]) -> ClientOperation[list[Stored | ChordError]]:
-        """Write many keys at once. Returns a result or an error for each, in order."""
+        """Write many keys concurrently. Returns a result or an error for each, in order."""
         outcomes = yield from self.batches.request_all(requests)
         return [
             outcome if isinstance(outcome, ChordError) else _stored(request, outcome)
@@ -267,7 +272,7 @@ class Operations:
         ]
 
     def get_all(self, keys: Sequence[str | bytes], r: int | None = None) -> ClientOperation[list[Found | ChordError]]:
-        """Read many keys at once. Returns a result or an error for each, in order."""
+        """Read many keys concurrently. Returns a result or an error for each, in order."""
         asked = [Get(to_key(key), to_quorum(r, "r")) for key in keys]
         outcomes = yield from self.batches.request_all(asked)
         return [_found(get.key, outcome) for get, outcome in zip(asked, outcomes, strict=True)]
@@ -287,7 +292,10 @@ class Operations:
         """Drop or merge the quarantined values of a key.
 
         Args:
+            key: the key.
             context: names the values to decide about; None: all of them.
+            w: see `AsyncApi.put`.
+            merge: True: merge the values. False: drop them.
 
         Raises:
             NotFound: no context was given, and no value is in quarantine.
@@ -384,7 +392,13 @@ class Operations:
     def lookup(
         self, key: str | bytes | None, key_id: int | None, mode: Mode, route: Route, start: Contact | str | None
     ) -> ClientOperation[Trace]:
-        """Find the owner of a key or a point, and the path to it from a node."""
+        """Find the owner of a key or a point, and the path to it; see `AsyncApi.lookup`.
+
+        Args:
+            key, key_id: the key, or the point as a number; exactly one is not None.
+            mode, route: as for `AsyncApi.lookup`.
+            start: the node or vnode that performs the lookup; None: the entry node.
+        """
         if (key is None) == (key_id is None):
             raise InvalidRequest("look up either a key or a key id")
         circle = yield from self.session.known_circle()
@@ -400,7 +414,7 @@ class Operations:
         return reply
 
     def status(self, address: str | None) -> ClientOperation[Status]:
-        """Return the status of a node, as the node reports it."""
+        """Return the status of a node, as the node reports it; None: the entry node."""
         if address is not None:
             split_address(address)
         reply = yield from self.session.request(GetStatus(), address)
@@ -449,7 +463,7 @@ class Operations:
 
         Args:
             also: addresses to visit besides the entry nodes.
-            only: if given, visit exactly these addresses and follow no others.
+            only: if given, visit exactly these addresses and follow no others. Then `also` is ignored.
 
         Returns:
             A `Status` or an error for each address, in the order of discovery. A node that answers appears only

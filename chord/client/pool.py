@@ -47,7 +47,10 @@ class Pools:
         self._is_closed = False
 
     def ask(self, calls: Sequence[ClientCall], deadline: float) -> tuple[Outcome, ...]:
-        """Make calls at the same time; see `Pool.ask`."""
+        """Make calls at the same time; see `Pool.ask`.
+
+        If other threads use all pools until the deadline, every outcome is `Overloaded`.
+        """
         pool = self._borrow(deadline)
         if pool is None:
             return tuple(Overloaded(f"{POOLS_MAX} threads use all connections of this client") for _ in calls)
@@ -123,6 +126,7 @@ class Pool:
         """Make calls at the same time. Returns one outcome for each, in order.
 
         Args:
+            calls: the calls. A `within_s` may limit a call further.
             deadline: limit on the monotonic clock.
         """
         ways: list[Way] = [(call.address, "bulk" if call.request.bulk else "control") for call in calls]
@@ -159,7 +163,11 @@ class Pool:
         return [outcome for outcome in outcomes if outcome is not None]
 
     def open(self, ways: Sequence[Way], deadline: float) -> dict[Way, ChordError]:
-        """Open the streams that are missing, all at the same time. Returns the failures."""
+        """Open the streams that are missing, all at the same time. Returns the failures.
+
+        If more than `LINKS_MAX` streams would be open, the oldest others are closed. If there are several ways, half of
+        the time until the deadline is left for requests.
+        """
         for way in list(self._links)[: max(0, len(self._links) + len(ways) - LINKS_MAX)]:
             if way not in ways:
                 self._links.pop(way).close()

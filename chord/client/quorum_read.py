@@ -28,7 +28,7 @@ def quorum_read(session: ClientSession, key: bytes) -> ClientOperation[GetReply 
     """Read a key from its owner and the owner's partners at the same time.
 
     Returns:
-        The result; None if the owner must coordinate the read.
+        The result; None if the owner must coordinate the read, or if no owner with partners is remembered.
     """
     owner, partners = session.owner_routing.quorum_of(session.circle, key)
     if owner is None or not partners or owner.address == session.member:

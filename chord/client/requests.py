@@ -15,7 +15,7 @@ from chord.wire.messages import Ping, Put
 
 
 async def ping(api: TrioApi, address: str) -> None:
-    """Make a call to a node that does nothing there.
+    """Make a call to the node at an address, which only replies.
 
     Raises:
         ChordError: the node does not answer.
@@ -42,7 +42,7 @@ def put_request(
 
 
 async def write(api: TrioApi, puts: Sequence[Put]) -> Sequence[Stored | ChordError]:
-    """Send one write alone, or several in a batch, and return the outcome of each.
+    """Send one write alone, or several in a batch, and return the outcomes in order.
 
     Raises:
         ChordError: a single write failed.
@@ -53,7 +53,7 @@ async def write(api: TrioApi, puts: Sequence[Put]) -> Sequence[Stored | ChordErr
 
 
 async def read(api: TrioApi, keys: Sequence[bytes], r: int | None = None) -> Sequence[Found | ChordError]:
-    """Read one key alone, or several in a batch, and return the outcome of each.
+    """Read one key alone, or several in a batch, and return the outcomes in order.
 
     Raises:
         ChordError: a single read failed.

@@ -245,9 +245,9 @@ class Quarantined(msgspec.Struct, frozen=True):
 
     Attributes:
         key: the key.
-        values: the values in quarantine, those of one store in the order of their writes. May be empty.
+        values: the values in quarantine, by store and key epoch, and in the order of their writes. May be empty.
         context: names these values. Pass it to `drop_quarantine` or `merge_quarantine` to decide only about them.
-        left: number of further values that did not fit the answer. Decide about these first.
+        left: number of further values that did not fit the answer. Decide about `values` first.
     """
 
     key: bytes
@@ -382,7 +382,9 @@ def to_value(value: str | bytes) -> bytes:
 
 
 def to_quorum(number: int | None, name: str) -> int:
-    """Return R or W as sent in a request: 0 stands for the ring's majority.
+    """Return R or W as sent in a request: 0, the ring's majority, for None.
+
+    `name` is the name of the argument in error messages.
 
     Raises:
         InvalidRequest: the number is not between 1 and 16.
@@ -408,7 +410,10 @@ def to_ttl_ms(ttl_s: float | None) -> int:
 
 
 def live_values(record: Record, now_ms: int) -> tuple[bytes, ...]:
-    """Return the values of a record that are neither deleted nor expired at `now_ms`."""
+    """Return the values of a record that are neither deleted nor expired at `now_ms`.
+
+    `now_ms` is the time by a wall clock, in ms since 1970.
+    """
     return tuple(
         v.value
         for v in versions.siblings(record)
@@ -417,7 +422,7 @@ def live_values(record: Record, now_ms: int) -> tuple[bytes, ...]:
 
 
 def to_context(context: bytes | None) -> bytes | None:
-    """Return a context as bytes.
+    """Return a context as bytes; None stays None.
 
     Raises:
         InvalidRequest: the context is not bytes, or longer than 8192 bytes, the limit of every context.

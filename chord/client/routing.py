@@ -54,7 +54,11 @@ class OwnerRouting:
         self._partners: dict[Contact, tuple[Contact, ...]] = {}  # by owner
 
     def to(self, circle: Circle | None, request: Request) -> Contact | None:
-        """Return the probable owner of a request's key, or None."""
+        """Count a request, and return the probable owner of its key, or None.
+
+        None means that no owner is remembered, or that its address is avoided after a failure. A request without a key
+        is not counted.
+        """
         key = _key_of(request)
         if key is None:
             return None
@@ -62,14 +66,21 @@ class OwnerRouting:
         return self._owner(circle, key)
 
     def quorum_of(self, circle: Circle | None, key: bytes) -> tuple[Contact | None, tuple[Contact, ...]]:
-        """Return the probable owner of a key and its partners; see `chord.client.quorum_read`."""
+        """Return the probable owner of a key, and the owner's partners (`quorum_read`).
+
+        The partners are empty if they are not known, or if they are avoided after a failure. If there are any, this
+        counts a request.
+        """
         owner = self._owner(circle, key)
         partners = () if owner is None or self._is_left_alone(owner) else self._partners.get(owner, ())
         self._asked += bool(partners)  # without partners, the client asks `to` next
         return owner, partners
 
     def note_partners(self, owner: Contact, *, have_answered: bool) -> None:
-        """Take note of whether all partners of an owner have answered. If not, owners coordinate for a while."""
+        """Note whether all partners of an owner have answered the latest quorum read.
+
+        If not, this owner coordinates reads itself for 32 requests, and for twice as many after each further failure.
+        """
         if have_answered:
             self._left_alone.pop(owner, None)
         else:
@@ -100,8 +111,15 @@ class OwnerRouting:
     ) -> None:
         """Take note of the outcome of a request.
 
+        This remembers the owner and the partners that a reply names. If `cached_owner` did not reply, or belongs to
+        another ring, this forgets and avoids it. If it is not the owner any more, this only forgets it.
+
         Args:
-            cached_owner: the cached owner that the request was sent to, if any, or its address.
+            circle: the ring's circle; None if it is not known yet.
+            request: the request. If it has no key, nothing is noted.
+            cached_owner: the cached owner that the request was sent to, or its address; None: the request was sent to
+                another node.
+            outcome: the reply or the error.
         """
         key = _key_of(request)
         if not self._max or circle is None or key is None:

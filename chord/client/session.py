@@ -70,10 +70,10 @@ class ClientCall(NamedTuple):
 
 
 class MakeCalls(NamedTuple):
-    """Effect: make calls at once. The result is one outcome for each, in order.
+    """Effect: make calls at the same time. The result is an outcome for each.
 
     Attributes:
-        calls: the calls.
+        calls: the calls. Their outcomes have the same order.
         within_s: time limit in seconds, besides the operation's deadline; None: no further limit.
         among: the number of attempts, this one included, that share the time until the operation's deadline.
     """
@@ -147,10 +147,15 @@ class Timed(Generic[T]):
 
 
 def telling(before: ChordError | None, now: ChordError, *, is_write: bool = True) -> ChordError:
-    """Return the error to report after two failed attempts.
+    """Return the error to report after a further failed attempt.
 
-    If an attempt to write may have taken effect, no later error may claim that nothing happened. An error reply such as
-    "one replica of two" has precedence over a later silence.
+    Usually it is the latest error. If an attempt to write may have taken effect, no later error may claim that nothing
+    happened. An error reply such as "one replica of two" has precedence over a later silence.
+
+    Args:
+        before: the error to report so far; None after the first attempt.
+        now: the error of the latest attempt.
+        is_write: whether the attempts were to write.
     """
     if not is_write and before is not None:
         return before if isinstance(now, NO_REPLY) and not isinstance(before, NO_REPLY) else now
@@ -164,8 +169,8 @@ def telling(before: ChordError | None, now: ChordError, *, is_write: bool = True
 def error_of_all(failures: Mapping[str, Outcome]) -> ChordError:
     """Return the error to raise if none of several nodes gave a useful answer.
 
-    An error reply has precedence over silences. Several silences become one `PeerUnreachable` that names them all, or
-    one `DeadlineExceeded` if each of them is one.
+    The first error reply has precedence over silences. Several silences become one `PeerUnreachable` that names them
+    all. If each of them is a `DeadlineExceeded`, the error is a `DeadlineExceeded`, too.
     """
     errors = [outcome for outcome in failures.values() if isinstance(outcome, ChordError)]
     spoken = [error for error in errors if not isinstance(error, NO_REPLY)]
@@ -220,7 +225,7 @@ class ClientSession:
         return self.entries[self._at]
 
     def learn(self, address: str, bits: int, ring_id: bytes | None) -> None:
-        """Take note of a node's ring.
+        """Take note of a node's ring, which every later node must have, too.
 
         Args:
             address: the node's address.
@@ -286,7 +291,13 @@ class ClientSession:
             attempt += 1
 
     def enter(self) -> ClientOperation[None]:
-        """Find an entry node that answers, trying each once. Its hello shows the circle."""
+        """Find an entry node that answers, trying each once, and use it from now on.
+
+        Its hello shows the circle.
+
+        Raises:
+            ChordError: none of the nodes answered; see `error_of_all`.
+        """
         failures: dict[str, Outcome] = {}
         for left in range(len(self.entries), 0, -1):
             entry = self.entry
@@ -308,13 +319,16 @@ class ClientSession:
         return self.circle
 
     def attempt_s(self, cached_owner: Contact | str | None = None) -> float | None:
-        """Return the time limit of one attempt in seconds; None: only the operation's."""
+        """Return the time limit of one attempt in seconds; None: only the operation's.
+
+        `cached_owner` is the remembered owner that the attempt asks; None: the attempt asks the entry node.
+        """
         if cached_owner is not None or len(self.entries) > 1 or self._another() is not None:
             return ATTEMPT_S
         return None
 
     def turn_from(self, entry: str) -> None:
-        """Use the next entry node, unless another operation has switched already.
+        """Use the entry node after `entry`, unless another operation has switched already.
 
         A remembered owner becomes an entry node as well: the nodes that the caller named may all be down.
         """
@@ -330,13 +344,25 @@ class ClientSession:
 
     @staticmethod
     def is_worth_retrying(error: ChordError, attempt: int) -> bool:
-        """Return whether the same request may have another outcome the next time."""
+        """Return whether the same request may have another outcome the next time.
+
+        Args:
+            error: the error of the latest attempt.
+            attempt: its number, from 0.
+        """
         if isinstance(error, RemoteFailure):
             return attempt + 1 < REMOTE_FAILURES_MAX
         return error.is_retryable or isinstance(error, IndefiniteError)
 
     def backoff_s(self, attempt: int, error: ChordError | None) -> float:
-        """Return the time in seconds to wait before the next attempt."""
+        """Return the time in seconds to wait before the next attempt.
+
+        It doubles with each attempt, up to a limit, and varies at random.
+
+        Args:
+            attempt: the number of the latest attempt, from 0.
+            error: its error. If it was a silence, and an entry node is untried, the result is 0.
+        """
         if isinstance(error, NO_REPLY) and attempt + 1 < len(self.entries):
             return 0.0  # another entry node has not been tried yet
         least = BACKOFF_FIRST_S * 2.0 ** min(attempt, 10)

@@ -27,7 +27,7 @@ class Link:
     """A socket that carries a `ClientStream` to a node, from connecting to closing.
 
     Attributes:
-        is_open: the handshake is done, and the stream takes new calls.
+        is_open: whether the handshake is done, and the stream is not closed.
     """
 
     def __init__(self, address: str, kind: StreamName, limits: Limits) -> None:
@@ -165,7 +165,10 @@ class Link:
             self._stream.end(error.message)
 
     def is_usable(self) -> bool:
-        """Return whether the stream takes a new call: open, and no goodbye has come since."""
+        """Return whether the stream takes a new call: open, and without a goodbye.
+
+        This first reads the bytes that have arrived, and runs the callbacks of calls that they answer.
+        """
         if not self.is_open:
             return False
         try:

@@ -76,8 +76,8 @@ class TrioApi(AsyncApi):
 
     @abstractmethod
     def _begin(self, call: ClientCall, deadline: float, callback: Callable[[Outcome], None]) -> bool:
-        """Make a call without a task. `callback` gets its outcome by the deadline.
+        """Begin a call without a task. `callback` gets its outcome by the deadline.
 
         Returns:
-            False if the call needs a task; then nothing was done.
+            True if the call has begun. False if it needs a task; then nothing was done.
         """

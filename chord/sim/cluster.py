@@ -94,7 +94,7 @@ class Cluster(TestRing):
         skews_s: by host, seconds that its wall clock is ahead, or (negative) behind.
         drifts: by host, seconds that its wall clock gains, or (negative) loses, per second.
         clones: the machines with a copy of another machine's disk.
-        stopped: for each machine with a stopped process (SIGSTOP), its host name in the network.
+        stopped: by machine with a stopped process (SIGSTOP), the network host at which its node listens.
         expected: errors that may end a node; here also the failure of its disk, which counts as a crash.
     """
 
@@ -123,9 +123,9 @@ class Cluster(TestRing):
         self.disks: dict[str, Disk] = {}
 
     async def place(self, n: int, *, ids: Sequence[int] | None = None) -> list[Node]:
-        """Start n nodes, each already in its place in an Ideal ring (see `placing`).
+        """Start n nodes, each already in its place in an Ideal ring.
 
-        The cluster must be empty before.
+        The cluster must be empty before. The call returns when all nodes are ready; see `chord.sim.prebuilt`.
 
         Args:
             ids: the points of the nodes; default: the hashes of their addresses, as for nodes that join.
@@ -149,7 +149,8 @@ class Cluster(TestRing):
     ) -> Node:
         """Start a node; the arguments are those of `TestRing.start`.
 
-        By default the node listens at its last address. If another node listens there now, it gets a new address.
+        By default a returning node listens at its last address. If another node listens there now, the returning node
+        gets a new address.
         """
         if listen is None and name is not None and (kept := self.kept(name)) is not None:
             taken = {node.config.listen for node in self.nodes}
@@ -215,7 +216,7 @@ class Cluster(TestRing):
         return random.Random(f"{self._seed}/machine/{host}").random() >= self._without_disk
 
     def disk(self, host: str) -> Disk:
-        """Return a machine's disk."""
+        """Return a machine's disk; the first call, also after `wipe`, makes an empty one."""
         assert self._sync_delay is not None, "these machines have no disks"
         if host not in self.disks:
             self.disks[host] = Disk(random.Random(f"{self._seed}/disk/{host}"), sync_delay=self._sync_delay)
@@ -231,12 +232,12 @@ class Cluster(TestRing):
         return kept_on(self.disks[host])
 
     def wipe(self, host: str) -> None:
-        """Empty the disk of a machine with a dead node, and forget its identity."""
+        """Give a machine with a dead node an empty disk, and forget the node's identity."""
         self.disks.pop(host, None)
         self._forget_identity(host)
 
     def clone(self, host: str, to: str) -> None:
-        """Give a machine a copy of another machine's disk, as it is now."""
+        """Give machine `to` a copy of the disk of machine `host`, as it is now."""
         self.clones[to] = None
         self.disks[to] = self.disk(host).clone(random.Random(f"{self._seed}/disk/{to}"))
 
@@ -250,7 +251,7 @@ class Cluster(TestRing):
         return int(1000 * (EPOCH_S + true_s * (1 + self.drifts.get(host, 0.0)) + self.skews_s.get(host, 0.0)))
 
     def stop(self, node: Node) -> None:
-        """Stop a node's process: its tasks and timers, and the arrival of messages."""
+        """Stop a node's tasks, timers and arrivals until `wake`, as SIGSTOP does."""
         self.stopped[node.name] = network_host(node)
         stop_tasks(node.name)
         self.network.stop(network_host(node))
@@ -286,6 +287,7 @@ async def cluster(
         network: frames over streams (`MemoryNetwork`, the default) or whole messages (`MessageNetwork`).
         sync_delay: draws the sync times of the disks. None: no disks; nodes restart empty.
         without_disk: fraction of machines without a disk, 0.0 to 1.0.
+        vnodes, limits: of every node.
         reports: the callbacks for what happens on the machines; default: none.
 
     Yields:

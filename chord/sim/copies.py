@@ -1,7 +1,7 @@
 """Checks of the copies: right nodes, equal replicas, known to the owner.
 
-The checks read the stores. Only `unequal` computes the replica sets from the ids alone; the others see them as the
-owner does.
+The checks read the stores. `unequal` computes the replica set of each key from the ids alone. The others take the
+replica set that the owner of the key sees.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ def records(ring: TestRing) -> dict[bytes, dict[str, Record]]:
 
 
 def unequal(ring: TestRing, replicas: int) -> Iterator[str]:
-    """Yield differing replicas and misplaced copies of a ring at rest, in words."""
+    """Yield, in words, the keys with differing, missing or misplaced copies.
+
+    In a ring at rest each is an error. `replicas` is N.
+    """
     points = [(point, vnode.me.address) for point, vnode in ring._vnodes().items()]
     for key, copies in records(ring).items():
         members = _members(points, ring[0]._host.circle.hash(key), replicas)
@@ -56,7 +59,10 @@ def astray(ring: TestRing) -> Iterator[str]:
 
 
 def unreadable(ring: TestRing, quorum: int) -> Iterator[str]:
-    """Yield the records with too few reachable replicas for a quorum, in words."""
+    """Yield, in words, the records with too few reachable replicas for a quorum.
+
+    The owner's failure detector decides which are reachable. A ring of fewer than `quorum` nodes needs all of them.
+    """
     for key in records(ring):
         point = ring[0]._host.circle.hash(key)
         for vnode in (vnode for node in ring.nodes for vnode in node._host.vnodes.values()):

@@ -48,6 +48,7 @@ class Disk:
         is_identity_hung: whether writes of the identity wait.
         identity_error: error number with which writes of the identity fail; None: they succeed.
         slow_s: extra seconds that a sync takes.
+        syncs, failed_syncs: number of syncs that succeeded, and number of those that failed.
         unwritten_identities: number of identity writes that failed or did not end.
     """
 
@@ -123,9 +124,9 @@ class Disk:
     # -- faults ---------------------------------------------------------------------------------
 
     def fill(self, room_bytes: int = 0) -> None:
-        """Leave room for this many bytes.
+        """Leave room for this many more bytes.
 
-        The disk refuses a larger write at its sync, not before.
+        A write that does not fit is refused at its sync, not before.
         """
         self.capacity_bytes = self.used_bytes + room_bytes
 
@@ -142,7 +143,7 @@ class Disk:
         self._error, self.is_unreadable = code, reads
 
     def mend(self) -> None:
-        """Let syncs and reads succeed again."""
+        """Let syncs and reads succeed again; also undo `fail_next_sync`."""
         self._error = self._next_error = None
         self.is_unreadable = False
 
@@ -151,7 +152,7 @@ class Disk:
         self.is_hung = True
 
     def resume(self) -> None:
-        """Let waiting syncs go on."""
+        """Undo `hang` and `hang_identity`: waiting syncs go on."""
         self.is_hung = self.is_identity_hung = False
         self._resumed.unpark_all()
 
@@ -164,7 +165,7 @@ class Disk:
         self.identity_error = errno.ENOSPC
 
     def hang_identity(self) -> None:
-        """Let writes of the identity wait until `accept_identity`."""
+        """Let writes of the identity wait until `accept_identity` or `resume`."""
         self.is_identity_hung = True
 
     def accept_identity(self) -> None:
@@ -287,11 +288,11 @@ class Disk:
         return self.image
 
     def write(self, change: ImageChange) -> None:
-        """Apply a change at the end of its sync: all of it, or nothing.
+        """Apply a change, all or nothing, as the end of its sync. This takes no time.
 
         Raises:
-            Refused: there is no room.
-            InDoubt: the sync failed.
+            Refused: there is no room; nothing has changed.
+            InDoubt: the sync failed, or there is no database. The change may be readable, and is not durable.
         """
         image = self.image
         if image is None:
@@ -315,7 +316,10 @@ class Disk:
         self._unsynced = undo
 
     def _sync_error(self) -> int | None:
-        """Return the error number of a sync that ends now; None: it succeeds."""
+        """Count a sync that ends now, and return its error number; None: it succeeds.
+
+        This uses up `fail_next_sync`.
+        """
         error = self._next_error if self._error is None else self._error
         if error != _CUT:
             self._next_error = None
@@ -324,9 +328,9 @@ class Disk:
         return error
 
     async def sync(self, mount: Mount, *, of_identity: bool = False) -> None:
-        """Wait for the virtual time that one fsync takes on this disk. While the disk hangs, this does not end.
+        """Wait for the virtual time that one fsync takes, and while the disk hangs.
 
-        The caller moves the data from pending to durable afterwards.
+        The call only takes time. The caller then changes the content, and an injected failure shows only there.
 
         Args:
             mount: the use of the disk by one process.
@@ -344,7 +348,8 @@ class Disk:
         """Write the identity: sync a temporary file, rename it, and sync the directory.
 
         Raises:
-            OSError: the identity may not be durable.
+            OSError: the process ended, there is no room, or the sync failed. The old or the new identity is there, and
+                the new one may not be durable.
         """
         mount.require_alive()
         self.unwritten_identities += 1

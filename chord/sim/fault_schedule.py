@@ -87,7 +87,10 @@ class FaultSchedule:
     # -- deaths and returns -----------------------------------------------------------------------
 
     async def start(self, **changes: object) -> Node:
-        """Start a node. The arguments are those of `Cluster.start`."""
+        """Start a node, with a wrong wall clock if the fault *skew* is on.
+
+        The arguments are those of `Cluster.start`.
+        """
         node = await self._cluster.start(**changes)  # type: ignore[arg-type]
         self.born_s[node.address] = trio.current_time()
         if "skew" in self._plan.faults:
@@ -121,10 +124,10 @@ class FaultSchedule:
         return taken.union(self._cluster._vnodes()).isdisjoint(ids)
 
     async def kill(self, node: Node, *, silently: bool = False, power_loss: bool | None = None) -> None:
-        """Kill a node, within the failure assumption or not.
+        """Kill a node, and judge its disk. The failure assumption is up to the caller.
 
         Args:
-            silently: the machine vanishes: its peers get no reset and no answer.
+            silently: the machine vanishes: its peers get no reset and no answer. This cuts the power, too.
             power_loss: also cut the power of the machine; None: draw that with probability one half.
         """
         self._cluster.wake(node.name)
@@ -152,7 +155,9 @@ class FaultSchedule:
         self._oracle.accounting.autopsy(node)
 
     async def end(self, node: Node, what: str, *, silently: bool = False) -> None:
-        """Kill a node for good; if the fault *return* is on, start it again later.
+        """Kill a node; later start it again, let an operator forget it, or leave it dead.
+
+        It starts again if `is_returning`. Otherwise an operator forgets it if the fault *forget* is on.
 
         Args:
             what: the name of the action, for the counts.
@@ -166,19 +171,19 @@ class FaultSchedule:
             self._nursery.start_soon(self._forget, node)
 
     async def restart(self, node: Node) -> None:
-        """Kill a node and start it again after a moment."""
+        """Kill a node, and let a task start it again after a moment."""
         await self.kill(node)
         self.return_soon(node)
 
     def is_returning(self, node: Node) -> bool:
-        """Return whether a node that was killed for good will be started again.
+        """Return whether a node that `end` kills will be started again.
 
         The fault *return* must be on. A node that never belonged to a ring, or that left, stays dead.
         """
         return _is_member(self._cluster.kept(node.name)) and "return" in self._plan.faults
 
     def return_soon(self, node: Node) -> None:
-        """Start a dead node again after a moment.
+        """Let a task start a dead node again after a moment.
 
         Until the node is back, `may_go` keeps at least one of the members alive that the node will ask to rejoin.
         """
@@ -188,7 +193,7 @@ class FaultSchedule:
         self._nursery.start_soon(self._come_back, node, self._rng.choice(DOWN_S))
 
     def is_coming_back(self, host: str) -> bool:
-        """Return whether a task starts a machine's node soon, or waits for its disk."""
+        """Return whether a task of `return_soon` will start a machine's node."""
         return host in self._starting
 
     async def _forget(self, node: Node) -> None:
@@ -245,7 +250,7 @@ class FaultSchedule:
             self.count("damage", 0)
 
     async def come_back_soon(self, node: Node, after_s: float) -> None:
-        """Start a node again, on its disk, after a blackout of all nodes."""
+        """Wait, and start a dead node again, with its disk as it is."""
         await trio.sleep(after_s)
         await self._bring_back(node.config.name)
 
@@ -287,7 +292,7 @@ class FaultSchedule:
     def neighbours(self, count: int) -> list[Node]:
         """Draw `count` ready nodes that are adjacent on the circle.
 
-        The result is empty if too few other ready nodes would remain.
+        They are in clockwise order. The result is empty if fewer than `Plan.nodes_min` other ready nodes would remain.
         """
         ready = [node for node in self.in_order() if node.state == "ready"]
         if len(ready) - count < self._plan.nodes_min:

@@ -43,13 +43,16 @@ class Habits:
         self._counts = counts
 
     def follows(self, habit: str) -> bool:
-        """Draw whether the next operation follows a habit; False if clients lack it."""
+        """Draw whether the next operation follows a habit, and count it if it does.
+
+        The answer is False for a habit that the clients lack.
+        """
         is_drawn = habit in self._names and self._rng.random() < SHARE
         self._counts[f"habit {habit}"] += is_drawn
         return is_drawn
 
     def padding(self) -> int:
-        """Draw the number of extra bytes of a value; mostly 0."""
+        """Draw the number of extra bytes of a value; 0 unless it follows habit "large"."""
         return self._rng.randint(*PADDING) if self.follows("large") else 0
 
     def ttl_s(self) -> float | None:
@@ -57,9 +60,9 @@ class Habits:
         return self._rng.uniform(*TTL_S) if self.follows("ttl") else None
 
     def companions(self, key: bytes, names: Sequence[str]) -> list[str]:
-        """Draw other keys for a batch with `key`; often none.
+        """Draw names of further keys for a batch with `key`, at most `BATCH`; often none.
 
-        `names` has all keys of the client.
+        `names` has the names of all keys of the client.
         """
         if not self.follows("batch"):
             return []

@@ -133,7 +133,7 @@ class Hardships:
             self._count(name, times)
 
     async def _last(self, seconds: float) -> None:
-        """Let time pass; meanwhile nodes join, and running nodes leave."""
+        """Let time pass; meanwhile some nodes join, and some that are not stopped leave."""
         self._workload.slower = max(1.0, seconds / BUSY_S)
         until = trio.current_time() + seconds
         while trio.current_time() < until:
@@ -191,8 +191,9 @@ class Hardships:
     async def _back(self, host: str, **changes: object) -> None:
         """Start the dead node of a machine again, as an operator would.
 
-        Its entry nodes are up to three ready nodes. With a new `listen` address they need not be ready: if all nodes
-        have moved, the node knows no current address of a member.
+        Do nothing if the machine has no dead node, or a task will start it. The entry nodes are up to three ready
+        nodes. With a new `listen` address they need not be ready: if all nodes have moved, the node knows no current
+        address of a member.
 
         Args:
             changes: arguments of `Cluster.start`.

@@ -18,7 +18,7 @@ class Image:
 
     Attributes:
         bytes: approximate size on disk.
-        key_epoch: the last key epoch that the store gave out; see `Storage.next_key_epoch`.
+        key_epoch: the last key epoch that the store gave out, 0 before the first; see `Storage.next_key_epoch`.
         rows: the stored rows by point and key, in this order.
         notes: the small values that the store keeps beside its records, by name.
         is_damaged: whether the opening finds the header damaged.
@@ -57,16 +57,16 @@ class Image:
         return undo
 
     def replace(self, place: RowPlace, row: StoredRow) -> None:
-        """Replace the row at a place, a point and a key, with its damaged version.
+        """Replace the row at a place (point and key) with a damaged version.
 
-        The damage may change the point or the key, and so the place.
+        The damage may be in the point or the key. Then the row moves to another place.
         """
         old = self.rows.pop(place)
         self.rows[row.point, row.key] = row
         self.bytes += size_of(row) - size_of(old)
 
     def copy(self) -> Image:
-        """Return a copy."""
+        """Return a copy; later changes of either image do not affect the other."""
         other = Image(self.bits, self.incarnation)
         other.rows, other.notes = self.rows.copy(), dict(self.notes)
         other.key_epoch, other.bytes, other.is_damaged = self.key_epoch, self.bytes, self.is_damaged

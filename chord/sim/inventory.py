@@ -23,6 +23,7 @@ class FoundCopy(NamedTuple):
     """A record on a machine.
 
     Attributes:
+        host: the name of the machine.
         record: the visible record.
         durable: the durable part of it; None: nothing is durable.
         is_living: whether the node of the machine runs.
@@ -47,7 +48,7 @@ class Inventory:
     # -- questions ------------------------------------------------------------------------------
 
     def copies(self, key: bytes) -> Iterator[FoundCopy]:
-        """Yield every copy of a record."""
+        """Yield every copy of a key's record: on living nodes, then of dead ones."""
         for node in self._ring.nodes:
             if self.is_living(node):
                 storage = node._host.storage
@@ -107,7 +108,11 @@ class Inventory:
                 self._dropping.setdefault(host, {})[key] = record
 
     def autopsy(self, node: Node) -> list[bytes]:
-        """Return the keys of durable records that the disk of a dead node has lost."""
+        """Read a dead node's disk, and return the keys of durable records that it lost.
+
+        From then on, the records on this disk count as the node's copies. For a machine without a disk or a dead node,
+        the call does nothing.
+        """
         disk = self._disk(node.name)
         if disk is None or node.name not in self._dead:
             return []
@@ -120,7 +125,7 @@ class Inventory:
         return [key for key in wrong if not _covers(found[key], claims[key][0])]
 
     def not_on_disk(self, node: Node, keys: Iterable[bytes]) -> list[bytes]:
-        """Return the keys of records that a running node calls durable and its disk lacks."""
+        """Return those of `keys` that a running store calls durable and its disk lacks."""
         disk, storage = self._disk(node.name), node._host.storage
         left = None if disk is None or not self.is_living(node) else left_on(disk, node._host.circle)
         if left is None:
@@ -148,7 +153,10 @@ class Inventory:
         return list(self._dead)
 
     def is_damaged(self, host: str, key: bytes) -> Record | None:
-        """Record damage to a copy on a dead node's disk, and return the copy as it was."""
+        """Record damage to a copy on a dead node's disk, and return the copy as it was.
+
+        The copy no longer counts. None: the disk had no such copy.
+        """
         storage = self._dead[host]
         assert isinstance(storage, MemoryStorage)
         record = storage.get(key)
@@ -156,7 +164,7 @@ class Inventory:
         return record
 
     def records_of(self, host: str) -> list[bytes]:
-        """Return the keys of the records that remain of a dead node."""
+        """Return the keys of a dead node's copies."""
         storage = self._dead[host]
         return [record.key for record in storage.scan(Arc(Point(0), Point(0)))]
 

@@ -57,16 +57,19 @@ class Op:
 
     Attributes:
         number: serial number among the operations of its key, from 1.
+        kind: "put" replaces the versions that its coordinator finds, "with context" those of `given`, "no context"
+            none.
         op_id: the operation id of its request; empty before it is sent.
         given: the context that its client named; empty if it named none.
         covers: the events that it has replaced for certain; empty before it is acknowledged.
-        dots: its versions, one for each attempt that a store minted.
-        began, acked: `KeyModel.clock` at its start and at its acknowledgement.
-        w: W of the acknowledgement, in nodes.
+        dots: its versions by dot, one for each attempt that a store minted.
+        began, acked: `KeyModel.clock` at its start and at its acknowledgement; `acked` is None before it.
+        is_ok: whether it was acknowledged.
+        w: number of nodes that the acknowledgement had to wait for.
         quorum: the write quorum of the ring at that time; smaller if the ring had fewer nodes.
         split: if it was acknowledged during a split, the virtual second and the coordinator's host. None once the parts
             are one ring again.
-        is_strict: whether only members of the replica set count towards `w`, and no stand-ins.
+        is_strict: whether only members of the replica set counted towards `w`, and no stand-ins.
         is_contested: whether nodes of several rings answered for its key when it was acknowledged.
         is_out: whether a disk with a copy was lost since the write.
         is_lost: whether no store has it any more, and enough disks were lost to explain that.
@@ -201,7 +204,7 @@ class KeyModel:
         """Begin a write and return it.
 
         Args:
-            kind: how the write replaces earlier versions.
+            kind: how the write replaces earlier versions; see `Op`.
             client: the client that writes; a write with a context uses the last one of this client.
             padding: bytes to append to the value.
         """
@@ -227,6 +230,7 @@ class KeyModel:
         """Note the acknowledgement of a write, after `saw` was called for its versions.
 
         Args:
+            context: the context in the acknowledgement; it is now the last one of `client`.
             host: the machine that coordinated the write.
 
         Returns:
@@ -256,6 +260,8 @@ class KeyModel:
 
     def reaped(self, op: Op, record: Record) -> None:
         """Record that no store knows an operation any more, because stores reaped it.
+
+        For a delete the call does nothing: the versions that it replaced must still stay away.
 
         Args:
             record: the last tombstone that had replaced it, or the last record that knew it.
@@ -289,6 +295,7 @@ class KeyModel:
             host: the machine of the store.
             is_own: whether this store has just minted the newest version. A crash may take such a version back, unless
                 another store knows it or the store has acknowledged it. Its dot then names another operation later.
+            now: the virtual second; the time to live of a new version runs from it.
 
         Returns:
             The error in words if a dot names two operations; otherwise "".
@@ -307,9 +314,10 @@ class KeyModel:
         return wrong
 
     def crashed(self, host: str, left: Sequence[Record]) -> None:
-        """Forget the versions that only a dead node knew, unless its disk has them or had them until it reaped them.
+        """Forget the versions that only a dead node knew and its disk lacks.
 
-        Their dots may name other operations later.
+        Versions that were on its disk until it reaped them stay. The dots of the forgotten versions may name other
+        operations later.
 
         Args:
             left: the records on its disk, and the copies in all other stores. A copy may know a dot by a later dot of
@@ -325,7 +333,7 @@ class KeyModel:
                     self._mints.pop(dot, None)
 
     def unminted(self, record: Record) -> Op | None:
-        """Return an operation if a record has a version of it that no store minted."""
+        """Return an operation if a record has a version that no store was seen to mint."""
         for dot, op_id in dots_in(record).items():
             op = self._by_id.get(op_id)
             if op is not None and dot in op.dots and op.dots[dot].covers is None:
@@ -358,11 +366,14 @@ class KeyModel:
         return key == self.key and 1 <= int(number) <= self.issued and int(number) not in self._refused
 
     def every(self) -> list[Op]:
-        """Return every operation sent, even if replaced before its answer arrived."""
+        """Return every operation sent, even if refused, or replaced before its answer.
+
+        Of the operations that no longer matter, the model remembers only the latest (`DOTS_MAX`).
+        """
         return list({**dict.fromkeys(self._by_id.values()), **dict.fromkeys(self.ops)})
 
     def required(self) -> list[Op]:
-        """Return the acknowledged operations that were not lost."""
+        """Return the acknowledged operations that were neither lost nor surely replaced."""
         return [op for op in self.ops if op.is_ok and not op.is_lost]
 
     def expiry(self, value: bytes) -> tuple[float, float]:
@@ -470,11 +481,14 @@ class KeyModel:
         return any(mint.may_cover(op.dots) for mint in known)
 
     def hidden(self, context: bytes, shown: Iterable[bytes], before: int) -> Op | None:
-        """Return a value that a reader missed although its context covers the value.
+        """Return an operation that a read should have shown and did not; otherwise None.
 
-        A value that another covered version may have replaced does not count.
+        The context of the read covers this operation, and no version that may have replaced it. Values with a time to
+        live do not count.
 
         Args:
+            context: the context that the read returned.
+            shown: the values that the read returned.
             before: a value of `KeyModel.clock`; only values acknowledged by then count.
         """
         seen, covered = frozenset(shown), versions.decode_context(context)
@@ -490,14 +504,16 @@ class KeyModel:
         return any(mint.may_cover(op.dots) for mint in known)
 
     def left_beside(self, op: Op, merged: Record | None, w_min: int, now: float) -> list[Op]:
-        """Return the values that a put without a context should have replaced and did not.
+        """Return the operations that a put should have replaced and did not.
 
-        Such a put first reads a quorum. There it finds each write that a write quorum of the replica set had before the
-        put began. The put may miss a write if all nodes that had it are gone. The model does not know that; see
-        `LossAccounting.in_reach`.
+        Only an `op` of kind "put" is judged, because such a put first reads a quorum. There it finds each write that a
+        write quorum of the replica set had before the put began. The put may miss a write if all nodes that had it are
+        gone. The model does not know that; see `LossAccounting.in_reach`.
 
         Args:
-            w_min: W of an old write, at least; below it, the two quorums need not intersect.
+            op: the acknowledged put.
+            merged: all copies of the record, merged; None: no store has one.
+            w_min: least W of an old write; below it, the two quorums need not intersect.
             now: the virtual second. A value that has expired by then may be reaped, while a copy of it waits for the
                 reap log.
         """

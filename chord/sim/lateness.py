@@ -10,16 +10,16 @@ import random
 from collections import Counter
 
 LATE_S = (0.02, 10.0)
-"""Least and most seconds that a late request takes, on a logarithmic scale."""
+"""Least and most extra seconds of a late request, drawn on a logarithmic scale."""
 
 
 class Lateness:
-    """Draws when a request arrives.
+    """Draws which requests arrive late or twice, and how late.
 
     Attributes:
         late: fraction of requests that arrive late, 0.0 to 1.0.
         twice: fraction of the other requests that arrive in time and again late, 0.0 to 1.0.
-        counts: number of late requests, and of requests that arrive twice.
+        counts: under "late" and "twice", the numbers of such requests.
     """
 
     def __init__(self, rng: random.Random, *, late: float = 0.0, twice: float = 0.0) -> None:
@@ -32,16 +32,16 @@ class Lateness:
         """Let everything arrive once and in time from now on.
 
         Returns:
-            The seconds until no late request is in transit any more.
+            The most extra seconds that a request in transit may still take.
         """
         waits_s = LATE_S[1] if self.late or self.twice else 0.0
         self.late = self.twice = 0.0
         return waits_s
 
     def draw(self) -> tuple[float, float | None]:
-        """Draw the delay of a request, and that of its second copy, in seconds.
+        """Draw and count the extra delays of a request and its second copy, in seconds.
 
-        The second is None if the request is sent only once.
+        The network adds its usual delay to each. The second is None if the request is sent only once.
         """
         if not self.late and not self.twice:
             return 0.0, None

@@ -37,6 +37,7 @@ class LossAccounting:
 
     Args:
         models: the model of each key that was written.
+        counts: receives the numbers of lost and reaped writes.
         complain: callback for each error found, in words.
 
     Attributes:
@@ -109,7 +110,7 @@ class LossAccounting:
         return is_isolated and sum(op.is_open_in(copy.durable) for copy in copies) < op.quorum
 
     def members(self, model: KeyModel) -> list[Node]:
-        """Return the living nodes that keep a key, computed from their ids alone."""
+        """Return the first N living nodes clockwise from a key, computed from ids alone."""
         vnodes = self._ring._vnodes()
         places = [vnodes[point] for point in (*(p for p in vnodes if p >= model.point), *vnodes)]
         by_address = {node.address: node for node in self._ring.nodes if self.inventory.is_living(node)}
@@ -122,8 +123,9 @@ class LossAccounting:
         return len(self.hosts(model, op).intersection(members)) >= min(self._constants.quorum, len(members))
 
     def in_reach(self, model: KeyModel, *, is_dead_out: bool = False) -> dict[Op, set[Node]]:
-        """Return the required operations of a key, each with the ready nodes that show it.
+        """Return the required operations of a key, each with the ready nodes that know it.
 
+        A node that has the operation only in quarantine does not count. Operations without such a node are left out.
         A put cannot find an operation that none of these nodes has. Two quorums of a replica set intersect only while
         the set stays the same. If all nodes with a write are dead, leaving or returning, other nodes keep the key. A
         put among those nodes replaces only the versions that they know.
@@ -165,7 +167,7 @@ class LossAccounting:
                 op.vanished = 0
 
     def dropped(self, host: str, record: Record) -> None:
-        """Check that enough other nodes know a record that a store is about to remove."""
+        """Note that a store removes a record, and check that enough copies remain."""
         model = self._models.get(record.key)
         if model is None:
             return
@@ -250,7 +252,10 @@ class LossAccounting:
         self._reckon(() if vanished is None else vanished.scan(WHOLE), node.name)
 
     def autopsy(self, node: Node) -> None:
-        """Check that the disk of a dead node has every record that was durable."""
+        """Check that the disk of a dead node has every record that was durable.
+
+        Then forget the versions that only the dead node knew and its disk lacks.
+        """
         for key in self.inventory.autopsy(node):
             self._complain(f"{node.name} is dead; its disk has lost {key!r}, which was durable")
         for key, model in self._models.items() if self.inventory.has_disk(node.name) else ():
@@ -323,7 +328,7 @@ class LossAccounting:
     def lose(self, model: KeyModel, op: Op, host: str | None = None, how: str = LOST) -> None:
         """Record that no store has an acknowledged operation any more.
 
-        That is an error unless as many disks were lost as a quorum has.
+        That is an error if fewer of its copies were lost than a quorum, and fewer than its W.
 
         Args:
             host: the machine with the last copy, if known.

@@ -40,17 +40,19 @@ Weigh: TypeAlias = Callable[[Request | Reply | ChordError], int]
 class MessageNetwork(FaultyNetwork):
     """Hosts that call each other on virtual time, and the faults between them.
 
+    A cut refuses messages. All other faults lose the messages sent while they last.
+
     Args:
         seed: seed of the delays and losses.
+        delay: draws the delay of each message; default: 0.5 to 1 ms.
         quantum_s: messages arrive at multiples of this number of seconds, so that ties occur.
-        trace: keep a digest of all messages.
+        trace: keep a digest of all messages, for `digest`.
         weigh: returns the size of each message for the hosts' `stats.bytes_sent`; None: do not count bytes.
 
     Attributes:
         loss: fraction of messages that are lost, 0.0 to 1.0.
         deliveries: number of messages that arrived.
-        lateness: draws the requests that arrive late, or twice.
-        faults: cuts, partitions, frozen hosts. A cut refuses messages; all other faults lose them.
+        lateness: draws the requests that arrive late, or twice; none at first.
     """
 
     def __init__(
@@ -78,17 +80,23 @@ class MessageNetwork(FaultyNetwork):
         self._is_attached = False
 
     def calls(self, host: str) -> MessageCalls:
-        """Return the calls of a host. After a crash, this is its restart."""
+        """Return the calls of a new node on a host. If the host has vanished, it is back."""
         self._faults.down.pop(host, None)
         return MessageCalls(self, host)
 
     def _connector(self, host: str) -> Connect:
-        """Return the network of a new node on a host; see `FaultyNetwork._connector`."""
+        """Return the `World.connect` of a new node; see `FaultyNetwork._connector`."""
         calls = self.calls(host)
         return lambda config, hello_policy, observe: calls
 
     def crash(self, host: str, *, silently: bool = False) -> None:
-        """End a host's process. Unless silent, waiting callers see a broken connection."""
+        """End a host's process.
+
+        Args:
+            host: the name of the host.
+            silently: the machine vanishes with the process. Callers then wait until their deadlines; otherwise they see
+                a broken connection.
+        """
         calls = self._hosts.pop(host, None)
         if silently:
             self._faults.down[host] = True
@@ -191,7 +199,10 @@ class MessageCalls:
         self._handler = handler
 
     async def run(self, listen: str | None, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
-        """Answer calls until cancelled.
+        """Answer calls until cancelled; report the address when that begins.
+
+        Args:
+            listen: the address to answer at; None: only send calls.
 
         Raises:
             OSError: another process of the host answers already.
@@ -219,7 +230,7 @@ class MessageCalls:
         return ""
 
     async def drain(self) -> None:
-        """Wait until no request is in progress."""
+        """Wait until this host works on no request."""
         while self._waiting:
             await self._idle.park()
         await trio.lowlevel.checkpoint()

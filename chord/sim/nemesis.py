@@ -151,7 +151,10 @@ class Nemesis:
                 self._nursery.start_soon(self._plots.pop(), giver.me, event.to)
 
     def note_late_answer(self) -> None:
-        """Note that a vnode was adopted after its death, because its answer was late."""
+        """Note that a vnode was adopted after its death, because its answer was late.
+
+        Until the ring has healed, the failure assumption counts as broken.
+        """
         self._alarm("late answer")
 
     def stop(self) -> None:

@@ -60,7 +60,7 @@ In a ring with n nodes more than that, one change in n is checked.
 
 
 class Violated(AssertionError):
-    """A violation; the message says what, when and after which events."""
+    """An error that a checker of a run found, with its time and the last events."""
 
 
 def name_of(event: Event) -> str:
@@ -77,7 +77,7 @@ def name_of(event: Event) -> str:
 
 
 def _adopted(event: Event) -> int | None:
-    """Return the vnode that an event makes the new head of a list."""
+    """Return the id of the vnode that an event makes the head of a list, or None."""
     if isinstance(event, events.SuccessorAdopted):
         return event.new.id
     return event.successor.id if isinstance(event, events.RingJoined) else None
@@ -97,7 +97,9 @@ class Watch:
         on_late: callback for the adoption of a vnode that died after it answered; to the proof an answer takes no time.
 
     Attributes:
+        counts: number of events by `name_of`, and of checks and actions by their names.
         steps: number of events that were protocol steps.
+        checks: number of snapshots that were checked.
         broken: the first violation; None: there was none yet.
         excused: ids of vnodes that were down for a moment. If other nodes notice that late, no step is at fault.
     """
@@ -147,7 +149,7 @@ class Watch:
             self._ring = None
 
     def __call__(self, event: Event) -> None:
-        """Observe an event."""
+        """Count an event; inside `over`, also check the ring, then call `on_event`."""
         self.counts[name_of(event)] += 1
         if self._ring is None:
             return
@@ -170,13 +172,17 @@ class Watch:
     # -- changes of mode ------------------------------------------------------------------------
 
     def note_death(self) -> None:
-        """Record that a node crashed, or was unreachable for long enough to count as dead."""
+        """Record that a node crashed, or was unreachable for long enough to count as dead.
+
+        For `mourning_s` seconds from now on, two owners of a point are no violation.
+        """
         self._last_death_s = trio.current_time()
 
     def go_outside(self) -> None:
         """Record that events from now on are outside the assumptions of the proof.
 
-        Reasons are a partition, a long stop, a false alarm, or a theme other than *mixed*.
+        Until `come_back`, owners, principals and most invariants are not checked. Reasons are a partition, a long stop,
+        a false alarm, or a theme other than *mixed*.
         """
         self._is_outside = True
 
@@ -198,14 +204,14 @@ class Watch:
     def start_over(self) -> None:
         """Take the ring as it is now as the baseline of all later checks.
 
-        Callers have set the pointers by hand, or waited until the ring healed.
+        Call it after pointers were set by hand, or after the ring healed.
         """
         assert self._ring is not None
         self._last, self._gone = self._ring.snapshot(), {}
         self._principals = invariants.principals(self._last)
 
     def complain(self, text: str) -> None:
-        """Record a violation; only the first one counts."""
+        """Record a violation, and call `on_broken`; only the first violation counts."""
         if self.broken is None:
             recent = "\n".join(f"  {at:10.4f}  {event}" for at, event in self._recent)
             self.broken = Violated(f"{self.label} at {trio.current_time():.4f} s: {text}\nafter\n{recent}")
@@ -219,7 +225,10 @@ class Watch:
     # -- checks ---------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Check the ring as it is now; in large rings, check only a sample of the changes."""
+        """Check the ring, if its pointers have changed since the last check.
+
+        Above `EVERY_STEP_MAX` nodes, only some calls do so.
+        """
         ring = self._ring
         if ring is None or self.broken is not None or self._is_left_out(len(ring)):
             return

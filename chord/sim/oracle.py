@@ -74,6 +74,7 @@ class BeforeScan(NamedTuple):
         calm: see `Oracle.calm`; if None, `gone` and `required` are empty.
         gone: by key, the events that acknowledged writes had replaced for certain.
         required: by key, the values that the scan may not lack.
+        at: the virtual time, in seconds.
     """
 
     calm: int | None
@@ -143,7 +144,7 @@ class Oracle:
         return now if self._calm[1] else None
 
     def _is_disturbed(self) -> bool:
-        """Whether a link is disturbed or a process is stopped."""
+        """Return whether a link is disturbed or a process is stopped."""
         return self._ring.network._faults.any or bool(getattr(self._ring, "stopped", None))
 
     def split(self) -> None:
@@ -163,16 +164,16 @@ class Oracle:
     def left(self, node: Node) -> None:
         """Record that a node left.
 
-        It no longer counts as a member of the ring. Its name stays in `departed`, even if the node joins again.
+        It no longer counts as a member of the ring. Its machine is in `departed` until a node joins there.
         """
         self.accounting.left(node)
         self._members.discard(node.name)
         self.departed[node.name] = None
 
     def is_whole(self, model: KeyModel) -> bool:
-        """Whether the ring is Ideal and undisturbed, and a quorum has each required write.
+        """Return whether the ring is Ideal, and a quorum has each required write of a key.
 
-        Required are the acknowledged writes of the key that were not lost.
+        No link may be disturbed, and no process stopped. `KeyModel.required` names the required writes.
         """
         if self._is_disturbed() or self._ring.waiting():
             return False
@@ -261,7 +262,7 @@ class Oracle:
     def hold_to_what_it_read(self, node: Node, model: KeyModel, op: Op, in_reach: dict[Op, set[Node]]) -> None:
         """Judge a put by the values that its coordinator must have found and replaced.
 
-        The coordinator must find an old value if a node had it in reach both before and after the put.
+        The coordinator must find an old value if one node had it in reach both before and after the put.
 
         Args:
             in_reach: the result of `LossAccounting.in_reach` at the start of the write.
@@ -275,13 +276,19 @@ class Oracle:
                 break
 
     def _is_bound(self, model: KeyModel) -> bool:
-        """Whether a missed write is an error: the ring is whole, or no failure excuses it."""
+        """Return whether a missed write is an error.
+
+        The ring must be whole, or no event has broken the failure assumption since it last healed.
+        """
         return not self.is_lenient or self.is_whole(model)
 
     # -- reads ----------------------------------------------------------------------------------
 
     def before(self, model: KeyModel, r: int | None) -> Before:
-        """Return the state against which to judge a read that begins now."""
+        """Return the state against which to judge a read that begins now.
+
+        `r` is R as the client named it; None: a quorum.
+        """
         required = model.must_be_found(trio.current_time())
         return Before(
             model.clock,
@@ -342,7 +349,7 @@ class Oracle:
         return ""
 
     def denied(self, node: Node, model: KeyModel, before: Before) -> None:
-        """Compare "not found" with the acknowledged values.
+        """Judge "not found": an error if a value that was required before is still there.
 
         Dead, stopped or unreachable nodes are no excuse. A node that may lack the records of others must answer with an
         error instead of "not found".
@@ -364,7 +371,7 @@ class Oracle:
             self.complain(f"{node.name} denies {model.key!r}, which was acknowledged and lost")
 
     def _is_torn(self, model: KeyModel) -> bool:
-        """Whether nodes of several rings answer for a key.
+        """Return whether nodes of several rings answer for a key.
 
         The rings are several if the successors of one owner do not lead to another owner.
         """
@@ -383,7 +390,7 @@ class Oracle:
         return False
 
     def _is_there(self, model: KeyModel, op: Op, now: float) -> bool:
-        """Whether a read must still find an operation that it had to find at its start."""
+        """Return whether a read must still find an operation that it had to find at first."""
         if self._constants.replicas == 1 and not op.is_strict and self.is_lenient:
             return False
         if self.accounting.is_hidden(model, op):
@@ -391,7 +398,7 @@ class Oracle:
         return op in model.ops and not op.is_lost and now < op.expires[0] and not model.may_be_deleted(op, now)
 
     def _is_beyond(self, node: Node, model: KeyModel, op: Op, before: Before) -> bool:
-        """Whether a partition excuses "not found" for a value written in another part.
+        """Return whether a partition excuses "not found" for a value of another part.
 
         The partition must have outlasted `down_out_s`. It need not have if nodes that joined during the partition have
         the value, and fewer than a write quorum of others have it. The reader's part does not know the joined nodes, so
@@ -460,7 +467,7 @@ class Oracle:
         return any(copy.is_living and op.is_open_in(copy.record) for copy in self.inventory.copies(model.key))
 
     def _is_moving(self, model: KeyModel, op: Op) -> bool:
-        """Whether a living node has a write that the owner of its key lacks."""
+        """Return whether a living node has a write that the owner of its key lacks."""
         owners = self._owners(model)
         copies = self.inventory.copies(model.key)
         hosts = {copy.host for copy in copies if copy.is_living and op.is_open_in(copy.durable)}

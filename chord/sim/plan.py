@@ -116,16 +116,20 @@ SILENCING = ("meddle", "hiccup", "freeze", "oneway", "partition", "blackout", "l
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The actions of one seed.
+    """The drawn values of one seed.
 
     Attributes:
         seed: the seed of everything.
         nodes: number of nodes at the start.
+        nodes_max: number of nodes at which no more join.
+        successors, replicas: r and N of the ring.
+        faults: the faults that are on, names out of `FAULTS`.
         fidelity: "messages": whole messages. "frames": frames over streams, with the codec and flow control.
         delay_s: shortest and longest one-way delay of a message.
         quantum_s: messages arrive at multiples of this, so that ties occur.
-        pause_s: mean time between two events.
-        client_pause_s: mean pause of each client between two operations.
+        pause_s: mean seconds between two events of a *mixed* run.
+        clients: number of clients.
+        client_pause_s: mean seconds of each client between two operations.
         down_out_s, anti_entropy_s: see `chord.config.Timing`; short, so that a run sees the end of them.
         membership, steps, writes: the safety phase ends after this many membership changes, protocol steps and
             acknowledged writes. With another theme than *mixed*, `EPISODES` episodes replace the first two.
@@ -134,6 +138,7 @@ class Plan(msgspec.Struct, frozen=True):
         shared: fraction of operations on keys that all clients write at the same time, 0.0 to 1.0.
         habits: names out of `chord.sim.habits.HABITS`: batches, large values, times to live, scans.
         theme: main kind of trouble, a name out of `THEMES`.
+        vnodes: number of vnodes of each node.
         grace_s: see `chord.config.Timing`; None: a value that suits the faults.
         reap_log: number of entries that the reap log of a slice keeps; None: the default, more than a run makes.
     """
@@ -263,8 +268,8 @@ def draw(
 ) -> Plan:
     """Return the plan of a seed, with wishes in place of drawn values.
 
-    The arguments are fields of `Plan`. None keeps the drawn value, and for `reads` the default. A run with named faults
-    is *mixed*, unless `theme` names another theme.
+    The arguments are fields of `Plan`. None keeps the drawn value, for `reads` the default, and for `until_s` no time
+    limit. A run with named faults is *mixed*, unless `theme` names another theme.
 
     Raises:
         ConfigError: unknown fault or theme, too few successors for the replicas, or too few nodes for the successors.
@@ -311,7 +316,7 @@ def draw(
 
 
 def _drawn(seed: int, theme: str | None) -> Plan:
-    """Return the plan that a seed draws; `draw` then replaces the values that its caller gives.
+    """Return the plan that a seed draws, before `draw` replaces values.
 
     Args:
         seed: the number of the run.

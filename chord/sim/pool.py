@@ -15,7 +15,11 @@ from multiprocessing import active_children, get_context, parent_process
 def processes(workers: int | None = None) -> Iterator[Executor]:
     """Provide worker processes for the length of the block.
 
-    If the block is left early, the processes drop their work and end at once.
+    At the end of the block, the processes finish their work. If an exception ends the block, they drop their work and
+    end at once.
+
+    Args:
+        workers: number of processes; None: one for each core.
 
     Yields:
         The executor that runs functions in these processes.
@@ -38,9 +42,9 @@ def processes(workers: int | None = None) -> Iterator[Executor]:
 
 
 def _serve() -> None:
-    """Leave Ctrl-C and SIGTERM to the parent, and do not outlive it.
+    """Let this worker ignore Ctrl-C and SIGTERM, and end when its parent ends.
 
-    Both signals may reach all processes of a group.
+    Both signals may reach all processes of a group, and the parent handles them.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -28,7 +28,7 @@ class PrebuiltPlacement:
 
     Args:
         contacts: all vnodes of the ring, in any order.
-        ring_id: sixteen bytes, because these nodes do not learn the ring's id by joining.
+        ring_id: the id of the ring, sixteen bytes. Placed nodes do not learn it by joining.
     """
 
     def __init__(self, contacts: Iterable[Contact], constants: RingConstants, ring_id: bytes) -> None:
@@ -38,11 +38,11 @@ class PrebuiltPlacement:
         self._ids = [contact.id for contact in self._contacts]
 
     def successor(self, point: int) -> Contact:
-        """Return the first vnode at or after a point."""
+        """Return the first vnode at a point or clockwise behind it."""
         return self._contacts[bisect_left(self._ids, point) % len(self._ids)]
 
     def settle(self, vnode: Vnode) -> None:
-        """Give a new vnode its predecessor, successor list, fingers and arc."""
+        """Give a new vnode its pointers, fingers and arc, and make it a member."""
         at = bisect_left(self._ids, vnode.id)
         predecessor = self._contacts[at - 1]
         vnode.host.tell(vnode.ring.resume(predecessor, self._following(at)))

@@ -22,7 +22,7 @@ class Replay:
     """Reports a run while it happens. Give it to `Run` as `on_event`.
 
     Args:
-        log: callback for every event, as JSON.
+        log: callback for every event and every death of a node, as JSON.
         show: callback for a line per event that changed a node's state. The columns have fixed widths and are those of
             `HEADING`. They show the node after the event: predecessor, list, share of the circle and records.
     """
@@ -79,7 +79,10 @@ def _pointers(vnode: Vnode) -> tuple[str, str, str, str]:
 
 
 def _whose(cluster: Cluster, event: Event) -> tuple[Node | None, Vnode | None]:
-    """Return the living node and vnode that an event names; None if it names none."""
+    """Return the living node and the vnode that an event names, each None if absent.
+
+    If the event names only a node, the vnode is the first of that node.
+    """
     for node in cluster.nodes:
         if isinstance(event, events.VnodeEvent):
             vnode = node._host.vnodes.get(event.vnode)

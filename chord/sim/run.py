@@ -77,14 +77,16 @@ class RunReport(msgspec.Struct):
     """The totals of a run.
 
     Attributes:
-        membership: joins, leaves, crashes and restarts.
+        steps: number of events that were protocol steps.
+        checks: number of snapshots of the ring that were checked.
+        membership: number of joins, leaves, crashes and restarts.
         counts: number of each transition, abort, takeover, action and client operation.
-        keys: acknowledged keys that are readable at the end.
-        lost: acknowledged keys that were lost with the last nodes that had them.
-        settled_s: virtual seconds from the last event until the ring was Ideal.
+        keys: number of keys with an acknowledged write that was not lost.
+        lost: number of keys that lost an acknowledged write and have had none since.
+        settled_s: virtual seconds from the start of the last dead node until the ring was Ideal.
         healed_rounds: largest number of stabilize periods that healing took after an episode.
         virtual_s: duration of the run in virtual seconds.
-        deliveries: deliveries of the network.
+        deliveries: number of messages that arrived.
         digest: of every event and delivery; equal for equal seeds.
     """
 
@@ -141,10 +143,10 @@ class Run:
         )
 
     def run(self) -> RunReport:
-        """Run the seed on virtual time.
+        """Run the seed on virtual time, and return its totals. Call it once.
 
         Raises:
-            RunFailure: the run failed; `kind` says how.
+            RunFailure: a bug raised, the ring was not whole in time, or a check failed.
         """
         try:
             testing.run(self._main, seed=self._plan.seed)

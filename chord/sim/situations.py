@@ -62,10 +62,14 @@ def demanded() -> tuple[str, ...]:
 
 
 def absences(lasted_s: Iterable[float], plan: Plan, how: str) -> Counter[str]:
-    """Count absences by their durations.
+    """Return how many absences belong to each situation.
+
+    The names are without `SITUATION`.
 
     Args:
-        how: the reason for the absence: "dead", "cut off" or "stopped".
+        lasted_s: the duration of each absence, in seconds.
+        plan: the plan of the run, with the periods to compare with.
+        how: the reason for all these absences: "dead", "cut off" or "stopped".
     """
     timing, found = plan.timing, Counter[str]()
     every_s = max(timing.timeout_cap_s, timing.anti_entropy_s, timing.down_out_s, timing.grace_s)
@@ -79,11 +83,13 @@ def absences(lasted_s: Iterable[float], plan: Plan, how: str) -> Counter[str]:
 
 
 def of_run(plan: Plan, reported: Counter[str], requests: Counter[str]) -> Counter[str]:
-    """Return the situations of a run: those of its plan, its clients and its requests.
+    """Return how often each situation of plan, clients and requests occurred in a run.
+
+    The names are without `SITUATION`.
 
     Args:
-        reported: counts of the workload.
-        requests: counts of late requests.
+        reported: `Workload.counts`.
+        requests: `Lateness.counts`.
     """
     found = Counter({f"theme {plan.theme}": 1, f"N = {plan.replicas}": 1})
     if plan.nodes <= 4:

@@ -12,11 +12,11 @@ from chord.testing.rings import TestRing
 
 
 class Split:
-    """One split of the network.
+    """One split of the network, recorded when its partition has just begun.
 
     Attributes:
         began: virtual second of its start.
-        before: the hosts with a node that was a member at that time.
+        before: the hosts with a node that was a member of the ring at that time.
     """
 
     def __init__(self, ring: TestRing) -> None:
@@ -31,8 +31,9 @@ class Split:
     def note(self) -> None:
         """Assign new hosts to parts.
 
-        While the split lasts, a new host is in the part of all hosts that the partition does not name. A node that
-        comes after the network has healed is in the part of its nearest successor that has one.
+        While the partition lasts, a new host is in the part of all hosts that the partition does not name. Later, a new
+        host is in the part of the first entry of its successor lists with a known part. Without such an entry, the next
+        call tries again.
         """
         is_split = self._ring.network._faults.islands == self._islands
         new = [node for node in self._ring.nodes if node.name not in self._parts]
@@ -44,8 +45,8 @@ class Split:
                 self._parts[node.name] = -1 if is_split else known[0]
 
     def part_of(self, host: str) -> int:
-        """Return the number of the part in which a host is.
+        """Return the number of a host's part.
 
-        -1 is the part of all hosts that the partition does not name.
+        -1 is the part of all hosts that the partition does not name, and of hosts that `note` has not assigned.
         """
         return self._parts.get(host, -1)

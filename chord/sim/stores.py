@@ -52,7 +52,7 @@ class SimulatedFile:
         """Open the database, or create it with this incarnation.
 
         Raises:
-            ConfigError: it cannot be opened.
+            ConfigError: the process has ended, or `Disk.open` refuses the database.
         """
         if not self._mount.is_alive:
             raise ConfigError("the process that used this disk has ended")
@@ -107,11 +107,16 @@ class SimulatedFile:
     def write(
         self, rows: Mapping[RowPlace, StoredRow | None], notes: Mapping[bytes, bytes | None], key_epoch: int
     ) -> None:
-        """Store and remove rows and notes in one transaction.
+        """Store and remove (None) rows and notes in one transaction.
+
+        Args:
+            rows: the rows by place.
+            notes: the notes by name.
+            key_epoch: the new key epoch; a smaller one than the present is ignored.
 
         Raises:
-            Refused: there is no room.
-            InDoubt: the sync failed.
+            Refused: there is no room; nothing has changed.
+            InDoubt: the sync failed; the changes may be readable, and are not durable.
         """
         self._disk.write(ImageChange(rows, notes, max(key_epoch, self.key_epoch)))
         self.key_epoch = max(key_epoch, self.key_epoch)
@@ -134,14 +139,17 @@ def is_sound(circle: Circle, row: StoredRow) -> bool:
 
 
 class DiskWorker:
-    """A `Worker` that runs a store's functions in the virtual time of a sync."""
+    """A `Worker` that runs each function of a store after the virtual time of a sync."""
 
     def __init__(self, disk: Disk, mount: Mount) -> None:
         self._disk = disk
         self._mount = mount
 
     async def run(self, fn: Callable[[*Ts], T], *args: *Ts, abandon: bool = False) -> T:
-        """Run a function at the end of a sync, or at once if the process has ended."""
+        """Run a function at the end of a sync, or as soon as the process has ended.
+
+        `abandon` has no effect.
+        """
         try:
             if self._mount.is_alive:
                 await self._disk.sync(self._mount)
@@ -157,7 +165,8 @@ class DiskWorker:
     def start(self, fn: Callable[[], T], report: Callable[[Outcome[T]], object], alone: Callable[[], object]) -> None:
         """Run a function at the end of a sync, and report its outcome.
 
-        If a crash comes first, the disk draws whether the function still runs.
+        If a crash comes first, the disk draws whether the function still runs, and the outcome is `InDoubt`. `alone` is
+        never called.
         """
         if self._mount.is_alive:
             self._disk.begin(fn)
@@ -184,7 +193,8 @@ class SimulatedStorage(SqliteStorage):
         circle: of the ring; records of another circle are refused.
         disk: the disk; the store keeps the records on it.
         incarnation: of the store, if it is new.
-        on_put, on_drop: as for `WatchedStorage`.
+        staged_bytes_max: see `chord.config.Limits`.
+        on_put, on_drop: callbacks as for `WatchedStorage`, both called when a change is visible. It may not be durable.
     """
 
     def __init__(
@@ -220,7 +230,10 @@ class SimulatedStorage(SqliteStorage):
 
 
 def left_on(disk: Disk, circle: Circle) -> MemoryStorage | None:
-    """Return the records on a disk that no process uses; None: there is no database."""
+    """Return the undamaged records on a disk; None: there is no database.
+
+    They need not be durable. `damaged_keys` of the result names the damaged records.
+    """
     image = disk.image
     if image is None:
         return None
@@ -252,15 +265,15 @@ class DiskIdentity:
             raise ConfigError("another node is running on that disk")
 
     def load(self) -> Kept | None:
-        """Return the saved identity; None at the first start.
+        """Return the saved state; None at the first start.
 
         Raises:
-            ConfigError: the file exists and cannot be read.
+            ConfigError: the identity file exists and cannot be read.
         """
         return kept_on(self._disk)
 
     async def save(self, kept: Kept) -> None:
-        """Write the file if the identity has changed.
+        """Write the identity file, unless the last call wrote the same state.
 
         Raises:
             OSError: the file could not be written, or may not be durable. The next call writes it in any case.
@@ -284,6 +297,6 @@ def kept_on(disk: Disk) -> Kept | None:
     """Return the persisted state on a disk; None if the disk has no identity file.
 
     Raises:
-        ConfigError: the identity cannot be read.
+        ConfigError: the identity file cannot be read.
     """
     return None if disk.identity is None else decode_kept(disk.identity, FILE_NAME)

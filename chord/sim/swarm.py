@@ -126,7 +126,12 @@ SEEDS_FOR_ALL = 200
 
 
 class Broken(msgspec.Struct):
-    """A seed that failed."""
+    """A seed that failed.
+
+    Attributes:
+        kind: see `RunFailure`.
+        text: the error, with the traceback of its cause if there was one.
+    """
 
     plan: Plan
     kind: FailureKind
@@ -154,12 +159,15 @@ class SwarmOutcome(msgspec.Struct):
         return len(self.reports) + len(self.broken)
 
     def zeros(self, names: Iterable[str] = NEVER_ZERO) -> list[str]:
-        """Return the names with a zero count, and the kinds of writes below `SHARES_MIN`."""
+        """Return the `names` with a zero count, and kinds of writes below `SHARES_MIN`."""
         rare = [f"{name} ({share:.1%})" for name, share in self.shares().items() if share < SHARES_MIN[name]]
         return [name for name in names if not self.counts[name]] + rare
 
     def shares(self) -> dict[str, float]:
-        """Return the share of each kind of `SHARES_MIN` among the acknowledged writes."""
+        """Return the share of each kind of `SHARES_MIN` among the acknowledged writes.
+
+        Only writes of *mixed* runs to keys with a single writer count. Without such writes the result is empty.
+        """
         written = self.counts["client put ok"] - self.counts["client acknowledged beside the shares"]
         return {name: self.counts[f"client acknowledged {name}"] / written for name in SHARES_MIN} if written else {}
 
@@ -169,7 +177,7 @@ class SwarmOutcome(msgspec.Struct):
         return self.counts[SITUATION + LONG] / len(self.reports) if self.reports else 0.0
 
     def add(self, plan: Plan, result: RunReport | Broken) -> None:
-        """Count one seed."""
+        """Add the result of one seed; the counts of a failed seed are unknown."""
         self.drawn.update({fault: int(fault in plan.faults) for fault in FAULTS})
         self.drawn[f"over {plan.fidelity}"] += 1
         if isinstance(result, RunReport):
@@ -184,9 +192,9 @@ class Spinning(Exception):
 
 
 class _Lookout:
-    """Raises `Spinning` if virtual time stands still.
+    """A context manager that raises `Spinning` if virtual time stands still.
 
-    Use it only in the main thread of a process.
+    Use it only in the main thread of a process. It looks every `STILL_S_MAX` real seconds.
 
     Attributes:
         has_raised: whether it raised, even if the run handled the exception.
@@ -223,9 +231,9 @@ def run_one(
     write_history: Callable[[bytes], object] | None = None,
     on_progress: Callable[[int, int], object] = lambda writes, membership: None,
 ) -> RunReport | Broken:
-    """Run one seed, and return its report or its failure; the callbacks are those of `Run`.
+    """Run one seed, and return its report or its failure.
 
-    Call it only in the main thread of a process.
+    The callbacks are those of `Run`. Call it only in the main thread of a process.
     """
     with _Lookout() as lookout:
         try:
@@ -253,12 +261,14 @@ def run_many(
     """Run seeds on all cores.
 
     Args:
-        on_result: callback for every finished seed, in no particular order.
-        jobs: number of processes; default: one per core. With 1, the seeds run in this process.
+        plans: one plan for each seed.
+        on_result: callback for every finished seed, in the order in which they finish.
+        jobs: largest number of processes; default: one per core. With 1, or with a single plan, the seeds run in this
+            process.
         on_progress: see `Run`; only for seeds that run in this process.
 
     Returns:
-        The results; from several processes, in the order of the seeds.
+        The results: sorted by seed if several processes ran them, otherwise in the order of `plans`.
     """
     outcome = SwarmOutcome()
 

@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """A call in progress: the request, its target, and the callback for the outcome."""
+    """A call in progress: the request, its target, and the callback for the outcome.
+
+    Attributes:
+        to: the target vnode, or the address of a target node.
+        address: the address of the target node.
+        budget: virtual second until which the target may work on the request.
+        callback: receives the outcome; None: the outcome is dropped.
+        result: the reply or error on its way back; None before the target has sent it.
+    """
 
     caller: MessageCalls
     to: Contact | str
@@ -28,16 +36,16 @@ class Ticket:
     result: Reply | ChordError | None = None  # on its way back
 
     def again(self) -> Ticket:
-        """Return a copy of the request for a second arrival; its reply is dropped."""
+        """Return a ticket for a second arrival of the request; its reply is dropped."""
         return Ticket(self.caller, self.to, self.address, self.request, self.budget, None)
 
     def settle(self, answer: Reply | ChordError) -> None:
-        """Call back with the outcome, once."""
+        """Call the callback with the outcome, unless it was called or dropped before."""
         callback, self.callback = self.callback, None
         if callback is not None:
             callback(answer)
 
     def abandon(self, _: object) -> trio.lowlevel.Abort:
-        """Drop the callback: the caller has been cancelled."""
+        """Drop the callback; Trio calls this when the waiting caller is cancelled."""
         self.callback = None
         return trio.lowlevel.Abort.SUCCEEDED

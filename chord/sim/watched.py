@@ -14,7 +14,8 @@ class WatchedStorage(MemoryStorage):
 
     Args:
         circle, incarnation: as for `MemoryStorage`.
-        on_put: callback for every record put, with whether its newest version was minted by this store.
+        on_put: callback for every record, just after its put. The flag says whether this store minted its newest
+            version.
         on_drop: callback for every record, just before its removal.
     """
 
@@ -29,7 +30,7 @@ class WatchedStorage(MemoryStorage):
         self._on_put, self._on_drop = on_put, on_drop
 
     def apply(self, batch: Batch) -> None:
-        """Make all changes of the batch, and report them."""
+        """Report the removals of a batch, make all its changes, and report its puts."""
         for record in [self.get(key) for key in batch.removals]:
             if record is not None:
                 self._on_drop(record)

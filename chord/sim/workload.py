@@ -76,6 +76,7 @@ class Workload:
 
     Args:
         complain: callback for each error found, in words.
+        recorder: writes the history of the operations; None: no history.
         constants: of the ring; default: those of its first node.
         reads: fraction of operations on existing keys that are reads, 0.0 to 1.0.
         draws: number of keys that a client tries in search of a key with another owner than the last coordinator.
@@ -138,14 +139,22 @@ class Workload:
     # -- clients --------------------------------------------------------------------------------
 
     async def clients(self, count: int, pause_s: float, *, task_status: trio.TaskStatus[trio.CancelScope]) -> None:
-        """Let clients with a mean pause read and write until the scope is cancelled."""
+        """Let clients read and write until the scope that `task_status` gets is cancelled.
+
+        Args:
+            count: number of clients.
+            pause_s: mean seconds of each client between two operations.
+        """
         async with trio.open_nursery() as nursery:
             for number in range(count):
                 nursery.start_soon(self._client, f"client{number}", pause_s)
             task_status.started(nursery.cancel_scope)
 
     async def fill(self, count: int) -> None:
-        """Write this many keys, a few at a time."""
+        """Write this many new keys, a few at a time.
+
+        From then on, half of the operations of the clients are reads of these keys.
+        """
         names = iter([f"old-{number}".encode() for number in range(count)])
 
         async def write() -> None:
@@ -223,7 +232,9 @@ class Workload:
         """Write a key, sometimes with others in one batch, and let the oracle judge it.
 
         Args:
-            kind: how the write replaces earlier versions.
+            node: the entry node.
+            kind: how the write replaces earlier versions; see `Op`.
+            is_delete: whether the first write, that of `key`, is a delete.
             w: W as the client names it; None: a quorum.
             strict: whether only members of the replica set count towards W.
         """
@@ -334,6 +345,8 @@ class Workload:
         """Read a key, sometimes with others in one batch, and let the oracle judge it.
 
         Args:
+            node: the entry node.
+            client: the client that reads, and keeps the context for its next write; "reader" keeps none.
             r: R as the client names it; None: a quorum.
             is_final: whether no node joins or leaves any more, so that the read must find every value.
         """
@@ -408,11 +421,10 @@ class Workload:
     # -- the end --------------------------------------------------------------------------------
 
     async def settle(self) -> None:
-        """Read every key once more from every node.
+        """Check all stores and disks, then read every key once more from every node.
 
-        No node joins or leaves any more, so every read has a definite outcome.
-
-        If that takes more than `READS_MAX` reads, read each key from one node.
+        No node joins or leaves any more, so every read has a definite outcome. If there would be more than `READS_MAX`
+        reads, read each key from one node only.
         """
         self.oracle.check()
         nodes, count = list(self._ring.nodes), len(self._ring)
@@ -435,7 +447,7 @@ class Workload:
                 nursery.start_soon(read)
 
     async def write_in_the_end(self, within_s: float) -> None:
-        """Write through every node, unless a lost disk or a dead node excuses a refusal.
+        """Write through every node; do nothing if a disk was lost or a node is dead.
 
         A node that could not write node.json may wait for a node that has left. The workload then acts as an operator:
         it lets the node forget the node that has left.

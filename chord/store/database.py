@@ -139,7 +139,8 @@ def require_countable(
 ) -> None:
     """Check the columns that enter the totals, for a row with an unread clock.
 
-    It also checks that the point is the hash of the key, because a search for the key would miss any other row.
+    It also checks that the point is the hash of the key, because a search for the key would miss any other row. The
+    values of a row cannot be larger than its encoded clock, which has `clock_bytes` bytes.
 
     Raises:
         ValueError, TypeError: a column has a wrong type or an impossible value.

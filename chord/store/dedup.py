@@ -125,9 +125,9 @@ def _after(remembered: list[bytes], gone: Version, by: bytes | Dot, newest_ms: i
 
 
 def _following(remembered: bytes, gone: Version, by: bytes, newest_ms: int) -> bytes | None:
-    """Return a list of replaced operations with one more in front.
+    """Return a list of replaced operations with the replaced version's in front.
 
-    The result is None unless the operation had one attempt, is later than all others, and makes no entry too old.
+    The result is None unless that operation had one attempt, is later than all others, and makes no entry too old.
 
     Args:
         remembered: the list.
@@ -279,11 +279,11 @@ def _by(entry: bytes) -> bytes:
 
 
 def _telling(entries: list[bytes]) -> list[bytes]:
-    """Return the entries, latest first as given, without redundant dots.
+    """Return the entries in the order given, latest first, without redundant dots.
 
-    An entry has a dot if the replacement is unknown. The entry is redundant if another entry of the same copy stays.
-    Dots sort behind the names, so each dropped entry follows an entry that stays. Therefore the first few results are
-    the same in whatever order lists are joined.
+    An entry has a dot if the replacement is unknown. The entry is redundant if another entry of the same replaced
+    version stays. Dots sort behind the names, so each dropped entry follows an entry that stays. Therefore the first
+    few results are the same in whatever order lists are joined.
     """
     telling: list[bytes] = []
     for entry in entries:

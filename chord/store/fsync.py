@@ -51,6 +51,8 @@ def sync_directory(directory: Path) -> None:
 def make_directory(directory: Path, mode: int = 0o777) -> None:
     """Create a directory and its missing parents, and make their names durable.
 
+    `mode` has the permissions of the directory itself. Parents get the default ones.
+
     Raises:
         OSError: the directory does not exist, or its name may not be durable.
     """

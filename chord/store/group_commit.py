@@ -157,7 +157,11 @@ class GroupCommit:
             raise Overloaded(text, after_ms=RETRY_MS)
 
     def add(self, rows: RowChanges, notes: NoteChanges, size: int) -> None:
-        """Add changes of about `size` bytes to the next transaction."""
+        """Add changes of about `size` bytes to the next transaction.
+
+        If none is under way, it begins in the next pass of the event loop. The caller checks before with
+        `require_sound` and `require_room`.
+        """
         self.following.add(rows, notes, size)
         if self.under_way is None:
             self._write_soon()

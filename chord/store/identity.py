@@ -233,7 +233,7 @@ class FileIdentity:
             raise ConfigError(f"another node is running on {directory}") from None
 
     def close(self) -> None:
-        """Release the directory.
+        """Release the directory. Call this once; a later `save` writes nothing.
 
         If a write is under way, the directory stays locked until that write has ended.
         """
@@ -246,12 +246,12 @@ class FileIdentity:
         """Return the persisted state; None at the first start.
 
         Raises:
-            ConfigError: the file exists and cannot be read.
+            ConfigError: the file exists, and `read_kept` refuses it.
         """
         return read_kept(self._path)
 
     async def save(self, kept: Kept) -> None:
-        """Replace the file if its content differs.
+        """Replace the file, unless the last `save` of this object wrote the same content.
 
         A thread writes a file beside it, syncs and renames the new file, and syncs the directory.
 

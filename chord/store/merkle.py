@@ -110,12 +110,12 @@ class Digests:
         self.add(self.part_of(point, SLICE_LEVEL), records, sum_)
 
     def add(self, part: int, records: int, sum_: int) -> None:
-        """Add records to the totals of a slice (a leaf of the tree) and its ancestors.
+        """Change the totals of a slice (a leaf of the tree) and its ancestors.
 
         Args:
             part: the number of the slice.
-            records: the number of records; may be negative.
-            sum_: the sum of their digests.
+            records: added to the number of records; negative if records were removed.
+            sum_: added to the sum of their digests, modulo 2^128; may be negative.
         """
         for totals in reversed(self._parts):
             held, known = totals.get(part, NOTHING)
@@ -166,7 +166,7 @@ class Digests:
         return part
 
     def arc_of(self, part: int) -> Arc:
-        """Return the arc that a slice covers: one of 4,096 equal parts of the circle."""
+        """Return the arc that slice `part` covers: one of 4,096 equal parts of the circle."""
         starts = _starts(self._circle, SLICE_LEVEL)
         return Arc(self._circle.point(starts[part] - 1), self._circle.point(starts[part + 1] - 1))
 
@@ -194,8 +194,8 @@ class Digests:
     def pieces(self, arc: Arc, level: int, heads: ReadHeads) -> Iterator[Piece]:
         """Yield the intersection of an arc with each part of a level, clockwise.
 
-        Parts outside the arc are skipped. An arc that goes around the circle and ends in its first part touches that
-        part twice.
+        Parts outside the arc are skipped. An arc that goes around the circle and ends in the part that it began in
+        yields that part twice.
         """
         starts = _starts(self._circle, level)
         start, left = arc.start, self._circle.length(arc.start, arc.end)
@@ -298,8 +298,8 @@ def joined(
 ) -> Iterator[tuple[Arc, int]]:
     """Join the wanted pieces of an arc to arcs of at most `records_max` records.
 
-    Yields each joined arc with its number of records. The arc includes the unwanted pieces between its wanted ones. A
-    single piece may exceed the limit.
+    Yields each joined arc with its number of records. The arc and the number include the unwanted pieces between wanted
+    ones. A single piece may exceed the limit. By default, every piece is wanted.
     """
     open_: Arc | None = None
     total = between = 0

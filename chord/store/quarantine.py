@@ -37,7 +37,7 @@ class Decision(NamedTuple):
 
 
 def hidden(record: Record) -> list[Hidden]:
-    """Return the versions in quarantine, those of one actor oldest first."""
+    """Return the versions in quarantine, by actor, those of one actor oldest first."""
     return [
         Hidden(entry.actor, entry.count - place, entry.versions[place])
         for entry in record.quarantine
@@ -61,8 +61,8 @@ def context_of(record: Record) -> dict[bytes, int]:
 def cut(record: Record, bytes_max: int) -> Record:
     """Return a record with a quarantine small enough for a reply, and without a clock.
 
-    It holds at least one actor, and each actor with all its versions. A later reply can show the other actors, after a
-    decision about these. `bytes_max` limits the size on the wire, in bytes.
+    It holds each actor with all its versions. A later reply can show the other actors, after a decision about these.
+    `bytes_max` limits the size on the wire, in bytes. The first actor stays, even if it alone is larger.
     """
     kept: list[ActorClock] = []
     size = 0

@@ -75,10 +75,10 @@ class ReapLog:
     Args:
         circle: of the ring.
         storage: holds the records, and the logs as notes.
-        limits: `reap_log_entries` and `reap_log_entries_max` limit the log of one slice.
+        limits: a slice's log of over `reap_log_entries_max` entries is cut to `reap_log_entries`.
 
     Attributes:
-        forced_trims: how often a log exceeded `reap_log_entries_max` and lost entries that other stores may lack.
+        forced_trims: how often a log was cut so, and lost entries that other stores may lack.
     """
 
     def __init__(self, circle: Circle, storage: Storage, limits: Limits) -> None:
@@ -92,7 +92,7 @@ class ReapLog:
     # -- seen entries ---------------------------------------------------------------------------
 
     def slices_in(self, arc: Arc) -> list[int]:
-        """Return the slices of an arc with log entries here, by ascending number."""
+        """Return the slices of an arc to which this store has applied entries, ascending."""
         return [part for part in self._storage.digests.slices_of(arc, self._known()) if self.seen(part)]
 
     def slice_of(self, key: bytes) -> int:
@@ -100,11 +100,11 @@ class ReapLog:
         return self._storage.digests.slice_of(self._circle.hash(key))[0]
 
     def state(self, part: int) -> SliceState:
-        """Return the state of a slice's log: the last entries applied and trimmed."""
+        """Return the state of slice `part`'s log: the last entries applied and trimmed."""
         return self._decoded(part, self._storage.note(state_name(part)))[1]
 
     def seen(self, part: int) -> bytes:
-        """Return a digest of the log entries that this store has applied to a slice.
+        """Return a digest of the log entries that this store has applied to slice `part`.
 
         Two stores with equal digests have applied the same entries. The digest is empty if no entry was applied.
         """
@@ -207,11 +207,11 @@ class ReapLog:
         return SliceLog(part, seen, trimmed, floors, before.tags, (EntryRun(own, first, entries),))
 
     def next_number(self, part: int) -> int:
-        """Return the number that this store's next log entry for a slice will have."""
+        """Return the number that this store's next log entry for slice `part` will have."""
         return self.state(part).seen.get(self._storage.note(MAKER) or b"", 0) + 1
 
     def run_of(self, part: int, first: int) -> SliceLog:
-        """Return a slice's log with this store's own entries from number `first` on.
+        """Return slice `part`'s log with this store's own entries from `first` on.
 
         The entries of other makers are left out, so the receivers must have them.
         """
@@ -220,7 +220,7 @@ class ReapLog:
         return self.log_after(part, seen if own is None else {**seen, own: first - 1})[0]
 
     def trim(self, part: int, keep: int) -> Batch:
-        """Return the change that shortens a slice's log to `keep` entries.
+        """Return the change that shortens the log of slice `part` to `keep` entries.
 
         The oldest entries of the maker with the most entries go first. A maker is a store that made entries.
         """
@@ -236,7 +236,7 @@ class ReapLog:
         Args:
             part: the number of the slice.
             seen: by maker (the store that made the entries), the last entry that the other store has applied.
-            bytes_max: once the log takes more, no further entries are added.
+            bytes_max: once the log takes more bytes, no further entries are added. So one entry may exceed the limit.
 
         Returns:
             The log, and about how many bytes it takes.
@@ -317,7 +317,7 @@ class ReapLog:
         """Return the change after which another store's trimmed entries count as applied.
 
         It removes values that the other store has replaced. It moves values for which the other store does not vouch to
-        the quarantine; the module explains both.
+        the quarantine. The module explains vouching and the quarantine.
 
         Args:
             log: the other store's log of a slice.
@@ -386,9 +386,9 @@ class ReapLog:
         return [key for key, _ in self._storage.heads(arc)]
 
     def _entries(self, part: int, maker: bytes, first: int, last: int) -> Iterator[LogEntry]:
-        """Yield the log entries `first` to `last` of a maker, the store that made them.
+        """Yield the entries `first` to `last` of a maker in the log of slice `part`.
 
-        The log must hold both.
+        The log must hold the first and the last of them.
         """
         for number in range((first - 1) // SEGMENT_ENTRIES, (last - 1) // SEGMENT_ENTRIES + 1):
             raw = self._storage.note(segment_name(part, maker, number))
@@ -419,7 +419,7 @@ class _Work:
         return self._maker
 
     def batch(self) -> Batch:
-        """Return the change; before, trim each log of over `reap_log_entries_max` entries."""
+        """Return the change; before, cut (and count) too long logs; see `ReapLog`."""
         limits = self._log._limits
         for part, state in list(self._slices.items()):
             if state.frozen().entries > limits.reap_log_entries_max:
@@ -466,13 +466,13 @@ class _Work:
     # -- logs -----------------------------------------------------------------------------------
 
     def slice(self, part: int) -> SliceDraft:
-        """Return the draft of a slice's log state; the caller may change it."""
+        """Return the draft of the log state of slice `part`; the caller may change it."""
         if part not in self._slices:
             self._slices[part] = SliceDraft(self._log.state(part))
         return self._slices[part]
 
     def append(self, part: int, maker: bytes, entry: LogEntry) -> None:
-        """Append an entry of a maker, the store that made it, to a slice's log."""
+        """Append an entry of a maker, its store, to the log of slice `part`."""
         state = self.slice(part)
         number = state.seen[maker] = state.seen.get(maker, 0) + 1
         name = segment_name(part, maker, (number - 1) // SEGMENT_ENTRIES)
@@ -509,7 +509,7 @@ class _Work:
         state.tags = latest_tags(state.tags, log.tags)
 
     def trim_to(self, part: int, keep: int) -> None:
-        """Shorten a slice's log to `keep` entries; see `ReapLog.trim`.
+        """Shorten the log of slice `part` to `keep` entries; see `ReapLog.trim`.
 
         The floors rise to the key epochs of the actors in the trimmed entries. The latest tags of trimmed entries are
         kept, up to `TAGS_KEPT`.
@@ -527,7 +527,7 @@ class _Work:
             state.trimmed[maker] = number
 
     def _drop(self, part: int, maker: bytes, last: int) -> list[LogEntry]:
-        """Remove a maker's entries up to number `last` from a log, and return them."""
+        """Remove a maker's entries up to `last` from slice `part`'s log, and return them."""
         state = self.slice(part)
         first = state.trimmed.get(maker, 0) + 1
         dropped: list[LogEntry] = []
@@ -557,8 +557,9 @@ def _judge(
 ) -> tuple[Record | None, list[bytes]]:
     """Decide about the values of a record by another store's answers about them.
 
-    Returns the record, None if nothing is left of it; and the actors for which the other store does not vouch. An actor
-    with tombstones alone is not hidden. Its entry stays without versions, because all its values were replaced.
+    Returns the record, None if nothing is left of it; and the actors for which the other store does not vouch. Their
+    values move to the quarantine. An actor with tombstones alone stays in the clock, without versions, because all its
+    values were replaced.
 
     Args:
         record: the record.

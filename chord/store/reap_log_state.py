@@ -105,13 +105,13 @@ def latest_tags(*tags: bytes) -> bytes:
 
 
 def state_name(part: int) -> bytes:
-    """Return the name of the storage note with the state of a slice's log."""
+    """Return the name of the storage note with the state of slice `part`'s log."""
     return STATE + part.to_bytes(2, "big")
 
 
 def segment_name(part: int, maker: bytes, number: int) -> bytes:
-    """Return the name of the storage note with a segment of a slice's log.
+    """Return the name of the storage note with a segment of the log of slice `part`.
 
-    A segment has up to 64 entries of one maker. `number` counts the maker's segments from 0.
+    A segment has up to 64 entries of one maker, the store that made them. `number` counts the maker's segments from 0.
     """
     return SEGMENT + part.to_bytes(2, "big") + maker + number.to_bytes(8, "big")

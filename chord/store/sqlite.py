@@ -34,9 +34,10 @@ class SqliteStorage:
     Args:
         circle: of the ring; the file of another circle is refused.
         directory: the directory of the file; created if missing.
-        incarnation: of the store, if it is new.
-        before_commit: called in the writing thread before each commit. Tests use it to fail.
-        staged_bytes_max: see `Limits`.
+        incarnation: for a new store; an existing store keeps its own.
+        before_commit: called in the writing thread before each commit; ignored if `file` is given. Tests use it to
+            fail.
+        staged_bytes_max: limit for changes that are not durable, in bytes; see `Limits`.
         file: the database; by default the file in that directory.
         worker: runs blocking calls; by default in threads.
 
@@ -87,7 +88,7 @@ class SqliteStorage:
         """Wait until pending changes are durable, and close the file.
 
         A second call does nothing. If the disk does not answer within `CLOSE_S` seconds, this leaves the running
-        transaction alone and starts no other. By then the next process may have opened the file.
+        transaction alone. It starts no other, because the next process may have opened the file by then.
 
         Concurrency: checkpoints; shielded for at most `CLOSE_S` seconds.
         """

@@ -54,7 +54,7 @@ class Rows:
     Attributes:
         place: returns the place (primary key) of a key's record; see `RowPlace`.
         changes: the changes that are not durable, by place.
-        scrubbed: the place of the last row that the scrub has read; None at the start.
+        scrubbed: the place of the last row that the scrub has read; None: the scrub begins with the first row.
         scrubs: how often the scrub has read all rows.
         scrubbed_rows: how many rows the scrub has read in all.
         bad_records: how many records were found damaged since the opening. They count as missing.

@@ -32,8 +32,9 @@ class Batch:
 
     Args:
         puts: records to store.
-        removals: keys of records to remove.
-        minted: by key, the actor under which this node now writes the record; see `Storage.minted`.
+        removals: keys of records to remove. If a key is also in `puts`, the removal wins.
+        minted: by key of a record in `puts`, the actor under which this node mints from now on; see `Storage.minted`.
+            Keys that are not in `minted` keep their actor.
         notes: by name, the value of each note to store (see `Storage.note`); None removes the note.
     """
 
@@ -51,7 +52,7 @@ class Batch:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the batch changes nothing."""
+        """Whether the batch has no puts, removals or notes; `minted` alone does not count."""
         return not (self.puts or self.removals or self.notes)
 
 
@@ -68,7 +69,7 @@ class Storage(Protocol):
 
     @property
     def failed(self) -> trio.Event | None:
-        """Set when the disk has failed; None if the storage cannot fail.
+        """The event that is set when the disk has failed; None if the storage cannot fail.
 
         After a failure the storage promises nothing, and the node has to stop.
         """
@@ -93,8 +94,8 @@ class Storage(Protocol):
     def is_damaged(self, key: bytes) -> bool:
         """Return whether the record of a key may have been lost to damage on the disk.
 
-        It may if the key has no record, and a damaged record may be its record. The damage may have changed the key of
-        a record. Storing a record of the same key again replaces a damaged record.
+        That is so if `get` finds no record, and some damaged record may have had this key. The damage may have changed
+        the key of a record. After a new record of the same key is stored, the answer is False.
         """
 
     def scrub(self, bytes_max: int) -> tuple[int, bool]:
@@ -120,7 +121,10 @@ class Storage(Protocol):
 
     @property
     def bad_records(self) -> int:
-        """How many records were found damaged; they count as missing."""
+        """How many records were found damaged since the opening.
+
+        A damaged record counts as missing. Records that were replaced afterwards are included.
+        """
 
     def damaged(self, arc: Arc) -> list[Point]:
         """Return a point in the arc for each damaged record that may lie in it.
@@ -130,9 +134,9 @@ class Storage(Protocol):
 
     @property
     def refusal(self) -> str:
-        """Why the last change was refused; "" if it was not.
+        """Why the last transaction failed; "" if it did not.
 
-        The disk may be full or read-only, for example.
+        The disk may be full or read-only, for example. `Overloaded` is not reported here.
         """
 
     @property
@@ -154,7 +158,7 @@ class Storage(Protocol):
         """
 
     def is_durable(self, key: bytes) -> bool:
-        """Return whether the record that `get` returns for a key is durable."""
+        """Return whether the result of `get` for a key is durable, be it a record or None."""
 
     def durable(self, key: bytes) -> Record | None:
         """Return the durable record of a key, which no crash can undo, or None.
@@ -207,7 +211,7 @@ class Storage(Protocol):
 
         Args:
             arc: the arc.
-            after: yield only the records after this key; None: from the start of the arc.
+            after: a key in the arc; yield only the records after it. None: from the start of the arc.
         """
 
     def count(self, arc: Arc) -> int:
@@ -229,7 +233,7 @@ class Storage(Protocol):
             Whether everything visible is durable already. If not, an empty `commit` waits for it.
 
         Raises:
-            WritesRefused: definite; nothing was changed.
+            WritesRefused: definite; the disk has failed, and nothing was changed.
             Overloaded: definite; too many bytes wait for the disk, and nothing was changed.
         """
 
@@ -246,7 +250,7 @@ class Storage(Protocol):
         The changes are visible before the first wait. An empty batch waits until everything visible is durable.
 
         Raises:
-            WritesRefused: definite; nothing was changed.
+            WritesRefused: definite; the disk takes no writes, and nothing stays changed.
             Overloaded: definite; too many bytes wait for the disk, and nothing was changed.
             RemoteFailure: indefinite; the changes may or may not be durable.
         """
@@ -257,7 +261,7 @@ class Storage(Protocol):
         An actor consists of the store's incarnation and this number; see `chord/store/versions.py`.
 
         Raises:
-            WritesRefused: definite.
+            WritesRefused: definite; the disk has failed.
         """
 
     def __len__(self) -> int: ...
@@ -423,7 +427,7 @@ class MemoryStorage:
         self.apply(batch)
 
     def apply(self, batch: Batch) -> None:
-        """Make all changes of the batch."""
+        """Make all changes of the batch: puts, then removals, then notes."""
         for record in batch.puts:
             self._put(record)
         self._minted.update(batch.minted)

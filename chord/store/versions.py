@@ -56,7 +56,7 @@ def actor(incarnation: bytes, key_epoch: int) -> bytes:
 def discard(record: Record, context: Mapping[bytes, int]) -> Record:
     """Return the record without the values that a context covers.
 
-    The record's clock then knows every event that the context names. A context maps each actor to the number of its
+    The clock of the result knows every event that the context names. A context maps each actor to the number of its
     last event that a reader saw.
     """
     clock = _clock_without(record, context)
@@ -92,8 +92,8 @@ def put(
         version: the value, or a tombstone.
 
     Raises:
-        InvalidRequest: definite. The context names events of this actor that never were, or the record would have too
-            many actors. The limit is `ACTORS_MAX`. Deletes may have twice as many, because they are the way out.
+        InvalidRequest: definite. The context names events of `minting` that never were. Or the write would add an actor
+            beyond the limit: `ACTORS_MAX`, or twice as many for a delete, because deletes are the way out.
     """
     if record is None:
         record = Record(key, ())
@@ -159,7 +159,8 @@ def _decided(record: Record) -> Record:
 
     A clock that knows all events of an actor holds or has replaced its values. A clock that holds a live value of the
     actor shows that the actor was not reaped, so its other values join the clock. A value that the clock or the
-    quarantine knows as replaced is replaced in both. A value needs no second copy if the record knows its operation.
+    quarantine knows as replaced is replaced in both. Other values of an actor are dropped if the record knows all of
+    their operations.
     """
     if not record.quarantine:
         return record
@@ -280,7 +281,8 @@ def narrow(entry: ActorClock, count: int, held: int) -> ActorClock:
 def siblings(record: Record) -> list[Version]:
     """Return the concurrent versions, tombstones included.
 
-    Copies with the same operation id count once. Late copies of replaced operations are left out.
+    The order is that of the actors, and newest first for each actor. Copies with the same operation id count once. Late
+    copies of replaced operations are left out, unless no other version is left.
     """
     if len(record.clock) == 1 and len(record.clock[0].versions) == 1:
         return list(record.clock[0].versions)  # the usual case
@@ -304,20 +306,25 @@ def values(record: Record) -> list[bytes]:
 
 
 def is_live(version: Version, now_ms: int) -> bool:
-    """Return whether readers see a version: not a tombstone, and not expired."""
+    """Return whether readers see a version: not a tombstone, and not expired.
+
+    `now_ms` is the time by a wall clock, in ms since 1970.
+    """
     return version.value is not None and not 0 < version.expires_ms <= now_ms
 
 
 def cut(record: Record, bytes_max: int) -> Record:
-    """Return as much of a record as a reply may hold: whole actors, at least one.
+    """Return as much of a record as a reply may hold: the values of whole actors.
 
     For the other actors, the clock keeps only events with values that were replaced. No coordinator lets siblings grow
-    too many for a reply, but siblings from several coordinators may add up to more. The context covers only the
-    returned values. The reader resolves these, and finds the rest at the next read. The quarantine is left out.
+    too many for a reply, but siblings from several coordinators may add up to more. The context of the result covers
+    only the returned values. The reader resolves these, and finds the rest at the next read. The quarantine is left
+    out.
 
     Args:
         record: the record.
-        bytes_max: limit for the bytes of the values. `SIBLINGS_MAX` limits their number.
+        bytes_max: limit for the bytes of the values. `SIBLINGS_MAX` limits their number. The first actor with values
+            keeps them, even beyond these limits.
     """
     if len(record.clock) <= 1:
         return Record(record.key, record.clock, record.replaced) if record.quarantine else record
@@ -338,9 +345,9 @@ def cut(record: Record, bytes_max: int) -> Record:
 def split(record: Record, bytes_max: int) -> list[Record]:
     """Cut a record into records that merge to it, each small enough to send.
 
-    Each holds as many whole actors as `bytes_max` bytes of values allow, at least one. No single coordinator lets a
-    record outgrow a frame, but writes through several coordinators may add up to more. Actors merge one by one, so each
-    part can be sent by itself.
+    Each holds as many whole actors as `bytes_max` bytes of values allow. An actor with more bytes is alone in its part.
+    No single coordinator lets a record outgrow a frame, but writes through several coordinators may add up to more.
+    Actors merge one by one, so each part can be sent by itself. Parts of the quarantine come last.
     """
     parts = [Record(record.key, part, record.replaced) for part in _split(record.clock, bytes_max)]
     if not record.quarantine:
@@ -409,7 +416,10 @@ def is_sound(record: Record) -> bool:
 
 
 def check(record: Record) -> list[str]:
-    """Return the faults of a record's clock in words; empty if there are no faults."""
+    """Return the faults of a record in words; empty if there are no faults.
+
+    It checks the clock, the quarantine and the replaced operations.
+    """
     wrong = []
     for entries in (record.clock, record.quarantine):
         if any(a.actor >= b.actor for a, b in pairwise(entries)):

@@ -24,7 +24,8 @@ class Worker(Protocol):
         Args:
             fn: the function.
             *args: its arguments.
-            abandon: if cancelled, return at once and leave the function to itself.
+            abandon: if cancelled, return at once and leave the function to itself. If False, a cancelled call returns
+                after the function.
 
         Concurrency: checkpoints.
         """

@@ -15,7 +15,15 @@ Passage: TypeAlias = Literal["open", "stalled", "cut"]
 
 
 class Faults:
-    """The present faults of a network, by host or by pair of hosts."""
+    """The present faults of a network, by host or by pair of hosts.
+
+    Attributes:
+        rules: by source and target, the passage of cut and blocked directions.
+        islands: by host, its group in the present partition. Hosts without an entry form one more group.
+        between_islands: the passage between two groups.
+        frozen: the hosts that are frozen.
+        down: the hosts that vanished without a reset.
+    """
 
     def __init__(self) -> None:
         self.rules: dict[tuple[str, str], Passage] = {}
@@ -30,7 +38,10 @@ class Faults:
         return bool(self.rules or self.islands or self.frozen or self.down)
 
     def passage(self, source: str, target: str) -> Passage:
-        """Return whether traffic from one host to another passes, stalls or is cut."""
+        """Return whether traffic from one host to another passes, stalls or is cut.
+
+        If several faults apply, a cut has precedence.
+        """
         rule = self.rules.get((source, target), "open")
         if rule == "cut":
             return rule
@@ -68,14 +79,15 @@ class FaultyNetwork(ABC):
         """
 
     def cut(self, a: str, b: str) -> None:
-        """Reset all streams between two hosts, and refuse to open new ones."""
+        """Reset all streams between two hosts, and refuse new ones in both directions."""
         self._faults.rules[a, b] = self._faults.rules[b, a] = "cut"
         self._after_change()
 
     def block(self, source: str, target: str) -> None:
         """Stall all traffic from one host to another, without an error.
 
-        The traffic is delivered after `unblock`. New connections stall as well.
+        New connections stall as well. Streams deliver the traffic after `unblock`. A network of whole messages loses
+        it.
         """
         self._faults.rules[source, target] = "stalled"
 
@@ -86,6 +98,8 @@ class FaultyNetwork(ABC):
 
     def partition(self, *groups: Iterable[str], reset: bool = False) -> None:
         """Separate groups of hosts. The hosts that are not named form one more group.
+
+        An earlier partition no longer counts.
 
         Args:
             groups: the names of the hosts in each group.
@@ -106,7 +120,10 @@ class FaultyNetwork(ABC):
         self._faults.frozen[host] = True
 
     def unfreeze(self, host: str) -> None:
-        """Unfreeze a host. The traffic that it missed arrives now."""
+        """Unfreeze a host.
+
+        Streams now deliver the traffic that it missed. A network of whole messages has lost it.
+        """
         self._faults.frozen.pop(host, None)
         self._after_change()
 

@@ -171,7 +171,7 @@ class MemoryNetwork(FaultyNetwork):
     def digest(self) -> str:
         """Return a digest of every delivery so far: time, source, target, content.
 
-        Only with `trace`.
+        Needs `trace`.
         """
         assert self._trace is not None, "MemoryNetwork(trace=True)"
         return self._trace.hexdigest()
@@ -342,7 +342,7 @@ class MemoryTransport:
         The connection takes one round trip, and longer while the path is stalled.
 
         Raises:
-            PeerUnreachable: the connection was refused, there is no route, or the host or the address does not exist.
+            PeerUnreachable: the connection was refused, the path is cut, no such host exists, or this host has crashed.
         """
         host, port = to_dial(address)
         network = self._network
@@ -367,7 +367,7 @@ class MemoryTransport:
         """Listen at HOST:PORT of this host; port 0 takes a free one.
 
         Raises:
-            OSError: the address is in use, or belongs to another host.
+            OSError: the address is in use or belongs to another host, or this host has crashed.
         """
         await trio.lowlevel.checkpoint()
         host, port = split_address(address)
@@ -420,14 +420,14 @@ class MemoryListener:
         raise trio.ClosedResourceError("this listener is closed")
 
     def close(self) -> None:
-        """Stop accepting. Streams that were dialled and not accepted are reset."""
+        """Stop accepting, and reset dialled streams not yet accepted; keep the address."""
         self._is_closed = True
         while self._backlog:
             self._backlog.pop(0).connection.reset()
         self._lot.unpark_all()
 
     async def aclose(self) -> None:
-        """Stop accepting. Streams that were dialled and not accepted are reset."""
+        """Free the address, and stop accepting as `close` does."""
         self._network._forget_listener(self)
         self.close()
         await trio.lowlevel.checkpoint()

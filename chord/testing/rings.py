@@ -102,8 +102,8 @@ class TestRing:
         was killed, or its disk could not be opened.
 
         Args:
-            join: nodes to join by; default: three running nodes, chosen at random. Empty: the node founds a ring of its
-                own.
+            join: nodes to join by; default: up to three ready nodes at random, or running ones if none is ready. Empty:
+                the node returns to the ring of its persisted identity; without that, it founds a ring.
             name: the node's host; default: the next unused name. A name that was used before means that host, with its
                 persisted identity.
             listen: the node's address; default: port 1 of its host.
@@ -178,7 +178,7 @@ class TestRing:
     async def kill(self, node: Node, *, silently: bool = False) -> None:
         """End a node as kill -9 does: without a goodbye and without a handover.
 
-        The node's memory is lost, and its identity is kept.
+        Its identity is kept. Its memory is lost, with all records that are not on a disk.
 
         Args:
             node: the node.
@@ -193,9 +193,9 @@ class TestRing:
         await node.closed.wait()
 
     async def restart(self, node: Node) -> Node:
-        """Kill a node and start it again with the same identity and an empty memory.
+        """Kill a node, and start it again with the same identity on the same host.
 
-        Returns when the node listens.
+        The node has lost all records that are not on a disk. The call returns when the node listens.
         """
         await self.kill(node)
         return await self.start(join=(), name=node.config.name)
@@ -232,7 +232,7 @@ class TestRing:
         return invariants.violations(self.snapshot(), self._template.ring.successors)
 
     def waiting(self) -> list[Violation]:
-        """Return the differences between the ring and an Ideal ring.
+        """Return the differences between the ring and an Ideal ring; empty if it is Ideal.
 
         An Ideal ring has exact pointers, and exactly one owner for every point.
         """
@@ -309,6 +309,9 @@ async def open_ring(
         network: the network of the nodes; default: a new one.
         observe: callback that gets every event of every node.
         wait: wait until the ring is Ideal before the block begins.
+
+    Yields:
+        The ring.
 
     Concurrency: checkpoints. Run it on virtual time: `chord.testing.run`, or pytest-trio's `autojump_clock`.
     """

@@ -50,8 +50,8 @@ class VirtualClock(trio.abc.Clock):
 
     Args:
         when_failed: callback for the first error outside of all tasks: a delivery failed, or nothing can happen any
-            more. Raised there, the error would end Trio itself and leave every task as it is. None: raise a failed
-            delivery.
+            more. Raised there, the error would end Trio itself and leave every task as it is. None: a failed delivery
+            raises, and if nothing can happen any more, the clock waits in real time.
     """
 
     def __init__(self, when_failed: Callable[[Exception], None] | None = None) -> None:

@@ -105,7 +105,10 @@ class MemoryPipe:
         self.wake_reader()
 
     def take(self, max_bytes: int) -> bytes:
-        """Remove and return up to `max_bytes` that have arrived; the writer gains room."""
+        """Remove and return up to `max_bytes` that have arrived; the writer gains room.
+
+        Call it only if `has_arrived`.
+        """
         arrived = self._arrived
         data = arrived.pop(0)
         while arrived and len(data) + len(arrived[0]) <= max_bytes:

@@ -86,7 +86,7 @@ class Frame(NamedTuple):
         return zip(self.places, unpack(self.request, answer), strict=True)
 
     def is_refused_whole(self, answer: Reply | ChordError) -> bool:
-        """Whether the answer refuses all items, so they must be sent again in two frames.
+        """Whether the answer refuses all items: they must be sent in smaller frames.
 
         An item that causes the refusal is alone in a frame in the end, and the other items get their answers.
         """
@@ -141,13 +141,16 @@ def cut(
 
 
 class Room:
-    """The space left for values in one frame. The first value always has room."""
+    """The space left for values in one frame.
+
+    The first value always has room, even if it alone is larger than a frame of a batch may be.
+    """
 
     def __init__(self) -> None:
         self._taken = 0
 
     def takes(self, size: int) -> bool:
-        """Return whether a value of this size in bytes has room, and take the room."""
+        """Return whether a value of this size in bytes has room; if so, take the room."""
         if self._taken and self._taken + size > BATCH_BYTES_MAX:
             return False
         self._taken += size
@@ -157,7 +160,8 @@ class Room:
 def pack(batch: BatchRequest, outcomes: Sequence[Reply | ChordError]) -> BatchReplies:
     """Return the reply to a batch, with the outcomes in the order of the items.
 
-    If the values are too large for one frame, the first values are kept, and the other reads get `NO_ROOM`.
+    Values take the room of one frame in this order. A read gets `NO_ROOM` if its values do not fit the rest of the
+    frame. The lists of replicas are left out.
     """
     room = Room()
     got: list[Got] = []
@@ -178,7 +182,11 @@ def pack(batch: BatchRequest, outcomes: Sequence[Reply | ChordError]) -> BatchRe
 
 
 def unpack(request: Request, answer: Reply | ChordError) -> list[Reply | ChordError]:
-    """Return the outcome of each item of a request: a batch, or a single item."""
+    """Return the outcome of each item of a request: a batch, or a single item.
+
+    An error as the answer is the outcome of every item. If the answer does not fit the batch, every outcome is
+    `MalformedMessage`.
+    """
     if not isinstance(request, (GetMany, PutMany)):
         return [answer]
     count = len(items_of(request))

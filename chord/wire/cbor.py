@@ -73,7 +73,8 @@ class Encoder:
         """Return the item as CBOR.
 
         Raises:
-            InvalidRequest: the encoding is larger than any frame may be.
+            InvalidRequest: the encoding is larger than `bytes_max`.
+            TypeError: a part of the item has a type that no message has.
         """
         pieces: list[bytes] = []
         self._put((item,), pieces.append)

@@ -170,7 +170,7 @@ class Call(msgspec.Struct, frozen=True):
 
     Attributes:
         call_id: the number of the call on its connection.
-        vnode: the vnode that is called; None: the node.
+        vnode: the vnode that is called; None: the node, or `request` is an error.
         budget_ms: the time that the caller leaves for the answer, in ms.
         request: the request; if it could not be decoded, the error to answer with.
         sent_ms: when the call was sent, in ms on the sender's clock since the stream was opened.
@@ -205,7 +205,7 @@ class Codec:
         Args:
             call_id: the number of the call on its connection.
             vnode: the vnode to call; None: the node.
-            budget_ms: the time for the answer, in ms.
+            budget_ms: the time for the answer, in ms; cut to `BUDGET_MS_MAX`.
             request: the request.
             sent_ms: when the call leaves, in ms on the sender's clock since the stream was opened.
         """
@@ -333,7 +333,7 @@ _encode_plain: Final = Encoder(0, BODY_BYTES_MAX).encode
 
 
 def encode_hello(hello: Hello) -> bytes:
-    """Return the first frame of a stream."""
+    """Return the frame of a hello, the first of a stream."""
     return _frame(FrameKind.HELLO, _encode_plain(hello))
 
 
@@ -382,7 +382,9 @@ GOODBYE: Final = _frame(FrameKind.CAST, _encode_plain((1,)))
 
 
 def is_goodbye(body: bytes) -> bool:
-    """Return whether a cast is a goodbye. Other casts, of later versions, are ignored.
+    """Return whether a cast is a goodbye.
+
+    The caller ignores other casts, which belong to later versions.
 
     Raises:
         MalformedMessage: the body is not a cast.

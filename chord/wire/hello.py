@@ -40,6 +40,8 @@ class HelloPolicy:
     def learn(self, ring_id: bytes | None) -> None:
         """Adopt the ring id of the member through which this node joins.
 
+        A node that has a ring id keeps it. None, the id of a node that has not joined, changes nothing.
+
         Raises:
             OtherRing: definite; this node belongs to another ring.
         """
@@ -50,7 +52,7 @@ class HelloPolicy:
         self.ring_id = self.ring_id or ring_id
 
     def hello(self, stream: StreamName) -> Hello:
-        """Return the first frame for a stream."""
+        """Return this node's hello for a stream of this kind."""
         return Hello(
             version_min=PROTOCOL_VERSION,
             version_max=PROTOCOL_VERSION,
@@ -69,11 +71,12 @@ class HelloPolicy:
     def on_hello(self, hello: Hello) -> None:
         """Check a peer's hello.
 
-        The node learns nothing from the hello, because the dialler may belong to any ring.
+        A client's hello is accepted unchecked. This node learns nothing from the hello, because the peer may belong to
+        any ring.
 
         Raises:
             OtherRing: definite; the peer's ring id or constants differ. The message says which.
-            DuplicateId: definite; the peer claims one of this node's ids.
+            DuplicateId: definite; the peer, at another address, claims one of this node's ids.
         """
         if hello.role == "client":
             return

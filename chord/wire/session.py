@@ -48,7 +48,7 @@ class Handshake:
 
     Attributes:
         frames: cuts the stream into frames, also after the handshake.
-        early: the frames that arrived behind the hello.
+        early: the frames behind the hello that arrived with its last bytes.
     """
 
     def __init__(self, limits: Limits, hello_bytes_max: int | None = None) -> None:
@@ -134,7 +134,7 @@ class OpenCalls:
     def encode(
         self, vnode: Point | None, request: Request, budget_s: float, sent_s: float
     ) -> tuple[int, bytes]:
-        """Return the id of a new call, and its frame.
+        """Count a new call; return its id and frame. The caller adds it to `waiting`.
 
         Args:
             vnode: the vnode to call; None: the node.
@@ -148,7 +148,10 @@ class OpenCalls:
         return call_id, self._codec.encode_call(call_id, vnode, budget_ms, request, int(1000 * sent_s))
 
     def take(self, call_id: int) -> Waiting | None:
-        """Remove a call and return it; None if it has ended. A later reply is ignored."""
+        """Remove a call and return it; None if it has ended. A later reply is ignored.
+
+        No callback runs, but `on_end` is called, also for a call that has ended.
+        """
         self._on_end(call_id)
         return self.waiting.pop(call_id, None)
 
@@ -189,7 +192,10 @@ class OpenCalls:
         return None
 
     def end(self, error: Callable[[], ChordError]) -> None:
-        """End every call: run its callback with a new error from `error`."""
+        """End every call: run its callback with a new error from `error`.
+
+        `on_end` is not called.
+        """
         waiting, self.waiting = self.waiting, {}
         for each in waiting.values():
             each.callback(error())
@@ -233,12 +239,12 @@ class ClientStream:
     def call(
         self, vnode: Point | None, request: Request, budget_s: float, now: float, callback: OnReply
     ) -> tuple[int, bytes]:
-        """Make a call.
+        """Begin a call, after the hello has arrived. The caller sends the returned bytes.
 
         Args:
             vnode: the vnode to call; None: the node.
             request: the request.
-            budget_s: time that the caller gives the call, in seconds.
+            budget_s: time that the caller gives the call, in seconds; at least 1 ms is sent. No deadline is kept here.
             now: the time, by the clock that `receive` gets.
             callback: gets the outcome.
 
@@ -315,7 +321,7 @@ class ClientStream:
 
         Args:
             why: the reason.
-            is_late: the caller's time ran out.
+            is_late: whether the caller's time ran out.
         """
         message = f"no answer from {self.address} ({why})"
         return PeerUnreachable(message, is_late=is_late, is_taken=True)

@@ -76,7 +76,7 @@ class PutMany(Request, frozen=True, tag=44):
 
 
 class ReadCopiesReply(Reply, frozen=True, tag=153):
-    """The answers to a `ReadCopies`, in its order; None if a copy did not fit."""
+    """The answers to a `ReadCopies`, in its order; None if a copy had no room."""
 
     copies: Annotated[tuple[ReadCopyReply | None, ...], Meta(max_length=BATCH_ITEMS_MAX)]
 

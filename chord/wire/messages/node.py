@@ -28,7 +28,8 @@ class OwnedArc(msgspec.Struct, frozen=True, array_like=True, gc=False):
         start, end: the arc.
         epoch: the epoch in which the vnode has this role.
         state: the role. "taken_over" is a part of the owned arc with an unreachable former owner.
-        peer: the vnode at `start`, the receiver of the arc, or the unreachable former owner, by state; None if unknown.
+        peer: "owned": the vnode at `start`. "giving" and "moved": the receiver. "taken_over": the unreachable former
+            owner. None if unknown.
     """
 
     start: Point
@@ -52,7 +53,7 @@ class VnodeInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     Attributes:
         contact: the vnode.
         state: the stage of its membership in the ring.
-        is_isolated: whether all its neighbours are gone.
+        is_isolated: whether its last neighbours became unreachable, so that it does not know whether it is alone.
         predecessor: its predecessor, or None.
         successors: its successor list.
         predecessors: its predecessor list, nearest first.
@@ -151,7 +152,7 @@ class Status(Reply, frozen=True, tag=176):
         successors: number of other nodes that a successor list spans.
         replicas: number of nodes that keep a copy of each record.
         incarnation: names the store of the node.
-        state: the stage of the node, or "degraded" if it is ready and has `troubles`.
+        state: the stage of the node, from "starting" to "stopped"; or "degraded" if it is ready and has `troubles`.
         uptime_ms: the time since the node started, in ms.
         has_data_dir: whether the node keeps its records on a disk.
         keys: number of records in its store.
@@ -159,7 +160,7 @@ class Status(Reply, frozen=True, tag=176):
         misplaced: number of records that this node has to bring to other nodes and then drops. Hints for nodes that are
             down are not counted.
         vnodes: the vnodes of the node.
-        peers: the peers that it heard of most recently.
+        peers: the peers that it heard of most recently, by address.
         known: vnodes of other nodes that it knows: unreachable ones, fingers and list entries. A crawl of the ring
             visits them too.
         counters: named totals since the start, in ascending order of name.
@@ -170,7 +171,7 @@ class Status(Reply, frozen=True, tag=176):
         clock_skew_ms: the largest difference to the wall clock of a neighbour, in ms.
         transfers: transfers in progress.
         sets: the state of replication of each part of the node's arcs.
-        damaged: number of records with a damaged copy here that has not been replaced.
+        damaged: number of damaged records in its store that have not been replaced.
         troubles: why the node does not serve all requests; empty if it does.
         quarantined: number of versions in quarantine in the node's arcs.
         wall_ms: the wall clock of the node as it answers, in ms since 1970.

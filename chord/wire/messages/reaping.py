@@ -70,9 +70,10 @@ class LogEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class UpTo(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A number for one store: that of its last log entry, or its highest key epoch.
+    """A number for one store: that of a log entry which it made, or a key epoch.
 
-    A key epoch is a number in a store's actors. A store takes a new one if it may have lost its count for a key.
+    The field with the `UpTo` says which; key epochs are in `SliceLog.floors` only. A key epoch is a number in a store's
+    actors. A store takes a new one if it may have lost its count for a key.
     """
 
     store: Incarnation
@@ -121,7 +122,7 @@ class SliceSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class GetSeenReply(Reply, frozen=True, tag=154):
-    """The slices of an arc with a nonempty reap log, in ascending order."""
+    """The slices of an arc to which the store has applied entries, in ascending order."""
 
     slices: Annotated[tuple[SliceSeen, ...], Meta(max_length=SLICES)]
 
@@ -178,7 +179,8 @@ class StoreLogs(Request, frozen=True, tag=46):
 class FetchLogs(Request, frozen=True, tag=55):
     """Request to fetch the reap log entries that the caller has for an arc.
 
-    The called store fetches the entries that it has not seen, and answers when they are applied and durable.
+    The called store fetches the entries that it has not seen from `asker`, a vnode of the caller. It answers when they
+    are applied and durable.
     """
 
     arc_start: Point
@@ -199,7 +201,7 @@ class Holding(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     Attributes:
         count: number of writes of the actor that the record knows.
-        held: number of the latest of these writes with a value in the record.
+        held: number of the latest of these writes with a version (value or tombstone) in the record.
     """
 
     count: Count
@@ -211,7 +213,7 @@ class VouchReply(Reply, frozen=True, tag=156):
 
     Attributes:
         trimmed: for each maker, the last entry that was trimmed from the log at that moment.
-        holdings: the answer to each claim.
+        holdings: the answer to each claim, in the order of the claims.
     """
 
     trimmed: UpTos
@@ -237,7 +239,7 @@ class Vouch(Request, frozen=True, tag=56):
 
 
 class AreExpiredReply(Reply, frozen=True, tag=161):
-    """Reply to an `AreExpired`: the answer for each key."""
+    """Reply to an `AreExpired`: the answer for each key, in the order of the keys."""
 
     each: Annotated[tuple[bool, ...], Meta(max_length=PAGE_RECORDS_MAX)]
 

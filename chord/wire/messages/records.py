@@ -122,16 +122,17 @@ class GetReply(Reply, frozen=True, tag=144):
     """The live values of a key.
 
     Attributes:
-        values: several if they are concurrent, none if the key was deleted.
+        values: several if they are concurrent; none if the key was deleted, expired or never written.
         context: covers the values.
         owner: the vnode that coordinated the read; None if the request does not ask for it.
-        r: number of replicas that answered.
+        r: number of replicas that answered, the coordinator included.
         r_needed: number of replicas that had to answer.
         replicas: the part of each replica, if the request asks for it.
         written_ms: when each value was written, by the wall clock of its coordinator, in ms since 1970.
         quarantined: number of versions of the key in quarantine. They are not among the values.
         left: number of further live values, which had no room.
-        partners: the replicas that the owner asks first, unless the request names exactly these.
+        partners: the replicas that the owner asks first. Empty if the request names exactly these or sets `r`, or if
+            the owner alone is enough.
         copy: not empty: the owner read only its own copy, and this is the copy's `ReadDigestReply.copy`. The values are
             the result of a quorum read if each partner answers with the same digest.
     """
@@ -213,7 +214,8 @@ class Written(Reply, frozen=True, tag=145):
         owner: the vnode that coordinated the write; None if the request does not ask for it.
         w: number of nodes on which the write is durable.
         w_needed: number of nodes on which it had to be; less than `quorum` in a ring of fewer nodes.
-        is_sloppy: whether some of these nodes keep the write for an unreachable replica.
+        is_sloppy: whether replicas alone do not back the write. Either some of these nodes are stand-ins, or the read
+            before the write lacked a quorum of replicas in sync.
         replicas: the part of each replica, if the request asks for it.
         beside: number of other live values that stand beside the write.
         quorum: the write quorum of the ring, a majority of its N replicas.
@@ -365,7 +367,7 @@ class ScanReply(Reply, frozen=True, tag=146):
 
     Attributes:
         records: the records, in ring order.
-        until: the end of the scanned arc.
+        until: the end of the scanned arc: the id of the vnode that answered.
         more_after: None: the arc is done up to `until`. A key: the next page begins after that key.
         now_ms: the owner's wall clock, by which values expire, in ms since 1970.
         unreachable: the down nodes, if these are enough to hide an acknowledged write; otherwise empty.
@@ -388,11 +390,11 @@ ScanOf: TypeAlias = Literal["live", "whole", "quarantine"]
 class Scan(Request, frozen=True, tag=34):
     """*vnode or node* Request for the next page of records after a point, clockwise.
 
-    The scan ends at the owner's id.
+    The owner of the first point behind `after` answers, with records up to its own id.
 
     Attributes:
-        after: the point.
-        after_key: the last key of the page before; None for the first page.
+        after: the point. It is the same for all pages of one owner.
+        after_key: the last key of the page before; None for the first page of an owner.
         limit: the largest number of records.
         what: live (records without their quarantine), whole (records with it), or quarantine (only the quarantine, of
             the records that have one).

@@ -112,14 +112,17 @@ class GetSums(Request, frozen=True, tag=37):
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A key, and a digest of its record's clock, which shows if two copies differ."""
+    """A key, and the digest of its record, which shows whether two copies differ."""
 
     key: Key
     digest: Digest
 
 
 class GetHeadsReply(Reply, frozen=True, tag=149):
-    """Keys and digests in ring order. If `is_cut`, more of them follow after the last."""
+    """A page of keys and digests in ring order.
+
+    If `is_cut`, the arc has more keys after the last.
+    """
 
     heads: Annotated[tuple[Head, ...], Meta(max_length=HEADS_MAX)]
     is_cut: bool
@@ -181,6 +184,8 @@ class InSync(Request, frozen=True, tag=40):
 class JoinArc(Request, frozen=True, tag=48):
     """Request of a joining vnode for the part of an arc up to its own id.
 
+    The owner of the arc gets it.
+
     Attributes:
         joiner: the joining vnode.
         session: the id of the transfer, chosen by the joiner.
@@ -191,7 +196,7 @@ class JoinArc(Request, frozen=True, tag=48):
 
 
 class HandOver(Request, frozen=True, tag=49):
-    """Request of a leaving vnode to accept its arc.
+    """Request of a leaving vnode to the called vnode, to accept the leaver's arc.
 
     Attributes:
         leaver: the leaving vnode.

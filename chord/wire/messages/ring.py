@@ -194,8 +194,9 @@ class Via(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How a hop was reached.
 
     Attributes:
-        kind: the table of the asked vnode that named the hop.
-        index: the entry of that table, for a finger or a successor.
+        kind: the table that named the hop: fingers, successor list or predecessor of the vnode asked before, or the
+            owner cache of the looking node. "start" for the vnode that made the first step.
+        index: the entry of that table, for a finger or a successor; otherwise 0.
     """
 
     kind: Literal["start", "finger", "successor", "cache", "predecessor"]
@@ -215,7 +216,8 @@ class FindNextReply(Reply, frozen=True, tag=131):
     Attributes:
         final: whether the candidates are the key's successor and the vnodes after it, so that the routing ends.
         candidates: the vnodes, best first.
-        spacing: the mean gap between vnodes in the called vnode's successor list, as a share of the circle.
+        spacing: the mean gap between vnodes in the called vnode's successor list, as a share of the circle; 1.0 if the
+            vnode is alone.
     """
 
     final: bool
@@ -224,7 +226,7 @@ class FindNextReply(Reply, frozen=True, tag=131):
 
 
 class FindNext(Request, frozen=True, tag=16):
-    """Request for the vnodes closest before a key that the called vnode knows.
+    """Request for the next hops of a lookup that the called vnode knows.
 
     Attributes:
         key: the point of the key.
@@ -264,7 +266,10 @@ class ConfirmReply(Reply, frozen=True, tag=132):
 
 
 class Confirm(Request, frozen=True, tag=17):
-    """Question whether the called vnode is the owner of a key."""
+    """Question whether the called vnode is the owner of a key.
+
+    `key` is the point of the key. If the vnode is not the owner, the answer is the error `NotOwner`.
+    """
 
     key: Point
     reply = ConfirmReply
@@ -337,7 +342,8 @@ class Trace(Reply, frozen=True, tag=133):
 class Lookup(Request, frozen=True, tag=18):
     """Request to a vnode or a node to look up a key and return the trace.
 
-    The lookup starts at the called vnode, or at the first vnode of the called node that is a member.
+    The lookup starts at the called vnode, or at the first vnode of the called node that is a member. `key` is the point
+    of the key.
     """
 
     key: Point
@@ -353,7 +359,7 @@ class FindNeighboursReply(Reply, frozen=True, tag=134):
     Attributes:
         predecessor: the vnode before the point.
         successor: the vnode after the predecessor.
-        ring: the ring id of the called node. A joiner adopts it.
+        ring: the ring id of the called node; None if it has none. A joiner adopts it.
         has_left: whether the called node knows that the vnode at this point has left for good.
     """
 
