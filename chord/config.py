@@ -101,7 +101,7 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         finger_s: the period at which one finger entry is refreshed.
         self_lookup_rounds: the mean number of stabilize rounds between two self-lookups, which find a split of the
             ring; at least 1.
-        timeout_floor_s: the smallest timeout of a call. The timeout is srtt + 4 rttvar, as measured with that peer.
+        timeout_floor_s: the smallest timeout of a call. The timeout is srtt + 4 rttvar, as measured with the peer.
         timeout_stranger_s: the timeout of a call to a peer without a measurement; from the floor to the cap.
         timeout_cap_s: the largest timeout of a call.
         suspect_misses: unanswered calls in a row after which a peer is suspect, so lookups route around it; at least 1.
@@ -225,16 +225,17 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         siblings_max: concurrent values of a record; at most 64. Beyond it a put must replace some of them.
         context_ahead_max: largest number of writes of one coordinator that the context of a put may name beyond those
             known here. At most 2^32, so that counts always fit a message.
-        page_bytes: approximate bytes of records in one page of a scan, transfer or repair.
+        page_bytes: approximate bytes of records in one page of a scan, transfer or repair. A larger record is a page of
+            its own.
         repair_bytes_s: bytes of records per second that replica sync moves.
         scrub_bytes_s: bytes of records per second that the scrub reads.
         staged_bytes_max: bytes of changes that wait for the disk; at least two bulk frames. A write beyond it is
             refused (`Overloaded`).
-        hints_max: records kept for replicas that are down. Beyond it no more are taken.
+        hints_max: records kept for replicas that are down. Beyond it the node refuses further ones (`Overloaded`).
         passive_max: addresses of down vnodes that a node probes and reports. It also remembers others, up to
             `unreachable_max`.
         unreachable_max: down vnodes beyond `passive_max` that a node remembers. Beyond it the node loses the oldest.
-        forgotten_max: addresses forgotten by an operator that each vnode remembers.
+        forgotten_max: addresses of nodes that an operator gave up, remembered by each vnode. Beyond it the oldest goes.
         arcs_max: arcs in the owner cache.
         reap_log_entries: entries that the reap log of a slice, a 4,096th of the circle, keeps for stores that are away;
             0 and more. Beyond it the oldest go when every replica has seen them and no node is down.
@@ -319,7 +320,7 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             each start.
         ring: the constants of the ring, see `RingConstants`.
         preset: local (one machine), lan or wan. It supplies the defaults of `timing`, and `status` reports it.
-        timing: periods and timeouts, see `Timing`; default: those of the preset.
+        timing: periods and timeouts, see `Timing`; default: those of the preset. A given `Timing` replaces all of them.
         limits: upper limits, see `Limits`.
     """
 
@@ -365,7 +366,7 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Split `host:port` (`[::1]:9000` for IPv6) into host and port.
+    """Split `host:port` into host and port; `[::1]:9000` gives `::1` and 9000.
 
     Raises:
         ConfigError: the text has another form, no host can have that name, or the port is not 0 to 65535.
@@ -386,7 +387,7 @@ def to_dial(address: str) -> tuple[str, int]:
     """Split HOST:PORT of another node, which may be invalid, into host and port.
 
     Raises:
-        PeerUnreachable: no node can be at that address, which counts as a refused connection.
+        PeerUnreachable: the address is invalid, so no node can be there. `is_refused` is set.
     """
     try:
         return split_address(address)
@@ -412,6 +413,9 @@ def _is_name(host: str) -> bool:
 def from_mapping(values: dict[str, Any]) -> NodeConfig:
     """Return the configuration described by plain values, as read from a TOML file.
 
+    The keys are the fields of `NodeConfig`. The tables `ring`, `timing` and `limits` need only the fields that differ
+    from their defaults. The defaults of `timing` are those of the preset.
+
     Raises:
         ConfigError: an unknown key, a wrong type, or values that contradict each other.
     """
@@ -430,7 +434,16 @@ def from_mapping(values: dict[str, Any]) -> NodeConfig:
 
 
 def _refuse_unknown(values: dict[str, Any], struct: type[msgspec.Struct], table: str) -> None:
-    """Refuse a key that no field has, and suggest the most similar field."""
+    """Refuse a key that is no field of `struct`, and suggest the most similar field.
+
+    Args:
+        values: the keys to check, also in nested tables.
+        struct: the class of the configuration.
+        table: the name of the table in the file, for the error; "" for the top level.
+
+    Raises:
+        ConfigError: there is such a key.
+    """
     from difflib import get_close_matches  # rarely needed, so imported here
 
     tables: dict[str, type[msgspec.Struct]] = {"ring": RingConstants, "timing": Timing, "limits": Limits}

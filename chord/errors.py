@@ -22,9 +22,9 @@ class ChordError(Exception):
         code: number of the class on the wire; 0 if the class is never sent.
         word: name of the class in outputs and events.
         is_retryable: whether a repetition of the same request may succeed.
-        peer: a contact that the error names (a better owner, a leaver's successor, a down owner), or None.
-        after_ms: when a retry makes sense, in ms from now, or None. For `OwnerDown`, how long the owner has been down.
-        also: other errors of the same scan; () for all other operations.
+        peer: a contact that the error names (a better owner, a leaver's successor, a down node), or None.
+        after_ms: when a retry makes sense, in ms from now, or None. For `OwnerDown`, how long `peer` has been down.
+        also: further reasons why the same scan is incomplete; () for all other operations.
     """
 
     code: ClassVar[int] = 0
@@ -91,7 +91,10 @@ class Overloaded(DefiniteError):
 
 
 class NotOwner(DefiniteError):
-    """This vnode does not answer for that key; `peer`, if set, is a better one."""
+    """This vnode does not answer for that key; `peer`, if set, is a better one.
+
+    A better vnode owns the key, or is closer to its owner.
+    """
 
     code, word, is_retryable = 7, "not_owner", True
 
@@ -105,7 +108,8 @@ class Leaving(DefiniteError):
 class OwnerDown(DefiniteError):
     """Down nodes may hold more than the others; `peer` has been down for `after_ms`.
 
-    So the key is not reported as absent: a node that is down may hold a value that no other node has.
+    A read raises this error instead of `NotFound`, because a down node may hold the only value. A scan raises it after
+    the last record that it can read. If several nodes are down, `peer` is one of them. `after_ms` is None if unknown.
     """
 
     code, word = 9, "owner_down"
@@ -123,7 +127,10 @@ class NotFound(DefiniteError):
 
 
 class VersionConflict(DefiniteError):
-    """Too many concurrent versions; put with a context that covers some of them."""
+    """Too many concurrent versions; put with a context that covers some of them.
+
+    If a put raised it, nothing was written. `Found.value` raises it if a read found several values.
+    """
 
     code, word = 11, "version_conflict"
 
@@ -144,7 +151,11 @@ class UseBulk(DefiniteError):
 
 
 class OtherRing(DefiniteError):
-    """The peer's ring id, cluster, bits, successors, replicas or version differ."""
+    """The peer's ring id, cluster, bits, successors, replicas or version differ.
+
+    Nodes of one ring have the same values. A client only needs a version of the protocol that the node knows, too, and
+    nodes with equal bits.
+    """
 
     code, word = 14, "other_ring"
 
@@ -168,10 +179,10 @@ class PeerUnreachable(DefiniteError):
         is_refused: the machine answered, but no process listens at the port. This indicates death sooner than a timeout
             does.
         is_unknown: no host has that name.
-        is_late: the caller's deadline passed; nothing else is known.
+        is_late: the caller's deadline passed before the peer answered.
         is_taken: a program at the address took the connection, and did not answer as a node does.
-        is_own: the peer itself sent this error, for example because its disk hangs. The caller treats the peer as
-            unreachable.
+        is_own: the unreachable node itself made this error. Its disk hangs, or it refused the stream for lack of a
+            resource. Of the two, only a refusal of a stream carries the flag to the caller.
         is_ended: the calling node has ended; nothing is known of the peer.
     """
 
@@ -221,7 +232,7 @@ class RecordDamaged(DefiniteError):
     """Every copy of a record is damaged, or a scan lacks records for that reason.
 
     Attributes:
-        records: the number of damaged records that this client knows.
+        records: the number of damaged records that a scan left out; 1 for all other operations.
     """
 
     code, word = 21, "record_damaged"
@@ -231,7 +242,8 @@ class RecordDamaged(DefiniteError):
 class Behind(DefiniteError):
     """The stores have applied different reap log entries; one must catch up first.
 
-    A reap log lists the deleted records that a store has removed for good; see `chord/store/reap_log.py`.
+    They are the stores of the sender and the receiver of a record. A reap log lists the deleted records that a store
+    has removed for good; see `chord/store/reap_log.py`.
     """
 
     code, word, is_retryable = 22, "behind", True
@@ -253,7 +265,7 @@ class RecordTooLarge(DefiniteError):
 class ClocksDiffer(DefiniteError):
     """The coordinator's and a neighbour's clocks differ too much for a time to live.
 
-    Nothing was written.
+    The limit is `chord.config.SKEW_REFUSED_MS`, one minute. Nothing was written.
     """
 
     code, word = 24, "clocks_differ"
@@ -289,7 +301,7 @@ class QuorumFailed(IndefiniteError):
 class unwrapped:
     """Context manager that replaces an exception group of one error by that error.
 
-    Trio wraps the exceptions of a nursery in a group, even a single one.
+    Trio wraps the exceptions of a nursery in a group, even a single one. A group of several errors stays a group.
     """
 
     __slots__ = ()
@@ -312,9 +324,11 @@ Any other error proves the peer alive.
 
 
 def retold(error: ChordError) -> ChordError:
-    """Return the error for this node's caller, if a call to a third node failed.
+    """Return the error that this node replies with, if its handler raised `error`.
 
-    The caller must not take the third node's failure for this node's own.
+    A failed call to a third node is no evidence against this node. So `PeerUnreachable` becomes `LookupFailed`, and
+    `PeerLost` and `DeadlineExceeded` become `RemoteFailure`. A `PeerUnreachable` with `is_own` stays one, because it is
+    about this node. All other errors are returned unchanged.
     """
     if isinstance(error, PeerUnreachable):
         return PeerUnreachable(error.message) if error.is_own else LookupFailed(error.message)

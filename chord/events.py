@@ -1,7 +1,7 @@
 """The events of a node: the closed set of observable changes, as frozen structs.
 
 Protocol code writes no log lines. It emits one of these events, synchronously. Logs, metrics, the simulator's checkers
-and the tests read them. An `observe` callable never raises.
+and the tests read them. An `Observer` must not raise.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ class RingJoined(VnodeEvent, frozen=True):
 
 
 class RingResumed(VnodeEvent, frozen=True):
-    """A restarted vnode is a member again, at the point that it had before."""
+    """A restarted vnode is a member again, at the point that it had before.
+
+    Its pointers are those from before the restart, so they may be old. `predecessor` is None if none is known.
+    """
 
     predecessor: Contact | None
     successor: Contact
@@ -56,7 +59,10 @@ class SuccessorAdopted(VnodeEvent, frozen=True):
 
 
 class ListCopied(VnodeEvent, frozen=True):
-    """The head's own successor list changed, and the vnode copied it behind the head."""
+    """The vnode copied the successor list of its head behind the head.
+
+    This changed the vnode's own list. The head stays the same.
+    """
 
     head: Contact
 
@@ -75,29 +81,35 @@ class PredecessorAdopted(VnodeEvent, frozen=True):
 
 
 class StepAborted(VnodeEvent, frozen=True):
-    """A step discarded a reply, because another vnode read the pointers meanwhile.
+    """A step discarded a reply, because the vnode's pointers were read meanwhile.
 
-    This is abort-if-observed, which makes a step atomic; see `chord/stabilize.py`.
+    Another vnode read them, and the step asks again. This is abort-if-observed, which makes a step atomic; see
+    `chord/stabilize.py`.
     """
 
     step: Literal["stabilize", "rectify", "adopt"]
 
 
 class StepFailed(VnodeEvent, frozen=True):
-    """A periodic step ended in an expected error and will run again."""
+    """A step of a vnode ended in an expected error; the node tries again later.
+
+    Attributes:
+        step: the name of the step, such as "stabilize".
+        error: the `word` of the error. For the step "save_identity", the message of the operating system.
+    """
 
     step: str
     error: str
 
 
 class StepDone(VnodeEvent, frozen=True):
-    """One protocol step completed."""
+    """A protocol step completed; `step` is its name, such as "stabilize"."""
 
     step: str
 
 
 class FingerChanged(VnodeEvent, frozen=True):
-    """Finger entries from `first` to `last` now point to `new`."""
+    """The finger entries from `first` to `last`, inclusive, now point to `new`."""
 
     first: int
     last: int
@@ -111,8 +123,8 @@ class SplitFound(VnodeEvent, frozen=True):
     being untangled.
 
     Attributes:
-        asked: the vnode that made the lookup.
-        predecessor, successor: the neighbours that it found.
+        asked: the vnode that made the lookup. If only the address of its node is known, this is `predecessor`.
+        predecessor, successor: the neighbours that the lookup found.
     """
 
     asked: Contact
@@ -121,14 +133,24 @@ class SplitFound(VnodeEvent, frozen=True):
 
 
 class VnodeIsolated(VnodeEvent, frozen=True):
-    """Every neighbour of this vnode is gone; it keeps trying the peers it once knew."""
+    """The last neighbours of this vnode became unreachable.
+
+    The vnode keeps trying the peers that it once knew. Until one answers, it does not know whether it is alone.
+    """
 
 
 # -- ownership: one event per transition of chord/ring/ownership.py ----------------------------------
 
 
 class ArcGained(VnodeEvent, frozen=True):
-    """The vnode now owns an arc, and answers for its keys: `how` says why."""
+    """The vnode now owns an arc, and answers for its keys.
+
+    Attributes:
+        arc: the gained arc; the vnode may own more.
+        epoch: the epoch of the vnode's arc from now on.
+        how: "created": it founded a ring. "received": the owner handed the arc over. "taken_over": the owners in the
+            arc are dead. "resumed": it returned after a restart. "reclaimed": a handover failed.
+    """
 
     arc: Arc
     epoch: int
@@ -136,7 +158,14 @@ class ArcGained(VnodeEvent, frozen=True):
 
 
 class ArcLost(VnodeEvent, frozen=True):
-    """The vnode no longer owns an arc: `how` says why."""
+    """The vnode no longer owns an arc.
+
+    Attributes:
+        arc: the lost part of the vnode's arc, or the whole.
+        epoch: the epoch of the vnode's arc after the loss.
+        how: "moved": a receiver acknowledged it. "shrunk": a member inside the arc owns it. "renounced": another vnode
+            owns the whole arc.
+    """
 
     arc: Arc
     epoch: int
@@ -144,7 +173,10 @@ class ArcLost(VnodeEvent, frozen=True):
 
 
 class TransferStarted(VnodeEvent, frozen=True):
-    """Records of an arc began to move to a peer."""
+    """The vnode began to hand an arc and its records over to another vnode.
+
+    `reason` is "join" if `to` joins, and "leave" if this vnode leaves.
+    """
 
     arc: Arc
     to: Contact
@@ -152,7 +184,12 @@ class TransferStarted(VnodeEvent, frozen=True):
 
 
 class TransferEnded(VnodeEvent, frozen=True):
-    """A transfer ended: `outcome` is "moved" or "aborted"."""
+    """A transfer from this vnode ended.
+
+    Attributes:
+        records: the number of records that were sent.
+        outcome: "moved" if `to` owns the arc now, or "aborted" if this vnode still owns it.
+    """
 
     arc: Arc
     to: Contact
@@ -161,33 +198,33 @@ class TransferEnded(VnodeEvent, frozen=True):
 
 
 class RecordsReceived(VnodeEvent, frozen=True):
-    """Records of an arc in transfer have been stored."""
+    """The vnode has stored a page of `records` records of an arc that it receives."""
 
     records: int
 
 
 class RecordUnmerged(Event, frozen=True):
-    """A record from another node cannot be merged with the local one; both stay.
+    """A record from another node cannot be merged with the local one.
 
-    `why` names the key and the reason.
+    Each node keeps its own record. `why` names the key and the reason.
     """
 
     why: str
 
 
 class ValuesQuarantined(Event, frozen=True):
-    """After an absence, this node put `values` old values in quarantine, out of sight.
+    """After an absence, this node hid `values` of its old values in quarantine.
 
-    No other node could tell whether they had been deleted meanwhile.
+    No other node could tell whether they had been deleted meanwhile. Readers do not see them.
     """
 
     values: int
 
 
 class RecordsDropped(VnodeEvent, frozen=True):
-    """Records that this node does not replicate were dropped.
+    """This node dropped `records` records that it does not replicate.
 
-    Every node that must hold them does. `to` is their owner.
+    Every node that must hold them has proved that it does. `to` is their owner.
     """
 
     records: int
@@ -198,7 +235,10 @@ class RecordsDropped(VnodeEvent, frozen=True):
 
 
 class PeerChanged(Event, frozen=True):
-    """This node's failure detector changed its verdict on a peer."""
+    """This node's failure detector changed its verdict on a peer.
+
+    `state` is the new verdict, and `reason` says in words why it changed.
+    """
 
     address: str
     state: PeerState
@@ -208,7 +248,7 @@ class PeerChanged(Event, frozen=True):
 class ConnectionOpened(Event, frozen=True):
     """A stream to or from a peer completed its handshake.
 
-    `dialled` says whether this node opened the stream.
+    `address` is "" if the peer is a client. `dialled` says whether this node opened the stream.
     """
 
     address: str
@@ -217,21 +257,31 @@ class ConnectionOpened(Event, frozen=True):
 
 
 class ConnectionClosed(Event, frozen=True):
-    """A stream ended."""
+    """A stream that had completed its handshake ended; `reason` says in words why.
+
+    `address` is that of the peer, or "" for a client.
+    """
 
     address: str
     reason: str
 
 
 class ConnectionRefused(Event, frozen=True):
-    """A stream was refused: another ring, a bad first frame, too many connections."""
+    """This node or its peer refused a stream before the handshake was complete.
+
+    Reasons are another ring, a bad first frame and too many connections.
+
+    Attributes:
+        address: the peer that this node dialled. If the peer dialled, its host without a port, or "" for loopback.
+        reason: why, in words.
+    """
 
     address: str
     reason: str
 
 
 class NodeStateChanged(Event, frozen=True):
-    """The node moved to another state."""
+    """The node moved to another state; `address` is its own address."""
 
     state: NodeState
     address: str
@@ -251,7 +301,8 @@ class HealthChanged(Event, frozen=True):
 class RecordsDamaged(Event, frozen=True):
     """The scrub, a regular check of the whole store, found `records` damaged records.
 
-    They count as missing.
+    Records that it had found damaged before are not counted again. A damaged record counts as missing. `address` is
+    that of this node.
     """
 
     address: str
@@ -261,7 +312,8 @@ class RecordsDamaged(Event, frozen=True):
 class ClockSkewed(Event, frozen=True):
     """A neighbour's wall clock differs from this node's by `skew_ms`.
 
-    Values with a time to live may expire early or late by that much.
+    The number is positive if the neighbour is ahead. The event occurs when the difference begins to exceed
+    `chord.config.SKEW_REPORTED_MS`. Values with a time to live may expire early or late by the difference.
     """
 
     address: str
@@ -280,9 +332,9 @@ class StoreBegun(Event, frozen=True):
 
 
 class HandlerFailed(Event, frozen=True):
-    """ERROR: a handler or step raised an unexpected exception.
+    """ERROR: the handler of a request raised an unexpected exception.
 
-    A simulation that sees this event has failed.
+    A simulation that sees this event has failed. `where` is the class of the request.
     """
 
     where: str

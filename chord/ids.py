@@ -24,10 +24,18 @@ ADDRESS_CHARS_MAX = 255
 Address: TypeAlias = Annotated[str, Meta(min_length=1, max_length=ADDRESS_CHARS_MAX)]
 StreamName: TypeAlias = Literal["control", "bulk"]
 NodeState: TypeAlias = Literal["starting", "joining", "resuming", "ready", "leaving", "left", "stopped"]
-"""The state of a node, from its start to its end."""
+"""The state of a node, from its start to its end.
+
+A node that resumes returns to its place after a restart. A node that has left handed its arcs over, and a node that
+stopped did not.
+"""
 
 PeerState: TypeAlias = Literal["alive", "suspect", "dead", "left", "paused"]
-"""The state of another node, as the failure detector of one node sees it."""
+"""The state of another node, as the failure detector of one node sees it.
+
+The peer itself announces "left" and "paused". A paused peer stopped for a while and keeps the only copy of its records,
+so no other node replaces it.
+"""
 
 
 class Point(int):
@@ -90,7 +98,7 @@ class Circle(NamedTuple):
         return f"{point:0{(self.bits + 3) // 4}x}"
 
     def fraction(self, distance: int) -> float:
-        """Return a distance as a share of the whole circle, 0.0 to 1.0."""
+        """Return a distance in points as a share of the whole circle, 0.0 to 1.0."""
         return distance / self.size
 
 

@@ -108,7 +108,7 @@ class _Lazy(click.Group):
 
 @contextmanager
 def _seen_enough() -> Iterator[None]:
-    """Raise `_SeenEnough` for a broken pipe.
+    """Turn a `BrokenPipeError` of the block into `_SeenEnough`.
 
     click itself would end with exit code 1.
     """
@@ -144,7 +144,10 @@ def main() -> None:
 
 
 def run(args: Sequence[str]) -> int:
-    """Run a command and return its exit code; print its errors on stderr."""
+    """Run a command and return its exit code; print its errors on stderr.
+
+    `args` are the words after `chord`. If it is empty, print the help.
+    """
     plain.adapt_streams()
     out = Out(as_json="--json" in args)
     try:

@@ -44,8 +44,8 @@ def backup_command(target: Target, file: str, node_only: bool) -> int:
     `restore` reads FILE, which appears when it is complete. A backup is not a snapshot: it may contain writes that
     happened while it ran. --timeout applies to each page.
 
-    Exit code 6 means that records are missing. Nodes that may hold more are down, the only copies are damaged, or one
-    reply cannot hold all values of a key.
+    Exit code 6 means that records are missing. FILE, if it appears, has the others. Nodes that may hold more are down,
+    the only copies are damaged, or one reply cannot hold all values of a key.
     """
     out = target.out
     began = time.monotonic()
@@ -78,6 +78,9 @@ def _write_all(client: Client, of: str | None, writer: Writer, show: Callable[[i
 
     Returns:
         The failure that names the missing or incomplete records; None if the backup is complete.
+
+    Raises:
+        OwnerDown: a node is down, and the ring keeps only one copy of each record.
     """
     has_copies = client.status().replicas > 1
     try:
@@ -99,7 +102,7 @@ def _write_all(client: Client, of: str | None, writer: Writer, show: Callable[[i
 
 @click.command("restore")
 @click.argument("file")
-@click.option("--dry-run", is_flag=True, help="Only check that FILE is complete and undamaged.")
+@click.option("--dry-run", is_flag=True, help="Only check that FILE is undamaged and not cut short.")
 @click.option("--bring-back", is_flag=True, help="Write values that were deleted or replaced since as new values.")
 @in_flight_option("Number of merges at the same time.")
 @w_option
@@ -158,7 +161,7 @@ def restore_command(
 
 
 class Past:
-    """Counts of a restore: values that were deleted or replaced since the backup."""
+    """Counts of a restore: values that are dead, brought back or in quarantine."""
 
     def __init__(self) -> None:
         self.dead = 0  # values that were deleted or replaced since the backup, and stay so
@@ -166,13 +169,16 @@ class Past:
         self.quarantined = 0  # values of these keys that are in quarantine now
 
     def add(self, stored: Stored) -> None:
-        """Count the deleted, replaced and quarantined values of a merged record."""
+        """Add the counts of one merged record."""
         self.dead += stored.dead
         self.brought_back += stored.brought_back
         self.quarantined += stored.quarantined
 
     def tell(self, out: Out, *, is_brought_back: bool) -> None:
-        """Print the counts that are not zero."""
+        """Print the counts that are not zero.
+
+        `is_brought_back` says whether --bring-back was given.
+        """
         if self.brought_back:
             out.line(f"brought back {counted(self.brought_back, 'value')} that had been deleted or replaced")
         if self.dead and is_brought_back:
@@ -203,7 +209,11 @@ def _explain_ring(out: Out, client: Client, backup: Backup) -> None:
 def _written(file: str, out: Out) -> Iterator[BinaryIO]:
     """Open a file for writing that appears when it is complete and durable.
 
-    - is stdout. A pipe, a device or another special file is written to directly. A symbolic link is followed.
+    If the block raises, the file does not appear, and an older one stays. - is stdout. A pipe, a device or another
+    special file is written to directly. A symbolic link is followed.
+
+    Raises:
+        Failure: exit 2: the file cannot be written.
     """
     if file == "-":
         yield sys.stdout.buffer
@@ -275,7 +285,10 @@ class _Aside:
 
 @contextmanager
 def _opened(file: str) -> Iterator[Source]:
-    """Open a file that is read twice; a pipe is copied to a temporary file."""
+    """Open a file, or stdin for -, that is read twice.
+
+    A pipe is copied to a temporary file while it is read for the first time.
+    """
     try:
         with open(0 if file == "-" else file, "rb", closefd=file != "-") as source:
             if source.seekable():

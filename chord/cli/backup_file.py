@@ -28,10 +28,10 @@ class Source(Protocol):
     """A backup that can be read from its first byte more than once."""
 
     def readline(self, size: int, /) -> bytes:
-        """Return the next line, or its first `size` bytes."""
+        """Return the next line with its end, or its first `size` bytes; b"" at the end."""
 
     def seek(self, offset: int, /) -> int:
-        """Go to a position."""
+        """Go to a position in bytes, and return it."""
 
 
 class Damaged(Exception):
@@ -66,7 +66,7 @@ _record = msgspec.json.Decoder(Record)
 
 
 class Writer:
-    """Writes a backup line by line."""
+    """A backup that is being written. Its creation writes the header."""
 
     def __init__(self, file: BinaryIO, header: Header) -> None:
         self._file = file
@@ -95,7 +95,7 @@ class Writer:
 
 
 class Backup(msgspec.Struct, frozen=True):
-    """The header and the trailer of a complete backup."""
+    """The header and the trailer of a backup that has both."""
 
     header: Header
     trailer: Trailer
@@ -103,6 +103,8 @@ class Backup(msgspec.Struct, frozen=True):
 
 def verify(file: Source, on_progress: Callable[[int], None] = lambda done: None) -> Backup:
     """Read a whole backup, and check its checksum and every record.
+
+    A backup that lacks records passes if its trailer says so (`Trailer.complete`).
 
     Args:
         file: the backup, at its first byte.
@@ -135,7 +137,7 @@ def verify(file: Source, on_progress: Callable[[int], None] = lambda done: None)
 
 
 def records(file: Source) -> Iterator[Record]:
-    """Yield the records of a backup that was verified."""
+    """Yield the records of a verified backup, from its first byte on."""
     lines = _lines(file)
     next(lines, None)
     for line in lines:

@@ -100,7 +100,11 @@ def bench_command(
 
 
 def _replicas(nodes: list[Status], r: int | None, w: int | None) -> int:
-    """Return the number of replicas: N, or the number of nodes if that is smaller."""
+    """Return the number of replicas: N, or the number of nodes if that is smaller.
+
+    Raises:
+        Failure: exit 2: `r` or `w` is larger than this number.
+    """
     kept = max((node.replicas for node in nodes), default=1)
     for name, asked in (("--r", r), ("--w", w)):
         if asked is not None and asked > min(kept, len(nodes)):
@@ -113,6 +117,9 @@ def _run(target: Target, plan: BenchPlan) -> Bench:
     """Run the measurement.
 
     The first Ctrl-C ends the measurement, but not the clean-up. The second ends both.
+
+    Raises:
+        Failure: no node answers, or the keys cannot be stored.
     """
     import trio
 
@@ -154,7 +161,10 @@ async def _heed_signals(bench: Bench, out: Out, *, task_status: Any) -> None:
 def _row(measured: Measured, ping: Measured, has_disks: bool) -> BenchRow:
     """Return a line of the report.
 
-    The bound of a put applies only if no node has a data directory.
+    Args:
+        measured: the operation of the line.
+        ping: the measurement of one ping at a time; its median is one round trip.
+        has_disks: whether any node has a data directory. If so, puts have no bound.
     """
     operation = measured.operation
     one, median = ping.percentile_ms(0.5), measured.percentile_ms(0.5)

@@ -99,7 +99,12 @@ def operations(plan: BenchPlan) -> list[BenchOperation]:
 
 
 class Bench:
-    """A measurement of a live ring, under keys that no other client uses."""
+    """A measurement of a live ring, under keys that no other client uses.
+
+    Args:
+        plan: the parameters.
+        show: callback with the number of turns done, after each turn.
+    """
 
     def __init__(self, plan: BenchPlan, show: Callable[[int], object]) -> None:
         self.plan = plan
@@ -124,10 +129,13 @@ class Bench:
     async def run(self, nodes: Sequence[str], timeout_s: float) -> None:
         """Measure, and delete all keys again.
 
-        The timeout applies to each operation and each batch.
+        Args:
+            nodes: the addresses of the entry nodes.
+            timeout_s: the timeout of each operation and of each batch, in seconds.
 
         Raises:
-            ChordError: no node answers, or the keys cannot be stored.
+            ChordError: no node answers, or a key cannot be stored.
+            trio.TooSlowError: a batch of keys was not stored and read in time.
         """
         async with open_client(*nodes) as client:
             try:
@@ -164,9 +172,16 @@ class Bench:
     async def _take_turn(
         self, measured: Measured, do: Do, seconds: float, ops: int | None, timeout_s: float
     ) -> None:
-        """Run one turn of an operation: for some seconds, or until `ops` operations.
+        """Run one turn of an operation.
 
-        `ops` counts the operations of all turns. No two operations use the same key at the same time.
+        No two operations use the same key at the same time.
+
+        Args:
+            measured: the operation, and the results of its earlier turns. The new results are added.
+            do: makes the operation on one key.
+            seconds: the duration of the turn, if `ops` is None.
+            ops: start operations until this many were started in all turns so far.
+            timeout_s: the timeout of each operation, in seconds.
         """
         began = time.perf_counter()
         end = began + seconds
@@ -222,7 +237,8 @@ class Bench:
     async def _clean_up(self, client: AsyncClient, timeout_s: float) -> None:
         """Delete the keys, and verify that they are gone.
 
-        A write that timed out may take effect after the delete, so up to `SWEEPS_MAX` attempts are made.
+        A write that timed out may take effect after the delete, so up to `SWEEPS_MAX` attempts are made. Keys that are
+        not known to be deleted are added to `left_behind`.
         """
         for some in self._batches():
             left: Sequence[bytes] = some

@@ -78,14 +78,14 @@ class Tally:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Let Ctrl-C end the block, and record that it did."""
+        """End the block without an error at Ctrl-C, and set `is_interrupted`."""
         try:
             yield
         except KeyboardInterrupt:
             self.is_interrupted = True
 
     def interrupted(self, done: str) -> str:
-        """Return the message after Ctrl-C."""
+        """Return the message after Ctrl-C; `done` is "stored" or "merged"."""
         more = f"; {self.under_way} more may be" if self.under_way else ""
         return f"interrupted: {counted(self.stored, 'key')} {'is' if self.stored == 1 else 'are'} {done}{more}"
 
@@ -180,7 +180,7 @@ def scan_command(target: Target) -> int:
     """Print every key and value, clockwise from point 0.
 
     A line is a key, a tab and a value, and `load` reads it back. With --json, or if `load` could not read such a line
-    back, it is a JSON object. --timeout applies to each page.
+    back, it is a JSON object. A key with concurrent values has a line for each. --timeout applies to each page.
 
     Exit code 6 means that records are missing. Nodes that may hold more are down, the only copies are damaged, or one
     reply cannot hold all values of a key.
@@ -202,7 +202,7 @@ def scan_command(target: Target) -> int:
 
 
 def key_count(client: Client) -> int:
-    """Return the approximate number of keys in the ring."""
+    """Return the approximate number of keys in the ring, for a progress bar."""
     return count_keys(statuses(client.members()))
 
 
@@ -218,7 +218,10 @@ def lost_owners(client: Client) -> list[str]:
 
 
 def lost_failure(lost: list[str]) -> Failure:
-    """Return the failure of a scan that lacks the records of these dead nodes."""
+    """Return the failure of a scan that lacks the records of dead nodes.
+
+    `lost` has the addresses of these nodes.
+    """
     what = f"the only copy of some keys is on {', '.join(lost)}, which is down"
     return Failure(what, "Start it again, then repeat the command", QUORUM, "owner_down")
 
@@ -256,7 +259,10 @@ def _count(file: str, is_words: bool) -> int | None:
     """Return the number of pairs in a file, after checking every line.
 
     Returns:
-        None for stdin and for other input that can be read only once.
+        None for stdin and for other input that can be read only once. Such input is not read here.
+
+    Raises:
+        Failure: exit 2: the file cannot be read, or a line is invalid.
     """
     try:
         if file == STDIN or not stat.S_ISREG(os.stat(file).st_mode):

@@ -32,7 +32,7 @@ INVARIANTS = 8
 
 
 @click.command("check")
-@click.option("--invariants", "only_invariants", is_flag=True, help="Consider only the invariants.")
+@click.option("--invariants", "only_invariants", is_flag=True, help="Fail only if an invariant is broken.")
 @click.option("--wait", "wait_s", type=Seconds(min=0), default=0.0, metavar="S",
               help="Repeat until the check passes, for at most this many seconds.")
 @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C, and print changes.")
@@ -74,10 +74,10 @@ def check_command(target: Target, only_invariants: bool, wait_s: float, watch: b
 
 
 def _but_for_counts(verdict: CheckVerdict) -> CheckVerdict:
-    """Return a verdict without the counts that change with single records.
+    """Return a verdict with 0 or 1 for each number that changes with single records.
 
-    `--watch` prints a verdict if the rest of it has changed. The count of records that lack copies grows with each
-    write while a node is away.
+    `--watch` prints a verdict if this reduced one has changed. While a node is away, the count of records that lack
+    copies grows with each write.
     """
     unavailable = float(verdict.unavailable > 0)
     under_replicated, quarantined = min(1, verdict.under_replicated), min(1, verdict.quarantined)
@@ -98,7 +98,10 @@ def examine(client: Client) -> CheckVerdict:
 def judge(nodes: list[Status], changing: list[str], unreachable: Iterable[str] = ()) -> CheckVerdict:
     """Return the verdict on a ring.
 
-    `nodes` answered, those in `changing` differently each time, and those in `unreachable` did not answer.
+    Args:
+        nodes: the statuses of all nodes that answered, at least one.
+        changing: the names of the nodes that gave a different answer each time.
+        unreachable: the addresses of the known nodes that did not answer.
     """
     circle = Circle(nodes[0].bits)
     labels = _labels(nodes)
@@ -142,8 +145,8 @@ def judge(nodes: list[Status], changing: list[str], unreachable: Iterable[str] =
 def _unavailable(nodes: list[Status], circle: Circle) -> tuple[float, tuple[str, ...]]:
     """Return the share of the circle in which a get may fail, and the missing nodes.
 
-    A get may fail if unreachable nodes may be the only holders of an acknowledged write. It may also fail if too few
-    replicas are in sync to exclude that.
+    A get may fail if unreachable nodes may be the only holders of an acknowledged write. The addresses of these nodes
+    are returned. A get may also fail if too few replicas are in sync to exclude that.
     """
     share = 0.0
     absent: dict[str, None] = {}

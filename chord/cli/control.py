@@ -72,7 +72,10 @@ def _wait_until_gone(
         show_keys: callback for the number of keys that the node still has.
 
     Returns:
-        The last status of the node.
+        The last status from the address, which may be that of another process; `leaver` if there was no answer.
+
+    Raises:
+        Failure: exit 5: the node still answers at the deadline.
     """
     last = leaver
     while time.monotonic() < deadline:
@@ -94,7 +97,10 @@ def _has_left(client: Client, leaver: Status, final: Status, others: list[str]) 
     It has left if it said so, or if other nodes received its goodbye. A node that was alone in its ring has no peer to
     say goodbye to, and has left. A node that lost contact with its peers has not left.
 
-    `leaver` is the status of the node before the leave, and `final` its last one.
+    Args:
+        leaver: the status of the node before the leave.
+        final: the last status from its address.
+        others: the addresses of the other members that answered before the leave.
     """
     if final.incarnation != leaver.incarnation or any(vnode.state == "left" for vnode in final.vnodes):
         return True  # a node that returns after a leave has a new incarnation
@@ -145,8 +151,8 @@ def forget_command(target: Target, node: str) -> int:
     """Give up NODE, which is unreachable and will never return: HOST:PORT or an id.
 
     The ring stops waiting for the node. Other nodes make new copies of its records at once, and records that only it
-    held are given up. If another node runs at HOST:PORT now, the command gives up the former node there. It informs
-    every node that answers.
+    held are given up. If another node runs at HOST:PORT now, the command gives up the former node there. The command
+    informs every node that answers.
     """
     out = target.out
     with target.connect() as client:
@@ -171,9 +177,13 @@ def forget_command(target: Target, node: str) -> int:
 
 
 def _find_unreachable(client: Client, word: str) -> str:
-    """Return the address of the node that a word names, even if it is unreachable.
+    """Return the address of the node that a word names, unreachable or not.
 
-    The points of an unreachable node are known only from other nodes.
+    If the word is an id of exactly one unreachable node, that node is meant. Its points are known only from other
+    nodes. Otherwise the word names a node that answers, as for `choose`.
+
+    Raises:
+        Failure: exit 2: the word names no node, or more than one.
     """
     crawl = client.members()
     nodes = statuses(crawl)
@@ -207,7 +217,11 @@ def _signal(text: str) -> signal.Signals:
 def _refuse_if_elsewhere(node: Status) -> None:
     """Make sure that a node's process is a chord process on this machine.
 
-    A node reports its process id itself, so the id may be wrong or belong to another machine.
+    A node reports its process id itself, so the id may be wrong or belong to another machine. An id without a process
+    passes.
+
+    Raises:
+        Failure: exit 2: the node is on another machine, or the process is not a chord node.
     """
     host, _ = split_address(node.address)
     try:

@@ -92,7 +92,10 @@ def put_command(
 def del_command(
     target: Target, key: str, context: str | None, w: int | None, sloppy: bool, with_trace: bool
 ) -> int:
-    """Delete KEY. A key without a value is no error."""
+    """Delete KEY. A key without a value is no error.
+
+    The delete replaces the values that a majority of the replicas holds at that moment. Use --context to change that.
+    """
     raw_key, covers = to_key(os.fsencode(key)), None if context is None else parse_context(context, CONTEXT_HINT)
     with target.connect() as client:
         began = time.monotonic()
@@ -103,7 +106,8 @@ def del_command(
 
 @click.command("get")
 @click.argument("key")
-@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the value to a file.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the value to a file, unless there are "
+              "several.")
 @click.option("--all", "wants_all", is_flag=True, help="Print all concurrent values with exit code 0.")
 @click.option("--last-writer", is_flag=True, help="Print only the concurrent value that was written last by the clocks "
               "of the nodes. The others are ignored silently.")
@@ -118,8 +122,8 @@ def get_command(
 ) -> int:
     """Print the value of KEY.
 
-    If the key has concurrent values, all are printed, one per line, and the exit code is 7 unless --all is given. To
-    settle them, put the value that replaces them, with the context of this read.
+    If the key has concurrent values, all are printed, one per line, and the exit code is 7. --all makes it 0. To settle
+    the values, put the value that replaces them, with the context of this read.
     """
     if wants_all and (last_writer or output is not None):
         raise click.UsageError("--all prints every value, so it takes neither --last-writer nor --output")
@@ -163,7 +167,10 @@ def get_command(
 
 
 def _report(target: Target, client: Client, stored: Stored, duration_ms: float, with_trace: bool) -> None:
-    """Report a write: warnings on stderr, the rest only with --json or --trace."""
+    """Report a write: warnings on stderr, the rest only with --json or --trace.
+
+    `duration_ms` is the time that the write took, and `with_trace` says whether --trace was given.
+    """
     out = target.out
     if stored.beside and not out.as_json:
         out.note(f"concurrent values beside it: {stored.beside}; see them all: chord get KEY --all")
@@ -187,6 +194,8 @@ def _names(client: Client, result: Found | Stored) -> dict[str, str]:
 
 def parse_context(text: str, hint: str) -> bytes:
     """Return the context that an option gives, as text or as @FILE.
+
+    `hint` is the next step that an error about the text names.
 
     Raises:
         Failure: exit 2: the context is empty or is not base64, or the file cannot be read.

@@ -102,7 +102,10 @@ def command_path() -> str:
 def explain(error: errors.ChordError, entry: str, command: str = "") -> Failure:
     """Return the failure for an error: message, hint and exit code.
 
-    The hint names the entry node and the command; default: the running command.
+    Args:
+        error: the error. The errors in its `also` become further failures.
+        entry: the address of the entry node, for the hint.
+        command: the command, for the hint, such as `chord put`; "": the running command.
     """
     failure = _explained(error, entry, command or command_path())
     failure.also = tuple(explain(other, entry, command) for other in error.also)

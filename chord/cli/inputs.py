@@ -58,7 +58,7 @@ def too_long(what: str, limit: int) -> Failure:
 
 
 def read_file(name: str, limit: int, what: str) -> bytes:
-    """Return the bytes of a file.
+    """Return the bytes of a file; the error for a longer one names it as `what`.
 
     Raises:
         Failure: exit 2: the file cannot be read, or has more bytes than `limit`.
@@ -74,7 +74,8 @@ def read_file(name: str, limit: int, what: str) -> bytes:
 def stdin_to_read() -> Iterator[BinaryIO]:
     """Give stdin as bytes for the block.
 
-    A closed stdin is an error, not an empty file.
+    Raises:
+        Failure: exit 2: the block could not read stdin. A closed stdin is an error, not an empty file.
     """
     try:
         yield sys.stdin.buffer
@@ -87,5 +88,8 @@ def stdin_to_read() -> Iterator[BinaryIO]:
 def file_failure(
     name: str, error: OSError, what: str = "open", hint: str = "Name a file that can be read or written"
 ) -> Failure:
-    """Return the failure for a file that cannot be used."""
+    """Return the failure, with exit 2, for a file that cannot be used.
+
+    `what` is the verb for the message, such as open or read, and `hint` the next step.
+    """
     return Failure(f"cannot {what} {name} ({str(error.strerror).lower()})", hint, USAGE, "file")

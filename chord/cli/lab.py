@@ -267,7 +267,12 @@ def _keys(text: str, seed: int) -> Keys:
 
 
 def _read_keys(name: str) -> bytes:
-    """Return the lines of a file of keys."""
+    """Return the content of a file of keys, one per line.
+
+    Raises:
+        OSError: the file cannot be read.
+        Failure: exit 2: the file has too many lines or bytes, or a line is longer than a key may be.
+    """
     lines: list[bytes] = []
     size = 0
     with open(name, "rb") as source:

@@ -27,9 +27,11 @@ ALL_COLUMNS = ("from", ">hops", "path", ">timeouts", ">t")
 @click.argument("key", required=False)
 @click.option("--key-id", metavar="N|0xHEX", callback=parse_id, help="Look up a point of the circle instead of a key.")
 @click.option("--trace", "with_trace", is_flag=True, help="Show every hop.")
-@click.option("--from", "start", metavar="NODE", help="Node that performs it: a name, HOST:PORT, 0xHEX or an id.")
+@click.option("--from", "start", metavar="NODE", help="Node that makes the lookup: a name, HOST:PORT, 0xHEX or an id. "
+              "Default: the entry node.")
 @click.option("--mode", type=click.Choice(["iterative", "recursive", "successor"]), default="iterative",
-              show_default=True, help="Next hop is asked by the first node, or by each in turn; or successors only.")
+              show_default=True, help="iterative: the first node asks every hop. recursive: each node asks the next. "
+              "successor: iterative, along successors only.")
 @click.option("--all-from", is_flag=True, help="Perform the lookup from every node, one line each.")
 @click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw the path on the ring as SVG.")
 @ring_options()
@@ -37,7 +39,7 @@ def lookup_command(
     target: Target, key: str | None, key_id: int | None, with_trace: bool, start: str | None, mode: Mode,
     all_from: bool, svg: Path | None,
 ) -> int:
-    """Find the node that owns KEY."""
+    """Find the node that owns KEY, or with --key-id the node that owns a point."""
     if (key is None) == (key_id is None):
         raise click.UsageError("give either KEY or --key-id")
     if all_from and (start is not None or svg is not None):
@@ -60,9 +62,9 @@ def lookup_command(
 
 
 def is_worth_counting(trace: Trace) -> bool:
-    """Return whether the ring is small enough to ask every node.
+    """Return whether the trace estimates at most `COUNTED_MAX` vnodes in the ring.
 
-    In a larger ring only the nodes of the path are asked.
+    In a larger ring, the command asks only the nodes of the path for their names.
     """
     return trace.nodes_estimate <= COUNTED_MAX
 
@@ -86,7 +88,10 @@ def _nodes_of(client: Client, trace: Trace) -> list[Status]:
 def _print(
     target: Target, client: Client, trace: Trace, names: dict[str, str], key: bytes | None, what: str, size: Size | None
 ) -> None:
-    """Print a lookup: every hop if `size` is given, otherwise only the owner."""
+    """Print a lookup: every hop if `size` is not None, otherwise only the owner.
+
+    `key` is None if a point was looked up. `what` is the key or the point in words.
+    """
     out, circle = target.out, client.circle
     if out.as_json:
         out.json(lookup_json(circle, trace, names, key))

@@ -22,14 +22,16 @@ if TYPE_CHECKING:
 @click.option("--listen", metavar="HOST:PORT", help="Address to listen on; port 0 takes a free port.")
 @click.option("--join", multiple=True, metavar="HOST:PORT", help="Member of the ring to join; repeat it to name "
               "alternatives. Without it, the node creates a ring or resumes its stored place.")
-@click.option("--data", "data_dir", metavar="DIR", help="Folder for records, identity and known peers.")
+@click.option("--data", "data_dir", metavar="DIR", help="Folder for records, identity and known peers. Without it, the "
+              "node keeps them in memory.")
 @click.option("--name", help="Name of the node, for people; default: its address.")
 @click.option("--cluster", help="Name of the cluster; rings of different clusters never mix.")
 @click.option("--vnodes", type=int, metavar="V", help="Number of vnodes of this node.")
 @click.option("--advertise", metavar="HOST:PORT", help="Address for other nodes; default: the address it listens on.")
 @click.option("--bits", type=int, metavar="M", help="Width of an id, 3 to 160; the same for the whole ring.")
 @click.option("--id", "id_", metavar="N|0xHEX", callback=parse_id, help="Point of the node, for examples and tests.")
-@click.option("--successors", type=int, metavar="R", help="Length of the successor list; the same for the whole ring.")
+@click.option("--successors", type=int, metavar="R", help="Number of other nodes that a successor list names; the same "
+              "for the whole ring.")
 @click.option("--replicas", type=int, metavar="N", help="Number of copies of each record; the same for the whole "
               "ring.")
 @click.option("--preset", type=click.Choice(["local", "lan", "wan"]), help="Periods and timeouts.  [default: lan]")

@@ -25,6 +25,6 @@ class FiniteRange(click.FloatRange):
 
 
 class Seconds(FiniteRange):
-    """A number of seconds."""
+    """The type of an option that is a finite number of seconds, within a range."""
 
     name = "number of seconds"

@@ -129,11 +129,12 @@ class Out:
     ) -> Iterator[Callable[..., None]]:
         """Show on stderr how far long work is; yield the function that updates it.
 
-        The function takes the amount done and, if wanted, the name of the current step.
+        The function takes the amount done so far and, if wanted, the name of the current step.
 
         Args:
             what: the name of the work or of its units.
-            total: the amount of work. With it, an update that names a step also shows an estimate of the time left.
+            total: the amount of work; None: unknown. If it is known, an update that names a step also shows an estimate
+                of the time left.
             lines_every_s: without a terminal, print a progress line once in this many seconds; default: never.
         """
         began = time.monotonic()
@@ -236,13 +237,16 @@ def _print_block(block: Block, columns: Sequence[str], rows: Sequence[Sequence[s
 
 
 def is_table(stream: TextIO) -> bool:
-    """Return whether a stream gets aligned tables."""
+    """Return whether a stream gets aligned tables.
+
+    `CHORD_OUTPUT` decides. If it is unset, only a terminal gets them.
+    """
     wish = os.environ.get("CHORD_OUTPUT", "")
     return wish == "table" or (wish != "tsv" and stream.isatty())
 
 
 def printable(text: str) -> str:
-    """Return a text with its unprintable characters escaped.
+    """Return a text with unprintable characters escaped, except tabs and line ends.
 
     Names and keys come from other users and could steer the terminal.
     """
@@ -252,13 +256,13 @@ def printable(text: str) -> str:
 
 
 def short_id(circle: Circle, point: int) -> str:
-    """Return an id for people: decimal on small circles, or shortened hexadecimal."""
+    """Return an id as `full_id`, or as 8f3a…c21d if that has over ten characters."""
     text = full_id(circle, point)
     return f"{text[:4]}…{text[-4:]}" if len(text) > 10 else text
 
 
 def full_id(circle: Circle, point: int) -> str:
-    """Return a complete id: decimal on small circles, or hexadecimal."""
+    """Return a complete id: decimal on circles of up to 16 bits, or hexadecimal."""
     return str(int(point)) if circle.bits <= DECIMAL_BITS_MAX else circle.hex(point)
 
 

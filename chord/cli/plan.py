@@ -23,7 +23,13 @@ COLUMNS = ("node", ">owns", ">will own", ">keys", ">will keep", ">bytes", ">will
 
 
 class PlanPoints:
-    """The points of a ring with the addresses of their nodes, and the replica sets."""
+    """The points of a ring with the addresses of their nodes, and the replica sets.
+
+    Args:
+        circle: the circle of the ring.
+        nodes: the address of the node at each point of the ring; at least one.
+        replicas: the N of the ring.
+    """
 
     def __init__(self, circle: Circle, nodes: Mapping[int, str], replicas: int) -> None:
         self.nodes = nodes
@@ -36,7 +42,10 @@ class PlanPoints:
         return self.order[bisect_left(self.order, point) % len(self.order)]
 
     def keepers(self, point: int) -> tuple[str, ...]:
-        """Return the replica set of a point: the first N distinct nodes clockwise."""
+        """Return the replica set of a point: the first N distinct nodes clockwise.
+
+        The owner comes first. A ring of fewer nodes gives all of them.
+        """
         found: dict[str, None] = {}
         i = bisect_left(self.order, point)
         while len(found) < self._wanted:
@@ -45,7 +54,7 @@ class PlanPoints:
         return tuple(found)
 
     def arc_share(self, owner: int) -> float:
-        """Return the share of the circle in the arc that ends at a point of the ring."""
+        """Return the share of the circle in the arc that ends at the point `owner`."""
         before = self.order[bisect_left(self.order, owner) - 1]
         return self._circle.fraction(self._circle.length(before, owner))
 
@@ -55,8 +64,14 @@ def changes(
 ) -> list[PlannedChange]:
     """Return the change of each node if the ring gets other points.
 
-    `after` has the address of the node at each point. The circle is cut at every point of both rings. Each stretch gets
-    its share of the keys that its owner counts now.
+    The circle is cut at every point of the old and the new ring. Each stretch gets its share of the keys that its owner
+    counts now.
+
+    Args:
+        circle: the circle of the ring.
+        nodes: the nodes of the ring now.
+        after: the address of the node at each point of the new ring.
+        replicas: the N of the ring.
     """
     old = PlanPoints(circle, {vnode.contact.id: node.address for node in nodes for vnode in node.vnodes}, replicas)
     new = PlanPoints(circle, after, replicas)
@@ -89,14 +104,14 @@ def plan_command() -> None:
 
 @plan_command.command("join")
 @click.argument("address", metavar="HOST:PORT")
-@click.option("--id", "id_", metavar="N|0xHEX", help="Its point on the circle; default: the hash of its address.")
+@click.option("--id", "id_", metavar="N|0xHEX", help="Point of the new node; default: the hash of its address.")
 @click.option(
     "--vnodes",
     type=click.IntRange(1, 64),
     default=1,
     show_default=True,
     metavar="V",
-    help="Points it would hold on the circle.",
+    help="Number of vnodes of the new node.",
 )
 @ring_options()
 def plan_join_command(target: Target, address: str, id_: str | None, vnodes: int) -> int:

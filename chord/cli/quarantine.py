@@ -121,7 +121,7 @@ def merge_command(target: Target, key: str, context: str | None, w: int | None) 
     """Bring the values of KEY in quarantine back, beside its current values.
 
     If the key then has several values, settle them like any concurrent values. Exit code 7 if the key has no room for
-    all of them.
+    all of them. The values without room stay in quarantine.
     """
     return _decide(target, key, context, w, merge=True)
 

@@ -44,7 +44,7 @@ def require_folder(path: Path) -> None:
 
 
 def cannot_write(path: Path, error: OSError) -> Failure:
-    """Return the failure for a file or a folder that cannot be written."""
+    """Return the failure, with exit 2, for a file or a folder that cannot be written."""
     return file_failure(str(path), error, "write", "Name a place that can be written")
 
 
@@ -57,9 +57,19 @@ def run_experiments(
     jobs: int | None,
     write_page: Callable[[Sequence[ExperimentReport]], Path] | None = None,
 ) -> int:
-    """Run experiments, write their files, print their tables, and return the exit code.
+    """Run experiments, write their files, print their tables; return the exit code.
 
-    `write_page` writes one page on all reports, and returns its path.
+    Args:
+        out: the output of the command.
+        experiments: the experiments, in the order of the output.
+        scale: how much to measure.
+        seed: the source of all random draws.
+        out_dir: the folder of the files; created if necessary.
+        jobs: the number of processes; None: one per core.
+        write_page: writes one page on all reports, and returns its path; None: write no such page.
+
+    Returns:
+        8 if an experiment misses its bar, otherwise 0.
 
     Raises:
         Failure: exit 2: the folder or a file in it cannot be written.

@@ -23,7 +23,7 @@ SUCCESSORS_SHOWN = 4
 
 
 def failures_taken(nodes: int) -> str:
-    """Return in words how many failures a small ring tolerates."""
+    """Return in words how many failures a small ring of this many nodes tolerates."""
     return "it tolerates no failure" if nodes == 1 else "it tolerates one failure at a time"
 
 
@@ -82,9 +82,10 @@ def status_command(target: Target) -> int:
 def members_command(target: Target) -> int:
     """Show the members of the ring, and the known nodes that are unreachable.
 
-    The state of an unreachable node is the opinion of the entry node. dead: found dead some seconds ago. suspect:
-    probed now and then. left or paused: announced by the node itself. unreachable: unreachable from here, while the
-    entry node has no opinion. To give up an unreachable node, use its address: chord forget HOST:PORT.
+    The rtt, and the state of an unreachable node, are those that the entry node reports. dead: found dead some seconds
+    ago. suspect: probed now and then. left or paused: announced by the node itself. unreachable: it does not answer
+    this command, but the entry node does not suspect it. To give up an unreachable node, use its address: chord forget
+    HOST:PORT.
     """
     out = target.out
     with target.connect() as client:
@@ -193,7 +194,7 @@ def _headline(nodes: list[Status]) -> str:
 
 
 def clock_warnings(nodes: list[Status]) -> list[str]:
-    """Return the warnings about clocks that differ; none if all clocks agree.
+    """Return the warnings about clocks that differ by more than `SKEW_REPORTED_MS`.
 
     They name the clocks that are wrong, and the nodes that refuse puts with a time to live.
     """

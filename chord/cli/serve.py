@@ -55,8 +55,13 @@ def serve(config: NodeConfig, on_ready: Callable[[Node, str], None], *, life_fd:
 
     Args:
         config: the configuration of the node.
-        on_ready: called once, when every vnode is a member, with the node and the way it became one (a value of `HOW`).
-        life_fd: the read end of a pipe; the node stops when the other end is closed.
+        on_ready: called once, when every vnode is a member and the node serves all requests. It gets the node and, as a
+            value of `HOW`, how the node became a member.
+        life_fd: the read end of a pipe; the node stops when the other end is closed. With a pipe, the node does not
+            handle SIGINT. None: there is no pipe.
+
+    Returns:
+        130 or 143 if SIGINT or SIGTERM ended the node before it was ready, otherwise 0.
 
     Raises:
         Failure: the node could not start as configured.
@@ -164,9 +169,9 @@ async def _live(config: NodeConfig, on_ready: Callable[[Node, str], None], life_
 
 
 async def _until_ready(node: Node, reasons: Mapping[str, str]) -> None:
-    """Wait until a node is in the ring; meanwhile report now and then why it is not.
+    """Wait until a node is in the ring, and report from time to time why it is not.
 
-    `reasons` has the last reported reason by entry address.
+    `reasons` has, for the address of each node to join, the last reason why that node was of no use.
     """
     began, patience_s = trio.current_time(), PATIENCE_S
     while True:
@@ -211,9 +216,15 @@ async def _ready_or_refused(node: Node) -> None:
 async def _obey_signals(
     node: Node, nursery: trio.Nursery, numbers: tuple[signal.Signals, ...], received: list[int]
 ) -> None:
-    """Stop the node in order at the first signal, and at once at the second.
+    """End the node in order at the first signal, and at once at the second.
 
-    Each signal is appended to `received`.
+    In order, a node with a data directory stops, and any other node leaves.
+
+    Args:
+        node: the node.
+        nursery: the nursery of the node's tasks, which the second signal cancels.
+        numbers: the signals to obey.
+        received: each signal is appended to this list.
     """
     with trio.open_signal_receiver(*numbers) as signals:
         async for number in signals:

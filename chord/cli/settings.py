@@ -57,7 +57,11 @@ def _what_is_wrong(values: Mapping[str, Any]) -> str | None:
 
 
 def from_flags(flags: Mapping[str, Any], beneath: Mapping[str, Any] | None = None) -> NodeConfig:
-    """Return the configuration that flags describe; `beneath` has the values of other flags.
+    """Return the configuration that flags describe.
+
+    Args:
+        flags: as for `node_config`.
+        beneath: values as a TOML file has them. A flag overrides them.
 
     Raises:
         Failure: exit 2, as for `node_config`.

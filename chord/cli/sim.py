@@ -76,7 +76,7 @@ _wishes = with_options(
     click.option("--pause", "pause_s", type=Seconds(min=0, min_open=True), metavar="S",
                  help="Mean virtual time between two events; default: drawn."),
     click.option("--until", "until_s", type=Seconds(min=0, min_open=True), metavar="S",
-                 help="Run for this many virtual seconds instead."),
+                 help="Run for this many virtual seconds, whatever --membership, --steps and --writes say."),
     click.option("--theme", metavar="T", help=THEME_HELP),
 )  # fmt: skip
 """The options that override the draws of a seed."""

@@ -55,7 +55,7 @@ class Late(Generic[T]):
 
 @contextmanager
 def writing(path: Path) -> Iterator[Late[bytes]]:
-    """Open a file for the block, and create its folder.
+    """Open a file for the block, and create its folder. The block gets the writer.
 
     Raises:
         Failure: exit 2: the file cannot be opened, or a write failed. A failed write is reported at the end of the
@@ -91,8 +91,14 @@ def print_outcome(
     """Print the result of many seeds.
 
     This is a summary, the number of occurrences of each situation, the failures, and the command that replays the first
-    failure. `never_taken` has the paths that no seed took, and the kinds of writes that were too rare. With
-    `has_counts`, the drawn faults are printed too, and how often each path was taken.
+    failure.
+
+    Args:
+        out: the output of the command.
+        outcome: the results.
+        never_taken: the paths that no seed took, and the kinds of writes that were too rare.
+        replay: returns the command that runs a seed again.
+        has_counts: also print the drawn faults, and how often each path was taken.
     """
     from chord.sim.plan import FAULTS
 
@@ -155,7 +161,10 @@ def _totals(outcome: SwarmOutcome) -> dict[str, int]:
 
 
 def outcome_json(outcome: SwarmOutcome, never_taken: list[str], replay: Replay) -> Json:
-    """Return the result of many seeds as JSON."""
+    """Return the result of many seeds as JSON.
+
+    The arguments are those of `print_outcome`.
+    """
     return seeds_json(
         outcome.seeds, outcome.drawn, outcome.counts, never_taken, _totals(outcome), outcome.shares(),
         outcome.long_absences, {report.seed: report.digest for report in outcome.reports},

@@ -43,7 +43,15 @@ def draw_ring(circle: Circle, contacts: Iterable[Contact], names: Mapping[str, s
 
 
 def draw_lookup(circle: Circle, trace: Trace, contacts: Iterable[Contact], names: Mapping[str, str], what: str) -> str:
-    """Return a drawing of a lookup: the ring, and the path over all hops to the owner."""
+    """Return a drawing of a lookup: the ring, and the path over all hops to the owner.
+
+    Args:
+        circle: the circle of the ring.
+        trace: the lookup.
+        contacts: the vnodes of the ring. Hops and owner are drawn even if they are missing here.
+        names: the names of nodes by address.
+        what: the key or the point in words, for its label.
+    """
     dead = {hop.contact.id for hop in trace.hops if hop.is_dead}
     dots = {c.id: SvgDot(c.id, name_of(c, names)) for c in contacts}
     for hop in trace.hops:
@@ -93,7 +101,9 @@ def _arrow(circle: Circle, start: int, end: int, style: str) -> str:
     Without the bend, a short hop would look like a part of the circle.
 
     Args:
-        style: the CSS class of the arrow.
+        circle: the circle of the ring.
+        start, end: the points of the circle that the arrow connects.
+        style: the CSS classes of the arrow.
     """
     (x1, y1), (x2, y2) = _place(circle, start, RADIUS), _place(circle, end, RADIUS)
     bend = 0.35

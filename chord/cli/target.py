@@ -47,7 +47,10 @@ class Target(NamedTuple):
 
 
 def ring_options(default_timeout_s: float = 5.0) -> Callable[[F], F]:
-    """Give a command the options that select a ring, as one argument `target`."""
+    """Return a decorator that gives a command --node, --timeout and --json.
+
+    The command gets them as its first argument, a `Target`. `default_timeout_s` is the default of --timeout.
+    """
 
     def decorate(function: F) -> F:
         @click.option("--node", "nodes", multiple=True, envvar="CHORD_NODE", metavar="HOST:PORT",
@@ -79,7 +82,10 @@ def with_options(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 
 def json_option(function: F) -> F:
-    """Give a command that needs no ring the option `--json`; it gets an `out`."""
+    """Give a command that needs no ring the option `--json`.
+
+    The command gets an `Out` as its first argument.
+    """
 
     @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     @functools.wraps(function)
@@ -90,7 +96,9 @@ def json_option(function: F) -> F:
 
 
 def check_address(text: str, *, may_choose_port: bool = False) -> str:
-    """Return an address if it is valid; port 0, any free port, only if `may_choose_port`.
+    """Return an address unchanged if it is valid.
+
+    Port 0, which stands for any free port, is valid only if `may_choose_port`.
 
     Raises:
         Failure: exit 2: it is not a valid address.
@@ -112,7 +120,7 @@ def check_address(text: str, *, may_choose_port: bool = False) -> str:
 
 
 def is_address(text: str) -> bool:
-    """Return whether a word has the form HOST:PORT."""
+    """Return whether a word has the form HOST:PORT, with a port other than 0."""
     try:
         return split_address(text)[1] > 0
     except ConfigError:
@@ -134,13 +142,17 @@ def statuses(crawl: BatchResult[str, Status]) -> list[Status]:
 def who_left(nodes: Iterable[Status]) -> set[str]:
     """Return the addresses of nodes that have left the ring.
 
-    At least one node received their goodbye, so no node waits for them.
+    At least one of `nodes` has received the goodbye of each.
     """
     return {peer.address for node in nodes for peer in node.peers if peer.state == "left"}
 
 
 def parse_id(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
-    """Return a point given as N or 0xHEX."""
+    """Return the point that an option gives as N or 0xHEX; None if it is not given.
+
+    Raises:
+        click.BadParameter: the text is not such a number.
+    """
     point = None if text is None else to_number(text)
     if text is not None and point is None:
         raise click.BadParameter(f"{text!r} is neither a decimal number nor 0xHEX", ctx, param)
@@ -188,7 +200,10 @@ def choose(word: str, nodes: Iterable[Status]) -> Chosen:
 
 
 def is_meant(word: str, bits: int, point: int) -> bool:
-    """Return whether a word denotes a point: as a number, or shortened as in tables."""
+    """Return whether a word denotes a point: as a number, or shortened as in tables.
+
+    `bits` is the width of an id. A shortened id has at least `PREFIX_MIN` digits at its beginning.
+    """
     if to_number(word) == point:
         return True
     begin, _, end = word.lower().removeprefix("0x").replace("...", "…").replace("~", "…").partition("…")
@@ -201,7 +216,11 @@ def is_meant(word: str, bits: int, point: int) -> bool:
 def find_node(client: Client, word: str) -> Chosen:
     """Return the node of the ring that a word names.
 
-    If the word is an address, only that node is asked.
+    If the word is an address, only that node is asked, and its vnode is None.
+
+    Raises:
+        Failure: exit 4: a node that the word names by its address does not answer. Exit 2: as for `choose`.
+        ChordError: the entry node does not answer, or the named node answers with an error.
     """
     if is_address(word):
         try:

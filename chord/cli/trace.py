@@ -37,7 +37,10 @@ class Size(NamedTuple):
 
 
 def print_trace(out: Out, circle: Circle, trace: Trace, names: Mapping[str, str], what: str, size: Size) -> None:
-    """Print a lookup: heading, hops, owner, replicas and summary."""
+    """Print a lookup: heading, hops, owner, replicas and summary.
+
+    `names` has the names of the nodes that answered, by address. `what` is the key or the point in words.
+    """
     if out.as_table:
         start = trace.start
         at = percent(circle.fraction(trace.key))
@@ -106,7 +109,7 @@ def print_replicas(
 ) -> None:
     """Print the part of each replica in a read or a write, and a summary.
 
-    A read prints it on stderr, because stdout holds the value.
+    A read prints them on stderr, because stdout holds the value. `duration_ms` is the time that the command waited.
     """
     is_read = isinstance(result, Found)
     letter = "R" if is_read else "W"

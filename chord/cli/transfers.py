@@ -21,7 +21,7 @@ COLUMNS = ("node", "what", "with", "arc", ">keys", ">done", "progress", ">rate",
 
 
 class Sight(NamedTuple):
-    """An observation of a transfer, with its time."""
+    """An observation of a transfer, with its time `at` on the monotonic clock."""
 
     at: float
     info: TransferInfo
@@ -31,16 +31,20 @@ Key = tuple[str, str, int, int, str, int]
 
 
 class Watcher:
-    """Turns the reports of nodes into rates.
+    """The memory of the last look at all transfers, from which rates follow.
 
-    A rate covers the time since the last look. At the first look it covers the time since the transfer began.
+    A rate covers the time since the last look. If that look did not see the transfer, the rate covers the time since
+    the transfer began.
     """
 
     def __init__(self) -> None:
         self._seen: dict[Key, Sight] = {}
 
     def look(self, nodes: list[Status], now: float) -> list[TransferRow]:
-        """Return every transfer that the nodes report, with its rate."""
+        """Return every transfer that the nodes report, with its rate, and remember them.
+
+        `now` is the time of the reports on the monotonic clock, in seconds.
+        """
         moves: list[TransferRow] = []
         seen: dict[Key, Sight] = {}
         for node in nodes:

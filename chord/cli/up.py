@@ -52,9 +52,10 @@ class Child(NamedTuple):
 
 
 def _require_name(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
-    """Refuse an empty directory name, which an unset shell variable produces.
+    """Return the directory of --data, but refuse an empty name.
 
-    `Path` turns the empty name into the current directory, so `--data .` is refused, too.
+    An unset shell variable produces such a name. `Path` turns it into the current directory, so `--data .` is refused,
+    too.
     """
     if path == Path() and context.get_parameter_source(option.name or "") == click.core.ParameterSource.COMMANDLINE:
         raise click.BadParameter("expected a directory other than the current one, such as: --data ring")
@@ -69,7 +70,7 @@ def _require_name(context: click.Context, option: click.Parameter, path: Path | 
 @click.option("--successors", type=click.IntRange(1, 64), help="Length of the successor lists.")
 @click.option("--replicas", type=click.IntRange(1, 16), metavar="N", help="Number of copies of each record.")
 @click.option("--data", type=click.Path(file_okay=False, path_type=Path), callback=_require_name,
-              help="Keep each peer's records and identity in this directory.")
+              help="Keep the records and the identity of each peer in this directory, in a folder with its name.")
 @click.option("--base-port", type=click.IntRange(1, 65535), help=f"Port of the first peer.  [default: {BASE_PORT}, or "
               "the next free range if a program other than a ring uses it]")
 @click.option("--preset", type=click.Choice(["local", "lan", "wan"]), default="local", show_default=True,
@@ -114,7 +115,15 @@ def up_command(
 
 
 class _Family:
-    """The parent: starts the peers, waits for the proof, and stops them all."""
+    """The parent: starts the peers, waits for the proof, and stops them all.
+
+    Args:
+        out: the output of the command.
+        configs: the configuration of each peer.
+        began: when the command began, on the monotonic clock.
+        has_founder: whether the first peer founds the ring, so that the others start when it is ready.
+        leaves: whether the peers leave their ring in the end, or stop if they have data directories.
+    """
 
     def __init__(
         self, out: Out, configs: list[NodeConfig], began: float, *, has_founder: bool, leaves: bool
@@ -140,6 +149,9 @@ class _Family:
 
         The handler of SIGINT is always installed. A shell script starts `chord up &` with SIGINT ignored, and kill -INT
         would otherwise have no effect.
+
+        Returns:
+            The exit code.
         """
         signal.signal(signal.SIGTERM, self._note)
         signal.signal(signal.SIGINT, self._note)
@@ -182,6 +194,10 @@ class _Family:
     def _pause(self, seconds: float = 0.0, *more: int) -> bool:
         """Wait for a signal or for a readable file; return whether a file is readable.
 
+        Args:
+            seconds: the longest wait; 0: only look.
+            more: the descriptors of the files.
+
         Raises:
             KeyboardInterrupt: SIGINT has arrived.
             Terminated: SIGTERM has arrived.
@@ -196,7 +212,8 @@ class _Family:
     def _end(self, *, is_interrupt: bool) -> int:
         """Stop all peers, report how they ended, and return the exit code.
 
-        SIGTERM is the normal way to stop a ring that is ready, so the exit code is then 0.
+        SIGTERM is the normal way to stop a ring that is ready, so the exit code is then 0. `is_interrupt` says that the
+        signal was SIGINT.
         """
         members = len(self._ready)
         if self._leaves:
@@ -217,7 +234,7 @@ class _Family:
         return OK if self._is_announced else TERMINATED
 
     def _leave(self) -> None:
-        """Let each peer leave its ring, which goes on; a second Ctrl-C ends the wait."""
+        """Let each peer leave the ring, and wait; a further signal ends the wait."""
         timing = self._configs[0].timing
         deadline = time.monotonic() + timing.leave_s + timing.drain_s + STOP_S
         with suppress(KeyboardInterrupt, Terminated):
@@ -432,8 +449,15 @@ def _constants_of(ring: Status, join: str, flags: dict[str, int | str | None]) -
 def _choose_ports(out: Out, count: int, base_port: int | None, *, is_joining: bool) -> int:
     """Return the first port of a free range with `count` ports.
 
-    If the default range is busy, the next free range is used. A default range that a ring uses is an error, unless the
-    peers join a ring.
+    Args:
+        out: the output of the command, for a note if the default range is busy.
+        count: the number of ports.
+        base_port: the first port. If one of the ports is busy, this is an error. None: the default range, or the next
+            free one if that is busy.
+        is_joining: whether the peers join a ring. Otherwise a default range that a ring uses is an error.
+
+    Raises:
+        Failure: exit 2: there is no such range.
     """
     first = base_port or BASE_PORT
     if first + count > 65536:

@@ -1,6 +1,7 @@
-"""The JSON shapes that users see: each is one function here and one schema in `schemas/`.
+"""The JSON shapes that users see.
 
-A function takes typed values and returns a dict that `json` can write. The command line prints these dicts. Modules:
+Each shape is one function here and one schema in `schemas/`. A function takes typed values and returns a dict that
+`json` can write. The command line prints these dicts. Modules:
 
 - `common`: the parts of other shapes: a vnode, a key, a value, an error.
 - `ring`: the ring, its members and fingers.

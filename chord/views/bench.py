@@ -9,7 +9,7 @@ from chord.views.common import Json
 
 
 class BenchRow(NamedTuple):
-    """The measurement of one operation; its fields are those of the JSON object, in this order."""
+    """The measurement of one operation, with the fields of its JSON object in order."""
 
     op: str
     quorum: int | None  # the R or W of the operation; None if it has none

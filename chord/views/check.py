@@ -34,16 +34,19 @@ class CheckVerdict(NamedTuple):
 
     @property
     def serves(self) -> bool:
-        """Whether all nodes serve all requests, and no get fails for lack of a copy."""
+        """Whether all nodes serve all requests, no copy is damaged, and no get may fail."""
         return not (self.damaged or self.troubles or self.unavailable)
 
     def holds(self, *, only_invariants: bool) -> bool:
-        """Return whether the check passes; the exit code depends on it."""
+        """Return whether the check passes: the exit code is 0 if it does, otherwise 8.
+
+        No invariant may be broken. Unless `only_invariants`, `is_ideal` and `serves` must hold, too.
+        """
         return not self.violations and (only_invariants or (self.is_ideal and self.serves))
 
 
 def verdict_json(verdict: CheckVerdict, *, only_invariants: bool = False) -> Json:
-    """Return a verdict as JSON."""
+    """Return a verdict as JSON; `only_invariants` changes only its `ok`."""
 
     def listed(found: list[Violation]) -> list[Json]:
         return [

@@ -24,7 +24,7 @@ def name_of(contact: Contact, names: Mapping[str, str]) -> str:
 
 
 def vnode_json(circle: Circle, contact: Contact, names: Mapping[str, str]) -> Json:
-    """Return a vnode."""
+    """Return a vnode as JSON; `names` has the names of nodes by address."""
     return {
         "id": str(int(contact.id)),
         "id_hex": circle.hex(contact.id),
@@ -39,7 +39,7 @@ def key_json(key: bytes) -> Json:
 
 
 def value_json(value: bytes) -> Json:
-    """Return a value as base64, and as text if it is UTF-8."""
+    """Return a value as base64, and as text, which is None if it is not UTF-8."""
     return {"b64": base64.b64encode(value).decode(), "text": _text(value)}
 
 
@@ -60,8 +60,8 @@ def failure_json(code: str, message: str, hint: str, keys: Sequence[Json] = (), 
         code: the word that names the error.
         message: what failed and why.
         hint: the next step for the user.
-        keys: the keys that a scan could show only in part.
-        also: further errors of the same request, in this shape.
+        keys: the keys that a scan could show only in part. The object has `keys` only if this is not empty.
+        also: further errors of the same request, in this shape. The object has `also` only if this is not empty.
     """
     shape: Json = {"code": code, "message": message, "hint": hint}
     if keys:
@@ -72,7 +72,7 @@ def failure_json(code: str, message: str, hint: str, keys: Sequence[Json] = (), 
 
 
 def text_or_b64(name: str, data: bytes) -> Json:
-    """Return bytes under a name if they are UTF-8, otherwise as base64 under `NAME_b64`."""
+    """Return bytes under a name if they are UTF-8, or as base64 under `NAME_b64`."""
     text = _text(data)
     return {f"{name}_b64": base64.b64encode(data).decode()} if text is None else {name: text}
 

@@ -28,13 +28,14 @@ def seeds_json(
     """Return the result of many seeds.
 
     Args:
-        seeds: the number of seeds.
+        seeds: the number of seeds that ran.
         drawn: how many seeds drew each fault.
-        taken: how often the seeds took each path.
-        never_taken: the paths that no seed took.
-        totals: sums over all seeds, by name.
-        shares: the share of each kind of write, 0 to 1.
-        long_absences: the share of runs with an absence longer than every period, 0 to 1.
+        taken: how often the seeds took each path. A path is a transition, an action or a situation of the ring.
+        never_taken: the paths that no seed took, and the kinds of writes that were too rare.
+        totals: sums over the seeds that passed, by name. Each is a field of the object.
+        shares: the share of each kind among the acknowledged writes, 0 to 1.
+        long_absences: the share of the passed runs in which a node was away for longer than `down_out_s` and `grace_s`,
+            0 to 1.
         digests: the digest of each seed that passed.
         failures: the seeds that failed.
     """
@@ -58,7 +59,7 @@ def event_json(time_s: float, node: str | None, event: Event) -> Json:
 
     Args:
         time_s: the virtual time in seconds.
-        node: the name of the node; None if the event does not say.
+        node: the name of the node; None if the event cannot be assigned to one.
         event: the event.
     """
     fields = {name: _plain(getattr(event, name)) for name in event.__struct_fields__}
@@ -80,8 +81,8 @@ def table_json(
         name: the name of the table.
         title: its title.
         columns: the headings.
-        rows: the values of each row, and whether they meet the bar; None: no bar applies.
-        bar: the bar in words, or "".
+        rows: the values of each row, and whether they meet the bar (the pass criterion); None: no bar applies.
+        bar: the bar in words, or "" if the table has none.
         notes: remarks about the table.
     """
     return {
@@ -95,12 +96,19 @@ def table_json(
 
 
 def tables_json(name: str, title: str, passed: bool | None, tables: Iterable[Json], notes: Iterable[str]) -> Json:
-    """Return an experiment with its tables; `passed` is None if no table has a bar."""
+    """Return an experiment with its tables.
+
+    `passed` says whether all tables meet their bars, and is None if no table has one. `tables` are in the shape of
+    `table_json`.
+    """
     return {"name": name, "title": title, "passed": passed, "tables": list(tables), "notes": list(notes)}
 
 
 def experiments_json(scale: str, seed: int, experiments: Iterable[tuple[Json, Iterable[str]]]) -> Json:
-    """Return experiments of one scale and seed; each has its tables and the names of its files."""
+    """Return experiments of one scale and seed.
+
+    Each is given in the shape of `tables_json`, with the names of the files that it wrote.
+    """
     return {"scale": scale, "seed": seed, "experiments": [{**one, "files": list(files)} for one, files in experiments]}
 
 

@@ -1,4 +1,4 @@
-"""Nodes: the status of all, the ready lines, and the answers of commands on one node."""
+"""Nodes: the status of all, ready lines, and results of commands on one node."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chord.wire.messages import Status
 
 
 def node_json(circle: Circle, node: Status, names: Mapping[str, str]) -> Json:
-    """Return the status of a node."""
+    """Return the status of a node as JSON; `names` has the names of nodes by address."""
     return {
         "node": node.name,
         "address": node.address,
@@ -42,7 +42,10 @@ def node_json(circle: Circle, node: Status, names: Mapping[str, str]) -> Json:
 def status_json(circle: Circle, nodes: list[Status], errors: Mapping[str, ChordError]) -> Json:
     """Return the status of the ring and of every node.
 
-    `nodes` answered, at least one, and `errors` has the error of every other known node by its address.
+    Args:
+        circle: the circle of the ring.
+        nodes: the nodes that answered, at least one. The first one gives the constants of the ring.
+        errors: the error of every other known node, by its address.
     """
     first, names = nodes[0], names_of(nodes)
     return {
@@ -64,12 +67,16 @@ def status_json(circle: Circle, nodes: list[Status], errors: Mapping[str, ChordE
 
 
 def ready_json(name: str, address: str, pid: int, origin: str) -> Json:
-    """Return the ready line of a node; `origin` says how it became a member."""
+    """Return the ready line of a node; `origin` is created, joined or resumed."""
     return {"ready": True, "name": name, "address": address, "pid": pid, "origin": origin}
 
 
 def up_json(seconds: float, processes: Iterable[tuple[str, str, int]]) -> Json:
-    """Return the ready line of a ring of new processes: their names, addresses and pids."""
+    """Return the ready line of a ring of new processes.
+
+    `seconds` is the time from the start of the command until the ring was proven. `processes` has the name, address and
+    process id of each node.
+    """
     nodes = [{"name": name, "address": address, "pid": pid} for name, address, pid in processes]
     return {"ready": True, "seconds": round(seconds, 3), "nodes": nodes}
 
@@ -85,7 +92,13 @@ def signal_json(node: Status, signal: int) -> Json:
 
 
 def removal_json(address: str, reported: Iterable[str], errors: Mapping[str, ChordError]) -> Json:
-    """Return which nodes have removed a node, and the errors of the others."""
+    """Return the result of `forget`.
+
+    Args:
+        address: the node that is given up.
+        reported: the addresses of the nodes that have given it up.
+        errors: the errors of all other nodes that were asked, by address.
+    """
     return {"address": address, "reported": list(reported), "failed": _errors(errors)}
 
 

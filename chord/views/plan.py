@@ -34,7 +34,14 @@ class PlannedChange(NamedTuple):
 
 
 def plan_json(what: str, replicas: int, changes: Iterable[PlannedChange], names: Mapping[str, str]) -> Json:
-    """Return a plan: its name, the N of the ring, and the change of each node."""
+    """Return the change of each node under a plan.
+
+    Args:
+        what: the plan in words, such as "n3 leaves".
+        replicas: the N of the ring.
+        changes: the changes.
+        names: the names of nodes by address. For any other node, the address is shown.
+    """
     return {
         "plan": what,
         "estimated": True,

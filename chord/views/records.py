@@ -10,7 +10,14 @@ from chord.views.common import Json, context_json, error_json, key_json, text_or
 
 
 def get_json(key: bytes, found: Found | None, trace: Json | None = None, *, quarantined: int = 0) -> Json:
-    """Return the result of a `get`; without `found`, the key has no value."""
+    """Return the result of a `get`.
+
+    Args:
+        key: the key that was read.
+        found: the values; None: the key has none.
+        trace: the part of each replica, in the shape of `replicas_json`; None without `--trace`.
+        quarantined: the number of further values of the key in quarantine.
+    """
     return {
         **key_json(key),
         "found": found is not None,
@@ -25,7 +32,11 @@ def get_json(key: bytes, found: Found | None, trace: Json | None = None, *, quar
 
 
 def put_json(stored: Stored, owner: Json, trace: Json | None) -> Json:
-    """Return the JSON object for an acknowledged write."""
+    """Return the result of an acknowledged write.
+
+    `owner` is the vnode that coordinated the write, and `trace` the part of each replica. Without `--trace`, `trace` is
+    None.
+    """
     return {
         **key_json(stored.key),
         "owner": owner,
@@ -125,7 +136,10 @@ def restore_json(
 
 
 def quarantined_json(found: Quarantined, stores: Mapping[bytes, str]) -> Json:
-    """Return the values of a key in quarantine as JSON."""
+    """Return the values of a key in quarantine as JSON.
+
+    `stores` has the name of each node, by the incarnation of its store. A value from any other store has the node None.
+    """
     return {
         **key_json(found.key),
         "values": [
@@ -146,7 +160,7 @@ def quarantined_json(found: Quarantined, stores: Mapping[bytes, str]) -> Json:
 
 
 def decided_json(decided: Decided, *, merge: bool) -> Json:
-    """Return the decision about a key's quarantine as JSON."""
+    """Return the result of dropping or, with `merge`, merging a key's quarantine."""
     return {
         **key_json(decided.key),
         "action": "merge" if merge else "drop",

@@ -24,12 +24,12 @@ def is_small(nodes: list[Status]) -> bool:
 
 
 def count_keys(nodes: Iterable[Status]) -> int:
-    """Return the number of keys in the ring. The owner of a key counts it."""
+    """Return the number of keys that these nodes own. Further copies do not count."""
     return sum(vnode.keys for node in nodes for vnode in node.vnodes)
 
 
 def state_of(node: Status) -> str:
-    """Return the state of a node: isolated if any of its vnodes is."""
+    """Return "isolated" if any vnode of a node is, otherwise the state of the node."""
     return "isolated" if any(v.is_isolated for v in node.vnodes) else node.state
 
 
@@ -72,7 +72,7 @@ def members_json(circle: Circle, nodes: Iterable[Status], unreachable: Iterable[
         circle: the circle of the ring.
         nodes: the nodes that answer.
         unreachable: the addresses of the others.
-        entry: the node that reports the states of its peers.
+        entry: the node from which the states of unreachable nodes and all round-trip times are taken.
     """
     known = list(nodes)
     names = names_of(known)

@@ -10,7 +10,7 @@ from chord.wire.messages import HopTrace, ReplicaLine, Trace
 
 
 def hop_json(circle: Circle, index: int, hop: HopTrace, names: Mapping[str, str]) -> Json:
-    """Return one hop of a lookup."""
+    """Return one hop of a lookup; `index` is its place among all hops, from 0."""
     return {
         **vnode_json(circle, hop.contact, names),
         "hop": index,
@@ -22,7 +22,10 @@ def hop_json(circle: Circle, index: int, hop: HopTrace, names: Mapping[str, str]
 
 
 def lookup_json(circle: Circle, trace: Trace, names: Mapping[str, str], key: bytes | None) -> Json:
-    """Return a finished lookup; `key` is null if a point was looked up."""
+    """Return a finished lookup; `key` is None if a point was looked up.
+
+    A replica counts as unreachable unless `answers` returns True.
+    """
     return {
         **(key_json(key) if key is not None else {"key": None}),
         "id": str(int(trace.key)),
@@ -46,14 +49,20 @@ def lookups_json(lookups: Sequence[Json]) -> Json:
 
 
 def answers(trace: Trace, replica: Contact, names: Mapping[str, str]) -> bool:
-    """Return whether a replica answers, both to the owner and to this command."""
+    """Return whether a replica answers, both to the owner and to this command.
+
+    `names` has the names of the nodes that answered this command, by address.
+    """
     return replica not in trace.unreachable and replica.address in names
 
 
 def replicas_json(
     circle: Circle, owner: Contact, lines: Iterable[ReplicaLine], duration_ms: float, names: Mapping[str, str]
 ) -> Json:
-    """Return the trace of a read or a write: coordinator, replicas and duration."""
+    """Return the trace of a read or a write: coordinator, replicas and duration.
+
+    `owner` is the vnode that coordinated it.
+    """
     return {
         "coordinator": vnode_json(circle, owner, names),
         "replicas": [
