@@ -149,7 +149,8 @@ def restore_command(
             brought_back=was.brought_back, quarantined=was.quarantined, is_complete=tally.is_complete, seconds=seconds,
         ))  # fmt: skip
     elif dry_run:
-        out.line(f"{file} is complete: {counted(total, 'record')} of {backup.header.written}")
+        sound = "complete" if backup.trailer.complete else "sound but incomplete"
+        out.line(f"{file} is {sound}: {counted(total, 'record')} of {backup.header.written}")
     else:
         out.line(f"merged {tally.stored} of {counted(total, 'record')} in {seconds:.1f} s")
         was.tell(out, is_brought_back=bring_back)

@@ -271,6 +271,8 @@ def test_backup_and_scan_are_incomplete_with_nodes_unreachable(run: Run, canned:
     assert (ended.code, json.loads(ended.out.splitlines()[0])["complete"]) == (6, False)
     with file.open("rb") as source:
         assert verify(source).trailer.complete is False
+    ended = run("restore", str(file), "--dry-run")
+    assert (ended.code, ended.out.startswith(f"{file} is sound but incomplete: 60 records of ")) == (0, True)
 
 
 @pytest.mark.parametrize("file", ["", ".", "/", "..", "HERE"])
