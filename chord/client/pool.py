@@ -139,24 +139,32 @@ class Pool:
         return tuple(outcomes)
 
     def _ask_over(self, calls: Sequence[ClientCall], ways: Sequence[Way], deadline: float) -> list[Outcome]:
-        """Open missing streams, send all requests, then wait for the replies."""
+        """Open missing streams, send all requests, then wait for the replies.
+
+        Calls with a limit of their own are sent last. A node that never sends its hello does not delay the others.
+        """
         outcomes: list[Outcome | None] = [None] * len(calls)
-        failures = self.open(list(dict.fromkeys(ways)), deadline)
         sent: dict[Way, set[int]] = {}
         until: dict[Way, float] = {}
         now = time.monotonic()
-        for i, (call, way) in enumerate(zip(calls, ways, strict=True)):
-            if way in failures:
-                outcomes[i] = failures[way]
+        limits = [deadline if call.within_s is None else min(deadline, now + call.within_s) for call in calls]
+        for is_limited in (False, True):
+            group = [i for i, call in enumerate(calls) if (call.within_s is not None) is is_limited]
+            if not group:
                 continue
-            try:
-                vnode = call.to.id if isinstance(call.to, Contact) else None
-                callback = partial(outcomes.__setitem__, i)
-                by = deadline if call.within_s is None else min(deadline, now + call.within_s)
-                until[way] = max(by, until.get(way, by))
-                sent.setdefault(way, set()).add(self._links[way].send(call.request, vnode, by, callback))
-            except ChordError as error:
-                outcomes[i] = error
+            failures = self.open(list(dict.fromkeys(ways[i] for i in group)), max(limits[i] for i in group))
+            for i in group:
+                call, way, by = calls[i], ways[i], limits[i]
+                if way in failures:
+                    outcomes[i] = failures[way]
+                    continue
+                try:
+                    vnode = call.to.id if isinstance(call.to, Contact) else None
+                    callback = partial(outcomes.__setitem__, i)
+                    until[way] = max(by, until.get(way, by))
+                    sent.setdefault(way, set()).add(self._links[way].send(call.request, vnode, by, callback))
+                except ChordError as error:
+                    outcomes[i] = error
         for way, call_ids in sent.items():
             self._links[way].wait(call_ids, until[way])
         assert None not in outcomes

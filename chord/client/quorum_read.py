@@ -20,7 +20,7 @@ import msgspec
 from chord.client.session import ClientCall, ClientOperation, ClientSession, MakeCalls
 from chord.wire.messages import Get, GetReply, ReadDigest, ReadDigestReply, ReplicaLine
 
-PARTNER_S = 0.25
+PARTNER_S = 0.5
 """Time in seconds for a partner's answer. If it passes, the owner coordinates the read, and asks another replica."""
 
 
@@ -30,19 +30,23 @@ def quorum_read(session: ClientSession, key: bytes) -> ClientOperation[GetReply 
     Returns:
         The result; None if the owner must coordinate the read, or if no owner with partners is remembered.
     """
-    owner, partners = session.owner_routing.quorum_of(session.circle, key)
+    is_node = session.member is not None
+    owner, partners = session.owner_routing.quorum_of(session.circle, key, is_counted=is_node)
     if owner is None or not partners or owner.address == session.member:
         return None
     request = Get(key, 0, tuple(partner.id for partner in partners), with_owner=False)
     asked = [ClientCall(partner, ReadDigest(key, owner.id), PARTNER_S) for partner in partners]
-    reply, *digests = yield MakeCalls((ClientCall(owner, request), *asked), session.attempt_s(owner))
+    own = ClientCall(owner, request, PARTNER_S if is_node else None)  # a node coordinates without the owner, too
+    reply, *digests = yield MakeCalls((own, *asked), session.attempt_s(owner))
     session.owner_routing.learn(session.circle, request, owner, reply)
     if not isinstance(reply, GetReply):
         return None
+    if not reply.partners:  # the client asked the right ones, or the owner knows none
+        have_answered = all(isinstance(digest, ReadDigestReply) for digest in digests)
+        session.owner_routing.note_partners(owner, have_answered=have_answered)
     if not reply.copy:  # the owner coordinated the read
         return msgspec.structs.replace(reply, owner=owner)
-    session.owner_routing.note_partners(owner, have_answered=all(isinstance(one, ReadDigestReply) for one in digests))
-    if all(isinstance(digest, ReadDigestReply) and digest.copy == reply.copy for digest in digests):
+    if reply.values and all(isinstance(digest, ReadDigestReply) and digest.copy == reply.copy for digest in digests):
         lines = tuple(ReplicaLine(contact, "ok", True) for contact in (owner, *partners))
         return msgspec.structs.replace(reply, owner=owner, r=len(lines), replicas=lines)
     return None

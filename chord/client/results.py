@@ -52,7 +52,8 @@ class Found(msgspec.Struct, frozen=True):
         owner: the vnode that coordinated the read.
         r: number of replicas that had answered when the read ended.
         r_needed: number of replicas that had to answer.
-        replicas: the part that each replica had in the read, if `get` was called with `replicas=True`; otherwise empty.
+        replicas: the part that each replica had in the read, if `get` was called with `replicas=True`. Otherwise empty,
+            or the replicas that the client asked itself.
         written_ms: time of each write by the wall clock of its coordinator, in ms since 1970.
         quarantined: number of further values of the key that are in quarantine; see `get_quarantine`.
         left: number of further live values that did not fit the reply. Resolve the values shown, and the next read

@@ -65,15 +65,20 @@ class OwnerRouting:
         self._asked += 1
         return self._owner(circle, key)
 
-    def quorum_of(self, circle: Circle | None, key: bytes) -> tuple[Contact | None, tuple[Contact, ...]]:
+    def quorum_of(
+        self, circle: Circle | None, key: bytes, *, is_counted: bool
+    ) -> tuple[Contact | None, tuple[Contact, ...]]:
         """Return the probable owner of a key, and the owner's partners (`quorum_read`).
 
         The partners are empty if they are not known, or if they are avoided after a failure. If there are any, this
         counts a request.
+
+        Args:
+            is_counted: count a request without partners, too. A client counts it in `to`, which a node never calls.
         """
         owner = self._owner(circle, key)
         partners = () if owner is None or self._is_left_alone(owner) else self._partners.get(owner, ())
-        self._asked += bool(partners)  # without partners, the client asks `to` next
+        self._asked += bool(partners) or is_counted
         return owner, partners
 
     def note_partners(self, owner: Contact, *, have_answered: bool) -> None:
@@ -96,6 +101,8 @@ class OwnerRouting:
         return self._asked < self._left_alone.get(node, (0, 0))[0]
 
     def _leave_alone(self, node: str | Contact) -> None:
+        if self._is_left_alone(node):
+            return  # requests under way at the same time fail for the same reason
         _, wait = self._left_alone.pop(node, (0, LEFT_ALONE_FIRST))
         self._left_alone[node] = self._asked + wait, min(2 * wait, LEFT_ALONE_MAX)
         while len(self._left_alone) > self._max:

@@ -28,6 +28,7 @@ from chord.errors import (
     DuplicateId,
     NotReady,
     OtherRing,
+    PeerUnreachable,
     WritesRefused,
     unwrapped,
 )
@@ -492,7 +493,10 @@ class Node(TrioApi):
     def _begin(self, call: ClientCall, deadline: float, callback: Callable[[Outcome], None]) -> bool:
         if isinstance(call.to, str) or call.address == self.address:
             return False
-        self._host.peers.begin(call.to, call.request, call.request.reply, callback, deadline=deadline)
+        if self._host.peers.is_doubtful(call.to):
+            callback(PeerUnreachable(f"{call.address} does not count as alive"))
+        else:
+            self._host.peers.begin(call.to, call.request, call.request.reply, callback, deadline=deadline)
         return True
 
     def _is_receiving(self) -> bool:

@@ -283,8 +283,8 @@ class QuorumReads:
         """
         point, ring = self._host.circle.hash(request.key), self._vnode.ring
         owner = next((contact for contact in ring.predecessors if contact.id == request.owner), None)
-        is_replica_only = all(one.ownership.verdict(point).answer == "foreign" for one in self._host.vnodes.values())
-        if owner is None or not is_replica_only or self._host.peers.is_doubtful(owner):
+        verdicts = {one.ownership.verdict(point).answer for one in self._host.vnodes.values()}
+        if owner is None or verdicts & {"owned", "giving"} or self._host.peers.is_doubtful(owner):
             raise Busy("this node is no replica beside that owner", after_ms=RETRY_MS)
         if not self._is_in_sync(point, request.key):
             raise Busy("this node is not in sync yet", after_ms=RETRY_MS)

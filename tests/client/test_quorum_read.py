@@ -21,9 +21,10 @@ from chord.ids import Circle
 from chord.node import Node
 from chord.replication.anti_entropy import AntiEntropy
 from chord.replication.read import QuorumReads, Reading
+from chord.testing.rings import open_ring
 from chord.wire.messages import Contact, Get, GetReply, ReadDigest, ReadDigestReply, Record
 from tests.mutants.mutant import Edit
-from tests.support.quorum import clockwise, ring_in_sync, write
+from tests.support.quorum import clockwise, ring_in_sync, until, until_in_sync, write
 from tests.support.rings import only, virtual
 
 CIRCLE = Circle(160)
@@ -43,8 +44,8 @@ class Nodes:
         calls: the calls of the client, in order.
     """
 
-    def __init__(self) -> None:
-        session = ClientSession(("entry:1",), rng=random.Random(1), circle=CIRCLE, arcs_max=16)
+    def __init__(self, member: str | None = None) -> None:
+        session = ClientSession(("entry:1",), rng=random.Random(1), circle=CIRCLE, arcs_max=16, member=member)
         self.core = Operations(session)
         self.calls: list[ClientCall] = []
         self.replies: dict[str, Reply] = {
@@ -90,9 +91,9 @@ def nodes_of_a_test() -> Nodes:
     return nodes_after_a_read()
 
 
-def nodes_after_a_read() -> Nodes:
-    """Return nodes after a read that taught the client the owner and its partner."""
-    found = Nodes()
+def nodes_after_a_read(member: str | None = None) -> Nodes:
+    """Return nodes after a read that taught the client, or a node, the owner and its partner."""
+    found = Nodes(member)
     found.get()
     assert found.asked() == ["entry:1"]
     return found
@@ -168,6 +169,38 @@ def test_digest_of_an_earlier_read_completes_no_later_read(nodes: Nodes) -> None
     assert nodes.asked() == ["owner:1", "partner:1", "owner:1"]
 
 
+def test_silent_partner_is_left_alone_if_the_owner_coordinates(nodes: Nodes) -> None:
+    nodes.replies["owner:1"] = lambda call: GetReply((b"v",), b"context", None, 2, 2)
+    nodes.replies["partner:1"] = lambda call: DeadlineExceeded("late")
+    for _ in range(LEFT_ALONE_FIRST):
+        nodes.get()
+    assert nodes.asked().count("partner:1") == 1
+
+
+def test_half_without_values_denies_nothing(nodes: Nodes) -> None:
+    nodes.replies["owner:1"] = lambda call: GetReply((), b"", None, 1, 2, copy=COPY)
+    with pytest.raises(NotFound):
+        nodes.get()
+    assert nodes.asked() == ["owner:1", "partner:1", "owner:1"]
+
+
+def test_failures_at_the_same_time_count_once() -> None:
+    routing = nodes_after_a_read().core.session.owner_routing
+    for _ in range(20):
+        routing.note_partners(OWNER, have_answered=False)
+    for _ in range(LEFT_ALONE_FIRST):
+        assert not routing.quorum_of(CIRCLE, KEY, is_counted=True)[1]
+    assert routing.quorum_of(CIRCLE, KEY, is_counted=True)[1]
+
+
+def test_node_asks_partners_again_after_a_failure() -> None:
+    node = nodes_after_a_read("reader:1")
+    node.replies["partner:1"] = lambda call: Busy("not in sync")
+    for _ in range(2 * LEFT_ALONE_FIRST):
+        node.get()
+    assert node.asked().count("partner:1") == 2
+
+
 # -- with nodes ------------------------------------------------------------------------------------------
 
 
@@ -207,6 +240,7 @@ async def test_partner_with_another_copy_makes_the_owner_repair() -> None:
         await write(owner, KEY, b"new", w=2)
         ring.network.heal()
         assert (await reader.get(KEY)).value == b"new"
+        await until(lambda: partner._host.storage.get(KEY) == owner._host.storage.get(KEY), within_s=1)
 
 
 @virtual
@@ -278,6 +312,35 @@ async def test_partner_of_an_unreachable_owner_refuses() -> None:
             await other._host.peers.call(only(partner).me, ReadDigest(KEY, only(owner).id), ReadDigestReply)
 
 
+@virtual
+async def test_reader_that_gives_up_early_suspects_no_partner() -> None:
+    async with ring_in_sync(6, 9) as ring:
+        await write(ring[0], KEY, b"v", w=3)
+        _, partner, *_, reader = clockwise(ring, KEY)
+        await reader.get(KEY)
+        for _ in range(3):
+            with trio.move_on_after(0.0002):
+                await reader.get(KEY)
+        await trio.sleep(1)
+        assert reader._host.peers.failure_detector.state(partner.address) == "alive"
+
+
+@virtual
+async def test_partners_of_every_arc_answer_in_a_ring_with_vnodes() -> None:
+    async with open_ring(7, seed=3, vnodes=4, successors=8, replicas=5) as ring:
+        await until_in_sync(ring)
+        await trio.sleep(30)  # by now every vnode has confirmed its own part as well
+        asked = 0
+        for node in ring.nodes:
+            for parts in node._parts.values():
+                owns = parts.vnode.ownership.is_owner
+                key = next(key for key in map(b"%d".__mod__, range(9999)) if owns(CIRCLE.hash(key)))
+                for partner in parts.reads.partners(parts.reads.target(key), 3):
+                    await node._host.peers.call(partner, ReadDigest(key, parts.vnode.id), ReadDigestReply)
+                    asked += 1
+        assert asked == 2 * 4 * 7
+
+
 def test_copies_under_different_reap_logs_are_different() -> None:
     record = Record(KEY, ())
     assert Reading(KEY, b"one").copy_id(record) != Reading(KEY, b"two").copy_id(record)
@@ -301,7 +364,7 @@ PLANTED: dict[str, tuple[Edit, Callable[[], object]]] = {
     "a partner that took over answers": (
         Edit(
             QuorumReads.read_digest,
-            "if owner is None or not is_replica_only or self._host.peers.is_doubtful(owner):",
+            "if owner is None or verdicts & {\"owned\", \"giving\"} or self._host.peers.is_doubtful(owner):",
             "if owner is None:",
         ),
         test_partner_of_an_unreachable_owner_refuses,

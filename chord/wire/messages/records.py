@@ -202,6 +202,7 @@ class ReadDigest(Request, frozen=True, tag=60):
     key: Key
     owner: Point
     reply = ReadDigestReply
+    patient = True  # the reader may give up early, so its deadline is no evidence of a death
     for_clients = True
 
 
