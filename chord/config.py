@@ -199,8 +199,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         frame_control_bytes_max: bytes in the body of a frame on the control stream; more than `bulk_from_bytes`.
         frame_bulk_bytes_max: bytes in the body of a frame on the bulk stream; at least `frame_control_bytes_max`, and
             less than 16 MiB.
-        frame_items_max: CBOR items in a frame (each string, number and array); at least `page_bytes`, which is more
-            than a page ever has.
+        frame_items_max: CBOR items in a frame (each string, number and array); at least `page_bytes`. A page never has
+            more items than that.
         partial_bytes_max: bytes of incomplete frames on all connections together; at least `frame_bulk_bytes_max`.
             Beyond it the connections that have kept a frame incomplete the longest are cut.
         bulk_from_bytes: requests and replies with more bytes than this use the bulk stream.

@@ -179,10 +179,10 @@ class PeerUnreachable(DefiniteError):
         is_refused: the machine answered, but no process listens at the port. This indicates death sooner than a timeout
             does.
         is_unknown: no host has that name.
-        is_late: the caller's deadline passed before the peer answered.
+        is_late: the caller's deadline passed before the request was sent.
         is_taken: a program at the address took the connection, and did not answer as a node does.
         is_own: the unreachable node itself made this error. Its disk hangs, or it refused the stream for lack of a
-            resource. Of the two, only a refusal of a stream carries the flag to the caller.
+            resource. A caller sees the flag only after a refused stream: replies do not carry it.
         is_ended: the calling node has ended; nothing is known of the peer.
     """
 

@@ -28,7 +28,7 @@ class VnodeEvent(Event, frozen=True):
 
 
 class RingCreated(VnodeEvent, frozen=True):
-    """A vnode founded a ring of one."""
+    """A vnode founded a ring, and is its only member."""
 
 
 class RingJoined(VnodeEvent, frozen=True):
@@ -84,7 +84,7 @@ class StepAborted(VnodeEvent, frozen=True):
     """A step discarded a reply, because the vnode's pointers were read meanwhile.
 
     Another vnode read them, and the step asks again. This is abort-if-observed, which makes a step atomic; see
-    `chord/stabilize.py`.
+    `chord/stabilize.py`. The step "adopt" asks a vnode that may become the successor.
     """
 
     step: Literal["stabilize", "rectify", "adopt"]

@@ -71,18 +71,18 @@ class FingerTable:
     # -- transitions ----------------------------------------------------------------------------
 
     def adopt(self, index: int, contact: Contact) -> tuple[int, int] | None:
-        """Record a verified reply: `contact` is the successor of start(index).
+        """Record `contact` as the successor of start(index).
 
-        The contact is then also the successor of every later start up to its own point. Earlier entries that point
-        beyond the contact were wrong. If n lies between the start and the contact, the reply is ignored, because n is
-        closer.
+        The caller has verified this. The contact is then also the successor of every later start up to its own point.
+        Earlier entries that point beyond the contact were wrong, and change, too. If n lies between the start and the
+        contact, nothing changes, because n is closer.
 
         Args:
             index: the entry, 0 to m - 1.
             contact: the successor of its start.
 
         Returns:
-            The first and last entry that changed, or None.
+            The first and last entry that changed; None if none did.
 
         Source: Stoica et al. 2001, section 4.4 (a finger often serves as its neighbour too).
         """
@@ -101,7 +101,7 @@ class FingerTable:
             contact: the owner; the arc ends at its id.
 
         Returns:
-            The first and last entry that changed, or None.
+            The first and last entry that changed; None if none did.
         """
         distance = self._distance(contact.id)
         behind = (arc_start - self._own) & (self._size - 1)
@@ -111,7 +111,7 @@ class FingerTable:
         return self._assign(first, contact, distance)
 
     def forget(self, contact: Contact) -> tuple[int, int] | None:
-        """Clear the entries of a dead vnode; return the first and last of them, or None."""
+        """Clear the entries of a dead vnode; return the first and last, or None if none."""
         for position, run in enumerate(self._runs):
             if run.contact.id == contact.id:
                 del self._runs[position], self._distances[position]
@@ -134,10 +134,10 @@ class FingerTable:
             yield runs[position].contact, runs[position].last
 
     def next_to_refresh(self) -> int | None:
-        """Return the next entry worth verifying.
+        """Choose the next entry to verify, and advance the round robin.
 
-        The choice is round robin over the first entries of runs and gaps, and each call moves it on. Entries that share
-        the successor with entry 0 need no refresh of their own, because stabilize maintains entry 0.
+        The round robin goes over the first entries of runs and of gaps between them. Entries that share the successor
+        with entry 0 need no refresh of their own, because stabilize maintains entry 0.
 
         Returns:
             The entry's index, or None if the successor covers the whole table.
@@ -159,7 +159,7 @@ class FingerTable:
         return self._cursor
 
     def check(self) -> list[str]:
-        """Return the invariants that do not hold, in words; an empty list if none."""
+        """Return the invariants of the table that do not hold, in words."""
         wrong = []
         covered, beyond = 0, 0
         for run in self._runs:

@@ -6,7 +6,8 @@ Two streams connect a pair of nodes. `Rpc` opens each stream when it is first ne
 - *bulk* carries large values and transfers, so that a value of a megabyte never delays a ping.
 
 Both nodes make calls on a stream, whichever node dialled it. If two nodes dial each other at the same time, the
-connection that the lower address dialled stays and the other one drains. A client dials nodes; nodes never call it.
+connection that the lower address dialled stays and the other one drains. A draining connection takes no new calls, and
+closes after its last answer. A client dials nodes; nodes never call it.
 
 The parts of a connection:
 
@@ -49,8 +50,8 @@ class _Dial:
 
     Attributes:
         done: set when the attempt has ended.
-        error: the reason of the failure; None if the attempt succeeded. Until the end it says that this node is
-            stopping.
+        error: the reason of the failure; None if the attempt succeeded. Its first value says that this node is
+            stopping, for an attempt that is cancelled.
     """
 
     def __init__(self) -> None:
@@ -205,7 +206,7 @@ class Rpc:
             await self._shared.idle.park()
 
     def shortage(self) -> str:
-        """Return why connections could not be made lately; "" if they could."""
+        """Return why connections failed lately for lack of descriptors or memory, or ""."""
         return self._transport.shortage()
 
     @property
@@ -409,7 +410,12 @@ class Rpc:
                 del self._accepted_from[host]
 
     def _check_guest(self, peer: Hello) -> None:
-        """Refuse peers of another ring, and clients beyond their share of the connections."""
+        """Check the hello of a node or client that dialled this node.
+
+        Raises:
+            OtherRing: the peer is of another ring.
+            Overloaded: the peer is a client, and clients use their share of the connections already.
+        """
         self._check(peer)
         if peer.role == "client" and self._clients >= self._limits.clients_share * self._limits.connections_max:
             raise Overloaded(f"{self._clients} connections of clients are open here; that is the limit")
@@ -417,7 +423,12 @@ class Rpc:
     # -- both -----------------------------------------------------------------------------------
 
     def _check(self, peer: Hello) -> None:
-        """Refuse peers of another ring. A client learns the circle from the first node."""
+        """Check a peer's hello; a client learns the circle from the first node's hello.
+
+        Raises:
+            OtherRing: the width of the peer's circle is invalid, or differs from that of this side.
+            ChordError: `on_hello` refused the peer.
+        """
         self._on_hello(peer)
         if peer.role == "client":
             return

@@ -55,7 +55,7 @@ class Latest:
         self._is_working = False
 
     def announce(self, contact: Contact) -> None:
-        """Handle this candidate soon, unless a better one is announced before its turn."""
+        """Handle a vnode soon, unless a better one waits or is announced before its turn."""
         if self._waiting is None or self._is_better(contact, self._waiting):
             self._waiting = contact
         if not self._is_working:
@@ -119,7 +119,8 @@ class Stabilizer:
     async def consider_successor(self, contact: Contact) -> bool:
         """STAB_PRED: query a vnode, and adopt it if it lies before the successor.
 
-        This step of stabilize also handles an `Offer`. Return whether the vnode was adopted.
+        This step of stabilize also handles an `Offer`. Return whether the vnode was adopted. If it does not lie there,
+        or this vnode is not a member, send no query and return False.
         """
         if not self._ring.is_member or not between(self._vnode.id, contact.id, self._ring.successor.id):
             return False
@@ -134,7 +135,7 @@ class Stabilizer:
     def on_notify(self, request: Notify) -> Done:
         """Reply at once, and later run RECTIFY for a vnode that may be the predecessor.
 
-        Before this vnode is a member, nothing happens.
+        Before this vnode is a member, it only replies.
         """
         if self._ring.is_member:
             self.notified(request.peer)
@@ -144,7 +145,7 @@ class Stabilizer:
     def on_offer(self, request: Offer) -> Done:
         """Reply at once, and later consider a vnode that may be the successor.
 
-        Before this vnode is a member, nothing happens.
+        Before this vnode is a member, it only replies.
         """
         if self._ring.is_member:
             self.offered(request.peer)
@@ -206,7 +207,8 @@ class Stabilizer:
         """RECTIFY: adopt a closer predecessor, or any vnode if the current one is dead.
 
         Then offer the new predecessor to the old one as a successor. If a node has moved, its vnode is the current
-        predecessor and notifies from another address. The new contact then replaces the old one in the same way.
+        predecessor and notifies from another address. The new contact then replaces the old one in the same way. If
+        this vnode is not a member, nothing happens.
         """
         ring = self._ring
         if not ring.is_member:
@@ -262,7 +264,8 @@ class Stabilizer:
         the contact is the head, and its list is copied. For `adopt` the contact becomes the new head.
 
         Returns:
-            The pointers. None if the vnode is paused, if it is alive but gave none, or if all attempts failed.
+            The reply. None if the vnode's node has announced a pause (see `PeerState`), if it is alive but gave no
+            pointers, or if all attempts failed.
 
         Raises:
             PeerGone: the vnode is dead, no longer at that address, or has not rejoined in time.

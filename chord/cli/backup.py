@@ -41,11 +41,12 @@ from chord.wire.messages import wire_bytes
 def backup_command(target: Target, file: str, node_only: bool) -> int:
     """Write every record of the ring, with its clock, to FILE (- is stdout).
 
-    `restore` reads FILE, which appears when it is complete. A backup is not a snapshot: it may contain writes that
-    happened while it ran. --timeout applies to each page.
+    `restore` reads FILE. FILE appears at the end. If the command fails before, it does not, and an older FILE stays. A
+    backup is not a snapshot: it may contain writes that happened while it ran. --timeout applies to each page.
 
-    Exit code 6 means that records are missing. FILE, if it appears, has the others. Nodes that may hold more are down,
-    the only copies are damaged, or one reply cannot hold all values of a key.
+    Exit code 6 means that records are missing. Nodes that may hold more are down, the only copies are damaged, or one
+    reply cannot hold all values of a key. FILE has the other records. If the scan stops at a node that is down, and the
+    ring keeps one copy of each record, FILE does not appear.
     """
     out = target.out
     began = time.monotonic()
@@ -73,11 +74,13 @@ def _write_all(client: Client, of: str | None, writer: Writer, show: Callable[[i
     """Write every record that can be read.
 
     Args:
+        client: the source of the records.
         of: the address of a node, to write only the records of its arcs; None: all records.
+        writer: gets the records, and in `damaged` and `cut` the numbers of missing and of incomplete records.
         show: callback for the number of records written so far.
 
     Returns:
-        The failure that names the missing or incomplete records; None if the backup is complete.
+        The failure to report if records are missing or incomplete; None if the backup is complete.
 
     Raises:
         OwnerDown: a node is down, and the ring keeps only one copy of each record.

@@ -137,7 +137,7 @@ def verify(file: Source, on_progress: Callable[[int], None] = lambda done: None)
 
 
 def records(file: Source) -> Iterator[Record]:
-    """Yield the records of a verified backup, from its first byte on."""
+    """Yield the records of a verified backup; `file` must be at its first byte again."""
     lines = _lines(file)
     next(lines, None)
     for line in lines:

@@ -56,7 +56,8 @@ class Tally:
     def is_given_up(self) -> bool:
         """Whether to stop, because the ring stores nothing.
 
-        That is so if `IN_VAIN_MAX` keys in a row, in whole batches, failed with retryable or indefinite errors.
+        That is so if every key of the last batches, `IN_VAIN_MAX` keys or more, failed with a retryable or indefinite
+        error.
         """
         return self._in_vain >= IN_VAIN_MAX
 
@@ -73,7 +74,7 @@ class Tally:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every key was tried."""
+        """Whether every key was tried, if the loop over the batches has ended."""
         return not (self.is_given_up or self.is_interrupted)
 
     @contextmanager
@@ -207,10 +208,10 @@ def key_count(client: Client) -> int:
 
 
 def lost_owners(client: Client) -> list[str]:
-    """Return the addresses of dead nodes that left arcs without their records.
+    """Return the dead nodes from which other nodes took arcs over without the records.
 
-    Other nodes answer for these arcs now. This concerns only rings with one copy of each record. With more copies, the
-    ring itself knows whether it has every record.
+    The nodes are given by address. If the ring keeps more than one copy of each record, the list is empty: such a ring
+    itself knows whether it has every record.
     """
     nodes = [node for node in statuses(client.members()) if node.replicas == 1]
     arcs = [arc for node in nodes for vnode in node.vnodes for arc in vnode.arcs]

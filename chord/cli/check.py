@@ -35,7 +35,7 @@ INVARIANTS = 8
 @click.option("--invariants", "only_invariants", is_flag=True, help="Fail only if an invariant is broken.")
 @click.option("--wait", "wait_s", type=Seconds(min=0), default=0.0, metavar="S",
               help="Repeat until the check passes, for at most this many seconds.")
-@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C, and print changes.")
+@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C, also after the check passes, and print changes.")
 @ring_options()
 def check_command(target: Target, only_invariants: bool, wait_s: float, watch: bool) -> int:
     """Check that the ring is correct, Ideal and able to answer every get.
@@ -145,8 +145,9 @@ def judge(nodes: list[Status], changing: list[str], unreachable: Iterable[str] =
 def _unavailable(nodes: list[Status], circle: Circle) -> tuple[float, tuple[str, ...]]:
     """Return the share of the circle in which a get may fail, and the missing nodes.
 
-    A get may fail if unreachable nodes may be the only holders of an acknowledged write. The addresses of these nodes
-    are returned. A get may also fail if too few replicas are in sync to exclude that.
+    A get may fail if unreachable nodes may be the only holders of an acknowledged write. These are the missing nodes,
+    given by address. A get may also fail if too few replicas are in sync to exclude that. For a ring with one copy of
+    each record, the result is 0.0 and ().
     """
     share = 0.0
     absent: dict[str, None] = {}

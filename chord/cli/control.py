@@ -215,10 +215,10 @@ def _signal(text: str) -> signal.Signals:
 
 
 def _refuse_if_elsewhere(node: Status) -> None:
-    """Make sure that a node's process is a chord process on this machine.
+    """Refuse a node that is not a chord process on this machine.
 
     A node reports its process id itself, so the id may be wrong or belong to another machine. An id without a process
-    passes.
+    passes, because the signal then fails with a message of its own.
 
     Raises:
         Failure: exit 2: the node is on another machine, or the process is not a chord node.

@@ -43,7 +43,7 @@ def quorum_option(letter: str, help_text: str) -> Callable[[F], F]:
 
 w_option = quorum_option("w", "Acknowledge the write once it is durable on this many nodes.")
 sloppy_option = click.option("--no-sloppy", "sloppy", is_flag=True, flag_value=False, default=True,
-                             help="Count only replicas, not stand-ins for unreachable replicas.")
+                             help="Count only replicas towards W, not stand-ins for unreachable replicas.")
 ttl_option = click.option("--ttl", "ttl_s", type=Seconds(min=0, min_open=True), metavar="SECONDS",
                           help="Let the value expire after this many seconds.")
 trace_option = click.option("--trace", "with_trace", is_flag=True, help="Show what each replica did.")
@@ -106,8 +106,8 @@ def del_command(
 
 @click.command("get")
 @click.argument("key")
-@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the value to a file, unless there are "
-              "several.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the value to a file instead of "
+              "stdout. If there are several values, write and print none.")
 @click.option("--all", "wants_all", is_flag=True, help="Print all concurrent values with exit code 0.")
 @click.option("--last-writer", is_flag=True, help="Print only the concurrent value that was written last by the clocks "
               "of the nodes. The others are ignored silently.")

@@ -26,20 +26,25 @@ ALL_COLUMNS = ("from", ">hops", "path", ">timeouts", ">t")
 @click.command("lookup")
 @click.argument("key", required=False)
 @click.option("--key-id", metavar="N|0xHEX", callback=parse_id, help="Look up a point of the circle instead of a key.")
-@click.option("--trace", "with_trace", is_flag=True, help="Show every hop.")
+@click.option("--trace", "with_trace", is_flag=True, help="Show every hop and the replicas, not only the owner.")
 @click.option("--from", "start", metavar="NODE", help="Node that makes the lookup: a name, HOST:PORT, 0xHEX or an id. "
               "Default: the entry node.")
 @click.option("--mode", type=click.Choice(["iterative", "recursive", "successor"]), default="iterative",
-              show_default=True, help="iterative: the first node asks every hop. recursive: each node asks the next. "
-              "successor: iterative, along successors only.")
-@click.option("--all-from", is_flag=True, help="Perform the lookup from every node, one line each.")
-@click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw the path on the ring as SVG.")
+              show_default=True, help="iterative: the node that makes the lookup asks every hop itself. recursive: "
+              "each hop passes the lookup on to the next. successor: iterative, along successors only.")
+@click.option("--all-from", is_flag=True, help="Perform the lookup from every node, one line each; "
+              "not with --from or --svg.")
+@click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Also draw the path on the ring, to "
+              "this SVG file.")
 @ring_options()
 def lookup_command(
     target: Target, key: str | None, key_id: int | None, with_trace: bool, start: str | None, mode: Mode,
     all_from: bool, svg: Path | None,
 ) -> int:
-    """Find the node that owns KEY, or with --key-id the node that owns a point."""
+    """Find the node that owns KEY, or with --key-id the node that owns a point.
+
+    Give either KEY or --key-id. The output is the owner, the number of hops and the time.
+    """
     if (key is None) == (key_id is None):
         raise click.UsageError("give either KEY or --key-id")
     if all_from and (start is not None or svg is not None):
@@ -64,7 +69,8 @@ def lookup_command(
 def is_worth_counting(trace: Trace) -> bool:
     """Return whether the trace estimates at most `COUNTED_MAX` vnodes in the ring.
 
-    In a larger ring, the command asks only the nodes of the path for their names.
+    Up to that size, the command asks every node for its name, and so counts the nodes. In a larger ring it asks only
+    the nodes of the path.
     """
     return trace.nodes_estimate <= COUNTED_MAX
 

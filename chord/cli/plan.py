@@ -64,8 +64,8 @@ def changes(
 ) -> list[PlannedChange]:
     """Return the change of each node if the ring gets other points.
 
-    The circle is cut at every point of the old and the new ring. Each stretch gets its share of the keys that its owner
-    counts now.
+    The nodes of the old ring come first, then new ones. The circle is cut at every point of the old and the new ring.
+    Each stretch gets its share of the keys that its owner counts now.
 
     Args:
         circle: the circle of the ring.

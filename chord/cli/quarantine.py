@@ -28,7 +28,8 @@ COLUMNS = ("key", ">values", ">bytes", "written", "origin")
 CONTEXT_HINT = 'Take it from the "context" of: chord quarantine list KEY --json'
 
 context_option = click.option(
-    "--context", metavar="TEXT", help='Decide only about the listed values: the "context" of `list --json`, or @FILE.'
+    "--context", metavar="TEXT", help='Decide only about the listed values: the "context" of `list --json`, or @FILE. '
+    "Default: all values in quarantine now."
 )
 
 

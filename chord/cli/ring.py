@@ -83,9 +83,9 @@ def members_command(target: Target) -> int:
     """Show the members of the ring, and the known nodes that are unreachable.
 
     The rtt, and the state of an unreachable node, are those that the entry node reports. dead: found dead some seconds
-    ago. suspect: probed now and then. left or paused: announced by the node itself. unreachable: it does not answer
-    this command, but the entry node does not suspect it. To give up an unreachable node, use its address: chord forget
-    HOST:PORT.
+    ago. suspect: probed now and then. left: the node announced its leave. paused: it announced a stop, and it has the
+    only copy of its records. unreachable: it does not answer this command, but the entry node does not suspect it.
+    To give up an unreachable node, use its address: chord forget HOST:PORT.
     """
     out = target.out
     with target.connect() as client:

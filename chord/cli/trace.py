@@ -64,7 +64,8 @@ def print_trace(out: Out, circle: Circle, trace: Trace, names: Mapping[str, str]
 def rows(circle: Circle, trace: Trace, names: Mapping[str, str], *, with_bars: bool) -> list[list[str]]:
     """Return the lines of the table: every hop in the order tried, then the owner.
 
-    With `with_bars` ids are shortened, and a bar shows the remaining distance in place of the outcome "ok".
+    With `with_bars` ids are shortened, and a bar replaces the outcome "ok". The bar shows the distance that remains to
+    the key.
     """
     lines = []
     live = -1
@@ -107,9 +108,10 @@ def summary(trace: Trace, size: Size) -> str:
 def print_replicas(
     out: Out, circle: Circle, result: Found | Stored, names: Mapping[str, str], duration_ms: float
 ) -> None:
-    """Print the part of each replica in a read or a write, and a summary.
+    """Print a line on each replica in a read or a write, and a summary.
 
-    A read prints them on stderr, because stdout holds the value. `duration_ms` is the time that the command waited.
+    For a read, all this goes to stderr, because stdout holds the value. `names` has the names of the nodes that
+    answered, by address. `duration_ms` is the time that the command waited.
     """
     is_read = isinstance(result, Found)
     letter = "R" if is_read else "W"

@@ -64,11 +64,14 @@ def _require_name(context: click.Context, option: click.Parameter, path: Path | 
 
 @click.command("up")
 @click.option("-n", "count", type=click.IntRange(1, 512), help="Number of peers.  [default: 8, or that of --ids]")
-@click.option("--vnodes", type=click.IntRange(1, 64), help="Number of vnodes of each peer.")
-@click.option("--bits", type=click.IntRange(3, 160), help="Width of an id: the circle has 2^BITS points.")
+@click.option("--vnodes", type=click.IntRange(1, 64), help="Number of vnodes of each peer.  [default: 1]")
+@click.option("--bits", type=click.IntRange(3, 160), help="Width of an id: the circle has 2^BITS points.  "
+              "[default: 160, or that of the ring to join]")
 @click.option("--ids", metavar="N,N,…", help="Points of the peers, for examples: --bits 8 --ids 10,42,80")
-@click.option("--successors", type=click.IntRange(1, 64), help="Length of the successor lists.")
-@click.option("--replicas", type=click.IntRange(1, 16), metavar="N", help="Number of copies of each record.")
+@click.option("--successors", type=click.IntRange(1, 64), help="Number of other nodes that a successor list "
+              "names.  [default: 8, or that of the ring to join]")
+@click.option("--replicas", type=click.IntRange(1, 16), metavar="N", help="Number of copies of each record.  "
+              "[default: 3, or that of the ring to join]")
 @click.option("--data", type=click.Path(file_okay=False, path_type=Path), callback=_require_name,
               help="Keep the records and the identity of each peer in this directory, in a folder with its name.")
 @click.option("--base-port", type=click.IntRange(1, 65535), help=f"Port of the first peer.  [default: {BASE_PORT}, or "
@@ -115,14 +118,19 @@ def up_command(
 
 
 class _Family:
-    """The parent: starts the peers, waits for the proof, and stops them all.
+    """The parent process: starts peers, waits until the ring is proven, stops them.
+
+    A ring is proven when all peers are ready, and a snapshot of all nodes shows it Ideal and without a broken
+    invariant; see `chord.cli.check.examine`. The parent then prints its ready line.
 
     Args:
         out: the output of the command.
         configs: the configuration of each peer.
         began: when the command began, on the monotonic clock.
-        has_founder: whether the first peer founds the ring, so that the others start when it is ready.
-        leaves: whether the peers leave their ring in the end, or stop if they have data directories.
+        has_founder: whether the first peer founds the ring. If so, the others start when it is ready, otherwise all
+            start at once.
+        leaves: whether the peers get SIGTERM in the end and time to leave. Peers with data directories then stop
+            without a leave. False: all peers stop without a leave.
     """
 
     def __init__(
@@ -151,7 +159,10 @@ class _Family:
         would otherwise have no effect.
 
         Returns:
-            The exit code.
+            The exit code: 130 after SIGINT, 143 after SIGTERM before the ready line, otherwise 0.
+
+        Raises:
+            Failure: exit 2: a peer did not start. Exit 5: the ring was not proven in time.
         """
         signal.signal(signal.SIGTERM, self._note)
         signal.signal(signal.SIGINT, self._note)
@@ -234,7 +245,10 @@ class _Family:
         return OK if self._is_announced else TERMINATED
 
     def _leave(self) -> None:
-        """Let each peer leave the ring, and wait; a further signal ends the wait."""
+        """Send SIGTERM to each peer, and wait until all have ended.
+
+        A peer with a data directory stops, and any other peer leaves. A further signal or a deadline ends the wait.
+        """
         timing = self._configs[0].timing
         deadline = time.monotonic() + timing.leave_s + timing.drain_s + STOP_S
         with suppress(KeyboardInterrupt, Terminated):
@@ -403,6 +417,9 @@ def _require_same(configs: list[NodeConfig]) -> None:
     """Refuse to start if a data directory belongs to another ring.
 
     All directories are checked before any is created.
+
+    Raises:
+        Failure: exit 2: a directory contradicts the options, or its identity file cannot be read.
     """
     from chord.node.restart import require_same_on_disk
 

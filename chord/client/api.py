@@ -455,8 +455,8 @@ class AsyncApi(ABC):
 
         Args:
             key, key_id: the key, or the point as a number; exactly one of the two.
-            mode: iterative: the first node asks every hop. recursive: each node asks the next. successor: iterative,
-                along successors only.
+            mode: iterative: the node that performs the lookup asks every hop itself. recursive: each hop passes the
+                lookup on to the next. successor: iterative, along successors only.
             route: classic: by fingers and successor lists. fast, as for `get` and `put`: remembered owners first, and
                 stop as soon as any successor list reaches the key.
             from_: the node (an address) or vnode (a contact) that performs the lookup; default: the entry node.
@@ -471,7 +471,8 @@ class AsyncApi(ABC):
         """Return the status of a node, as the node reports it.
 
         Args:
-            address: the node to ask. If it does not answer, no other node is asked. Default: the entry node.
+            address: HOST:PORT of the node. If it does not answer, no other node is asked. None: the entry node, or the
+                next entry node that answers.
         """
         return await self._drive(self._core.status(address))
 

@@ -44,7 +44,8 @@ class Reports(NamedTuple):
         stopped: for a node that ended by itself and may not have handed over all its records.
         left: for a node that ended by itself after it handed over all its records.
         refused: for a node that the ring refused, or that had its disk fail.
-        put, dropped: for records that stores take and remove, with the host (see `WatchedStorage`).
+        put: for a record that a store took: its host, the record, and whether this store minted its newest version.
+        dropped: for a record that a store removes: its host, and the record as it was.
     """
 
     stopped: Callable[[Node], object] = lambda node: None
@@ -86,10 +87,12 @@ class _Machine:
 
 
 class Cluster(TestRing):
-    """Nodes on machines. Made by `cluster`.
+    """A ring of nodes on machines with disks and wall clocks.
+
+    `cluster` makes it.
 
     Attributes:
-        disks: by host, the disk of every machine that has or had one.
+        disks: by host, the disks that `disk` or `clone` has made. `wipe` removes a disk.
         reports: the callbacks for what happens on the machines.
         skews_s: by host, seconds that its wall clock is ahead, or (negative) behind.
         drifts: by host, seconds that its wall clock gains, or (negative) loses, per second.
@@ -125,10 +128,14 @@ class Cluster(TestRing):
     async def place(self, n: int, *, ids: Sequence[int] | None = None) -> list[Node]:
         """Start n nodes, each already in its place in an Ideal ring.
 
-        The cluster must be empty before. The call returns when all nodes are ready; see `chord.sim.prebuilt`.
+        An assertion fails if the cluster has nodes. The call returns when all nodes are ready; see
+        `chord.sim.prebuilt`.
 
         Args:
             ids: the points of the nodes; default: the hashes of their addresses, as for nodes that join.
+
+        Returns:
+            The nodes, in the order of `ids`; by default in the order of their names, n0 first.
         """
         assert not self.nodes, "a ring is placed before any node joins"
         circle = self._template.ring.circle
@@ -149,8 +156,8 @@ class Cluster(TestRing):
     ) -> Node:
         """Start a node; the arguments are those of `TestRing.start`.
 
-        By default a returning node listens at its last address. If another node listens there now, the returning node
-        gets a new address.
+        By default a node with persisted state listens at its last address. If another node listens there now, the node
+        with persisted state gets a new address.
         """
         if listen is None and name is not None and (kept := self.kept(name)) is not None:
             taken = {node.config.listen for node in self.nodes}
@@ -210,13 +217,19 @@ class Cluster(TestRing):
     # -- machines -------------------------------------------------------------------------------
 
     def has_disk(self, host: str) -> bool:
-        """Return whether a machine has a disk: a fixed draw from the seed and its name."""
+        """Return whether a machine has a disk: a fixed draw from the seed and its name.
+
+        In a cluster without `sync_delay` no machine has a disk.
+        """
         if self._sync_delay is None:
             return False
         return random.Random(f"{self._seed}/machine/{host}").random() >= self._without_disk
 
     def disk(self, host: str) -> Disk:
-        """Return a machine's disk; the first call, also after `wipe`, makes an empty one."""
+        """Return a machine's disk; the first call, also after `wipe`, makes an empty one.
+
+        The caller checks `has_disk` first.
+        """
         assert self._sync_delay is not None, "these machines have no disks"
         if host not in self.disks:
             self.disks[host] = Disk(random.Random(f"{self._seed}/disk/{host}"), sync_delay=self._sync_delay)

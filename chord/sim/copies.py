@@ -30,7 +30,8 @@ def records(ring: TestRing) -> dict[bytes, dict[str, Record]]:
 def unequal(ring: TestRing, replicas: int) -> Iterator[str]:
     """Yield, in words, the keys with differing, missing or misplaced copies.
 
-    In a ring at rest each is an error. `replicas` is N.
+    Each line is an error once no node joins or leaves and no record is on its way. A key may yield two lines: the
+    first for replicas that differ or lack the record, the second for misplaced copies. `replicas` is N.
     """
     points = [(point, vnode.me.address) for point, vnode in ring._vnodes().items()]
     for key, copies in records(ring).items():
@@ -44,7 +45,11 @@ def unequal(ring: TestRing, replicas: int) -> Iterator[str]:
 
 
 def astray(ring: TestRing) -> Iterator[str]:
-    """Yield, in words, the copies with a write that no living replica of the key has."""
+    """Yield, in words, the copies with a write that no living replica of the key has.
+
+    The owner of the key names the replicas, with stand-ins and leaving nodes. A key without a living owner yields
+    nothing.
+    """
     for key, copies in records(ring).items():
         point = ring[0]._host.circle.hash(key)
         members = _seen_members(ring.nodes, point)

@@ -218,13 +218,13 @@ class Disk:
         raise KeyError(key)
 
     def wipe(self) -> None:
-        """Lose all content. No process may use the disk."""
+        """Lose all content. The caller makes sure that no process uses the disk."""
         self.lose_records()
         self.identity = None
         self._settle()
 
     def lose_records(self) -> None:
-        """Lose the database. No process may use it."""
+        """Lose the database. The caller makes sure that no process uses it."""
         self.image = self._unsynced = None
 
     def clone(self, rng: random.Random) -> Disk:
@@ -372,11 +372,11 @@ class Disk:
             raise OSError(error, os.strerror(error))
 
     def begin(self, write: Callable[[], object]) -> None:
-        """Register a transaction in progress: a crash draws whether its `write` is done."""
+        """Register a transaction in progress: `kill` draws whether to call its `write`."""
         self._under_way[write] = None
 
     def end(self, write: Callable[[], object]) -> None:
-        """Remove a finished transaction from those that a crash may still write."""
+        """Remove a finished transaction from those that `kill` may still write."""
         self._under_way.pop(write, None)
 
 

@@ -1,7 +1,8 @@
 """The fault schedule: which nodes die and return, within the failure assumption.
 
-The assumption is that of the proof. No member loses its last live successor entry, and enough principals remain. To the
-proof a leave is a failure. A joiner is not a member yet, so it may die or stall at any moment.
+The assumption is that of the proof in docs/explanation/correctness.md. No member loses its last live successor entry,
+and enough principals remain (`may_go`). To the proof a leave is a failure. A joiner is not a member yet, so it may die
+or stall at any moment.
 
 The nemesis and the hardships choose what happens. The fault schedule decides which nodes may die, and brings them back.
 """
@@ -124,7 +125,9 @@ class FaultSchedule:
         return taken.union(self._cluster._vnodes()).isdisjoint(ids)
 
     async def kill(self, node: Node, *, silently: bool = False, power_loss: bool | None = None) -> None:
-        """Kill a node, and judge its disk. The failure assumption is up to the caller.
+        """Kill a node, and judge its disk.
+
+        The call does not check the failure assumption; `may_go` does.
 
         Args:
             silently: the machine vanishes: its peers get no reset and no answer. This cuts the power, too.
@@ -199,7 +202,7 @@ class FaultSchedule:
     async def _forget(self, node: Node) -> None:
         """Let an operator tell the ring, some seconds after a death, that a node is gone.
 
-        The operator asks a random ready node, which informs all reachable nodes.
+        The operator asks a random node in state `ready`, which informs all reachable nodes.
         """
         await trio.sleep(self._rng.uniform(*FORGOTTEN_S))
         while not (ready := [other for other in self._cluster.nodes if other.state == "ready"]):
@@ -290,7 +293,7 @@ class FaultSchedule:
         return sorted(nodes, key=lambda node: next(iter(node._host.vnodes)))
 
     def neighbours(self, count: int) -> list[Node]:
-        """Draw `count` ready nodes that are adjacent on the circle.
+        """Draw `count` nodes in state `ready` that are adjacent on the circle.
 
         They are in clockwise order. The result is empty if fewer than `Plan.nodes_min` other ready nodes would remain.
         """

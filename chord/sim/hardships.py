@@ -109,7 +109,7 @@ class Hardships:
     # -- nodes and durations ----------------------------------------------------------------------
 
     def _some(self) -> list[Node]:
-        """Draw some of the ready nodes, sometimes all."""
+        """Draw some of the nodes in state `ready`, sometimes all."""
         ready = [node for node in self._cluster.nodes if node.state == "ready"]
         return self._rng.sample(ready, self._rng.randint(1, len(ready))) if ready else []
 

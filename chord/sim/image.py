@@ -20,7 +20,7 @@ class Image:
         bytes: approximate size on disk.
         key_epoch: the last key epoch that the store gave out, 0 before the first; see `Storage.next_key_epoch`.
         rows: the stored rows by point and key, in this order.
-        notes: the small values that the store keeps beside its records, by name.
+        notes: by name, the small values that the store keeps beside its records (see `Storage.note`).
         is_damaged: whether the opening finds the header damaged.
     """
 
@@ -74,7 +74,13 @@ class Image:
 
 
 class ImageChange:
-    """Rows and notes of a transaction (None: remove), and the new key epoch."""
+    """The changes that one transaction makes to the database.
+
+    Attributes:
+        rows: by point and key, the new row; None: remove the row.
+        notes: by name, the new content of a note (see `Storage.note`); None: remove the note.
+        key_epoch: the key epoch after the transaction, even if it is the same as before.
+    """
 
     __slots__ = ("key_epoch", "notes", "rows")
 
@@ -87,7 +93,7 @@ class ImageChange:
 
     @property
     def bytes(self) -> int:
-        """Size of the new rows and notes, in bytes."""
+        """Approximate size of the new rows and notes on disk; removals count nothing."""
         notes = [len(name) + len(value) for name, value in self.notes.items() if value is not None]
         return sum(size_of(row) for row in self.rows.values() if row is not None) + sum(notes) + ROW_BYTES * len(notes)
 

@@ -25,7 +25,8 @@ class FoundCopy(NamedTuple):
     Attributes:
         host: the name of the machine.
         record: the visible record.
-        durable: the durable part of it; None: nothing is durable.
+        durable: the durable record of the key, perhaps older than `record`; None: it has none. A store in memory
+            calls all its records durable.
         is_living: whether the node of the machine runs.
     """
 
@@ -81,7 +82,7 @@ class Inventory:
         """Record that a node is about to die, and return its store if it has no disk.
 
         Args:
-            is_known: selects the keys that the autopsy checks.
+            is_known: returns whether `autopsy` will check a key.
 
         Returns:
             The store that is lost with the node; None if the node has a disk.
@@ -125,7 +126,11 @@ class Inventory:
         return [key for key in wrong if not _covers(found[key], claims[key][0])]
 
     def not_on_disk(self, node: Node, keys: Iterable[bytes]) -> list[bytes]:
-        """Return those of `keys` that a running store calls durable and its disk lacks."""
+        """Return those of `keys` that a running store calls durable and its disk lacks.
+
+        A key counts even if the disk has an older record of it. The result is empty if the node is dead or has no
+        disk.
+        """
         disk, storage = self._disk(node.name), node._host.storage
         left = None if disk is None or not self.is_living(node) else left_on(disk, node._host.circle)
         if left is None:

@@ -47,7 +47,10 @@ class Mint:
     covers: Covers | None
 
     def may_cover(self, dots: Iterable[ModelDot]) -> bool:
-        """Return whether this version may have replaced one of these dots."""
+        """Return whether this version may have replaced any of these dots.
+
+        The answer is true if `covers` is unknown.
+        """
         return self.covers is None or any(covers(self.covers, dot) for dot in dots)
 
 
@@ -65,14 +68,14 @@ class Op:
         dots: its versions by dot, one for each attempt that a store minted.
         began, acked: `KeyModel.clock` at its start and at its acknowledgement; `acked` is None before it.
         is_ok: whether it was acknowledged.
-        w: number of nodes that the acknowledgement had to wait for.
-        quorum: the write quorum of the ring at that time; smaller if the ring had fewer nodes.
+        w: number of nodes that the acknowledgement had to wait for; 0 before it.
+        quorum: the write quorum of the ring at that time, smaller if the ring had fewer nodes; 0 before it.
         split: if it was acknowledged during a split, the virtual second and the coordinator's host. None once the parts
             are one ring again.
         is_strict: whether only members of the replica set counted towards `w`, and no stand-ins.
-        is_contested: whether nodes of several rings answered for its key when it was acknowledged.
-        is_out: whether a disk with a copy was lost since the write.
-        is_lost: whether no store has it any more, and enough disks were lost to explain that.
+        is_contested: whether nodes of several rings answered for its key when it was acknowledged. False unless N = 1.
+        is_out: whether any copy of it was lost since the write.
+        is_lost: whether `KeyModel.lost` was called for it, because no store has it any more.
         vanished: number of copies lost since all members last had it.
         dropped: machines of leaving nodes that dropped a copy.
         is_buried: whether a store dropped a record that knew the operation and held only tombstones and expired values.
@@ -156,7 +159,7 @@ def dots_in(record: Record) -> dict[ModelDot, bytes]:
 
 
 def _without(context: Covers, dots: Iterable[ModelDot]) -> dict[bytes, int]:
-    """Return a context without some dots; each dot must be the last of its actor."""
+    """Return a context without those of the `dots` that are the last of their actors."""
     last = dict(iter(dots))
     return {who: count - (last.get(who) == count) for who, count in context.items()}
 
@@ -261,9 +264,14 @@ class KeyModel:
     def reaped(self, op: Op, record: Record) -> None:
         """Record that no store knows an operation any more, because stores reaped it.
 
-        For a delete the call does nothing: the versions that it replaced must still stay away.
+        A reaped value is no longer required: from then on a read may answer "not found". A scan of a calm ring may not
+        show the value again, and no store may show it at the end of the run. The same holds for every version that
+        `record` knows.
+
+        For a delete the call does nothing. The delete stays required: versions that it replaced may not be back.
 
         Args:
+            op: the reaped operation.
             record: the last tombstone that had replaced it, or the last record that knew it.
         """
         if op.value is not None:
@@ -373,7 +381,11 @@ class KeyModel:
         return list({**dict.fromkeys(self._by_id.values()), **dict.fromkeys(self.ops)})
 
     def required(self) -> list[Op]:
-        """Return the acknowledged operations that were neither lost nor surely replaced."""
+        """Return the acknowledged operations that the ring must still have, oldest first.
+
+        Operations that were lost or surely replaced are left out, and values that were reaped. Deletes stay, even if
+        they were reaped.
+        """
         return [op for op in self.ops if op.is_ok and not op.is_lost]
 
     def expiry(self, value: bytes) -> tuple[float, float]:
@@ -513,7 +525,8 @@ class KeyModel:
         Args:
             op: the acknowledged put.
             merged: all copies of the record, merged; None: no store has one.
-            w_min: least W of an old write; below it, the two quorums need not intersect.
+            w_min: least W of an old write. The put need not find writes with a smaller W, because its read quorum may
+                miss all their nodes.
             now: the virtual second. A value that has expired by then may be reaped, while a copy of it waits for the
                 reap log.
         """

@@ -76,7 +76,8 @@ class LossAccounting:
     def is_missed(self, key: bytes) -> bool:
         """Return whether a write of a key was lost with a machine that is not back.
 
-        The ring must then know that the machine is missing, and answer with an error instead of "not found".
+        The ring must then know that the machine is missing, and answer with an error instead of "not found". With N
+        greater than 1 the result is always False.
         """
         return key in self._missed
 
@@ -88,7 +89,10 @@ class LossAccounting:
         return len(self.hosts(model, op) - {but})
 
     def hosts(self, model: KeyModel, op: Op) -> set[str]:
-        """Return the machines on which an operation or its replacement is durable."""
+        """Return the machines on which an operation or its replacement is durable.
+
+        The nodes of these machines may be living or dead. Copies in quarantine count, too.
+        """
         return {copy.host for copy in self.inventory.copies(model.key) if op.is_in(copy.durable)}
 
     def readable(self, model: KeyModel, op: Op) -> set[str]:
@@ -104,7 +108,12 @@ class LossAccounting:
         return {op: {copy.host for copy in copies if op.is_open_in(copy.durable)} for op in model.required()}
 
     def is_hidden(self, model: KeyModel, op: Op) -> bool:
-        """Return whether an operation is in quarantine, and less than a quorum shows it."""
+        """Return whether quarantine excuses a read that does not show an operation.
+
+        Two conditions must hold. At least one copy has the operation only in quarantine. Fewer than `Op.quorum` copies
+        have it, or its replacement, durably and outside of quarantine. Copies of living and dead nodes count. Without
+        `is_trimming` the result is always False.
+        """
         copies = list(self.inventory.copies(model.key)) if self.is_trimming else []
         is_isolated = any(op.is_in(copy.record) and not op.is_open_in(copy.record) for copy in copies)
         return is_isolated and sum(op.is_open_in(copy.durable) for copy in copies) < op.quorum
@@ -123,16 +132,17 @@ class LossAccounting:
         return len(self.hosts(model, op).intersection(members)) >= min(self._constants.quorum, len(members))
 
     def in_reach(self, model: KeyModel, *, is_dead_out: bool = False) -> dict[Op, set[Node]]:
-        """Return the required operations of a key, each with the ready nodes that know it.
+        """Return the nodes on which a put can find each required operation of a key.
 
-        A node that has the operation only in quarantine does not count. Operations without such a node are left out.
-        A put cannot find an operation that none of these nodes has. Two quorums of a replica set intersect only while
-        the set stays the same. If all nodes with a write are dead, leaving or returning, other nodes keep the key. A
-        put among those nodes replaces only the versions that they know.
+        The operations are those of `KeyModel.required`. The nodes are living and in state `ready`, and have the
+        operation or its replacement outside of quarantine. An operation without such a node is not in the result: no
+        put can find it, so a put need not replace it. That occurs if all nodes with the write are dead, leaving or
+        returning. Then other nodes keep the key, and a put among them replaces only the versions that they know.
 
         Args:
-            is_dead_out: leave out operations that the reap log of a living node names as dead; no node accepts them
-                again.
+            model: the model of the key.
+            is_dead_out: leave out a node if its record shows the operation and the reap log of any living node names
+                the operation as dead. No node would accept it again.
         """
         found: dict[Op, set[Node]] = {}
         for node in self._ring.nodes:
@@ -152,7 +162,11 @@ class LossAccounting:
         self._missed.pop(key, None)
 
     def saw(self, host: str, record: Record, is_own: bool) -> None:
-        """Record that a store took a record, and check it; `is_own`: see `KeyModel.saw`."""
+        """Record that a store took a record, and complain if the record cannot be right.
+
+        Errors are a dot of two operations, a version that no store minted, and values in quarantine although no reap
+        log was trimmed. For `is_own` see `KeyModel.saw`.
+        """
         model = self._models.get(record.key)
         if model is None:
             return
@@ -167,7 +181,17 @@ class LossAccounting:
                 op.vanished = 0
 
     def dropped(self, host: str, record: Record) -> None:
-        """Note that a store removes a record, and check that enough copies remain."""
+        """Record that a store removes a record, and complain if too few copies remain.
+
+        Each required operation that the record knows needs a number of durable copies on other machines. The number is
+        a write quorum, or the number of other ready nodes that stay if these are fewer, but at least 1. Copies on dead
+        nodes and copies that were lost (`Op.vanished`) count as remaining. If only lost ones remain, the operation is
+        lost.
+
+        No copy need remain if the record holds only tombstones and values that may have expired. The same holds for a
+        later copy of such an operation, if a reap log rejects the copy. If reap logs are trimmed, `KeyModel.is_buried`
+        is enough.
+        """
         model = self._models.get(record.key)
         if model is None:
             return
@@ -199,9 +223,9 @@ class LossAccounting:
     def reap(self, model: KeyModel) -> None:
         """Note the operations that no store has any more because stores reaped them.
 
-        From then on no read may show them, or versions they replaced. An operation counts only when every store and
-        disk has dropped it, because a disk may refuse to drop the last tombstone. The record of the key may remain, if
-        stores reaped only a part of it.
+        `KeyModel.reaped` names the consequences. An operation counts only when every store and disk has dropped it,
+        because a disk may refuse to drop the last tombstone. The record of the key may remain, if stores reaped only a
+        part of it.
         """
         for op in model.required():
             copies = self.inventory.copies(model.key) if op.is_buried else ()
@@ -221,11 +245,14 @@ class LossAccounting:
         return all(model.expiry(value)[0] <= now for value in versions.values(record))
 
     def _is_dead(self, record: Record) -> bool:
-        """Return whether the reap log of a living node rejects a record completely."""
+        """Return whether the reap log of at least one living node rejects all of a record."""
         return None in self._restored(record)
 
     def _buried(self, record: Record) -> set[bytes]:
-        """Return the ids of shown operations that a living node's reap log names as dead."""
+        """Return the ids of operations that a record shows and a reap log calls dead.
+
+        The reap log of any living node is enough.
+        """
         shown = {version.op_id for version in versions.siblings(record)}
         left = [{version.op_id for version in versions.siblings(one)} if one else () for one in self._restored(record)]
         return {op_id for op_id in shown if any(op_id not in ids for ids in left)}
@@ -316,7 +343,10 @@ class LossAccounting:
         self._missed = {key: hosts for key, hosts in self._missed.items() if hosts}
 
     def _is_few(self, op: Op) -> bool:
-        """Return whether too few copies of an operation were lost to excuse its loss."""
+        """Return whether too few copies of an operation were lost to excuse its loss.
+
+        Too few is fewer than the smaller of its W and a quorum.
+        """
         return op.vanished < min(op.w, self._constants.quorum)
 
     def _known(self, records: Iterable[Record]) -> Iterator[tuple[KeyModel, Record]]:
@@ -328,7 +358,8 @@ class LossAccounting:
     def lose(self, model: KeyModel, op: Op, host: str | None = None, how: str = LOST) -> None:
         """Record that no store has an acknowledged operation any more.
 
-        That is an error if fewer of its copies were lost than a quorum, and fewer than its W.
+        Complain if fewer of its copies were lost than the smaller of its W and a quorum. With or without a complaint,
+        the operation is no longer required.
 
         Args:
             host: the machine with the last copy, if known.

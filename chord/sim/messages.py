@@ -113,7 +113,7 @@ class MessageNetwork(FaultyNetwork):
     def digest(self) -> str:
         """Return a digest of every message so far: due time, source, target.
 
-        Needs `trace`.
+        An assertion fails if the network was made without `trace`.
         """
         assert self._trace is not None, "MessageNetwork(trace=True)"
         return self._trace.hexdigest()
@@ -152,7 +152,10 @@ class MessageNetwork(FaultyNetwork):
             self.at(trio.current_time(), host, happen, what)
 
     def at(self, due: float, host: str, happen: Callable[[T], None], what: T) -> None:
-        """Schedule the call `happen(what)` at virtual time `due`, in a host's process."""
+        """Schedule the call `happen(what)` at virtual time `due`, in a host's process.
+
+        If the process is stopped then, the call waits until `wake`.
+        """
         if not self._is_attached:
             clock = trio.lowlevel.current_clock()
             assert isinstance(clock, VirtualClock), "a message network needs chord.testing.run"
@@ -180,7 +183,7 @@ class MessageCalls:
     """One host's calls. Satisfies `chord.net.calls.CallsService`.
 
     Attributes:
-        as_caller: how it presents itself to hosts that it calls.
+        as_caller: the caller that other hosts see. Its address is "" before `run`, and if the host only sends calls.
         stats: totals since the start.
     """
 
@@ -331,7 +334,7 @@ class MessageCalls:
         return self._handler is not None and self._nursery is not None
 
     def answer(self, ticket: Ticket) -> None:
-        """Answer one call, at once or later."""
+        """Answer one call, at once or later. The caller checks `is_answering` first."""
         assert self._handler is not None
         assert self._nursery is not None
         self.stats.calls_received += 1

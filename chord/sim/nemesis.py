@@ -219,7 +219,13 @@ class Nemesis:
                 self.schedule.count("leave")
 
     async def _crash(self, what: str, members: int = 1, *, silently: bool = False) -> None:
-        """Kill adjacent members at one moment."""
+        """Kill adjacent members at one moment, except those that `may_go` protects.
+
+        Args:
+            what: the name of the action, for the counts.
+            members: number of nodes to draw.
+            silently: as for `FaultSchedule.kill`.
+        """
         for node in self.schedule.neighbours(members):
             if self.schedule.may_go(node):
                 await self.schedule.end(node, what, silently=silently)
@@ -372,10 +378,11 @@ class Nemesis:
         await self._episode("one way", lambda: network.block(one, other), lambda: network.unblock(one, other))
 
     async def _blackout(self) -> None:
-        """Kill every node at one moment, and start the ready ones again within a second.
+        """Kill every node at one moment, and start again those that were `ready`.
 
-        If the fault *return* is on, nodes that were leaving, joining or returning start again too. No blackout happens
-        while the ring is being founded, because a node that has not joined has no state to start from.
+        They start within a second. If the fault *return* is on, nodes that were leaving, joining or returning start
+        again too. No blackout happens while the ring is being founded, because a node that has not joined has no state
+        to start from.
         """
         nodes = [node for node in self.schedule.in_order() if node.state == "ready"]
         if len(nodes) < self._plan.nodes_min:

@@ -2,7 +2,8 @@
 
 The invariants of `chord.verify.invariants` are checked, and three statements about steps. First, the set of principals
 shrinks only by the failure of a principal. No step of the protocol makes a node forget a member. Second, no point has
-two owners, unless a node died a moment ago. Third, once no node joins or leaves, the rank error never grows.
+two owners, unless a node died a moment ago. Third, once no node joins or leaves, the rank error never grows
+(`chord.verify.invariants.rank_error`).
 
 Situations beyond the proof are not held against the ring. While a partition or a stop longer than any timeout lasts,
 and until the ring has healed, there may be two rings. Successor lists must still be in order (`go_outside`).
@@ -211,7 +212,7 @@ class Watch:
         self._principals = invariants.principals(self._last)
 
     def complain(self, text: str) -> None:
-        """Record a violation, and call `on_broken`; only the first violation counts."""
+        """Record the first violation, and call `on_broken`; later calls do nothing."""
         if self.broken is None:
             recent = "\n".join(f"  {at:10.4f}  {event}" for at, event in self._recent)
             self.broken = Violated(f"{self.label} at {trio.current_time():.4f} s: {text}\nafter\n{recent}")
@@ -227,7 +228,8 @@ class Watch:
     def check(self) -> None:
         """Check the ring, if its pointers have changed since the last check.
 
-        Above `EVERY_STEP_MAX` nodes, only some calls do so.
+        Above `EVERY_STEP_MAX` nodes, only some calls do so. Outside of `over`, and after the first violation, the call
+        does nothing.
         """
         ring = self._ring
         if ring is None or self.broken is not None or self._is_left_out(len(ring)):
@@ -258,7 +260,10 @@ class Watch:
             self._rank_error = error
 
     def check_state(self) -> None:
-        """Check each node's own state: sizes in bounds, lists and tables consistent."""
+        """Check each node's own state: sizes in bounds, lists and tables consistent.
+
+        Each error is a complaint.
+        """
         assert self._ring is not None
         for node in self._ring.nodes:
             limits = node.config.limits

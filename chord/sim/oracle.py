@@ -38,7 +38,7 @@ class Before(NamedTuple):
         hosts: for each acknowledged operation, the machines with a durable copy that reads may show.
         asked: R as the client named it; None: a quorum.
         wanted: number of nodes that must answer the read if nothing changes meanwhile.
-        number: value of `Oracle.disturbances`.
+        number: value of `Oracle.disturbances` when the read began.
         at: the virtual time, in seconds.
         owners: during a split, the machines that answer for the key; otherwise empty.
     """
@@ -59,7 +59,7 @@ class WriteQuorum(NamedTuple):
     Attributes:
         of_ring: a quorum, or all nodes of the ring if these are fewer; dead nodes count.
         seen: a quorum, or all members that the key's owner sees if these are fewer.
-        number: value of `Oracle.disturbances`.
+        number: value of `Oracle.disturbances` when the write began.
     """
 
     of_ring: int
@@ -72,7 +72,8 @@ class BeforeScan(NamedTuple):
 
     Attributes:
         calm: see `Oracle.calm`; if None, `gone` and `required` are empty.
-        gone: by key, the events that acknowledged writes had replaced for certain.
+        gone: by key, the events that acknowledged writes had replaced for certain. A key is absent if its owner may
+            lack an acknowledged write of it.
         required: by key, the values that the scan may not lack.
         at: the virtual time, in seconds.
     """
@@ -90,8 +91,8 @@ class Oracle:
         complain: callback for each error found, in words.
         is_lenient: whether an event broke the failure assumption and the ring has not healed since. Until then the
             oracle excuses some old values and small quorums.
-        disturbances: how often a pointer, a node, an arc or the state of a peer changed; None if no caller reports
-            changes. The replica sets stay the same while this number does.
+        disturbances: number of calls of `disturb`, each for a change of a pointer, a node, an arc or the state of a
+            peer. None before the first call. The replica sets stay the same while this number does.
         departed: machines that had a node leave and run no node now, earliest departure first.
     """
 
@@ -130,7 +131,8 @@ class Oracle:
     def calm(self) -> int | None:
         """Return the number of disturbances if the ring is calm; otherwise None.
 
-        A calm ring is Ideal, all its nodes are ready, no link is disturbed and no process is stopped.
+        A calm ring is Ideal, all its nodes are in state `ready`, no link is disturbed and no process is stopped. Before
+        the first `disturb` the result is None, too. Each new calm state updates the members that `write_quorum` counts.
         """
         now = self.disturbances
         if now is None or self._is_disturbed():
@@ -180,11 +182,10 @@ class Oracle:
         return all(self.accounting.is_in_place(model, op) for op in model.required())
 
     def write_quorum(self, model: KeyModel) -> WriteQuorum:
-        """Return the number of nodes that a write needs if its client names no W.
+        """Return the numbers of nodes that a write needs now if its client names no W.
 
-        The number is a quorum, or all nodes of the ring if these are fewer. A node counts from the moment it is ready
-        in a calm ring until it leaves, an operator forgets it, or it loses its disk. A dead node still counts, so W
-        does not shrink when nodes die.
+        For `of_ring`, a node counts as soon as it is ready in a calm ring. It counts until it leaves, an operator
+        forgets it, or it loses its disk. A dead node still counts, so W does not shrink when nodes die.
         """
         of_ring = min(self._constants.quorum, max(1, len(self._members & self._may_return())))
         return WriteQuorum(of_ring, self._wanted(model), self.disturbances)
@@ -208,7 +209,10 @@ class Oracle:
         return min([self._constants.quorum, *seen])
 
     def _wanted_of(self, owner: Contact, model: KeyModel, wanted: int) -> int:
-        """Return `wanted`, or the number of members that the coordinator sees, if smaller."""
+        """Return `wanted`, or the number of members that `owner` sees, if smaller.
+
+        In a calm ring, or if no running vnode has this id, the result is `wanted`.
+        """
         vnode = self._ring._vnodes().get(owner.id)
         if vnode is None or self.calm() is not None:
             return wanted
@@ -305,7 +309,11 @@ class Oracle:
         return frozenset(node.name for node in self._ring.nodes if node._host.owner_of(model.point) is not None)
 
     def found(self, node: Node, model: KeyModel, reply: Found, before: Before) -> None:
-        """Judge the values of a read. A value that no client wrote is always an error."""
+        """Judge the values of a read. A value that no client wrote is always an error.
+
+        Other errors are expired values, too few answers, and writes that the read should have known. The read must also
+        show each older value that its context covers, unless the context also covers a replacement.
+        """
         values, read = reply.values, f"{node.name} reads {reply.values!r} under {model.key!r}"
         if not all(model.was_written(value) for value in values):
             self.complain(f"{read}, and not all of it was ever written")
@@ -352,7 +360,8 @@ class Oracle:
         """Judge "not found": an error if a value that was required before is still there.
 
         Dead, stopped or unreachable nodes are no excuse. A node that may lack the records of others must answer with an
-        error instead of "not found".
+        error instead of "not found". A long partition excuses it (`_is_beyond`). With N = 1, several rings that answer
+        for the key excuse it, and so does a lost copy.
         """
         now = trio.current_time()
         required = [op for op in before.required if self._is_there(model, op, now)]
@@ -538,13 +547,16 @@ class Oracle:
         return [value for value in found if model.expiry(value)[1] >= since]
 
     def check_disks(self) -> None:
-        """Compare every disk with the records that its node's store calls durable."""
+        """Complain about records that a running store calls durable and its disk lacks."""
         for node in self._ring.nodes:
             for key in self.inventory.not_on_disk(node, self.models):
                 self.complain(f"{node.name} runs; its disk has lost {key!r}, which was durable")
 
     def check(self) -> None:
-        """Compare the merged copies of every key with all acknowledged operations."""
+        """Complain about each key with merged copies that contradict acknowledged writes.
+
+        Writes that stores have reaped are noted first, and do not count.
+        """
         for key, model in self.models.items():
             self.accounting.reap(model)
             for text in model.wrong(self.inventory.merged(key), trio.current_time()):

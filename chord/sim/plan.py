@@ -131,15 +131,16 @@ class Plan(msgspec.Struct, frozen=True):
         clients: number of clients.
         client_pause_s: mean seconds of each client between two operations.
         down_out_s, anti_entropy_s: see `chord.config.Timing`; short, so that a run sees the end of them.
-        membership, steps, writes: the safety phase ends after this many membership changes, protocol steps and
-            acknowledged writes. With another theme than *mixed*, `EPISODES` episodes replace the first two.
+        membership, steps, writes: the safety phase ends once all three are reached: this many membership changes,
+            protocol steps and acknowledged writes. With another theme than *mixed*, `EPISODES` episodes replace the
+            first two.
         until_s: end the safety phase after this many virtual seconds instead; None: do not.
         reads: fraction of operations on existing keys that are reads, 0.0 to 1.0.
         shared: fraction of operations on keys that all clients write at the same time, 0.0 to 1.0.
         habits: names out of `chord.sim.habits.HABITS`: batches, large values, times to live, scans.
         theme: main kind of trouble, a name out of `THEMES`.
         vnodes: number of vnodes of each node.
-        grace_s: see `chord.config.Timing`; None: a value that suits the faults.
+        grace_s: see `chord.config.Timing`; None: `GRACE_S` with the fault *forget*, otherwise the default of `Timing`.
         reap_log: number of entries that the reap log of a slice keeps; None: the default, more than a run makes.
     """
 
@@ -171,7 +172,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def limits(self) -> Limits:
-        """The limits of every node; short reap logs are trimmed."""
+        """The limits of every node: the defaults, except the size of reap logs if drawn."""
         if self.reap_log is None:
             return Limits()
         return Limits(reap_log_entries=self.reap_log, reap_log_entries_max=2 * self.reap_log)
@@ -321,6 +322,9 @@ def _drawn(seed: int, theme: str | None) -> Plan:
     Args:
         seed: the number of the run.
         theme: the kind of fault that dominates the run, one of `THEMES`; None: drawn, too.
+
+    Raises:
+        ConfigError: unknown theme.
     """
     plan = _drawn_mixed(seed)
     rng = random.Random(f"plan/{seed}/theme")

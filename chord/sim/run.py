@@ -262,10 +262,10 @@ class Run:
             self._nemesis.schedule.refused(node)
 
     async def _heal(self) -> None:
-        """Wait after an episode until the ring is Ideal and each record is with its owner.
+        """Wait after an episode until the ring is Ideal and replicas know all writes.
 
-        First wait until the last call that was lost in the episode has timed out. That call may still make a node look
-        dead.
+        Each write must be on at least one living replica of its key (`astray`). First wait until the last call that was
+        lost in the episode has timed out. That call may still make a node look dead.
         """
         began = trio.current_time()
         await trio.sleep(self._plan.timing.timeout_cap_s)

@@ -69,7 +69,11 @@ class SimulatedFile:
         """Do nothing: the twin holds no resources."""
 
     def row(self, place: RowPlace) -> StoredRow | None:
-        """Return the row at a point and key, damaged or not; None if absent."""
+        """Return the row at a point and key, damaged or not; None if absent.
+
+        Raises:
+            sqlite3.OperationalError: reads of the disk fail (`Disk.fail`).
+        """
         self._require_readable()
         image = self._disk.image
         return None if image is None else image.rows.get(place)
@@ -81,6 +85,9 @@ class SimulatedFile:
             columns: `WHOLE_ROW`, or `HEAD_OF_ROW` for the first three columns.
             start: the place before the first row.
             last: the point of the last rows.
+
+        Raises:
+            sqlite3.OperationalError: reads of the disk fail (`Disk.fail`).
         """
         self._require_readable()
         image = self._disk.image
@@ -92,7 +99,11 @@ class SimulatedFile:
             yield row[:3] if is_head else row
 
     def rows_behind(self, place: RowPlace | None) -> Generator[tuple[Any, ...], None, None]:
-        """Yield all rows behind a place, in order; None: from the first."""
+        """Yield all rows behind a place, in order; None: from the first.
+
+        Raises:
+            sqlite3.OperationalError: reads of the disk fail (`Disk.fail`).
+        """
         self._require_readable()
         image = self._disk.image
         for found in [] if image is None else list(image.rows.irange(place, inclusive=(False, False))):
@@ -111,7 +122,7 @@ class SimulatedFile:
 
         Args:
             rows: the rows by place.
-            notes: the notes by name.
+            notes: the notes by name (see `Storage.note`).
             key_epoch: the new key epoch; a smaller one than the present is ignored.
 
         Raises:
@@ -194,7 +205,8 @@ class SimulatedStorage(SqliteStorage):
         disk: the disk; the store keeps the records on it.
         incarnation: of the store, if it is new.
         staged_bytes_max: see `chord.config.Limits`.
-        on_put, on_drop: callbacks as for `WatchedStorage`, both called when a change is visible. It may not be durable.
+        on_put, on_drop: callbacks as for `WatchedStorage`. Both are called when a change is visible, even if it is not
+            durable.
     """
 
     def __init__(

@@ -20,6 +20,7 @@ class Ticket:
     """A call in progress: the request, its target, and the callback for the outcome.
 
     Attributes:
+        caller: the calls of the host that sent the request.
         to: the target vnode, or the address of a target node.
         address: the address of the target node.
         budget: virtual second until which the target may work on the request.

@@ -346,6 +346,7 @@ class Workload:
 
         Args:
             node: the entry node.
+            key: a key that this workload has written, acknowledged or not.
             client: the client that reads, and keeps the context for its next write; "reader" keeps none.
             r: R as the client names it; None: a quorum.
             is_final: whether no node joins or leaves any more, so that the read must find every value.

@@ -110,7 +110,7 @@ class FaultyNetwork(ABC):
         self._after_change()
 
     def heal(self) -> None:
-        """Lift every cut, block and partition. Frozen hosts stay frozen."""
+        """Lift every cut, block and partition; frozen and vanished hosts stay so."""
         self._faults.rules.clear()
         self._faults.islands.clear()
         self._after_change()

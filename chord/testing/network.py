@@ -171,7 +171,7 @@ class MemoryNetwork(FaultyNetwork):
     def digest(self) -> str:
         """Return a digest of every delivery so far: time, source, target, content.
 
-        Needs `trace`.
+        An assertion fails if the network was made without `trace`.
         """
         assert self._trace is not None, "MemoryNetwork(trace=True)"
         return self._trace.hexdigest()

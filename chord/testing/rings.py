@@ -102,8 +102,8 @@ class TestRing:
         was killed, or its disk could not be opened.
 
         Args:
-            join: nodes to join by; default: up to three ready nodes at random, or running ones if none is ready. Empty:
-                the node returns to the ring of its persisted identity; without that, it founds a ring.
+            join: nodes to join by; default: up to three nodes in state `ready` at random, or running ones if none is
+                ready. Empty: the node returns to the ring of its persisted identity; without that, it founds a ring.
             name: the node's host; default: the next unused name. A name that was used before means that host, with its
                 persisted identity.
             listen: the node's address; default: port 1 of its host.

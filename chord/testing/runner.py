@@ -38,7 +38,7 @@ class TimedSource(Protocol):
         """Return the time of the next event in seconds, or infinity."""
 
     def advance(self, now: float) -> None:
-        """Handle the events that are due at `now`. May reschedule tasks."""
+        """Handle the events that are due at `now`; this may wake tasks."""
 
 
 class VirtualClock(trio.abc.Clock):

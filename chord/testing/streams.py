@@ -79,7 +79,7 @@ class MemoryPipe:
         return self._window - self.unread
 
     def send(self, item: bytes | Signal) -> None:
-        """Send an item. Bytes must fit in the free part of the window."""
+        """Send an item. The caller makes sure that bytes fit in `room`."""
         if isinstance(item, bytes):
             self.unread += len(item)
             assert self.unread <= self._window
@@ -134,7 +134,7 @@ class MemoryPipe:
         self.wake_writer()
 
     async def wait_to_write(self) -> None:
-        """Wait until the writing task may have room, or the pipe is closed or broken."""
+        """Wait until `wake_writer`; the caller then checks again for room and errors."""
         self.writer = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(self._forget_writer)
 
@@ -194,7 +194,13 @@ class MemoryStream(trio.abc.HalfCloseableStream):
         return self._is_closed or self._is_dead
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send all bytes; wait for room in the window."""
+        """Send all bytes; wait for room in the window.
+
+        Raises:
+            trio.BusyResourceError: another task is sending.
+            trio.ClosedResourceError: this end is closed, or `send_eof` was called.
+            trio.BrokenResourceError: the connection was reset, the other end is closed, or this host crashed.
+        """
         self._begin_sending()
         try:
             await trio.lowlevel.checkpoint()
@@ -225,7 +231,7 @@ class MemoryStream(trio.abc.HalfCloseableStream):
         return max(sent, 0)
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Wait until there is room in the window."""
+        """Wait until there is room in the window; the errors are those of `send_all`."""
         self._begin_sending()
         try:
             await trio.lowlevel.checkpoint()
@@ -237,7 +243,12 @@ class MemoryStream(trio.abc.HalfCloseableStream):
             self._is_sending = False
 
     async def send_eof(self) -> None:
-        """Announce that no more bytes will come."""
+        """Announce that no more bytes will come; later calls do nothing.
+
+        Raises:
+            trio.BusyResourceError: another task is sending.
+            trio.ClosedResourceError: this end is closed.
+        """
         self._begin_sending()
         try:
             await trio.lowlevel.checkpoint()
@@ -250,7 +261,16 @@ class MemoryStream(trio.abc.HalfCloseableStream):
             self._is_sending = False
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Return bytes that have arrived, or wait for some; b"" at the end."""
+        """Return bytes that have arrived, or wait for some; b"" at the end.
+
+        Args:
+            max_bytes: most bytes to return, at least 1; default: `READ_BYTES`.
+
+        Raises:
+            trio.BusyResourceError: another task is receiving.
+            trio.ClosedResourceError: this end is closed.
+            trio.BrokenResourceError: the connection was reset, or this host crashed.
+        """
         if max_bytes is None:
             max_bytes = READ_BYTES
         elif not isinstance(max_bytes, int):

@@ -82,7 +82,7 @@ def up_json(seconds: float, processes: Iterable[tuple[str, str, int]]) -> Json:
 
 
 def leave_json(node: Status, seconds: float) -> Json:
-    """Return a completed leave and its duration."""
+    """Return a completed leave and its duration; `node` is its status beforehand."""
     return {"node": node.name, "address": node.address, "left": True, "seconds": round(seconds, 3)}
 
 

@@ -18,7 +18,8 @@ class Load(NamedTuple):
     def plus(self, stretch: Load, owned: float) -> Load:
         """Return this load plus the keys and bytes of a stretch, a part of the circle.
 
-        `owned` is the share of the circle, 0 to 1, that the node gets as its owner.
+        `owned` is the share of the circle, 0 to 1, that this load gets in addition; 0 if the node only keeps a copy.
+        `stretch.owned` is ignored.
         """
         return Load(self.owned + owned, self.keys + stretch.keys, self.bytes + stretch.bytes)
 

@@ -15,7 +15,7 @@ def get_json(key: bytes, found: Found | None, trace: Json | None = None, *, quar
     Args:
         key: the key that was read.
         found: the values; None: the key has none.
-        trace: the part of each replica, in the shape of `replicas_json`; None without `--trace`.
+        trace: what each replica did, as `replicas_json` returns it; None without `--trace`.
         quarantined: the number of further values of the key in quarantine.
     """
     return {
@@ -34,8 +34,10 @@ def get_json(key: bytes, found: Found | None, trace: Json | None = None, *, quar
 def put_json(stored: Stored, owner: Json, trace: Json | None) -> Json:
     """Return the result of an acknowledged write.
 
-    `owner` is the vnode that coordinated the write, and `trace` the part of each replica. Without `--trace`, `trace` is
-    None.
+    Args:
+        stored: the acknowledgement.
+        owner: the coordinator of the write, as `vnode_json` returns it.
+        trace: what each replica did, as `replicas_json` returns it; None without `--trace`.
     """
     return {
         **key_json(stored.key),
@@ -87,7 +89,7 @@ def backup_json(
         file: the name of the file.
         records: the number of records in it.
         size: its size in bytes.
-        is_complete: whether it has all values of all records.
+        is_complete: whether it has all values of all records. False for a backup with exit code 6.
         damaged: the number of records that could not be read.
         cut: the number of records with too many values for one reply.
         seconds: the duration.

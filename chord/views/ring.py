@@ -29,12 +29,12 @@ def count_keys(nodes: Iterable[Status]) -> int:
 
 
 def state_of(node: Status) -> str:
-    """Return "isolated" if any vnode of a node is, otherwise the state of the node."""
+    """Return "isolated" if any vnode of a node is isolated, or the state of the node."""
     return "isolated" if any(v.is_isolated for v in node.vnodes) else node.state
 
 
 def ring_json(circle: Circle, nodes: Iterable[Status]) -> Json:
-    """Return every vnode with its neighbours, in ring order."""
+    """Return every vnode with its neighbours, in ascending order of the ids."""
     known = list(nodes)
     names = names_of(known)
     vnodes = sorted((v for node in known for v in node.vnodes), key=lambda v: v.contact.id)
@@ -71,7 +71,7 @@ def members_json(circle: Circle, nodes: Iterable[Status], unreachable: Iterable[
     Args:
         circle: the circle of the ring.
         nodes: the nodes that answer.
-        unreachable: the addresses of the others.
+        unreachable: the addresses of the known nodes that do not answer.
         entry: the node from which the states of unreachable nodes and all round-trip times are taken.
     """
     known = list(nodes)

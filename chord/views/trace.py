@@ -10,7 +10,7 @@ from chord.wire.messages import HopTrace, ReplicaLine, Trace
 
 
 def hop_json(circle: Circle, index: int, hop: HopTrace, names: Mapping[str, str]) -> Json:
-    """Return one hop of a lookup; `index` is its place among all hops, from 0."""
+    """Return one hop of a lookup; `index` counts all hops, dead ones too, from 0."""
     return {
         **vnode_json(circle, hop.contact, names),
         "hop": index,
@@ -61,7 +61,12 @@ def replicas_json(
 ) -> Json:
     """Return the trace of a read or a write: coordinator, replicas and duration.
 
-    `owner` is the vnode that coordinated it.
+    Args:
+        circle: the circle of the ring.
+        owner: the coordinator of the operation.
+        lines: what each replica did.
+        duration_ms: the time that the command waited, in ms.
+        names: the names of nodes by address.
     """
     return {
         "coordinator": vnode_json(circle, owner, names),

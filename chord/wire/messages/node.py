@@ -80,7 +80,8 @@ class PeerInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     Attributes:
         address: the address of the peer.
-        state: alive, suspect, dead, left or paused.
+        state: alive, suspect, dead, left or paused. A paused peer announced that it serves nothing for a while; it
+            keeps its place, because it has the only copy of its records.
         rtt_ms: the smoothed round-trip time in ms; None if none was measured.
         since_ms: how long the peer has been in this state, in ms.
     """

@@ -93,7 +93,7 @@ Records: TypeAlias = Annotated[tuple[Record, ...], Meta(max_length=PAGE_RECORDS_
 
 
 class ReplicaLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The part of one replica in a read or a write: a line of its trace.
+    """The action of one replica in a read or a write: a line of the operation's trace.
 
     Attributes:
         contact: the replica.
