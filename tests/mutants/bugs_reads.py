@@ -23,6 +23,6 @@ MUTANTS = (
         ),
         scenes.others_read_what_the_owner_missed,
         40,
-        ("ledger: misread",),
+        ("oracle: misread",),
     ),
 )

@@ -452,26 +452,26 @@ def others_read_what_the_owner_missed(seed: int) -> None:
     """
 
     async def scene(world: World) -> None:
-        network, ledger = world.ring.network, world.ledger
-        await ledger.fill(10)
+        network, workload = world.ring.network, world.workload
+        await workload.fill(10)
         await world.level(N)
         await trio.sleep(6)  # every node knows all others: from now on a write needs a quorum of three
         owner, _, _, _, writer, reader = world.row(6)
         keys = _keys_of(world, owner, 12)
         for key in keys:
-            await ledger.write(owner, key, "writer", "put")
-            await ledger.read(reader, key)
-        ledger.oracle.is_lenient = True  # while it is cut off
+            await workload.write(owner, key, "writer", "put")
+            await workload.read(reader, key)
+        workload.oracle.is_lenient = True  # while it is cut off
         world.watch.go_outside()
         network.freeze(owner.name)
         await trio.sleep(2)
         for key in keys:
-            await ledger.write(writer, key, "writer", "put")
+            await workload.write(writer, key, "writer", "put")
         network.unfreeze(owner.name)
-        ledger.oracle.is_lenient = False
+        workload.oracle.is_lenient = False
         async with trio.open_nursery() as nursery:
             for key in keys:
-                nursery.start_soon(ledger.read, reader, key)
+                nursery.start_soon(workload.read, reader, key)
 
     play(seed, scene, nodes=7, replicas=N, timing=SLOW, sync_delay=flash, network=MemoryNetwork(seed))
 
