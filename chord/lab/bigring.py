@@ -34,9 +34,10 @@ class Paths:
     """The hops of some look-ups, and the fingers that these hops took.
 
     Attributes:
-        hops: path length of each look-up: live nodes that forwarded it, from the start to the key's predecessor.
-        used: entry i counts the hops over fingers that start 2**i to 2**(i + 1) - 1 points away. Hops along a successor
-            list are not counted.
+        hops: path length of each look-up: hops from the start to the key's predecessor. It is 0 if the start is that
+            predecessor, or the owner.
+        used: shape (64,). Entry i counts the hops over fingers that start 2**i to 2**(i + 1) - 1 points away. Hops
+            along a successor list are not counted.
     """
 
     hops: Ranks
@@ -47,6 +48,9 @@ class BigRing:
     """A model of a ring in which every pointer is correct (an Ideal ring).
 
     A node is identified by its rank, its index in the sorted ids.
+
+    Attributes:
+        ids: the points of the nodes, ascending, shape (N,).
     """
 
     def __init__(self, ids: PointArray) -> None:
@@ -201,10 +205,13 @@ class Detours:
     """The paths and timeouts of look-ups among dead nodes, an entry per look-up.
 
     Attributes:
-        hops: path length: live nodes that forwarded the look-up, from the start to the last live node before the key.
-        timeouts: dead nodes asked, including those at the last step, from that predecessor to the owner.
-        last_timeouts: dead nodes asked at the last step.
-        owners: rank of the live node that the look-up named; -1 if the predecessor's whole successor list was dead.
+        hops: path length: hops between live nodes, from the start to the last live node before the key.
+        timeouts: number of different dead nodes that the look-up asked.
+        last_timeouts: those of `timeouts` that it first asked at the last step. This step goes from the last live node
+            before the key, along its successor list, to the owner.
+        owners: rank of the live node that the look-up named as the owner. The rank is the node's index in the sorted
+            ids of the ring before the failures, which include dead nodes. It is -1 if the whole successor list was
+            dead at the last step.
     """
 
     hops: Ranks
@@ -214,7 +221,11 @@ class Detours:
 
 
 class _Asked:
-    """For each look-up, the dead nodes that it has asked so far."""
+    """For each look-up, the dead nodes that it has asked so far.
+
+    Attributes:
+        count: number of different dead nodes that each look-up has asked.
+    """
 
     def __init__(self, lookups: int) -> None:
         self.count = np.zeros(lookups, np.intp)

@@ -17,8 +17,8 @@ def spread(loads: NDArray[Any], weights: NDArray[np.float64] | None = None) -> S
 
     Args:
         loads: the load of each node, shape (n,).
-        weights: the weight of each node, shape (n,). If given, each load is first divided by its weight over the mean
-            weight. Only the mean is still that of the loads as given.
+        weights: the weight of each node, shape (n,). Each load is first divided by its weight over the mean weight.
+            Only the mean is still that of the loads as given. None: the loads are taken as they are.
     """
     mean = float(loads.mean())
     fair = loads.astype(np.float64) if weights is None else loads / (weights / weights.mean())

@@ -221,7 +221,12 @@ class Placement(ABC):
         """Return the numbers of the nodes on which the copies of a hash live.
 
         The first is that of `locate`. By default each further copy is placed by a new hash of `point`, so two copies
-        may be on one node. Schemes in which a node has neighbours override this.
+        may be on one node. Schemes in which a node has neighbours override this, and return different nodes: `count`,
+        or all if there are fewer.
+
+        Args:
+            point: the hash of a key, below 2**64.
+            count: number of copies, at least 1. `replicas` checks it, and this method does not.
 
         Source: Golubtsov 2024, "Алгоритмы шардинга (разделения) данных", on replication.
         """
@@ -341,15 +346,15 @@ class Placement(ABC):
     def _add(self, node: str, weight: float) -> None:
         """Update a scheme's tables for a new node, which gets the next number.
 
-        An implementation raises before it changes anything.
+        The caller then appends the node to the list of nodes. An implementation raises before it changes anything.
         """
         raise UnsupportedChange(f"{self.scheme}: the set of nodes is fixed")
 
     def _add_all(self, nodes: Sequence[str]) -> None:
-        """Add several nodes of weight 1; the caller has checked their names.
+        """Add several nodes of weight 1 to the tables and to the list of nodes.
 
-        A scheme that rebuilds tables overrides this to rebuild them once. If this raises, the caller rolls back any
-        change, unless the scheme sets `_adds_at_once`.
+        The caller has checked their names. A scheme that rebuilds tables overrides this to rebuild them once. If this
+        raises, the caller rolls back any change, unless the scheme sets `_adds_at_once`.
         """
         for node in nodes:
             self._let_in(node, 1.0)
@@ -357,7 +362,7 @@ class Placement(ABC):
     def _remove(self, number: int) -> None:
         """Update a scheme's tables for a node that goes; later nodes get a number less.
 
-        An implementation raises before it changes anything.
+        The caller then deletes the node from the list of nodes. An implementation raises before it changes anything.
         """
         raise UnsupportedChange(f"{self.scheme}: the set of nodes is fixed")
 

@@ -62,7 +62,7 @@ class LastTime(NamedTuple):
     """The place of a vnode in the ring before a restart, as persisted.
 
     Attributes:
-        predecessor, successors: the ring pointers.
+        predecessor, successors: the ring pointers; None and () if they were not known.
         start: the point at which its arc began; None if it owned no arc.
         epoch: the epoch of the arc.
         marks: its marks: parts of the arc that belonged to vnodes that were down.
@@ -101,6 +101,11 @@ class Membership:
 
     async def join(self, contacts: list[Contact | str]) -> None:
         """Join the ring through the contacts, one after another until one leads into it.
+
+        When this returns, the vnode is a member and has informed its neighbours.
+
+        Args:
+            contacts: vnodes, or addresses of nodes; at least one.
 
         Raises:
             OtherRing, DuplicateId: definite; the ring does not accept the node.
@@ -289,7 +294,8 @@ class Membership:
     async def announce(self) -> None:
         """Become a member, and tell the successor and the predecessor at once.
 
-        Without the message, they would notice in their next stabilize round.
+        Without these messages, they would notice in their next stabilize round. If a call fails, it is only reported to
+        the observer.
         """
         self._vnode.state = "member"
         predecessor = self._ring.predecessor
@@ -314,6 +320,7 @@ class Membership:
         Raises:
             DuplicateId: another node answers for that id.
             Busy: the ring does not let this vnode take its place yet; look again.
+            TransferFailed: see `_receive_arc` and `_renounce_if_taken_back`.
         """
         me, holder, p = self._vnode.me, around.successor, around.predecessor
         if holder.address != me.address:
@@ -390,11 +397,13 @@ class Membership:
         return others, reply.unreachable
 
     async def _taker_of_my_arc(self, after: list[Contact]) -> Contact | None:
-        """Return the vnode that took this vnode's arc over while it was down, if any.
+        """Return the vnode that took this vnode's arc over while it was down, or None.
 
-        The first of the given vnodes with an arc decides: its arc contains this vnode's id or does not. This vnode must
-        not wait for the vnodes in between. A dead vnode never replies. A vnode that restarted at the same time may be
-        waiting for this vnode. And no vnode replaces them until this vnode is back in its place.
+        The first vnode in `after` that answers with an arc decides. If its arc contains this vnode's id, the result is
+        that vnode. Otherwise the result is None, and this vnode may own its old arc again.
+
+        This vnode must not wait for the vnodes in between. A dead vnode never replies. A vnode that restarted at the
+        same time may be waiting for this vnode. And no vnode replaces them until this vnode is back in its place.
 
         Args:
             after: the vnodes behind this one, in ring order.
@@ -467,6 +476,7 @@ class Membership:
 
         Raises:
             Leaving: every vnode asked is leaving.
+            ChordError: a vnode refused for another reason, or did not answer.
         """
         to, asked = successor, dict[Point, None]()
         while to.id not in asked and len(asked) < LIST_ENTRIES_MAX:  # more vnodes in a row may leave than a list names

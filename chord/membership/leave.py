@@ -45,7 +45,10 @@ class Departures:
 
     @handles(Returned, takes_caller=True)
     def on_returned(self, request: Returned, caller: Caller) -> Done:
-        """Probe a restarted node again soon, and compare the records that it replicates."""
+        """Probe a restarted node again soon, and no longer count it as in sync.
+
+        Anti-entropy then compares the records that it replicates.
+        """
         _require_same(request.address, caller)
         self._host.peers.passive.hurry(request.address, self._host.peers.now())
         for vnode in self._host.vnodes.values():
@@ -56,7 +59,10 @@ class Departures:
 
     @handles(Retiring, takes_caller=True)
     def on_retiring(self, request: Retiring, caller: Caller) -> Done:
-        """Take a node that is about to leave out of the replica sets."""
+        """Take a node that is about to leave out of the members of replica sets.
+
+        It still counts as a node that may hold their records (`ReplicaSet.retiring`).
+        """
         _require_same(request.address, caller)
         for vnode in self._host.vnodes.values():
             vnode.preference_list.retires(request.address, self._host.peers.now())

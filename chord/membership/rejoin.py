@@ -100,6 +100,9 @@ class Rejoin:
 
         Returns:
             Whether this vnode is a member now.
+
+        Raises:
+            OtherRing, DuplicateId: see `Membership.join`.
         """
         refusal: ChordError | None = None
         with unwrapped():

@@ -95,12 +95,12 @@ class AntiEntropy:
         return found
 
     def is_replica_in_sync(self, point: int, address: str) -> bool:
-        """Return whether the owner knows that a replica is in sync around a point.
+        """Return whether this owner knows that a replica is in sync in a point's part.
 
         A replica in sync holds every acknowledged write of its part of the arc. This node itself always counts.
 
         Args:
-            point: a point of the owner's arc.
+            point: a point of the owner's arc; for other points and other nodes, the result is False.
             address: the address of the replica's node.
         """
         if address == self._host.address:
@@ -129,8 +129,8 @@ class AntiEntropy:
         """Return the unreachable nodes that may hold acknowledged writes missing here.
 
         A part has such nodes if a write quorum of the nodes that may hold its records is unreachable. If no part has
-        any, the result is `Vnode.waits_for`, which is usually empty. If N = 1, the nodes are the down former owners of
-        parts that this vnode took over.
+        any, the result is `Vnode.waits_for`: the down vnodes that alone can tell which writes the arc lacks, usually
+        none. If N = 1, the nodes are the down former owners of parts that this vnode took over.
         """
         if self._host.constants.replicas == 1:
             return tuple(dict.fromkeys(mark.dead for mark in self._vnode.ownership.marks))
@@ -185,7 +185,7 @@ class AntiEntropy:
         return None if is_enough else tuple(unreachable)
 
     def fell_behind(self, address: str) -> None:
-        """Stop counting a node as in sync, because it was away or missed a write."""
+        """Stop counting a node as in sync in any part, as it was away or missed a write."""
         for states in self._states.values():
             states.pop(address, None)
 
@@ -212,8 +212,8 @@ class AntiEntropy:
     async def repair(self) -> None:
         """Run one round of anti-entropy: compare each part with the replicas that are due.
 
-        A replica is due when it is new or back, and a period after its last comparison. If this vnode is not in sync in
-        a part, all reachable replicas of the part are due.
+        A replica is due when it is new or back, and about `anti_entropy_s` seconds after its last comparison. If this
+        vnode is not in sync in a part, all reachable replicas of the part are due.
 
         Concurrency: checkpoints; cancellation loses nothing, and finished comparisons count.
         """
@@ -263,6 +263,9 @@ class AntiEntropy:
 
         Args:
             mark: the part that this vnode took over, and its former owner.
+
+        Raises:
+            ChordError: a call failed, and the mark stays.
         """
         found = await self._host.peers.call(self._host.address, FindNeighbours(mark.dead.id), FindNeighboursReply)
         owner = found.successor
@@ -346,14 +349,14 @@ class AntiEntropy:
     def _may_vouch(self, arc: Arc, others: int) -> bool:
         """Return whether this vnode knows every acknowledged write of a part.
 
-        That is so if `Vnode.vouches_for` says so already. Otherwise this vnode must have compared with nodes in sync,
-        and the nodes that are not in sync must be fewer than a write quorum. This vnode counts only if it is in sync
-        itself. Two new nodes know nothing, however often they compare. A vnode that took over may have missed writes
+        That is so if `Vnode.vouches_for` says so already. Otherwise every node of the replica set must be up. The nodes
+        that are not in sync must also be fewer than a write quorum. This vnode counts as in sync only if it is so
+        already. Two new nodes know nothing, however often they compare. A vnode that took over may have missed writes
         that others acknowledged.
 
         Args:
             arc: the part.
-            others: the number of compared nodes that are in sync.
+            others: the number of other nodes in sync with which this vnode has compared.
         """
         if self._vnode.vouches_for(arc):
             return True
@@ -368,7 +371,7 @@ class AntiEntropy:
         Nodes that an operator has forgotten (`chord forget`) count as not in sync.
 
         Args:
-            in_sync: the number of nodes in sync.
+            in_sync: the number of nodes in sync, this one included if it is.
             replicas: the replica set.
         """
         known = self._vnode.nodes_known(replicas) + self._vnode.preference_list.forgotten()
@@ -378,10 +381,10 @@ class AntiEntropy:
     def _are_back(self, arc: Arc, others: int, up: int) -> bool:
         """Return whether the members that came back hold a part's acknowledged writes.
 
-        This is for a ring in which all nodes had stopped, so no node is in sync. The members that were not in sync
-        before the stop must be fewer than a write quorum. The nodes that are unreachable, forgotten, or back without
-        their records must be fewer, too, because stand-ins may hold a write. So a ring of three with one dead node goes
-        on when the other two have compared.
+        This is for a ring in which all nodes had stopped, so no node is in sync. Two numbers must each be smaller than
+        a write quorum. The first is that of members that were not in sync before the stop. The second is that of nodes
+        that are unreachable, forgotten, or back without having been in sync, because stand-ins may hold a write. So a
+        ring of three with one dead node goes on when the other two have compared.
 
         Args:
             arc: the part.
@@ -425,13 +428,13 @@ class AntiEntropy:
         return found
 
     async def _pull_from_behind(self, arc: Arc) -> bool:
-        """Fetch the records of a part from the next N nodes behind its replicas.
+        """Fetch the records of a part from the next N nodes behind its replicas, if any.
 
         One of these nodes may have owned the part while the replicas were away. The successor lists of the replicas may
         be as old as their absence, so each node is asked for its own list.
 
         Returns:
-            Whether all of these nodes answered, and none of them still owns the end of the part.
+            Whether all asked nodes answered, and none of them still owns the end of the part.
         """
         me, distance = self._vnode.me, self._host.circle.distance
         replicas = self._vnode.replica_set(arc.end)
@@ -477,7 +480,8 @@ class AntiEntropy:
         """Note that a replica now holds the same records of a part as this vnode.
 
         If this vnode vouches for the part (it knows every acknowledged write there), it informs the replica that the
-        replica is in sync. Otherwise the two nodes compare again in the next round, unless the replica was in sync.
+        replica is in sync. If this message fails, nothing is noted. If this vnode does not vouch, the two nodes compare
+        again in the next round, unless the replica was in sync.
 
         Args:
             contact: the replica.

@@ -96,6 +96,9 @@ class Batches:
             here: the places of the items to coordinate, each with its vnode.
             forwarder: sends the other items to their owners; None if there are no other items.
             away: the places of the other items.
+
+        Raises:
+            Overloaded: definite; see `for_vnode`.
         """
         count, items_max = len(part.items), self._host.limits.calls_max
         if self._in_work and self._in_work + count > items_max:
@@ -177,17 +180,21 @@ class _Part:
             self.ended.set()
 
     def give_up(self) -> None:
-        """Stop waiting for the items without an outcome.
+        """Stop waiting for the items without an outcome; their outcome is indefinite.
 
-        A write that is already stored on this node still goes to its replicas.
+        `outcomes` returns `QuorumFailed` for them, because they may still be carried out. A write that is already
+        stored on this node still goes to its replicas.
         """
         for driver in self._drivers.values():
             driver.give_up()
 
     def outcomes(self) -> list[Reply | ChordError]:
-        """Return the outcome of each item, in the order of the batch.
+        """Return the reply or the error of each item, in the order of the batch.
 
-        An unfinished item has an indefinite error, because it may still be carried out.
+        An unfinished item has an indefinite error (`QuorumFailed`), because it may still be carried out.
+
+        Raises:
+            Exception: the bug that has ended the batch.
         """
         if self._bug is not None:
             raise self._bug
@@ -271,8 +278,8 @@ class _Away:
     async def _send_frame(self, owner: Contact, frame: Frame) -> None:
         """Send items to their supposed owner, and handle the outcome of each.
 
-        An item goes to the current owner if the supposed owner does not answer, or refuses it because another node owns
-        the key.
+        If the supposed owner refuses the whole frame, its items are sent again, in frames of half as many. An item goes
+        to the current owner if the supposed owner does not answer, or refuses it because another node owns the key.
         """
         request, count = frame.request, len(frame.places)
         answer: Reply | ChordError
@@ -307,8 +314,8 @@ class _Away:
 
         Args:
             place: the index of the item in the batch.
-            before: the error of an earlier attempt; None for the first. If that attempt may have taken effect, no
-                definite error of this attempt replaces its error.
+            before: the error of an earlier attempt; None if there was none. If that attempt of a write may have taken
+                effect, `before` stays the outcome when this attempt fails with a definite error.
         """
         item = self._part.items[place]
         is_in_doubt = isinstance(before, IndefiniteError)

@@ -30,7 +30,10 @@ SENT_ALONE: Final = (*REFUSED_WHOLE, Behind)
 
 
 class _Question(NamedTuple, Generic[Q]):
-    """A request to a replica for one item of a batch, with its callback and deadline."""
+    """A request to a replica for one item of a batch.
+
+    `callback` receives the reply or the error. `deadline` is the latest time for the reply, on Trio's clock.
+    """
 
     request: Q
     callback: Callable[[Any], None]

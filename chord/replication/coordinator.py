@@ -77,6 +77,8 @@ class Coordinator:
             NotOwner, Busy: see `Vnode.require_coordinator`.
             TooFewReplicas: definite; too few nodes can take the write.
             OwnerDown, RecordDamaged, Busy: definite; unread copies may hold versions that the write should replace.
+            Overloaded: definite; too many bytes wait for the disk.
+            RemoteFailure: indefinite; the disk failed, see `Storage.commit`.
             QuorumFailed: indefinite; too few nodes acknowledged it.
         """
         target = self.reads.target(request.key)
@@ -134,9 +136,9 @@ class Coordinator:
     def _read_first(self, target: KeyTarget, strict: bool) -> Steps[tuple[Record | None, bool]]:
         """Read the versions that a write replaces from a read quorum.
 
-        Too few of the answers may be from replicas in sync. Then unreachable replicas may hold versions that the write
-        cannot replace, and the write counts as sloppy. If the write is strict, or this vnode is not in sync, all nodes
-        that may hold the key are asked instead.
+        If fewer answers than a read quorum are from replicas in sync, unreachable replicas may hold versions that the
+        write cannot replace. Then the write counts as sloppy if it is not strict, and this vnode is in sync. Otherwise
+        all nodes that may hold the key are asked.
 
         Returns:
             The merge of all copies, this node's included, or None without copies; and whether the write is sloppy.
@@ -166,6 +168,12 @@ class Coordinator:
             seen: digest of the reap-log entries that this store had applied when the record was made.
             needed: the number of nodes that must have the record, this node included. If the request leaves W open, a
                 replica set that has grown raises this number.
+
+        Returns:
+            The reply. A record without a clock and a quarantine goes to no node, and the reply counts 0 nodes.
+
+        Raises:
+            QuorumFailed: see `ReplicatedWrite.send`.
         """
         replicas = self._vnode.replica_set(self._host.circle.hash(record.key))  # may have changed meanwhile
         put = request if isinstance(request, Put) else None

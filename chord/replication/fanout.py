@@ -55,8 +55,9 @@ class Fanout:
     def ask(self, first: Sequence[Contact], until: Callable[[], bool]) -> Self:
         """Return the effect that asks nodes until enough have answered.
 
-        The effect also ends when no node is left that may answer. A second call asks further nodes, with the spares
-        that are left. If this node is ending, the steps that yield the effect get `NotReady`.
+        The effect also ends, without an error, when no node is left that may answer. So the caller checks the answers
+        itself. A second call asks further nodes, with the spares that are left. If this node is ending, the steps that
+        yield the effect get `NotReady`.
 
         Args:
             first: the nodes to ask at once.

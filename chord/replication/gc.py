@@ -101,7 +101,7 @@ class GarbageCollector:
     def on_are_expired(self, request: AreExpired) -> AreExpiredReply:
         """Return for each key whether it has had no live value for the grace period.
 
-        This node's clock decides. A key without a record counts as expired.
+        This node's clock decides. A key without a record, or with quarantined values only, counts as expired.
         """
         before_ms = before_grace_ms(self._host)
         records = [self._host.storage.get(key) for key in request.keys]
@@ -137,8 +137,8 @@ class GarbageCollector:
         At most `LOOK_AT` records are looked at, and the next call continues behind them.
 
         Returns:
-            The records with ripe tombstones only, the records with expired values, and the actors to remove from the
-            clocks of other records.
+            The ripe records with tombstones only, the ripe records with expired values, and other records, each with
+            the actors to remove from its clock.
         """
         now, before_ms = trio.current_time(), before_grace_ms(self._host)
         held_until = now - min(self._host.timing.grace_s, HELD_MAX_S)
@@ -195,6 +195,9 @@ class GarbageCollector:
             records: the records to remove.
             crowded: records that stay, and lose entries of their clocks.
             others: the other replicas.
+
+        Raises:
+            ChordError: see `Storage.commit`. A replica that cannot be reached raises nothing.
         """
         storage, log = self._host.storage, self._host.reap_log
         graves = [Grave(record, versions.context_of(record)) for record in records]
@@ -218,9 +221,17 @@ class GarbageCollector:
                 self._host.counters["reaps_unheard"] += 1  # the next comparison brings the entries
 
     async def _trim(self, arc: Arc, replicas: ReplicaSet, others: list[Contact]) -> None:
-        """Shorten the part's reap logs of over `reap_log_entries` entries to half of that.
+        """Shorten the long reap logs of a part that all replicas have applied.
 
-        This needs all replicas to have applied the same entries, and no node to be unreachable.
+        A log is long if it has more than `reap_log_entries` entries, and is cut to half of that number. This method
+        checks the conditions itself. If `_is_whole` is False, it trims nothing. It asks each node in `others` about
+        each long log, and leaves a log that one of them has not applied as this store has. After a cut it informs the
+        others, so that they drop the same entries. If a call fails, the remaining logs wait for the next step.
+
+        Args:
+            arc: a part of this vnode's arc.
+            replicas: the replica set of the part.
+            others: the members of `replicas` on other nodes.
         """
         log, keep = self._host.reap_log, self._host.limits.reap_log_entries
         long = [part for part in log.slices_in(arc) if log.state(part).entries > keep]
@@ -236,7 +247,9 @@ class GarbageCollector:
             self._host.counters["trims_broken_off"] += 1
 
     def _is_whole(self, arc: Arc, replicas: ReplicaSet) -> bool:
-        """Return whether, as far as is known, all possible holders are up and in sync.
+        """Return whether no node is known to be down, and all members are in sync.
+
+        Stand-ins and leaving nodes of the replica set need only be up. If this vnode is isolated, the result is False.
 
         Args:
             arc: a part of this vnode's arc.

@@ -107,7 +107,10 @@ class Handoff:
         return sum(self._host.storage.count(arc) for arc in self.arcs()) if len(self._host.storage) else 0
 
     def on_their_way(self) -> int:
-        """Return the number of misplaced records, less the hints of the last round."""
+        """Return the number of misplaced records, less those that are hints.
+
+        The number of hints among them is that of the last round; 0 before the first.
+        """
         return max(0, self.count() - self._misplaced_hints)
 
     def is_done(self) -> bool:

@@ -46,10 +46,10 @@ class Emptied:
         self._looked_at = 0.0  # the last search for records that are gone
 
     def ripe(self, record: Record, now: float, before_ms: int) -> tuple[bytes, ...]:
-        """Return the actors that a record's clock may forget, if any.
+        """Return the actors that a record's clock may forget; watch the record if needed.
 
         Their entries have been empty for the grace period. With fewer than `PRUNE_FROM` empty entries, the result is
-        empty. The call also begins to watch the record if necessary.
+        empty, and the record is no longer watched.
 
         Args:
             record: the record.

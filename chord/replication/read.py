@@ -106,7 +106,7 @@ class Reading:
         return record.key == self.key and versions.is_sound(record)
 
     def add(self, contact: Contact, record: Record | None, is_in_sync: bool, *, is_damaged: bool = False) -> None:
-        """Add the answer of one holder, and merge its copy, if any, into the result."""
+        """Add the answer of one holder, and merge its copy, if any, into `record`."""
         self.copies[contact] = record
         self.behind.pop(contact, None)
         if is_damaged:
@@ -123,7 +123,7 @@ class Reading:
 
         Args:
             log: the log of another holder.
-            record: the reader's copy after the log.
+            record: the reader's copy after the log; None if nothing is left of it.
             seen: the reader's digest of applied entries after the log.
 
         Returns:
@@ -164,12 +164,12 @@ class Reading:
     def copy_id(self, record: Record | None) -> bytes:
         """Return a name that only equal copies with equal reap-log entries share.
 
-        Without a copy, it is empty.
+        Without a copy (None), it is empty.
         """
         return b"" if record is None else self.digest(record) + self.seen
 
     def digest(self, record: Record | None) -> bytes:
-        """Return the digest of a copy; empty if there is no copy."""
+        """Return the digest of a copy; empty if `record` is None (there is no copy)."""
         if record is None:
             return b""
         if id(record) not in self._digests:
@@ -203,8 +203,8 @@ class QuorumReads:
     def get(self, request: Get) -> GetReply | Steps[GetReply]:
         """Read a key from R replicas.
 
-        If this node's copy alone is enough, or is the owner's half of a client's read, return the answer at once. The
-        copy must be in sync and have a live value.
+        Return the answer at once if this node's copy is in sync and has a live value, and no other node need be asked.
+        That is so if R is 1, or if the client asks the partners itself. Otherwise return the steps of a read.
 
         Raises:
             NotOwner, Busy: see `Vnode.require_coordinator`.
@@ -229,7 +229,7 @@ class QuorumReads:
         return self._answer(request, reading, target, needed)
 
     def _read_own(self, target: KeyTarget) -> Reading | None:
-        """Return a read of this node's copy alone, if it is in sync and has a live value."""
+        """Return a read of this node's copy alone; None if it is not in sync, or not live."""
         if not self._is_in_sync(target.point, target.key):
             return None
         record = self._host.storage.durable(target.key)
@@ -372,7 +372,7 @@ class QuorumReads:
         return reading
 
     def is_sure(self, reading: Reading, replicas: ReplicaSet) -> bool:
-        """Return whether a read quorum of replicas in sync has answered."""
+        """Return whether replicas in sync have answered: a majority of N, or all members."""
         return len(reading.copies) - len(reading.out_of_sync) >= self._quorum.needed(0, replicas)
 
     def ask_everyone(self, reading: Reading, target: KeyTarget, *, until_found: bool) -> Steps[None]:
@@ -537,7 +537,7 @@ class QuorumReads:
     async def _read_ahead(self, reading: Reading, contact: Contact) -> bool:
         """Read as if this store had applied a replica's log, if this disk takes no writes.
 
-        If replicas have applied different entries, send each of them the logs of the others.
+        If it takes writes, do nothing. If replicas have applied different entries, send each the logs of the others.
 
         Returns:
             Whether the replica's copy would count now.

@@ -137,7 +137,9 @@ class ReapLogSync:
         return logs.slices[0]
 
     async def has_seen(self, partner: Contact, part: int) -> bool:
-        """Return whether a partner has applied the same reap-log entries as this store.
+        """Return whether a partner has applied the same entries of a slice's log.
+
+        This store's applied entries are the measure; see `ReapLog.seen`.
 
         Args:
             partner: the vnode to ask.

@@ -100,7 +100,7 @@ class Records:
 
         Args:
             request: the record of the backup. With an operation id, values deleted or replaced since the backup are
-                written again.
+                written again. With an empty id, they are only counted in `Remarks.dead`.
             seen: see `to_put`.
 
         Returns:
@@ -207,7 +207,8 @@ class Records:
             The number of records that were new or changed.
 
         Raises:
-            Behind, WritesRefused: see `stage`.
+            Behind, WritesRefused, Overloaded: see `stage`.
+            RemoteFailure: see `Storage.commit`.
         """
         changed, is_durable = self.stage(records, seen, must_all=False)
         if not is_durable:
@@ -233,7 +234,7 @@ class Records:
         Raises:
             Behind: definite; the reap logs differ, and nothing was merged.
             InvalidRequest: with `must_all`, one record could not be merged; the others were.
-            WritesRefused: definite; nothing was merged.
+            WritesRefused, Overloaded: definite; nothing was merged.
         """
         self._host.reap_log.require_same_entries(records, seen)
         unmerged: list[InvalidRequest] = []
@@ -278,7 +279,8 @@ class Records:
     def pack(self, records: Iterable[Record], limit: int) -> tuple[tuple[Record, ...], bool]:
         """Return the first records as one page, and whether any are left.
 
-        A page has at most `limit` records of together `page_bytes` bytes. A larger record is a page alone.
+        A page has at most `limit` records of together `page_bytes` bytes. A record that alone exceeds `page_bytes` is a
+        page by itself.
         """
         found: list[Record] = []
         size = 0
@@ -315,7 +317,7 @@ class Records:
         return versions.sync(mine, seen) if mine is not None and seen is not None else mine or seen
 
     def _synced(self, old: Record | None, record: Record) -> Record:
-        """Return this node's record of a key after the merge of another node's record.
+        """Return the merge of this node's record, None without one, and another node's.
 
         Raises:
             InvalidRequest: definite; `record` is not valid, or the merge would name too many coordinators.
@@ -329,7 +331,7 @@ class Records:
         return new
 
     def _actor(self, key: bytes, old: Record | None) -> bytes:
-        """Return the actor (a name for this store) under which it makes a write of a key.
+        """Return the actor (a name for this store) for this store's next write of a key.
 
         If this store has written the key and held the record ever since, the actor stays the same. A record that was
         given away and came back may be older than the last write here. So a new actor with a new key epoch begins,
@@ -339,6 +341,9 @@ class Records:
         Args:
             key: the key.
             old: this node's copy, merged with the copies that other replicas sent; None without copies.
+
+        Raises:
+            WritesRefused: definite; see `new_actor`.
         """
         actor = self._host.storage.minted(key)
         if actor is None or (old is not None and versions.context_of(old).get(actor, 0) >= versions.COUNT_MAX - 1):

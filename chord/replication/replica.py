@@ -59,6 +59,9 @@ async def read_copies(host: NodeContext, keys: Sequence[bytes], *, must_fit: boo
         keys: the keys of the records.
         must_fit: whether a record that fits no frame is replaced by one of its parts, chosen at random.
 
+    Raises:
+        ChordError: a record is not durable yet; see `Storage.commit`.
+
     Concurrency: checkpoints if a record is not durable yet.
     """
     records: list[Record] = []
@@ -126,7 +129,8 @@ class Replica:
         """Return for each requested part the digest sum of the arc's records in the part.
 
         The parts are nodes of the Merkle tree over the circle, see `store/merkle.py`. The reply also says whether a
-        vnode of this node is in sync in the arc.
+        vnode of this node is in sync in the arc, or was before an absence. For level 0, it has the digest of the reap
+        logs.
         """
         storage, arc = self._host.storage, Arc(request.arc_start, request.arc_end)
         if request.level == SLICE_LEVEL:  # handoff begins at this level, anti-entropy at the top
@@ -198,7 +202,7 @@ class Replica:
         Raises:
             Leaving: definite; this node has handed everything over.
             Overloaded: definite; the records are hints, and this node already keeps `hints_max`.
-            Behind, InvalidRequest, WritesRefused: see `Records.stage`.
+            Behind, InvalidRequest, WritesRefused, Overloaded: see `Records.stage`.
         """
         if self._host.is_leaving and self._host.is_ending:  # not before the handover ends: another leaver may need it
             raise Leaving("this node is leaving", after_ms=RETRY_MS)

@@ -129,7 +129,7 @@ class ReplicaSync:
             arc: the arc.
             push: whether to send the records that the partner lacks.
             pull: whether to fetch the records that this node lacks. A sync in one direction makes one pass.
-            progress: called with the outcome so far, after every page.
+            progress: called with the outcome so far, after every page; None: not called.
 
         Raises:
             ChordError: the partner is unreachable, or refuses. The records merged until then are durable on both sides.
@@ -177,9 +177,9 @@ class ReplicaSync:
         return walk.is_in_sync
 
     async def is_equal(self, partner: Contact, arc: Arc) -> bool:
-        """Return whether a partner holds the same records of an arc as this node, now.
+        """Sync differing reap logs; return whether a partner has the same records.
 
-        If the reap logs differ, sync them first. No record is moved.
+        Only the records of the arc are compared, as they are now. No record is moved.
 
         Raises:
             ChordError: see `with_partner`.
@@ -240,9 +240,9 @@ class _Walk:
     # -- from the top down ----------------------------------------------------------------------
 
     async def is_equal(self) -> bool:
-        """Return whether both nodes have the same digest sum for the arc.
+        """Sync differing reap logs; return whether both nodes have the same digest sum.
 
-        If their reap logs differ, the logs are synced, and the sums compared again.
+        The sum is that of the records in the arc. After a sync of the logs, the sums are compared again.
         """
         found = not await self._differing(self._arc, 0, [Piece(0, self._arc, 0)])
         if self._seen != self._host.reap_log.digest_in(self._arc):
@@ -333,7 +333,9 @@ class _Walk:
             self._report(arc.end if until is None else self._host.circle.hash(until))
 
     def _check(self, reply: GetHeadsReply, arc: Arc, after: bytes | None) -> None:
-        """Check a page of the partner's list.
+        """Check a page of the partner's list of an arc; `after` is the last key before it.
+
+        For the first page, `after` is None.
 
         Raises:
             MalformedMessage: the page has keys outside the arc or out of order, or it is empty and not the last. Such

@@ -73,9 +73,9 @@ class Transfers:
 
     @property
     def inbound(self) -> Inbound | None:
-        """The transfer that this vnode receives, or None.
+        """The transfer that this vnode receives, or None; reading it ends a late transfer.
 
-        Reading the property ends a transfer that has made no progress for `lease_s` seconds.
+        A transfer is late if it has made no progress for `lease_s` seconds.
         """
         inbound = self._inbound
         if inbound is not None and trio.current_time() - inbound.progress > self._host.timing.lease_s:
@@ -246,7 +246,7 @@ class Transfers:
         The arc itself arrives with the `Switch`.
 
         Raises:
-            Busy: another transfer is under way, or the leaver's id is not the start of this vnode's arc (yet).
+            Busy: another transfer is under way, this vnode is no member, or its arc does not begin at the leaver (yet).
             Leaving: this node is leaving, too, and gives its own arc first; `peer` is this vnode's successor.
         """
         own = self._own
@@ -272,7 +272,7 @@ class Transfers:
         Raises:
             InvalidRequest: definite; the session is unknown or its lease ran out.
             Behind: definite; the reap logs of giver and receiver differ.
-            WritesRefused: definite; the disk takes no writes.
+            WritesRefused, Overloaded, RemoteFailure: see `Records.merge`.
         """
         self._session(request.session).progress = trio.current_time()
         await self._records.merge(request.records, request.seen)
@@ -286,8 +286,8 @@ class Transfers:
 
         A repeated `Switch` changes nothing.
 
-        If N = 1, the answer waits until the arc is in the persisted state. The giver then drops its copy, and no other
-        node would know that this node has the records.
+        If N = 1, the answer waits until this node has tried to persist its state with the arc. The giver then drops its
+        copy, and no other node would know that this node has the records. If N > 1, the answer does not wait.
 
         Raises:
             InvalidRequest: definite; the session is unknown, or the arc does not end where this vnode's arc begins. The
@@ -319,7 +319,7 @@ class Transfers:
 
     @handles(Abandon)
     def on_abandon(self, request: Abandon) -> Done:
-        """End a transfer that the giver has given up."""
+        """End a transfer that the giver has given up; ignore an unknown session."""
         inbound = self._inbound
         if inbound is not None and inbound.session == request.session:
             self._inbound = None

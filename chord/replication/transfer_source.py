@@ -155,10 +155,12 @@ class TransferSender:
                 yield page, self._seen(page)
 
     async def _is_equal(self, outbound: Outbound, stretch: Arc) -> bool:
-        """Return whether this node and the receiver hold the same records of a part.
+        """Compare a part with the receiver's records; if they are equal, renew the lease.
 
-        If they do, an empty page renews the receiver's lease on the transfer, because no other page will. If the
-        comparison fails, the result is False.
+        An empty page renews the receiver's lease on the transfer, because no other page will.
+
+        Returns:
+            Whether both nodes hold the same records of the part; False if the comparison fails.
         """
         try:
             is_equal = await self._replica_sync.is_equal(outbound.to, stretch)
@@ -169,7 +171,10 @@ class TransferSender:
         return is_equal
 
     async def deltas(self, outbound: Outbound) -> None:
-        """Send one page of the records in `dirty`, and remove their keys from it."""
+        """Send one page of the records in `dirty`, oldest first, and remove their keys.
+
+        A key without a record is removed, too.
+        """
         at_most = self._host.page_records
         keys = list(outbound.dirty)[:at_most]
         found = [(key, self._host.storage.get(key)) for key in keys]
@@ -268,11 +273,11 @@ class TransferSender:
             raise TransferFailed(f"{outbound.to.address} does not take the records") from error
 
     async def switch(self, outbound: Outbound, giving: Giving) -> None:
-        """Repeat the `Switch` until the receiver acknowledges it or is dead.
+        """Repeat the `Switch` until the receiver acknowledges it, refuses it or is dead.
 
         A repeated `Switch` of the same session changes nothing. First the giver persists that the arc may belong to
         another vnode, because after a restart it must not own the arc as before. If N = 1, it would then deny records
-        that the receiver holds. So if N = 1 and the giver cannot persist that, the transfer fails.
+        that the receiver holds. If the giver cannot persist it, the transfer fails if N = 1, and goes on if N > 1.
         """
         if not await self._save() and self._host.constants.replicas == 1:
             raise TransferFailed("node.json cannot be written")

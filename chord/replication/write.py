@@ -28,7 +28,7 @@ class ReplicatedWrite:
 
     Args:
         vnode: the coordinator.
-        me: the vnode of this node in the replica set.
+        me: the vnode of this node in the replica set; the coordinator if this node is not in it.
         replicas: the replica set.
         record: the record.
         seen: digest of the reap-log entries that this node had applied to the key's slice when the record was made.

@@ -80,7 +80,11 @@ class StoredRow(NamedTuple):
 
     @property
     def record(self) -> Record:
-        """The record, decoded."""
+        """The record, decoded.
+
+        Raises:
+            msgspec.DecodeError: the column `clock` cannot be decoded.
+        """
         found = _decode(self.clock)
         return Record(self.key, found.clock, found.replaced, found.quarantine)
 
@@ -125,7 +129,9 @@ def row_of(point: bytes, record: Record, minted: bytes | None) -> StoredRow:
 def checksum(
     point: bytes, key: bytes, digest: bytes, minted: bytes | None, versions: int, size: int, clock: bytes
 ) -> bytes:
-    """Return the checksum over the other columns of a row; see `StoredRow`.
+    """Return the checksum over all other columns of a row, the parameters.
+
+    `StoredRow` explains them; `size` is its `value_bytes`.
 
     Raises:
         TypeError, struct.error: a column has the wrong type.
@@ -285,7 +291,7 @@ class Database(Protocol):
 
         Args:
             rows: the rows to store, by primary key; None removes the row.
-            notes: the notes to store, by name; None removes the note.
+            notes: the notes (see `Storage.note`) to store, by name; None removes the note.
             key_epoch: the last key epoch that the store has used; see `Storage.next_key_epoch`.
 
         Raises:

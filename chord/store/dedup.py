@@ -92,13 +92,13 @@ def join(
 ) -> bytes:
     """Return the replaced operations to remember in a merged record.
 
-    The result has the form of `Record.replaced`.
+    The result has the form of `Record.replaced`: retried operations, then the others, each kind latest first.
 
     Args:
         remembered: the distinct lists of the old records.
         replaced: the versions that are replaced now.
-        newest_ms: when the newest remaining version was written, by the wall clock.
-        claims: the dots that are replaced now without their versions.
+        newest_ms: when the newest remaining version was written, in ms since 1970; 0 if no version remains.
+        claims: the dots that a put replaces now, although no old record holds their versions.
     """
     if len(replaced) == 1 and not claims:
         following = _after(list(remembered), *replaced[0], newest_ms)
@@ -125,15 +125,17 @@ def _after(remembered: list[bytes], gone: Version, by: bytes | Dot, newest_ms: i
 
 
 def _following(remembered: bytes, gone: Version, by: bytes, newest_ms: int) -> bytes | None:
-    """Return a list of replaced operations with the replaced version's in front.
+    """Return `remembered` with an entry for the version `gone` in front, or None.
 
-    The result is None unless that operation had one attempt, is later than all others, and makes no entry too old.
+    None means that this shortcut cannot tell the result of `_join`, so the caller must use `_join`. That is so if
+    `gone`, or an entry of `remembered`, counts as retried. It is also so if `gone` is not the latest entry, or if an
+    entry would be too old (`OTHERS_MS`).
 
     Args:
-        remembered: the list.
+        remembered: a list of replaced operations, latest first. Its last entry is dropped if the list is full.
         gone: the replaced version.
-        by: the id or the tag of the operation that replaced it.
-        newest_ms: when the newest version of the key was written.
+        by: the id or the tag of the operation that replaced `gone`.
+        newest_ms: when the newest version of the key was written, in ms since 1970.
     """
     at_ms, tag = gone.written_ms, _tag(gone.op_id)
     oldest_ms = max(newest_ms, at_ms) - OTHERS_MS
@@ -171,7 +173,7 @@ def _join(
 
 
 def names(op_id: bytes, remembered: bytes) -> bool:
-    """Return whether a list of replaced operations contains an operation."""
+    """Return whether a list of replaced operations names an operation as replaced."""
     tag = _tag(op_id)
     return tag in remembered and any(_replaced(entry) == tag for entry in _sortable(remembered))
 

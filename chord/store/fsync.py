@@ -51,10 +51,10 @@ def sync_directory(directory: Path) -> None:
 def make_directory(directory: Path, mode: int = 0o777) -> None:
     """Create a directory and its missing parents, and make their names durable.
 
-    `mode` has the permissions of the directory itself. Parents get the default ones.
+    `mode` has the permissions of the directory itself, if this call creates it. Parents get the default permissions.
 
     Raises:
-        OSError: the directory does not exist, or its name may not be durable.
+        OSError: the directory cannot be created, or its name may not be durable.
     """
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     directory.mkdir(mode=mode, parents=True, exist_ok=True)

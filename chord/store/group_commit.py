@@ -32,7 +32,7 @@ RowChanges: TypeAlias = dict[RowPlace, StoredRow | None]
 """Changed rows by primary key; None removes the row."""
 
 NoteChanges: TypeAlias = dict[bytes, bytes | None]
-"""Changed notes by name; None removes the note."""
+"""Changed notes (see `Storage.note`) by name; None removes the note."""
 
 
 class Group:
@@ -103,7 +103,7 @@ class GroupCommit:
         began_s: when the transaction under way began, by the event loop's clock; None if idle.
         failed: set when the disk has failed. From then on nothing is written.
         failure: why the disk failed; "" before.
-        refusal: why the last transaction failed; "" if it did not.
+        refusal: why the last transaction failed; "" if it did not, and before the first.
         transactions, rows_written: totals since the opening.
     """
 

@@ -64,7 +64,7 @@ class Kept(msgspec.Struct, frozen=True):
 
     @property
     def ring_id(self) -> Identity | None:
-        """The ring id as bytes, or None."""
+        """The ring id as bytes; None if the node has none."""
         return None if self.ring is None else bytes.fromhex(self.ring)
 
 
@@ -169,14 +169,18 @@ class IdentityStore(Protocol):
     """The place where one node persists its ids, ring id, pointers and peers."""
 
     def load(self) -> Kept | None:
-        """Return the persisted state; None at the first start.
+        """Return the persisted state; None if no state was saved yet.
 
         Raises:
-            ConfigError: the persisted state cannot be read.
+            ConfigError: the persisted state is damaged, is of another format, or cannot be read.
         """
 
     async def save(self, kept: Kept) -> None:
-        """Replace the persisted state, durably."""
+        """Replace the persisted state, durably.
+
+        Raises:
+            OSError: the new state may not be durable.
+        """
 
     def close(self) -> None:
         """Release the store, so that another node can use it."""
@@ -192,7 +196,7 @@ class MemoryIdentity:
         self._kept: Kept | None = None
 
     def load(self) -> Kept | None:
-        """Return the persisted state; None at the first start."""
+        """Return the persisted state; None if no state was saved yet."""
         return self._kept
 
     async def save(self, kept: Kept) -> None:
@@ -243,10 +247,10 @@ class FileIdentity:
                 os.close(self._lock)
 
     def load(self) -> Kept | None:
-        """Return the persisted state; None at the first start.
+        """Return the persisted state; None if the directory has no file `node.json`.
 
         Raises:
-            ConfigError: the file exists, and `read_kept` refuses it.
+            ConfigError: the file is damaged, is too large, is of another format, or cannot be read.
         """
         return read_kept(self._path)
 
@@ -256,7 +260,7 @@ class FileIdentity:
         A thread writes a file beside it, syncs and renames the new file, and syncs the directory.
 
         Raises:
-            OSError: the file could not be written; the old file is still there.
+            OSError: the new file may not be durable; the old or the new file is there.
 
         Concurrency: checkpoints; after cancellation, either the old or the new file is there. A disk that hangs holds
         one thread. The next save waits, without a thread, until the system is done with that write.

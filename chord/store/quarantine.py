@@ -37,7 +37,7 @@ class Decision(NamedTuple):
 
 
 def hidden(record: Record) -> list[Hidden]:
-    """Return the versions in quarantine, by actor, those of one actor oldest first."""
+    """Return the quarantined versions by actor, ascending; oldest first in each actor."""
     return [
         Hidden(entry.actor, entry.count - place, entry.versions[place])
         for entry in record.quarantine
@@ -59,10 +59,16 @@ def context_of(record: Record) -> dict[bytes, int]:
 
 
 def cut(record: Record, bytes_max: int) -> Record:
-    """Return a record with a quarantine small enough for a reply, and without a clock.
+    """Return the part of a record's quarantine for which a reply has room.
 
-    It holds each actor with all its versions. A later reply can show the other actors, after a decision about these.
-    `bytes_max` limits the size on the wire, in bytes. The first actor stays, even if it alone is larger.
+    The result is a record with this part as its quarantine, and with an empty clock. The part begins with the first
+    actor, and has all versions of each of its actors. After an operator has decided about these actors, a later reply
+    can show the others.
+
+    Args:
+        record: the record; it is not changed.
+        bytes_max: limit for the size of the part on the wire, in bytes. If the first actor alone exceeds it, the part
+            has this actor only.
     """
     kept: list[ActorClock] = []
     size = 0
@@ -78,7 +84,7 @@ def drop(record: Record, context: Mapping[bytes, int]) -> Decision:
     """Return the record without the quarantined versions that a context names.
 
     The record's clock then knows these versions as replaced. `context` maps each actor to the number of its last event
-    to drop.
+    to drop. If it names no quarantined version, the record is returned unchanged.
 
     Raises:
         InvalidRequest: definite; the clock would remember too many actors.
@@ -110,8 +116,9 @@ def merge(
 ) -> Decision:
     """Return the record with quarantined versions written again as new values.
 
-    Each new value stands beside the others, and its old copy leaves the quarantine. A tombstone is not written again,
-    because it would delete nothing. A version is not written again if the record knows its operation.
+    Each new value stands beside the others, and its old copy leaves the quarantine. Two kinds of versions leave the
+    quarantine and are not written again. They are tombstones, which would delete nothing, and versions with operations
+    that the record knows. Both count in `Decision.decided`.
 
     Args:
         record: the record.

@@ -159,7 +159,7 @@ class ReapLog:
                 raise Behind(f"the reap log of slice {self.slice_of(record.key)} differs; catch up and send it again")
 
     def mended(self) -> Batch:
-        """Return the change that deletes every log with a note damaged on the disk.
+        """Return the change that deletes damaged notes, and every log with one of them.
 
         This store then counts as if it had applied no entry to the slices of these logs. It makes its next entries
         under another name, because it must not use a number twice. Call this once, after a storage with damaged notes
@@ -222,7 +222,8 @@ class ReapLog:
     def trim(self, part: int, keep: int) -> Batch:
         """Return the change that shortens the log of slice `part` to `keep` entries.
 
-        The oldest entries of the maker with the most entries go first. A maker is a store that made entries.
+        The oldest entries of the maker with the most entries go first. A shorter log stays as it is. This method does
+        not check whether other stores have applied the entries; see `GarbageCollector`.
         """
         work = _Work(self)
         work.trim_to(part, keep)
@@ -261,7 +262,7 @@ class ReapLog:
         """Answer another store's questions about old values: how much is known here.
 
         A claim names a key, and an actor with values of that key at the other store. The result has an answer for each
-        claim: the number of the actor's events and versions in this store's record.
+        claim, in order. It counts the actor's events and versions in this store's record; 0 and 0 without any.
         """
         found = []
         for claim in claims:
@@ -472,7 +473,7 @@ class _Work:
         return self._slices[part]
 
     def append(self, part: int, maker: bytes, entry: LogEntry) -> None:
-        """Append an entry of a maker, its store, to the log of slice `part`."""
+        """Append an entry of a maker (the store that made it) to the log of slice `part`."""
         state = self.slice(part)
         number = state.seen[maker] = state.seen.get(maker, 0) + 1
         name = segment_name(part, maker, (number - 1) // SEGMENT_ENTRIES)
@@ -558,13 +559,13 @@ def _judge(
     """Decide about the values of a record by another store's answers about them.
 
     Returns the record, None if nothing is left of it; and the actors for which the other store does not vouch. Their
-    values move to the quarantine. An actor with tombstones alone stays in the clock, without versions, because all its
-    values were replaced.
+    values move to the quarantine. If such an actor has tombstones alone, it stays in the clock, without versions,
+    because all its values were replaced. A record without changes is returned as the same object.
 
     Args:
         record: the record.
         floors: by store, the highest key epoch that a trimmed entry may name.
-        known: the answers.
+        known: the answers. A missing answer counts as no events and no versions.
         tags: the tags of replaced operations in trimmed entries.
     """
     clock, undecided, emptied = [], [], []

@@ -1,4 +1,4 @@
-"""The parts of a reap log, as they stand in the notes of a store. See `reap_log.py`."""
+"""The parts of a reap log (`reap_log.py`), as they stand in the notes of a store."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class SqliteStorage:
         """Open the file. Call no other method before.
 
         Raises:
-            ConfigError: the file is damaged, of another circle, or not a store.
+            ConfigError: the file is damaged, of another circle, not a store, or cannot be opened or created.
 
         Concurrency: checkpoints; the file is opened even if this is cancelled.
         """
@@ -133,12 +133,12 @@ class SqliteStorage:
 
     @property
     def value_bytes(self) -> int:
-        """The bytes of all stored values."""
+        """The bytes of all stored values, without quarantined values."""
         return self._rows.summary.value_bytes
 
     @property
     def sibling_keys(self) -> int:
-        """How many records hold more than one version."""
+        """How many records hold more than one version outside the quarantine."""
         return self._rows.summary.sibling_keys
 
     @property
@@ -234,9 +234,9 @@ class SqliteStorage:
         return None if place is None else b"".join(place)
 
     def scan(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
-        """Yield the records of an arc clockwise, from its start or after a key.
+        """Yield the records of an arc clockwise, after the key `after` or from its start.
 
-        See `Storage.scan`.
+        See `Storage.scan`. A record that this finds damaged is left out and counted.
         """
         for found in self._rows.rows(WHOLE_ROW, arc, after):
             row = StoredRow._make(found)
@@ -299,7 +299,8 @@ class SqliteStorage:
     def stage(self, batch: Batch) -> bool:
         """Apply a batch in memory, and leave the writing to the worker.
 
-        See `Storage.stage`.
+        Returns:
+            Whether everything visible is durable already; see `Storage.stage`.
 
         Raises:
             WritesRefused: definite; the disk has failed.
@@ -352,7 +353,7 @@ class SqliteStorage:
 
     @property
     def refusal(self) -> str:
-        """Why the last transaction failed; "" if it did not."""
+        """Why the last transaction failed; "" if it did not, and before the first."""
         return self._commits.refusal
 
     @property

@@ -49,7 +49,7 @@ class Notes:
         self.changes: dict[bytes, bytes | None] = {}  # the durable values, or None, of notes with later changes
 
     def durable(self, name: bytes) -> bytes | None:
-        """Return the durable value of a note, or None."""
+        """Return the durable value of a note; None if the disk has no such note."""
         return self.changes[name] if name in self.changes else self.visible.get(name)
 
     def change(self, name: bytes, value: bytes | None) -> None:
@@ -58,7 +58,7 @@ class Notes:
         self._set(name, value)
 
     def settle(self, name: bytes, value: bytes | None, *, is_changed_again: bool) -> None:
-        """Record that a value of a note has become durable.
+        """Record that a value of a note has become durable; None: that its removal has.
 
         `is_changed_again` says that a later value of the note waits for the disk.
         """

@@ -89,7 +89,7 @@ class Rows:
     def row(self, place: RowPlace) -> StoredRow | None:
         """Return the visible row with this primary key; None if missing or damaged.
 
-        The row may not be durable yet.
+        The row may not be durable yet. A row that this call finds damaged is counted in `bad_records`.
         """
         change: RowChange | None = self.changes.get(place)
         if change is not None:
@@ -119,7 +119,7 @@ class Rows:
             raise self._unreadable(error) from error
 
     def durable(self, place: RowPlace) -> StoredRow | None:
-        """Return the durable row with this primary key, or None.
+        """Return the durable row with this primary key; None if missing or damaged.
 
         Later changes, which a crash may undo, are ignored.
         """
@@ -136,7 +136,7 @@ class Rows:
             del self._recent[next(iter(self._recent))]
 
     def rows(self, columns: str, arc: Arc, after: bytes | None) -> Iterator[tuple[Any, ...]]:
-        """Yield columns of the visible rows of an arc, from its start or after a key.
+        """Yield columns of an arc's visible rows, after the key `after` or from its start.
 
         `columns` is `WHOLE_ROW` or `HEAD_OF_ROW`. The first three columns are always point, key and digest.
         """
@@ -157,7 +157,7 @@ class Rows:
     def _ranges(self, arc: Arc, after: bytes | None) -> Iterator[tuple[RowPlace, bytes]]:
         """Yield an arc as ranges of rows: the place before the first row, the last point.
 
-        If `after` is a key, the ranges begin behind its place.
+        If `after` is a key, the ranges begin behind its place. None: they begin with the arc.
         """
         behind, width = None if after is None else self.place(after), self._circle.width
         for low, high in arc.spans():
@@ -240,9 +240,10 @@ class Rows:
         return points if is_sure or self.summary.is_ordered else ()
 
     def replaced_by(self, new: StoredRow) -> set[RowPlace]:
-        """Return the damaged rows that can be removed when a row is stored.
+        """Return the damaged rows that can be removed when the row `new` is stored.
 
-        They are the damaged rows of the same key, and all with records that other rows already hold.
+        They are the damaged rows of the same key at other places, and all damaged rows with records that other rows
+        already hold.
         """
         return {bad for bad in self.summary.bad if bad in self._replaced or self._is_of_key(bad, new)}
 
@@ -250,7 +251,7 @@ class Rows:
         """Return whether a damaged row was of the same key as a row at another place.
 
         On a large circle a point stands for one key. On a small circle the checksum decides: it matches with the right
-        key and point. If rows are out of order, a damaged row keeps hiding others, whatever is stored.
+        key and point. If rows are out of order, the result is False, because a damaged row may hide any other row.
         """
         is_alike = bad[0] == row.point or bad[1] == row.key
         if not is_alike or bad == (row.point, row.key) or not all(isinstance(column, bytes) for column in bad):
@@ -354,7 +355,7 @@ class Rows:
         self.summary.change(place[0], old, new)
 
     def settle(self, place: RowPlace, row: StoredRow | None, *, is_changed_again: bool) -> None:
-        """Record that a changed row has become durable.
+        """Record that a changed row has become durable; None: that its removal has.
 
         `is_changed_again` says that a later change of the same place waits for the disk.
         """

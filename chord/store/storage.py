@@ -63,6 +63,8 @@ class Storage(Protocol):
     before it is durable. Otherwise a crash could undo a dot, the name of a write, that other nodes remember. The node
     would then use the dot again for another write. `durable` and `is_durable` tell the difference, and an empty
     `commit` waits.
+
+    If the disk cannot be read, the methods that read records raise `RemoteFailure`, and the storage has failed.
     """
 
     is_instant: bool  # whether every visible change is durable at once. Then `stage` is as good as `commit`.
@@ -134,7 +136,7 @@ class Storage(Protocol):
 
     @property
     def refusal(self) -> str:
-        """Why the last transaction failed; "" if it did not.
+        """Why the last transaction failed; "" if it did not, and before the first.
 
         The disk may be full or read-only, for example. `Overloaded` is not reported here.
         """
@@ -149,7 +151,7 @@ class Storage(Protocol):
 
     @property
     def sibling_keys(self) -> int:
-        """How many records hold more than one version."""
+        """How many records hold more than one version outside the quarantine."""
 
     def heads(self, arc: Arc, *, after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Yield key and digest (`digest_of`) of each record in an arc.
@@ -174,7 +176,7 @@ class Storage(Protocol):
         """
 
     def get(self, key: bytes) -> Record | None:
-        """Return the visible record of a key, or None."""
+        """Return the visible record of a key; None if it is missing or damaged."""
 
     def minted(self, key: bytes) -> bytes | None:
         """Return the actor under which this store writes a key, or None.
@@ -268,11 +270,11 @@ class Storage(Protocol):
 
     @property
     def value_bytes(self) -> int:
-        """The bytes of all stored values."""
+        """The bytes of all stored values, without quarantined values."""
 
 
 def bytes_of_values(record: Record) -> int:
-    """Return the bytes of a record's values, without its clock."""
+    """Return the bytes of a record's values, without its clock and its quarantine."""
     total = 0
     for entry in record.clock:
         for version in entry.versions:
@@ -368,7 +370,7 @@ class MemoryStorage:
     durable_note = note
 
     def scan(self, arc: Arc, *, after: bytes | None = None) -> Iterator[Record]:
-        """Yield the records of an arc clockwise, from its start or after a key."""
+        """Yield the records of an arc clockwise, after the key `after` or from its start."""
         for _, key in self._places_in(arc, after, self._places):
             yield self._records[key]
 

@@ -44,6 +44,9 @@ def actor(incarnation: bytes, key_epoch: int) -> bytes:
     """Return the actor, the name of a writer: a store's incarnation and a key epoch.
 
     `incarnation` has 8 bytes. `key_epoch` is a number from `Storage.next_key_epoch`.
+
+    Raises:
+        ValueError: `incarnation` has another length.
     """
     if len(incarnation) != INCARNATION_BYTES:
         raise ValueError(f"an incarnation has {INCARNATION_BYTES} bytes")
@@ -298,9 +301,9 @@ def siblings(record: Record) -> list[Version]:
 
 
 def values(record: Record) -> list[bytes]:
-    """Return the values that are not tombstones; expired values count.
+    """Return the concurrent values without tombstones, in the order of `siblings`.
 
-    Concurrent writes leave several values, and a deleted record has none.
+    Expired values are included, quarantined values are not. A deleted record has no values.
     """
     return [version.value for version in siblings(record) if version.value is not None]
 
@@ -372,7 +375,7 @@ def _split(entries: Iterable[ActorClock], bytes_max: int) -> list[tuple[ActorClo
 def is_done(record: Record, op_id: bytes) -> bool:
     """Return whether a record knows that an operation was carried out.
 
-    Then the record holds the operation's value, or remembers that the operation was replaced.
+    Then the record holds the operation's version outside the quarantine, or remembers that the operation was replaced.
     """
     if dedup.names(op_id, record.replaced):
         return True
@@ -404,7 +407,8 @@ def context_after(record: Record, op_id: bytes) -> dict[bytes, int]:
 def is_sound(record: Record) -> bool:
     """Return whether a record from another node is well-formed enough to be used.
 
-    A node makes only this check of such a record, when it merges or reads the record. `check` finds more faults.
+    A node makes only this check when it merges or reads such a record. `check` finds more faults in the quarantine and
+    in the replaced operations, but sets no limit to counts.
     """
     for entries in (record.clock, record.quarantine):
         before = b""

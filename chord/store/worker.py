@@ -19,7 +19,7 @@ class Worker(Protocol):
     """Runs blocking functions of one store, and reports the results to the event loop."""
 
     async def run(self, fn: Callable[[*Ts], T], *args: *Ts, abandon: bool = False) -> T:
-        """Run a function to its end, and return its result.
+        """Run a function to its end, and return its result or raise its error.
 
         Args:
             fn: the function.
@@ -47,7 +47,7 @@ class ThreadWorker:
     """Runs functions in threads. Satisfies `Worker`."""
 
     async def run(self, fn: Callable[[*Ts], T], *args: *Ts, abandon: bool = False) -> T:
-        """Run a function in a thread to its end, and return its result."""
+        """Run a function in a thread to its end; see `Worker.run`."""
         return await trio.to_thread.run_sync(fn, *args, abandon_on_cancel=abandon)
 
     def soon(self, fn: Callable[[], object]) -> None:

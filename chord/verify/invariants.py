@@ -29,7 +29,7 @@ class Member(NamedTuple):
         address: the address of its node. A successor list counts distinct addresses.
         predecessor: the id of its predecessor; None if it knows none.
         successors: the ids of its successor list; only its own id if it knows no other vnode.
-        rounds: number of completed stabilize rounds; by default as many as any check needs.
+        rounds: number of stabilize rounds that the vnode has completed. The default is enough for every check.
     """
 
     address: str
@@ -47,7 +47,7 @@ class Violation(NamedTuple):
     Attributes:
         invariant: the name of the invariant, or of the condition that an Ideal ring meets.
         text: the failure in words.
-        nodes: the ids of the vnodes concerned.
+        nodes: the ids of the vnodes concerned; empty for a gap that no vnode owns.
     """
 
     invariant: str
@@ -223,9 +223,10 @@ GLOBAL: tuple[Check, ...] = (at_least_one_ring, at_most_one_ring, ordered_ring, 
 
 
 def violations(ring: Snapshot, r: int) -> list[Violation]:
-    """Return all violations of the eight invariants, those of local invariants first.
+    """Return all violations of the eight invariants, in the order of the checks.
 
-    r is the number of other nodes that a successor list names.
+    The checks of each member's own list (`LOCAL`) come first. `sufficient_principals` follows, and then the checks of
+    rings (`GLOBAL`). r is the number of other nodes that a successor list names.
     """
     found = [violation for check in LOCAL for violation in check(ring)]
     found += sufficient_principals(ring, r)
@@ -283,10 +284,10 @@ def exact_successors(ring: Snapshot, order: list[int], position: int, r: int) ->
 
 
 def rank_error(ring: Snapshot) -> int:
-    """Return by how many members all successors and predecessors are off, in total.
+    """Return how many members all successors and predecessors pass over, in total.
 
-    The successor of a member is the first live entry of its list. Without joins and failures this number never grows. A
-    missing or dead pointer is off by the number of all members.
+    The successor of a member is the first live entry of its list. A missing or dead pointer counts as many as the ring
+    has members. Without joins and failures, the total never grows. It is 0 if all these pointers are exact.
     """
     order = sorted(ring)
     rank = {n: position for position, n in enumerate(order)}

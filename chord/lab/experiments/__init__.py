@@ -43,12 +43,18 @@ def of_compare(
     weights: tuple[float, ...] = (),
     seed: int = 1,
 ) -> list[AnyExperiment]:
-    """Return the experiments that compare the schemes; see `compare.experiment`."""
+    """Return the experiments that compare the schemes, and that time them.
+
+    The arguments are those of `compare.experiment`. Timing uses only `schemes`.
+    """
     return [compare.experiment(keys, schemes, nodes, then, weights, seed), speed.experiment(schemes)]
 
 
 def of_vnodes(nodes: int = vnodes.NODES) -> list[AnyExperiment]:
-    """Return the experiments on vnodes; `nodes` is the size of the rings."""
+    """Return the experiments on vnodes, on draws of node names, and on bounds.
+
+    `nodes` is the size of the rings in the first experiment. The other two have fixed sizes.
+    """
     return [vnodes.experiment(nodes), golubtsov.EXPERIMENT, bounds.EXPERIMENT]
 
 
@@ -68,11 +74,17 @@ def of_strategies() -> list[AnyExperiment]:
 
 
 def of_ring(nodes: int = routes.NODES) -> list[AnyExperiment]:
-    """Return the experiments on routing, on rings of up to `nodes` nodes."""
+    """Return the experiments on routing and on loads, on rings of about `nodes` nodes.
+
+    Each experiment says which other sizes it measures besides.
+    """
     each = (path_length.experiment, routes.experiment, failures.experiment, load_balance.experiment)
     return [experiment(nodes) for experiment in each]
 
 
 def of_all(seed: int = 1) -> list[AnyExperiment]:
-    """Return all experiments with their default options."""
+    """Return all experiments with their default options.
+
+    `seed` decides the generated keys of the comparison.
+    """
     return [*of_compare(seed=seed), *of_movement(), *of_vnodes(), *of_jump(), *of_strategies(), *of_ring()]

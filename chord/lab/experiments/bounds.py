@@ -86,7 +86,7 @@ def plan(scale: Scale, seed: int) -> list[BoundsSetting]:
 
 
 def measure(setting: BoundsSetting) -> BoundsCell:
-    """Measure how evenly a scheme spreads keys, and which keys a new node moves."""
+    """Measure how even a scheme is, and the keys that a new node moves needlessly."""
     hashes = random_hashes(np.random.default_rng(setting.seed), setting.keys)
     spreads, between, p = [], [], 1.0
     for number in range(setting.rings):

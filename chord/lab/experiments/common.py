@@ -149,6 +149,8 @@ def build(
 
     Args:
         scheme: its name in `SCHEMES`, or the function that builds it.
+        nodes: the names of the nodes.
+        weights: weights by the names of nodes; None: all are equal.
         options: further arguments of the scheme, such as `vnodes`.
 
     Raises:
@@ -163,7 +165,10 @@ WITH_ROOM = ("anchor", "dx")
 
 
 def room(scheme: str, most: int) -> dict[str, Any]:
-    """Return the options of a scheme that let it grow to `most` nodes."""
+    """Return the options of a scheme that let it grow to `most` nodes.
+
+    The result is empty for a scheme that has no largest number of nodes.
+    """
     return {"capacity": most} if scheme in WITH_ROOM else {}
 
 
@@ -196,7 +201,8 @@ class KeyMove(NamedTuple):
 def grow(placement: Placement, hashes: Hashes, then: int, seed: int) -> KeyMove | None:
     """Grow a scheme to `then` nodes, and measure the keys that move.
 
-    If only some of the new nodes fit, as many as fit are added. If none can be added, the scheme is doubled.
+    If only some of the new nodes fit, as many as fit are added. If none can be added, the function tries to double the
+    number of nodes.
 
     Args:
         placement: the scheme; it is changed.
@@ -205,7 +211,7 @@ def grow(placement: Placement, hashes: Hashes, then: int, seed: int) -> KeyMove 
         seed: decides the names of the new nodes.
 
     Returns:
-        the movement; None if the set of nodes is fixed.
+        the movement; None if the scheme takes no new node.
     """
     before, was, weight = placement.place_many(hashes), len(placement.nodes), sum(placement.weights.values())
     for target in (then, 2 * was):
@@ -241,7 +247,7 @@ def shrink(placement: Placement, hashes: Hashes) -> KeyMove | None:
         hashes: hashes of the keys.
 
     Returns:
-        the movement; None if the set of nodes is fixed.
+        the movement; None if neither one node nor half of them can be removed.
     """
     before, names, weight = placement.place_many(hashes), placement.nodes, sum(placement.weights.values())
     was = len(names)

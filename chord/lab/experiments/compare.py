@@ -90,11 +90,11 @@ class ComparisonCell:
         grown_loads: the same after growing; None if the scheme cannot grow.
         grown: keys moved by growing; None if the scheme cannot grow.
         shrunk: keys moved by removing a node; None if the scheme cannot shrink.
-        is_weighted: whether the scheme placed the keys by the requested weights.
+        is_weighted: whether weights were requested, and the scheme placed the keys by them.
         heavy: largest relative difference of a node from its due share if every second node weighs two. None if the
             scheme has no weights.
-        met: share of keys with two of their three copies on one node; None for fewer than three nodes.
-        state_bytes: memory that a look-up needs.
+        met: share of the first 10,000 keys with two of their three copies on one node; None for fewer than three nodes.
+        state_bytes: memory that a look-up needs, before growing.
         removes: the nodes that can be removed: "none", "by half", "any" or "the last".
         is_consistent: whether the scheme claims that a change moves no key between two nodes that stay.
     """
@@ -140,7 +140,11 @@ def asks_all(factory: Factory) -> bool:
 
 
 def measure(setting: ComparisonSetting) -> ComparisonCell:
-    """Measure a scheme: evenness, movement by growth and removal, and copies."""
+    """Place the keys by one scheme, and measure the fields of `ComparisonCell`.
+
+    Growth and removal start from the same nodes: each changes a placement of its own. A scheme that does not support
+    weights is built without the requested ones, but its evenness is still relative to them.
+    """
     nodes = fitting(setting.factory, setting.nodes)
     names = node_names(nodes, setting.seed)
     weights = dict(zip(names, setting.weights, strict=False)) if setting.weights else None
@@ -362,7 +366,8 @@ def draw_evenness(result: Result[ComparisonCell], figure: Figure) -> None:
 def draw_stability(result: Result[ComparisonCell], figure: Figure) -> None:
     """Plot the keys that each scheme moves when nodes are added.
 
-    The plot separates moves to the new nodes from moves between old ones.
+    The plot separates moves to the new nodes from moves between old ones. A scheme that cannot grow, or only beyond the
+    requested number of nodes, is named in the axis label and not drawn.
     """
     cells = [
         cell for cell in result.cells if cell.grown is not None and cell.grown.was < cell.grown.now <= cell.setting.then
@@ -412,9 +417,9 @@ def experiment(
         schemes: names of the schemes; empty: all.
         nodes: number of nodes at first.
         then: number of nodes after growing.
-        weights: one weight per node; empty: all equal. Only proportions matter, because schemes get the weights over
-            their mean. New nodes weigh the mean.
-        seed: seed of generated keys.
+        weights: one weight per node, in the order of their numbers; empty: all equal. Only proportions matter, because
+            schemes get the weights over their mean. New nodes weigh the mean.
+        seed: seed of the keys that are generated if `keys` is None.
 
     Raises:
         ValueError: the largest weight is more than 1,000 times the smallest.

@@ -95,7 +95,10 @@ def by_chance(rows: int) -> float:
 
 
 def table(cells: list[compare.ComparisonCell]) -> Table:
-    """Return the measured figures of the schemes beside Golubtsov's published ones."""
+    """Return the measured figures of the schemes beside Golubtsov's published ones.
+
+    The caller passes only cells with a setting that repeats a row of the article; see `is_as_there`.
+    """
     columns = (
         Column("scheme"), Column("kept", ".2%"), Column("published", ".2%"), Column("differs by", "+.2%"),
         Column("std", ",.0f"), Column("published", ",.0f"), Column("binomial std", ",.0f"),
@@ -186,7 +189,7 @@ def plan(scale: Scale, seed: int) -> list[GolubtsovSetting]:
 
 
 def measure(setting: GolubtsovSetting) -> GolubtsovCell:
-    """Measure kept keys and evenness of a ring, for each draw of node names."""
+    """Grow a ring from 20 nodes to 21 for each draw of node names, and measure it."""
     # Sorted for speed: neighbouring hashes are looked up one after the other. The order does not change the result.
     hashes = np.sort(random_hashes(np.random.default_rng(setting.seed), setting.keys))
     kept, stds = [], []
@@ -205,7 +208,11 @@ def measure(setting: GolubtsovSetting) -> GolubtsovCell:
 
 
 def gathered(result: Result[GolubtsovCell]) -> dict[str, tuple[list[float], list[float]]]:
-    """Return the kept shares and the stds of all draws, by ring scheme."""
+    """Return the results of all draws, by ring scheme: two lists of numbers.
+
+    Each list has an entry per draw. The first has the share of the keys that stayed on their node when the 21st node
+    was added. The second has the standard deviation of keys per node on the 21 nodes.
+    """
     found: dict[str, tuple[list[float], list[float]]] = {}
     for cell in result.cells:
         kept, stds = found.setdefault(cell.setting.scheme, ([], []))

@@ -79,7 +79,7 @@ class RoutesCell:
     Attributes:
         mean: mean hops to the owner.
         high: 99th percentile of the hops.
-        entries: mean number of routing entries at a node.
+        entries: mean number of routing entries at a node; 1, the directory, if there is one.
         central: number of entries in the central directory; 0 if there is no directory.
     """
 

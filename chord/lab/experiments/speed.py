@@ -57,8 +57,8 @@ class SpeedCell:
     Attributes:
         one_s: one look-up, on few nodes (20) and on many (1,000).
         each_s: time per key if many hashes are placed at once, on few nodes and on many.
-        build_s: building the scheme on many nodes.
-        add_s: adding a node to many; None if the scheme cannot do that.
+        build_s: building the scheme on many nodes; 0 for hashing alone.
+        add_s: adding a node to many; None for hashing alone, and if the scheme cannot do that.
     """
 
     setting: SpeedSetting
@@ -69,7 +69,7 @@ class SpeedCell:
 
 
 def plan(schemes: tuple[str, ...], scale: Scale, seed: int) -> list[SpeedSetting]:
-    """Return a setting for hashing alone, and for each scheme; without any, for all."""
+    """Return a setting for hashing alone, and for each scheme; no `schemes`: for all."""
     keys, on_many = (10_000, 2_000) if scale == "quick" else (KEYS, KEYS_ON_MANY)
     return [SpeedSetting(scheme, keys, on_many, seed) for scheme in (HASHING, *(schemes or SCHEMES))]
 
@@ -77,7 +77,7 @@ def plan(schemes: tuple[str, ...], scale: Scale, seed: int) -> list[SpeedSetting
 def measure(setting: SpeedSetting) -> SpeedCell:
     """Time the operations of a scheme on few nodes and on many.
 
-    Nothing else should run on the machine meanwhile.
+    A scheme that only doubles has 16 and 512 nodes. Nothing else should run on the machine meanwhile.
     """
     keys = made_keys(setting.keys, setting.seed)
     asked = keys.list()[:ASKED]

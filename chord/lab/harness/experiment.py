@@ -87,7 +87,7 @@ class Table:
     Attributes:
         name: base name of its file; unique among all tables.
         rows: the rows; each has one value per column.
-        bar: the pass criterion of the rows, in words.
+        bar: the pass criterion of the rows, in words; empty if there is no criterion.
         notes: explanations of the numbers for the reader.
     """
 
@@ -225,8 +225,8 @@ def run_cells(
     """Make the measurements of several experiments; return them in the given order.
 
     With an executor, measurements are submitted in reverse order, because the last ones are the most costly.
-    Measurements of time run last, in this process. The first failure ends the run and cancels all that have not
-    started.
+    Measurements of time run last, in this process. The exception of the first measurement that fails leaves this
+    function, and measurements that have not started are cancelled.
 
     Args:
         jobs: pairs of an experiment and one of its settings.

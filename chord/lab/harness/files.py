@@ -30,6 +30,10 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a text file (UTF-8) atomically."""
+    """Write a text file (UTF-8) atomically, in place of an existing one.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
     with whole(path) as part:
         part.write_text(text, encoding="utf-8")

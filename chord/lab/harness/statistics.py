@@ -43,7 +43,7 @@ def summarize(samples: Sequence[Sequence[float]]) -> Summary:
 
     Lookups on one ring are correlated. With at least `GROUPS_MIN` groups, the standard error therefore comes from the
     differences between the means of the groups. With fewer groups, all values count as independent. The error of a
-    single value is infinite.
+    single value is infinite. Empty groups are ignored, and there must be at least one value.
     """
     groups = [group for group in samples if group]
     values = sorted(value for group in groups for value in group)

@@ -65,7 +65,14 @@ PUBLISHED_BY_RATE = {
 
 
 class ChurnSetting(NamedTuple):
-    """One rate of churn: joins and leaves, each per second in a ring of 1000 nodes."""
+    """One rate of churn, and the ring and lookups that it is measured with.
+
+    Attributes:
+        rate: joins per second, and also leaves per second, in a ring of 1000 nodes. A smaller ring has fewer in
+            proportion.
+        lookups: number of lookups.
+        warm_up_s: seconds of churn before the first lookup.
+    """
 
     rate: float
     nodes: int
@@ -88,7 +95,7 @@ class ChurnCell:
         refusals: number of contacts with nodes that answered only that they have left.
         wrong: lookups answered with a node that was the key's successor neither when the lookup began nor when it
             ended.
-        unanswered: lookups without an answer in time.
+        unanswered: lookups with an error, or without an answer within 30 seconds.
         overtaken: lookups with an answer that was right when the lookup began, but no longer when it ended.
         abandoned: lookups from a node that left the ring meanwhile; they do not count.
         joins: nodes that began to join.

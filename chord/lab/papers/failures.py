@@ -96,7 +96,7 @@ class FailuresSetting(NamedTuple):
 class FailuresCell:
     """The outcomes of the lookups after the failures.
 
-    Each of the first three fields has a histogram per ring: entry i counts the lookups with the value i.
+    `paths`, `timeouts` and `on_route` have a histogram per ring: entry i counts the lookups with the value i.
 
     Attributes:
         paths: path lengths.
@@ -120,8 +120,8 @@ def plan(nodes: int | None, scale: Scale, seed: int) -> list[FailuresSetting]:
     Several rings are needed, because the choice of the failed nodes changes the mean timeouts by several percent.
 
     Args:
-        nodes: None: rings of real nodes, and models, of the published size. A number: models of the published size and
-            of this one.
+        nodes: None: rings of the published size, 1,000 nodes, with real nodes, and with the model if NumPy is
+            installed. A number: only the model, on rings of 1,000 nodes and of this number.
     """
     rings, lookups = {"quick": (1, 200), "standard": (4, 500), "full": (40, 250)}[scale]
     real = [FailuresSetting(share, ring, NODES, lookups, seed) for share in PUBLISHED_BY_SHARE for ring in range(rings)]
@@ -270,8 +270,8 @@ def is_met(outcome: LookupOutcome, scale: Scale) -> bool:
     """Whether a result is close enough to the published values.
 
     No lookup may name a wrong owner. Every lookup needs an answer, except a few in the model that met a list of dead
-    nodes only. At the published size, the means are compared as well. Those of the real node may be off by two more
-    standard errors below scale `full`, those of the model always by about three.
+    nodes only. At the published size, the means must also be within `PATH_WITHIN` and `TIMEOUTS_WITHIN`. Means of the
+    model may be off by about three standard errors more, those of the real node by two, but not at scale `full`.
     """
     _, _, nodes, _, _, _, is_model = shape = outcome.setting
     # A whole list is dead with probability share^20: one lookup in a million at 1/2. Several lookups may share one.
@@ -367,8 +367,8 @@ def experiment(nodes: int | None = None) -> Experiment[FailuresSetting, Failures
     """Return the experiment on simultaneous failures.
 
     Args:
-        nodes: size of further rings for the model, which then measures alone. None: the published size, with real
-            nodes.
+        nodes: None: rings of the published size, 1,000 nodes, are measured with real nodes, and with the model if NumPy
+            is installed. A number: only the model is measured, on rings of 1,000 nodes and of this number.
     """
     return Experiment(
         name="failures",

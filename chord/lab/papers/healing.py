@@ -219,7 +219,7 @@ def point_past_the_next(vnode: Vnode, loop: Sequence[Contact]) -> None:
 
     Args:
         vnode: the vnode to change.
-        loop: the vnode itself, then all others in the order of the loop. Their number is odd.
+        loop: all vnodes of the ring in the order of the loop, beginning with `vnode`. Their number is odd.
     """
     circle = vnode.host.circle
     ahead = [circle.distance(vnode.id, contact.id) for contact in loop]

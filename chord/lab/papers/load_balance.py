@@ -95,8 +95,10 @@ class LoadCell:
 
     Attributes:
         spread: the statistics of the loads.
-        histogram: number of nodes by load over the mean, in bins of width `BIN` from 0 on.
-        disagreements: number of real nodes that own another number of keys than the hash gives them.
+        histogram: number of nodes by load over the mean, in bins of width `BIN` from 0 on. Loads beyond `BINS` bins are
+            left out.
+        disagreements: number of real nodes that own another number of keys than the hash gives them; 0 if no real nodes
+            are asked.
     """
 
     setting: LoadSetting
@@ -109,8 +111,9 @@ def plan(nodes: int | None, scale: Scale, seed: int) -> list[LoadSetting]:
     """Return the rings to measure.
 
     Args:
-        nodes: None: the published rings, models of the same size, and a smaller ring of real nodes. A number: models of
-            this size, or of fewer nodes if there would be too many points to sort in a short time.
+        nodes: None: the published rings, a smaller ring of real nodes, and models of the published size if NumPy is
+            installed. A number: only models, with this number of nodes. Models with several vnodes have fewer nodes if
+            there would be more than 5 million points.
     """
     if nodes is not None:
         return [LoadSetting(v, nodes if v == 1 else min(nodes, POINTS_MAX // v), 0, False, seed) for v in MODEL_VNODES]
@@ -287,7 +290,8 @@ def experiment(nodes: int | None = None) -> Experiment[LoadSetting, LoadCell]:
     """Return the experiment on the spread of keys.
 
     Args:
-        nodes: size of the model's rings; then only the model is measured. None: the published rings.
+        nodes: None: the published rings, and models of the same size if NumPy is installed. A number: only the model is
+            measured, on rings of about this number of nodes.
     """
     return Experiment(
         name="load_balance",

@@ -115,8 +115,8 @@ def plan(nodes: int | None, scale: Scale, seed: int) -> list[PathSetting]:
     """Return rings of many sizes, most of them powers of two.
 
     Args:
-        nodes: None: rings of real nodes and models of the same sizes, with each length of list. A number: models with
-            fingers only, up to about this number of nodes, and of this number.
+        nodes: None: rings of real nodes with each length of list, and models of the same rings if NumPy is installed. A
+            number: only models with fingers only. They have this number of nodes, and powers of two up to about it.
     """
     real: list[PathSetting] = []
     if nodes is None:
@@ -369,7 +369,8 @@ def experiment(nodes: int | None = None) -> Experiment[PathSetting, PathCell]:
     """Return the experiment on path length.
 
     Args:
-        nodes: size of the model's largest ring; then only the model is measured. None: rings of up to 2^12 nodes.
+        nodes: None: rings of up to 2^12 nodes, with real nodes, and with the model if NumPy is installed. A number:
+            only the model is measured, on rings of this number of nodes and of powers of two up to about it.
     """
     is_used = nodes is not None or has_model()
     return Experiment(

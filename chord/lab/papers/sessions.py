@@ -60,7 +60,7 @@ class SessionsSetting(NamedTuple):
     """A median session time (time from join to crash), and a preset of timing.
 
     Attributes:
-        seconds: mean duration of the lookups, after the ring has warmed up.
+        seconds: mean time from the end of the warm-up to the start of the last lookup.
         lookups: number of lookups in this time.
     """
 
@@ -130,7 +130,7 @@ def plan(scale: Scale, seed: int) -> list[SessionsSetting]:
 class Weigher:
     """A counter of the bytes that messages would take as frames on the wire.
 
-    Only a random sample of messages is encoded. The sample is random because calls and replies alternate.
+    Only a random sample of messages is encoded. A regular sample would be biased, because calls and replies alternate.
 
     Attributes:
         messages: number of messages so far.

@@ -26,7 +26,10 @@ class AnchorHash(Placement):
     A new node gets the bucket that was removed last. The history decides, so all clients must see the same history.
 
     Args:
-        capacity: largest number of nodes there can ever be; default: twice the number of nodes.
+        capacity: largest number of nodes there can ever be. None: twice the number of `nodes`.
+
+    Raises:
+        ValueError: `capacity` is less than the number of nodes; see also `Placement`.
 
     Source: Mendelson et al. 2021 (ToN), AnchorHash, algorithm 3. A, K, W and L are as there; R is the stack of removed
     buckets.

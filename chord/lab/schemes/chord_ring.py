@@ -93,9 +93,9 @@ class ChordRing(RingScheme):
         return Contact(Point(points[at]), self._nodes[owners[at]])
 
     def _behind(self, at: int, count: int) -> list[Contact]:
-        """Return the successor list of a vnode, until it names enough nodes.
+        """Return the successor list of a vnode, cut as soon as it names `count` nodes.
 
-        A vnode that is alone is its own successor.
+        It has at least one entry. A vnode that is alone is its own successor.
 
         Args:
             at: index of the vnode in the sorted points.

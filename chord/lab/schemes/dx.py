@@ -38,7 +38,10 @@ class DxHash(Placement):
     keys would move between old nodes.
 
     Args:
-        capacity: largest number of nodes, rounded up to a power of two; default: twice the number of nodes.
+        capacity: largest number of nodes, rounded up to a power of two. None: twice the number of `nodes`.
+
+    Raises:
+        ValueError: `capacity` is less than the number of nodes; see also `Placement`.
 
     Source: Dong, Wang 2021 (arXiv:2107.07930), DxHash.
     """
@@ -82,7 +85,7 @@ class DxHash(Placement):
         return found
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the first distinct node numbers along a hash's sequence of slots."""
+        """Return the first `count` distinct node numbers along a hash's slots."""
         return first_distinct(self._along(point), min(count, len(self._nodes)))
 
     def _along(self, point: int) -> Iterator[int]:

@@ -20,6 +20,9 @@ class Extendible(Placement):
     In Fagin's scheme, several directory entries share a bucket until it overflows. Here every prefix has its own node,
     as in the exam notes "Распределенные системы", ticket 19. `trie` splits one leaf at a time.
 
+    Raises:
+        ValueError: the number of nodes is not a power of two; see also `Placement`.
+
     Source: Fagin et al. 1979 (ACM TODS), Extendible hashing.
     """
 
@@ -60,7 +63,10 @@ class Extendible(Placement):
         return self._table[prefixes.astype(np.intp)].astype(np.intp)
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the node numbers of a hash's prefix and the next prefixes, cyclically."""
+        """Return the node numbers of a hash's prefix and the next ones, `count` in all.
+
+        The prefixes are taken cyclically. If there are fewer nodes, all of them are returned.
+        """
         first, nodes = point >> (HASH_BITS - self._depth), len(self._nodes)
         return [int(self._table[(first + step) % nodes]) for step in range(min(count, nodes))]
 

@@ -27,7 +27,10 @@ class Maglev(Placement):
     Nodes take turns in the order of their names, so that all clients build the same table.
 
     Args:
-        slots: M, a prime, at least a hundred per node.
+        slots: M, a prime. A hundred slots per node or more keep the shares even and the changes small.
+
+    Raises:
+        ValueError: `slots` is not a prime, or less than 3 or than the number of nodes; see also `Placement`.
 
     Source: Eisenbud et al. 2016 (NSDI), section 3.4. Weights, by fewer turns for light nodes, as in Envoy.
     """
@@ -100,7 +103,7 @@ class Maglev(Placement):
         return self._table[(hashes % np.uint64(self.slots)).astype(np.intp)].astype(np.intp)
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the first distinct node numbers of a hash's slot and the slots after it."""
+        """Return the first `count` distinct node numbers from a hash's slot on."""
         return first_distinct((int(self._table[(point + step) % self.slots]) for step in range(self.slots)), count)
 
     # -- changes --------------------------------------------------------------------------------

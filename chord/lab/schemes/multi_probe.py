@@ -32,6 +32,9 @@ class MultiProbe(RingScheme):
         probes: hashes per key, at least 1; the first is the hash itself.
         vnodes: points of a node of weight 1. The paper uses one; more only make fractions of weights finer.
 
+    Raises:
+        ValueError: `probes` is less than 1; see also `RingScheme`.
+
     Source: Appleton, O'Reilly 2015 (arXiv:1505.00062), Multi-probe consistent hashing.
     """
 
@@ -94,7 +97,7 @@ class MultiProbe(RingScheme):
         return self._owners[at].astype(np.intp)
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the first distinct node numbers after any probe, the closest first."""
+        """Return the numbers of the `count` nodes closest after any probe, in this order."""
         points, owners = self._lists()
         met: list[tuple[int, int]] = []
         for probe in range(self.probes):
@@ -110,7 +113,7 @@ class MultiProbe(RingScheme):
         return list(dict.fromkeys(owner for _, owner in sorted(met)))[:count]
 
     def replicas_many(self, hashes: Hashes, count: int) -> Numbers:
-        """Return for each hash the distinct node numbers closest after its probes.
+        """Return for each hash the `count` distinct node numbers closest after a probe.
 
         The shape is (k, count), or (k, number of nodes) if there are fewer nodes.
         """

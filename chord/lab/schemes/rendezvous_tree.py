@@ -35,7 +35,10 @@ class RendezvousTree(Placement):
 
     Args:
         fanout: branches of a fork, at least 2.
-        levels: forks above a cluster; by default as many as leave four nodes or more per cluster.
+        levels: forks above a cluster. None: the most that leave four nodes or more per cluster, or 0.
+
+    Raises:
+        ValueError: `fanout` is less than 2, or `levels` is negative; see also `Placement`.
 
     Source: Yao, Ravishankar, Tripathi 2001 (UC Riverside), Hash-based virtual hierarchies.
     """

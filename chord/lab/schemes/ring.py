@@ -61,7 +61,12 @@ class RingScheme(Placement):
 
     Args:
         vnodes: points of a node of weight 1, at least 1.
-        points: explicit points of some nodes, in place of hashed ones; integers below 2**64.
+        points: explicit points of some nodes, by name, in place of hashed ones; integers below 2**64. None: all points
+            are hashed.
+
+    Raises:
+        ValueError: `vnodes` is less than 1, two points are the same, or a node has more than a million points; see also
+            `Placement`.
 
     Source: Karger et al. 1997 (STOC), section 4; vnodes: Stoica et al. 2001, section 6.1.
     """
@@ -118,13 +123,13 @@ class RingScheme(Placement):
         return self._owners[self._following(hashes)].astype(np.intp)
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the first distinct node numbers on the clockwise walk from a hash."""
+        """Return the first `count` distinct node numbers clockwise from a hash."""
         points, owners = self._lists()
         at = bisect_left(points, point)
         return first_distinct((owners[(at + step) % len(points)] for step in range(len(points))), count)
 
     def replicas_many(self, hashes: Hashes, count: int) -> Numbers:
-        """Return for each hash the first distinct node numbers clockwise from it.
+        """Return for each hash the first `count` distinct node numbers clockwise.
 
         The shape is (k, count), or (k, number of nodes) if there are fewer nodes.
         """
@@ -150,6 +155,9 @@ class RingScheme(Placement):
         """Return the arcs (start, end] of a node, ordered by end.
 
         The node owns the hashes inside its arcs. The arc (x, x] is the whole circle.
+
+        Raises:
+            KeyError: there is no such node.
         """
         ends = np.flatnonzero(self._owners == self._number(node))
         return [(int(self._points[end - 1]), int(self._points[end])) for end in ends.tolist()]

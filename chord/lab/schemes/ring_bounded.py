@@ -33,6 +33,9 @@ class BoundedRing(RingScheme):
         capacity: c, at least 1; the paper uses 1.25.
         vnodes: as for a ring; the paper uses one point per node.
 
+    Raises:
+        ValueError: `capacity` is less than 1; see also `RingScheme`.
+
     Source: Mirrokni, Thorup, Zadimoghaddam 2018 (SODA), Consistent hashing with bounded loads.
     """
 

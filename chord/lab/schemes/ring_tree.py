@@ -210,7 +210,7 @@ class TreeRing(Placement):
         return owners[at]
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the first distinct node numbers on the clockwise walk from a hash."""
+        """Return the first `count` distinct node numbers clockwise from a hash."""
         return first_distinct((self._number_of[owner] for owner in self._owners_behind(point)), count)
 
     def _owners_behind(self, point: int) -> Iterator[str]:

@@ -37,6 +37,9 @@ class Sections(Placement):
     Args:
         sections: S, several hundred per node, so that one section more or less matters little.
 
+    Raises:
+        ValueError: `sections` is less than 1; see also `Placement`.
+
     Source: Kokorin, "Шардирование"; the exam notes "Распределенные системы", ticket 19; DeCandia et al. 2007 (Dynamo),
     section 6.2, strategy 3.
     """
@@ -83,12 +86,15 @@ class Sections(Placement):
         return self._owners[self._sections_of(hashes)].astype(np.intp)
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the first distinct node numbers of a hash's section and those after it."""
+        """Return the first `count` distinct node numbers from a hash's section on.
+
+        If fewer nodes have a section, all of these are returned.
+        """
         owners = (int(self._owners[(point + step) % self.sections]) for step in range(self.sections))
         return first_distinct(owners, count)
 
     def replicas_many(self, hashes: Hashes, count: int) -> Numbers:
-        """Return for each hash the first distinct node numbers from its section on.
+        """Return for each hash the first `count` distinct node numbers from its section.
 
         The shape is (k, count), or (k, number of nodes with a section) if these are fewer.
         """
@@ -193,6 +199,9 @@ class TwoLevelSections(Sections):
         sections: number of sections, a multiple of `parts`.
         parts: number of parts of the map, each on its own map server.
 
+    Raises:
+        ValueError: `parts` is less than 1 or does not divide `sections`; see also `Sections`.
+
     Source: Kokorin, "Шардирование", multi-level sharding; Chang et al. 2006 (Bigtable), section 5.1: three levels.
     """
 
@@ -244,8 +253,9 @@ class Directory(Sections):
     """A central directory: fixed sections in one table that all clients ask.
 
     It supports join, leave, move and query. A look-up takes one hop, and clients keep no state. All state and all
-    look-up traffic are in one place. Every change makes a new configuration with the next number. Old ones stay
-    readable, so a node that was away can catch up.
+    look-up traffic are in one place. Every change makes a new version of the map, called a configuration in the course
+    notes. Old versions stay readable, so a node that was away can learn all changes. The methods raise the errors of
+    `Sections`, and then make no new version.
 
     Source: the course notes "分片 (Sharding)", in which the shardmaster is the centralized extreme and the successor
     pointer the other.
@@ -263,29 +273,29 @@ class Directory(Sections):
 
     @property
     def version(self) -> int:
-        """Number of the current configuration (map of sections); the first is 0."""
+        """Number of the current version of the map; the first is 0."""
         return len(self._configurations) - 1
 
     def query(self, version: int = -1) -> tuple[str, ...]:
-        """Return the map of a configuration: for each section, the name of its node.
+        """Return a version of the map: for each section, the name of its node.
 
         Args:
-            version: number of the configuration; -1 is the current one.
+            version: number of the version; -1 is the current one.
 
         Raises:
-            IndexError: there is no such configuration.
+            IndexError: there is no such version.
         """
         if not -1 <= version <= self.version:
             raise IndexError(f"the last configuration is {self.version}; there is no configuration {version}")
         return self._configurations[version]
 
     def add(self, node: str, weight: float = 1.0) -> None:
-        """Add a node and give it sections; the new map is a new configuration."""
+        """Add a node and give it sections, in a new version of the map."""
         super().add(node, weight)
         self._configurations.append(self.owners())
 
     def grow(self, nodes: Sequence[str]) -> None:
-        """Add several nodes, or none if an error is raised, in one new configuration.
+        """Add several nodes, or none if an error is raised, in one new version of the map.
 
         Raises:
             ValueError: as for `add`.
@@ -295,24 +305,24 @@ class Directory(Sections):
         self._configurations.append(self.owners())
 
     def remove(self, node: str) -> None:
-        """Remove a node and give its sections to the others, in a new configuration."""
+        """Remove a node and give its sections to the others, in a new version of the map."""
         super().remove(node)
         self._configurations.append(self.owners())
 
     def replace(self, old: str, new: str) -> None:
-        """Give all sections of a node to a new one, in a new configuration."""
+        """Give all sections of a node to a new node, in a new version of the map."""
         super().replace(old, new)
         self._configurations.append(self.owners())
 
     def move(self, section: int, node: str) -> None:
-        """Move one section to a node, in a new configuration."""
+        """Move one section to a node, in a new version of the map."""
         super().move(section, node)
         self._configurations.append(self.owners())
 
     def move_hot(self, loads: NDArray[np.float64], tolerance: float = TOLERANCE) -> list[SectionMove]:
-        """Move hot sections to cold nodes, all in one new configuration.
+        """Move hot sections to cold nodes, all in one new version of the map.
 
-        If no section moves, there is no new configuration.
+        If no section moves, there is no new version.
         """
         moves = super().move_hot(loads, tolerance)
         if moves:

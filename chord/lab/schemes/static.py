@@ -25,7 +25,10 @@ class StaticMap(Placement):
     A range begins at its start and ends before the next start. Letters are compared in lower case.
 
     Args:
-        starts: starts of the ranges of all nodes but the first, ascending; default: equal parts of the alphabet.
+        starts: starts of the ranges of all nodes but the first, ascending. None: equal parts of the alphabet.
+
+    Raises:
+        ValueError: `starts` do not ascend, or are not one less than the nodes; see also `Placement`.
 
     Source: folklore; the exam notes "Распределенные системы", ticket 19; first letters: the course notes "分片
     (Sharding)".
@@ -70,7 +73,10 @@ class StaticMap(Placement):
         return np.searchsorted(np.array(self._starts, dtype=np.uint64), hashes, side="right") - 1
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the node numbers of a key's range and of the next ranges, cyclically."""
+        """Return the node numbers of a key's range and the next ones, `count` in all.
+
+        The ranges are taken cyclically. If there are fewer nodes, all of them are returned.
+        """
         first, nodes = self.locate(point), len(self._nodes)
         return [(first + step) % nodes for step in range(min(count, nodes))]
 

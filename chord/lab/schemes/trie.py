@@ -92,7 +92,10 @@ class BitTrie(Placement):
         return np.array(self._numbers, dtype=np.intp)[at]
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the server numbers of a hash's leaf and of the next leaves, cyclically."""
+        """Return the server numbers of a hash's leaf and the next ones, `count` in all.
+
+        The leaves are taken cyclically. If there are fewer leaves, all servers are returned.
+        """
         at, leaves = bisect_right(self._starts, point) - 1, len(self._leaves)
         return [self._numbers[(at + step) % leaves] for step in range(min(count, leaves))]
 
@@ -100,6 +103,8 @@ class BitTrie(Placement):
 
     def split(self, full: str, newcomer: str) -> None:
         """Split the leaf of a server on its next bit, and give one half to a new server.
+
+        The new server gets the hashes with bit 1.
 
         Args:
             full: the server that gives half of its hashes away.

@@ -22,7 +22,8 @@ class HistoryReport(NamedTuple):
         model: the model that the history was checked against.
         operations: number of operations.
         keys: number of keys.
-        results: the results, in the order in which the keys first occur.
+        results: the results, in the order in which the keys first occur. Model linearizable has two for each key, of
+            the checkers graph and search. Model acknowledged has one.
     """
 
     model: Model
@@ -60,8 +61,10 @@ def check(
 
     Args:
         operations: the history.
-        model: "linearizable", or "acknowledged" for an eventually consistent store.
-        steps_max: limit of states that the search visits for each key; beyond it, the search is undecided.
+        model: "linearizable" runs the checkers graph and search on each key. "acknowledged" runs the checker for an
+            eventually consistent store.
+        steps_max: limit of states that the search visits for each key; beyond it, the search is undecided. Model
+            acknowledged ignores it.
         on_progress: called after each key, with the number of operations checked so far.
     """
     keys: dict[Name, list[Operation]] = {}

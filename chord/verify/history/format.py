@@ -47,7 +47,8 @@ class Operation(msgspec.Struct, frozen=True):
         client: the client that made it.
         key: the key that it reads or writes.
         kind: put, get, cas (compare and set) or del.
-        status: ok (it happened), fail (it did not happen and never will) or unknown.
+        status: ok (it happened), fail (it did not happen and never will) or unknown (it may have happened, or may
+            still happen).
         start_s: when the client made the call, in seconds.
         end_s: when the answer came, in seconds; None if no answer came.
         old: the value that a cas replaces; None is "not found". Also None for other kinds.
@@ -88,7 +89,10 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 class _Line(msgspec.Struct):
-    """The fields of a JSON line of a history. Other fields are ignored."""
+    """The fields of a JSON line, named as in docs/reference/history-format.md.
+
+    Other fields of the line are ignored.
+    """
 
     c: Name
     k: Name

@@ -36,7 +36,8 @@ Writers: TypeAlias = dict[State, list[Operation | None]]
 def check_graph(key: Name, operations: Sequence[Operation]) -> RegisterResult:
     """Check one key: a cycle in its happens-before graph is a violation.
 
-    The verdict is partial if a read was left out, because several writes can explain it.
+    Without a violation, the verdict is partial if a read was left out because several writes can explain it.
+    Otherwise it is ok.
     """
     graph = _Graph(key, operations)
     graph.merge()
@@ -130,10 +131,13 @@ class _Graph:
                 self._merge(operation, values[0])
 
     def blocks(self) -> list[_Block]:
-        """Return the blocks: each is a chain of clusters that are linked by cas.
+        """Group the clusters into blocks, and add circles of cas to `findings`.
 
-        A cas reads one value and writes the next with nothing in between. Clusters on a circle of cas are in no block.
-        The method adds such a circle to `findings`.
+        A cluster is one written value: its write, and the reads that `merge` added. A cas reads the value of one
+        cluster and writes that of the next, with nothing in between. A block is a whole chain of clusters that cas link
+        in this way. A cluster without such a link is a block of its own.
+
+        If a chain closes to a circle, its clusters are in no block, and the circle is a violation.
         """
         blocks: list[_Block] = []
         placed: set[int] = set()
@@ -274,7 +278,7 @@ class _Graph:
 
 
 def _chain(first: _Cluster) -> Iterator[_Cluster]:
-    """Yield a cluster and its successors by cas; a circle is yielded once."""
+    """Yield a cluster and the clusters that follow it by cas, a circle only once."""
     at: _Cluster | None = first
     while at is not None:
         yield at

@@ -88,6 +88,10 @@ class RecordedCall:
     """An operation in progress. End it exactly once, with `ok`, `fail` or `unknown`.
 
     `Recorder.finish` also ends it. Ending an operation that has ended raises RuntimeError.
+
+    Attributes:
+        number: how many operations its recorder had begun, with this one.
+        begun: the operation as it was begun: without an end, with status unknown, and line 0 instead of its line.
     """
 
     def __init__(self, recorder: Recorder, number: int, begun: Operation) -> None:

@@ -41,9 +41,9 @@ class SearchOutcome(NamedTuple):
         verdict: ok, violation or undecided.
         steps: number of states that were visited.
         placed: the longest order that was found; empty unless the verdict is violation.
-        state: the content of the register after that order.
-        stuck: the operations that could come next in time, but contradict the register. If some operations saw values
-            that were never written, these operations.
+        state: the content of the register after `placed`; None is "not found".
+        stuck: the operations that could follow `placed` in time, but contradict the register. If some operations saw
+            values that were never written, only these. Empty unless the verdict is violation.
     """
 
     verdict: RegisterVerdict
@@ -78,7 +78,10 @@ def that_matter(operations: Sequence[Operation]) -> list[Operation]:
 
 
 class _Mark(NamedTuple):
-    """The state of the search before a choice, to go back to."""
+    """The state of the search before a choice, to go back to.
+
+    `placed` is the number of operations in the order. The other fields are those of `_Search`.
+    """
 
     placed: int
     low: int
@@ -112,7 +115,7 @@ class _Open:
         self._after[before], self._before[after] = after, before
 
     def put_back(self, position: int) -> None:
-        """Put back the position that was removed last."""
+        """Put back a position: of all removed positions, the last one."""
         self._after[self._before[position]] = self._before[self._after[position]] = position
 
 
@@ -200,8 +203,8 @@ class _Search:
     def _next(self) -> tuple[list[int], float]:
         """Return the positions that may be placed next, and the earliest end among them.
 
-        The operations there are known to have happened. None of them began after the end of another operation that is
-        not placed yet. The end is infinity if all are placed.
+        Only operations that are known to have happened are considered. None of the returned ones began after the end of
+        another operation that is not placed yet. The end is infinity if all are placed.
         """
         found = []
         until_s = inf
@@ -214,9 +217,10 @@ class _Search:
         return found, until_s
 
     def _first_of_a_kind(self, positions: Iterable[int]) -> list[int]:
-        """Return positions without operations that have the same effect as an earlier one.
+        """Return the first position of each effect, in the given order.
 
-        The positions are given with the most urgent operation first.
+        Two operations have the same effect if they are of the same kind and write the same value. The caller passes the
+        operations with the earliest ends first.
         """
         kinds: dict[tuple[str, State], int] = {}
         for position in positions:

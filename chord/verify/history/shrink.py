@@ -25,7 +25,7 @@ def shrink(
 
     Args:
         operations: operations that violate.
-        is_violation: returns whether some of the operations still violate.
+        is_violation: returns whether the operations that it gets, a part of all, still violate.
         trials_max: limit of calls of `is_violation`; at the limit, the result is as far as the reduction got.
     """
     kept = list(operations)
