@@ -325,6 +325,7 @@ async def test_reader_that_gives_up_early_suspects_no_partner() -> None:
         assert reader._host.peers.failure_detector.state(partner.address) == "alive"
 
 
+@pytest.mark.slow
 @virtual
 async def test_partners_of_every_arc_answer_in_a_ring_with_vnodes() -> None:
     async with open_ring(7, seed=3, vnodes=4, successors=8, replicas=5) as ring:
