@@ -259,7 +259,14 @@ class Rpc:
         raise PeerUnreachable(f"{address}: no connection within the deadline")
 
     async def _connect(self, key: tuple[str, StreamName]) -> None:
-        """Open a connection, or wait for an attempt to the same address that is under way."""
+        """Open a connection, or wait for an attempt that is under way.
+
+        The attempt is shared by all callers with the same key: an address and the kind of stream.
+
+        Raises:
+            PeerUnreachable: definite; no connection was made within `handshake_s`, or this node is not running.
+            ChordError: the handshake failed with this error.
+        """
         dial = self._dials.get(key)
         if dial is None:
             if self._nursery is None:

@@ -171,7 +171,8 @@ class Stabilizer:
     def _learn_unreachable(self, contact: Contact, reply: GetRingReply) -> None:
         """Note the clock in a reply, and the down vnodes if the head sent the reply.
 
-        The head is the first entry of the successor list. It knows the down vnodes behind it.
+        The head is the first entry of the successor list. It knows the down vnodes behind it. If N = 1, parts of this
+        vnode's arc are marked for down vnodes inside the arc.
         """
         self._host.note_clock(contact.address, reply.now_ms)
         if self._ring.successor.id == contact.id != self._vnode.id:
@@ -365,8 +366,8 @@ class Stabilizer:
     def remember_unreachable(self, contact: Contact) -> None:
         """Put a down vnode on the passive list, so that self-lookups probe it.
 
-        A vnode that has left is not added. It will not be back. While the list has entries, this node must also keep
-        its reap logs whole (`chord/store/reap_log.py`).
+        A vnode of this node is not added, and neither is a vnode that has left: it will not be back. While the list has
+        entries, this node must also keep its reap logs whole (`chord/store/reap_log.py`).
         """
         if contact.id not in self._host.vnodes and not self._peers.is_known_to_have_left(contact):
             self._peers.passive.add(contact, trio.current_time())

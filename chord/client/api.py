@@ -99,7 +99,7 @@ class AsyncApi(ABC):
             r: number of replicas that must answer, 1 to N; default: a majority.
             resolve: function that turns concurrent values into one value, such as `chord.last_writer_wins`. Without it,
                 `Found.siblings` holds all of them. Its exceptions propagate.
-            replicas: list the part of each replica in `Found.replicas`. The key's owner then reads from replicas. By
+            replicas: list in `Found.replicas` the outcome at each replica. The key's owner then reads from replicas. By
                 default the client reads from them itself if it can, which takes one round less.
 
         Raises:
@@ -147,7 +147,7 @@ class AsyncApi(ABC):
             sloppy: count a stand-in towards `w` if it keeps the write for a replica that does not answer. If False,
                 only replicas count.
             ttl_s: lifetime of the value in seconds, more than 0 and at most ten years; default: until it is replaced.
-            replicas: list the part of each replica in `Stored.replicas`.
+            replicas: list in `Stored.replicas` the outcome at each replica.
 
         Raises:
             QuorumFailed: too few nodes acknowledged in time; the write may have happened.
@@ -198,7 +198,8 @@ class AsyncApi(ABC):
         Args:
             keys: the keys, all held in memory; a repeated key is read once.
             r: number of replicas that must answer for each key, 1 to N; default: a majority.
-            in_flight: number of keys in a batch, 1 to 4096. The next batch begins when all keys of one have an outcome.
+            in_flight: number of keys in a batch, 1 to 4096. A batch begins when all keys of the batch before have an
+                outcome.
 
         Returns:
             A `Found` or an error for each key, in the order of `keys`. `NotFound` is certain, as for `get`.
@@ -230,8 +231,8 @@ class AsyncApi(ABC):
         Args:
             pairs: keys and values. The iterable is consumed batch by batch, so the values are never all in memory.
             w, sloppy, ttl_s: as for `put`, for each key.
-            in_flight: largest number of keys in a batch, 1 to 4096. The next batch begins when all keys of one have an
-                outcome.
+            in_flight: largest number of keys in a batch, 1 to 4096. A batch begins when all keys of the batch before
+                have an outcome.
             on_progress: callback that gets the number of pairs tried so far, after each batch.
 
         Returns:
@@ -262,7 +263,8 @@ class AsyncApi(ABC):
         Args:
             keys: the keys, all held in memory; a repeated key is deleted once.
             w, sloppy: as for `put`, for each key.
-            in_flight: number of keys in a batch, 1 to 4096. The next batch begins when all keys of one have an outcome.
+            in_flight: number of keys in a batch, 1 to 4096. A batch begins when all keys of the batch before have an
+                outcome.
 
         Returns:
             A `Stored` or an error for each key, in the order of `keys`. `Stored.replicas` is empty.
@@ -300,7 +302,8 @@ class AsyncApi(ABC):
         Restore the records with `import_` or `import_many`.
 
         Args:
-            of: address of a node; yield only the records of the arcs that this node owns. Default: all records.
+            of: address of a node; yield only the records of the arcs that this node owns. If it does not answer, no
+                other node is asked. Default: all records.
 
         Raises:
             OwnerDown: raised after the last readable record, if nodes that are down may hold more.
@@ -347,13 +350,13 @@ class AsyncApi(ABC):
             records: records as `export` yields them. The iterable is consumed batch by batch, so the values are never
                 all in memory.
             w: as for `put`, for each record.
-            in_flight: largest number of records in a batch, 1 to 4096. The next batch begins when all records of one
-                have an outcome.
+            in_flight: largest number of records in a batch, 1 to 4096. A batch begins when all records of the
+                batch before have an outcome.
             bring_back: as for `import_`.
             on_progress: callback that gets the number of records tried so far, after each batch.
 
         Returns:
-            A `Stored` or an error for each key. If a key occurs twice, that of its last record.
+            A `Stored` or an error for each key. If a key occurs twice, the outcome is that of its last record.
 
         Raises:
             InvalidRequest: an item is not a record, or an argument is out of bounds. The batches before that item were

@@ -199,7 +199,8 @@ class _State:
         """Return the outcomes of all items.
 
         Args:
-            late: the outcome of the items that have none, because no attempt at them ended in time.
+            late: the outcome of the items that have none, because no attempt at them ended in time. None only if every
+                item has an outcome.
         """
         outcomes = [late if outcome is None else outcome for outcome in self.known]
         return [outcome for outcome in outcomes if outcome is not None]
@@ -214,13 +215,13 @@ class ClientBatches:
     def request_all(self, items: Sequence[Item]) -> ClientOperation[list[Outcome]]:
         """Make requests at the same time, and retry each until its outcome is final.
 
-        At the deadline, the latest outcomes count.
+        At the deadline, the latest error of each unfinished item counts. An item without any gets `DeadlineExceeded`.
 
         Args:
             items: the requests, all reads or all writes.
 
         Returns:
-            An outcome for each item, in order: its reply, or the error that `request` would raise.
+            An outcome for each item, in order: its reply, or the error that `ClientSession.request` would raise.
         """
         state = _State(items)
         while state.left:

@@ -151,7 +151,10 @@ def _lacking(cursor: Cursor) -> ChordError:
 
 
 def contacts_in(node: Status) -> list[Contact]:
-    """Return every vnode of other nodes that a status names."""
+    """Return the neighbours, fingers and other known vnodes that a status names.
+
+    A vnode may occur several times. Vnodes of the node itself may occur, too.
+    """
     contacts: list[Contact] = []
     for vnode in node.vnodes:
         contacts += [vnode.predecessor] if vnode.predecessor else []
@@ -334,9 +337,10 @@ class Operations:
 
         Args:
             of: address of a node; scan only the arcs that it owns. Default: scan the circle from point 0.
+            what: the kind of scan; see `Scan`.
 
         Returns:
-            None if the node owns no arc.
+            The cursor; None if `of` is given and that node owns no arc.
         """
         circle = yield from self.session.known_circle()
         if of is None:

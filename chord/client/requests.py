@@ -45,7 +45,7 @@ async def write(api: TrioApi, puts: Sequence[Put]) -> Sequence[Stored | ChordErr
     """Send one write alone, or several in a batch, and return the outcomes in order.
 
     Raises:
-        ChordError: a single write failed.
+        ChordError: `puts` has one write, and it failed. In a batch, an error is an outcome.
     """
     if len(puts) == 1:
         return [await api._drive(api._core.write(puts[0]))]
@@ -56,7 +56,7 @@ async def read(api: TrioApi, keys: Sequence[bytes], r: int | None = None) -> Seq
     """Read one key alone, or several in a batch, and return the outcomes in order.
 
     Raises:
-        ChordError: a single read failed.
+        ChordError: `keys` has one key, and its read failed. In a batch, an error is an outcome.
     """
     if len(keys) == 1:
         return [await api._drive(api._core.get(keys[0], r))]

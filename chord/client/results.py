@@ -52,8 +52,8 @@ class Found(msgspec.Struct, frozen=True):
         owner: the vnode that coordinated the read.
         r: number of replicas that had answered when the read ended.
         r_needed: number of replicas that had to answer.
-        replicas: the part that each replica had in the read, if `get` was called with `replicas=True`. Otherwise empty,
-            or the replicas that the client asked itself.
+        replicas: the outcome at each replica, if `get` was called with `replicas=True`. Otherwise empty, or those
+            replicas that the client asked itself.
         written_ms: time of each write by the wall clock of its coordinator, in ms since 1970.
         quarantined: number of further values of the key that are in quarantine; see `get_quarantine`.
         left: number of further live values that did not fit the reply. Resolve the values shown, and the next read
@@ -153,8 +153,7 @@ class Stored(msgspec.Struct, frozen=True):
         w_needed: number of nodes on which it had to be durable.
         is_sloppy: replicas alone do not back the write. Stand-ins keep it for replicas that do not answer, or the read
             before it lacked a quorum of replicas in sync.
-        replicas: the part that each replica had in the write, if `put` or `delete` was called with `replicas=True`;
-            otherwise empty.
+        replicas: the outcome at each replica, if `put` or `delete` was called with `replicas=True`; otherwise empty.
         beside: number of concurrent values beside this one. Read them all, and put the result under the context of that
             read.
         quorum: the ring's write quorum, a majority of N.
@@ -401,7 +400,7 @@ def to_ttl_ms(ttl_s: float | None) -> int:
     """Return a lifetime in ms; 0 if none was given.
 
     Raises:
-        InvalidRequest: the lifetime is not more than 0 s and at most ten years.
+        InvalidRequest: the lifetime is 0 s or less, or more than ten years.
     """
     if ttl_s is None:
         return 0

@@ -70,8 +70,8 @@ class OwnerRouting:
     ) -> tuple[Contact | None, tuple[Contact, ...]]:
         """Return the probable owner of a key, and the owner's partners (`quorum_read`).
 
-        The partners are empty if they are not known, or if they are avoided after a failure. If there are any, this
-        counts a request.
+        The owner is None if none is remembered, or if its address is avoided after a failure. The partners are empty if
+        they are not known, or if they are avoided after a failure. If there are any, this counts a request.
 
         Args:
             is_counted: count a request without partners, too. A client counts it in `to`, which a node never calls.

@@ -141,7 +141,10 @@ class Timed(Generic[T]):
         return effect
 
     def limit(self, ask: MakeCalls, now: float) -> float:
-        """Return the time by which the calls of a `MakeCalls` must end."""
+        """Return the time by which the calls of a `MakeCalls` must end.
+
+        `now` and the result are by the driver's clock.
+        """
         share = self._deadline if ask.among == 1 else now + (self._deadline - now) / ask.among
         return share if ask.within_s is None else min(share, now + ask.within_s)
 
@@ -361,7 +364,8 @@ class ClientSession:
 
         Args:
             attempt: the number of the latest attempt, from 0.
-            error: its error. If it was a silence, and an entry node is untried, the result is 0.
+            error: its error; None if it ended without one. If the node did not answer, and an entry node is untried,
+                the result is 0.
         """
         if isinstance(error, NO_REPLY) and attempt + 1 < len(self.entries):
             return 0.0  # another entry node has not been tried yet

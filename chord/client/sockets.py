@@ -148,7 +148,8 @@ class Link:
     def wait(self, call_ids: set[int], deadline: float) -> None:
         """Wait until every one of these calls has ended.
 
-        A call without a reply ends in an error at the deadline, or if the stream breaks.
+        A call without a reply ends in `DeadlineExceeded` at the deadline, and in `PeerLost` if the stream breaks. Both
+        are indefinite.
 
         Args:
             call_ids: the ids that `send` returned.

@@ -73,7 +73,8 @@ async def reply_of(answer: Answer) -> Reply:
     Raises:
         ChordError: the answer ended with this error.
 
-    Concurrency: checkpoints, unless the answer is a reply already. If this is cancelled, steps go on without a caller.
+    Concurrency: checkpoints, unless the answer is a reply already. If this is cancelled, steps go on without a caller,
+    and a coroutine is cancelled.
     """
     if isinstance(answer, Reply):
         return answer
@@ -187,6 +188,9 @@ class CallsService(Calls, Protocol):
         Args:
             listen: HOST:PORT to accept connections at; None to accept none.
             task_status: `started` gets the bound address, or "" if `listen` is None.
+
+        Raises:
+            OSError: the address is in use, or it is not an address of this machine.
         """
 
     def stop_accepting(self) -> None:

@@ -239,7 +239,10 @@ class Connection:
             self._send_buffer.flush_soon()
 
     def cut(self, reason: str) -> None:
-        """End the connection now; pending calls fail with `PeerLost`.
+        """End the connection now; this node's pending calls fail with `PeerLost`.
+
+        That error is indefinite. The pending calls of the peer get no answer. If the connection has ended, nothing
+        happens.
 
         Args:
             reason: why the connection ends. Only the first reason counts.
@@ -259,7 +262,8 @@ class Connection:
     def sweep(self, now: float) -> float:
         """End overdue calls and an overdue connection, and return when to sweep again.
 
-        An idle connection begins to drain. The result is infinity once the connection has ended.
+        Overdue calls, of this node and of the peer, end in `DeadlineExceeded`, which is indefinite. An idle connection
+        begins to drain. The result is infinity once the connection has ended.
 
         Args:
             now: the current time on Trio's clock.

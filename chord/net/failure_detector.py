@@ -75,7 +75,7 @@ class FailureDetector:
     def missed(self, address: str, now: float, refused: bool, reason: str) -> PeerChanged | None:
         """Note that a peer did not answer a call, or could not be reached.
 
-        A paused peer has announced its absence. Misses make it dead only after `down_out_s`.
+        A paused peer has announced its absence. Misses make it dead only after `down_out_s`; see `paused`.
 
         Args:
             address: the peer's address.
@@ -102,7 +102,11 @@ class FailureDetector:
         return None if peer.state == "left" else self._become(address, peer, "left", "left the ring")
 
     def paused(self, address: str, now: float) -> PeerChanged | None:
-        """Note that a peer pauses: lookups route around it, and no node replaces it."""
+        """Note that a peer pauses: lookups avoid it, and no vnode takes its arcs over.
+
+        The peer is paused until it answers, calls, leaves or announces its stop. In the first `down_out_s` seconds,
+        missed calls do not make it dead.
+        """
         peer = self._touch(address, now)
         return None if peer.state == "paused" else self._become(address, peer, "paused", "paused")
 
@@ -149,17 +153,21 @@ class FailureDetector:
     def since(self, address: str) -> float:
         """Return when the last noted state of a peer began, on the clock of `now`.
 
-        For an unknown peer, return the latest `now` that any method got.
+        An expired state counts until a method notes something about the peer. For an unknown peer, return the latest
+        `now` that any method got.
         """
         peer = self._peers.get(address)
         return self._now if peer is None else peer.since
 
     def alive(self) -> list[str]:
-        """Return the addresses of living peers, the most recently heard of last."""
+        """Return the addresses of peers that are alive, the latest answer or miss last."""
         return [address for address, peer in self._peers.items() if peer.state == "alive"]
 
     def peers(self, now: float) -> list[PeerInfo]:
-        """Return the peers heard of last, sorted by address, as many as a message holds."""
+        """Return the peers sorted by address, for a status report.
+
+        If there are more than a message holds, those with the latest answer or miss are returned.
+        """
         self._now = max(self._now, now)
         recent = list(self._peers.items())[-LIST_ENTRIES_MAX:]
         return [

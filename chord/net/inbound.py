@@ -76,7 +76,8 @@ class InboundCalls:
     def abandon(self) -> None:
         """Give up all pending answers, because the connection is over.
 
-        Tasks are cancelled. Steps go on, because a write that is stored here must also be replicated.
+        The peer gets no answer, so its error is indefinite. Tasks are cancelled. Steps go on, because a write that is
+        stored here must also be replicated.
         """
         for pending in list(self._pending):
             if pending.scope is not None:
@@ -88,7 +89,8 @@ class InboundCalls:
     def sweep(self, now: float) -> float:
         """Answer the overdue calls with an error, and return when the next call is due.
 
-        Calls with a task are left out: each task has its own deadline.
+        The error is `DeadlineExceeded`, which is indefinite: the steps of these calls go on. Calls with a task are left
+        out: each task has its own deadline.
         """
         for pending in self._deadlines.expired(now):
             if pending.driver is not None:

@@ -431,7 +431,6 @@ class PassiveList:
 
         Return None if none is due.
 
-
         The waits double from `reprobe_first_s` (60 s) to `reprobe_max_s` (16 min), and vary at random by half. In a
         split, all vnodes of the other part become unreachable at once. Without the variation, all probes would be in
         step, and none might be due for a quarter of an hour after the split heals.

@@ -85,7 +85,10 @@ class SendBuffer:
 
     @property
     def is_overflowing(self) -> bool:
-        """Whether even refusals pile up, because the peer keeps calling and never reads."""
+        """Whether even refusals pile up, because the peer keeps calling and never reads.
+
+        The limit is twice `bytes_max`, and one more frame of the largest size.
+        """
         return self.buffered > 2 * self.bytes_max + self._shared.limits.frame_bulk_bytes_max
 
     def post(self, frame: bytes) -> None:
@@ -138,7 +141,7 @@ class SendBuffer:
             self._shared.soon(self._flush_late)
 
     async def wait_for_room(self) -> None:
-        """Wait until more frames may be added, or the buffer is closed."""
+        """Wait until at most `bytes_max` bytes are buffered, or the buffer is closed."""
         while self.buffered > self.bytes_max and not self._is_closed:
             await self._park()
 

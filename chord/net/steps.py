@@ -44,7 +44,8 @@ class Driver(Generic[T]):
         sender: sends the requests of the steps; None if each effect uses its own sender.
 
     Attributes:
-        deadline: the latest time at which the caller can use the result, on Trio's clock.
+        deadline: the latest time at which the caller can use the result, on Trio's clock. The driver does not end the
+            steps at that time.
 
     Concurrency: synchronous.
     """
@@ -98,7 +99,8 @@ class Driver(Generic[T]):
     def give_up(self) -> None:
         """Drop the callback, and let the steps go on.
 
-        They go on because a write that is stored here must also be replicated.
+        The callback is never called. The caller must treat the outcome as indefinite: a write that is stored here must
+        also be replicated, so the steps go on. Only the effect `IF_WANTED` ends them early.
         """
         self._callback = None
 

@@ -305,7 +305,7 @@ def remote_host(stream: Stream) -> str | None:
     """Return the host at the other end of a stream, or None for loopback.
 
     Connections from loopback are not counted by host. A stream that is not TCP may name its host in an attribute
-    `remote_host`.
+    `remote_host`. If it does not, or if a TCP stream is closed already, the result is None, too.
     """
     if not isinstance(stream, trio.SocketStream):
         return getattr(stream, "remote_host", None)

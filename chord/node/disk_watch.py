@@ -37,6 +37,8 @@ class DiskWatch:
     async def run(self, failed: trio.Event) -> WritesRefused:
         """Watch the disk until the node must end, and return the reason.
 
+        While a transaction takes longer than `disk_stall_s`, the node pauses. After `disk_stop_s`, the node must end.
+
         Args:
             failed: the store's event for a failed disk.
         """

@@ -169,8 +169,8 @@ class Maintenance:
 
         After a long suspension a process has its old arc, and other vnodes may own parts of it by now. So the
         predecessor must first name this vnode as its successor again. A vnode that is not the owner must not put
-        replicas in sync there: together they would deny keys that the owner holds. With one copy of each record, the
-        vnode also waits until a new predecessor has its part of the arc.
+        replicas in sync there: together they would deny keys that the owner holds. If N = 1, the vnode also waits
+        until a new predecessor has its part of the arc.
         """
         vnode, ring = parts.vnode.id, parts.vnode.ring
         if parts.takeover.confirmed_at < self._woken_at.get(vnode, -math.inf):

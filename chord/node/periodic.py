@@ -115,7 +115,7 @@ class Timetable:
         return periodic
 
     def note_running(self) -> None:
-        """Note that the process runs, and detect a suspension since the last call.
+        """Note that the process runs; call `woke` if it was suspended since the last call.
 
         Also call it before a request is answered: after a suspension, a request may come before any step.
         """

@@ -110,7 +110,7 @@ def _still_kept(last: Kept, now: Kept, vnodes: list[Vnode]) -> Kept:
 def recall(kept: Kept, host: NodeContext) -> None:
     """Restore from the persisted state which nodes are down, left or forgotten.
 
-    If the store still has the records of then, also restore which arcs were in sync.
+    If the store is still the one from before the restart, also restore in which arcs each vnode was in sync.
     """
     host.peers.learn_left([point for point in kept.left if point not in host.vnodes])
     for address, living in kept.forgotten:

@@ -83,6 +83,8 @@ async def find(identity: IdentityStore, host: NodeContext) -> Kept | None:
 def require_same(kept: Kept | None, config: NodeConfig) -> None:
     """Check that a configuration fits the persisted state.
 
+    A node that is new, or had left its ring, fits any configuration.
+
     Raises:
         ConfigError: the data directory belongs to another ring, or to a node with other vnode ids.
     """

@@ -89,7 +89,7 @@ class Saver:
             has_left: whether the node has handed everything over and left the ring.
 
         Returns:
-            Whether the state was written.
+            Whether node.json now holds the state.
 
         Concurrency: checkpoints. If it is cancelled, the system may still be writing; the next save waits for that.
         """

@@ -157,7 +157,10 @@ VnodeServices.HANDLERS = handler_table(
 
 
 def coordinate(vnodes: Mapping[Point, VnodeServices], vnode: Vnode, item: Item) -> Reply | Steps[Any]:
-    """Read or write one key of a batch at a vnode."""
+    """Read or write one key of a batch at a vnode.
+
+    Return the reply if it is known at once, and otherwise the steps that end in the reply.
+    """
     services = vnodes[vnode.id]
     if isinstance(item, Get):
         return services.reads.get(item)

@@ -55,6 +55,8 @@ class Shutdown:
     async def hand_over(self) -> None:
         """Hand over every arc, and bring all records to their replicas, within `leave_s`.
 
+        After that time this returns, and `has_handed_over` says whether the handover is complete.
+
         Concurrency: checkpoints. If it is cancelled, this node still has all that was not acknowledged.
         """
         with trio.move_on_after(self._host.timing.leave_s):
@@ -112,7 +114,10 @@ class Shutdown:
         await self._tell([address for address in neighbours if address not in first], request)
 
     async def linger(self, neighbours: tuple[str, ...]) -> None:
-        """After a leave, keep redirecting callers until every neighbour must have heard."""
+        """After a leave, keep redirecting callers until every neighbour must have heard.
+
+        `neighbours` must not be empty.
+        """
         slowest = max(self._host.peers.failure_detector.timeout(address) for address in neighbours)
         await trio.sleep(2 * slowest + self._host.timing.stabilize_s)
 

@@ -138,8 +138,8 @@ class NodeContext:
     def note_clock(self, address: str, now_ms: int) -> None:
         """Note the time on a neighbour's wall clock, and report a wrong clock.
 
-        `ClockSkewed` reports a clock that differs from this node's by more than `SKEW_REPORTED_MS`. It comes once, and
-        again only after a smaller difference.
+        The event `ClockSkewed` reports a clock that differs from this node's by more than `SKEW_REPORTED_MS`. It comes
+        once per neighbour, and again only after a reading within that limit.
 
         Args:
             address: the neighbour.
@@ -174,7 +174,7 @@ class NodeContext:
     def is_serving(self) -> bool:
         """Return whether this node has served a get or a put within `SERVING_S`.
 
-        The time counts from the first call of this method that notices the request.
+        This method itself notes new requests. The time counts from the first call that notices a request.
         """
         served, now = self.counters["gets"] + self.counters["puts"], trio.current_time()
         if served != self._served:
@@ -183,7 +183,10 @@ class NodeContext:
 
     @property
     def page_records(self) -> int:
-        """The number of records in the next page to compare, hand over or fetch."""
+        """The number of records in the next page to compare, hand over or fetch.
+
+        The number is smaller while `is_serving` is true.
+        """
         return PAGE_RECORDS_SERVING if self.is_serving() else PAGE_RECORDS_IDLE
 
     async def give_way(self, since: float) -> None:
@@ -245,7 +248,7 @@ class NodeContext:
             note()
 
     def owner_of(self, point: int) -> Vnode | None:
-        """Return the local vnode that answers for a point, or None."""
+        """Return the local vnode that answers for a point; None if no local vnode does."""
         for vnode in self.vnodes.values():
             if vnode.ownership.is_owner(point):
                 return vnode

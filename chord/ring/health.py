@@ -28,10 +28,10 @@ class Health:
         self._sources: dict[str, Callable[[], str]] = {}
 
     def report(self, subject: str, why: str) -> None:
-        """Report that the node does not serve all requests.
+        """Set or clear the problem of one subject, and emit an event if it changed.
 
         Args:
-            subject: the part of the node with the problem. A later report on it replaces this one.
+            subject: the part of the node with the problem. A later report on the subject replaces this one.
             why: a clause for people; "" clears the subject.
         """
         if self._reasons.get(subject, "") != why:

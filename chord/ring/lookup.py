@@ -125,7 +125,8 @@ class Lookups:
     ) -> tuple[R, Path, Via, float]:
         """Bring a request to the key's owner, and return the owner's reply.
 
-        After an error that a retry may change, the lookup starts again, until the enclosing deadline.
+        After an error that a retry may change, the lookup starts again. If none of the errors below is raised, the
+        caller's cancel scope ends it.
 
         Args:
             request: the request for the owner.
@@ -199,6 +200,9 @@ class Lookups:
         Returns:
             The reply, how the owner was reached, and the round-trip time in ms. None if the caller must wait and look
             up again.
+
+        Raises:
+            ChordError: an error that a retry cannot change; see `deliver`.
         """
         queue = list(path.candidates)
         steps_back = 2 * self._host.constants.successors

@@ -39,8 +39,8 @@ class RingMerge:
             contact: a vnode, or the address of a node.
 
         Raises:
-            ChordError: the contact refused or did not reply. If it is a vnode on the passive list and not at its
-                address, this node first asks the ring about it.
+            ChordError: the contact refused or did not reply. A vnode on the passive list may not
+                be at its address any more. This node then asks the ring about the vnode, before the error is raised.
             trio.TooSlowError: the contact did not reply within twice `timeout_cap_s`.
         """
         me = self._vnode.me
@@ -108,9 +108,9 @@ class RingMerge:
         return [c for side in (after, before) for c in [x for x in side if x.address != self._host.address][:1]]
 
     def _any_other(self) -> list[Contact]:
-        """Return one random vnode of another node, or nothing if none is known.
+        """Return a list of one random vnode of another node; empty if none is known.
 
-        The vnode is asked too, because the nearest vnodes may have missed the goodbye.
+        This vnode asks it, too, because the nearest vnodes may have missed the goodbye.
         """
         known = (*self._ring.successors, *self._vnode.fingers.contacts())
         others = [contact for contact in known if contact.address != self._host.address]
@@ -189,10 +189,11 @@ class RingMerge:
                     self._peers.took_its_place(contact, is_owner=pong.is_owner)
 
     def pick(self, joins: tuple[str, ...]) -> Contact | str | None:
-        """Return the contact for the next self-lookup, or None if there is no choice.
+        """Choose the contact for the next self-lookup; None if no contact is known.
 
-        A down vnode with a due probe comes first, and its next probe is scheduled. Otherwise the choice is random. It
-        covers fingers, join addresses, and the successor list behind its head, as far as they are of other nodes.
+        A down vnode with a due probe comes first. This call then schedules its next probe. Otherwise the choice is
+        random. It covers fingers, join addresses, and the successor list behind its head, as far as they are of other
+        nodes.
         """
         due = self._peers.passive.due(trio.current_time(), self._host.rng)
         if due is not None:

@@ -93,14 +93,14 @@ class OwnerCache:
             yield owner.address
 
     def forget(self, address: str) -> None:
-        """Drop all arcs of a node, because it does not answer."""
+        """Drop all arcs of the node at an address."""
         for end in [end for end, (owner, _) in self._known.items() if owner.address == address]:
             self._forget(end)
 
     # -- inside ---------------------------------------------------------------------------------
 
     def _put(self, owner: Contact, length: int) -> None:
-        """Record an arc as the most recently used."""
+        """Record an arc as the most recently used; `length` points lie before its end."""
         self._known.pop(owner.id, None)
         self._known[owner.id] = owner, length
 

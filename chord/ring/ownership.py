@@ -78,6 +78,7 @@ class Ownership:
     """The arc of one vnode.
 
     `start` is None while the vnode answers for nothing. If `start` equals the vnode's id, the arc is the whole circle.
+    A method that returns events returns those of its change. An empty list means that nothing changed.
 
     Concurrency: every method is synchronous and atomic.
     """
@@ -258,7 +259,7 @@ class Ownership:
 
         The gap lies between the predecessor and the arc. The caller has checked that the predecessor names this vnode
         as the head of its successor list. Each dead vnode owned the part of the gap that ends at its id, so that part
-        is marked with the dead vnode.
+        is marked with the dead vnode. `now` is the time since which these vnodes count as down.
 
         Returns:
             No events if this vnode has no arc, the predecessor stands in the arc or at its start, or a Switch is under
@@ -401,30 +402,36 @@ class Ownership:
     def expire(self, now: float, down_out_s: float) -> None:
         """Drop the marks of owners that have been down too long.
 
-        The limit is `down_out_s` seconds. By then other nodes have copies of the records of such an owner.
+        The limit is `down_out_s` seconds. By then other nodes have copies of the records of such an owner. If N = 1,
+        no other node has copies, and the caller must not call this.
         """
         if self.marks:
             self.marks = tuple(t for t in self.marks if now - t.since < down_out_s)
 
     def mark(self, arc: Arc, others: Iterable[Contact], now: float) -> None:
-        """Mark an arc for each vnode that may have taken it over while this node was away.
+        """Mark an arc for each vnode that may hold the only copies of records there.
 
-        Each of these vnodes may hold the only copies of records there.
+        `now` is the time from which these vnodes count as down. This method does not check N: the caller must call it
+        only if N = 1.
         """
         marked = {(t.arc, t.dead.id) for t in self.marks}
         self.marks = (*self.marks, *(Mark(arc, c, now) for c in others if (arc, c.id) not in marked))
 
     def learn_marks(self, arc: Arc, marks: Iterable[Mark]) -> None:
-        """Adopt another vnode's marks, as far as they lie in an arc."""
+        """Adopt another vnode's marks, as far as they lie in an arc.
+
+        Marks that name this vnode as down are left out.
+        """
         found = [mark._replace(arc=part) for mark in marks for part in _common(mark.arc, arc)]
         known = {(mark.arc, mark.dead.id) for mark in self.marks}
         self.marks = (*self.marks, *(m for m in found if (m.arc, m.dead.id) not in known and m.dead.id != self.me.id))
 
     def learn_only_copies(self, unreachable: Iterable[tuple[Contact, float]]) -> None:
-        """Mark parts of the arc for down vnodes that stand inside it; for N = 1 only.
+        """Mark the parts of the arc for which down vnodes may hold the only copies.
 
-        Such a vnode may hold the only copies of the records from the arc's start to its id. A vnode that comes back to
-        its arc has no marks, and learns the down vnodes from its successor, which had marks for them.
+        This method does not check N: the caller must call it only if N = 1. A down vnode inside the arc may hold the
+        only copies of the records from the arc's start to its id. A vnode that comes back to its arc has no marks, and
+        learns the down vnodes from its successor, which had marks for them.
 
         Args:
             unreachable: down vnodes, each with the time when it went down. Vnodes outside the arc are ignored.
@@ -446,7 +453,10 @@ class Ownership:
     # -- views ----------------------------------------------------------------------------------
 
     def arcs(self) -> tuple[OwnedArc, ...]:
-        """Return the own arc, then the marked, giving and moved arcs, for status reports."""
+        """Return this vnode's arc, then the marked, giving and moved arcs, for reports.
+
+        If this vnode owns nothing, the result may still have moved arcs.
+        """
         if self.start is None:
             found: list[OwnedArc] = []
         else:

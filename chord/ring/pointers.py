@@ -86,7 +86,7 @@ class RingState:
 
     @property
     def is_full(self) -> bool:
-        """Whether the successor list spans r nodes, so that others may stand behind them."""
+        """Whether the list spans r other nodes, so that more may stand behind them."""
         return len({contact.address for contact in self.successors} - {self.me.address}) >= self.r
 
     @property
@@ -169,7 +169,7 @@ class RingState:
         copy, this vnode is isolated. If all heads left the ring, this vnode is alone.
 
         Args:
-            dead: the head.
+            dead: the head. If another vnode is the head by now, nothing happens.
             has_left: whether the head left the ring, so it will not be back.
         """
         if self.is_alone or not self.is_member or self.successors[0].id != dead.id:

@@ -60,7 +60,7 @@ class ReplicaSet(NamedTuple):
 
     @property
     def everyone(self) -> tuple[Place, ...]:
-        """Every node that may hold the key."""
+        """Every node that may hold the key: members, stand-ins, then leaving nodes."""
         return (*self.members, *self.stand_ins, *self.retiring)
 
 
@@ -138,9 +138,10 @@ class PreferenceList:
     def note_neighbours(
         self, successors: Iterable[Contact], marks: Iterable[Mark], now: float, down_out_s: float, margin_s: float
     ) -> None:
-        """Note since when each vnode behind this one is known, and when others went down.
+        """Note since when each vnode behind this one is known, and the latest outage.
 
-        `may_hold` uses both. An outage counts until `down_out_s` seconds after its end. By then the nodes that returned
+        During an outage, at least one vnode before or behind this one is down and still counts as a replica. `may_hold`
+        uses both. An outage counts until `down_out_s` seconds after its end. By then the nodes that returned
         have brought records home.
 
         Args:
@@ -197,7 +198,7 @@ class PreferenceList:
     def forget(
         self, address: str, now: float, living: frozenset[Point] = frozenset(), *, forgotten_max: int = 256
     ) -> None:
-        """Drop a node that will not be back, as an operator says.
+        """Drop the down vnodes of a node that will not be back, as an operator says.
 
         While its address is remembered, other vnodes cannot report the node as a down replica again.
 
@@ -256,8 +257,8 @@ class PreferenceList:
     def note_in_sync(self, end: Point, arc: Arc) -> None:
         """Note that this vnode is in sync in an arc.
 
-        The vnode holds everything that was acknowledged there so far, or as much as a replica must. `end` names the
-        entry: a later call with the same `end` replaces it, unless the earlier arc was longer.
+        The caller has checked that the vnode holds what a replica must. `end`, the end of the arc, names the entry. A
+        later call with the same `end` replaces the entry, unless the earlier arc was longer.
         """
         self._add(self._in_sync, end, arc)
 
@@ -287,9 +288,9 @@ class PreferenceList:
             del self._compared[next(iter(self._compared))]
 
     def was_compared(self, address: str) -> bool:
-        """Return whether a node has compared with this vnode since `was_away`.
+        """Return whether a node has compared with this vnode since the last `was_away`.
 
-        Only such a node may declare this vnode in sync.
+        Without a `was_away`, every comparison since the start counts. Only such a node may declare this vnode in sync.
         """
         return address in self._compared
 
@@ -360,18 +361,24 @@ class PreferenceList:
         return forgotten is not None and contact.id not in forgotten.living
 
     def forgotten(self) -> int:
-        """Return how many nodes given up by an operator still count.
+        """Return how many nodes that an operator has forgotten are remembered.
 
-        Such a node counts for `down_out_s`, or longer if other nodes are down.
+        Such a node is remembered for `down_out_s`, or longer while this node waits for nodes that are down.
         """
         return len(self._forgotten)
 
     def forgotten_since(self, at: float) -> int:
-        """Return the number of nodes that an operator has forgotten since a given time."""
+        """Return how many of the remembered nodes an operator has forgotten since a time.
+
+        `at` is that time, in seconds on the event loop's clock.
+        """
         return sum(forgotten.at >= at for forgotten in self._forgotten.values())
 
     def forgotten_addresses(self) -> tuple[tuple[str, tuple[Point, ...]], ...]:
-        """Return the addresses of forgotten nodes, each with the vnodes that lived there."""
+        """Return the addresses of forgotten nodes, each with the vnodes that stay.
+
+        These are the vnodes of another node that lived at the address when the operator forgot the former node.
+        """
         return tuple((address, tuple(sorted(it.living))) for address, it in self._forgotten.items())
 
     def is_in_sync(self, point: int) -> bool:

@@ -185,7 +185,7 @@ class Router:
         The candidates are the key's successor and the vnodes behind it, as the predecessor names them.
 
         Raises:
-            LookupFailed: no vnode asked knows a next hop.
+            LookupFailed: the start does not answer, no vnode asked knows a next hop, or there were too many hops.
         """
         if path.mode == "recursive":
             await self._route_recursively(path)
@@ -284,9 +284,9 @@ class Router:
         return step
 
     def _nearer(self, path: Path, best: Contact) -> list[Candidate]:
-        """Return the cached owner if it lies between the best candidate and the key.
+        """Take `path.cached_owner`; return it if it lies between `best` and the key.
 
-        The list is empty otherwise. The cached owner is used at most once.
+        Otherwise the list is empty. Either way the path loses its cached owner, so it is used at most once.
         """
         known, path.cached_owner = path.cached_owner, None
         return [known] if known is not None and self._is_progress(path, best, known.contact) else []
@@ -384,6 +384,6 @@ class Router:
         )
 
     def remaining(self, contact: Contact, key: int) -> float:
-        """Return the distance from a vnode to the key, as a share of the circle."""
+        """Return the clockwise distance from a vnode to the key, as a share of the circle."""
         circle = self._host.circle
         return circle.fraction(circle.distance(contact.id, key))

@@ -214,9 +214,10 @@ class Takeover:
         return Arc(me.id, me.id)
 
     def _mark_only_copies_of_leavers(self, gap: Arc) -> None:
-        """If N = 1, mark a gap, so that its records are fetched from the next node.
+        """Mark a gap, so that this node fetches its records from the next node behind it.
 
-        A leaver may have taken this vnode for dead, and handed its records to the next node behind this one.
+        This method does not check N: the caller calls it only if N = 1. A leaver may have taken this vnode for dead,
+        and handed its records to that next node.
         """
         behind = [c for c in self._ring.successors if c.address != self._host.address][:1]
         self._vnode.ownership.mark(gap, behind, self._peers.now())
@@ -241,7 +242,7 @@ class Takeover:
         """Ask for pointers without adopting them, until a reply or certain death.
 
         Returns:
-            The pointers, or None if the vnode is paused, or alive without pointers.
+            The pointers. None if the vnode is paused, or if it is alive and refuses.
 
         Raises:
             PeerGone: the vnode is dead, or no longer at that address.

@@ -232,9 +232,10 @@ class Vnode:
         return tuple(c for c in peers.passive.contacts() if not peers.is_on_its_way(c)) if self.is_stuck else ()
 
     def mark_only_copies(self, others: Iterable[Contact]) -> None:
-        """If N = 1, note that these vnodes may hold the only copies of records in the arc.
+        """If N = 1, mark the whole arc for vnodes that may hold the only copies there.
 
-        Each of them may have owned the arc meanwhile.
+        Each of these vnodes may have owned the arc meanwhile. If N > 1, or if this vnode owns no arc, nothing happens:
+        the caller need not check. Vnodes of this node are skipped.
         """
         own = self.ownership
         if self.host.constants.replicas == 1 and own.arc is not None:
@@ -276,7 +277,8 @@ class Vnode:
     def nodes_known(self, replicas: ReplicaSet) -> int:
         """Return how many replicas a key has if all known nodes are up: at most N.
 
-        All nodes that this node knows count. The lists alone are too short if it has just joined, or two rings merge.
+        All nodes that this node knows count, except leaving ones. The successor list alone is too short if this node
+        has just joined, or if two rings merge.
         """
         if len(replicas.members) >= self.host.constants.replicas:
             return self.host.constants.replicas
@@ -294,27 +296,28 @@ class Vnode:
     def _needed_to_drop(self, replicas: ReplicaSet) -> int:
         """Return how many nodes must hold a record before another node may drop its copy.
 
-        The number is that of the nodes that hold an acknowledged write. If the successor list is full, more nodes may
-        stand behind it. They move up when nodes in the list have left.
+        The number is a majority of N, or all nodes of a ring that has fewer. If the successor list is full, it is a
+        majority of N: nodes behind the list move up when nodes in the list have left.
         """
         known = self.host.constants.replicas if self.ring.is_full else self.nodes_known(replicas)
         return min(self.host.constants.quorum, known)
 
     def _leavers(self) -> list[Contact]:
-        """Return the leaving nodes in the successor list, sorted by address.
+        """Return a vnode of each leaving node in the successor list, sorted by address.
 
         Nodes that do not count as alive are left out. All owners use the same order. Otherwise leavers would wait for
-        each other in a circle. The result is the same for all keys. In a large arc, a listed vnode may stand between
-        the key and this vnode.
+        each other in a circle. The result is the same for all keys, even for a key with a listed vnode between it and
+        this vnode.
         """
         leaving = [c for c in self.ring.successors if c.address in self.preference_list.retiring]
         up = {c.address: c for c in leaving if not self.host.peers.is_doubtful(c)}
         return [up[address] for address in sorted(up)]
 
     def note_quorum(self) -> None:
-        """Set `has_met_quorum` if a write quorum of this vnode's replicas is up.
+        """Set `has_met_quorum` if enough members of this vnode's replica set are up.
 
-        This method never clears it.
+        Enough is a majority of N. The replica set is that of the key at this vnode's own point. This method never
+        clears it.
         """
         if not self.has_met_quorum and self.ring.is_member:
             up = sum(self.is_up(place) for place in self.replica_set(self.id).members)
@@ -344,8 +347,8 @@ class Vnode:
     def is_in_sync(self, key: int) -> bool:
         """Return whether this vnode holds what a replica of a key must.
 
-        The vnode is then *in sync* there: it was brought up to date and has been a replica since. The only replica (N =
-        1) knows every record, unless the previous owner of the part is down.
+        The vnode is then *in sync* there: it was brought up to date and has been a replica since. If N = 1, the result
+        is whether this vnode owns the key and no mark covers the key.
         """
         if self.host.constants.replicas == 1:
             verdict = self.ownership.verdict(key)
@@ -440,7 +443,7 @@ class Vnode:
     def spacing(self) -> float:
         """Mean gap between vnodes in the successor list, as a share of the circle.
 
-        The value is 1.0 if this vnode is alone.
+        The value is 1.0 if this vnode is alone, or not a member yet.
         """
         ring = self.ring
         if not ring.is_member or ring.is_alone:
@@ -463,7 +466,8 @@ class Vnode:
     def _stands_in_for(self, key: int) -> bool:
         """Return whether this vnode coordinates a foreign key for its down owner.
 
-        Every replica between the key and this vnode must be down, and this vnode must be a replica.
+        This vnode must be a replica of the key. At least one replica must stand between the key and this vnode, and all
+        such replicas must be down.
         """
         if self.state != "member" or self.ownership.arc is None:
             return False

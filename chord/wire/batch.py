@@ -97,7 +97,7 @@ def frames(items: Sequence[Item], places: Iterable[int], count_max: int = BATCH_
     """Divide items of a batch into frames that fit the limits.
 
     Args:
-        items: all items of a batch.
+        items: all items of a batch. An item that is too large for a frame of a batch is alone in its frame.
         places: the indexes in `items` of the items to send.
         count_max: the largest number of items in a frame.
     """

@@ -156,7 +156,11 @@ def _frame(kind: FrameKind, body: bytes) -> bytes:
 
 
 def _open_envelope(body: bytes, fields: int) -> list[Any]:
-    """Decode an array of at least this many fields, the first of them a call id."""
+    """Decode an array of at least this many fields, the first of them a call id.
+
+    Raises:
+        MalformedMessage: the body is anything else.
+    """
     item = decode(body)
     if type(item) is not list or len(item) < fields:
         raise MalformedMessage(f"the envelope is not an array of {fields} fields")

@@ -1,7 +1,7 @@
 """The hello of a node, and the peers that the node refuses.
 
-Only parts of one ring may merge. So a peer with another ring id, another cluster or other ring constants is refused
-before any state is exchanged.
+Only parts of one ring may merge. So a peer with another ring id or other ring constants is refused before any state
+is exchanged.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class HelloPolicy:
     def on_hello(self, hello: Hello) -> None:
         """Check a peer's hello.
 
-        A client's hello is accepted unchecked. This node learns nothing from the hello, because the peer may belong to
-        any ring.
+        A client's hello is accepted unchecked. If either side has no ring id yet, the ring ids are not compared. This
+        node learns nothing from the hello, because the peer may belong to any ring.
 
         Raises:
             OtherRing: definite; the peer's ring id or constants differ. The message says which.

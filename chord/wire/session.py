@@ -134,7 +134,9 @@ class OpenCalls:
     def encode(
         self, vnode: Point | None, request: Request, budget_s: float, sent_s: float
     ) -> tuple[int, bytes]:
-        """Count a new call; return its id and frame. The caller adds it to `waiting`.
+        """Give a new call an id; return the id and the frame.
+
+        The caller adds the call to `waiting`.
 
         Args:
             vnode: the vnode to call; None: the node.
@@ -158,7 +160,8 @@ class OpenCalls:
     def on_reply(self, body: bytes) -> None:
         """End the call that a reply frame answers: run its callback with the reply.
 
-        If the reply is not of the expected type, the callback gets an error.
+        If the reply is not of the expected type, the callback gets `MalformedMessage`. If the caller has given up the
+        call, nothing happens.
 
         Raises:
             MalformedMessage: the envelope cannot be read. The stream is of no further use.
@@ -265,11 +268,13 @@ class ClientStream:
         return call_id, frame
 
     def give_up(self, call_id: int, error: ChordError | None = None) -> None:
-        """Stop waiting for a reply.
+        """Stop waiting for a reply; a late reply is ignored.
+
+        The node does not learn of this, so the call may still take effect.
 
         Args:
             call_id: the id of the call. Nothing happens if the call has ended.
-            error: the outcome that the callback gets; None: no callback is made.
+            error: the outcome that the callback gets, an indefinite error; None: no callback is made.
         """
         waiting = self._calls.take(call_id) if self._calls else None
         if waiting is not None and error is not None:

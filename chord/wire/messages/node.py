@@ -147,7 +147,7 @@ class Status(Reply, frozen=True, tag=176):
         version: its version of `chord`.
         preset: the preset of its timing.
         ring: the ring id; None until the node has joined.
-        cluster: the name of the cluster, see `RingConstants`.
+        cluster: the name that keeps rings apart, see `RingConstants`.
         fingerprint: of the ring constants, see `RingConstants`.
         bits: the width of the identifier circle.
         successors: number of other nodes that a successor list spans.

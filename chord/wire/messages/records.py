@@ -127,7 +127,7 @@ class GetReply(Reply, frozen=True, tag=144):
         owner: the vnode that coordinated the read; None if the request does not ask for it.
         r: number of replicas that answered, the coordinator included.
         r_needed: number of replicas that had to answer.
-        replicas: the part of each replica, if the request asks for it.
+        replicas: the outcome at each replica, if the request asks for it.
         written_ms: when each value was written, by the wall clock of its coordinator, in ms since 1970.
         quarantined: number of versions of the key in quarantine. They are not among the values.
         left: number of further live values, which had no room.
@@ -165,7 +165,7 @@ class Get(Request, frozen=True, tag=32):
         partners: the ids of the replicas that the client asks itself, with `ReadDigest`. If they are the replicas that
             the owner would ask, the owner answers from its own copy alone. Otherwise it coordinates the read.
         with_owner: whether the reply names the owner. A client that addresses the owner's vnode knows it.
-        with_replicas: whether the reply lists the part of each replica.
+        with_replicas: whether the reply lists the outcome at each replica.
     """
 
     key: Key
@@ -217,7 +217,7 @@ class Written(Reply, frozen=True, tag=145):
         w_needed: number of nodes on which it had to be; less than `quorum` in a ring of fewer nodes.
         is_sloppy: whether replicas alone do not back the write. Either some of these nodes are stand-ins, or the read
             before the write lacked a quorum of replicas in sync.
-        replicas: the part of each replica, if the request asks for it.
+        replicas: the outcome at each replica, if the request asks for it.
         beside: number of other live values that stand beside the write.
         quorum: the write quorum of the ring, a majority of its N replicas.
         dead: number of values of a merged record that were left out. They were deleted or replaced since the backup, or
