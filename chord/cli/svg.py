@@ -37,7 +37,13 @@ class SvgDot(NamedTuple):
 
 
 def draw_ring(circle: Circle, contacts: Iterable[Contact], names: Mapping[str, str]) -> str:
-    """Return a drawing of the ring: every vnode, clockwise from 0 at the top."""
+    """Return a drawing of the ring: every vnode, clockwise from 0 at the top.
+
+    Args:
+        circle: the circle of the ring.
+        contacts: the vnodes.
+        names: the names of nodes by address. A node without a name is drawn with its address.
+    """
     dots = [SvgDot(c.id, name_of(c, names)) for c in contacts]
     return _document(circle, f"{len(dots)} vnodes on a circle of 2^{circle.bits} points", dots, [], [])
 

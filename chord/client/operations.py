@@ -258,7 +258,8 @@ class Operations:
         Args:
             record: the record.
             w: see `AsyncApi.put`.
-            bring_back: write the deleted and replaced values of the record anew.
+            bring_back: write anew the values of the record that the ring has deleted or replaced since. They then stand
+                beside the present values.
 
         Raises:
             InvalidRequest: the argument is not a record, or `w` is out of bounds.
@@ -358,7 +359,8 @@ class Operations:
         """Return the next page of a scan, and the next cursor or None at the end.
 
         The owner of the next point answers up to its own id. The last owner's arc may reach past the start, and the
-        ring may change between two pages. So records in the part already covered are left out.
+        ring may change between two pages. So records in the part already covered are left out. An error about missing
+        records comes after all pages, so no record that was found is lost with it.
 
         Raises:
             OwnerDown: the scan is finished, and nodes that are down may hold more.

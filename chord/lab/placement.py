@@ -319,12 +319,11 @@ class Placement(ABC):
     def shrink(self, nodes: Sequence[str]) -> None:
         """Remove several nodes at once, or none of them if an error is raised.
 
-        Some schemes can only divide the number of nodes. They remove exactly the nodes that a whole factor needs.
-
         Raises:
             ValueError: a name occurs twice.
             KeyError: as for `remove`.
-            UnsupportedChange: as for `remove`.
+            UnsupportedChange: as for `remove`. Or the scheme can only divide the number of nodes by a whole number, and
+                `nodes` are not exactly the nodes that this removes.
         """
         if len(set(nodes)) < len(nodes):
             raise ValueError("a node to remove is named twice")

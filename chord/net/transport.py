@@ -377,7 +377,10 @@ class TcpPipe:
 
 
 class PlainPipe:
-    """A pipe for a stream that cannot write without waiting."""
+    """The bytes of a stream that has no write without waiting.
+
+    It takes no bytes at once. So the send buffer sends every frame with `send_all`, in a task.
+    """
 
     def __init__(self, stream: Stream) -> None:
         self.receive_some = stream.receive_some

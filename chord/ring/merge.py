@@ -110,7 +110,7 @@ class RingMerge:
     def _any_other(self) -> list[Contact]:
         """Return a list of one random vnode of another node; empty if none is known.
 
-        This vnode asks it, too, because the nearest vnodes may have missed the goodbye.
+        This vnode asks it, too, whether an unreachable vnode has left. The nearest vnodes may have missed its goodbye.
         """
         known = (*self._ring.successors, *self._vnode.fingers.contacts())
         others = [contact for contact in known if contact.address != self._host.address]

@@ -120,7 +120,10 @@ class Nemesis:
     # -- for `Run` -----------------------------------------------------------------------------
 
     async def do_something(self) -> None:
-        """Let one event happen; an episode lasts until the ring has healed."""
+        """Let one random event happen.
+
+        If it is an episode, such as a split, return only when the ring has healed. Other events return at once.
+        """
         await trio.sleep(self._rng.uniform(0, 2 * self._plan.pause_s))
         await self.calm()
         if self._episodes and self._rng.random() < 0.06:

@@ -208,9 +208,10 @@ def is_hidden(op_id: bytes, remembered: bytes) -> bool:
 
 
 def _replacers(tag: bytes, by: Mapping[bytes, list[bytes]]) -> list[bytes]:
-    """Return the tags of the operations that replaced an operation.
+    """Return the tags of the operations that replaced an operation directly.
 
-    Dots, which stand for unknown operations until a put claims them, are returned only if no other tag is known.
+    A tag is the last 8 bytes of an operation id. If the operation is unknown, a dot stands for it, until a put names
+    its own operation in the place of the dot. Such dots are returned only if no other tag is known.
 
     Args:
         tag: the tag of the replaced operation.

@@ -37,7 +37,10 @@ class TransferRow(NamedTuple):
 
 
 def transfers_json(circle: Circle, moves: Iterable[TransferRow], names: Mapping[str, str]) -> Json:
-    """Return transfers with their progress and the time left."""
+    """Return transfers with their progress and the time left.
+
+    `names` has the names of nodes by address.
+    """
     return {"transfers": [_transfer(circle, move, names) for move in moves]}
 
 

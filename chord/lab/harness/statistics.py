@@ -83,7 +83,10 @@ def counted(values: Iterable[int]) -> Counts:
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """Return the value below which `share` (0 to 1) of an ascending sample lies."""
+    """Return a percentile of an ascending sample: one of its elements.
+
+    A fraction `share` (0 to 1) of the sample lies below the element. Values are not interpolated.
+    """
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 

@@ -201,7 +201,7 @@ class Holding(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     Attributes:
         count: number of writes of the actor that the record knows.
-        held: number of the latest of these writes with a version (value or tombstone) in the record.
+        held: how many of these writes, the latest ones, have a version (value or tombstone) in the record.
     """
 
     count: Count
