@@ -316,7 +316,8 @@ class KeyModel:
                 self._minted(op, now)
                 if op.number not in self._refused:
                     self._mints[dot] = mint
-            wrong = self._claim(dot, op_id, is_firm=not is_own) or wrong
+            is_elsewhere = op is None or op.dots[dot].host != host  # a merge in the minter's store proves nothing
+            wrong = self._claim(dot, op_id, is_firm=not is_own and is_elsewhere) or wrong
         while len(self._names) > DOTS_MAX:
             del self._names[next(iter(self._names))]
         return wrong

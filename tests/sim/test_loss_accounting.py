@@ -460,6 +460,18 @@ def test_crash_takes_back_no_dot_that_its_store_reaped(reaped: int, dots: int) -
     testing.run(main)
 
 
+@pytest.mark.parametrize(("seen_at", "dots"), [(0, 0), (1, 1)])
+def test_crash_takes_back_a_dot_that_only_its_store_merged(seen_at: int, dots: int) -> None:
+    async def main() -> None:
+        async with testing.open_ring(3, seed=1) as ring:
+            model, put, record = written(ring, is_ok=False)
+            assert model.saw(record, ring[seen_at].name) == ""
+            model.crashed(ring[0].name, [])
+            assert len(put.dots) == dots
+
+    testing.run(main)
+
+
 def test_copy_in_flight_keeps_its_history_after_a_crash() -> None:
     async def main() -> None:
         async with testing.open_ring(3, seed=1) as ring:
