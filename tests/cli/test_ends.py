@@ -349,6 +349,7 @@ def ended_with(descriptor: int, stream: str, *words: str) -> subprocess.Complete
         os.close(descriptor)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
 @pytest.mark.parametrize(("name", "why"), [("full", "no space left on device"), ("pipe", "broken pipe")])
 @pytest.mark.parametrize("words", [("node", "--listen"), ("up", "-n", "1", "--base-port")])

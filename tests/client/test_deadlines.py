@@ -102,6 +102,7 @@ def test_planted_quadratic_timers_are_caught(monkeypatch: pytest.MonkeyPatch) ->
         test_timers_at_1024_are_not_quadratic()
 
 
+@pytest.mark.slow
 @virtual
 async def test_each_of_4096_calls_times_out_at_its_time() -> None:
     many = limits(calls_per_connection_max=5000, calls_max=5000, clients_share=1.0, idle_s=1e6)

@@ -388,6 +388,7 @@ async def answers_for_absent_keys(node: Node) -> Counter[str]:
     return said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("does_restart", [False, True])
 @pytest.mark.parametrize(("away", "dead"), [((0,), 1), ((2,), 1), ((0, 1), 2)])
 def test_ring_of_three_with_one_dead_denies_once_two_returned(

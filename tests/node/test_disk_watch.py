@@ -62,6 +62,7 @@ async def write(node: Node, keys: list[bytes], value: bytes, within_s: float) ->
     return done
 
 
+@pytest.mark.slow
 @virtual
 async def test_node_with_a_hung_disk_is_replaced_and_returns() -> None:
     async with five() as (machines, node, keys, happened):
@@ -102,6 +103,7 @@ async def states_at_others(machines: Cluster, node: Node) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 @virtual
 async def test_planted_calls_of_a_node_with_a_hung_disk_are_caught() -> None:
     async with five() as (machines, node, keys, _):
@@ -111,6 +113,7 @@ async def test_planted_calls_of_a_node_with_a_hung_disk_are_caught() -> None:
         assert "alive" in await states_at_others(machines, node)
 
 
+@pytest.mark.slow
 @virtual
 async def test_planted_no_watchdog_of_the_disk_blocks_writes() -> None:
     timing = msgspec.structs.replace(PRESETS["local"], disk_stall_s=NEVER, disk_stop_s=NEVER)
@@ -119,6 +122,7 @@ async def test_planted_no_watchdog_of_the_disk_blocks_writes() -> None:
         assert await write(machines[0], keys, b"new", 60) == []
 
 
+@pytest.mark.slow
 @virtual
 async def test_node_with_a_disk_hung_for_disk_stop_s_ends() -> None:
     timing = msgspec.structs.replace(PRESETS["local"], disk_stop_s=3 * STALL_S)
@@ -161,16 +165,19 @@ async def staged_while_it_hangs(staged_bytes_max: int) -> int:
         return staged
 
 
+@pytest.mark.slow
 @virtual
 async def test_bytes_staged_for_a_hung_disk_are_bounded() -> None:
     assert LEAST_STAGED - 300_000 < await staged_while_it_hangs(LEAST_STAGED) <= LEAST_STAGED
 
 
+@pytest.mark.slow
 @virtual
 async def test_planted_no_bound_stages_more_bytes() -> None:
     assert await staged_while_it_hangs(64 << 20) > 2 * LEAST_STAGED
 
 
+@pytest.mark.slow
 @virtual
 async def test_node_with_a_slow_disk_below_the_limit_stays_in_service() -> None:
     async with five() as (machines, node, keys, happened):

@@ -83,6 +83,7 @@ async def test_hung_save_does_not_block_stabilize_or_the_stop() -> None:
             await scene.node.stop()
 
 
+@pytest.mark.slow
 @virtual
 async def test_identity_unsaved_for_unsaved_s_is_reported_once() -> None:
     scene = Scene()

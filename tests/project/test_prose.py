@@ -127,6 +127,7 @@ def ceilings() -> dict[str, list[int]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", areas())
 def test_prose_of_an_area_stays_below_its_ceilings(name: str) -> None:
     counted = count_area(name, areas()[name])

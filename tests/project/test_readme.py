@@ -120,6 +120,7 @@ def ring() -> Iterator[Running]:
         yield found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", blocks("python"))
 def test_python_block_runs(block: str, ring: Running) -> None:
     block = block.replace("127.0.0.1:9000", ring.entry)

@@ -248,6 +248,7 @@ async def put_through_new_replicas(ring: TestRing) -> tuple[bytes, list[str]]:
     return key, outcomes
 
 
+@pytest.mark.slow
 @virtual
 async def test_put_to_new_replicas_is_refused_until_the_old_return() -> None:
     """The put must replace a value that none of the first replicas to answer has."""

@@ -119,6 +119,7 @@ async def test_owner_denies_no_key_in_an_arc_that_contains_others() -> None:
             await node._host.peers.call(vnode.me, Get(KEY), GetReply)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("apart_s", [0.0, 3.0])
 @pytest.mark.parametrize("killed", [1, 2, 3])
 def test_check_after_neighbours_died_reports_undeniable_keys(killed: int, apart_s: float) -> None:
@@ -507,6 +508,7 @@ async def denied_behind_a_joiner() -> None:
         assert (await read(owner, KEY)).values == (b"v",)
 
 
+@pytest.mark.slow
 def test_denial_in_a_split_counts_no_joiner_as_a_place() -> None:
     testing.run(denied_behind_a_joiner, seed=5)
 

@@ -166,6 +166,7 @@ async def test_scan_fails_if_unreachable_nodes_may_hold_more() -> None:
             assert found == stored
 
 
+@pytest.mark.slow
 @virtual
 async def test_key_of_a_dead_lone_replica_is_denied_once_forgotten() -> None:
     timing = msgspec.structs.replace(PRESETS["local"], down_out_s=5.0)
@@ -221,6 +222,7 @@ async def test_returned_owner_of_only_copies_is_asked_before_a_denial() -> None:
         assert only(joined).ownership.marks == ()
 
 
+@pytest.mark.slow
 @virtual
 async def test_only_copy_at_a_dead_heir_is_not_denied() -> None:
     """The owner dies first. Its heir takes a write and dies with the ring. All nodes but the heir return."""

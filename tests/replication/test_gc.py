@@ -173,6 +173,7 @@ def test_record_is_ripe_once_everything_in_it_ended() -> None:
     assert not is_ripe(Record(b"k", (), b"", hidden), 10_000), "the reaper leaves values in quarantine alone"
 
 
+@pytest.mark.slow
 @virtual
 async def test_owner_of_several_parts_reaps_in_each_of_them() -> None:
     """An owner with a taken-over arc looks at two parts. It must keep the times of both."""

@@ -432,6 +432,7 @@ async def decided_while_one_is_away(ring: TestRing, *, merge: bool, until_reaped
     return away
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("merge", "until_reaped"), [(False, False), (False, True), (True, False)])
 def test_late_replica_does_not_bring_a_decided_quarantine_back(merge: bool, until_reaped: bool) -> None:
     async def main() -> None:
@@ -448,6 +449,7 @@ def test_late_replica_does_not_bring_a_decided_quarantine_back(merge: bool, unti
     testing.run(main, seed=3)
 
 
+@pytest.mark.slow
 def test_planted_drop_at_one_store_only_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     def forgets(record: Record, context: Mapping[bytes, int]) -> Decision:
         return Decision(Record(record.key, record.clock, record.replaced, ()), quarantine.count(record))

@@ -156,6 +156,7 @@ async def restored(node: Node, saved: list[Record], *, bring_back: bool = False)
     return list(result.ok.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("until_reaped", [False, True])
 def test_restore_keeps_deletes_unless_asked_to_bring_back(until_reaped: bool) -> None:
     async def main() -> None:

@@ -48,6 +48,7 @@ def whole_on(machines: Cluster, node: Node) -> int:
     return sum(left.get(key) is not None for key in KEYS)
 
 
+@pytest.mark.slow
 @virtual
 async def test_scrub_finds_and_repairs_damage_in_unread_records() -> None:
     whole, seen, node = await whole_again(SCRUB_S, SCRUB_S + 3 * TIMING.anti_entropy_s)
@@ -58,6 +59,7 @@ async def test_scrub_finds_and_repairs_damage_in_unread_records() -> None:
     assert node._host.storage.counters["store_bad_records"] == 10
 
 
+@pytest.mark.slow
 @virtual
 async def test_get_with_all_copies_damaged_raises_record_damaged() -> None:
     ring = RingConstants(replicas=3)
@@ -79,12 +81,14 @@ async def test_get_with_all_copies_damaged_raises_record_damaged() -> None:
         assert (await first.get(KEYS[0])).value == b"written again"
 
 
+@pytest.mark.slow
 @virtual
 async def test_planted_no_scrub_leaves_damage() -> None:
     whole, _, _ = await whole_again(Timing().scrub_s, SCRUB_S + 3 * TIMING.anti_entropy_s)
     assert whole < len(KEYS), "only the reaper's reads of its own arc find damage"
 
 
+@pytest.mark.slow
 @virtual
 async def test_scrub_takes_the_configured_time_and_keeps_its_position() -> None:
     timing = msgspec.structs.replace(TIMING, scrub_s=100.0)

@@ -96,6 +96,7 @@ def test_transfer_sends_only_durable_records(is_planted: bool) -> None:
     assert bool(early) is is_planted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_planted", [False, True])
 def test_transfer_ends_under_continuous_writes(is_planted: bool) -> None:
     ended: list[bool] = []
@@ -231,6 +232,7 @@ def test_joins_and_leaves_of_neighbours_at_once_lose_no_key(order: list[str], po
     testing.run(main, seed=seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(4))
 def test_two_adjacent_joins_at_once_lose_no_key(seed: int) -> None:
     async def main() -> None:
@@ -615,6 +617,7 @@ async def test_only_copies_stay_while_the_giver_cannot_save() -> None:
         assert only(leaver).ownership.start is None
 
 
+@pytest.mark.slow
 @virtual
 async def test_copies_of_a_lost_arc_are_dropped_after_node_json() -> None:
     """Otherwise a restarted node would take the dropped records of the old file for present."""
@@ -652,6 +655,7 @@ async def test_drop_while_another_node_counts_on_the_copy_is_put_off() -> None:
         assert [node for node in (first, second) if node._host.storage.get(key) is not None]
 
 
+@pytest.mark.slow
 @virtual
 async def test_two_dead_neighbours_are_each_named_for_their_keys() -> None:
     async with testing.open_ring(8, seed=17, replicas=1) as ring:
@@ -689,6 +693,7 @@ async def test_marks_survive_a_restart_of_the_new_owner() -> None:
             await get(ring[0], key)
 
 
+@pytest.mark.slow
 @virtual
 async def test_restarted_node_rejoins_past_two_unreachable_nodes() -> None:
     """The node asks all known nodes at once, and one member is enough to rejoin."""

@@ -173,6 +173,7 @@ def lives(seed: int, scene: Callable[[TestRing, Nonsense, random.Random], Awaita
     testing.run(main, seed=seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(30))
 def test_nonsense_requests_fail_no_handler_and_end_no_node(seed: int) -> None:
     async def scene(ring: TestRing, nonsense: Nonsense, rng: random.Random) -> None:
@@ -189,6 +190,7 @@ def test_nonsense_requests_fail_no_handler_and_end_no_node(seed: int) -> None:
     lives(seed, scene)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(30))
 def test_nonsense_replies_fail_no_handler_and_end_no_node(seed: int) -> None:
     async def scene(ring: TestRing, nonsense: Nonsense, rng: random.Random) -> None:
@@ -237,6 +239,7 @@ ASKS: tuple[Ask, ...] = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(30))
 def test_client_raises_only_chord_errors_for_nonsense_replies(seed: int) -> None:
     async def scene(ring: TestRing, nonsense: Nonsense, rng: random.Random) -> None:

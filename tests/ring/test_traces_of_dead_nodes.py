@@ -36,6 +36,7 @@ def frozen_owner(seed: int, nodes: int) -> tuple[Trace, str]:
     return run(main, seed=seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "nodes"), [(1, 4), (2, 4), (3, 12)])
 def test_trace_has_a_line_for_a_dead_owner_with_the_reason(seed: int, nodes: int) -> None:
     trace, owner = frozen_owner(seed, nodes)
@@ -79,6 +80,7 @@ def test_planted_trace_without_earlier_attempts_is_caught(monkeypatch: pytest.Mo
         test_trace_has_a_line_for_a_dead_owner_with_the_reason(1, 4)
 
 
+@pytest.mark.slow
 def test_scan_names_dead_replicas_in_its_error() -> None:
     async def main() -> None:
         async with open_ring(8, seed=4) as memory:

@@ -85,6 +85,7 @@ async def test_node_counts_down_vnodes_that_only_its_successor_knew() -> None:
         assert waited_for == [only(old).me, absent]
 
 
+@pytest.mark.slow
 @virtual
 async def test_denial_with_new_nodes_at_dead_addresses_is_refused() -> None:
     async with cluster(seed=1, sync_delay=flash, timing=TIMING) as machines:
@@ -97,6 +98,7 @@ async def test_denial_with_new_nodes_at_dead_addresses_is_refused() -> None:
         assert (await read(lone, KEY)).values == (VALUE,)
 
 
+@pytest.mark.slow
 @virtual
 async def test_write_after_nodes_at_dead_addresses_left_is_refused() -> None:
     async with cluster(seed=1, sync_delay=flash, timing=TIMING) as machines:
@@ -109,6 +111,7 @@ async def test_write_after_nodes_at_dead_addresses_left_is_refused() -> None:
             await write(lone, b"other", b"value")
 
 
+@pytest.mark.slow
 @virtual
 async def test_denial_after_one_of_two_nodes_was_forgotten_is_refused() -> None:
     async with cluster(seed=1, sync_delay=flash, timing=TIMING) as machines:
@@ -164,10 +167,12 @@ async def alone_after_others_left_and_joined_again() -> None:
         await never_denied(lone, 30.0)
 
 
+@pytest.mark.slow
 def test_denial_after_holders_joined_again_and_died_is_refused() -> None:
     testing.run(alone_after_others_left_and_joined_again, seed=1)
 
 
+@pytest.mark.slow
 def test_planted_goodbye_that_outlives_a_return_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RingMerge, "_ask_whether_back", ask_no_node)
     monkeypatch.setattr(Peers, "took_its_place", lambda self, contact, *, is_owner: None)
@@ -175,6 +180,7 @@ def test_planted_goodbye_that_outlives_a_return_is_caught(monkeypatch: pytest.Mo
         testing.run(alone_after_others_left_and_joined_again, seed=1)
 
 
+@pytest.mark.slow
 @virtual
 async def test_forget_of_a_reused_address_gives_up_the_former_node() -> None:
     async with cluster(seed=1, sync_delay=flash, timing=TIMING) as machines:
@@ -188,6 +194,7 @@ async def test_forget_of_a_reused_address_gives_up_the_former_node() -> None:
             await lone.remove_node(dead[0].address)
 
 
+@pytest.mark.slow
 @virtual
 async def test_ring_restarted_with_one_store_lost_serves_at_once() -> None:
     """One lost copy is fewer than W, so another node holds each acknowledged write."""
@@ -306,10 +313,12 @@ async def waited_for_between_own_vnodes() -> tuple[Contact, ...]:
         return back._host.peers.passive.contacts()
 
 
+@pytest.mark.slow
 def test_node_with_vnodes_around_a_down_one_asks_other_nodes() -> None:
     assert testing.run(waited_for_between_own_vnodes, seed=1) == ()
 
 
+@pytest.mark.slow
 def test_planted_node_that_asks_only_itself_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Transfers, "_learn_left", lambda self, vnodes: None)
     monkeypatch.setattr(RingMerge, "_other_neighbours", lambda self, around: [around.successor, around.predecessor])
@@ -418,6 +427,7 @@ async def denial_with_more_down_nodes_than_probed() -> None:
         assert (await read(lone, KEY)).values == (VALUE,)
 
 
+@pytest.mark.slow
 def test_denial_with_more_down_nodes_than_probed_is_refused() -> None:
     testing.run(denial_with_more_down_nodes_than_probed, seed=1)
 
@@ -429,6 +439,7 @@ def drop_the_oldest(self: PassiveList, contact: Contact, now: float) -> None:
         self.forget(next(iter(self._due)))
 
 
+@pytest.mark.slow
 def test_planted_passive_list_that_drops_the_oldest_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PassiveList, "_probe", drop_the_oldest)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):

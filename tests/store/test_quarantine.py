@@ -39,6 +39,7 @@ def test_sync_with_quarantine_commutes(a: Record, b: Record) -> None:
     assert versions.sync(a, b) == versions.sync(b, a)
 
 
+@pytest.mark.slow
 @given(records(), records())
 def test_sync_with_quarantine_is_idempotent(a: Record, b: Record) -> None:
     merged = versions.sync(a, b)
@@ -167,6 +168,7 @@ def test_isolate_at_both_stores_and_sync_hides_them_all(a: Record, b: Record, ac
 DEAD = st.dictionaries(st.sampled_from(ACTORS), st.integers(1, COUNT_MAX + 1))
 
 
+@pytest.mark.slow
 @given(records(), DEAD)
 def test_bury_removes_only_dead_dots(record: Record, dead: dict[bytes, int]) -> None:
     left = versions.bury(record, dead)

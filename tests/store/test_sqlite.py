@@ -928,6 +928,7 @@ def set_column(path: Path, column: str, value: object) -> None:
     connection.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_open", [True, False], ids=["open", "closed"])
 @pytest.mark.parametrize("touch", TOUCHES)
 @pytest.mark.parametrize(("column", "value"), COLUMNS)

@@ -222,6 +222,7 @@ def test_scan_of_the_whole_circle_works_from_any_start(make: Make, circle: Circl
         assert store.count(whole) == len(KEYS)
 
 
+@pytest.mark.slow
 @every_form
 @pytest.mark.parametrize("start", range(TOY.size))
 @pytest.mark.parametrize("end", range(TOY.size))
@@ -270,6 +271,7 @@ def test_empty_store_has_no_records_in_any_arc(make: Make) -> None:
     assert store.count(whole) == 0
 
 
+@pytest.mark.slow
 @every_form
 @given(
     st.lists(
@@ -352,6 +354,7 @@ def hiding(key: bytes, *counts: int, size: int = 1) -> Record:
     return Record(key, record(key).clock, b"", hidden)
 
 
+@pytest.mark.slow
 @every_form
 @given(st.lists(st.tuples(st.sampled_from(KEYS[:8]), st.sampled_from(["hide", "show", "remove"])), max_size=30),
        st.integers(0, TOY.size - 1), st.integers(0, TOY.size - 1))

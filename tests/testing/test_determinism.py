@@ -163,6 +163,7 @@ def test_different_seeds_give_different_histories(scenario: str) -> None:
     assert digest_here(scenario, SEED) != digest_of(scenario, OTHER)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", EACH)
 def test_process_with_other_hashes_gives_the_same_history(scenario: str) -> None:
     """One other process is enough, because the bugs below show between any two."""

@@ -31,6 +31,7 @@ def compare(count: int, first: int) -> str:
     return ended.stdout
 
 
+@pytest.mark.slow
 def test_twin_and_sqlite_agree_on_random_histories() -> None:
     assert "20 histories" in compare(20, 0)
 
@@ -90,11 +91,13 @@ def is_noticed(kind: type[SimulatedStorage] = SimulatedStorage) -> Callable[[lis
     return lambda right: [on_the_twin(seed, kind) for seed in range(len(right))] != right
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [KeepsTheRefused, SettlesAtOnce])
 def test_planted_difference_of_the_store_is_caught(kind: type[SimulatedStorage]) -> None:
     assert is_noticed(kind)([on_the_twin(seed) for seed in range(20)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", [forgets_a_key_epoch, writes_what_it_refuses, drops_the_notes])
 def test_planted_difference_of_the_disk_is_caught(
     write: Callable[[Disk, ImageChange], None], monkeypatch: pytest.MonkeyPatch

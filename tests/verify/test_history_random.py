@@ -81,6 +81,7 @@ def test_violation_of_acknowledged_is_one_of_linearizable(seed: int) -> None:
         assert check(recorded).findings
 
 
+@pytest.mark.slow
 def test_spoiled_histories_are_mostly_violations() -> None:
     """Most spoiled histories must be violations. Otherwise the agreement above would prove nothing."""
     found = 0

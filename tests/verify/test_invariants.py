@@ -105,6 +105,7 @@ def test_member_that_just_joined_is_not_required_as_principal() -> None:
     assert broken({10: alone, 20: joined._replace(rounds=6)}) == {"SufficientPrincipals"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("r", [1, 2])
 def test_principals_match_the_definition_of_zave(r: int) -> None:
     """Compare every ring of three vnodes on four points, with every list of r entries, with Zave's definition."""

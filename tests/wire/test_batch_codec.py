@@ -84,6 +84,7 @@ written = st.builds(Written, st.binary(max_size=8), st.just(ME), st.integers(0, 
 found = st.builds(GetReply, st.tuples(st.binary(max_size=8)), st.binary(max_size=8), st.just(ME))
 
 
+@pytest.mark.slow
 @given(st.lists(errors | written, min_size=2, max_size=20), st.lists(errors | found, min_size=2, max_size=20))
 def test_batch_answers_are_in_the_order_of_its_items(wrote: list[Outcome], got: list[Outcome]) -> None:
     puts = only([put(i) for i in range(len(wrote))])

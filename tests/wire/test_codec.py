@@ -508,6 +508,7 @@ def outcomes(body: bytes) -> None:
             decoder(body)
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(st.binary(max_size=120))
 def test_random_bytes_raise_only_malformed_message(body: bytes) -> None:
@@ -738,6 +739,7 @@ def is_refused(body: bytes, items_max: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(json_like)
 def test_items_are_counted_without_decoding(value: object) -> None:
@@ -746,6 +748,7 @@ def test_items_are_counted_without_decoding(value: object) -> None:
         assert is_refused(body, items_max) == (items_max < count < len(body) + 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "filler",
     [
@@ -783,6 +786,7 @@ def test_items_are_counted_only_in_large_frames() -> None:
         Frames(2 * LIMIT).feed(frame(2, b"\x9a\x00\x01\x00\x00" + b"\x80" * (1 << 16)))
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.binary(min_size=1, max_size=200), st.integers(1, 40))
 def test_items_of_any_bytes_are_counted_or_refused(body: bytes, items_max: int) -> None:

@@ -73,6 +73,7 @@ async def test_killed_node_is_dropped_and_its_arc_taken_over() -> None:
         assert ring.counts["HeadForgotten"]
 
 
+@pytest.mark.slow
 @virtual
 async def test_ring_survives_the_death_of_r_minus_1_adjacent_nodes() -> None:
     """If r - 1 adjacent successors die, the last entry of the list keeps the ring."""
@@ -83,6 +84,7 @@ async def test_ring_survives_the_death_of_r_minus_1_adjacent_nodes() -> None:
         assert not ring.violations()
 
 
+@pytest.mark.slow
 @virtual
 async def test_unreachable_machine_is_suspect_and_then_dead() -> None:
     async with testing.open_ring(8, seed=6) as ring:
@@ -140,6 +142,7 @@ async def test_node_restarted_after_it_was_dropped_rejoins() -> None:
         assert len(ring) == 8
 
 
+@pytest.mark.slow
 @virtual
 async def test_nodes_that_all_restart_at_once_form_the_ring_again() -> None:
     async with testing.open_ring(8, seed=11) as ring:
@@ -187,6 +190,7 @@ async def test_split_ring_is_merged_by_self_lookups() -> None:
         assert ring.counts["SplitFound"]
 
 
+@pytest.mark.slow
 @virtual
 async def test_loopy_ring_is_repaired_by_self_lookups() -> None:
     """The successors run around the circle twice. Plain stabilization would keep such a ring."""
@@ -252,6 +256,7 @@ async def test_rings_with_other_ring_ids_never_merge() -> None:
             await ring[0]._host.peers.call(only(founder).me, Ping(), PingReply)
 
 
+@pytest.mark.slow
 @virtual
 async def test_two_nodes_with_equal_periods_do_not_livelock() -> None:
     """With equal delays and periods, abort-if-observed must not livelock."""
