@@ -9,7 +9,7 @@ the excuses, and the planted bugs that show how little each one excuses.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import trio
@@ -18,6 +18,7 @@ from chord.client.results import Found, Stored
 from chord.config import RingConstants
 from chord.node import Node
 from chord.ring.vnode import Vnode
+from chord.sim.inventory import FoundCopy
 from chord.sim.key_model import Covers, KeyModel, Op, covers
 from chord.sim.loss_accounting import LossAccounting
 from chord.sim.splits import Split
@@ -462,25 +463,24 @@ class Oracle:
         gone: dict[bytes, Covers] = {}
         required: dict[bytes, list[Op]] = {}
         for key, model in self.models.items() if calm is not None else ():
-            moving = [op for op in model.required() if self._is_moving(model, op)]
+            copies = list(self.inventory.copies(key))
+            moving = self._moving(model, copies)
             self._counts["scan misses what is on its way to its owner"] += bool(moving)
             if ops := [op for op in model.must_be_found(now) if op not in moving]:
                 required[key] = ops
-            far = [op for op in model.ops if op.is_ok and op.w < op.quorum and not self._is_among_the_living(model, op)]
+            weak = [op for op in model.ops if op.is_ok and op.w < op.quorum]
+            far = [op for op in weak if not any(copy.is_living and op.is_open_in(copy.record) for copy in copies)]
             self._counts["scan cannot know a write below the quorum"] += bool(far)
             if not moving and not far:
                 gone[key] = model.gone()
         return BeforeScan(calm, gone, required, now)
 
-    def _is_among_the_living(self, model: KeyModel, op: Op) -> bool:
-        return any(copy.is_living and op.is_open_in(copy.record) for copy in self.inventory.copies(model.key))
-
-    def _is_moving(self, model: KeyModel, op: Op) -> bool:
-        """Return whether a living node has a write that the owner of its key lacks."""
-        owners = self._owners(model)
-        copies = self.inventory.copies(model.key)
-        hosts = {copy.host for copy in copies if copy.is_living and op.is_open_in(copy.durable)}
-        return bool(hosts) and not owners & hosts
+    def _moving(self, model: KeyModel, copies: Sequence[FoundCopy]) -> list[Op]:
+        """Return the required operations that a living node has and the owner of their key lacks."""
+        required = model.required()
+        owners = self._owners(model) if required else frozenset()
+        hosts = ({copy.host for copy in copies if copy.is_living and op.is_open_in(copy.durable)} for op in required)
+        return [op for op, having in zip(required, hosts, strict=True) if having and not owners & having]
 
     def scanned(self, node: Node, found: dict[bytes, tuple[bytes, ...]], before: BeforeScan) -> None:
         """Judge a scan that calls itself complete.
@@ -490,11 +490,13 @@ class Oracle:
         replaced for certain before it began.
         """
         for key, values in found.items():
-            read, model = f"{node.name} reads {values!r} under {key!r} in a scan", self.models.get(key)
+            model, wrong = self.models.get(key), ""
             if model is None or not all(model.was_written(value) for value in values):
-                self.complain(f"{read}, and not all of it was ever written")
+                wrong = "was ever written"
             elif any(model.expiry(value)[1] < before.at for value in values):
-                self.complain(f"{read}, and not all of it lives that long")
+                wrong = "lives that long"
+            if wrong:
+                self.complain(f"{node.name} reads {values!r} under {key!r} in a scan, and not all of it {wrong}")
         if before.calm is None or before.calm != self.calm():
             return
         self._counts["scan judged"] += 1
@@ -509,7 +511,7 @@ class Oracle:
         """Return an operation if a scan shows neither its value nor a replacement."""
         now = trio.current_time()
         for op in required:
-            if self._is_there(model, op, now) and not model.is_shown(op, values):
+            if not model.is_shown(op, values) and self._is_there(model, op, now):
                 return op
         return None
 
