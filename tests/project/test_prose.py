@@ -48,9 +48,9 @@ class Count(NamedTuple):
 
 def texts_of_python(source: str, *, messages: bool) -> Iterator[str]:
     """Yield docstrings and comments of a module, and the strings in it that read as messages."""
-    tree = ast.parse(source)
+    nodes = list(ast.walk(ast.parse(source)))
     docstrings = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         for statement in getattr(node, "body", []) if isinstance(getattr(node, "body", []), list) else []:
             value = statement.value if isinstance(statement, ast.Expr) else None
             if isinstance(value, ast.Constant) and isinstance(value.value, str):
@@ -65,8 +65,8 @@ def texts_of_python(source: str, *, messages: bool) -> Iterator[str]:
             block = []
     if not messages:
         return
-    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-    for node in ast.walk(tree):
+    parts = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in nodes:
         if isinstance(node, ast.JoinedStr):
             text = "".join(str(p.value) if isinstance(p, ast.Constant) else "x" for p in node.values)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings | parts:
