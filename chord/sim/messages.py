@@ -48,6 +48,7 @@ class MessageNetwork(FaultyNetwork):
         quantum_s: messages arrive at multiples of this number of seconds, so that ties occur.
         trace: keep a digest of all messages, for `digest`.
         weigh: returns the size of each message for the hosts' `stats.bytes_sent`; None: do not count bytes.
+        in_order: no message arrives before an earlier one from the same source to the same target.
 
     Attributes:
         loss: fraction of messages that are lost, 0.0 to 1.0.
@@ -63,6 +64,7 @@ class MessageNetwork(FaultyNetwork):
         quantum_s: float = 0.0001,
         trace: bool = False,
         weigh: Weigh | None = None,
+        in_order: bool = False,
     ) -> None:
         self.rng = random.Random(f"messages/{seed}")
         super().__init__()
@@ -71,6 +73,7 @@ class MessageNetwork(FaultyNetwork):
         self.weigh = weigh
         self._delay = delay
         self._quantum_s = quantum_s
+        self._last_due: dict[tuple[str, str], float] | None = {} if in_order else None
         self._trace = hashlib.blake2b(digest_size=16) if trace else None
         self.lateness = Lateness(random.Random(f"lateness/{seed}"))
         self._heap: list[tuple[float, int, str, Callable[[Any], None], Any]] = []
@@ -128,19 +131,25 @@ class MessageNetwork(FaultyNetwork):
         """Return the calls that answer at a host; None if no process answers there."""
         return self._hosts.get(host)
 
-    def send(self, source: str, target: str, arrive: Callable[[T], None], what: T, after_s: float = 0.0) -> None:
+    def send(self, source: str, target: str, arrive: Callable[[T], None], what: T, after_s: float = 0.0) -> bool:
         """Let a message arrive after a drawn delay plus `after_s`, unless it is lost.
 
         Its arrival is the call `arrive(what)`, in the process of the target.
+
+        Returns:
+            Whether it will arrive.
         """
         due = trio.current_time() + after_s + self._delay(self.rng, source, target)
         if self.loss and self.rng.random() < self.loss:
-            return
+            return False
         if self._passage(source, target) == "stalled":
-            return
+            return False
+        if self._last_due is not None:
+            due = self._last_due[source, target] = max(due, self._last_due.get((source, target), 0.0))
         if self._trace is not None:
             self._trace.update(f"{due:.9f} {source} {target}\n".encode())
         self.at(math.ceil(due / self._quantum_s) * self._quantum_s, target, arrive, what)
+        return True
 
     def stop(self, host: str) -> None:
         """Stop a host's process: arriving messages and its timers wait until `wake`."""

@@ -36,6 +36,7 @@ LAYERS = (
     "views",
     "testing",
     "sim",
+    "gallery",
     "lab",
     "cli",
 )
@@ -60,7 +61,7 @@ WITHOUT_TRIO = (
 WITH_ASYNCIO = ("chord.client.asyncio_client",)
 """The only modules that import asyncio."""
 
-LAZY = ("chord.sim", "chord.lab")
+LAZY = ("chord.sim", "chord.gallery", "chord.lab")
 """The packages that the command line loads inside functions only, so that other commands start faster."""
 
 LAB_EXTRA = {"numpy", "matplotlib", "xxhash"}
@@ -79,6 +80,7 @@ SEAMS: dict[str, set[str]] = {
     "chord.testing.*": {"random"},
     "chord.sim.*": {"random"},
     "chord.lab.papers.*": {"random"},
+    "chord.gallery.timed": {"random"},
     "chord.sim.pool": {"threading"},
     "chord.lab.experiments.speed": {"time"},
     "chord.cli.*": {"time", "random", "socket", "secrets", "threading"},
@@ -118,6 +120,15 @@ SHARED_TESTS = ("support", "models", "mutants")
 """The folders of tests/ that tests of other folders may import."""
 
 LINES_MAX = 600
+ENTRY_LINES_MAX = 150
+ENTRY_IMPORTS = (
+    *("chord.gallery.process", "chord.gallery.laws", "chord.gallery.entry"),
+    *("__future__", "collections", "enum", "fractions", "functools", "itertools", "math", "typing", "msgspec"),
+)
+"""What an entry of the gallery may import: its three modules, and modules that only compute."""
+HANDLERS = ("asks", "on_start", "on_message", "on_ask", "on_timer", "rule")
+"""The methods of a process in the gallery. Their docstrings are in `chord.gallery.process`."""
+
 FUNCTION_LINES_MAX = 70
 
 
@@ -200,6 +211,11 @@ def seam_of(name: str) -> set[str]:
     """Return the sources of effects that a module may import."""
     packages = [seam for seam in SEAMS if seam.endswith(".*") and is_in(name, seam[:-2])]
     return set().union(SEAMS.get(name, set()), *(SEAMS[seam] for seam in packages))
+
+
+def is_entry(name: str) -> bool:
+    """Whether a module is an entry of the gallery. Its classes are its own: no other module imports them."""
+    return is_in(name, "chord.gallery") and name.count(".") == 3
 
 
 # -- the checks -------------------------------------------------------------------------------------------
@@ -352,6 +368,20 @@ def check_nothing_leans_on_the_testing_kit_or_the_shells(modules: Sequence[Modul
     return wrong
 
 
+def check_entries_of_the_gallery_stand_alone(modules: Sequence[Module]) -> list[str]:
+    """An entry has at most 150 lines and few imports, so that a student reads it beside the text."""
+    names = frozenset(m.name for m in modules)
+    entries = [module for module in modules if is_entry(module.name)]
+    long = [f"{m.name} has {n} lines" for m in entries if (n := m.source.count("\n")) > ENTRY_LINES_MAX]
+    return long + [
+        f"{module.name}:{found.line} imports {found.target}"
+        for module in modules
+        for found in imports_of(module, names)
+        if (is_entry(module.name) and not any(is_in(found.target, name) for name in ENTRY_IMPORTS))
+        or is_entry(found.target)
+    ]
+
+
 def check_private_switches_are_in_one_file(modules: Sequence[Module]) -> list[str]:
     names = frozenset(m.name for m in modules)
     return [
@@ -377,11 +407,17 @@ def check_public_names_are_documented(modules: Sequence[Module]) -> list[str]:
     for module in modules:
         if ast.get_docstring(module.tree) is None and module.source.strip():
             wrong.append(f"{module.name} says nothing about itself")
+        described = set(HANDLERS) | _described_in(module.tree) if is_entry(module.name) else set()
         for node in module.tree.body:
             for owner, definition in _public_definitions(node):
-                if ast.get_docstring(definition) is None:
+                if ast.get_docstring(definition) is None and definition.name not in described:
                     wrong.append(f"{module.name}:{definition.lineno} {owner}{definition.name} has no docstring")
     return wrong
+
+
+def _described_in(tree: ast.Module) -> set[str]:
+    """Return the functions that have a docstring. A bug of an entry changes a method, and needs no second one."""
+    return {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and ast.get_docstring(n) is not None}
 
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -452,7 +488,7 @@ def single_subclasses(modules: Sequence[Module]) -> dict[str, str]:
             name = f"{module.name}.{node.name}"
             bases = [ast.unparse(base.value if isinstance(base, ast.Subscript) else base) for base in node.bases]
             if not any(base.endswith(("Protocol", "ABC", "Error", "Exception")) for base in bases):
-                classes.add(name)
+                classes |= set() if is_entry(module.name) else {name}  # the subclasses in an entry are its bugs
             for base in bases:
                 first, dot, rest = base.partition(".")
                 subclasses.setdefault(f"{known.get(first, first)}{dot}{rest}", []).append(name)
@@ -463,7 +499,7 @@ def check_class_names_have_one_meaning(modules: Sequence[Module]) -> list[str]:
     defined: dict[str, list[str]] = {}
     for module in modules:
         for node in nodes_of(module):
-            if isinstance(node, ast.ClassDef):
+            if isinstance(node, ast.ClassDef) and not is_entry(module.name):
                 defined.setdefault(node.name, []).append(module.name)
     return [f"{name} is a class in {' and in '.join(found)}" for name, found in defined.items() if len(found) > 1]
 
@@ -551,6 +587,10 @@ PLANTED: list[tuple[Check, str, str]] = [
     (check_nothing_leans_on_the_testing_kit_or_the_shells, "chord.cli.up", "import chord.testing.rings"),
     (check_nothing_leans_on_the_testing_kit_or_the_shells, "chord.client.api", "def f():\n    import chord.cli"),
     (check_nothing_leans_on_the_testing_kit_or_the_shells, "chord", "from chord import testing"),
+    (check_entries_of_the_gallery_stand_alone, "chord.gallery.mutex.novelty", "from chord.gallery.world import System"),
+    (check_entries_of_the_gallery_stand_alone, "chord.gallery.mutex.novelty", "import random"),
+    (check_entries_of_the_gallery_stand_alone, "chord.gallery.mutex.novelty", "x = 1\n" * (ENTRY_LINES_MAX + 1)),
+    (check_entries_of_the_gallery_stand_alone, "chord.gallery.index", "import chord.gallery.mutex.ricart_agrawala"),
     (check_private_switches_are_in_one_file, "chord.testing.network", "from trio._core import _run"),
     (check_only_the_cli_prints, "chord.node", "print('hello')"),
     (check_public_names_are_documented, "chord.finger", "'''A module.'''\ndef start(): pass"),

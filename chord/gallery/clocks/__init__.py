@@ -1,0 +1,1 @@
+"""Clocks: numbers for events that reflect which event happened before which."""

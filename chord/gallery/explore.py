@@ -1,0 +1,327 @@
+"""Every run of a small world, and the shortest run that breaks a law. Also one run, step by step."""
+
+from __future__ import annotations
+
+import gc
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from chord.gallery.entry import ENDLESS, HOPELESS, STUCK, Altered, Entry, Fault
+from chord.gallery.laws import Law
+from chord.gallery.process import names_of
+from chord.gallery.recording import Recording
+from chord.gallery.world import Choice, FaultBudget, Order, SmallWorld, System
+
+STATES_MAX = 300_000
+
+Kind: TypeAlias = Literal["holds", "broken", "stuck", "hopeless", "endless", "too many"]
+"""The kinds of results. In an endless run, no state of a cycle has reached the goal."""
+
+ONE_OF: dict[Fault, FaultBudget] = {
+    "order": FaultBudget(),
+    "loss": FaultBudget(lose=1),
+    "copies": FaultBudget(double=1),
+    "crash": FaultBudget(crash=1),
+    "restart": FaultBudget(crash=1, restart=1),
+}
+"""The faults of a search that tries one fault."""
+
+
+class SearchResult(msgspec.Struct, frozen=True):
+    """The result of a search.
+
+    Attributes:
+        kind: its kind.
+        states: the number of states that the search visited.
+        law: the broken law, if one is broken.
+        why: how the law is broken.
+        path: the shortest run to the state in question.
+        first: the number of the start, if there are several.
+    """
+
+    kind: Kind
+    states: int
+    law: Law | None = None
+    why: str = ""
+    path: tuple[Choice, ...] = ()
+    first: int = 0
+
+    @property
+    def found(self) -> str:
+        """The name of the broken law, or the kind of the result."""
+        return self.law.name if self.law is not None else self.kind
+
+
+class Search:
+    """A search of all states, breadth first.
+
+    Args:
+        systems: the worlds from which the search starts. All have the same rules.
+        laws: the laws to check. With laws of runs, the search visits all histories: states with their past.
+        goal: the goal; it must stay reachable from every state.
+        is_inevitable: every run must reach the goal.
+        states_max: the most states that the search visits.
+        watch: called with the number of states, now and then.
+    """
+
+    def __init__(
+        self,
+        systems: Sequence[System],
+        laws: Iterable[Law],
+        goal: Callable[[SmallWorld], bool],
+        *,
+        is_inevitable: bool = False,
+        states_max: int = STATES_MAX,
+        watch: Callable[[int], None] | None = None,
+    ) -> None:
+        self._systems = systems
+        self._laws = tuple(laws)
+        self._goal = goal
+        self._is_inevitable = is_inevitable
+        self._states_max = states_max
+        self._watch = watch
+        self._with_past = any(law.is_of_runs for law in self._laws)
+        self._numbers: dict[bytes, int] = {}  # of each state, by its fingerprint
+        self._queue: deque[tuple[int, bytes, Recording | None]] = deque()
+        self._came: list[tuple[int, Choice | None]] = []  # the state before each state; a start has its own number
+        self._steps = array("I")  # pairs: a state, and a state after one step
+        self._is_goal: list[bool] = []
+
+    def run(self) -> SearchResult:
+        """Search, and return the result."""
+        is_collecting = gc.isenabled()
+        gc.disable()  # a search makes no cycles, and keeps many objects, which the collector would scan again and again
+        try:
+            return self._run()
+        finally:
+            if is_collecting:
+                gc.enable()
+
+    def _run(self) -> SearchResult:
+        for number, system in enumerate(self._systems):
+            recording = Recording(system.names) if self._with_past else None
+            world = system.start(recording)
+            if (broken := self._visit(system, world, recording, number, None)) is not None:
+                return broken
+        system = self._systems[0]
+        while self._queue:
+            number, state, past = self._queue.popleft()
+            world = system.decode(state)
+            choices = system.choices(world)
+            if not choices and not self._is_goal[number]:
+                return self._result(STUCK, number)
+            for choice in choices:
+                recording = None if past is None else past.copy()
+                system.take(world, choice, recording)
+                if (broken := self._visit(system, world, recording, number, choice)) is not None:
+                    return broken
+                world = system.decode(state)
+            if len(self._came) > self._states_max:
+                return SearchResult("too many", len(self._came))
+            if self._watch is not None and number % 4096 == 0:
+                self._watch(len(self._came))
+        return self._of_goal()
+
+    def _visit(
+        self, system: System, world: SmallWorld, recording: Recording | None, before: int, choice: Choice | None
+    ) -> SearchResult | None:
+        """Note a state; return a result if it is new and breaks a law."""
+        state = system.encode(world)
+        fingerprint = system.fingerprint(state, recording)
+        number = self._numbers.setdefault(fingerprint, len(self._came))
+        if choice is not None:
+            self._steps.extend((before, number))
+        if number < len(self._came):
+            return None
+        self._came.append((before, choice))
+        self._is_goal.append(self._goal(world))
+        for law in self._laws:
+            why = law.breach(recording if law.is_of_runs else world)
+            if why:
+                return self._result("broken", number, law, why)
+        self._queue.append((number, state, recording))
+        return None
+
+    def _of_goal(self) -> SearchResult:
+        """Return the result of a complete search without a broken law."""
+        into: list[list[int]] = [[] for _ in self._came]
+        exits = [0] * len(self._came)
+        for before, after in zip(self._steps[::2], self._steps[1::2], strict=True):
+            into[after].append(before)
+            exits[before] += 1
+        reaching = {number for number, is_goal in enumerate(self._is_goal) if is_goal}
+        todo = list(reaching)
+        while todo:
+            for number in into[todo.pop()]:
+                if number not in reaching:
+                    reaching.add(number)
+                    todo.append(number)
+        for number in range(len(self._came)):
+            if number not in reaching:
+                return self._result(HOPELESS, number)
+        if self._is_inevitable and (cycle := self._endless(into, exits)) is not None:
+            return self._result(ENDLESS, cycle)
+        return SearchResult("holds", len(self._came))
+
+    def _endless(self, into: list[list[int]], exits: list[int]) -> int | None:
+        """Return the first state from which a run can avoid the goal forever, or None.
+
+        `exits` has the number of steps from each state. It loses those that lead to the goal in the end.
+        """
+        done = [number for number, is_goal in enumerate(self._is_goal) if is_goal]
+        is_done = self._is_goal[:]
+        while done:
+            for number in into[done.pop()]:
+                exits[number] -= 1
+                if not is_done[number] and not exits[number]:
+                    is_done[number] = True
+                    done.append(number)
+        return next((number for number, ends in enumerate(is_done) if not ends), None)
+
+    def _result(self, kind: Any, number: int, law: Law | None = None, why: str = "") -> SearchResult:
+        path: list[Choice] = []
+        states = len(self._came)
+        while (came := self._came[number])[1] is not None:
+            path.append(came[1])
+            number = came[0]
+        return SearchResult(kind, states, law, why, tuple(reversed(path)), came[0])
+
+
+# -- searches of an entry ---------------------------------------------------------------------------
+
+
+def systems_of(
+    entry: Entry,
+    nodes: int,
+    variant: Altered | None = None,
+    order: Order | None = None,
+    faults: FaultBudget | None = None,
+) -> list[System]:
+    """Return the worlds from which a search of an entry starts."""
+    names = names_of(nodes)
+    order = order or (variant and variant.order) or entry.channels
+    if variant is not None:
+        starts: Iterable[Any] = [variant.make(names)]
+        if entry.starts is not None:
+            starts = _like(list(variant.make(names)), entry.starts(names))
+    else:
+        starts = [entry.make(names)] if entry.starts is None else entry.starts(names)
+    return [System(processes, order, faults, entry.at_once) for processes in starts]
+
+
+def _like(made: list[Any], starts: Iterable[Iterable[Any]]) -> Iterator[list[Any]]:
+    """Yield each start with the classes of other processes."""
+    for start in starts:
+        fields = [{name: getattr(process, name) for name in process.__struct_fields__} for process in start]
+        yield [type(process)(**given) for process, given in zip(made, fields, strict=True)]
+
+
+def prove(
+    entry: Entry,
+    nodes: int,
+    *,
+    variant: Altered | None = None,
+    order: Order | None = None,
+    faults: FaultBudget | None = None,
+    laws: Sequence[Law] | None = None,
+    watch: Callable[[int], None] | None = None,
+) -> SearchResult:
+    """Search all states of an entry and, if its size allows, all histories.
+
+    Args:
+        entry: the entry.
+        nodes: the number of processes.
+        variant: a bug or a printed form; None: the algorithm itself.
+        order: the order of messages; None: as the entry claims.
+        faults: the faults that may occur; None: none.
+        laws: the laws to check; None: those of the entry.
+        watch: called with the number of states, now and then.
+
+    Returns:
+        The first result other than "holds", or the result of the search with more states.
+    """
+    systems = systems_of(entry, nodes, variant, order, faults)
+    every = entry.laws if laws is None else tuple(laws)
+    of_worlds = [law for law in every if not law.is_of_runs]
+    is_inevitable = entry.is_inevitable
+    found = Search(systems, of_worlds, entry.goal, is_inevitable=is_inevitable, watch=watch).run()
+    if found.kind == "holds" and nodes in entry.histories and len(of_worlds) < len(every):
+        return Search(systems, every, entry.goal, is_inevitable=is_inevitable, watch=watch).run()
+    return found
+
+
+def under_fault(entry: Entry, fault: Fault, nodes: int) -> SearchResult:
+    """Return what a search finds if one fault of a kind may occur."""
+    return prove(entry, nodes, order="any" if fault == "order" else None, faults=ONE_OF[fault])
+
+
+def replay(system: System, path: Iterable[Choice]) -> Recording:
+    """Return the recording of a run that takes the given choices."""
+    # Marks do not move a message in a sorted channel, except among equal messages. So the places stay right.
+    recording = Recording(system.names)
+    world = system.start(recording)
+    for step, choice in enumerate(path, start=1):
+        system.take(world, choice, recording, float(step))
+    return recording
+
+
+class Stepper:
+    """One run, step by step. All its results are plain data, for JSON.
+
+    Args:
+        system: the world.
+    """
+
+    def __init__(self, system: System) -> None:
+        self._system = system
+        self._path: list[Choice] = []
+        self._states = [system.encode(system.start())]
+
+    def world(self) -> dict[str, Any]:
+        """Return the state."""
+        return plain_world(self._system.decode(self._states[-1]))
+
+    def choices(self) -> list[dict[str, Any]]:
+        """Return the possible steps, in a fixed order."""
+        world = self._system.decode(self._states[-1])
+        return [msgspec.to_builtins(choice) for choice in self._system.choices(world)]
+
+    def take(self, number: int) -> None:
+        """Take a step, by its place in `choices`.
+
+        Raises:
+            IndexError: there is no such step.
+        """
+        world = self._system.decode(self._states[-1])
+        choices = self._system.choices(world)
+        if not 0 <= number < len(choices):
+            raise IndexError(f"there is no step {number}; the steps are 0 to {len(choices) - 1}")
+        self._system.take(world, choices[number])
+        self._path.append(choices[number])
+        self._states.append(self._system.encode(world))
+
+    def undo(self) -> None:
+        """Undo the last step, if there is one."""
+        if self._path:
+            self._path.pop()
+            self._states.pop()
+
+    def recording(self) -> Recording:
+        """Return the events so far."""
+        return replay(self._system, self._path)
+
+
+def plain_world(world: SmallWorld) -> dict[str, Any]:
+    """Return a world as plain data, with the names of fields."""
+    fields = {
+        name: {field: msgspec.to_builtins(getattr(process, field)) for field in process.__struct_fields__}
+        for name, process in world.processes.items()
+    }
+    channels = {
+        channel: [msgspec.to_builtins(p.message) for p in parcels] for channel, parcels in world.channels.items()
+    }
+    return {"processes": fields, "channels": channels, "timers": world.timers, "down": world.down}

@@ -1,0 +1,31 @@
+"""The entries of the gallery, by name. The module of an entry is imported when the entry is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+
+from chord.gallery.entry import Entry
+
+ENTRIES: dict[str, str] = {
+    "clocks-lamport": "clocks.lamport",
+    "mutex-lamport": "mutex.lamport",
+    "mutex-ricart-agrawala": "mutex.ricart_agrawala",
+}
+"""The module of each entry, below `chord.gallery`, in the order of tickets."""
+
+
+def entry_of(name: str) -> Entry:
+    """Return an entry.
+
+    Raises:
+        KeyError: there is no entry with this name.
+    """
+    entry = import_module(f"chord.gallery.{ENTRIES[name]}").ENTRY
+    assert isinstance(entry, Entry)
+    return entry
+
+
+def every_entry() -> Iterator[Entry]:
+    """Yield all entries, in the order of tickets."""
+    return map(entry_of, ENTRIES)

@@ -1,0 +1,101 @@
+"""Laws: sentences about an algorithm that a function checks, and the laws that several entries share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from chord.gallery.process import Name, Process
+from chord.gallery.recording import Recording, RunEvent
+from chord.gallery.world import SmallWorld
+
+__all__ = ["Law", "Name", "Recording", "RunEvent", "SmallWorld", "law_of_runs", "law_of_worlds", "value_of"]
+
+
+class Law(msgspec.Struct, frozen=True):
+    """A sentence about an algorithm, and the function that checks it.
+
+    Attributes:
+        name: a short name.
+        ticket: the ticket of the text that states it.
+        text: the sentence.
+        breach: returns how the law is broken, or "" if it holds. It gets a `SmallWorld` or a `Recording`.
+        is_of_runs: whether the function gets the recording of a run; otherwise it gets every state.
+    """
+
+    name: str
+    ticket: int
+    text: str
+    breach: Callable[[Any], str]
+    is_of_runs: bool
+
+
+def law_of_worlds(name: str, ticket: int) -> Callable[[Callable[[SmallWorld], str]], Law]:
+    """Return a decorator that turns a function of a `SmallWorld` into a law. Its docstring is the sentence."""
+    return lambda breach: Law(name, ticket, _sentence_of(breach), breach, False)
+
+
+def law_of_runs(name: str, ticket: int) -> Callable[[Callable[[Recording], str]], Law]:
+    """Return a decorator that turns a function of a `Recording` into a law. Its docstring is the sentence.
+
+    The law may depend on the events of each process and on `before`, but not on the order of concurrent events.
+    """
+    return lambda breach: Law(name, ticket, _sentence_of(breach), breach, True)
+
+
+def _sentence_of(breach: Callable[..., str]) -> str:
+    assert breach.__doc__, f"{breach.__name__} has no docstring, which is the sentence of the law"
+    return breach.__doc__.strip()
+
+
+def value_of(event: RunEvent, field: str) -> Any:
+    """Return a field of the process after an event, as plain data: lists in place of tuples."""
+    assert event.state is not None
+    return event.state[field]
+
+
+# -- mutual exclusion -------------------------------------------------------------------------------
+# A process that takes part notes Did("enter") and Did("exit"), and has the field `is_inside`.
+
+
+def _members(world: SmallWorld) -> list[Process]:
+    return [process for process in world.processes.values() if hasattr(process, "is_inside")]
+
+
+@law_of_worlds("one inside", ticket=4)
+def one_inside(world: SmallWorld) -> str:
+    """At most one process is inside the critical section."""
+    inside = [process.me for process in _members(world) if getattr(process, "is_inside")]  # noqa: B009
+    return f"{' and '.join(inside)} are inside" if len(inside) > 1 else ""
+
+
+@law_of_runs("enter after exit", ticket=4)
+def enter_after_exit(run: Recording) -> str:
+    """Each exit from the critical section happens before the next entry."""
+    enters, exits = run.dids("enter"), run.dids("exit")
+    stays = [(e, next((x for x in exits if x.process == e.process and x.n > e.n), None)) for e in enters]
+    for place, (enter, exit_) in enumerate(stays):
+        for other, other_exit in stays[:place]:
+            follows = other_exit is not None and run.before(other_exit, enter)
+            if not follows and not (exit_ is not None and run.before(exit_, other)):
+                return f"no exit of {other.process} or {enter.process} happens before the entry of the other process"
+    return ""
+
+
+@law_of_runs("smallest ticket first", ticket=5)
+def smallest_ticket_first(run: Recording) -> str:
+    """Processes enter in the order of their tickets (time, name), which `Did("enter")` has as its value."""
+    enters = run.dids("enter")
+    for place, enter in enumerate(enters):
+        for other in enters[:place]:
+            is_later = (enter.message, enter.process) > (other.message, other.process)
+            if run.before(enter, other) == is_later and (run.before(other, enter) or run.before(enter, other)):
+                return f"{enter.process} with {enter.message} and {other.process} with {other.message} in wrong order"
+    return ""
+
+
+def everybody_was_inside(world: SmallWorld) -> bool:
+    """Return whether each process that is up has entered and left as often as it may. A goal."""
+    return not any(getattr(process, "left", 0) or getattr(process, "is_inside", False) for process in world.up())

@@ -1,0 +1,1 @@
+"""Mutual exclusion: at most one process is inside the critical section."""

@@ -1,0 +1,145 @@
+"""Every entry of the gallery: a search proves it, and finds each need, each bug and each printed form.
+
+A new entry needs no test here: its description says what the searches must find.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import chord.gallery
+from chord.gallery.entry import Altered, Entry, Fault
+from chord.gallery.explore import ONE_OF, prove, replay, systems_of, under_fault
+from chord.gallery.index import ENTRIES, entry_of, every_entry
+from chord.gallery.layout import diagram_of
+from chord.gallery.text import draw_text
+from chord.gallery.timed import Conditions, run_timed
+
+NAMES = list(ENTRIES)
+SEEDS, SEEDS_OF_ONE_SIZE, SIZE_MAX = 20, 50, 8
+
+
+def slow_if(is_slow: bool, *values: object) -> object:
+    return pytest.param(*values, marks=pytest.mark.slow) if is_slow else pytest.param(*values)
+
+
+PROOFS = [slow_if(n > 2, e.name, n) for e in every_entry() for n in e.small]
+NEEDS = [slow_if(broken.nodes > 2, e.name, fault) for e in every_entry() for fault, broken in e.needs.items()]
+ALTERED = [
+    slow_if(altered.nodes > 2, e.name, kind, name)
+    for e in every_entry()
+    for kind in ("bugs", "printed")
+    for name, altered in getattr(e, kind).items()
+]
+REFUTED = [(e.name, law.name) for e in every_entry() for law in e.refuted]
+SIZES = [(e.name, n) for e in every_entry() for n in range(max(2, e.sizes[0]), min(SIZE_MAX, e.sizes[1]) + 1)]
+
+
+def altered_of(entry: Entry, kind: str, name: str) -> Altered:
+    altered: Altered = getattr(entry, kind)[name]
+    return altered
+
+
+# -- the index --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_entry_has_the_name_of_its_row(name: str) -> None:
+    family, _, algorithm = ENTRIES[name].partition(".")
+    assert entry_of(name).name == name == f"{family}-{algorithm}".replace("_", "-")
+
+
+def test_index_has_every_module_in_order_of_tickets() -> None:
+    root = Path(chord.gallery.__file__).parent
+    found = {".".join(path.relative_to(root).with_suffix("").parts) for path in root.glob("*/[!_]*.py")}
+    assert set(ENTRIES.values()) == found
+    tickets = [entry.ticket for entry in every_entry()]
+    assert tickets == sorted(tickets)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_entry_says_what_each_fault_does(name: str) -> None:
+    entry = entry_of(name)
+    faults: set[Fault] = set(ONE_OF) - ({"order"} if entry.channels == "any" else set())
+    assert {*entry.needs, *entry.tolerates} == faults
+    assert not set(entry.needs) & set(entry.tolerates)
+
+
+# -- the searches -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "nodes"), PROOFS)
+def test_search_proves_entry(name: str, nodes: int) -> None:
+    found = prove(entry_of(name), nodes)
+    assert (found.kind, found.found) == ("holds", "holds"), found
+
+
+@pytest.mark.parametrize(("name", "fault"), NEEDS)
+def test_search_finds_need(name: str, fault: Fault) -> None:
+    need = entry_of(name).needs[fault]
+    found = under_fault(entry_of(name), fault, need.nodes)
+    assert found.found == need.law, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "fault"), [(e.name, fault) for e in every_entry() for fault in e.tolerates])
+def test_entry_tolerates_fault(name: str, fault: Fault) -> None:
+    entry = entry_of(name)
+    assert under_fault(entry, fault, entry.small[0]).kind == "holds"
+
+
+@pytest.mark.parametrize(("name", "kind", "altered_name"), ALTERED)
+def test_search_breaks_altered_form(name: str, kind: str, altered_name: str) -> None:
+    entry = entry_of(name)
+    altered = altered_of(entry, kind, altered_name)
+    found = prove(entry, altered.nodes, variant=altered)
+    assert found.found == altered.breaks, found
+    system = systems_of(entry, altered.nodes, altered)[found.first]
+    diagram = diagram_of(replay(system, found.path), entry.bands)
+    print(f"{name} {altered_name}: {found.found}: {found.why}\n{draw_text(diagram)}")
+    assert len(diagram.rows) >= len(found.path)
+
+
+@pytest.mark.parametrize(("name", "law_name"), REFUTED)
+def test_search_refutes_plausible_law(name: str, law_name: str) -> None:
+    entry = entry_of(name)
+    (law,) = (law for law in entry.refuted if law.name == law_name)
+    assert prove(entry, entry.small[0], laws=[law]).found == law_name
+
+
+# -- runs on virtual time ---------------------------------------------------------------------------
+
+
+def check_run(entry: Entry, nodes: int, seed: int) -> None:
+    run = run_timed(entry, nodes, Conditions(seed=seed))
+    assert run.is_goal, (nodes, seed, run.seconds)
+    assert run.breaches == {}, (nodes, seed)
+    for cost in entry.cost:
+        assert cost.holds(run.recording), (nodes, seed, cost.text, cost.counted(run.recording))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_few_timed_runs_hold(name: str) -> None:
+    entry = entry_of(name)
+    for seed in range(3):
+        check_run(entry, max(2, entry.sizes[0]), seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "nodes"), SIZES)
+def test_timed_runs_hold_at_every_size(name: str, nodes: int) -> None:
+    entry = entry_of(name)
+    for seed in range(SEEDS_OF_ONE_SIZE if nodes == max(2, entry.sizes[0]) else SEEDS):
+        check_run(entry, nodes, seed)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_labels_of_drawing_do_not_overlap(name: str) -> None:
+    entry = entry_of(name)
+    boxes = diagram_of(run_timed(entry, max(2, entry.sizes[0]), Conditions()).recording, entry.bands).boxes()
+    for place, one in enumerate(boxes):
+        for other in boxes[:place]:
+            is_beside = one.x + one.width <= other.x or other.x + other.width <= one.x
+            assert is_beside or one.y + one.height <= other.y or other.y + other.height <= one.y, (one, other)
