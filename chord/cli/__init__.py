@@ -50,6 +50,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench": ("bench", "Measure the ring, in ms and in round trips; delete the test keys."),
     "sim": ("sim", "Simulate rings on virtual time, with faults and checks."),
     "lab": ("lab", "Compare sharding schemes, and study rings of a million nodes."),
+    "gallery": ("gallery", "Run, prove and draw the algorithms of the exam notes."),
     "check-history": ("history", "Check a recorded history of operations; exit 8 if it is wrong."),
     "leave": ("control", "Make a node hand over its keys and leave."),
     "kill": ("control", "Send a signal to a local node's process, to see the ring heal."),

@@ -86,6 +86,7 @@ class Altered(msgspec.Struct, frozen=True):
         nodes: the number of processes of that search.
         text: why the rule exists, or why the printed form is wrong, as one sentence.
         order: the order of its channels; None: as the entry claims.
+        fault: the fault that the search needs to break it; None: it breaks without faults.
     """
 
     make: Make
@@ -93,6 +94,7 @@ class Altered(msgspec.Struct, frozen=True):
     text: str
     nodes: int = 2
     order: Order | None = None
+    fault: Fault | None = None
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,6 +41,7 @@ class SearchResult(msgspec.Struct, frozen=True):
         why: how the law is broken.
         path: the shortest run to the state in question.
         first: the number of the start, if there are several.
+        faults: the faults that could occur.
     """
 
     kind: Kind
@@ -49,6 +50,7 @@ class SearchResult(msgspec.Struct, frozen=True):
     why: str = ""
     path: tuple[Choice, ...] = ()
     first: int = 0
+    faults: FaultBudget = FaultBudget()
 
     @property
     def found(self) -> str:
@@ -188,7 +190,7 @@ class Search:
         while (came := self._came[number])[1] is not None:
             path.append(came[1])
             number = came[0]
-        return SearchResult(kind, states, law, why, tuple(reversed(path)), came[0])
+        return SearchResult(kind, states, law, why, tuple(reversed(path)), came[0], self._systems[0].faults)
 
 
 # -- searches of an entry ---------------------------------------------------------------------------
@@ -237,13 +239,15 @@ def prove(
         nodes: the number of processes.
         variant: a bug or a printed form; None: the algorithm itself.
         order: the order of messages; None: as the entry claims.
-        faults: the faults that may occur; None: none.
+        faults: the faults that may occur; None: those that the variant needs.
         laws: the laws to check; None: those of the entry.
         watch: called with the number of states, now and then.
 
     Returns:
         The first result other than "holds", or the result of the search with more states.
     """
+    if faults is None and variant is not None and variant.fault is not None:
+        faults = ONE_OF[variant.fault]
     systems = systems_of(entry, nodes, variant, order, faults)
     every = entry.laws if laws is None else tuple(laws)
     of_worlds = [law for law in every if not law.is_of_runs]
@@ -267,6 +271,17 @@ def replay(system: System, path: Iterable[Choice]) -> Recording:
     for step, choice in enumerate(path, start=1):
         system.take(world, choice, recording, float(step))
     return recording
+
+
+def numbers_of(system: System, path: Iterable[Choice]) -> list[int]:
+    """Return the places of the choices of a run, for `Stepper.take`."""
+    world = system.start()
+    numbers = []
+    for choice in path:
+        world = system.decode(system.encode(world))
+        numbers.append(system.choices(world).index(choice))
+        system.take(world, choice)
+    return numbers
 
 
 class Stepper:

@@ -57,7 +57,7 @@ def value_of(event: RunEvent, field: str) -> Any:
 
 
 # -- mutual exclusion -------------------------------------------------------------------------------
-# A process that takes part notes Did("enter") and Did("exit"), and has the field `is_inside`.
+# A process that takes part notes Did("enter", ticket) and Did("exit"), and has the field `is_inside`.
 
 
 def _members(world: SmallWorld) -> list[Process]:
@@ -86,7 +86,7 @@ def enter_after_exit(run: Recording) -> str:
 
 @law_of_runs("smallest ticket first", ticket=5)
 def smallest_ticket_first(run: Recording) -> str:
-    """Processes enter in the order of their tickets (time, name), which `Did("enter")` has as its value."""
+    """Processes enter in the order of their tickets. Names decide between equal tickets."""
     enters = run.dids("enter")
     for place, enter in enumerate(enters):
         for other in enters[:place]:

@@ -34,7 +34,7 @@ ALTERED = [
     for name, altered in getattr(e, kind).items()
 ]
 REFUTED = [(e.name, law.name) for e in every_entry() for law in e.refuted]
-SIZES = [(e.name, n) for e in every_entry() for n in range(max(2, e.sizes[0]), min(SIZE_MAX, e.sizes[1]) + 1)]
+SIZES = [(e.name, n) for e in every_entry() for n in range(e.sizes[0], min(SIZE_MAX, e.sizes[1]) + 1)]
 
 
 def altered_of(entry: Entry, kind: str, name: str) -> Altered:
@@ -124,21 +124,21 @@ def check_run(entry: Entry, nodes: int, seed: int) -> None:
 def test_few_timed_runs_hold(name: str) -> None:
     entry = entry_of(name)
     for seed in range(3):
-        check_run(entry, max(2, entry.sizes[0]), seed)
+        check_run(entry, entry.sizes[0], seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "nodes"), SIZES)
 def test_timed_runs_hold_at_every_size(name: str, nodes: int) -> None:
     entry = entry_of(name)
-    for seed in range(SEEDS_OF_ONE_SIZE if nodes == max(2, entry.sizes[0]) else SEEDS):
+    for seed in range(SEEDS_OF_ONE_SIZE if nodes == entry.sizes[0] else SEEDS):
         check_run(entry, nodes, seed)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_labels_of_drawing_do_not_overlap(name: str) -> None:
     entry = entry_of(name)
-    boxes = diagram_of(run_timed(entry, max(2, entry.sizes[0]), Conditions()).recording, entry.bands).boxes()
+    boxes = diagram_of(run_timed(entry, entry.sizes[0], Conditions()).recording, entry.bands).boxes()
     for place, one in enumerate(boxes):
         for other in boxes[:place]:
             is_beside = one.x + one.width <= other.x or other.x + other.width <= one.x

@@ -35,7 +35,7 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`]+)`")
 INDENTED = re.compile(r"^    (chord|make|python|pip|\$) .*$", re.MULTILINE)
 SHELL = ("chord", "make", "python", ".venv/bin/python", "kill", "seq", "sleep", "xargs")
-RINGLESS = ("$ chord sim", "$ chord lab", "$ seq 20000")
+RINGLESS = ("$ chord sim", "$ chord lab", "$ chord gallery", "$ seq 20000")
 FIRST = "README.md"
 README_LINES_MAX = 200
 
@@ -79,7 +79,7 @@ def _marks(name: str, session: str) -> list[pytest.MarkDecorator]:
 
 
 def _simulates(found: list[tuple[str, str]]) -> bool:
-    """Whether the last session is one of the simulator or of the lab."""
+    """Whether the last session needs no ring."""
     return bool(found) and found[-1][1].startswith(RINGLESS)
 
 
