@@ -87,6 +87,7 @@ class Altered(msgspec.Struct, frozen=True):
         text: why the rule exists, or why the printed form is wrong, as one sentence.
         order: the order of its channels; None: as the entry claims.
         fault: the fault that the search needs to break it; None: it breaks without faults.
+        laws: laws that only this form states, besides those of the entry.
     """
 
     make: Make
@@ -95,6 +96,7 @@ class Altered(msgspec.Struct, frozen=True):
     nodes: int = 2
     order: Order | None = None
     fault: Fault | None = None
+    laws: tuple[Law, ...] = ()
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):

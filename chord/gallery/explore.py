@@ -240,7 +240,7 @@ def prove(
         variant: a bug or a printed form; None: the algorithm itself.
         order: the order of messages; None: as the entry claims.
         faults: the faults that may occur; None: those that the variant needs.
-        laws: the laws to check; None: those of the entry.
+        laws: the laws to check; None: those of the entry and of the variant.
         watch: called with the number of states, now and then.
 
     Returns:
@@ -249,7 +249,7 @@ def prove(
     if faults is None and variant is not None and variant.fault is not None:
         faults = ONE_OF[variant.fault]
     systems = systems_of(entry, nodes, variant, order, faults)
-    every = entry.laws if laws is None else tuple(laws)
+    every = tuple(laws) if laws is not None else entry.laws + (variant.laws if variant is not None else ())
     of_worlds = [law for law in every if not law.is_of_runs]
     is_inevitable = entry.is_inevitable
     found = Search(systems, of_worlds, entry.goal, is_inevitable=is_inevitable, watch=watch).run()

@@ -9,6 +9,9 @@ from chord.gallery.entry import Entry
 
 ENTRIES: dict[str, str] = {
     "clocks-lamport": "clocks.lamport",
+    "clocks-vector": "clocks.vector",
+    "clocks-direct": "clocks.direct",
+    "mutex-central": "mutex.central",
     "mutex-lamport": "mutex.lamport",
     "mutex-ricart-agrawala": "mutex.ricart_agrawala",
 }

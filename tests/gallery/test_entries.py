@@ -18,6 +18,8 @@ from chord.gallery.text import draw_text
 from chord.gallery.timed import Conditions, run_timed
 
 NAMES = list(ENTRIES)
+FAMILIES = sorted({module.partition(".")[0] for module in ENTRIES.values()})
+GOLDEN = Path(__file__).with_name("golden")
 SEEDS, SEEDS_OF_ONE_SIZE, SIZE_MAX = 20, 50, 8
 
 
@@ -35,6 +37,13 @@ ALTERED = [
 ]
 REFUTED = [(e.name, law.name) for e in every_entry() for law in e.refuted]
 SIZES = [(e.name, n) for e in every_entry() for n in range(e.sizes[0], min(SIZE_MAX, e.sizes[1]) + 1)]
+
+
+def drawing_of(family: str) -> str:
+    """Return the drawing of a run of the first entry of a family."""
+    entry = next(e for e in every_entry() if ENTRIES[e.name].startswith(f"{family}."))
+    run = run_timed(entry, max(3, entry.sizes[0]), Conditions(seed=1))
+    return draw_text(diagram_of(run.recording, entry.bands)) + "\n"
 
 
 def altered_of(entry: Entry, kind: str, name: str) -> Altered:
@@ -135,6 +144,14 @@ def test_timed_runs_hold_at_every_size(name: str, nodes: int) -> None:
         check_run(entry, nodes, seed)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_drawing_of_family_equals_golden_file(family: str) -> None:
+    golden = GOLDEN / f"{family}.txt"
+    hint = f"{golden} is missing; write it: python -m tests.gallery.test_entries"
+    assert golden.exists(), hint
+    assert golden.read_text(encoding="utf-8") == drawing_of(family)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_labels_of_drawing_do_not_overlap(name: str) -> None:
     entry = entry_of(name)
@@ -143,3 +160,9 @@ def test_labels_of_drawing_do_not_overlap(name: str) -> None:
         for other in boxes[:place]:
             is_beside = one.x + one.width <= other.x or other.x + other.width <= one.x
             assert is_beside or one.y + one.height <= other.y or other.y + other.height <= one.y, (one, other)
+
+
+if __name__ == "__main__":
+    for missing in FAMILIES:
+        if not (GOLDEN / f"{missing}.txt").exists():
+            (GOLDEN / f"{missing}.txt").write_text(drawing_of(missing), encoding="utf-8")
