@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from chord.gallery.recording import Recording
     from chord.gallery.timed import Conditions, TimedRun
     from chord.gallery.world import FaultBudget
-    from chord.testing import Delay
     from chord.views.common import Json
 
 ROWS_MAX = 60
@@ -290,9 +289,13 @@ def _conditions(
     splits: tuple[str, ...],
 ) -> Conditions:  # fmt: skip
     from chord.gallery.process import names_of
-    from chord.gallery.timed import Conditions, Outage, Partition
+    from chord.gallery.timed import Conditions, Outage, Partition, delay_of
 
     names = names_of(nodes)
+    try:
+        drawn = delay_of(delay)
+    except ValueError as error:
+        raise Failure(str(error), DELAY_EXAMPLE, USAGE, "usage") from None
     outages, partitions = [], []
     for text in crashes:
         found = re.fullmatch(r"(\w+)@([\d.]+)(?:-([\d.]+))?", text)
@@ -309,7 +312,7 @@ def _conditions(
         _require_names(names, [name for group in groups for name in group])
         partitions.append(Partition(groups, _number(found[2], SPLIT_EXAMPLE), _number(found[3], SPLIT_EXAMPLE)))
     return Conditions(
-        seed=seed, order=order, delay=_delay(delay), loss=loss, double=double, outages=tuple(outages),
+        seed=seed, order=order, delay=drawn, loss=loss, double=double, outages=tuple(outages),
         splits=tuple(partitions),
     )  # fmt: skip
 
@@ -325,18 +328,6 @@ def _number(text: str, example: str) -> float:
         return float(text)
     except ValueError:
         raise Failure(f"{text!r} is not a number of seconds", example, USAGE, "usage") from None
-
-
-def _delay(text: str) -> Delay:
-    from chord.testing import exponential, uniform
-
-    found = re.fullmatch(r"(?:(exp|uniform):)?(\d+(?:\.\d+)?)ms(?:-(\d+(?:\.\d+)?)ms)?", text)
-    if found is None or (found[3] is not None) != (found[1] == "uniform") or (found[1] and not float(found[2])):
-        raise Failure(f"{text!r} is not a delay", DELAY_EXAMPLE, USAGE, "usage")
-    low_s = float(found[2]) / 1000
-    if found[1] == "exp":
-        return exponential(low_s)
-    return uniform(low_s, float(found[3]) / 1000 if found[3] else low_s)
 
 
 def _take(stepper: Stepper, word: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any
@@ -105,6 +106,21 @@ def run_timed(entry: Entry, nodes: int, conditions: Conditions, variant: Altered
             driver.breaches[law.name] = why
     digest = blake2b(b"\n".join(driver.recording.lines()), digest_size=16).hexdigest()
     return TimedRun(driver.recording, entry.goal(driver.world), driver.breaches, digest, driver.ended_s)
+
+
+def delay_of(text: str) -> Delay:
+    """Return the delay that a text describes: 50ms, exp:50ms or uniform:10ms-90ms.
+
+    Raises:
+        ValueError: the text describes no delay.
+    """
+    found = re.fullmatch(r"(?:(exp|uniform):)?(\d+(?:\.\d+)?)ms(?:-(\d+(?:\.\d+)?)ms)?", text)
+    if found is None or (found[3] is not None) != (found[1] == "uniform") or (found[1] and not float(found[2])):
+        raise ValueError(f"{text!r} is not a delay")
+    low_s = float(found[2]) / 1000
+    if found[1] == "exp":
+        return testing.exponential(low_s)
+    return testing.uniform(low_s, float(found[3]) / 1000 if found[3] else low_s)
 
 
 class _Driver:
