@@ -121,6 +121,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         refuted: laws that look plausible, and that a search at the smallest size breaks.
         starts: returns the processes of every world from which a search starts; None: only those of `make`.
         at_once: any set of machines may move in one step; default: one machine.
+        ends_quietly: a run ends when no message is in transit. Otherwise it ends as soon as it has reached the goal.
         is_inevitable: every run reaches the goal, not only some run from every state.
         bands: for drawings: the fields that are shown as a band on a process's line while they are true.
     """
@@ -143,5 +144,6 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     refuted: tuple[Law, ...] = ()
     starts: Callable[[Sequence[Name]], Iterable[Iterable[Process]]] | None = None
     at_once: bool = False
+    ends_quietly: bool = True
     is_inevitable: bool = False
     bands: tuple[str, ...] = ()

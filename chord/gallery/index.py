@@ -14,8 +14,17 @@ ENTRIES: dict[str, str] = {
     "mutex-central": "mutex.central",
     "mutex-lamport": "mutex.lamport",
     "mutex-ricart-agrawala": "mutex.ricart_agrawala",
+    "mutex-philosophers": "mutex.philosophers",
+    "mutex-token": "mutex.token",
+    "mutex-quorum": "mutex.quorum",
+    "mutex-quorum-one": "mutex.quorum:ONE",
+    "mutex-quorum-weighted": "mutex.quorum:WEIGHTED",
+    "mutex-quorum-walls": "mutex.quorum:WALLS",
 }
-"""The module of each entry, below `chord.gallery`, in the order of tickets."""
+"""The module of each entry, below `chord.gallery`, in the order of tickets.
+
+If the variable with the entry is not ENTRY, its name follows after a colon.
+"""
 
 
 def entry_of(name: str) -> Entry:
@@ -24,7 +33,8 @@ def entry_of(name: str) -> Entry:
     Raises:
         KeyError: there is no entry with this name.
     """
-    entry = import_module(f"chord.gallery.{ENTRIES[name]}").ENTRY
+    module, _, variable = ENTRIES[name].partition(":")
+    entry = getattr(import_module(f"chord.gallery.{module}"), variable or "ENTRY")
     assert isinstance(entry, Entry)
     return entry
 

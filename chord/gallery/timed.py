@@ -88,7 +88,7 @@ class TimedRun(msgspec.Struct, frozen=True):
 
 
 def run_timed(entry: Entry, nodes: int, conditions: Conditions, variant: Altered | None = None) -> TimedRun:
-    """Run an entry on virtual time until it has reached its goal and no message is in transit.
+    """Run an entry on virtual time until it has reached its goal, and no message is in transit if it ends quietly.
 
     Args:
         entry: the entry.
@@ -249,6 +249,7 @@ class _Driver:
         self._end_if_over()
 
     def _end_if_over(self) -> None:
-        is_done = not self.world.channels and not self._thinking and self._entry.goal(self.world)
+        is_quiet = not self.world.channels or not self._entry.ends_quietly
+        is_done = is_quiet and not self._thinking and self._entry.goal(self.world)
         if is_done or self._steps >= self._conditions.steps_max or self._network.next_due() == float("inf"):
             self._over.set()

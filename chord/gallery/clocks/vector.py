@@ -85,7 +85,7 @@ def times_differ(run: Recording) -> str:
 
 @law_of_runs("two components suffice", ticket=2)
 def two_components(run: Recording) -> str:
-    """For e in P and f in Q, e happens before f if and only if VC(e) is smaller in the components of P and Q."""
+    """It is enough to compare VC(e) and VC(f) in the components of the processes of e and f."""
     events = events_of(run)
     for e in events:
         for f in events:
