@@ -20,6 +20,9 @@ ENTRIES: dict[str, str] = {
     "mutex-quorum-one": "mutex.quorum:ONE",
     "mutex-quorum-weighted": "mutex.quorum:WEIGHTED",
     "mutex-quorum-walls": "mutex.quorum:WALLS",
+    "cuts-chandy-lamport": "cuts.chandy_lamport",
+    "cuts-sender": "cuts.sender",
+    "cuts-receiver": "cuts.receiver",
 }
 """The module of each entry, below `chord.gallery`, in the order of tickets.
 
