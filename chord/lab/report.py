@@ -21,14 +21,16 @@ SHOWN = ("golubtsov", "draws")
 
 TEXTS = (
     "*Ilya Kokorin*, "
-    "«Шардирование», lecture slides (in Russian): the remainder and its factors, tries, sections, rings, jump.",
-    "*Exam notes* «Распределенные системы» (in Russian), tickets 19 to 21, on the same subjects; no author named.",
-    "*An article on consistent hashing* (in Russian; no author or title given): rendezvous, rings, jump, multi-probe, "
-    "and six criteria for a scheme.",
-    "*Anton Golubtsov*, «Алгоритмы шардинга (разделения) данных», 2024 (in Russian): seven schemes from 20 shards to "
-    "21, and the time that they take.",
+    "«Шардирование», lecture slides (in Russian): the remainder and its factors, tries, sections, rendezvous, rings, "
+    "jump.",
+    "*Exam notes* «Распределенные системы» (in Russian; no author named), 26 tickets. Only tickets 19 to 21 are on "
+    "sharding.",
+    "*An article on consistent hashing* (in Russian; no author or title given). It treats the remainder, rendezvous, "
+    "rings, bounded loads, jump and multi-probe, and has six criteria for a scheme.",
+    "*Anton Golubtsov*, «Алгоритмы шардинга (разделения) данных», 2024 (in Russian). It compares five schemes from 20 "
+    "shards to 21, and the time that they take.",
     "*Course notes* "
-    "“分片 (Sharding)” (in Chinese; no author named): tables of first letters, directories, hops on a ring.",
+    "“分片 (Sharding)” (in Chinese; no author named): tables of first letters, directories, Chord, Dynamo.",
 )
 """The texts that the lab started from. The lab measures their claims again."""
 
