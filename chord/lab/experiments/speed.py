@@ -14,11 +14,13 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from chord.lab.experiments.common import build, fitting, made_keys, node_names
+from chord.lab.experiments.golubtsov import SAID
 from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.lab.harness.plot import BLUE, ORANGE, dress, headline, make_room
 from chord.lab.hashing import XXH3
 from chord.lab.placement import UnsupportedChange
 from chord.lab.schemes import SCHEMES
+from chord.lab.theory import harmonic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -119,7 +121,10 @@ def fastest_s(work: Callable[[], object], times: int) -> float:
 
 
 def tables(result: Result[SpeedCell]) -> list[Table]:
-    """Return the table of all times, in readable units."""
+    """Return the table of all times, in readable units.
+
+    If every scheme of Golubtsov's article was timed, a table with the article's times and their order comes next.
+    """
     columns = (
         Column("scheme"), Column(f"look-up, {FEW} nodes (ns)", ",.0f"),
         Column(f"look-up, {MANY:,} nodes (ns)", ",.0f"),
@@ -147,7 +152,38 @@ def tables(result: Result[SpeedCell]) -> list[Table]:
     if "extendible" in measured:
         notes.append("extendible has 16 and 512 nodes, because it can only double.")
     bar = f"a million keys in {MILLION_S_MAX:g} s"
-    return [Table("speed", "How fast", columns, tuple(rows), bar, tuple(notes))]
+    speeds = Table("speed", "How fast", columns, tuple(rows), bar, tuple(notes))
+    return [speeds, _order(result)] if measured >= set(SAID) else [speeds]
+
+
+def _order(result: Result[SpeedCell]) -> Table:
+    """Return Golubtsov's times beside measured ones, each with its place in the order."""
+    cells = {cell.setting.scheme: cell for cell in result.cells}
+    columns = (
+        Column("scheme"), Column("published (s)", ".2f"), Column("place"), Column(f"look-up, {FEW} nodes (ns)", ",.0f"),
+        Column("place"), Column(f"placed hash, {FEW} nodes (ns)", ",.1f"), Column("place"),
+    )  # fmt: skip
+    times = (
+        {scheme: said.time_s for scheme, said in SAID.items()},
+        {scheme: 1e9 * cells[scheme].one_s[0] for scheme in SAID},
+        {scheme: 1e9 * cells[scheme].each_s[0] for scheme in SAID},
+    )
+    places = [{scheme: place for place, scheme in enumerate(sorted(t, key=t.__getitem__), 1)} for t in times]
+    rows = tuple(
+        Row((scheme, *(value for t, p in zip(times, places, strict=True) for value in (t[scheme], p[scheme]))))
+        for scheme in SAID
+    )
+    one, many = cells["jump"].one_s
+    visit_ns = 1e9 * (many - one) / (harmonic(MANY) - harmonic(FEW))
+    notes = (
+        f"Jump's look-up takes {one / cells['ring-1000'].one_s[0]:.1f} times as long as that of ring-1000; in the "
+        f"article, {SAID['jump'].time_s / SAID['ring-1000'].time_s:.1f} times.",
+        f"Jump's loop runs in the interpreter. It visits {harmonic(FEW):.1f} buckets among {FEW} nodes and "
+        f"{harmonic(MANY):.1f} among {MANY:,}, so a visit takes {visit_ns:,.0f} ns. A ring's binary search is one call "
+        "of compiled code. A placed hash is computed by NumPy, so its loop is compiled, too.",
+        "The article does not say what its times include, or on which machine.",
+    )
+    return Table("order", "Golubtsov's times, and their order", columns, rows, notes=notes)
 
 
 def draw(result: Result[SpeedCell], figure: Figure) -> None:
@@ -182,7 +218,7 @@ def experiment(schemes: tuple[str, ...] = ()) -> Experiment[SpeedSetting, SpeedC
     return Experiment(
         name="speed",
         title="How fast",
-        source="Golubtsov 2024, on another machine: mod 0.19 s, jump 0.32, rings 2.2 to 2.8, rendezvous 29.6",
+        source="Golubtsov 2024, on another machine; see the table of the order",
         plan=partial(plan, schemes),
         measure=measure,
         tables=tables,
