@@ -15,7 +15,7 @@ from chord import testing
 from chord.config import PRESETS, RingConstants
 from chord.ids import Circle, Point, vnode_id
 from chord.lab.harness.experiment import Result
-from chord.lab.papers import churn, failures, healing, load_balance, path_length, sessions
+from chord.lab.papers import churn, failures, healing, load_balance, missed_updates, path_length, sessions
 from chord.lab.papers.world import rightful_owner, still_ring
 from chord.net.peers import PassiveList
 from chord.ring.vnode import Vnode
@@ -236,6 +236,25 @@ def test_rightful_owner_is_the_next_living_vnode() -> None:
             assert rightful_owner(ring, type(first)(first + 1)) == order[2].contact.id
 
     testing.run(main)
+
+
+# -- missed updates -----------------------------------------------------------------------------------
+
+
+def test_missed_update_stays_missed_without_anti_entropy() -> None:
+    on, off = (missed_updates.measure(setting) for setting in missed_updates.plan("quick", 1))
+    assert on.behind == (20, 0, 0, 0)
+    assert off.behind == (20, 20, 20, 20)
+    assert (off.after_puts, off.after_reads) == (15, 10), "only a write or a read of the key repairs it"
+    assert missed_updates.tables(Result("quick", 1, (on, off)))[0].passed
+
+
+def test_planted_idle_anti_entropy_misses_the_bar() -> None:
+    settings = [setting._replace(looks_s=(0.0, 600.0)) for setting in missed_updates.plan("quick", 1)]
+    on, off = map(missed_updates.measure, settings)
+    assert missed_updates.is_met(on)
+    assert not missed_updates.is_met(replace(off, setting=on.setting))
+    assert not missed_updates.is_met(replace(on, setting=off.setting))
 
 
 # -- the bars, at length ------------------------------------------------------------------------------
