@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from chord.lab.experiments import golubtsov, speed
+import numpy as np
+import pytest
+
+from chord.lab.experiments import bounds, golubtsov, speed
+from chord.lab.experiments.common import node_names
 from chord.lab.harness.experiment import Result
+from chord.lab.hashing import Hashes, mix, random_hashes
+from chord.lab.placement import Numbers
 from chord.lab.schemes import SCHEMES
 from chord.lab.schemes.ring import RingScheme
+from chord.lab.schemes.ring_bounded import BoundedRing
 from chord.lab.theory import harmonic
+from tests.lab.references import bounded, clockwise, points
 
 # -- Golubtsov's times --------------------------------------------------------------------------------
 
@@ -53,3 +61,54 @@ def test_key_at_a_point_belongs_to_that_point() -> None:
         ((_, end),) = ring.arcs(name)
         assert ring.nodes[ring.locate(end)] == name
         assert ring.nodes[ring.locate(end + 1)] != name
+
+
+# -- bounded loads with keys that arrive and depart ---------------------------------------------------
+
+FEW = bounds.BoundsSetting("ring-bounded", 1.25, 10, 200, 1, 7)
+
+
+def test_moves_of_changing_keys_equal_those_of_a_walk_key_by_key() -> None:
+    """Ten arrivals, placed by the reference that walks from node to node."""
+    changes = bounds.change_keys(FEW)
+    nodes, rng = node_names(10, 7000), np.random.default_rng(7)
+    hashes = random_hashes(rng, 200 + bounds.CHANGES).tolist()
+    weights = dict.fromkeys(nodes, 1.0)
+    for at in range(240, 250):
+        before, after = (bounded(nodes, weights, 1, 1.25, hashes[: at + more]) for more in (0, 1))
+        assert changes.arrivals[at - 200] == sum(a != b for a, b in zip(before, after[:-1], strict=True))
+    assert len(changes.arrivals) == len(changes.departures) == bounds.CHANGES
+    assert max(changes.arrivals) > 10, "the capacity changed for all nodes"
+
+
+def test_walk_of_a_key_passes_the_nodes_without_room() -> None:
+    nodes = node_names(12, 1)
+    ring, hashes = BoundedRing(nodes, capacity=1.1), random_hashes(np.random.default_rng(1), 100)
+    placed, walks = ring.place_many(hashes), ring.walks(hashes)
+    assert walks.max() > 3
+    cap = ring.room(100)[0]
+    for at, (point, walk) in enumerate(zip(hashes.tolist(), walks.tolist(), strict=True)):
+        way = [node for _, node in clockwise(point, points(nodes, dict.fromkeys(nodes, 1.0), 1))]
+        loads = np.bincount(placed[:at], minlength=12)
+        assert way[walk] == nodes[placed[at]]
+        assert all(loads[nodes.index(node)] == cap for node in way[:walk])
+
+
+class Restless(BoundedRing):
+    """Planted: each change of the number of keys moves most of them."""
+
+    def place_many(self, hashes: Hashes) -> Numbers:
+        return super().place_many(mix(hashes, len(hashes)))
+
+
+def test_planted_restless_keys_miss_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    def passed() -> bool | None:
+        setting = FEW._replace(value=2.0)
+        spread = bounds.spread(np.ones(10))
+        cell = bounds.BoundsCell(setting, (spread,), spread, (0.0,), 1.0, bounds.change_keys(setting))
+        return bounds.tables(Result("quick", 1, (probed, cell)))[2].passed
+
+    probed = bounds.measure(bounds.BoundsSetting("multi-probe", 2.0, 10, 200, 2, 1))
+    assert passed()
+    monkeypatch.setitem(SCHEMES, "ring-bounded", Restless)
+    assert passed() is False

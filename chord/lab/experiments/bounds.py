@@ -9,7 +9,8 @@ and prints 0.5 % for 5 %. The deviation follows from the same formula and is lar
 stay poor: 15.6 % with 21 probes.
 
 *Bounded loads* (Mirrokni et al. 2018) gives no node more than ceil(c m / n) of m keys. The price is that keys move
-between old nodes when a node is added.
+between old nodes when a node is added. They also move when a key arrives or departs. A departure makes room for a key
+that had to walk on, and the capacity itself depends on m. A look-up walks as far as its key had to.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from chord.lab.harness.plot import BLUE, GREY, ORANGE, dress, headline
 from chord.lab.harness.statistics import Spread
 from chord.lab.hashing import random_hashes
 from chord.lab.numbers import chi_square, mean_error, spread
+from chord.lab.schemes.ring_bounded import BoundedRing
 from chord.lab.theory import probed_deviation, probed_peak
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 NODES, NODES_PROBED, KEYS, RINGS = 100, 1000, 200_000, 8
 PROBES = (1, 2, 3, 5, 10, 21, 50)
 CAPACITIES = (1.05, 1.1, 1.25, 1.5, 2.0, 3.0)
+CHANGES, KEYS_CHANGED = NODES, 5_000
 PEAK_WITHIN, ERRORS_WITHIN, P_MIN = 0.01, 4.0, 0.0001
 
 Kind = Literal["multi-probe", "ring-bounded"]
@@ -56,6 +59,22 @@ class BoundsSetting(NamedTuple):
         return f"{self.kind}, {self.value:g}"
 
 
+class KeyChanges(NamedTuple):
+    """What single keys cost on a ring with bounded loads, as they arrive and depart.
+
+    Attributes:
+        keys: number of keys before the first change.
+        arrivals: for each arriving key, the number of other keys that moved.
+        departures: for each departing key, the number of other keys that moved.
+        walks: full points that each key passes, at the end.
+    """
+
+    keys: int
+    arrivals: tuple[int, ...]
+    departures: tuple[int, ...]
+    walks: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class BoundsCell:
     """The measurement of one setting: evenness, and keys that moved needlessly.
@@ -69,6 +88,7 @@ class BoundsCell:
         between_old: share of the keys that moved between nodes that were there before, when a node was added. Bounded
             loads have an entry per ring, multi-probe only one for the last ring.
         p: for multi-probe, p-value of a chi-square test of the keys per node against the shares. Otherwise 1.
+        changes: for bounded loads, the cost of single keys on the first ring. Otherwise None.
     """
 
     setting: BoundsSetting
@@ -76,6 +96,7 @@ class BoundsCell:
     by_keys: Spread
     between_old: tuple[float, ...]
     p: float
+    changes: KeyChanges | None = None
 
 
 def plan(scale: Scale, seed: int) -> list[BoundsSetting]:
@@ -103,7 +124,32 @@ def measure(setting: BoundsSetting) -> BoundsCell:
             assert step is not None
             between.append(step.between_old / setting.keys)
         spreads.append(by_keys if shares is None else spread(shares))
-    return BoundsCell(setting, tuple(spreads), by_keys, tuple(between), p)
+    changes = None if setting.kind == "multi-probe" else change_keys(setting)
+    return BoundsCell(setting, tuple(spreads), by_keys, tuple(between), p, changes)
+
+
+def change_keys(setting: BoundsSetting) -> KeyChanges:
+    """Let keys arrive one by one, then let random keys depart; count the others that move.
+
+    As many keys arrive as there are nodes, so each node's capacity grows by about `capacity`, and shrinks again.
+    """
+    rng = np.random.default_rng(setting.seed)
+    keys = min(setting.keys, KEYS_CHANGED)
+    hashes = random_hashes(rng, keys + CHANGES)
+    ring = build(setting.kind, node_names(setting.nodes, setting.seed * 1000), capacity=setting.value)
+    assert isinstance(ring, BoundedRing)
+    there, arrivals, departures = hashes[:keys], [], []
+    places = ring.place_many(there)
+    for count in range(keys + 1, len(hashes) + 1):
+        there = hashes[:count]
+        before, places = places, ring.place_many(there)
+        arrivals.append(int((places[:-1] != before).sum()))
+    for _ in range(CHANGES):
+        gone = int(rng.integers(len(there)))
+        there, before = np.delete(there, gone), np.delete(places, gone)
+        places = ring.place_many(there)
+        departures.append(int((places != before).sum()))
+    return KeyChanges(keys, tuple(arrivals), tuple(departures), tuple(ring.walks(there).tolist()))
 
 
 # -- what comes of it ---------------------------------------------------------------------------------
@@ -115,8 +161,9 @@ def by_kind(result: Result[BoundsCell], kind: Kind) -> list[BoundsCell]:
 
 
 def tables(result: Result[BoundsCell]) -> list[Table]:
-    """Return a table per scheme: the largest loads beside the published bound."""
-    return [_probes(by_kind(result, "multi-probe")), _capacities(by_kind(result, "ring-bounded"))]
+    """Return a table per scheme with its bound, and one on single keys under bounded loads."""
+    bounded = by_kind(result, "ring-bounded")
+    return [_probes(by_kind(result, "multi-probe")), _capacities(bounded), _changes(bounded)]
 
 
 def _most(cell: BoundsCell) -> float:
@@ -182,6 +229,29 @@ def _capacities(cells: list[BoundsCell]) -> Table:
     )
     bar = "no node has more than ceil(c m / n) keys; no more than 4 max(1 / (c - 1)^2, 1) nodes' worth move needlessly"
     return Table("bounded_loads", "Bounded loads against their bound", columns, tuple(rows), bar, notes)
+
+
+def _changes(cells: list[BoundsCell]) -> Table:
+    columns = (
+        Column("capacity c", ".2f"), Column("moves per arrival", ".2f"), Column("most", ","),
+        Column("moves per departure", ".2f"), Column("most", ","), Column("bound", ".1f"),
+        Column("nodes passed", ".2f"), Column("most", ","),
+    )  # fmt: skip
+    rows = []
+    for cell in cells:
+        assert cell.changes is not None
+        bound, (_, *each) = movement_bound(cell.setting.value), cell.changes
+        means = [float(np.mean(counts)) for counts in each]
+        come, go, walk = zip(means, map(max, each), strict=True)
+        rows.append(Row((cell.setting.value, *come, *go, bound, *walk), max(means) <= bound))
+    notes = (
+        f"{cells[0].changes.keys if cells[0].changes else 0:,} keys on {cells[0].setting.nodes} nodes; {CHANGES} more "
+        "arrive one by one, and then as many random ones depart. A move is that of another key.",
+        "All nodes have the same capacity, ceil(c m / n). Most keys move when a change of m changes it.",
+        "A look-up passes the full nodes at which its key found no room. The most is the worst look-up.",
+    )
+    bar = "on average no more than 4 max(1 / (c - 1)^2, 1) moves per change, and nodes passed"
+    return Table("bounded_changes", "Bounded loads: keys that arrive and depart", columns, tuple(rows), bar, notes)
 
 
 def draw(result: Result[BoundsCell], figure: Figure) -> None:

@@ -71,6 +71,17 @@ class BoundedRing(RingScheme):
 
     def place_many(self, hashes: Hashes) -> Numbers:
         """Return the number of the node of each key, if the keys arrive in this order."""
+        return self._owners[self._settle(hashes)].astype(np.intp)
+
+    def walks(self, hashes: Hashes) -> Numbers:
+        """Return the number of points that each key passes because their nodes are full.
+
+        The keys arrive in this order. The look-up of a key walks as far.
+        """
+        return (self._settle(hashes) - self._following(hashes)) % len(self._points)
+
+    def _settle(self, hashes: Hashes) -> Numbers:
+        """Return the index of the point at which each key ends, if the keys arrive in this order."""
         room, owners = self.room(len(hashes)), self._owners.tolist()
         onward = list(range(len(owners)))  # union-find: from a point to the next one with a node that may have room
         points_of: list[list[int]] = [[] for _ in room]
@@ -81,7 +92,7 @@ class BoundedRing(RingScheme):
             while onward[at] != at:
                 onward[at] = at = onward[onward[at]]
             owner = owners[at]
-            found.append(owner)
+            found.append(at)
             room[owner] -= 1
             if not room[owner]:
                 for point in points_of[owner]:
