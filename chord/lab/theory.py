@@ -124,6 +124,16 @@ def probed_deviation(probes: int) -> float:
     return math.sqrt(probed_peak(probes) ** 2 * (1 - 2 / probes + 1 / (2 * probes - 1)) - 1)
 
 
+def collision_chance(points: int, drawn: int) -> float:
+    """Return the probability that two of `drawn` random points are the same.
+
+    Args:
+        points: number of points on the circle, all equally likely.
+        drawn: number of draws, up to some millions.
+    """
+    return 1.0 if drawn > points else -math.expm1(float(np.log1p(-np.arange(drawn) / float(points)).sum()))
+
+
 def key_deviation(nodes: int, keys: int) -> float:
     """Return the std of keys per node over the mean, if each key picks a random node."""
     return math.sqrt((nodes - 1) / keys)
