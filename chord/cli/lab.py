@@ -105,7 +105,8 @@ def vnodes_command(nodes: int, **wishes: Any) -> int:
     """Vary the vnodes of a ring: its evenness, and the heirs of a failed node.
 
     Also draws the rings of Golubtsov's article (2024) some hundred times, and measures two ways to even out a ring
-    without vnodes.
+    without vnodes. One of them is measured while keys arrive and depart. The last table has the memory of schemes among
+    thousands of servers.
     """
     _require_libraries()
     from chord.lab.experiments import of_vnodes
@@ -118,7 +119,7 @@ def vnodes_command(nodes: int, **wishes: Any) -> int:
 def movement_command(**wishes: Any) -> int:
     """Add nodes one by one, from 4 to 64, and sum up all keys that move.
 
-    Also moves hot sections of a central map under skewed requests.
+    Also moves hot sections of a central map under skewed requests, and compares numbers of sections.
     """
     _require_libraries()
     from chord.lab.experiments import of_movement
@@ -161,7 +162,7 @@ def ring_command(nodes: int, **wishes: Any) -> int:
     """Look up 100,000 keys on rings of 8, 16, 32, … and N nodes; explain the paths.
 
     Also compares ways to route, from one table that all nodes ask to full membership. Also measures lookups among dead
-    nodes, and shares of the circle.
+    nodes, shares of the circle, and the probability that two ids are the same.
     """
     _require_libraries()
     from chord.lab.experiments import of_ring

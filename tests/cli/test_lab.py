@@ -195,7 +195,7 @@ def test_ring_and_vnodes_commands_take_a_size(lab: Lab) -> None:
     found = json.loads(lab("ring", "--nodes", "100", "--json", *QUICK).out)
     check_shape("lab", found)
     names = [experiment["name"] for experiment in found["experiments"]]
-    assert names == ["path_length", "routes", "failures", "load_balance"]
+    assert names == ["path_length", "routes", "failures", "load_balance", "birthdays"]
     assert [row["values"][0] for row in found["experiments"][0]["tables"][0]["rows"]] == [8, 16, 32, 64, 100, 128]
     ended = lab("vnodes", "--nodes", "10", *QUICK)
     assert "16 rings of 10 nodes" in ended.out

@@ -383,7 +383,7 @@ def test_missed_bar_is_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_experiments_tables_and_pictures_have_unique_names() -> None:
     experiments = of_all()
-    assert len({experiment.name for experiment in experiments}) == len(experiments) == 13
+    assert len({experiment.name for experiment in experiments}) == len(experiments) == 16
     pictures = [name for experiment in experiments for name in experiment.pictures]
     assert len(set(pictures)) == len(pictures)
 

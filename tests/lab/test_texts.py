@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
-from chord.lab.experiments import bounds, golubtsov, speed
+from chord.lab.experiments import birthdays, bounds, golubtsov, memory, section_counts, speed
 from chord.lab.experiments.common import node_names
 from chord.lab.harness.experiment import Result
 from chord.lab.hashing import Hashes, mix, random_hashes
@@ -13,7 +15,8 @@ from chord.lab.placement import Numbers
 from chord.lab.schemes import SCHEMES
 from chord.lab.schemes.ring import RingScheme
 from chord.lab.schemes.ring_bounded import BoundedRing
-from chord.lab.theory import harmonic
+from chord.lab.schemes.sections import Sections
+from chord.lab.theory import collision_chance, harmonic
 from tests.lab.references import bounded, clockwise, points
 
 # -- Golubtsov's times --------------------------------------------------------------------------------
@@ -112,3 +115,59 @@ def test_planted_restless_keys_miss_the_bar(monkeypatch: pytest.MonkeyPatch) -> 
     assert passed()
     monkeypatch.setitem(SCHEMES, "ring-bounded", Restless)
     assert passed() is False
+
+
+# -- equal ids, memory, sections ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("points", "drawn"), [(365, 23), (256, 7), (10, 10), (3, 4), (5, 1)])
+def test_chance_of_a_collision_is_that_of_the_product(points: int, drawn: int) -> None:
+    apart = Fraction(1)
+    for before in range(drawn):
+        apart *= Fraction(points - before, points)
+    assert collision_chance(points, drawn) == pytest.approx(float(1 - apart))
+
+
+def test_birthdays_meet_the_bar_and_false_ones_miss_it() -> None:
+    experiment = birthdays.experiment(100)
+    result = experiment.run("quick", 1)
+    (table,) = experiment.tables(result)
+    assert table.passed
+    assert table.notes[0].startswith(f"On {birthdays.bits_for(100)} bits, 100 ids")
+    assert collision_chance(365, 22) < 0.5 < result.cells[0].chance
+    doubled = birthdays.BirthdayCell(result.cells[1].setting, 2 * result.cells[1].collided)
+    assert birthdays.is_met(doubled) is False
+
+
+def test_bits_for_a_million_nodes_keep_collisions_rare() -> None:
+    bits = birthdays.bits_for(1_000_000)
+    assert collision_chance(1 << bits, 1_000_000) < birthdays.RARE < collision_chance(1 << (bits - 1), 1_000_000)
+
+
+def test_ring_of_a_thousand_servers_takes_a_megabyte() -> None:
+    settings = [memory.MemorySetting(scheme, 1000, 1) for scheme in ("jump", "ring", "ring-100")]
+    cells = [memory.measure(setting) for setting in settings]
+    assert [cell.state_bytes for cell in cells] == [8, 12_000, 1_200_000]
+    assert memory.tables(Result("quick", 1, tuple(cells)))[0].passed
+    ring = SCHEMES["ring-100"](node_names(10, 1))
+    assert isinstance(ring, RingScheme)
+    assert ring.state_bytes == ring._points.nbytes + ring._owners.nbytes
+    assert memory.is_met(memory.MemoryCell(settings[2], 1_200_012)) is False
+
+
+class Greedy(Sections):
+    """Planted: a new node takes one section more than its share."""
+
+    def _add(self, node: str, weight: float) -> None:
+        super()._add(node, weight)
+        self._owners[int(np.flatnonzero(self._owners != len(self._nodes))[0])] = len(self._nodes)
+
+
+def test_sections_are_even_up_to_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(section_counts, "COUNTS", (10, 20, 30, 110))
+    experiment = section_counts.EXPERIMENT
+    (table,) = experiment.tables(experiment.run("quick", 1))
+    assert table.passed
+    assert [row.values[3] for row in table.rows[:3]] == [11, 1, 0], "nodes without a section"
+    monkeypatch.setitem(SCHEMES, "sections", Greedy)
+    assert experiment.tables(experiment.run("quick", 1))[0].passed is False

@@ -2,11 +2,13 @@
 
 - compare: every scheme on the same keys (`compare`), and their speed (`speed`).
 - vnodes: the effect of vnodes (`vnodes`), rings with random node names (`golubtsov`), probes and bounded loads
-  (`bounds`).
-- movement: the cost of growth (`movement`), and the effect of moving hot sections (`hot_sections`).
+  (`bounds`), and memory among thousands of servers (`memory`).
+- movement: the cost of growth (`movement`), the effect of moving hot sections (`hot_sections`), and the number of
+  sections (`section_counts`).
 - jump: the lemma, the cost and the evenness of jump consistent hash.
 - strategies: Dynamo's three partition strategies.
-- ring: ways to route (`routes`), and three figures of the papers (`chord.lab.papers`), on rings too large to run.
+- ring: ways to route (`routes`), three figures of the papers (`chord.lab.papers`), and equal ids (`birthdays`), on
+  rings too large to run.
 
 Each module is one experiment in the sense of `chord.lab.harness`, except `common`, which has the shared parts of the
 experiments on schemes.
@@ -17,13 +19,16 @@ from __future__ import annotations
 from typing import Any
 
 from chord.lab.experiments import (
+    birthdays,
     bounds,
     compare,
     golubtsov,
     hot_sections,
     jump,
+    memory,
     movement,
     routes,
+    section_counts,
     speed,
     strategies,
     vnodes,
@@ -51,16 +56,16 @@ def of_compare(
 
 
 def of_vnodes(nodes: int = vnodes.NODES) -> list[AnyExperiment]:
-    """Return the experiments on vnodes, on draws of node names, and on bounds.
+    """Return the experiments on vnodes, on draws of node names, on bounds and on memory.
 
-    `nodes` is the size of the rings in the first experiment. The other two have fixed sizes.
+    `nodes` is the size of the rings in the first experiment. The others have fixed sizes.
     """
-    return [vnodes.experiment(nodes), golubtsov.EXPERIMENT, bounds.EXPERIMENT]
+    return [vnodes.experiment(nodes), golubtsov.EXPERIMENT, bounds.EXPERIMENT, memory.EXPERIMENT]
 
 
 def of_movement() -> list[AnyExperiment]:
-    """Return the experiments on key movement: growth, and hot sections."""
-    return [movement.EXPERIMENT, hot_sections.EXPERIMENT]
+    """Return the experiments on key movement: growth, hot sections, and their number."""
+    return [movement.EXPERIMENT, hot_sections.EXPERIMENT, section_counts.EXPERIMENT]
 
 
 def of_jump() -> list[AnyExperiment]:
@@ -74,12 +79,12 @@ def of_strategies() -> list[AnyExperiment]:
 
 
 def of_ring(nodes: int = routes.NODES) -> list[AnyExperiment]:
-    """Return the experiments on routing and on loads, on rings of about `nodes` nodes.
+    """Return the experiments on routing, loads and equal ids, on rings of about `nodes` nodes.
 
     Each experiment says which other sizes it measures besides.
     """
     each = (path_length.experiment, routes.experiment, failures.experiment, load_balance.experiment)
-    return [experiment(nodes) for experiment in each]
+    return [*(experiment(nodes) for experiment in each), birthdays.experiment(nodes)]
 
 
 def of_all(seed: int = 1) -> list[AnyExperiment]:
