@@ -33,6 +33,8 @@ from tests.support.real_rings import CHORD, HANG_S, ROOT, Running, environment, 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`]+)`")
+NOT_BUILT = re.compile(r"`[^`]+` \*\(not built yet\)\*")
+"""A command that is only designed, in `docs/explanation/sources.md`."""
 INDENTED = re.compile(r"^    (chord|make|python|pip|\$) .*$", re.MULTILINE)
 SHELL = ("chord", "make", "python", ".venv/bin/python", "kill", "seq", "sleep", "xargs")
 RINGLESS = ("$ chord sim", "$ chord lab", "$ chord gallery", "$ seq 20000")
@@ -234,7 +236,10 @@ def test_shell_blocks_have_commands_of_this_project() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_command_within_a_text_exists(page: Path) -> None:
-    for line in INLINE.findall(BLOCK.sub("", page.read_text()).replace("\n", " ")):
+    text = BLOCK.sub("", page.read_text()).replace("\n", " ")
+    if page.name == "sources.md":
+        text = NOT_BUILT.sub("", text)
+    for line in INLINE.findall(text):
         if re.search(r"(^|[;|] *)chord ", line):
             for args in commands(line.replace("…", "")):
                 if args[0] == "chord":
