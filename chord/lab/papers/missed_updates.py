@@ -1,7 +1,7 @@
 """Replicas that miss an update: they catch up by anti-entropy, and never without it.
 
-The course notes "分片 (Sharding)" say it of Dynamo. A node that missed an update of a key may never catch up if no
-client writes the key again. A log of operations, as in Paxos, would show the gap with the next operation.
+This is the reason that the course notes "分片 (Sharding)" give for anti-entropy in Dynamo. A log of operations, as in
+Paxos, shows a gap with the next operation on any key. Without a log, only traffic on the same key can show it.
 
 The run has three nodes with a copy of each record. Messages to one of them are lost while clients replace some values,
 at a write quorum of two. Then the network is whole again, and the clients are idle. The experiment counts the records
