@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, settings
 from tests.support.ports import Ports
 from tests.support.real_rings import HANG_S
 
-# No deadlines: a loaded machine is slow, not wrong. Hypothesis reports one failure at a time: a planted bug may break
-# a property in two ways, and its test expects one assertion, not a group.
+# No deadlines: a loaded machine is slow, not wrong. Hypothesis reports one failure at a time. A planted bug may break a
+# property in two ways, and its test expects one assertion, not a group.
 settings.register_profile(
     "chord",
     deadline=None,
