@@ -237,14 +237,14 @@ class FileIdentity:
             raise ConfigError(f"another node is running on {directory}") from None
 
     def close(self) -> None:
-        """Release the directory. Call this once; a later `save` writes nothing.
+        """Release the directory. A later `save` writes nothing, and a later `close` does nothing.
 
         If a write is under way, the directory stays locked until that write has ended.
         """
         with self._guard:
-            self._is_closed = True
-            if not self._is_writing:
+            if not (self._is_closed or self._is_writing):
                 os.close(self._lock)
+            self._is_closed = True
 
     def load(self) -> Kept | None:
         """Return the persisted state; None if the directory has no file `node.json`.

@@ -150,6 +150,14 @@ def test_second_node_at_one_identity_is_refused(lasting: Place) -> None:
     lasting.open().close()
 
 
+def test_second_close_leaves_descriptors_of_others_open(tmp_path: Path) -> None:
+    store = FileIdentity(str(tmp_path))
+    store.close()
+    other = os.open(tmp_path, os.O_RDONLY)  # gets the number of the descriptor that was closed
+    store.close()
+    os.close(other)
+
+
 def test_damaged_identity_is_refused_and_not_overwritten(lasting: Place) -> None:
     keep(lasting, KEPT)
     whole = lasting.read()
