@@ -14,7 +14,7 @@ import click
 from chord.cli.failures import OK, USAGE
 from chord.cli.output import Failure, byte_size, counted, percent
 from chord.cli.target import Target, check_address, choose, ring_options, statuses, to_number
-from chord.ids import Circle, vnode_id
+from chord.ids import Circle, Point, vnode_id
 from chord.views.common import names_of
 from chord.views.plan import Load, PlannedChange, plan_json
 from chord.wire.messages import Status
@@ -125,7 +125,10 @@ def plan_join_command(target: Target, address: str, id_: str | None, vnodes: int
     points = _points(nodes)
     if any(node.address == address for node in nodes):
         raise Failure(f"{address} is in the ring already", "See: chord plan leave NODE", USAGE, "usage")
-    new = [circle.point(point)] if point is not None else [vnode_id(circle, address, i) for i in range(vnodes)]
+    if point is not None and not 0 <= point < circle.size:
+        what = f"{point} is not on the circle of {circle.bits} bits (0 to {circle.size - 1})"
+        raise Failure(what, "Name a point of the ring: --id", USAGE, "usage")
+    new = [Point(point)] if point is not None else [vnode_id(circle, address, i) for i in range(vnodes)]
     return _show(target, circle, nodes, {**points, **dict.fromkeys(new, address)}, f"{address} joins")
 
 

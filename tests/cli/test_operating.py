@@ -166,6 +166,12 @@ def test_plan_join_and_leave_print_their_moves(run: Run, canned: CannedRing, mon
     assert run("plan").code == 2
 
 
+@pytest.mark.parametrize("point", ["-1", "256", "0x13d"])
+def test_plan_join_at_a_point_off_the_circle_is_refused(run: Run, point: str) -> None:
+    ended = run("plan", "join", "127.0.0.1:1", f"--id={point}")
+    assert (ended.code, "is not on the circle of 8 bits (0 to 255)" in ended.err) == (2, True)
+
+
 # -- forget -------------------------------------------------------------------------------------------
 
 
