@@ -51,6 +51,15 @@ class Child(NamedTuple):
     address: str
 
 
+def _parse_ids(context: click.Context, option: click.Parameter, text: str | None) -> list[int]:
+    """Return the points of --ids; none if it is not given."""
+    points = [parse_id(context, option, word) for word in text.split(",")] if text else []
+    for number, point in enumerate(points):
+        if point in points[:number]:
+            raise click.BadParameter(f"{point} appears twice; each peer needs a point of its own")
+    return [point for point in points if point is not None]
+
+
 def _require_name(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
     """Return the directory of --data, but refuse an empty name.
 
@@ -67,7 +76,8 @@ def _require_name(context: click.Context, option: click.Parameter, path: Path | 
 @click.option("--vnodes", type=click.IntRange(1, 64), help="Number of vnodes of each peer.  [default: 1]")
 @click.option("--bits", type=click.IntRange(3, 160), help="Width of an id: the circle has 2^BITS points.  "
               "[default: 160, or that of the ring to join]")
-@click.option("--ids", metavar="N,N,…", help="Points of the peers, for examples: --bits 8 --ids 10,42,80")
+@click.option("--ids", metavar="N,N,…", callback=_parse_ids, help="Points of the peers, for examples: "
+              "--bits 8 --ids 10,42,80")
 @click.option("--successors", type=click.IntRange(1, 64), help="Number of other nodes that a successor list "
               "names.  [default: 8, or that of the ring to join]")
 @click.option("--replicas", type=click.IntRange(1, 16), metavar="N", help="Number of copies of each record.  "
@@ -81,7 +91,7 @@ def _require_name(context: click.Context, option: click.Parameter, path: Path | 
 @click.option("--join", metavar="HOST:PORT", help="Add the peers to the ring of this node.")
 @json_option
 def up_command(
-    out: Out, count: int | None, vnodes: int | None, bits: int | None, ids: str | None, successors: int | None,
+    out: Out, count: int | None, vnodes: int | None, bits: int | None, ids: list[int], successors: int | None,
     replicas: int | None, data: Path | None, base_port: int | None, preset: str, join: str | None,
 ) -> int:
     """Run N local peers, one process each, until Ctrl-C.
@@ -91,10 +101,9 @@ def up_command(
     Ctrl-C stops all peers. Peers that joined another ring with --join leave it: they hand over their keys, and a second
     Ctrl-C stops them at once. With --data they only stop and keep their places.
     """
-    points = _points(ids)
-    count = count or len(points) or 8
-    if points and len(points) != count:
-        what = f"{counted(len(points), 'id')} for {counted(count, 'peer')}"
+    count = count or len(ids) or 8
+    if ids and len(ids) != count:
+        what = f"{counted(len(ids), 'id')} for {counted(count, 'peer')}"
         raise Failure(what, "Give one id for each peer", USAGE, "usage")
     began = time.monotonic()
     existing = _existing(join) if join is not None else []
@@ -109,7 +118,7 @@ def up_command(
         address = f"{HOST}:{port + i}"
         entry = join or (f"{HOST}:{port}" if i else None)
         own = {"name": name, "listen": address, "join": (entry,) if entry else (),
-               "id": points[i] if points else None, "data_dir": str(data / name) if data is not None else None}
+               "id": ids[i] if ids else None, "data_dir": str(data / name) if data is not None else None}
         configs.append(from_flags({**flags, **own}))  # flags only: a chord.toml configures one node
     _require_same(configs)
     # Peers that have data directories resume together. The first peer creates a new ring, and the others join it.
@@ -429,15 +438,6 @@ def _require_same(configs: list[NodeConfig]) -> None:
                 require_same_on_disk(config)
             except ConfigError as error:
                 raise explain(error, config.listen) from error
-
-
-def _points(ids: str | None) -> list[int]:
-    context = click.get_current_context()
-    points = [parse_id(context, context.command.params[3], text) for text in ids.split(",")] if ids else []
-    for number, point in enumerate(points):
-        if point in points[:number]:
-            raise click.BadParameter(f"{point} appears twice; each peer needs a point of its own", param_hint="--ids")
-    return [point for point in points if point is not None]
 
 
 def _existing(join: str) -> list[Status]:
