@@ -34,12 +34,11 @@ class Remarks(NamedTuple):
     """Facts for the `Written` reply to a write that the written record does not show.
 
     Attributes:
-        dead, decided, is_sloppy: see `Written`.
+        dead, decided: see `Written`.
     """
 
     dead: int = 0
     decided: int = 0
-    is_sloppy: bool = False
 
 
 class Records:
