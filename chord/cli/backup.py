@@ -45,8 +45,7 @@ def backup_command(target: Target, file: str, node_only: bool) -> int:
     backup is not a snapshot: it may contain writes that happened while it ran. --timeout applies to each page.
 
     Exit code 6 means that records are missing. Nodes that may hold more are down, the only copies are damaged, or one
-    reply cannot hold all values of a key. FILE has the other records. If the scan stops at a node that is down, and the
-    ring keeps one copy of each record, FILE does not appear.
+    reply cannot hold all values of a key. FILE has the other records.
     """
     out = target.out
     began = time.monotonic()
@@ -81,18 +80,12 @@ def _write_all(client: Client, of: str | None, writer: Writer, show: Callable[[i
 
     Returns:
         The failure to report if records are missing or incomplete; None if the backup is complete.
-
-    Raises:
-        OwnerDown: a node is down, and the ring keeps only one copy of each record.
     """
-    has_copies = client.status().replicas > 1
     try:
         for record in client.export(of=of):
             writer.add(record)
             show(writer.count)
     except (OwnerDown, RecordDamaged, RecordTooLarge) as error:
-        if isinstance(error, OwnerDown) and not has_copies:
-            raise
         for reason in (error, *error.also):
             if isinstance(reason, RecordDamaged):
                 writer.damaged = reason.records

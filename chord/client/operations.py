@@ -42,7 +42,7 @@ from chord.errors import (
     RemoteFailure,
     VersionConflict,
 )
-from chord.ids import Point
+from chord.ids import Circle, Point
 from chord.wire.messages import (
     Contact,
     DecideQuarantine,
@@ -105,6 +105,12 @@ class Cursor(NamedTuple):
     cut: int = 0
     cut_keys: tuple[bytes, ...] = ()
     rest: tuple[Cursor, ...] = ()
+
+
+def _past(cursor: Cursor, until: Point, circle: Circle) -> Cursor:
+    """Return the cursor after an owner's part, which ends at the point `until`."""
+    covered = cursor.covered + (circle.distance(cursor.after, until) or circle.size)
+    return cursor._replace(after=until, after_key=None, covered=covered)
 
 
 def _onward(cursor: Cursor) -> Cursor | None:
@@ -360,7 +366,8 @@ class Operations:
 
         The owner of the next point answers up to its own id. The last owner's arc may reach past the start, and the
         ring may change between two pages. So records in the part already covered are left out. An error about missing
-        records comes after all pages, so no record that was found is lost with it.
+        records comes after all pages, so no record that was found is lost with it. If the owner of a part has paused
+        and keeps the only copies, the page is empty, and the scan continues behind that owner.
 
         Raises:
             OwnerDown: the scan is finished, and nodes that are down may hold more.
@@ -370,7 +377,13 @@ class Operations:
         if cursor.covered >= cursor.span:
             raise _lacking(cursor)
         circle = yield from self.session.known_circle()
-        reply = yield from self.session.request(Scan(cursor.after, cursor.after_key, what=cursor.what), cursor.of)
+        try:
+            reply = yield from self.session.request(Scan(cursor.after, cursor.after_key, what=cursor.what), cursor.of)
+        except OwnerDown as error:
+            if error.peer is None:
+                raise
+            unreachable = tuple(dict.fromkeys((*cursor.unreachable, error.peer)))
+            return Page((), 0), _onward(_past(cursor._replace(unreachable=unreachable), error.peer.id, circle))
         assert isinstance(reply, ScanReply)
         start = circle.point(cursor.after - cursor.covered)
         covered = cursor.covered
@@ -389,9 +402,7 @@ class Operations:
         )
         if reply.more_after is not None:
             return page, cursor._replace(after_key=reply.more_after)
-        covered = cursor.covered + (circle.distance(cursor.after, reply.until) or circle.size)
-        following = cursor._replace(after=reply.until, after_key=None, covered=covered)
-        return page, _onward(following)
+        return page, _onward(_past(cursor, reply.until, circle))
 
     # -- the ring ---------------------------------------------------------------------------------
 

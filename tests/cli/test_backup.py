@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chord.cli.backup_file import Damaged, Header, Writer, records, verify
-from chord.errors import ChordError, QuorumFailed
-from chord.ids import Point
+from chord.errors import ChordError, OwnerDown, QuorumFailed
+from chord.ids import Arc, Point
 from chord.store import versions
 from chord.wire.messages import ActorClock, Contact, Merge, Record, Scan, ScanReply, Version
 from tests.support.cli import CannedRing, Run
@@ -273,6 +273,27 @@ def test_backup_and_scan_are_incomplete_with_nodes_unreachable(run: Run, canned:
         assert verify(source).trailer.complete is False
     ended = run("restore", str(file), "--dry-run")
     assert (ended.code, ended.out.startswith(f"{file} is sound but incomplete: 60 records of ")) == (0, True)
+
+
+def test_backup_of_one_copy_continues_behind_a_paused_owner(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+    canned.scanned.keys = [f"key{i}".encode() for i in range(60)]
+    canned.change = lambda point, node: msgspec.structs.replace(node, replicas=1)
+    paused, arc = Contact(Point(42), canned.addresses[42]), Arc(Point(10), Point(42))
+    left = sorted(key for key in canned.scanned.keys if canned.scanned.circle.hash(key) not in arc)
+
+    def refused(point: int, heard: Heard) -> ChordError | None:
+        is_there = isinstance(heard.request, Scan) and heard.request.after == arc.start
+        return OwnerDown("the owner has paused", peer=paused) if is_there else None
+
+    canned.override = refused
+    file = tmp_path / "backup"
+    ended = run("backup", str(file))
+    assert (ended.code, f"no answer from {paused.address}, which may hold more" in ended.err) == (6, True)
+    with file.open("rb") as source:
+        assert verify(source).trailer.complete is False
+        source.seek(0)
+        assert sorted(record.key for record in records(source)) == left
+    assert len(run("scan").out.splitlines()) == len(left) < 60
 
 
 @pytest.mark.parametrize("file", ["", ".", "/", "..", "HERE"])

@@ -22,7 +22,7 @@ from chord.testing.rings import TestRing
 from chord.wire.messages import Contact
 from tests.replication.test_denials import never_denied
 from tests.support.quorum import clockwise, holding, keep_disks, key_at, timing, until_in_sync, write
-from tests.support.rings import only, virtual
+from tests.support.rings import in_order, only, virtual
 
 VALUE = b"acknowledged"
 
@@ -187,6 +187,32 @@ async def test_key_of_a_dead_lone_replica_is_denied_once_forgotten() -> None:
         with pytest.raises(NotFound):
             await others[0].get(key)
         assert [pair async for pair in others[0].scan()] == []
+
+
+@virtual
+async def test_scan_continues_behind_a_paused_owner_of_only_copies() -> None:
+    async with testing.open_ring(5, seed=1, replicas=1) as ring:
+        keep_disks(ring)
+        await trio.sleep(2)
+        paused, *others = in_order(ring)  # the scan begins in the arc of the first
+        circle, keys = paused._host.circle, [b"key-%d" % number for number in range(20)]
+        for key in keys:
+            await others[0].put(key, b"v")
+        there = {key for key in keys if paused._host.storage.get(key) is not None}
+        await paused.stop()
+        await trio.sleep(0.05)
+        for node in others:  # an answer that was under way has made the node alive again
+            node._host.peers.has_paused(paused.address, is_only_copy=True)
+        found = []
+
+        async def scan() -> None:
+            async for pair in others[0].scan():
+                found.append(pair.key)
+
+        with pytest.raises(OwnerDown, match=paused.address):
+            await scan()
+        assert found == sorted(set(keys) - there, key=circle.hash)
+        assert there
 
 
 @virtual
