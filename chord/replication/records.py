@@ -217,14 +217,14 @@ class Records:
     def stage(self, records: Sequence[Record], seen: Sequence[bytes], *, must_all: bool = True) -> tuple[int, bool]:
         """Merge records of other nodes by version, so that they are visible now.
 
-        A record that cannot be merged is left out, counted, and reported to the observer. The others are merged.
+        A record that cannot be merged is counted, and reported to the observer.
 
         Args:
             records: the records.
             seen: for each record, the digest of the reap-log entries that the sender's store had applied
                 (`ReapLog.seen_of_each`). A missing digest counts as empty.
-            must_all: whether to raise an error if a record could not be merged. Needed if the sender takes the answer
-                as proof that all of the records are here.
+            must_all: whether to merge none if a record cannot be merged. Needed if the sender takes the answer as proof
+                that all of the records are here. Otherwise the other records are merged.
 
         Returns:
             The number of records that were new or changed, and whether all visible changes are durable already. If not,
@@ -232,15 +232,15 @@ class Records:
 
         Raises:
             Behind: definite; the reap logs differ, and nothing was merged.
-            InvalidRequest: with `must_all`, one record could not be merged; the others were.
+            InvalidRequest: definite; with `must_all`, a record cannot be merged, and nothing was.
             WritesRefused, Overloaded: definite; nothing was merged.
         """
         self._host.reap_log.require_same_entries(records, seen)
         unmerged: list[InvalidRequest] = []
         batch = self.to_merge(records, unmerged)
-        is_durable = self._host.storage.stage(batch)
         if unmerged and must_all:
             raise unmerged[0]
+        is_durable = self._host.storage.stage(batch)
         return len(batch.puts), is_durable
 
     def new_actor(self) -> bytes:

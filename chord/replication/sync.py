@@ -425,6 +425,8 @@ class _Walk:
     async def _send_page(self, page: GetCopiesReply) -> Sequence[Record]:
         """Send a page; if the partner refuses it, send one record after the other.
 
+        The partner merges no record of a frame that it refuses.
+
         Returns:
             The records that the partner has now.
         """
