@@ -15,7 +15,7 @@ from collections.abc import Iterable
 import trio
 
 from chord import events
-from chord.errors import Busy, ChordError, DuplicateId, InvalidRequest, Leaving
+from chord.errors import Busy, ChordError, DuplicateId, InvalidRequest, Leaving, RemoteFailure
 from chord.ids import Arc, Point
 from chord.net.calls import Answer
 from chord.net.handlers import handles
@@ -286,15 +286,17 @@ class Transfers:
 
         A repeated `Switch` changes nothing.
 
-        If N = 1, the answer waits until this node has tried to persist its state with the arc. The giver then drops its
-        copy, and no other node would know that this node has the records. If N > 1, the answer does not wait.
+        If N = 1, the answer waits until this node has persisted its state with the arc. The giver then drops its copy,
+        and no other node would know that this node has the records. If N > 1, the answer does not wait.
 
         Raises:
             InvalidRequest: definite; the session is unknown, or the arc does not end where this vnode's arc begins. The
                 giver keeps the arc.
+            RemoteFailure: indefinite; N = 1, and node.json cannot be written. This node owns the arc, and the giver
+                repeats the `Switch`.
         """
         if request.session in self._switched:
-            return Done()
+            return self._acknowledged()
         inbound = self._session(request.session)
         now = trio.current_time()
         marks = [Mark(Arc(t.start, t.end), t.dead, now - t.since_ms / 1000) for t in request.marks]
@@ -315,7 +317,7 @@ class Transfers:
         inbound.is_switched = True
         self._inbound = None
         inbound.ended.set()
-        return self._acknowledge() if self._host.constants.replicas == 1 else Done()
+        return self._acknowledged()
 
     @handles(Abandon)
     def on_abandon(self, request: Abandon) -> Done:
@@ -326,8 +328,12 @@ class Transfers:
             inbound.ended.set()
         return Done()
 
-    async def _acknowledge(self) -> Done:
-        await self._save()
+    def _acknowledged(self) -> Answer:
+        return self._acknowledge_durably() if self._host.constants.replicas == 1 else Done()
+
+    async def _acknowledge_durably(self) -> Done:
+        if not await self._save():
+            raise RemoteFailure("node.json cannot be written")
         return Done()
 
     # -- inside ---------------------------------------------------------------------------------

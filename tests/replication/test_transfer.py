@@ -619,6 +619,21 @@ async def test_only_copies_stay_while_the_giver_cannot_save() -> None:
 
 @pytest.mark.slow
 @virtual
+async def test_switch_of_only_copies_waits_for_the_receivers_disk() -> None:
+    """Otherwise a receiver that restarts would not know that it owns the only copies."""
+    async with testing.open_ring(4, seed=15, replicas=1) as ring:
+        leaver, heir = in_order(ring)[1:3]
+        owned = only(leaver).ownership.start
+        async with trio.open_nursery() as nursery:
+            with full_disk(ring, heir):
+                nursery.start_soon(leaver.leave)
+                await trio.sleep(2)
+                assert only(heir).ownership.start == owned
+                assert only(leaver).ownership.start == owned, "no Switch was acknowledged"
+        assert only(leaver).ownership.start is None
+
+
+@virtual
 async def test_copies_of_a_lost_arc_are_dropped_after_node_json() -> None:
     """Otherwise a restarted node would take the dropped records of the old file for present."""
     async with testing.open_ring(4, seed=15, replicas=2) as ring:
