@@ -181,8 +181,10 @@ class PeerUnreachable(DefiniteError):
         is_unknown: no host has that name.
         is_late: the caller's deadline passed before the request was sent.
         is_taken: a program at the address took the connection, and did not answer as a node does.
-        is_own: the unreachable node itself made this error. Its disk hangs, or it refused the stream for lack of a
-            resource. A caller sees the flag only after a refused stream: replies do not carry it.
+        is_own: this node made the error about itself, because its disk hangs. So its reply to the caller is this
+            error; see `retold`.
+        is_answer: the unreachable node itself sent this error. Its disk hangs, or it refused the stream for lack of a
+            resource.
         is_ended: the calling node has ended; nothing is known of the peer.
     """
 
@@ -197,6 +199,7 @@ class PeerUnreachable(DefiniteError):
         is_late: bool = False,
         is_taken: bool = False,
         is_own: bool = False,
+        is_answer: bool = False,
         is_ended: bool = False,
         peer: Contact | None = None,
         after_ms: int | None = None,
@@ -207,6 +210,7 @@ class PeerUnreachable(DefiniteError):
         self.is_late = is_late
         self.is_taken = is_taken
         self.is_own = is_own
+        self.is_answer = is_answer
         self.is_ended = is_ended
 
 
@@ -346,4 +350,6 @@ BY_CODE: dict[int, type[ChordError]] = {c.code: c for c in _subclasses(ChordErro
 
 def from_wire(code: int, message: str, peer: Contact | None, after_ms: int | None) -> ChordError:
     """Return the error a peer replied with; an unknown code gives a `RemoteFailure`."""
+    if code == PeerUnreachable.code:  # a node answers this only about itself; see `retold`
+        return PeerUnreachable(message, is_answer=True, peer=peer, after_ms=after_ms)
     return BY_CODE.get(code, RemoteFailure)(message, peer=peer, after_ms=after_ms)

@@ -62,7 +62,10 @@ _START = "Is a peer running there? Start one: chord node --listen {entry}"
 _NO_SUCH_HOST = "Check the name; a node is named HOST:PORT, like 127.0.0.1:9000"
 _LATER = "The ring may be busy or healing; try again, or look at it: chord check"
 _TAKEN = "Another program may have that port, or the node hangs. Check what listens there, or name another: --node"
-_OUT_OF_SERVICE = "Give that node the missing resource, as in: prlimit --nofile=1024 --pid PID; or ask another: --node"
+_OUT_OF_SERVICE = (
+    "Give that node the missing resource (a disk that answers, or as in: prlimit --nofile=1024 --pid PID); or ask "
+    "another: --node"
+)
 _FEWER = "See which nodes are down or refuse writes: chord status, chord members; or ask for fewer: --r, --w"
 _SETTLE = (
     "Settle each key: chord get KEY --all --context FILE, chord put KEY VALUE --context @FILE. Or decide about its "
@@ -119,7 +122,7 @@ def _explained(error: errors.ChordError, entry: str, command: str) -> Failure:
         return Failure(error.message, _NO_SUCH_HOST, UNREACHABLE, error.word)
     if isinstance(error, errors.PeerUnreachable) and error.is_taken:
         return Failure(error.message, _TAKEN, UNREACHABLE, error.word)
-    if isinstance(error, errors.PeerUnreachable) and error.is_own:
+    if isinstance(error, errors.PeerUnreachable) and error.is_answer:
         return Failure(error.message, _OUT_OF_SERVICE, UNREACHABLE, error.word)
     for kind, exit_code, hint in _TABLE:
         if isinstance(error, kind):

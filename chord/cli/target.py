@@ -226,7 +226,7 @@ def find_node(client: Client, word: str) -> Chosen:
         try:
             return Chosen(client.status(word), None)
         except NO_REPLY as error:
-            if word == client.entry or (isinstance(error, PeerUnreachable) and error.is_own):
+            if word == client.entry or (isinstance(error, PeerUnreachable) and error.is_answer):
                 raise
             hint = f"See the members: chord members; if it will never return: chord forget {word}"
             raise Failure(error.message, hint, UNREACHABLE, error.word) from None

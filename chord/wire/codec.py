@@ -33,7 +33,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from chord.config import Limits
-from chord.errors import ChordError, MalformedMessage, PeerUnreachable, RemoteFailure, UnknownRequest, from_wire
+from chord.errors import ChordError, MalformedMessage, RemoteFailure, UnknownRequest, from_wire
 from chord.ids import Circle, Point
 from chord.wire.cbor import Encoder, decode, require_items
 from chord.wire.messages import REQUEST_BY_TAG, ErrorReply, Hello, Reply, Request
@@ -375,10 +375,7 @@ def decode_refusal(body: bytes) -> ChordError:
         error = msgspec.convert([*content[:2], None, *content[3:]], ErrorReply)
     except msgspec.ValidationError as wrong:
         raise MalformedMessage(f"refusal: {wrong}") from None
-    refusal = from_wire(error.code, error.message, None, error.after_ms)
-    if isinstance(refusal, PeerUnreachable):
-        refusal.is_own = True
-    return refusal
+    return from_wire(error.code, error.message, None, error.after_ms)
 
 
 GOODBYE: Final = _frame(FrameKind.CAST, _encode_plain((1,)))

@@ -32,7 +32,7 @@ from chord.store.identity import Kept, KeptVnode, decode_kept, encode_kept
 from chord.testing import MemoryNetwork
 from chord.testing import run as virtually
 from chord.wire.codec import encode_refusal
-from chord.wire.messages import Status
+from chord.wire.messages import Get, Status
 from tests.support.cli import CannedRing, Run
 from tests.support.fake_node import FakeNode, Heard
 from tests.support.ports import NOBODY
@@ -317,6 +317,13 @@ def test_node_without_descriptors_names_the_cause_itself(run: Run, args: tuple[s
         ended = run(*(address if arg == "@" else arg for arg in args), "--node", address)
         thread.join()
     assert (ended.code, "no descriptor is left. Give that node the missing" in ended.err) == (4, True), ended.err
+
+
+def test_node_with_a_hung_disk_is_not_said_to_be_down(run: Run, canned: CannedRing) -> None:
+    hung = PeerUnreachable("the disk of this node does not answer")
+    canned.override = lambda point, heard: hung if isinstance(heard.request, Get) else None
+    ended = run("get", "k", "--timeout", "0.2")
+    assert (ended.code, "does not answer. Give that node the missing" in ended.err) == (4, True), ended.err
 
 
 def test_counts_have_the_right_grammatical_number(

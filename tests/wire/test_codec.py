@@ -24,12 +24,15 @@ from chord.errors import (
     ChordError,
     DefiniteError,
     InvalidRequest,
+    LookupFailed,
     MalformedMessage,
     NotOwner,
     OtherRing,
     Overloaded,
+    PeerUnreachable,
     RemoteFailure,
     UnknownRequest,
+    retold,
 )
 from chord.ids import Circle, Point
 from chord.wire.cbor import CONTACTS_MAX, DEPTH_MAX, Encoder, decode, require_items
@@ -262,6 +265,17 @@ def test_long_or_invalid_error_message_is_cut_or_replaced() -> None:
     assert error.message == "x" * 1024
     _, error = CODEC.decode_error(body_of(CODEC.encode_error(1, Overloaded("file \udcff is gone"))))
     assert error.message == "file ? is gone"
+
+
+def test_unreachable_answer_is_told_on_as_a_failed_lookup() -> None:
+    """A node that hears it from a third node is reachable itself."""
+    unreachable = PeerUnreachable("no descriptor is left")
+    for error in (
+        decode_refusal(body_of(encode_refusal(unreachable))),
+        CODEC.decode_error(body_of(CODEC.encode_error(3, unreachable)))[1],
+    ):
+        assert isinstance(error, PeerUnreachable)
+        assert (error.is_answer, type(retold(error))) == (True, LookupFailed)
 
 
 def test_refusal_has_no_peer() -> None:
