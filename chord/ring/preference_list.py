@@ -121,7 +121,8 @@ class PreferenceList:
         Args:
             successors: this vnode's successor list; its first entry is the head. Listed vnodes do not count as down.
             unreachable: the down vnodes that the head knows, each with the time when it went down.
-            is_full: whether the list may end before the ring does. If so, down vnodes beyond its end are ignored.
+            is_full: whether the list spans r other nodes. If so, down vnodes beyond its end are ignored. Otherwise they
+                count, also if the list is cut: without them, the ring would have fewer nodes, and a write a smaller W.
         """
         limit = self._distance(successors[0].id)
         last = self._distance(successors[-1].id) if is_full else self._circle.size
