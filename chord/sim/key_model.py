@@ -372,7 +372,8 @@ class KeyModel:
     def was_written(self, value: bytes) -> bool:
         """Return whether a client wrote a value here, and the write was not refused."""
         key, _, number = value.rstrip(PADDING).rpartition(b"/")
-        return key == self.key and 1 <= int(number) <= self.issued and int(number) not in self._refused
+        is_of_key = key == self.key and number.isdigit()
+        return is_of_key and 1 <= int(number) <= self.issued and int(number) not in self._refused
 
     def every(self) -> list[Op]:
         """Return every operation sent, even if refused, or replaced before its answer.

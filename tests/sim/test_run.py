@@ -206,6 +206,15 @@ async def test_oracle_reports_a_dot_with_two_values(judged: Judged) -> None:
     assert complaint.startswith("n1 has b'old-5', and a dot was minted twice")
 
 
+@pytest.mark.parametrize("value", [b"", b"old-5", b"old-5/", b"old-5/x", b"old-5/-1", b"old-5/2", b"old-6/1"])
+def test_value_of_another_form_counts_as_never_written(value: bytes) -> None:
+    model = KeyModel(b"old-5", 0)
+    written = model.begin("put").value
+    assert written is not None
+    assert model.was_written(written)
+    assert not model.was_written(value)
+
+
 def _with_another_value(record: Record) -> Record:
     """Return a record in which the same dot names another write."""
     (entry,) = record.clock
