@@ -59,12 +59,14 @@ class Habits:
         """Draw the time to live of a value in seconds; None: unlimited."""
         return self._rng.uniform(*TTL_S) if self.follows("ttl") else None
 
-    def companions(self, key: bytes, names: Sequence[str]) -> list[str]:
-        """Draw names of further keys for a batch with `key`, at most `BATCH`; often none.
+    def companions(self, first: str, names: Sequence[str]) -> list[str]:
+        """Draw names of further keys for a batch, at most `BATCH`; often none.
 
-        `names` has the names of all keys of the client.
+        Args:
+            first: the name of the first key of the batch.
+            names: the names of all keys of the client.
         """
         if not self.follows("batch"):
             return []
-        others = [name for name in names if name.encode() != key]
+        others = [name for name in names if name != first]
         return self._dice.sample(others, min(len(others), self._dice.randint(1, BATCH)))

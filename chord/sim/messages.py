@@ -40,7 +40,8 @@ Weigh: TypeAlias = Callable[[Request | Reply | ChordError], int]
 class MessageNetwork(FaultyNetwork):
     """Hosts that call each other on virtual time, and the faults between them.
 
-    A cut refuses messages. All other faults lose the messages sent while they last.
+    A cut refuses requests, and replies become broken connections. All other faults lose the messages sent while they
+    last.
 
     Args:
         seed: seed of the delays and losses.
@@ -402,8 +403,10 @@ class MessageCalls:
     def _reply(self, ticket: Ticket, result: Reply | ChordError) -> None:
         if isinstance(result, Reply) and not isinstance(result, ticket.request.reply):
             result = MalformedMessage(f"{ticket.address}: {type(result).__name__} is no answer")
-        ticket.result = result
         caller = ticket.caller
+        if self._network._passage(self.host, caller.host) == "cut":
+            result = PeerLost(f"{ticket.address}: the connection broke")
+        ticket.result = result
         self._network.send(self.host, caller.host, caller._hear, ticket)
         if self._network.weigh is not None:
             self.stats.bytes_sent += self._network.weigh(result)

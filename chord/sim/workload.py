@@ -239,7 +239,7 @@ class Workload:
             strict: whether only members of the replica set count towards W.
         """
         attempts = [self._begin(node, key, client, kind, is_delete=is_delete, w=w, strict=strict)]
-        for number, name in enumerate(self._habits.companions(key, self._names(client)), 1):
+        for number, name in enumerate(self._companions(key, client), 1):
             other = self._current(name)
             attempts.append(self._begin(node, other, client, kind, w=w, strict=strict, recorded=f"{client}+{number}"))
         outcomes: list[Stored | ChordError | None] = [None] * len(attempts)
@@ -305,8 +305,13 @@ class Workload:
         elif is_refused:
             model.refused(op)
 
-    def _names(self, client: str) -> list[str]:
-        return [f"{client}-{number}" for number in range(KEYS_PER_CLIENT)]
+    def _companions(self, key: bytes, client: str) -> list[str]:
+        """Draw the names of further keys for a batch with `key`.
+
+        A key that follows another one of its name, after many writes, ends with a dot and a number.
+        """
+        name, _, _ = key.decode().partition(".")
+        return self._habits.companions(name, [f"{client}-{number}" for number in range(KEYS_PER_CLIENT)])
 
     def _begin_write(self, client: str, op: Op, key: bytes) -> RecordedCall | None:
         if self._recorder is None:
@@ -351,7 +356,7 @@ class Workload:
             r: R as the client names it; None: a quorum.
             is_final: whether no node joins or leaves any more, so that the read must find every value.
         """
-        names = [] if is_final else self._habits.companions(key, self._names(client))
+        names = [] if is_final else self._companions(key, client)
         keys = [key, *(other for name in names if (other := self._current(name)) in self.models)]
         before = [self.oracle.before(self.models[one], r) for one in keys]
         calls: list[RecordedCall | None] = [None] * len(keys)

@@ -94,6 +94,26 @@ def test_call_in_progress_is_lost_when_its_host_crashes() -> None:
     testing.run(main)
 
 
+def test_call_in_progress_is_lost_when_its_hosts_are_cut() -> None:
+    async def main() -> None:
+        network = MessageNetwork(3)
+        caller, target = network.calls("a"), network.calls("b")
+
+        async def cut_and_reply() -> PingReply:
+            await trio.sleep(0.1)
+            network.cut("a", "b")
+            return PingReply()
+
+        target.serve(lambda vnode, request, who: cut_and_reply())
+        async with trio.open_nursery() as nursery:
+            await nursery.start(target.run, "b:1")
+            with pytest.raises(PeerLost):
+                await caller.call("b:1", Ping(), deadline=math.inf)
+            nursery.cancel_scope.cancel()
+
+    testing.run(main)
+
+
 @pytest.mark.slow
 def test_same_seed_gives_the_same_history() -> None:
     def history(seed: int) -> list[str]:

@@ -138,6 +138,14 @@ async def test_oracle_accepts_reads_of_the_written_values(judged: Judged) -> Non
 
 
 @ledger_test
+async def test_batch_with_a_followed_key_has_no_key_twice(judged: Judged) -> None:
+    workload = Workload(judged.ring, random.Random(3), judged.complaints.append, habits=("batch",))
+    drawn = [workload._companions(b"client0-3.1", "client0") for _ in range(200)]
+    assert any("client0-4" in names for names in drawn)
+    assert all("client0-3" not in names for names in drawn)
+
+
+@ledger_test
 async def test_oracle_reports_a_record_that_is_gone_everywhere(judged: Judged) -> None:
     for node in judged.holders(b"old-5"):
         await node._host.storage.commit(Batch([], removals=[b"old-5"]))
