@@ -107,12 +107,13 @@ def up_command(
         raise Failure(what, "Give one id for each peer", USAGE, "usage")
     began = time.monotonic()
     existing = _existing(join) if join is not None else []
-    port = _choose_ports(out, count, base_port, is_joining=join is not None)
     taken = {node.name for node in existing}
     names = [name for i in range(count + len(taken)) if (name := f"n{i}") not in taken][:count]
     flags = {"vnodes": vnodes, "bits": bits, "successors": successors, "replicas": replicas, "preset": preset}
     if join is not None:
         flags |= _constants_of(existing[0], join, flags)
+    from_flags(flags)  # a wrong option is an error before any port is tried
+    port = _choose_ports(out, count, base_port, is_joining=join is not None)
     configs = []
     for i, name in enumerate(names):
         address = f"{HOST}:{port + i}"
