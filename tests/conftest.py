@@ -108,6 +108,7 @@ def run(canned: CannedRing, capfd: pytest.CaptureFixture[str], monkeypatch: pyte
     from chord.client import operations
     from tests.support.cli import Ended
 
+    monkeypatch.delenv("COLUMNS", raising=False)  # pytest-xdist sets it
     monkeypatch.setenv("CHORD_NODE", canned.entry)
     monkeypatch.setenv("CHORD_TIMEOUT", str(HANG_S))
     monkeypatch.setattr(operations, "CRAWL_S", HANG_S)

@@ -195,7 +195,7 @@ def _print(out: Out, rows: list[BenchRow], summary: str) -> None:
         per_s, verdict_of = f"{row.per_s:.0f}", row.verdict or "-"
         lines.append([what, str(row.at_once), per_s, *shown, verdict_of, str(row.errors)])
     if lines:
-        out.table(COLUMNS, lines)
+        out.table(COLUMNS, lines, spare=[] if any(row.errors for row in rows) else ["errors"])
     for row in rows:
         for word, count in row.error_codes.items():
             out.note(f"{row.op}, {row.at_once} at once: {count} times {word}")

@@ -214,36 +214,36 @@ def _print(out: Out, verdict: CheckVerdict, only_invariants: bool) -> None:
         out.json(verdict_json(verdict, only_invariants=only_invariants))
         return
     for violation in verdict.violations:
-        out.line(f"violation  {violation.invariant}  {violation.text}")
+        out.sentence(f"violation  {violation.invariant}  {violation.text}")
     for missing in verdict.waiting if not only_invariants else ():
-        out.line(f"waiting  {missing.invariant}  {missing.text}")
+        out.sentence(f"waiting  {missing.invariant}  {missing.text}")
     for node, why in verdict.troubles:
-        out.line(f"degraded  {node} does not serve all requests: {why}")
+        out.sentence(f"degraded  {node} does not serve all requests: {why}")
     for node, records in verdict.damaged:
         text = f"{counted(records, 'record')} damaged; copies of other nodes replace them, or use chord restore"
         rest = f"If some remain: chord backup, start {node} without its records.sqlite, chord restore"
-        out.line(f"damaged  {node}: {text}. {rest}")
+        out.sentence(f"damaged  {node}: {text}. {rest}")
     if verdict.unavailable:
         where = f"{percent(verdict.unavailable)} of the circle"
         why = f"no answer from {', '.join(verdict.absent)}" if verdict.absent else "its replicas are being compared"
-        out.line(f"unavailable  a get may fail in {where}: {why}")
+        out.sentence(f"unavailable  a get may fail in {where}: {why}")
     if verdict.holds(only_invariants=only_invariants):
         more = "" if verdict.vnodes == verdict.nodes else f", {counted(verdict.vnodes, 'vnode')}"
         size = counted(verdict.nodes, "node") + more
         ideal = "; the ring is Ideal, every point is owned once" if verdict.is_ideal else ""
         small = f" (small ring: {failures_taken(verdict.nodes)})" if verdict.is_small else ""
-        out.line(f"OK  {INVARIANTS} invariants hold on {size}{ideal}{small}")
+        out.sentence(f"OK  {INVARIANTS} invariants hold on {size}{ideal}{small}")
     for address in verdict.unreachable:
         if said := dict(verdict.reported).get(address):
-            out.line(f"unreachable  {address} does not answer: {said}")
+            out.sentence(f"unreachable  {address} does not answer: {said}")
         else:
-            out.line(f"unreachable  {address} does not answer. If it will never be back: chord forget {address}")
+            out.sentence(f"unreachable  {address} does not answer. If it will never be back: chord forget {address}")
     if verdict.under_replicated:
         count = verdict.under_replicated
-        out.line(f"copies  records with a copy on an unreachable node or still to be made: {count}")
+        out.sentence(f"copies  records with a copy on an unreachable node or still to be made: {count}")
     for text in verdict.clocks:
-        out.line(f"clocks  {text}")
+        out.sentence(f"clocks  {text}")
     if verdict.quarantined:
         hidden = counted(verdict.quarantined, "value")
-        out.line(f"quarantine  {hidden} hidden from readers until you decide: chord quarantine list")
+        out.sentence(f"quarantine  {hidden} hidden from readers until you decide: chord quarantine list")
     out.flush()

@@ -1,20 +1,23 @@
 """Tables that are wider than the terminal.
 
-Their headings take several lines, and their columns are split into blocks, one below another. Cells are never cut.
-Tab-separated output is not folded.
+Bars become shorter, headings take several lines, and columns that other commands show are left out. Then cells take
+several lines, and columns are split into blocks, one below another. No text is cut. Tab-separated output is not folded.
 """
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 GAP = 2
 """Spaces between columns."""
 HEAD_LINES_WIDTH = 10
-"""The smallest width of a folded heading, in characters. A narrower one would be hard to read."""
+"""The width below which only a table without another way to fit folds its headings, in characters."""
 KEYS_MAX = 3
+WRAPPED_MIN = 12  # characters; a narrower text would be hard to read
+_SPACE = re.compile(r"(?<!\d) | (?![A-Za-zµ%/]+[,;]?(?: |$))")  # not the one between a number and its unit
 
 
 class Block(NamedTuple):
@@ -22,38 +25,125 @@ class Block(NamedTuple):
 
     columns: list[int]  # their numbers
     headings: list[str]  # their headings, each of one or more lines
+    rows: list[list[str]]  # their cells, each of one or more lines
 
 
-def fold(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[Block]:
-    """Return the blocks in which to print a table.
+class Wide(NamedTuple):
+    """A table that may be wider than the terminal."""
 
-    A table that fits is one block. Otherwise the headings are folded into several lines. A table that is still too wide
-    is split into blocks, and each block begins with the columns that identify the rows. A column that is wider than the
-    terminal has a block of its own.
+    headings: Sequence[str]
+    rows_at: Callable[[float], Sequence[Sequence[str]]]  # the cells, with bars that are scaled by 1, 0.5 or 0
+    bars: Collection[str] = ()  # headings of columns with nothing but bars
+    spare: Sequence[str] = ()  # headings of columns that a narrow terminal does not need, the first to go first
+
+
+def fold(table: Wide, width: int) -> list[Block]:
+    """Return the blocks in which to print a table, none wider than `width`."""
+    narrowest = Block([], [], [])
+    for narrowest in _versions(table):
+        if _total(_widths(narrowest)) <= width:
+            return [narrowest]
+    wrapped = _wrapped(narrowest, width)
+    return [wrapped] if _total(_widths(wrapped)) <= width else list(_split(narrowest, width))
+
+
+def _versions(table: Wide) -> Iterator[Block]:
+    """Yield ever narrower versions of a table."""
+    rows = table.rows_at(1.0)
+    spare = [table.headings.index(heading) for heading in table.spare]
+    for at, heading in enumerate(table.headings):
+        if heading == "address" and at and all(row[at] == row[at - 1] for row in rows):
+            spare.insert(0, at)  # the nodes have no names but their addresses
+    bars = [at for at, heading in enumerate(table.headings) if heading in table.bars]
+    for gone in range(len(spare) + 1):
+        for scale, head_width in ((1.0, 0), (0.5, 0), (1.0, HEAD_LINES_WIDTH), (0.5, HEAD_LINES_WIDTH), (0.5, 1)):
+            yield _version(table, set(spare[:gone]), scale, head_width)
+    yield _version(table, {*spare, *bars}, 0.0, 1)
+
+
+def _version(table: Wide, left_out: set[int], scale: float, head_width: int) -> Block:
+    """Return a table as one block.
+
+    `head_width` is the least width of a heading of several lines; with 0 each has one line.
     """
-    cells = [max((len(row[at]) for row in rows), default=0) for at in range(len(headings))]
-    if _total([max(len(heading), cell) for heading, cell in zip(headings, cells, strict=True)]) <= width:
-        return [Block(list(range(len(headings))), list(headings))]
-    folded = [_folded(heading, cell) for heading, cell in zip(headings, cells, strict=True)]
-    widths = [
-        max(cell, *map(len, heading.splitlines()), 0) for heading, cell in zip(folded, cells, strict=True)
-    ]
-    keys = list(range(_keys(rows)))
-    blocks = [list(keys)]
-    for at in range(len(keys), len(headings)):
-        if _total([widths[each] for each in (*blocks[-1], at)]) > width and len(blocks[-1]) > len(keys):
-            blocks.append(list(keys))
-        blocks[-1].append(at)
-    return [Block(block, [folded[at] for at in block]) for block in blocks]
+    columns = [at for at in range(len(table.headings)) if at not in left_out]
+    rows = [[row[at] for at in columns] for row in table.rows_at(scale)]
+    headings = [table.headings[at] for at in columns]
+    if head_width:
+        headings = [
+            _folded(heading, max([head_width, *(line_width(row[at]) for row in rows)]))
+            for at, heading in enumerate(headings)
+        ]
+    return Block(columns, headings, rows)
 
 
-def _folded(heading: str, cell: int) -> str:
-    """Return a heading in lines, as narrow as its column and its longest word allow.
+def _folded(heading: str, width: int) -> str:
+    """Return a heading in lines, as narrow as `width` and its longest word allow."""
+    narrow = max(width, *map(len, re.findall(r"[^\s-]+-?", heading)), 1)
+    return "\n".join(textwrap.wrap(heading, narrow, break_long_words=False))
 
-    `cell` is the width of the widest cell in the column, in characters.
+
+def _wrapped(block: Block, width: int) -> Block:
+    """Return a block with its widest cells in several lines, split at spaces."""
+    widths = _widths(block)
+    for at in sorted(range(len(widths)), key=lambda at: -widths[at]):
+        cells = [row[at] for row in block.rows]
+        longest = max((line_width(word) for text in cells for word in _SPACE.split(text)), default=0)
+        least = max(WRAPPED_MIN, longest, line_width(block.headings[at]))
+        widths[at] = min(widths[at], max(least, widths[at] - max(0, _total(widths) - width)))
+    return _limited(block, widths)
+
+
+def _split(block: Block, width: int) -> Iterator[Block]:
+    """Yield blocks with a part of the columns each.
+
+    Each block begins with the columns that identify the rows. A text that is still too wide takes several lines.
     """
-    narrow = max(cell, HEAD_LINES_WIDTH, *map(len, heading.split()), 1)
-    return "\n".join(textwrap.wrap(heading, narrow, break_long_words=False, break_on_hyphens=False))
+    keys = list(range(_keys(block.rows)))
+    room = max(1, (width // 2 - GAP * (len(keys) - 1)) // len(keys))
+    limits = [min(at_most, room if at in keys else width) for at, at_most in enumerate(_widths(block))]
+    room = max(1, width - _total([limits[at] for at in keys]) - GAP)
+    limits = [limit if at in keys else min(limit, room) for at, limit in enumerate(limits)]
+    part = list(keys)
+    for at in range(len(keys), len(block.columns)):
+        if _total([limits[each] for each in (*part, at)]) > width and len(part) > len(keys):
+            yield _limited(_part(block, part), [limits[each] for each in part])
+            part = list(keys)
+        part.append(at)
+    yield _limited(_part(block, part), [limits[each] for each in part])
+
+
+def _part(block: Block, chosen: Sequence[int]) -> Block:
+    rows = [[row[at] for at in chosen] for row in block.rows]
+    return Block([block.columns[at] for at in chosen], [block.headings[at] for at in chosen], rows)
+
+
+def _limited(block: Block, widths: Sequence[int]) -> Block:
+    """Return a block with headings and cells in lines of at most these widths."""
+    headings = [wrap(heading, width) for heading, width in zip(block.headings, widths, strict=True)]
+    rows = [[wrap(text, width) for text, width in zip(row, widths, strict=True)] for row in block.rows]
+    return Block(block.columns, headings, rows)
+
+
+def wrap(text: str, width: int) -> str:
+    """Return a text in lines of at most `width` characters.
+
+    Lines end at spaces, but a number and its unit stay together. A longer word is split.
+    """
+    if line_width(text) <= width:
+        return text
+    lines: list[str] = []
+    for word in _SPACE.split(text.replace("\n", " ")):
+        if lines and line_width(f"{lines[-1]} {word}") <= width:
+            lines[-1] += f" {word}"
+            continue
+        rest = word
+        while line_width(rest) > width:
+            cut = next((at for at in range(width, 1, -1) if line_width(rest[:at]) <= width), 1)
+            lines.append(rest[:cut])
+            rest = rest[cut:]
+        lines.append(rest)
+    return "\n".join(lines)
 
 
 def _keys(rows: Sequence[Sequence[str]]) -> int:
@@ -62,6 +152,19 @@ def _keys(rows: Sequence[Sequence[str]]) -> int:
         if len({tuple(row[:count]) for row in rows}) == len(rows) and all(len(row) > count for row in rows):
             return count
     return 1
+
+
+def line_width(text: str) -> int:
+    """Return the width of the longest line of a text in a terminal."""
+    if text.isascii() and "\n" not in text:
+        return len(text)
+    from rich.cells import cell_len  # a wide character takes two columns
+
+    return max(map(cell_len, text.split("\n")))
+
+
+def _widths(block: Block) -> list[int]:
+    return [max(line_width(text) for text in column) for column in zip(block.headings, *block.rows, strict=True)]
 
 
 def _total(widths: Sequence[int]) -> int:

@@ -76,7 +76,7 @@ def list_command(out: Out) -> int:
         altered = ", ".join([*entry.bugs, *(f"{name} (printed)" for name in entry.printed)])
         small = ", ".join(map(str, entry.small))
         rows.append([str(entry.ticket), entry.name, cost, needs, ", ".join(entry.tolerates), altered, small])
-    out.table([">ticket", "name", "cost", "needs", "tolerates", "bugs", "proved for n"], rows, is_folded=True)
+    out.table([">ticket", "name", "cost", "needs", "tolerates", "bugs", "proved for n"], rows)
     return OK
 
 
@@ -233,7 +233,7 @@ def needs_command(out: Out, names: tuple[str, ...]) -> int:
     if out.as_json:
         out.json({"needs": found})
     else:
-        out.table(["name", *("any order" if fault == "order" else fault for fault in ONE_OF)], rows, is_folded=True)
+        out.table(["name", *("any order" if fault == "order" else fault for fault in ONE_OF)], rows)
     return OK
 
 

@@ -132,5 +132,5 @@ def _from_everywhere(target: Target, client: Client, key: bytes | None, key_id: 
         out.table(ALL_COLUMNS, rows)
         if out.as_table and found:
             mean = sum(item["path_length"] for item in found) / len(found)
-            out.line(f"mean {mean:.2f} hops to the key's predecessor from {counted(len(found), 'node')}")
+            out.sentence(f"mean {mean:.2f} hops to the key's predecessor from {counted(len(found), 'node')}")
     return OK

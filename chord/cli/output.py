@@ -5,18 +5,18 @@ Data is a table on a terminal, tab-separated text in a pipe, or JSON. Every comm
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Literal, TextIO
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO
 
-from chord.cli.folding import GAP, Block, fold
-from chord.cli.plain import cell, is_unicode
+from chord.cli.folding import GAP, Block, Wide, fold, line_width, wrap
+from chord.cli.plain import as_written, cell, is_unicode
 from chord.ids import Circle
 from chord.views.common import Json, failure_json
 
@@ -25,9 +25,11 @@ PROGRESS_EVERY_S = 0.1
 BAR_WIDTH = 20
 TABLE_COLUMNS = 400
 DECIMAL_BITS_MAX = 16  # ids of circles with at most this many bits are decimal
+INDENT = "  "  # of a continued line
 CLEAR = "\r\x1b[K"
 HOME_AND_CLEAR = "\x1b[H\x1b[J"
 _EIGHTHS = " ▏▎▍▌▋▊▉"
+_BAR = {"█", *_EIGHTHS[1:]}
 
 
 class Failure(Exception):
@@ -66,6 +68,10 @@ class Out:
         """
         print(printable(text) if self.as_table else text, file=sys.stdout)
 
+    def sentence(self, text: str) -> None:
+        """Print a text for people on stdout; in table mode, in lines as wide as the terminal."""
+        self.line(_in_lines(printable(text), sys.stdout) if self.as_table else text)
+
     def id(self, circle: Circle, point: int) -> str:
         """Return an id as text: shortened in table mode, otherwise complete."""
         return short_id(circle, point) if self.as_table else full_id(circle, point)
@@ -89,21 +95,24 @@ class Out:
         print(json_text(value, sys.stdout), file=sys.stdout, flush=True)
 
     def note(self, text: str) -> None:
-        """Print a message that is not data, on stderr."""
-        print(self._clear + printable(text), file=sys.stderr, flush=True)
+        """Print a message that is not data, on stderr; on a terminal, in lines as wide as it."""
+        shown = printable(text)
+        print(self._clear + (_in_lines(shown, sys.stderr) if self.is_live else shown), file=sys.stderr, flush=True)
 
     def table(
         self, columns: Sequence[str], rows: Sequence[Sequence[str]], *, plain: Sequence[str] = (),
-        is_aside: bool = False, is_folded: bool = False,
+        spare: Sequence[str] = (), is_aside: bool = False,
     ) -> None:
         """Print rows under headings, aligned in table mode and otherwise with tabs.
+
+        An aligned table that is wider than the terminal is folded.
 
         Args:
             columns: the headings. As in a format string, > before a heading aligns the column to the right.
             rows: shape (rows, columns).
             plain: headings of columns, such as bars, that only aligned tables have.
+            spare: headings of columns that an aligned table may leave out to fit the terminal, the first to go first.
             is_aside: print on stderr, because stdout holds other data.
-            is_folded: print an aligned table that is wider than the terminal in several blocks.
         """
         file = sys.stderr if is_aside else sys.stdout
         heads = [column.removeprefix(">") for column in columns]
@@ -112,16 +121,15 @@ class Out:
             for row in (heads, *rows):
                 print("\t".join(cell(_one_line(row[i]), file) for i in keep), file=file)
             return
-        blocks = fold(heads, rows, self.width) if is_folded else [Block(list(range(len(heads))), heads)]
-        for number, block in enumerate(blocks):
+
+        @functools.cache
+        def rows_at(scale: float) -> list[list[str]]:
+            return [[as_written(cell(_one_line(scaled(text, scale)), file), file) for text in row] for row in rows]
+
+        for number, block in enumerate(fold(Wide(heads, rows_at, plain, spare), width_of(file))):
             if number:
                 print(file=file)
-            _print_block(block, columns, rows, file)
-
-    @property
-    def width(self) -> int:
-        """The width of the terminal in characters; without a terminal, `TABLE_COLUMNS`."""
-        return shutil.get_terminal_size((TABLE_COLUMNS, 0)).columns
+            _print_block(block, columns, file)
 
     @contextmanager
     def progress(
@@ -154,7 +162,7 @@ class Out:
             text = "  ".join(part for part in (f"{what}  {done}{of}", left, doing) if part)
             self._clear = CLEAR
             # CLEAR erases one row of the terminal, so the text must not wrap.
-            sys.stderr.write(CLEAR + text[: shutil.get_terminal_size().columns - 1])
+            sys.stderr.write(CLEAR + text[: width_of(sys.stderr) - 1])
             sys.stderr.flush()
 
         try:
@@ -181,7 +189,17 @@ def _failure_json(failure: Failure) -> Json:
 
 def bar(share: float) -> str:
     """Return a fraction, 0 to 1, as a bar of block characters."""
-    eighths = round(max(0.0, min(1.0, share)) * BAR_WIDTH * 8)
+    return _bar_of(round(max(0.0, min(1.0, share)) * BAR_WIDTH * 8))
+
+
+def scaled(text: str, scale: float) -> str:
+    """Return a bar, scaled by a factor of at most 1; any other text is unchanged."""
+    if scale == 1 or not text or not set(text) <= _BAR:
+        return text
+    return _bar_of(round(scale * (8 * text.count("█") + _EIGHTHS.find(text[-1], 1))))
+
+
+def _bar_of(eighths: int) -> str:
     return "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
 
 
@@ -222,18 +240,47 @@ def time_left(elapsed_s: float, done: int, total: int | None) -> str:
     return f"about {duration(elapsed_s * (total - done) / done)} left" if total and 0 < done < total else ""
 
 
-def _print_block(block: Block, columns: Sequence[str], rows: Sequence[Sequence[str]], file: TextIO) -> None:
-    from rich.console import Console
-    from rich.table import Table
+def _print_block(block: Block, columns: Sequence[str], file: TextIO) -> None:
+    widths = [max(map(line_width, column)) for column in zip(block.headings, *block.rows, strict=True)]
+    bold = ("\x1b[1m", "\x1b[0m") if file.isatty() and os.environ.get("TERM") != "dumb" else ("", "")
+    for number, row in enumerate([block.headings, *block.rows]):
+        cells = [text.split("\n") for text in row]
+        height = max(map(len, cells))
+        for line in range(height):
+            texts = []
+            for at, width, parts in zip(block.columns, widths, cells, strict=True):
+                skipped = height - len(parts) if number == 0 else 0  # short headings stand above their columns
+                text = parts[line - skipped] if skipped <= line < skipped + len(parts) else ""
+                room = " " * (width - line_width(text))
+                texts.append(room + text if columns[at].startswith(">") else text + room)
+            shown = (" " * GAP).join(texts).rstrip()
+            print(shown if number else bold[0] + shown + bold[1], file=file)
 
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
-    for at, heading in zip(block.columns, block.headings, strict=True):
-        justify: Literal["left", "right"] = "right" if columns[at].startswith(">") else "left"
-        table.add_column(heading, justify=justify, no_wrap=True, vertical="bottom")
-    for row in rows:
-        table.add_row(*(cell(_one_line(row[at]), file) for at in block.columns))
-    # Wider than any terminal: on a narrow one lines wrap, and no cell is truncated.
-    Console(highlight=False, markup=False, emoji=False, width=TABLE_COLUMNS, file=file).print(table)
+
+def width_of(stream: TextIO) -> int:
+    """Return the width of a stream's terminal in characters.
+
+    `COLUMNS` overrides it. Without a terminal it is `TABLE_COLUMNS`.
+    """
+    with suppress(ValueError):
+        if (columns := int(os.environ.get("COLUMNS", ""))) > 0:
+            return columns
+    with suppress(OSError, ValueError):
+        return os.get_terminal_size(stream.fileno()).columns or TABLE_COLUMNS
+    return TABLE_COLUMNS
+
+
+def _in_lines(text: str, stream: TextIO) -> str:
+    """Return a text in lines as wide as the terminal; continued lines are indented."""
+    width = width_of(stream)
+    found: list[str] = []
+    for line in as_written(text, stream).split("\n"):
+        if line_width(line) <= width:
+            found.append(line)
+            continue
+        first, *others = wrap(line, width - len(INDENT)).split("\n")
+        found += [first.rstrip(), *(INDENT + other.strip() for other in others)]
+    return "\n".join(found)
 
 
 def is_table(stream: TextIO) -> bool:

@@ -46,6 +46,14 @@ def cell(text: str, stream: TextIO) -> str:
     return "".join(_CELLS.get(c, c) if not _has(c, stream) else c for c in text)
 
 
+def as_written(text: str, stream: TextIO) -> str:
+    """Return a text as a stream writes it, with replacements for the characters that the stream lacks."""
+    if text.isascii() or is_unicode(stream):
+        return text
+    encoding = stream.encoding or "ascii"
+    return text.encode(encoding, ERRORS).decode(encoding)
+
+
 def can_write(text: str, stream: TextIO) -> bool:
     """Return whether a stream can write a text unchanged."""
     return text.isascii() or is_unicode(stream) or all(_has(c, stream) for c in text)

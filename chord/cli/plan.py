@@ -178,7 +178,7 @@ def _show(target: Target, circle: Circle, nodes: list[Status], after: Mapping[in
         moved = sum(change.gets for change in found)
         out.line()
         are = "is" if round(moved) == 1 else "are"
-        out.line(
+        out.sentence(
             f"{what}: about {counted(round(moved), 'key')} {are} copied. Keys and bytes are estimates, all copies "
             f"counted (N={nodes[0].replicas})"
         )

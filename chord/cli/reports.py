@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,9 +107,9 @@ def print_report(out: Out, report: ExperimentReport) -> None:
         columns = [first, *(f">{heading}" for heading in others), *["met"] * has_bar]
         rows = [[*table.texts(row), *[VERDICTS[row.passed]] * has_bar] for row in table.rows]
         out.line(table.title)
-        out.table(columns, rows, is_folded=True)
+        out.table(columns, rows)
         for note in (*([f"bar: {table.bar}"] if table.bar else []), *table.notes):
-            out.line(textwrap.fill(note, out.width, break_on_hyphens=False) if out.as_table else note)
+            out.sentence(note)
         out.line()
     out.flush()
     for note in report.notes:

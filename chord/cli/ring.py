@@ -67,7 +67,7 @@ def status_command(target: Target) -> int:
     )
     if out.as_table:
         out.line()
-        out.line(_headline(nodes))
+        out.sentence(_headline(nodes))
     left = who_left(nodes)
     unreachable = sum(isinstance(error, NO_REPLY) for address, error in crawl.errors.items() if address not in left)
     for warning in _warnings(nodes, unreachable):
@@ -133,7 +133,7 @@ def ring_command(target: Target, svg: Path | None) -> int:
                      name_of(v.contact, names), v.contact.address, before, shown,
                      percent(share), str(v.keys), bar(share)])
     columns = ["id", ">at", "node", "address", "predecessor", "successors", ">owns", ">keys", "arc"]
-    out.table(columns, rows, plain=["arc"])
+    out.table(columns, rows, plain=["arc"], spare=["address"])
     return OK
 
 
@@ -164,8 +164,10 @@ def fingers_command(target: Target, node: str | None) -> int:
         at = out.id(circle, run.contact.id)
         rows.append([entries, starts, at, name_of(run.contact, names), run.contact.address])
     if out.as_table:
-        out.line(f"fingers of {chosen.node.name} at {out.id(circle, vnode.contact.id)}: finger i is the first vnode "
-                 f"at or after id + 2^i")
+        out.sentence(
+            f"fingers of {chosen.node.name} at {out.id(circle, vnode.contact.id)}: finger i is the first vnode "
+            f"at or after id + 2^i"
+        )
         out.line()
     out.table(["i", "start", "id", "node", "address"], rows)
     return OK

@@ -45,15 +45,15 @@ def print_trace(out: Out, circle: Circle, trace: Trace, names: Mapping[str, str]
         start = trace.start
         at = percent(circle.fraction(trace.key))
         name = name_of(start, names)
-        out.line(
+        out.sentence(
             f"lookup {what}   id {out.id(circle, trace.key)} ({at})   from {name}"
             f"{'' if name == start.address else ' ' + start.address}   "
             f"{'' if size.is_exact else 'about '}{counted(size.nodes, 'node')}, {trace.mode}"
         )
         out.line()
     columns = ["" if out.as_table and column == "outcome" else column for column in COLUMNS]
-    out.table(columns, rows(circle, trace, names, with_bars=out.as_table))
-    say = out.line if out.as_table else out.note
+    out.table(columns, rows(circle, trace, names, with_bars=out.as_table), spare=["address"])
+    say = out.sentence if out.as_table else out.note
     if out.as_table:
         out.line()
     replicas = " ".join(f"{name_of(c, names)} {'●' if answers(trace, c, names) else '✗'}" for c in trace.replicas)
@@ -117,12 +117,12 @@ def print_replicas(
     letter = "R" if is_read else "W"
     is_short = is_table(sys.stderr) if is_read else out.as_table
     rows = [_replica_row(circle, line, letter, names, is_short=is_short) for line in result.replicas]
-    out.table(REPLICA_COLUMNS, rows, is_aside=is_read)
+    out.table(REPLICA_COLUMNS, rows, spare=["address"], is_aside=is_read)
     text = f"{quorum_words(result)}   coordinated by {name_of(result.owner, names)}   {duration_ms:.1f} ms"
     if is_read or not out.as_table:
         out.note(text)
     else:
-        out.line(text)
+        out.sentence(text)
 
 
 def quorum_words(result: Found | Stored) -> str:

@@ -148,6 +148,7 @@ def test_replica_trace_on_a_terminal_is_a_table(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CHORD_OUTPUT", "table")
+    monkeypatch.setenv("COLUMNS", "100")
     lines = (
         ReplicaLine(contact(80), "ok", True, None, bytes(range(16))),
         ReplicaLine(contact(120), "hinted for n4", True, 1.0, bytes(range(16))),

@@ -32,6 +32,7 @@ LEADING_ZEROS = re.compile("(?<![0-9])0+(?=[0-9])")
 @pytest.fixture
 def at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHORD_OUTPUT", "table")
+    monkeypatch.setenv("COLUMNS", "160")
 
 
 @pytest.mark.usefixtures("at_a_terminal")

@@ -26,6 +26,7 @@ COMMANDS = (
 
 def streams(monkeypatch: pytest.MonkeyPatch, encoding: str) -> tuple[io.BytesIO, io.BytesIO]:
     out, err = io.BytesIO(), io.BytesIO()
+    monkeypatch.delenv("COLUMNS", raising=False)  # pytest-xdist sets it
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding=encoding))
     monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(err, encoding=encoding, errors="backslashreplace"))
     return out, err
