@@ -11,32 +11,40 @@ import click
 from chord.cli.failures import announcing
 from chord.cli.output import Out
 from chord.cli.settings import node_config
-from chord.cli.target import check_address, json_option, parse_id
+from chord.cli.target import check_address, json_option, parse_id, with_options
 from chord.views.nodes import ready_json
 
 if TYPE_CHECKING:
     from chord.node import Node
 
 
+node_options = with_options(
+    click.option("--listen", metavar="HOST:PORT", help="Address to listen on; port 0 takes a free port."),
+    click.option("--join", multiple=True, metavar="HOST:PORT", help="Member of the ring to join; repeat it to name "
+                 "alternatives. Without it, the node creates a ring or resumes its stored place."),
+    click.option("--data", "data_dir", metavar="DIR", help="Folder for records, identity and known peers. "
+                 "Without it, the node keeps them in memory."),
+    click.option("--name", help="Name of the node, for people; default: its address."),
+    click.option("--cluster", help="Name of the cluster; rings of different clusters never mix."),
+    click.option("--vnodes", type=int, metavar="V", help="Number of vnodes of this node."),
+    click.option("--advertise", metavar="HOST:PORT",
+                 help="Address for other nodes; default: the address it listens on."),
+    click.option("--bits", type=int, metavar="M", help="Width of an id, 3 to 160; the same for the whole ring."),
+    click.option("--id", "id_", metavar="N|0xHEX", callback=parse_id,
+                 help="Point of the node, for examples and tests."),
+    click.option("--successors", type=int, metavar="R", help="Number of other nodes that a successor list names; "
+                 "the same for the whole ring."),
+    click.option("--replicas", type=int, metavar="N", help="Number of copies of each record; the same for the whole "
+                 "ring."),
+    click.option("--preset", type=click.Choice(["local", "lan", "wan"]), help="Periods and timeouts.  [default: lan]"),
+    click.option("--config", "file", type=click.Path(dir_okay=False, path_type=Path), envvar="CHORD_CONFIG",
+                 help="TOML configuration file; default: ./chord.toml, if it exists."),
+)  # fmt: skip
+"""The options that configure a node."""
+
+
 @click.command("node")
-@click.option("--listen", metavar="HOST:PORT", help="Address to listen on; port 0 takes a free port.")
-@click.option("--join", multiple=True, metavar="HOST:PORT", help="Member of the ring to join; repeat it to name "
-              "alternatives. Without it, the node creates a ring or resumes its stored place.")
-@click.option("--data", "data_dir", metavar="DIR", help="Folder for records, identity and known peers. Without it, the "
-              "node keeps them in memory.")
-@click.option("--name", help="Name of the node, for people; default: its address.")
-@click.option("--cluster", help="Name of the cluster; rings of different clusters never mix.")
-@click.option("--vnodes", type=int, metavar="V", help="Number of vnodes of this node.")
-@click.option("--advertise", metavar="HOST:PORT", help="Address for other nodes; default: the address it listens on.")
-@click.option("--bits", type=int, metavar="M", help="Width of an id, 3 to 160; the same for the whole ring.")
-@click.option("--id", "id_", metavar="N|0xHEX", callback=parse_id, help="Point of the node, for examples and tests.")
-@click.option("--successors", type=int, metavar="R", help="Number of other nodes that a successor list names; the same "
-              "for the whole ring.")
-@click.option("--replicas", type=int, metavar="N", help="Number of copies of each record; the same for the whole "
-              "ring.")
-@click.option("--preset", type=click.Choice(["local", "lan", "wan"]), help="Periods and timeouts.  [default: lan]")
-@click.option("--config", "file", type=click.Path(dir_okay=False, path_type=Path), envvar="CHORD_CONFIG",
-              help="TOML configuration file; default: ./chord.toml, if it exists.")
+@node_options
 @json_option
 def node_command(out: Out, join: tuple[str, ...], id_: int | None, file: Path | None, **flags: Any) -> int:
     """Run one peer in the foreground.
@@ -49,12 +57,7 @@ def node_command(out: Out, join: tuple[str, ...], id_: int | None, file: Path | 
     file --data is data_dir, and bits, successors, replicas and cluster belong under [ring]. The file cannot set
     --config, and only the command line can set --json.
     """
-    if flags["listen"] is not None:
-        check_address(flags["listen"], may_choose_port=True)
-    for address in (flags["advertise"], *join):
-        if address is not None:
-            check_address(address)
-    config = node_config({**flags, "join": join, "id": id_}, file)
+    config = node_config(checked_flags(join=join, id=id_, **flags), file)
     from chord.cli.serve import serve  # imports trio
 
     def on_ready(node: Node, how: str) -> None:
@@ -69,3 +72,17 @@ def node_command(out: Out, join: tuple[str, ...], id_: int | None, file: Path | 
                 out.flush()
 
     return serve(config, on_ready)
+
+
+def checked_flags(**flags: Any) -> dict[str, Any]:
+    """Return the options that configure a node, if their addresses are valid.
+
+    Raises:
+        Failure: exit 2: an address is not valid.
+    """
+    if flags["listen"] is not None:
+        check_address(flags["listen"], may_choose_port=True)
+    for address in (flags["advertise"], *flags["join"]):
+        if address is not None:
+            check_address(address)
+    return flags

@@ -7,21 +7,25 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from chord.cli.failures import USAGE, command_path
 from chord.cli.inputs import CONFIG_BYTES_MAX, read_limited
 from chord.cli.output import Failure
 from chord.cli.target import to_number
-from chord.config import NodeConfig, from_mapping
+from chord.config import PRESETS, NodeConfig, from_mapping
 from chord.errors import ConfigError
+from chord.views.nodes import ConfigSetting
 
 DEFAULT_FILE = Path("chord.toml")
 RING_KEYS = ("bits", "successors", "replicas", "cluster")
 KEYS = ("listen", "advertise", "join", "name", "vnodes", "id", "data_dir", "preset", *RING_KEYS)
 VARIABLES = {key: f"CHORD_{key.removesuffix('_dir').upper()}" for key in KEYS}
+OPTIONS = {key: f"--{key.removesuffix('_dir')}" for key in KEYS}
 _NUMBERS = ("vnodes", "id", "bits", "successors", "replicas")
 
 
@@ -46,6 +50,42 @@ def node_config(flags: Mapping[str, Any], file: Path | None, environ: Mapping[st
         if failure.message == wrong_in_file:
             failure.message = f"{file or DEFAULT_FILE}: {failure.message}"
         raise
+
+
+def settings_of(
+    flags: Mapping[str, Any], file: Path | None, environ: Mapping[str, str] = os.environ
+) -> list[ConfigSetting]:
+    """Return every value of a node's configuration with its origin.
+
+    The arguments and the failures are those of `node_config`.
+    """
+    config = node_config(flags, file, environ)
+    in_file, path = _read(file), str(file or DEFAULT_FILE)
+    found = []
+    for key, value in _flat(msgspec.to_builtins(config)):
+        table, _, name = key.rpartition(".")
+        origin = "default"
+        source: str | None = None
+        if table == "timing" and value != getattr(PRESETS["lan"], name):
+            origin, source = "preset", config.preset
+        written = in_file.get(table, {}) if table else in_file
+        if name in written:
+            origin, source = "file", path
+        if name in KEYS and environ.get(VARIABLES[name]):
+            origin, source = "environment", VARIABLES[name]
+        if name in KEYS and flags.get(name) not in (None, ()):
+            origin, source = "option", OPTIONS[name]
+        found.append(ConfigSetting(key, value, origin, source))
+    return found
+
+
+def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the values with their keys, such as `ring.bits`; tables are last, as in a file."""
+    for key, value in sorted(values.items(), key=lambda item: isinstance(item[1], dict)):
+        if isinstance(value, dict):
+            yield from ((f"{key}.{name}", inner) for name, inner in value.items())
+        else:
+            yield key, value
 
 
 def _what_is_wrong(values: Mapping[str, Any]) -> str | None:

@@ -3,12 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from chord.errors import ChordError
 from chord.ids import Circle
 from chord.views.common import Json, error_json, names_of, vnode_json
 from chord.views.ring import count_keys, is_small, owned_share
 from chord.wire.messages import Status
+
+
+class ConfigSetting(NamedTuple):
+    """One value of a node's configuration."""
+
+    key: str  # its key, such as name or ring.bits
+    value: Any  # the value, as JSON has it
+    origin: str  # default, preset, file, environment or option
+    source: str | None  # the preset, the file, the variable or the option that has the value; None: the default
+
+
+def config_json(settings: Iterable[ConfigSetting]) -> Json:
+    """Return a node's configuration as JSON, every value with its origin.
+
+    An id is a decimal string, because many JSON readers keep only 53 bits of a number.
+    """
+    return {"settings": [
+        {**one._asdict(), "value": str(one.value) if one.key == "id" and one.value is not None else one.value}
+        for one in settings
+    ]}  # fmt: skip
 
 
 def node_json(circle: Circle, node: Status, names: Mapping[str, str]) -> Json:

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from chord.cli.output import Failure
-from chord.cli.settings import node_config
+from chord.cli.settings import VARIABLES, node_config
+from chord.config import Limits, NodeConfig, RingConstants, Timing
+from tests.support.cli import Run
 
 FILE = """
 listen = "127.0.0.1:9001"
@@ -97,3 +99,43 @@ def test_invalid_variable_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Failure, match="cannot open"):
         node_config({}, tmp_path / "none.toml", {})
+
+
+def test_config_show_names_the_origin_of_every_value(
+    run: Run, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHORD_VNODES", "4")
+    monkeypatch.setenv("CHORD_CLUSTER", "environment")
+    ended = run("config", "show", "--config", str(file), "--cluster", "option", "--json")
+    found = {one["key"]: (one["value"], one["origin"], one["source"]) for one in ended.json("config")["settings"]}
+    assert found["vnodes"] == (4, "environment", "CHORD_VNODES"), "a variable precedes the file"
+    assert found["ring.cluster"] == ("option", "option", "--cluster"), "an option precedes both"
+    assert found["ring.bits"] == (32, "file", str(file))
+    assert found["timing.finger_s"] == (7.0, "file", str(file)), "the file precedes the preset"
+    assert found["timing.stabilize_s"] == (15.0, "preset", "wan")
+    assert found["timing.grace_s"] == (86400.0, "default", None), "the preset does not change it"
+    assert (found["id"], found["join"]) == ((None, "default", None), (["127.0.0.1:9000"], "file", str(file)))
+    tables = {"ring": RingConstants, "timing": Timing, "limits": Limits}
+    flat = {f"{table}.{name}" for table, kind in tables.items() for name in kind.__struct_fields__}
+    assert set(found) == {*NodeConfig.__struct_fields__} - {*tables} | flat
+
+
+def test_config_show_as_text_has_origins_on_request(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in VARIABLES.values():
+        monkeypatch.delenv(name, raising=False)
+    with_origin = [line.split("\t") for line in run("config", "show", "--origin", "--id", "0xff").out.splitlines()]
+    assert with_origin[0] == ["key", "value", "origin"]
+    assert ["id", "255", "option --id"] in with_origin
+    assert ["join", "-", "default"] in with_origin
+    plain = [line.split("\t") for line in run("config", "show", "--id", "0xff").out.splitlines()]
+    assert plain == [row[:2] for row in with_origin]
+
+
+def test_config_show_refuses_what_a_node_refuses(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "typo.toml"
+    path.write_text('nmae = "typo"\n')
+    assert "unknown key nmae" in run("config", "show", "--config", str(path)).err
+    assert run("config", "show", "--listen", "nowhere").code == 2
