@@ -60,8 +60,7 @@ def lookup_command(
         size = Size(len(nodes) if everybody else trace.nodes_estimate, everybody, nodes[0].successors if nodes else 1)
         _print(target, client, trace, names_of(nodes), raw, what, size if with_trace else None)
         if svg is not None:
-            contacts = [v.contact for node in nodes for v in node.vnodes]
-            save(draw_lookup(client.circle, trace, contacts, names_of(nodes), what), svg)
+            save(draw_lookup(client.circle, trace, nodes, what), svg)
             target.out.note(f"drawn: {svg}")
     return OK
 

@@ -113,11 +113,14 @@ def ring_command(target: Target, svg: Path | None) -> int:
     """Show every vnode in ring order, its neighbours and the arc it owns."""
     out = target.out
     with target.connect() as client:
-        nodes, circle = statuses(client.members()), client.circle
+        crawl, circle = client.members(), client.circle
+    nodes = statuses(crawl)
     names = names_of(nodes)
     vnodes = sorted((v for node in nodes for v in node.vnodes), key=lambda v: v.contact.id)
     if svg is not None:
-        save(draw_ring(circle, [v.contact for v in vnodes], names), svg)
+        known = dict.fromkeys(contact for node in nodes for contact in node.known)
+        down = {at for at, error in crawl.errors.items() if isinstance(error, NO_REPLY)} - who_left(nodes)
+        save(draw_ring(circle, nodes, [contact for contact in known if contact.address in down]), svg)
         out.note(f"drawn: {svg}")
     if out.as_json:
         out.json(ring_json(circle, nodes))

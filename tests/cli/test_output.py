@@ -15,11 +15,10 @@ from chord.cli import run
 from chord.cli.failures import OK, USAGE, explain
 from chord.cli.lookup import is_worth_counting
 from chord.cli.output import CLEAR, Failure, Out, bar, percent, short_id, time_left
-from chord.cli.svg import draw_ring
 from chord.cli.target import choose, natural, to_number
 from chord.cli.trace import Size, print_trace, rows, summary
 from chord.errors import BY_CODE
-from chord.ids import Circle, Point
+from chord.ids import Circle
 from chord.views.common import names_of
 from chord.wire.messages import HopTrace, Via
 from tests.support.statuses import contact, statuses, worked_trace
@@ -235,13 +234,6 @@ def test_every_error_has_a_message_and_an_exit_code() -> None:
         assert failure.message == "what happened"
         assert failure.exit_code in range(1, 9)
         assert failure.hint or not failure.exit_code, f"{kind.__name__} has no hint"
-
-
-def test_drawing_of_a_crowded_ring_has_no_labels() -> None:
-    many = [msgspec.structs.replace(contact(10), id=Point(i)) for i in range(200)]
-    drawing = draw_ring(CIRCLE, many, {})
-    assert drawing.count('class="vnode"') == 200
-    assert drawing.count("<tspan") == 0
 
 
 @pytest.mark.parametrize("form", ["table", "tsv"])
