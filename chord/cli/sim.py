@@ -1,4 +1,4 @@
-"""`sim run`, `sim replay` and `sim paper`: the real node on virtual time.
+"""`sim run`, `sim replay`, `sim paper` and `sim figure`: the real node on virtual time.
 
 The commands import the simulator while they run, so other commands do not load it.
 """
@@ -17,6 +17,7 @@ from chord.cli.failures import CHECK_FAILED, INTERNAL, OK, TIMEOUT, USAGE
 from chord.cli.numbers import FiniteRange, Seconds
 from chord.cli.output import Failure, Out
 from chord.cli.reports import LINES_EVERY_S, jobs_option, run_experiments
+from chord.cli.sim_figure import figure_command
 from chord.cli.sim_output import Late, drawn, outcome_json, print_outcome, summary_of_one, writing
 from chord.cli.target import json_option, with_options
 from chord.errors import ConfigError
@@ -204,6 +205,9 @@ def paper_command(
             raise Failure(f"there is no experiment {name!r}", hint, USAGE, "usage")
     chosen = [EXPERIMENTS[name] for name in dict.fromkeys(experiments or EXPERIMENTS)]
     return run_experiments(out, chosen, scale, seed, out_dir, jobs)
+
+
+sim_command.add_command(figure_command)
 
 
 # -- plans ----------------------------------------------------------------------------------------

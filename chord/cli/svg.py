@@ -31,26 +31,40 @@ COLOURS = ("bg", "ink", "mute", "line", "path", "key", "gold", "own", "warn", "b
 LIGHT = "ffffff 14171c 59616e 858e9c 2455d6 8a5c00 e3a008 12753a c47300 c4221f"
 DARK = "0c0f14 e9ecf1 9aa4b2 667285 7aa2ff f2c14e f2c14e 4cc38a f0a64a ff6b66"
 
-_RULES = """
-  text { font: 12.5px Inter, system-ui, sans-serif; font-variant-numeric: tabular-nums; fill: var(--mute) }
-  .title { font-size: 15px; font-weight: 600; fill: var(--ink) }
-  .name { font-weight: 600; fill: var(--ink) } .keyname { font-weight: 600; fill: var(--key) }
-  .bg { fill: var(--bg) } .leader { stroke: var(--line); stroke-opacity: .4; fill: none }
-  .vnode, .replica, .owner, .hopnode, .dead, .suspect, .joining, .paused { stroke: var(--bg); stroke-width: 2 }
-  .hopnode { fill: var(--path) } .owner { fill: var(--own) }
-  .dead { fill: var(--bg); stroke: var(--bad) } .cross { stroke: var(--bad); stroke-width: 2; fill: none }
-  .half { fill: var(--warn) } .suspect { fill: var(--bg); stroke: var(--warn) }
-  .joining { fill: var(--bg); stroke: var(--ink); stroke-dasharray: 3 2 }
-  .paused { fill: var(--bg); stroke: var(--line) } .bars { stroke: var(--ink); stroke-width: 2 }
-  .copy { fill: none; stroke: var(--own); stroke-width: 2 }
-  .arc { fill: none; stroke-width: 16 } .standin { fill: none; stroke: var(--warn); stroke-width: 3 }
-  .hatched { fill: none; stroke: url(#hatch); stroke-width: 16 } .hatch { stroke: var(--warn); stroke-width: 2 }
-  .hop { fill: none; stroke: var(--path); stroke-width: 2 } .lost { stroke: var(--bad); stroke-dasharray: 4 4 }
-  .last { stroke: var(--own) } .togo { fill: none; stroke: var(--path); stroke-width: 3; stroke-opacity: .5 }
-  .tip-path { fill: var(--path) } .tip-own { fill: var(--own) } .tip-bad { fill: var(--bad) }
-  .pill { fill: var(--bg); stroke: var(--line); stroke-opacity: .5 } .number { font-weight: 600; fill: var(--path) }
-  .key { fill: var(--gold); stroke: var(--key) } .tick { stroke: var(--line) }
-"""
+_RULES = (
+    "text { font: 12.5px Inter, system-ui, sans-serif; font-variant-numeric: tabular-nums; fill: var(--mute) }",
+    ".title { font-size: 15px; font-weight: 600; fill: var(--ink) }",
+    ".name { font-weight: 600; fill: var(--ink) }",
+    ".keyname { font-weight: 600; fill: var(--key) }",
+    ".bg { fill: var(--bg) }",
+    ".leader { stroke: var(--line); stroke-opacity: .4; fill: none }",
+    ".vnode, .replica, .owner, .hopnode, .dead, .suspect, .joining, .paused { stroke: var(--bg); stroke-width: 2 }",
+    ".hopnode { fill: var(--path) }",
+    ".owner { fill: var(--own) }",
+    ".dead { fill: var(--bg); stroke: var(--bad) }",
+    ".cross { stroke: var(--bad); stroke-width: 2; fill: none }",
+    ".half { fill: var(--warn) }",
+    ".suspect { fill: var(--bg); stroke: var(--warn) }",
+    ".joining { fill: var(--bg); stroke: var(--ink); stroke-dasharray: 3 2 }",
+    ".paused { fill: var(--bg); stroke: var(--line) }",
+    ".bars { stroke: var(--ink); stroke-width: 2 }",
+    ".copy { fill: none; stroke: var(--own); stroke-width: 2 }",
+    ".arc { fill: none; stroke-width: 16 }",
+    ".standin { fill: none; stroke: var(--warn); stroke-width: 3 }",
+    ".hatched { fill: none; stroke: url(#hatch); stroke-width: 16 }",
+    ".hatch { stroke: var(--warn); stroke-width: 2 }",
+    ".hop { fill: none; stroke: var(--path); stroke-width: 2 }",
+    ".lost { stroke: var(--bad); stroke-dasharray: 4 4 }",
+    ".last { stroke: var(--own) }",
+    ".togo { fill: none; stroke: var(--path); stroke-width: 3; stroke-opacity: .5 }",
+    ".tip-path { fill: var(--path) }",
+    ".tip-own { fill: var(--own) }",
+    ".tip-bad { fill: var(--bad) }",
+    ".pill { fill: var(--bg); stroke: var(--line); stroke-opacity: .5 }",
+    ".number { font-weight: 600; fill: var(--path) }",
+    ".key { fill: var(--gold); stroke: var(--key) }",
+    ".tick { stroke: var(--line) }",
+)
 
 
 class SvgNode(NamedTuple):
@@ -313,9 +327,10 @@ def _style() -> str:
 
     names = [f"h{number}" for number in range(HUES)]
     classes = "".join(f"  .{name} {{ stop-color: var(--{name}); fill: var(--{name}) }}\n" for name in names)
+    rules = "".join(f"  {rule}\n" for rule in _RULES)
     return (
         f"\n  svg {{ {colours(LIGHT, HUES_LIGHT)} }}\n"
-        f"  @media (prefers-color-scheme: dark) {{ svg {{ {colours(DARK, HUES_DARK)} }} }}\n{classes}{_RULES.lstrip()}"
+        f"  @media (prefers-color-scheme: dark) {{ svg {{ {colours(DARK, HUES_DARK)} }} }}\n{classes}{rules}"
     )
 
 

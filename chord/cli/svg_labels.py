@@ -76,7 +76,7 @@ def around(fractions: Sequence[float], radius: float) -> list[Label]:
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
     """Move ascending numbers apart until neighbours differ by `gap`; move them as little as possible.
 
-    The results are between `low` and `high` if there is room, and evenly squeezed if there is none.
+    All results are between `low` and `high`. If there is too little room, the gap is smaller.
     """
     if len(wanted) > 1:
         gap = min(gap, (high - low) / (len(wanted) - 1))
@@ -92,7 +92,10 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
 
 
 def free_place(places: Iterable[tuple[float, float]], width: float, taken: Sequence[Box]) -> Box:
-    """Return a rectangle around the first place where it covers none of `taken`, else a free one near the centre."""
+    """Return a rectangle around the first place where it covers none of `taken`.
+
+    If each of them covers one, the rectangle is above or below the centre.
+    """
     size = (width / 2, LINE / 2 + 1)
     further = ((CENTRE[0], CENTRE[1] + sign * step * LINE) for step in range(HEIGHT) for sign in (1, -1))
     for x, y in (*places, *further):

@@ -30,7 +30,7 @@ SHAPE_OF_COMMAND = {
     "quarantine merge": "quarantine-decision",
     "backup": "backup", "restore": "restore", "transfers": "transfers", "forget": "forget",
     "bench": "bench", "plan join": "plan", "plan leave": "plan",
-    "sim run": "sim-run", "sim replay": "sim-event", "sim paper": "sim-paper",
+    "sim run": "sim-run", "sim replay": "sim-event", "sim paper": "sim-paper", "sim figure": "lookup",
     "lab compare": "lab", "lab vnodes": "lab", "lab movement": "lab", "lab jump": "lab", "lab strategies": "lab",
     "lab ring": "lab", "lab all": "lab", "config show": "config",
 }
