@@ -96,6 +96,9 @@ def run_experiments(
             print_report(out, report)
         if page:
             out.note(f"page: {page}")
+        for report in reports:
+            if report.advice:
+                out.sentence(report.advice)
     return CHECK_FAILED if any(report.passed is False for report in reports) else OK
 
 

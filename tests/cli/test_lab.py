@@ -61,6 +61,8 @@ def test_compare_prints_tables_and_writes_files(lab: Lab) -> None:
     assert lines[0] == "How even: keys per node"
     assert [line.split("\t")[0] for line in lines[1:4]] == ["scheme", "mod", "jump"]
     assert "page: out/lab/report-compare.md" in ended.err
+    assert lines[-1].startswith("If nodes come and go, compare rendezvous and ring-100:")
+    assert lines[-1] in Path("out/lab/compare.md").read_text()
     with Path("out/lab/stability.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["grows"] for row in rows] == ["4 → 6", "4 → 6"]
@@ -102,6 +104,9 @@ def test_compare_takes_skewed_keys_from_a_file(lab: Lab) -> None:
     assert (measured["keys per node"], measured["nodes"]) == (200, 5)
     assert measured["most / mean"] >= 4.5
     assert "Of the 1,000 keys 101 are different; one is 90.0% of all." in evenness["notes"]
+    assert found["experiments"][0]["notes"][-1] == (
+        "Split or cache the most frequent key: it has 90.0% of the requests, and the fair share of a node is 20.0%."
+    )
 
 
 def test_weights_apply_to_schemes_that_support_them(lab: Lab) -> None:

@@ -22,7 +22,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def ring_of(points: list[int], bits: int, name: str) -> list[Status]:
-    """Return the statuses of a ring whose nodes have names of a form."""
+    """Return the statuses of a ring; its nodes have names of a form."""
     nodes = statuses(tuple(points), bits=bits, successors=1)
     return [msgspec.structs.replace(node, name=name.format(i)) for i, node in enumerate(nodes)]
 

@@ -51,6 +51,8 @@ STEPS_MAX = 1_000_000_000
 
 Above it, only a sample of the keys is placed. The limit corresponds to about ten seconds of work.
 """
+ASKED_MAX = 64
+"""Number of nodes up to which a look-up that asks every node is advised."""
 CLOSE = 1.5
 """Factor up to which a std counts as even as chance allows.
 
@@ -310,6 +312,48 @@ def _abilities(result: Result[ComparisonCell]) -> Table:
     return Table("abilities", "Other properties: memory, weights, names", columns, tuple(rows), notes=notes)
 
 
+def advice(result: Result[ComparisonCell]) -> str:
+    """Return one sentence that advises on a scheme for these keys and nodes.
+
+    A scheme is eligible if it can grow and lose any node, moves no key between nodes that stay, and heeds the weights.
+    If its look-up asks every node, there are at most `ASKED_MAX` nodes. Of the schemes that are even as chance allows,
+    the one with the least memory is chosen. If none is, the most even one is.
+    """
+    setting = of_most_keys(result)
+    _, share, _ = skew(setting.keys)
+    if share * setting.nodes > 1 and setting.nodes > 1:
+        return (
+            f"Split or cache the most frequent key: it has {share:.1%} of the requests, and the fair share of a node "
+            f"is {1 / setting.nodes:.1%}."
+        )
+    eligible = [cell for cell in result.cells if _is_eligible(cell)]
+    if not eligible:
+        return "If nodes come and go, compare rendezvous and ring-100: these schemes move more keys or lose no node."
+    even = [cell for cell in eligible if _is_even(cell)]
+    chosen = min(eligible, key=lambda cell: cell.loads.deviation)
+    if even:
+        chosen = min(even, key=lambda cell: cell.state_bytes)
+    grown = chosen.grown
+    assert grown is not None
+    return (
+        f"For these {setting.keys.total:,} keys use {chosen.setting.scheme}: its fullest node has "
+        f"{chosen.loads.most:.2f} times the mean, and growth moves {1 - grown.kept:.1%} of them (ideal: "
+        f"{1 - grown.ideal:.1%})."
+    )
+
+
+def _is_eligible(cell: ComparisonCell) -> bool:
+    moves = (cell.grown, cell.shrunk)
+    if any(move is None or move.between_old for move in moves) or cell.removes != "any":
+        return False
+    heeds = cell.is_weighted or len({*cell.setting.weights}) <= 1
+    return heeds and (cell.nodes <= ASKED_MAX or not asks_all(cell.setting.factory))
+
+
+def _is_even(cell: ComparisonCell) -> bool:
+    return cell.loads.deviation <= CLOSE * chance_deviation(cell.setting.keys, cell.nodes)
+
+
 # -- pictures -----------------------------------------------------------------------------------------
 
 
@@ -440,4 +484,5 @@ def experiment(
         tables=tables,
         pictures={"evenness": draw_evenness, "stability": draw_stability},
         command=f"lab compare {shlex.join(options)}",
+        advice=advice,
     )

@@ -193,6 +193,7 @@ class Experiment(Generic[S, C]):
         command: the command that repeats the measurement, without `chord`, the scale and the seed.
         is_timed: whether the measurements are of time. Executors do not run them: this process does, one by one, at the
             end.
+        advice: returns a sentence that follows from a result, for the end of the output. None: it has no advice.
     """
 
     name: str
@@ -204,6 +205,7 @@ class Experiment(Generic[S, C]):
     pictures: Mapping[str, Callable[[Result[C], Figure], None]]
     command: str
     is_timed: bool = False
+    advice: Callable[[Result[C]], str] | None = None
 
     def run(self, scale: Scale, seed: int, progress: Progress = quiet, executor: Executor | None = None) -> Result[C]:
         """Measure every setting of the plan; the cells are in the order of the plan.

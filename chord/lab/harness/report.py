@@ -46,6 +46,7 @@ class ExperimentReport:
         files: all files that were written.
         notes: remarks for the reader of the command's output, besides the tables' own notes.
         pictures: the plots, the most important one first.
+        advice: a sentence for the end of the output, or "".
     """
 
     name: str
@@ -54,6 +55,7 @@ class ExperimentReport:
     files: tuple[Path, ...]
     notes: tuple[str, ...]
     pictures: tuple[Picture, ...] = ()
+    advice: str = ""
 
     @property
     def passed(self) -> bool | None:
@@ -107,7 +109,10 @@ def write_report(experiment: Experiment[Any, Any], result: Result[Any], out_dir:
             pictures.append(Picture(drawn[0], finding))
     except NoMatplotlib as error:
         notes.append(str(error))
-    report = ExperimentReport(experiment.name, experiment.title, tables, tuple(files), tuple(notes), tuple(pictures))
+    advice = experiment.advice(result) if experiment.advice else ""
+    report = ExperimentReport(
+        experiment.name, experiment.title, tables, tuple(files), tuple(notes), tuple(pictures), advice
+    )  # fmt: skip
     page, data = out_dir / f"{experiment.name}.md", out_dir / f"{experiment.name}.json"
     write_whole(page, _page(experiment, result, report))
     measured = {"scale": result.scale, "seed": result.seed, **report_json(report)}
@@ -121,7 +126,11 @@ def report_json(report: ExperimentReport) -> Json:
         table_json(t.name, t.title, t.headings, ((row.values, row.passed) for row in t.rows), t.bar, t.notes)
         for t in report.tables
     )
-    return tables_json(report.name, report.title, report.passed, tables, report.notes)
+    return tables_json(report.name, report.title, report.passed, tables, _remarks(report))
+
+
+def _remarks(report: ExperimentReport) -> tuple[str, ...]:
+    return (*report.notes, report.advice) if report.advice else report.notes
 
 
 def _write_csv(table: Table, out_dir: Path) -> Path:
@@ -152,7 +161,7 @@ def _page(experiment: Experiment[Any, Any], result: Result[Any], report: Experim
         lines += [line for note in table.notes for line in (note, "")]
     for picture in report.pictures:
         lines += [f"![{picture.finding}]({picture.svg.name})", ""]
-    lines += [line for note in report.notes for line in (note, "")]
+    lines += [line for note in _remarks(report) for line in (note, "")]
     return "\n".join(lines)
 
 
