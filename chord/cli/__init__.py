@@ -55,6 +55,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "leave": ("control", "Make a node hand over its keys and leave."),
     "kill": ("control", "Send a signal to a local node's process, to see the ring heal."),
     "forget": ("control", "Give up an unreachable node that will never return."),
+    "debug": ("debug", "Collect data for a bug report, without keys and values."),
     "config": ("show_config", "Show the configuration of a node, with the origin of each value."),
     "completion": ("completion", "Print a script that completes commands in a shell."),
     "version": ("control", "Print the version."),

@@ -123,6 +123,18 @@ def removal_json(address: str, reported: Iterable[str], errors: Mapping[str, Cho
     return {"address": address, "reported": list(reported), "failed": _errors(errors)}
 
 
+def bundle_json(file: str, size: int, parts: Iterable[str], failed: Iterable[str]) -> Json:
+    """Return the result of writing a debug bundle.
+
+    Args:
+        file: the path of the archive.
+        size: its number of bytes.
+        parts: the names of its parts.
+        failed: the names of the parts that have only an error.
+    """
+    return {"file": file, "bytes": size, "parts": list(parts), "failed": list(failed)}
+
+
 def version_json(version: str, protocol: int, python: str) -> Json:
     """Return the versions of the package, of its protocol and of Python."""
     return {"version": version, "protocol": protocol, "python": python}
