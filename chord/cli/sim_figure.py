@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from chord.cli.failures import OK, USAGE
 from chord.cli.output import Failure, Out
 from chord.cli.svg import draw_lookup, save
-from chord.cli.target import json_option, parse_id, statuses
+from chord.cli.target import json_option, parse_id
 from chord.cli.trace import Size, print_trace
 from chord.ids import BITS_MIN, Circle
 from chord.views.common import names_of
 from chord.views.trace import lookup_json
 
-if TYPE_CHECKING:
-    from chord.wire.messages import Status, Trace
-
 PAPER_IDS = "1,8,14,21,32,38,42,48,51,56"  # ToN 2003, Fig. 4
 IDS_MAX = 40
-SUCCESSORS = 4
-SEED = 1
 
 
 @click.command("figure", short_help="Draw a lookup on the ring of the Chord paper.")
@@ -47,7 +40,9 @@ def figure_command(out: Out, file: Path, bits: int, ids: str, key_id: int, start
         raise Failure(f"no node has the id {start}", f"Start at one of them: {ids}", USAGE, "usage")
     if not 0 <= key_id < 1 << bits:
         raise Failure(f"{key_id} is not on a circle of {bits} bits", "Name another --key-id", USAGE, "usage")
-    trace, nodes = _lookup(bits, points, key_id, start)
+    from chord.sim.figure import SUCCESSORS, look_up
+
+    trace, nodes = look_up(bits, points, key_id, start)
     circle, names = Circle(bits), names_of(nodes)
     save(draw_lookup(circle, trace, nodes, f"key {key_id}"), file)
     if out.as_json:
@@ -65,20 +60,3 @@ def _points(text: str, size: int) -> list[int]:
         what = f"expected 2 to {IDS_MAX} different points below {size}, not {text!r}"
         raise Failure(what, f"For example: --ids {PAPER_IDS}", USAGE, "usage")
     return sorted(points)
-
-
-def _lookup(bits: int, points: list[int], key_id: int, start: int) -> tuple[Trace, list[Status]]:
-    """Run the ring and the lookup; return its trace and the nodes, with names such as N8."""
-    import trio
-
-    from chord.config import PRESETS
-    from chord.testing import open_ring, run
-
-    async def main() -> tuple[Trace, list[Status]]:
-        async with open_ring(len(points), ids=points, bits=bits, successors=SUCCESSORS) as ring:
-            await trio.sleep(2 * bits * PRESETS["local"].finger_s)  # each node has refreshed every finger
-            node = ring[points.index(start)]
-            return await node.lookup(key_id=key_id), statuses(await node.members())
-
-    trace, nodes = run(main, seed=SEED)
-    return trace, [msgspec.structs.replace(node, name=f"N{node.vnodes[0].contact.id}") for node in nodes]

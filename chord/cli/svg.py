@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from chord.cli.inputs import file_failure
 from chord.cli.output import DECIMAL_BITS_MAX, counted, percent, printable
-from chord.cli.svg_labels import CENTRE, CHARACTER, HEIGHT, LINE, WIDTH, Box, Label, around, at, free_place
+from chord.cli.svg_labels import CENTRE, CHARACTER, HEIGHT, LINE, WIDTH, SvgBox, SvgLabel, around, at, free_place
 from chord.ids import Circle
 from chord.views.common import name_of, names_of
 from chord.views.ring import owned_share
@@ -78,7 +78,7 @@ class SvgNode(NamedTuple):
     is_copy: bool = False  # whether it is a replica of the key
 
 
-class _Text(NamedTuple):
+class _SvgText(NamedTuple):
     """The text beside the ring of a vnode or a key, in two weights."""
 
     point: int
@@ -133,7 +133,7 @@ def draw_lookup(circle: Circle, trace: Trace, nodes: Sequence[Status], what: str
     key = f'<path class="key" d="M{x:.1f} {y - 8:.1f}l8 8l-8 8l-8 -8z">{title_of_key}</path>'
     return _document(
         circle, title, drawn, [*_arcs(circle, nodes), *to_go, *chords], [key], pills,
-        ring_radius=RADIUS + 62, key=_Text(trace.key, what, "", "keyname"),
+        ring_radius=RADIUS + 62, key=_SvgText(trace.key, what, "", "keyname"),
     )  # fmt: skip
 
 
@@ -240,7 +240,7 @@ def _arc_path(begin: float, end: float, radius: float) -> str:
 # -- the path of a lookup -------------------------------------------------------------------------
 
 
-class _Pill(NamedTuple):
+class _SvgPill(NamedTuple):
     """The label of a hop: its number, its text, and places for it along the chord."""
 
     number: str
@@ -248,7 +248,7 @@ class _Pill(NamedTuple):
     places: list[tuple[float, float]]
 
 
-def _path(circle: Circle, trace: Trace) -> tuple[list[str], list[_Pill]]:
+def _path(circle: Circle, trace: Trace) -> tuple[list[str], list[_SvgPill]]:
     """Return the chords of all hops to the owner, and their labels."""
     chords, pills, last, number = [], [], None, 0
     steps = [(hop.contact.id, hop.via, "hop lost" if hop.is_dead else "hop") for hop in trace.hops]
@@ -258,7 +258,7 @@ def _path(circle: Circle, trace: Trace) -> tuple[list[str], list[_Pill]]:
             text = f"{via.kind} {via.index}" if via.kind == "finger" else via.kind
             chord, places = _chord(circle, last, point, style)
             chords.append(chord)
-            pills.append(_Pill("✗" if style == "hop lost" else str(number), text, places))
+            pills.append(_SvgPill("✗" if style == "hop lost" else str(number), text, places))
         if style != "hop lost":
             last = point
     return chords, pills
@@ -287,7 +287,7 @@ def _chord(circle: Circle, start: int, end: int, style: str) -> tuple[str, list[
 
 def _document(
     circle: Circle, title: str, nodes: Sequence[SvgNode], below: Sequence[str], above: Sequence[str],
-    pills: Sequence[_Pill], *, ring_radius: float, key: _Text | None = None,
+    pills: Sequence[_SvgPill], *, ring_radius: float, key: _SvgText | None = None,
 ) -> str:
     """Return a drawing.
 
@@ -302,7 +302,7 @@ def _document(
         key: the label of a key.
     """
     nodes = sorted(nodes)
-    texts = [_Text(n.point, n.name, n.more, "name") for n in nodes] if len(nodes) <= LABELS_MAX else []
+    texts = [_SvgText(n.point, n.name, n.more, "name") for n in nodes] if len(nodes) <= LABELS_MAX else []
     texts += [key] if key is not None else []
     places = around([circle.fraction(text.point) for text in texts], ring_radius)
     labels = [_label(text, place) for text, place in zip(texts, places, strict=True)]
@@ -374,7 +374,7 @@ def _disc(circle: Circle, node: SvgNode) -> str:
     return "".join(parts)
 
 
-def _label(text: _Text, place: Label) -> str:
+def _label(text: _SvgText, place: SvgLabel) -> str:
     name, more = _fitting(printable(text.name), printable(text.more), place.room)
     anchor = "end" if place.is_left else "start"
     rest = f' <tspan class="more">{escape(more)}</tspan>' if more else ""
@@ -391,16 +391,16 @@ def _fitting(name: str, more: str, room: float) -> tuple[str, str]:
     return f"{name[:characters - 1 - half]}…{name[len(name) - half:]}", more
 
 
-def _leader(circle: Circle, text: _Text, place: Label) -> str:
+def _leader(circle: Circle, text: _SvgText, place: SvgLabel) -> str:
     x, y = at(circle.fraction(text.point), RADIUS + BAND / 2)
     gap = 4 if place.is_left else -4
     return f'<path class="leader" d="M{x:.1f} {y:.1f}L{place.x + gap:.1f} {place.y:.1f}"/>'
 
 
-def _pills(pills: Sequence[_Pill]) -> list[str]:
+def _pills(pills: Sequence[_SvgPill]) -> list[str]:
     """Return the labels of hops, each on its chord if it covers no other one there."""
     x, y = at(0, RADIUS - BAND - 18)
-    taken = [Box(x - 8, y - LINE / 2, x + 8, y + LINE / 2)]  # the label of point 0
+    taken = [SvgBox(x - 8, y - LINE / 2, x + 8, y + LINE / 2)]  # the label of point 0
     drawn = []
     for pill in pills:
         box = free_place(pill.places, CHARACTER * (len(pill.number) + 1 + len(pill.text)) + 16, taken)

@@ -17,7 +17,7 @@ MARGIN: Final = 24.0
 TOP: Final = 48.0  # of the highest label; the title is above
 
 
-class Box(NamedTuple):
+class SvgBox(NamedTuple):
     """A rectangle, in pixels."""
 
     left: float
@@ -25,23 +25,23 @@ class Box(NamedTuple):
     right: float
     bottom: float
 
-    def meets(self, other: Box) -> bool:
+    def meets(self, other: SvgBox) -> bool:
         """Return whether two rectangles overlap."""
         is_beside = self.right <= other.left or other.right <= self.left
         return not (is_beside or self.bottom <= other.top or other.bottom <= self.top)
 
 
-class Label(NamedTuple):
+class SvgLabel(NamedTuple):
     """The place of a label outside the ring."""
 
     x: float  # the end of the text that is next to the ring
     y: float  # the middle of the line
     is_left: bool  # whether the text ends at x, not begins there
 
-    def box(self, width: float) -> Box:
+    def box(self, width: float) -> SvgBox:
         """Return the rectangle of a text of this width."""
         left = self.x - width if self.is_left else self.x
-        return Box(left, self.y - LINE / 2, left + width, self.y + LINE / 2)
+        return SvgBox(left, self.y - LINE / 2, left + width, self.y + LINE / 2)
 
     @property
     def room(self) -> float:
@@ -55,21 +55,21 @@ def at(fraction: float, radius: float) -> tuple[float, float]:
     return CENTRE[0] + radius * math.sin(angle), CENTRE[1] - radius * math.cos(angle)
 
 
-def around(fractions: Sequence[float], radius: float) -> list[Label]:
+def around(fractions: Sequence[float], radius: float) -> list[SvgLabel]:
     """Return the places of labels of points, in the order of the points.
 
     Args:
         fractions: the points, as fractions of the circle.
         radius: the smallest distance of a label from the centre, in pixels.
     """
-    found: dict[int, Label] = {}
+    found: dict[int, SvgLabel] = {}
     for is_left in (False, True):
         side = [i for i, fraction in enumerate(fractions) if (fraction % 1 > 0.5) == is_left]
         side.sort(key=lambda i: at(fractions[i], radius)[1])
         heights = spread([at(fractions[i], radius)[1] for i in side], LINE, TOP, HEIGHT - MARGIN)
         for i, y in zip(side, heights, strict=True):
             away = max(4.0, math.sqrt(max(0.0, radius**2 - (y - CENTRE[1]) ** 2)))
-            found[i] = Label(CENTRE[0] - away if is_left else CENTRE[0] + away, y, is_left)
+            found[i] = SvgLabel(CENTRE[0] - away if is_left else CENTRE[0] + away, y, is_left)
     return [found[i] for i in range(len(fractions))]
 
 
@@ -91,7 +91,7 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
     return [min(max(start, low), last) + number * gap for number, start in enumerate(starts)]
 
 
-def free_place(places: Iterable[tuple[float, float]], width: float, taken: Sequence[Box]) -> Box:
+def free_place(places: Iterable[tuple[float, float]], width: float, taken: Sequence[SvgBox]) -> SvgBox:
     """Return a rectangle around the first place where it covers none of `taken`.
 
     If each of them covers one, the rectangle is above or below the centre.
@@ -99,7 +99,7 @@ def free_place(places: Iterable[tuple[float, float]], width: float, taken: Seque
     size = (width / 2, LINE / 2 + 1)
     further = ((CENTRE[0], CENTRE[1] + sign * step * LINE) for step in range(HEIGHT) for sign in (1, -1))
     for x, y in (*places, *further):
-        box = Box(x - size[0], y - size[1], x + size[0], y + size[1])
+        box = SvgBox(x - size[0], y - size[1], x + size[0], y + size[1])
         if not any(box.meets(other) for other in taken):
             return box
     raise AssertionError("the last places are outside of the drawing, and free")

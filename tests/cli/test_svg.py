@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chord.cli.svg import LABELS_MAX, draw_lookup, draw_ring
-from chord.cli.svg_labels import CHARACTER, HEIGHT, LINE, TOP, WIDTH, Box, spread
+from chord.cli.svg_labels import CHARACTER, HEIGHT, LINE, TOP, WIDTH, SvgBox, spread
 from chord.ids import Circle, Point
 from chord.wire.messages import Contact, HopTrace, OwnedArc, PeerInfo, Status, Trace, Via
 from tests.support.statuses import statuses, worked_trace
@@ -42,7 +42,7 @@ def lookup_on(nodes: list[Status], circle: Circle, draw: random.Random) -> Trace
     )  # fmt: skip
 
 
-def boxes_of(drawing: str) -> list[Box]:
+def boxes_of(drawing: str) -> list[SvgBox]:
     """Return the rectangles of all labels in a drawing: beside the ring, on chords, and in the title."""
     root = ElementTree.fromstring(drawing)
     found = []
@@ -50,7 +50,7 @@ def boxes_of(drawing: str) -> list[Box]:
         text, x, y = "".join(element.itertext()), float(element.attrib["x"]), float(element.attrib["y"])
         width = CHARACTER * len(text)
         left = {"end": x - width, "middle": x - width / 2}.get(element.get("text-anchor", ""), x)
-        found.append(Box(left, y - 4.5 - LINE / 2 + 0.2, left + width, y - 4.5 + LINE / 2 - 0.2))
+        found.append(SvgBox(left, y - 4.5 - LINE / 2 + 0.2, left + width, y - 4.5 + LINE / 2 - 0.2))
     return found
 
 
