@@ -5,7 +5,8 @@
 The parts are:
 
 - memory: a node with a database of `--keys` keys, beside a process that has only imported a node's modules.
-- start: `chord get` of a key, from start to end, and `chord --help`.
+- start: `chord get` of a key, from start to end, and `chord --help`. For comparison, a process that only imports the
+  client's dependencies.
 - up: `chord up -n 16`, until the ring is Ideal.
 - stalls: the longest step of any task, in processor time, in a ring of four with databases. Meanwhile 32 clients put,
   then a fifth node joins and one node is killed.
@@ -114,27 +115,37 @@ def start(args: argparse.Namespace) -> Rows:
     """Measure the time of `chord get` and of `chord --help` from the shell."""
     with ring_of(3, None) as ring:
         fill([ring[0].address], 10)
-        get = timed_command("get", "key-1", "--node", ring[0].address)
-        helped = timed_command("--help")
+        commands = {
+            "chord get": (*PROGRAM, "get", "key-1", "--node", ring[0].address),
+            "chord --help": (*PROGRAM, "--help"),
+            "dependencies": (sys.executable, "-c", "import cbor2, msgspec, socket"),
+        }
+        get, helped, bare = timed(commands)
     return [
         get,
         helped,
+        bare,
+        {"op": "chord get / dependencies", "times": get["cpu_ms"] / bare["cpu_ms"]},
         bar("ms of `chord get`", get["wall_ms"], at_most=GET_MS_MAX),
         bar("ms of processor of `chord get`", get["cpu_ms"], at_most=GET_CPU_MS_MAX),
     ]
 
 
-def timed_command(*arguments: str) -> Row:
-    """Run a `chord` command several times; return its median times in ms."""
-    wall, cpu = [], []
+def timed(commands: dict[str, tuple[str, ...]]) -> list[Row]:
+    """Run commands in turns; return the median times of each in ms."""
+    wall: dict[str, list[float]] = {name: [] for name in commands}
+    cpu: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(STARTS):
-        before, began = getrusage(RUSAGE_CHILDREN), time.perf_counter()
-        subprocess.run([*PROGRAM, *arguments], check=True, stdout=subprocess.DEVNULL)
-        after = getrusage(RUSAGE_CHILDREN)
-        wall.append(time.perf_counter() - began)
-        cpu.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
-    name = f"chord {arguments[0]}"
-    return {"op": name, "wall_ms": 1000 * statistics.median(wall), "cpu_ms": 1000 * statistics.median(cpu)}
+        for name, command in commands.items():
+            before, began = getrusage(RUSAGE_CHILDREN), time.perf_counter()
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            after = getrusage(RUSAGE_CHILDREN)
+            wall[name].append(time.perf_counter() - began)
+            cpu[name].append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+    return [
+        {"op": name, "wall_ms": 1000 * statistics.median(wall[name]), "cpu_ms": 1000 * statistics.median(cpu[name])}
+        for name in commands
+    ]
 
 
 def up(args: argparse.Namespace) -> Rows:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import binascii
 import os
 import sys
@@ -17,13 +16,12 @@ from chord.cli.inputs import CONTEXT_TEXT_BYTES_MAX, STDIN, file_failure, read_f
 from chord.cli.numbers import Seconds
 from chord.cli.output import Failure, Out, counted
 from chord.cli.target import Target, ring_options, statuses
-from chord.cli.trace import print_replicas
 from chord.client.blocking import Client
 from chord.client.results import Found, Stored, last_writer_wins, to_key, to_value
 from chord.errors import NotFound
-from chord.views.common import context_json, names_of, vnode_json
+from chord.ids import Circle
+from chord.views.common import Json, context_json, names_of, vnode_json
 from chord.views.records import get_json, put_json
-from chord.views.trace import replicas_json
 from chord.wire.messages import REPLICAS_MAX, VALUE_BYTES_MAX
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -147,7 +145,7 @@ def get_command(
     if output is not None and not found.siblings:
         _write(output, found.value)
     if out.as_json:
-        trace = replicas_json(circle, found.owner, found.replicas, duration_ms, names) if with_trace else None
+        trace = _trace_json(circle, found, duration_ms, names) if with_trace else None
         out.json(get_json(raw_key, found, trace, quarantined=found.quarantined))
     elif found.siblings or wants_all:
         for value in found.values if output is None else ():
@@ -155,7 +153,7 @@ def get_command(
     elif output is None:
         out.raw(found.value)
     if with_trace and not out.as_json:
-        print_replicas(out, circle, found, names, duration_ms)
+        _print_trace(out, circle, found, names, duration_ms)
     if not out.as_json:
         note_quarantined(out, found.quarantined)
         if found.left and wants_all:
@@ -181,10 +179,22 @@ def _report(target: Target, client: Client, stored: Stored, duration_ms: float, 
         return
     circle, names = client.circle, _names(client, stored)
     if out.as_json:
-        trace = replicas_json(circle, stored.owner, stored.replicas, duration_ms, names) if with_trace else None
+        trace = _trace_json(circle, stored, duration_ms, names) if with_trace else None
         out.json(put_json(stored, vnode_json(circle, stored.owner, names), trace))
     else:
-        print_replicas(out, circle, stored, names, duration_ms)
+        _print_trace(out, circle, stored, names, duration_ms)
+
+
+def _print_trace(out: Out, circle: Circle, result: Found | Stored, names: dict[str, str], duration_ms: float) -> None:
+    from chord.cli.trace import print_replicas  # most commands print no trace, and start faster without the module
+
+    print_replicas(out, circle, result, names, duration_ms)
+
+
+def _trace_json(circle: Circle, result: Found | Stored, duration_ms: float, names: dict[str, str]) -> Json:
+    from chord.views.trace import replicas_json
+
+    return replicas_json(circle, result.owner, result.replicas, duration_ms, names)
 
 
 def _names(client: Client, result: Found | Stored) -> dict[str, str]:
@@ -206,7 +216,7 @@ def parse_context(text: str, hint: str) -> bytes:
     if not text.strip():  # an empty context would replace nothing
         raise Failure("the context is empty", hint, USAGE, "usage")
     try:
-        return base64.b64decode(text.strip(), validate=True)
+        return binascii.a2b_base64(text.strip(), strict_mode=True)
     except (binascii.Error, ValueError):
         raise Failure("invalid context: expected base64", hint, USAGE, "usage") from None
 

@@ -6,19 +6,20 @@ Data is a table on a terminal, tab-separated text in a pipe, or JSON. Every comm
 from __future__ import annotations
 
 import functools
-import json
 import math
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from chord.cli.folding import GAP, Block, Wide, fold, line_width, wrap
 from chord.cli.plain import as_written, cell, is_unicode
 from chord.ids import Circle
 from chord.views.common import Json, failure_json
+
+if TYPE_CHECKING:
+    from chord.cli.folding import Block
 
 DEFAULT_NODE = "127.0.0.1:9000"
 PROGRESS_EVERY_S = 0.1
@@ -26,6 +27,7 @@ BAR_WIDTH = 20
 TABLE_COLUMNS = 400
 DECIMAL_BITS_MAX = 16  # ids of circles with at most this many bits are decimal
 INDENT = "  "  # of a continued line
+CHARACTER_WIDTH_MAX = 2  # columns
 CLEAR = "\r\x1b[K"
 HOME_AND_CLEAR = "\x1b[H\x1b[J"
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -121,6 +123,7 @@ class Out:
             for row in (heads, *rows):
                 print("\t".join(cell(_one_line(row[i]), file) for i in keep), file=file)
             return
+        from chord.cli.folding import Wide, fold
 
         @functools.cache
         def rows_at(scale: float) -> list[list[str]]:
@@ -241,6 +244,8 @@ def time_left(elapsed_s: float, done: int, total: int | None) -> str:
 
 
 def _print_block(block: Block, columns: Sequence[str], file: TextIO) -> None:
+    from chord.cli.folding import GAP, line_width
+
     widths = [max(map(line_width, column)) for column in zip(block.headings, *block.rows, strict=True)]
     bold = ("\x1b[1m", "\x1b[0m") if file.isatty() and os.environ.get("TERM") != "dumb" else ("", "")
     for number, row in enumerate([block.headings, *block.rows]):
@@ -273,8 +278,13 @@ def width_of(stream: TextIO) -> int:
 def _in_lines(text: str, stream: TextIO) -> str:
     """Return a text in lines as wide as the terminal; continued lines are indented."""
     width = width_of(stream)
+    lines = as_written(text, stream).split("\n")
+    if all(CHARACTER_WIDTH_MAX * len(line) <= width for line in lines):
+        return "\n".join(lines)
+    from chord.cli.folding import line_width, wrap
+
     found: list[str] = []
-    for line in as_written(text, stream).split("\n"):
+    for line in lines:
         if line_width(line) <= width:
             found.append(line)
             continue
@@ -318,6 +328,8 @@ def json_text(value: Any, stream: TextIO) -> str:
 
     Characters that are unprintable, or that the stream cannot write, are escaped. The JSON value stays the same.
     """
+    import json
+
     text = json.dumps(value, ensure_ascii=not is_unicode(stream))
     return text if text.isprintable() else "".join([c if c.isprintable() else json.dumps(c)[1:-1] for c in text])
 

@@ -10,7 +10,6 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from chord.errors import ChordError, InvalidRequest, VersionConflict
-from chord.store import quarantine, versions
 from chord.wire.messages import (
     CONTEXT_BYTES_MAX,
     KEY_BYTES_MAX,
@@ -321,6 +320,8 @@ def to_quarantined(record: Record, left: int = 0) -> Quarantined:
 
     `left` is the number of further values that did not fit the answer.
     """
+    from chord.store import quarantine, versions  # the result of no plain read or write needs them
+
     found = tuple(
         QuarantinedValue(
             version.value,
@@ -414,9 +415,11 @@ def live_values(record: Record, now_ms: int) -> tuple[bytes, ...]:
 
     `now_ms` is the time by a wall clock, in ms since 1970.
     """
+    from chord.store.versions import siblings
+
     return tuple(
         v.value
-        for v in versions.siblings(record)
+        for v in siblings(record)
         if v.value is not None and (v.expires_ms == 0 or v.expires_ms > now_ms)
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+import binascii
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -40,12 +40,12 @@ def key_json(key: bytes) -> Json:
 
 def value_json(value: bytes) -> Json:
     """Return a value as base64, and as text, which is None if it is not UTF-8."""
-    return {"b64": base64.b64encode(value).decode(), "text": _text(value)}
+    return {"b64": _base64(value), "text": _text(value)}
 
 
 def context_json(context: bytes) -> str:
     """Return a context as base64 text, which `--context` takes."""
-    return base64.b64encode(context).decode()
+    return _base64(context)
 
 
 def error_json(error: ChordError) -> Json:
@@ -74,7 +74,11 @@ def failure_json(code: str, message: str, hint: str, keys: Sequence[Json] = (), 
 def text_or_b64(name: str, data: bytes) -> Json:
     """Return bytes under a name if they are UTF-8, or as base64 under `NAME_b64`."""
     text = _text(data)
-    return {f"{name}_b64": base64.b64encode(data).decode()} if text is None else {name: text}
+    return {f"{name}_b64": _base64(data)} if text is None else {name: text}
+
+
+def _base64(data: bytes) -> str:
+    return binascii.b2a_base64(data, newline=False).decode()
 
 
 def _text(data: bytes) -> str | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, Final, NoReturn
 
 import cbor2
@@ -170,9 +171,13 @@ def _item_of_fixed_size() -> bytes:
     return b"(?:%s)" % b"|".join(patterns)
 
 
-_ITEM: Final = _item_of_fixed_size()
-_ITEMS: Final = re.compile(_ITEM + b"{0,16384}+", re.DOTALL)
-_ITEMS_IN_A_ROW: Final = {count: re.compile(_ITEM + b"{%d}+" % count, re.DOTALL) for count in (4096, 64, 1)}
+@cache  # compiled on first use: few commands get large bodies
+def _items(times: bytes) -> re.Pattern[bytes]:
+    """Return the pattern of `times` items of fixed size, such as {64}."""
+    return re.compile(_item_of_fixed_size() + times + b"+", re.DOTALL)
+
+
+_ROWS: Final = {count: b"{%d}" % count for count in (4096, 64, 1)}
 _LENGTH_BYTES: Final = {major + 24 + power: 1 << power for major in (_BYTES, _TEXT) for power in range(4)}
 """Number of length bytes of a string, by its first byte."""
 
@@ -192,9 +197,10 @@ def require_items(body: bytes, items_max: int) -> None:
 
 def _bytes_between_strings(body: bytes) -> int:
     """Return the size of a body without its long strings: an upper bound on its items."""
+    run_of_items = _items(b"{0,16384}")
     found = at = 0
     while at < len(body):
-        run = _ITEMS.match(body, at)
+        run = run_of_items.match(body, at)
         assert run is not None  # it may be empty
         if run.end() == at:
             found, at = found + 1, _behind_string(body, at)
@@ -206,8 +212,8 @@ def _bytes_between_strings(body: bytes) -> int:
 def _count_items(body: bytes, items_max: int) -> None:
     found = at = 0
     while at < len(body):
-        for count, pattern in _ITEMS_IN_A_ROW.items():
-            if row := pattern.match(body, at):
+        for count, times in _ROWS.items():
+            if row := _items(times).match(body, at):
                 found, at = found + count, row.end()
                 break
         else:
