@@ -1,11 +1,11 @@
-"""Compare a real ring with a perfect one: the same RPC, but constant members.
+"""Compare a real ring with a perfect one: constant members, and a plain RPC.
 
     python -m benchmarks.static [--nodes N] [--ops N] [--seconds S] [--rounds N] [--json]
 
-The perfect ring (`benchmarks/others/static_ring.py`) has only our transport, RPC and messages. Its members never
-change, every client knows all of them, and values are in a dictionary. Both rings run with one copy of each record, and
-with three. With three copies, two nodes acknowledge a put, and a get asks two. The rings take turns, and each is paused
-during the turns of the others.
+The perfect ring (`benchmarks/others/static_ring.py`) has a plain RPC of its own, the fastest that can be written on
+Trio. Its members never change, every client knows all of them, and values are in a dictionary. Both rings run with one
+copy of each record, and with three. With three copies, two nodes acknowledge a put, and a get asks two. The rings take
+turns, and each is paused during the turns of the others.
 
 Bars (required figures): a real ring puts and gets at least half as fast, with 1 and with 32 operations in flight. Linux
 only.

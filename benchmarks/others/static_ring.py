@@ -1,12 +1,12 @@
-"""A static ring with chord's RPC, as a lower bound: its members never change.
+"""A static ring on a plain RPC, as a lower bound: its members never change.
 
     python -m benchmarks.others.static_ring node COPIES
     python -m benchmarks.others.static_ring client HOST:PORT… COPIES
 
-Every client knows all members. The transport, the RPC and the messages are those of chord. A sorted list gives the
-owner of a key, and a dictionary holds the values. With three copies a put is acknowledged when one other node has
-stored it, and a get asks one other node for its copy. The ring has no versions, maintenance, limits or failures. They
-are the whole difference between a ring of real nodes and this ring.
+Every client knows all members. The RPC is the fastest that can be written on Trio (`benchmarks/plain_rpc.py`). A sorted
+list gives the owner of a key, and a dictionary holds the values. With three copies a put is acknowledged when one other
+node has stored it, and a get asks one other node for its copy. The ring has no versions, maintenance, limits or
+failures. They, and those of the RPC, are the whole difference between a ring of real nodes and this ring.
 """
 
 from __future__ import annotations
@@ -14,28 +14,20 @@ from __future__ import annotations
 import json
 import os
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 
 from benchmarks.others import program
-from chord.config import Limits
-from chord.errors import ChordError
-from chord.events import ignore
-from chord.ids import Circle, Point
-from chord.net.calls import Answer, Caller
-from chord.net.steps import Driver, Steps
-from chord.net.transport import TcpTransport
-from chord.rpc import Rpc
-from chord.wire.messages import Contact, Get, GetReply, Hello, Put, Reply, Request, Written
+from benchmarks.plain_rpc import Answer, Call, Connection, Writer
+from chord.ids import Circle
 
 if TYPE_CHECKING:
     from benchmarks.others.processes import Group
     from benchmarks.others.system import Home
 
 READY_S = 60.0
-DEADLINE_S = 10.0
-NO_OWNER = Contact(Point(0), "static:1")
 SETTINGS = "all addresses are known to everybody from the beginning; values in a dictionary"
 
 
@@ -51,103 +43,89 @@ class Places:
         self.circle = Circle(160)
         self.copies = copies
         placed = sorted((self.circle.hash(address.encode()), address) for address in addresses)
-        self._ring = [Contact(point, address) for point, address in placed]
-        self._ids = [contact.id for contact in self._ring]
+        self._ring = [address for _, address in placed]
+        self._ids = [point for point, _ in placed]
 
-    def of(self, key: bytes) -> list[Contact]:
-        """Return the nodes that keep a key, the owner first."""
+    def of(self, key: bytes) -> list[str]:
+        """Return the addresses of the nodes that keep a key, the owner first."""
         first = bisect_left(self._ids, self.circle.hash(key))
         return [self._ring[(first + place) % len(self._ring)] for place in range(self.copies)]
+
+
+class Links:
+    """The connections of a process to all nodes of the ring."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+        self._links: dict[str, Connection] = {}
+
+    def __getitem__(self, address: str) -> Connection:
+        return self._links[address]
+
+    async def run(self, addresses: list[str], *, task_status: trio.TaskStatus[None]) -> None:
+        """Connect to each address, and wake callers until all nodes have closed."""
+        async with trio.open_nursery() as nursery:
+            for address in addresses:
+                host, port = address.split(":")
+                link = Connection(await trio.open_tcp_stream(host, int(port)), self.writer)
+                nursery.start_soon(link.read_answers)
+                self._links[address] = link
+            nursery.start_soon(self.writer.run)
+            task_status.started()
 
 
 class Node:
     """A node of the static ring, with its values in a dictionary.
 
-    A request that names no vnode comes from a client, and the node is the key's owner. A request that names a vnode
-    comes from the owner, and is for a copy.
+    A call for a copy comes from the owner. Any other call comes from a client, and the node is the key's owner.
     """
 
-    def __init__(self, rpc: Rpc) -> None:
-        self._rpc = rpc
+    def __init__(self, links: Links) -> None:
+        self._links = links
         self._values: dict[bytes, bytes] = {}
         self.places: Places | None = None
 
-    def handle(self, vnode: Point | None, request: Request, caller: Caller) -> Answer:
-        """Answer a `Get` or a `Put` from a client or from an owner.
+    def handle(self, call: Call, connection: Connection) -> Answer | None:
+        """Answer a get or a put of a client or of an owner.
 
-        As the owner, the node also asks other nodes, and waits for the first reply.
+        As the owner, the node also asks other nodes, and answers after the first reply.
         """
         assert self.places is not None
-        assert isinstance(request, (Get, Put))
-        answer: Reply
-        if isinstance(request, Put):
-            self._values[request.key] = request.value or b""
-            answer = Written(b"", NO_OWNER)
+        if call.value is None:
+            answer = Answer(call.call_id, self._values.get(call.key, b""))
         else:
-            answer = GetReply((self._values.get(request.key, b""),), b"", NO_OWNER)
-        others = self.places.of(request.key)[1:]
-        if vnode is not None or not others:
+            self._values[call.key] = call.value
+            answer = Answer(call.call_id, b"")
+        others = [] if call.is_copy else self.places.of(call.key)[1:]
+        if not others:
             return answer
-        if isinstance(request, Get):
-            others = others[:1]
-        return self._ask(request, others, answer)
+        waiting = [answer]
 
-    def _ask(self, request: Request, others: list[Contact], answer: Reply) -> Steps[Reply]:
-        yield _First(self._rpc, others, request)
-        return answer
+        def on_answer(_: Answer) -> None:
+            if waiting:
+                connection.answer(waiting.pop())
 
-
-class _First(NamedTuple):
-    """An effect for the driver: ask several nodes, and resume with the first reply."""
-
-    rpc: Rpc
-    others: list[Contact]
-    request: Request
-
-    def begin(self, driver: Driver[Any], /) -> None:
-        """Send the requests; resume the operation when the first reply arrives."""
-        replies: list[Reply | ChordError] = []
-
-        def on_reply(reply: Reply | ChordError) -> None:
-            replies.append(reply)
-            if len(replies) == 1:
-                driver.resume(reply)
-
-        for other in self.others:
-            self.rpc.begin(other, self.request, on_reply, deadline=trio.current_time() + DEADLINE_S)
+        for other in others if call.value is not None else others[:1]:
+            self._links[other].begin(call.key, call.value, on_answer, is_copy=True)
+        return None
 
 
 class Outside:
     """A benchmark client that knows all members of the static ring."""
 
-    def __init__(self, rpc: Rpc, places: Places) -> None:
-        self._rpc = rpc
+    def __init__(self, links: Links, places: Places) -> None:
+        self._links = links
         self._places = places
-        self._puts = 0
 
     async def put(self, key: str, value: bytes) -> None:
         """Put a value; return when its owner has acknowledged it."""
-        self._puts += 1
-        op_id = self._puts.to_bytes(16, "big")
-        owner = self._places.of(key.encode())[0]
-        request = Put(key.encode(), value, op_id)
-        await self._rpc.call(owner.address, request, deadline=trio.current_time() + DEADLINE_S)
+        raw = key.encode()
+        await self._links[self._places.of(raw)[0]].call(raw, value)
 
     async def get(self, key: str) -> bytes | None:
         """Return the value of a key from its owner; empty if the key has no value."""
-        owner = self._places.of(key.encode())[0]
-        reply = await self._rpc.call(owner.address, Get(key.encode()), deadline=trio.current_time() + DEADLINE_S)
-        assert isinstance(reply, GetReply)
-        return reply.values[0]
-
-
-def _rpc(role: str, address: list[str]) -> Rpc:
-    circle = Circle(160)
-
-    def hello(stream: Any) -> Hello:
-        return Hello(1, 1, role, stream, bits=circle.bits, address=address[0])  # type: ignore[arg-type]
-
-    return Rpc(TcpTransport(), circle=circle, limits=Limits(), hello=hello, on_hello=lambda _: None, observe=ignore)
+        raw = key.encode()
+        return (await self._links[self._places.of(raw)[0]].call(raw)).value
 
 
 async def node(arguments: list[str]) -> None:
@@ -159,19 +137,23 @@ async def node(arguments: list[str]) -> None:
         arguments: the number of copies.
     """
     (copies,) = arguments
-    address = [""]  # known when the node listens, and not needed before
-    rpc = _rpc("node", address)
-    one = Node(rpc)
-    rpc.serve(one.handle)
+    links = Links(Writer())
+    one = Node(links)
+
+    async def serve(stream: trio.SocketStream) -> None:
+        await Connection(stream, links.writer).serve(one.handle)
+
     async with trio.open_nursery() as nursery:
-        address[0] = await nursery.start(rpc.run, "127.0.0.1:0")
-        program.say(address=address[0])
+        listeners = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
+        program.say(address=f"127.0.0.1:{listeners[0].socket.getsockname()[1]}")
         waiting = b""
         async with trio.lowlevel.FdStream(os.dup(0)) as stream:
             async for data in stream:
                 waiting += data
                 if waiting.endswith(b"\n"):
-                    one.places = Places(json.loads(waiting)["addresses"], int(copies))
+                    addresses = json.loads(waiting)["addresses"]
+                    one.places = Places(addresses, int(copies))
+                    await nursery.start(links.run, addresses)
                     waiting = b""
                     program.say(ready=True)
         nursery.cancel_scope.cancel()
@@ -184,10 +166,10 @@ async def client(arguments: list[str]) -> None:
         arguments: the addresses of all nodes, then the number of copies.
     """
     *addresses, copies = arguments
-    rpc = _rpc("client", [""])
+    links = Links(Writer())
     async with trio.open_nursery() as nursery:
-        await nursery.start(rpc.run, None)
-        await program.serve_on_trio(Outside(rpc, Places(addresses, int(copies))))
+        await nursery.start(links.run, addresses)
+        await program.serve_on_trio(Outside(links, Places(addresses, int(copies))))
         nursery.cancel_scope.cancel()
 
 

@@ -57,7 +57,7 @@ def test_report_has_every_bar_and_every_figure() -> None:
 
 
 def test_every_benchmark_is_run_by_make_bench() -> None:
-    helpers = {"__init__", "__main__", "bars", "rings", "foreground", "side_by_side"}
+    helpers = {"__init__", "__main__", "bars", "compiled", "rings", "foreground", "plain_rpc", "side_by_side"}
     assert {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - helpers == set(QUICK)
 
 
