@@ -26,8 +26,14 @@ PREFIX: Final = "chord-bench/"
 BATCH: Final = 256  # keys stored or deleted between two checks for an interrupt
 SWEEPS_MAX: Final = 3
 
-ROUND_TRIPS_MAX: Final[dict[tuple[str, int], float]] = {("get", 1): 1.5, ("get", 2): 2.5, ("put, context", 2): 3.0}
-"""The bound of an operation, one at a time, by name and quorum: its median time in round trips."""
+ROUND_TRIPS_MAX: Final[dict[tuple[str, int], float]] = {
+    ("get", 1): 8.0, ("get", 2): 12.0, ("put, context", 2): 20.0, ("put", 2): 25.0, ("lookup", 0): 12.0,
+}  # fmt: skip
+"""The bound of an operation, one at a time, by name and quorum: its median time in round trips.
+
+A bound is three to five times the figure of a healthy ring on a busy machine. `make bench` says how fast a ring should
+be, and these bounds say that a ring is sick.
+"""
 
 Do: TypeAlias = Callable[[int], Awaitable[object]]
 """Does an operation on the key with this number."""

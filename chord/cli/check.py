@@ -16,10 +16,10 @@ from chord.cli.failures import CHECK_FAILED, OK
 from chord.cli.numbers import Seconds
 from chord.cli.output import Failure, Out, counted, percent
 from chord.cli.ring import clock_warnings, failures_taken
-from chord.cli.target import Target, ring_options, statuses, who_left
+from chord.cli.target import Target, ring_options, statuses, unreachable_nodes
 from chord.client.blocking import Client
 from chord.client.results import BatchResult
-from chord.errors import NO_REPLY, ChordError
+from chord.errors import ChordError
 from chord.ids import Arc, Circle, Point
 from chord.verify.invariants import Member, Violation, ownership, violations, waiting
 from chord.views.check import CheckVerdict, verdict_json
@@ -88,8 +88,7 @@ def examine(client: Client) -> CheckVerdict:
     """Take a snapshot of the ring, and return the verdict on it."""
     crawl, changing = _survey(client)
     nodes = statuses(crawl)
-    waited_for = {contact.address for node in nodes for contact in node.known} - who_left(nodes)
-    unreachable = {at: outcome for at in waited_for if isinstance(outcome := crawl.get(at), NO_REPLY)}
+    unreachable = unreachable_nodes(crawl)
     words = {at: error.message for at, error in unreachable.items()}
     reported = [(at, said.removeprefix(f"{at}: ")) for at, said in words.items() if said.startswith(f"{at}: ")]
     return judge(nodes, changing, unreachable)._replace(reported=tuple(sorted(reported)))

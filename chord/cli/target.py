@@ -139,6 +139,15 @@ def statuses(crawl: BatchResult[str, Status]) -> list[Status]:
     return sorted(crawl.ok.values(), key=lambda node: natural(node.name))
 
 
+def unreachable_nodes(crawl: BatchResult[str, Status]) -> dict[str, ChordError]:
+    """Return the error for each known node that did not answer a crawl, by address.
+
+    A node that has left the ring is not expected to answer.
+    """
+    waited_for = {contact.address for node in crawl.ok.values() for contact in node.known} - who_left(crawl.ok.values())
+    return {at: outcome for at in waited_for if isinstance(outcome := crawl.get(at), NO_REPLY)}
+
+
 def who_left(nodes: Iterable[Status]) -> set[str]:
     """Return the addresses of nodes that have left the ring.
 

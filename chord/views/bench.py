@@ -29,7 +29,8 @@ class BenchRow(NamedTuple):
 class BenchResult(NamedTuple):
     """A measurement of a ring; its fields are those of the JSON object, in this order."""
 
-    nodes: int  # the number of nodes
+    nodes: int  # the number of nodes that answer
+    unreachable: Sequence[str]  # the addresses of known nodes that do not answer
     replicas: int  # the number of copies of each key
     on_disk: bool  # whether any node has a data directory
     keys: int  # the number of keys
@@ -37,7 +38,7 @@ class BenchResult(NamedTuple):
     seconds: float | None  # the duration of each row, or None if `ops` limits it
     ops: int | None  # the number of operations of each row, or None if `seconds` limits it
     rows: Sequence[BenchRow]
-    verdict: str | None  # PASS, FAIL, or None if interrupted
+    verdict: str | None  # PASS, FAIL, or None if interrupted. An unreachable node is a FAIL, too
     interrupted: bool
     left_behind: int  # the number of test keys that could not be deleted
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ import pytest
 import trio
 
 import chord
+from chord.cli.bench import _row
 from chord.cli.bench_run import IN_VAIN_MAX, TURNS, Bench, BenchOperation, BenchPlan, Measured, operations
 from chord.errors import ChordError, OwnerDown, QuorumFailed
 from chord.wire.messages import Get, Lookup, Ping, Put, PutMany, Written
@@ -24,7 +26,7 @@ from tests.support.real_rings import CHORD, HANG_S, environment, interruptible
 pytestmark = pytest.mark.slow
 
 LINES = 12
-SLOW_S = 0.03
+FAST_S, SLOW_S = 0.001, 1.0
 
 
 @pytest.fixture(autouse=True)
@@ -32,15 +34,26 @@ def _three_copies(canned: CannedRing) -> None:
     canned.change = lambda point, node: msgspec.structs.replace(node, replicas=3)
 
 
-def slow(*kinds: type) -> Any:
-    """Make a canned ring slow for requests of one type."""
+class Clock:
+    """The clock of the measurement: each request to the canned ring takes a fixed time.
 
-    def override(point: int, heard: Heard) -> Answer | ChordError | None:
-        if isinstance(heard.request, kinds) and heard.stream == "control":
-            time.sleep(SLOW_S)
-        return None
+    So a ratio does not depend on the machine.
+    """
 
-    return override
+    def __init__(self, canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        self.slow: type | None = None
+        canned.override = self._take
+        monkeypatch.setattr("chord.cli.bench_run.time", SimpleNamespace(perf_counter=lambda: self.now))
+
+    def _take(self, point: int, heard: Heard) -> None:
+        is_slow = self.slow is not None and isinstance(heard.request, self.slow)
+        self.now += SLOW_S if is_slow else FAST_S
+
+
+@pytest.fixture
+def clock(canned: CannedRing, monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(canned, monkeypatch)
 
 
 def test_bench_measures_everything_and_leaves_nothing(run: Run, canned: CannedRing) -> None:
@@ -58,8 +71,8 @@ def test_bench_measures_everything_and_leaves_nothing(run: Run, canned: CannedRi
     assert shape["rows"][0]["round_trips"] == 1.0
     bounds = {(row["op"], row["quorum"]): row["round_trips_max"] for row in shape["rows"] if row["at_once"] == 1}
     assert bounds == {
-        ("ping", None): None, ("get", 1): 1.5, ("get", 2): 2.5, ("put, context", 2): 3.0, ("put", 2): None,
-        ("lookup", None): None,
+        ("ping", None): None, ("get", 1): 8.0, ("get", 2): 12.0, ("put, context", 2): 20.0, ("put", 2): 25.0,
+        ("lookup", None): 12.0,
     }  # fmt: skip
     assert all(row["round_trips"] is None for row in shape["rows"] if row["at_once"] == 32)
 
@@ -84,11 +97,11 @@ def test_bench_prints_a_table_and_reads_with_the_given_quorum(run: Run, canned: 
     assert asked == {(Get, 1), (Get, 3), (Put, 1)}
 
 
-def test_bounds_are_met_or_missed(run: Run, canned: CannedRing) -> None:
-    canned.override = slow(Ping)
+def test_bounds_are_met_or_missed(run: Run, canned: CannedRing, clock: Clock) -> None:
+    clock.slow = Ping
     ended = run("bench", "--ops", "5", "--json", "--strict")
     assert (ended.code, ended.json("bench")["verdict"]) == (0, "PASS")
-    canned.override = slow(Get)
+    clock.slow = Get
     ended = run("bench", "--ops", "5", "--json")
     assert (ended.code, ended.json("bench")["verdict"]) == (0, "FAIL"), "missed bounds only fail with --strict"
     missed = [row["verdict"] for row in ended.json("bench")["rows"] if row["op"] == "get" and row["at_once"] == 1]
@@ -97,9 +110,27 @@ def test_bounds_are_met_or_missed(run: Run, canned: CannedRing) -> None:
     assert canned.values == {}
 
 
-def test_puts_on_disks_have_no_bound(run: Run, canned: CannedRing) -> None:
+@pytest.mark.parametrize(
+    ("gets_ms", "verdict"),
+    [([8.0, 8.0, 8.0, 8.0], "PASS"), ([9.0, 9.0, 9.0, 9.0], "FAIL"), ([1.0, 99.0, 99.0, 99.0], "PASS")],
+)
+def test_bound_is_missed_if_three_of_four_operations_are_slow(gets_ms: list[float], verdict: str) -> None:
+    ping, get = Measured(BenchOperation("ping", 0, 1)), Measured(BenchOperation("get", 1, 1))
+    ping.took_s, get.took_s = [0.0001, 0.0005, 0.001, 0.02], [took / 1000 for took in gets_ms]
+    assert _row(get, ping, has_disks=False).verdict == verdict
+
+
+def test_node_that_does_not_answer_makes_the_verdict_fail(run: Run, canned: CannedRing) -> None:
+    canned.nodes[200].close()
+    ended = run("bench", "--ops", "2", "--json")
+    shape = ended.json("bench")
+    assert (shape["verdict"], shape["unreachable"]) == ("FAIL", [canned.addresses[200]])
+    assert "does not answer" in run("bench", "--ops", "2").err
+
+
+def test_puts_on_disks_have_no_bound(run: Run, canned: CannedRing, clock: Clock) -> None:
     canned.change = lambda point, node: msgspec.structs.replace(node, has_data_dir=point == 80, replicas=3)
-    canned.override = slow(Put)
+    clock.slow = Put
     shape = run("bench", "--ops", "2", "--json").json("bench")
     assert shape["on_disk"] is True
     assert {row["verdict"] for row in shape["rows"] if row["op"].startswith("put")} == {None}
@@ -249,7 +280,10 @@ PLANTED: dict[str, tuple[str, object, Callable[[Run, CannedRing], None]]] = {
     "it does not check that its keys are gone": (
         "chord.cli.bench_run.SWEEPS_MAX", 1, test_write_that_lands_after_its_delete_is_deleted_again,
     ),
-    "bounds are forgotten": ("chord.cli.bench_run.ROUND_TRIPS_MAX", {}, test_bounds_are_met_or_missed),
+    "bounds are forgotten": (
+        "chord.cli.bench_run.ROUND_TRIPS_MAX", {},
+        lambda run, canned: test_bench_measures_everything_and_leaves_nothing(run, canned),
+    ),
     "a percentile too low": (
         "chord.cli.bench_run.math.ceil", math.floor,
         lambda run, canned: test_percentiles_are_of_the_measured_operations(),
