@@ -16,6 +16,7 @@ import pytest
 from chord import cli
 from chord.gallery import explore
 from chord.gallery.index import ENTRIES
+from tests.support.schemas import check_shape
 
 
 class Ended(NamedTuple):
@@ -54,6 +55,21 @@ broken after 51 states: one inside (ticket 4). The shortest run:
    6   ◀───── ok 4 ─────┤                  a: enter 1
 a and b are inside
 """
+
+
+@pytest.mark.parametrize(
+    ("line", "shape"),
+    [
+        ("list", "gallery-list"),
+        ("run mutex-lamport --nodes 2", "gallery-run"),
+        ("prove mutex-lamport --nodes 2", "gallery-proof"),
+        ("prove mutex-lamport --nodes 2 --channels any", "gallery-proof"),
+        ("needs mutex-lamport", "gallery-needs"),
+        ("step mutex-lamport --take 0", "gallery-step"),
+    ],
+)
+def test_json_has_its_schema(gallery: Gallery, line: str, shape: str) -> None:
+    check_shape(shape, json.loads(gallery(f"{line} --json").out))
 
 
 def test_list_has_every_algorithm(gallery: Gallery) -> None:

@@ -33,24 +33,29 @@ SHAPE_OF_COMMAND = {
     "sim run": "sim-run", "sim replay": "sim-event", "sim paper": "sim-paper", "sim figure": "lookup",
     "lab compare": "lab", "lab vnodes": "lab", "lab movement": "lab", "lab jump": "lab", "lab strategies": "lab",
     "lab ring": "lab", "lab all": "lab", "config show": "config",
-    "debug bundle": "bundle",
+    "debug bundle": "bundle", "gallery list": "gallery-list", "gallery run": "gallery-run",
+    "gallery prove": "gallery-proof", "gallery needs": "gallery-needs", "gallery step": "gallery-step",
 }
 
 
 def test_every_command_with_json_has_a_schema() -> None:
     from chord.cli import COMMANDS
     from chord.cli.debug import debug_command
+    from chord.cli.gallery import gallery_command
     from chord.cli.lab import lab_command
     from chord.cli.plan import plan_command
     from chord.cli.quarantine import quarantine_command
     from chord.cli.show_config import config_command
     from chord.cli.sim import sim_command
 
-    groups = (sim_command, plan_command, lab_command, quarantine_command, config_command, debug_command)
+    groups = (
+        sim_command, plan_command, lab_command, quarantine_command, config_command, debug_command, gallery_command,
+    )  # fmt: skip
     in_group = {f"{group.name} {name}" for group in groups for name in group.commands}
     alone = set(COMMANDS) - {group.name for group in groups} - {"completion"}
     assert set(SHAPE_OF_COMMAND) == alone | in_group
-    assert set(SHAPE_OF_COMMAND.values()) | {"vnode", "error", "lookups", "replicas"} == set(all_schemas())
+    parts = {"vnode", "error", "lookups", "replicas", "gallery-event"}
+    assert set(SHAPE_OF_COMMAND.values()) | parts == set(all_schemas())
 
 
 @pytest.mark.parametrize("name", sorted(all_schemas()))
