@@ -50,13 +50,18 @@ if TYPE_CHECKING:
         last_writer_wins,
     )
     from chord.config import Limits, NodeConfig, Preset, RingConstants, Timing
-    from chord.events import Event, Observer
+    from chord.events import Emitted, Event, Observer
     from chord.ids import Circle, Contact, NodeState, PeerState, Point
     from chord.net.transport import Listener, Stream, Transport
     from chord.node import Node, open_node
     from chord.wire.messages import (
         ActorClock,
+        Describe,
+        DescribeReply,
+        EventInfo,
         FingerRun,
+        GetEvents,
+        GetEventsReply,
         HopTrace,
         Mode,
         OwnedArc,
@@ -64,6 +69,7 @@ if TYPE_CHECKING:
         Record,
         ReplicaLine,
         ReplicaState,
+        Reply,
         Route,
         Status,
         Trace,
@@ -71,6 +77,7 @@ if TYPE_CHECKING:
         Version,
         Via,
         VnodeInfo,
+        WatchRequest,
     )
 
 __version__ = "0.1.0"
@@ -84,9 +91,15 @@ __all__ = [
     "Client",
     "Contact",
     "Decided",
+    "Describe",
+    "DescribeReply",
+    "Emitted",
     "Event",
+    "EventInfo",
     "FingerRun",
     "Found",
+    "GetEvents",
+    "GetEventsReply",
     "HopTrace",
     "Limits",
     "Listener",
@@ -106,6 +119,7 @@ __all__ = [
     "Record",
     "ReplicaLine",
     "ReplicaState",
+    "Reply",
     "Resolver",
     "RingConstants",
     "Route",
@@ -119,6 +133,7 @@ __all__ = [
     "Version",
     "Via",
     "VnodeInfo",
+    "WatchRequest",
     "__version__",
     "connect",
     "errors",
@@ -138,9 +153,15 @@ _HOME = {
     "Client": "chord.client.blocking",
     "Contact": "chord.ids",
     "Decided": "chord.client.results",
+    "Describe": "chord.wire.messages",
+    "DescribeReply": "chord.wire.messages",
+    "Emitted": "chord.events",
     "Event": "chord.events",
+    "EventInfo": "chord.wire.messages",
     "FingerRun": "chord.wire.messages",
     "Found": "chord.client.results",
+    "GetEvents": "chord.wire.messages",
+    "GetEventsReply": "chord.wire.messages",
     "HopTrace": "chord.wire.messages",
     "Limits": "chord.config",
     "Listener": "chord.net.transport",
@@ -160,6 +181,7 @@ _HOME = {
     "Record": "chord.wire.messages",
     "ReplicaLine": "chord.wire.messages",
     "ReplicaState": "chord.wire.messages",
+    "Reply": "chord.wire.messages",
     "Resolver": "chord.client.results",
     "RingConstants": "chord.config",
     "Route": "chord.wire.messages",
@@ -173,6 +195,7 @@ _HOME = {
     "Version": "chord.wire.messages",
     "Via": "chord.wire.messages",
     "VnodeInfo": "chord.wire.messages",
+    "WatchRequest": "chord.wire.messages",
     "connect": "chord.client.blocking",
     "last_writer_wins": "chord.client.results",
     "open_asyncio_client": "chord.client.asyncio_client",

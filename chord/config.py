@@ -240,6 +240,9 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         reap_log_entries: entries that the reap log of a slice, a 4,096th of the circle, keeps for stores that are away;
             0 and more. Beyond it the oldest go when every replica has seen them and no node is down.
         reap_log_entries_max: entries beyond which the oldest go in any case; at least `reap_log_entries`.
+        events_max: events that a node keeps for watchers. Beyond it the oldest goes.
+        polls_max: requests for events that wait at a node at once. Beyond it the node refuses further ones
+            (`Overloaded`).
 
     Bounds: each is more than 0, and finite, unless stated otherwise.
     """
@@ -277,6 +280,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     arcs_max: int = 4096
     reap_log_entries: int = 1024
     reap_log_entries_max: int = 2048
+    events_max: int = 4096
+    polls_max: int = 16
 
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:

@@ -1,7 +1,7 @@
 """The events of a node: the closed set of observable changes, as frozen structs.
 
-Protocol code writes no log lines. It emits one of these events, synchronously. Logs, metrics, the simulator's checkers
-and the tests read them. An `Observer` must not raise.
+Protocol code writes no log lines. It emits one of these events, synchronously. The node puts each event in an envelope,
+`Emitted`, and passes it to its `Observer`. Logs, metrics, the simulator's checkers and the tests read them.
 """
 
 from __future__ import annotations
@@ -341,9 +341,31 @@ class HandlerFailed(Event, frozen=True):
     traceback: str
 
 
-Observer: TypeAlias = Callable[[Event], None]
-"""Callback that gets every event. It must not raise, and must return quickly."""
+Emit: TypeAlias = Callable[[Event], None]
+"""Callback with which a part of a node reports an event."""
 
 
-def ignore(event: Event) -> None:
+class Emitted(msgspec.Struct, frozen=True):
+    """An event with its time, number and source node.
+
+    Attributes:
+        seq: the number of the event at its node, from 1. A `StepDone` has the number of the event before it.
+        mono_ms: the time on the monotonic clock of the node, in ms.
+        wall_ms: the time on the wall clock of the node, in ms since 1970.
+        node: the advertised address of the node; "" if the node did not know it yet.
+        event: the event.
+    """
+
+    seq: int
+    mono_ms: int
+    wall_ms: int
+    node: str
+    event: Event
+
+
+Observer: TypeAlias = Callable[[Emitted], None]
+"""Callback that gets every event of a node. It must not raise, and must return quickly."""
+
+
+def ignore(event: Event | Emitted) -> None:
     """Do nothing with an event; the default observer."""

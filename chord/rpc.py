@@ -31,7 +31,7 @@ import trio
 
 from chord.config import PROTOCOL_VERSION, Limits
 from chord.errors import ChordError, DeadlineExceeded, OtherRing, Overloaded, PeerLost, PeerUnreachable, UseBulk
-from chord.events import ConnectionRefused, Observer
+from chord.events import ConnectionRefused, Emit
 from chord.ids import BITS_MAX, BITS_MIN, Circle
 from chord.net.calls import Callback, RequestHandler, Stats
 from chord.net.connection import Connection
@@ -79,7 +79,7 @@ class Rpc:
         limits: Limits,
         hello: Callable[[StreamName], Hello],
         on_hello: Callable[[Hello], None],
-        observe: Observer,
+        observe: Emit,
     ) -> None:
         self._transport = transport
         self._codec = None if circle is None else codec_for(circle)

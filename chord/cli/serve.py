@@ -23,7 +23,7 @@ from chord.config import NodeConfig
 from chord.errors import ChordError, OtherRing, WritesRefused, unwrapped
 from chord.events import (
     ConnectionRefused,
-    Event,
+    Emitted,
     HandlerFailed,
     HealthChanged,
     PeerChanged,
@@ -122,7 +122,8 @@ async def _live(config: NodeConfig, on_ready: Callable[[Node, str], None], life_
     exit_code = OK
     reasons: dict[str, str] = {}
 
-    def observe(event: Event) -> None:
+    def observe(emitted: Emitted) -> None:
+        event = emitted.event
         if isinstance(event, HandlerFailed):
             _say(f"ERROR in {event.where}:\n{event.traceback}")
         elif isinstance(event, StoreBegun):

@@ -35,7 +35,7 @@ from chord.client.session import TIMEOUT_S, ClientOperation
 from chord.config import Limits
 from chord.errors import ChordError
 from chord.ids import Circle
-from chord.wire.messages import Contact, Mode, Record, Route, Status, Trace
+from chord.wire.messages import Contact, Mode, Record, Route, Status, Trace, WatchRequest
 
 D = TypeVar("D")
 T = TypeVar("T")
@@ -511,6 +511,23 @@ class AsyncApi(ABC):
                 client's `decommission` for a living node.
         """
         return await self._drive(self._core.remove_node(address))
+
+    # -- watching ---------------------------------------------------------------------------------
+
+    async def watch(self, request: WatchRequest[T], address: str | None = None) -> T:
+        """Ask a node what happens in it.
+
+        A `GetEvents` that waits must end before the time limit of the operation.
+
+        Args:
+            request: the question, such as `chord.GetEvents`. Its class describes the answer.
+            address: HOST:PORT of the node. If it does not answer, no other node is asked. None: the entry node, or the
+                next entry node that answers.
+
+        Raises:
+            Overloaded: too many watchers ask the node.
+        """
+        return await self._drive(self._core.watch(request, address))
 
     # -- driving operations -------------------------------------------------------------------------
 

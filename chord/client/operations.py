@@ -65,10 +65,12 @@ from chord.wire.messages import (
     ScanReply,
     Status,
     Trace,
+    WatchRequest,
     Written,
 )
 
 D = TypeVar("D")
+T = TypeVar("T")
 
 CRAWL_S = 1.0  # time limit in seconds for one node's status
 CRAWL_NODES_MAX = 4096
@@ -437,6 +439,14 @@ class Operations:
         reply = yield from self.session.request(GetStatus(), address)
         assert isinstance(reply, Status)
         return reply
+
+    def watch(self, request: WatchRequest[T], address: str | None) -> ClientOperation[T]:
+        """Ask a node what happens in it; None: the entry node."""
+        if address is not None:
+            split_address(address)
+        reply = yield from self.session.request(request, address)
+        assert isinstance(reply, request.reply)
+        return reply  # type: ignore[return-value]
 
     def decommission(self, address: str) -> ClientOperation[None]:
         """Make a node hand everything over and leave. The node answers before it is done."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from chord.config import Limits
-from chord.events import Observer
+from chord.events import Emit
 from chord.net.calls import RequestHandler, Stats, no_handler
 from chord.net.tasks import Tasks
 from chord.net.timers import TimerTask
@@ -38,7 +38,7 @@ class RpcContext:
         idle: parks the tasks that wait until no call is in work and all buffers are empty.
     """
 
-    def __init__(self, limits: Limits, observe: Observer) -> None:
+    def __init__(self, limits: Limits, observe: Emit) -> None:
         self.limits = limits
         self.observe = observe
         self.alarm = TimerTask()

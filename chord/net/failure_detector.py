@@ -12,17 +12,18 @@ from __future__ import annotations
 
 from chord.config import Timing
 from chord.events import PeerChanged
-from chord.wire.messages import ADDRESS_CHARS_MAX, LIST_ENTRIES_MAX, PeerInfo, PeerState
+from chord.wire.messages import ADDRESS_CHARS_MAX, LIST_ENTRIES_MAX, TEXT_CHARS_MAX, PeerInfo, PeerState
 
 PEERS_MAX = 1024
 
 
 class _Peer:
-    __slots__ = ("backoff", "misses", "refusals", "rttvar", "since", "srtt", "state")
+    __slots__ = ("backoff", "misses", "reason", "refusals", "rttvar", "since", "srtt", "state")
 
     def __init__(self, now: float) -> None:
         self.state: PeerState = "alive"
         self.since = now
+        self.reason = ""
         self.misses = 0
         self.refusals = 0
         self.backoff = 0  # misses since the last answer; other signs of life do not clear it, unlike `misses`
@@ -164,20 +165,24 @@ class FailureDetector:
         return [address for address, peer in self._peers.items() if peer.state == "alive"]
 
     def peers(self, now: float) -> list[PeerInfo]:
-        """Return the peers sorted by address, for a status report.
+        """Return the peers for a status report.
 
-        If there are more than a message holds, those with the latest answer or miss are returned.
+        They are sorted by address. If there are more than a message holds, those with the latest answer or miss come
+        first.
         """
         self._now = max(self._now, now)
-        recent = list(self._peers.items())[-LIST_ENTRIES_MAX:]
+        everyone = list(self._peers.items())
+        recent, others = everyone[-LIST_ENTRIES_MAX:], everyone[:-LIST_ENTRIES_MAX]
         return [
             PeerInfo(
                 address=address,
                 state=self._state(peer),
                 rtt_ms=None if peer.srtt is None else 1000 * peer.srtt,
                 since_ms=int(1000 * max(0.0, now - peer.since)),
+                reason="" if self._state(peer) == "alive" else peer.reason,
+                misses=peer.misses,
             )
-            for address, peer in sorted(recent)
+            for address, peer in (*sorted(recent), *sorted(others))
             if 0 < len(address) <= ADDRESS_CHARS_MAX
         ]
 
@@ -226,6 +231,8 @@ class FailureDetector:
 
     def _become(self, address: str, peer: _Peer, state: PeerState, reason: str) -> PeerChanged:
         peer.state, peer.since = state, self._now
+        # An error may quote text of the operating system that UTF-8 cannot encode.
+        peer.reason = "" if state == "alive" else reason.encode(errors="replace").decode()[:TEXT_CHARS_MAX]
         return PeerChanged(address, state, reason)
 
     def _sample(self, peer: _Peer, rtt_s: float) -> None:

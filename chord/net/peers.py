@@ -23,7 +23,7 @@ from chord.errors import (
     PeerUnreachable,
     UnknownVnode,
 )
-from chord.events import Observer, PeerChanged
+from chord.events import Emit, PeerChanged
 from chord.ids import Point
 from chord.net.calls import Caller, Calls, RequestHandler, no_handler, reply_of
 from chord.net.failure_detector import FailureDetector
@@ -50,7 +50,7 @@ class Peers:
         calls_made: number of calls to other nodes since the start.
     """
 
-    def __init__(self, calls: Calls, timing: Timing, observe: Observer, limits: Limits) -> None:
+    def __init__(self, calls: Calls, timing: Timing, observe: Emit, limits: Limits) -> None:
         self._calls = calls
         self._observe = observe
         self.address = ""

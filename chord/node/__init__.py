@@ -9,7 +9,7 @@ first hands everything over, with maintenance still running.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Literal
@@ -46,7 +46,9 @@ from chord.node.saving import OpenFiles, Saver
 from chord.node.services import NodeServices, VnodeServices, coordinate
 from chord.node.shutdown import Shutdown
 from chord.node.status import NodeFacts, node_status
+from chord.node.watchers import Watchers
 from chord.node.world import World
+from chord.observe.event_log import EventLog
 from chord.replication.batch import Batches
 from chord.replication.handoff import Handoff
 from chord.replication.reap_log_sync import ReapLogSync
@@ -59,7 +61,7 @@ from chord.ring.routing import Router
 from chord.ring.vnode import Vnode
 from chord.store.identity import Kept
 from chord.wire.hello import HelloPolicy
-from chord.wire.messages import Contact, NodeState, Status
+from chord.wire.messages import STATUS_PARTS, Contact, NodeState, Status, StatusPart
 
 
 class Node(TrioApi):
@@ -103,10 +105,11 @@ class Node(TrioApi):
 
         # The calls to other nodes, and the context that the vnodes share. `run` adds the vnodes.
         self._hello_policy = HelloPolicy(config.ring)
-        self._calls = world.connect(config, self._hello_policy, world.observe)
-        peers = Peers(self._calls, config.timing, world.observe, config.limits)
+        events = EventLog(config.limits.events_max, trio.current_time, world.wall_now_ms, world.observe)
+        self._calls = world.connect(config, self._hello_policy, events.emit)
+        peers = Peers(self._calls, config.timing, events.emit, config.limits)
         self._host = host = NodeContext(
-            config, peers, world.storage, world.rng, world.wall_now_ms, world.observe, self._hello_policy
+            config, peers, world.storage, world.rng, world.wall_now_ms, events, self._hello_policy
         )
         host.health.watch("descriptors", self._calls.shortage)
         self._parts: dict[Point, VnodeServices] = {}
@@ -131,12 +134,14 @@ class Node(TrioApi):
         departures = Departures(
             host, lambda: [parts.repair for parts in self._parts.values()], self._maintenance.stabilize_soon
         )
+        self._watchers = Watchers(host, self._local_status)
         dispatcher = Dispatcher(
             host,
             self._lookups,
             self._parts,
             batches,
             departures,
+            self._watchers,
             self._maintenance.note_running,
             self._local_status,
             self._begin_leave,
@@ -461,6 +466,7 @@ class Node(TrioApi):
         if has_left and self._goodbye:
             await self._shutdown.linger(self._goodbye)
         self._calls.stop_accepting()
+        self._watchers.close()
         with trio.move_on_after(self._host.timing.drain_s):
             await self._calls.drain()
         self._change("left" if has_left else "stopped")
@@ -503,8 +509,8 @@ class Node(TrioApi):
         """Return whether a vnode of this node is receiving an arc."""
         return any(parts.transfers.inbound for parts in self._parts.values())
 
-    def _local_status(self) -> Status:
-        """Return the status of the node, as the node sees it."""
+    def _local_status(self, wanted: Collection[StatusPart] = STATUS_PARTS) -> Status:
+        """Return the wanted parts of the node's status, as the node sees it."""
         me = NodeFacts(
             self.name,
             self.state,
@@ -514,7 +520,7 @@ class Node(TrioApi):
             self._calls.stats.bytes_sent,
             self._calls.stats.bytes_received,
         )
-        return node_status(me, self._host, self._parts, self._handoff)
+        return node_status(me, self._host, self._parts, self._handoff, wanted)
 
 
 @asynccontextmanager
@@ -542,7 +548,7 @@ async def open_node(
         listen, join, name, advertise, data_dir, vnodes: see `NodeConfig`.
         preset: local, lan or wan; selects periods and timeouts.
         ring: the ring's constants, `chord.RingConstants`. All members must have the same.
-        observe: callback that gets every event, one of `chord.events`. It must not raise, and must return quickly.
+        observe: callback that gets every event, `chord.Emitted`. It must not raise, and must return quickly.
         timeout_s: limit in seconds of an operation if no cancel scope has a deadline; default: 5. See `Node.timeout_s`.
 
     Raises:

@@ -16,6 +16,7 @@ from chord.membership.leave import Departures
 from chord.net.calls import Answer, Caller
 from chord.net.handlers import HandlerTable, handler_table, handles
 from chord.node.services import VnodeServices
+from chord.node.watchers import Watchers
 from chord.replication.batch import Batches
 from chord.ring.context import NodeContext
 from chord.ring.lookup import Lookups
@@ -24,9 +25,11 @@ from chord.wire.batch import BatchRequest
 from chord.wire.messages import (
     Confirm,
     DecideQuarantine,
+    Describe,
     Done,
     FindNeighbours,
     Get,
+    GetEvents,
     GetMany,
     GetQuarantine,
     GetStatus,
@@ -45,6 +48,9 @@ from chord.wire.messages import (
 AFTER_LEAVING: Final = (Confirm, DecideQuarantine, Get, GetMany, GetQuarantine, Merge, Put, PutMany, Scan)
 """Requests that a vnode still answers for a while after it left, with `NotOwner` and the new owner."""
 
+WHILE_STALLED: Final = (Describe, GetEvents, GetStatus)
+"""Requests that a node answers while its disk hangs."""
+
 
 class Dispatcher:
     """Answers every request that a node receives.
@@ -55,6 +61,7 @@ class Dispatcher:
         vnodes: the services of the node's vnodes, by id.
         batches: answers batches of clients.
         departures: handles the goodbyes of other nodes.
+        watchers: answers the requests of watchers.
         note_running: called before each request, to notice whether the process was suspended.
         status: returns the status of the node.
         leave: lets the node begin to leave.
@@ -67,6 +74,7 @@ class Dispatcher:
         vnodes: Mapping[Point, VnodeServices],
         batches: Batches,
         departures: Departures,
+        watchers: Watchers,
         note_running: Callable[[], None],
         status: Callable[[], Status],
         leave: Callable[[], None],
@@ -76,6 +84,7 @@ class Dispatcher:
         self._vnodes = vnodes
         self._batches = batches
         self.departures = departures
+        self.watchers = watchers
         self._note_running = note_running
         self._status = status
         self._leave = leave
@@ -99,7 +108,7 @@ class Dispatcher:
         self._note_running()
         if caller.address and caller.address != self._host.address:
             self._host.peers.heard_from(caller.address)
-        if self._host.is_stalled and not isinstance(request, GetStatus):
+        if self._host.is_stalled and not isinstance(request, WHILE_STALLED):
             raise PeerUnreachable("the disk of this node does not answer; ask another node", is_own=True)
         owner: object = self
         if vnode is None:
@@ -186,4 +195,4 @@ class Dispatcher:
     HANDLERS: ClassVar[HandlerTable]
 
 
-Dispatcher.HANDLERS = handler_table(Dispatcher, departures=Departures)
+Dispatcher.HANDLERS = handler_table(Dispatcher, departures=Departures, watchers=Watchers)

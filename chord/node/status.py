@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
 
 import chord
-from chord.ids import Arc, Point
+from chord.ids import Arc, Circle, Point
 from chord.node.services import VnodeServices
 from chord.replication.handoff import Handoff
 from chord.ring.context import NodeContext
-from chord.wire.messages import LIST_ENTRIES_MAX, Status, TransferInfo, VnodeInfo
+from chord.wire.codec import codec_for
+from chord.wire.messages import (
+    LIST_ENTRIES_MAX,
+    STATUS_PARTS,
+    ReplicaState,
+    Status,
+    StatusPart,
+    TransferInfo,
+    VnodeInfo,
+)
 
 
 class NodeFacts(NamedTuple):
@@ -29,23 +41,34 @@ class NodeFacts(NamedTuple):
     bytes_received: int
 
 
-def node_status(me: NodeFacts, host: NodeContext, parts: dict[Point, VnodeServices], handoff: Handoff) -> Status:
+def node_status(
+    me: NodeFacts,
+    host: NodeContext,
+    parts: dict[Point, VnodeServices],
+    handoff: Handoff,
+    wanted: Collection[StatusPart] = STATUS_PARTS,
+) -> Status:
     """Return a node's status, the answer to `GetStatus`.
 
-    Lists that exceed a message are cut.
+    Lists that exceed a message are cut, and `Status.cut` names them. Lists that are not wanted are empty.
     """
     now = host.peers.now()
     constants = host.constants
-    counters = {
-        **host.counters,
-        **host.storage.counters,
-        "calls_made": host.peers.calls_made,
-        "bytes_sent": me.bytes_sent,
-        "bytes_received": me.bytes_received,
-    }
     troubles = host.health.reasons()
-    for name in ("keys_sent", "keys_received", "keys_brought_home", "gets", "puts", "forwarded"):
-        counters.setdefault(name, 0)
+    states = [state for p in parts.values() for state in p.repair.states()]
+    vnodes = [_vnode(p, host) for p in parts.values()]
+    if "fingers" not in wanted:
+        vnodes = [msgspec.structs.replace(vnode, fingers=()) for vnode in vnodes]
+    whole: dict[StatusPart, Sequence[Any]] = {
+        "vnodes": vnodes,
+        "peers": host.peers.failure_detector.peers(now),
+        "known": host.contacts(),
+        "counters": sorted(_counters(me, host).items()),
+        "transfers": [*_transfers(parts, handoff)],
+        "sets": states,
+    }
+    lists = {name: tuple(entries[:LIST_ENTRIES_MAX]) for name, entries in whole.items() if name in wanted}
+    timing = ((field, float(getattr(host.timing, field))) for field in host.timing.__struct_fields__)
     return Status(
         name=me.name,
         address=host.address,
@@ -65,22 +88,49 @@ def node_status(me: NodeFacts, host: NodeContext, parts: dict[Point, VnodeServic
         keys=len(host.storage),
         value_bytes=host.storage.value_bytes,
         misplaced=handoff.on_their_way(),
-        vnodes=tuple(_vnode(p, host) for p in parts.values())[:LIST_ENTRIES_MAX],
-        peers=tuple(host.peers.failure_detector.peers(now))[:LIST_ENTRIES_MAX],
-        known=host.contacts()[:LIST_ENTRIES_MAX],
-        counters=tuple(sorted(counters.items()))[:LIST_ENTRIES_MAX],
-        timing=tuple((field, float(getattr(host.timing, field))) for field in host.timing.__struct_fields__),
+        vnodes=lists.get("vnodes", ()),
+        peers=lists.get("peers", ()),
+        known=lists.get("known", ()),
+        counters=lists.get("counters", ()),
+        timing=tuple(timing) if "timing" in wanted else (),
         hints=handoff.hints,
-        under_replicated=sum(_under_replicated(p, host) for p in parts.values()),
+        under_replicated=_under_replicated(states, host),
         sibling_keys=host.storage.sibling_keys,
         clock_skew_ms=host.skew_ms,
-        transfers=tuple(_transfers(parts, handoff))[:LIST_ENTRIES_MAX],
-        sets=tuple(state for p in parts.values() for state in p.repair.states())[:LIST_ENTRIES_MAX],
+        transfers=lists.get("transfers", ()),
+        sets=lists.get("sets", ()),
         damaged=len(host.storage.damaged(Arc(Point(0), Point(0)))),
         troubles=tuple(why[:1024] for why in troubles)[:LIST_ENTRIES_MAX],
         quarantined=sum(_quarantined(p, host) for p in parts.values()),
         wall_ms=max(0, host.wall_now_ms()),
+        cut=tuple(name for name, entries in lists.items() if len(entries) < len(whole[name])),
     )
+
+
+def version_of(status: Status) -> bytes:
+    """Return a digest of what a reader sees as a change; see `DescribeReply.version`."""
+    replace = msgspec.structs.replace
+    lasting = replace(
+        status,
+        uptime_ms=0,
+        wall_ms=0,
+        vnodes=tuple(replace(vnode, rounds=0) for vnode in status.vnodes),
+        peers=tuple(replace(peer, rtt_ms=None, since_ms=0) for peer in status.peers),
+        transfers=tuple(replace(transfer, since_ms=0) for transfer in status.transfers),
+    )
+    return hashlib.blake2b(codec_for(Circle(status.bits)).encode_reply(0, lasting), digest_size=8).digest()
+
+
+def _counters(me: NodeFacts, host: NodeContext) -> dict[str, int]:
+    always = ("keys_sent", "keys_received", "keys_brought_home", "gets", "puts", "forwarded")
+    return {
+        **dict.fromkeys(always, 0),
+        **host.counters,
+        **host.storage.counters,
+        "calls_made": host.peers.calls_made,
+        "bytes_sent": me.bytes_sent,
+        "bytes_received": me.bytes_received,
+    }
 
 
 def _transfers(parts: dict[Point, VnodeServices], handoff: Handoff) -> Iterator[TransferInfo]:
@@ -92,13 +142,13 @@ def _transfers(parts: dict[Point, VnodeServices], handoff: Handoff) -> Iterator[
         yield handoff.transfer
 
 
-def _under_replicated(parts: VnodeServices, host: NodeContext) -> int:
-    """Return the number of keys in a vnode's arc with a replica down or not in sync."""
+def _under_replicated(states: Iterable[ReplicaState], host: NodeContext) -> int:
+    """Return the number of keys in the node's arcs with a replica down or not in sync."""
     if host.constants.replicas == 1:
         return 0
     return sum(
         host.storage.count(Arc(state.arc_start, state.arc_end))
-        for state in parts.repair.states()
+        for state in states
         if state.unreachable or state.pending
     )
 

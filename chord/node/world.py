@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from chord.config import NodeConfig
-from chord.events import Observer, ignore
+from chord.events import Emit, Observer, ignore
 from chord.net.calls import CallsService
 from chord.net.transport import TcpTransport, Transport
 from chord.node import restart
@@ -22,7 +22,7 @@ from chord.store.identity import FileIdentity, IdentityStore, MemoryIdentity
 from chord.store.storage import Storage
 from chord.wire.hello import HelloPolicy
 
-Connect: TypeAlias = Callable[[NodeConfig, HelloPolicy, Observer], CallsService]
+Connect: TypeAlias = Callable[[NodeConfig, HelloPolicy, Emit], CallsService]
 """Returns the RPC of a node. The hello policy decides which peers it accepts."""
 
 
@@ -71,7 +71,7 @@ def wall_now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def connect_by_tcp(config: NodeConfig, hello_policy: HelloPolicy, observe: Observer) -> Rpc:
+def connect_by_tcp(config: NodeConfig, hello_policy: HelloPolicy, observe: Emit) -> Rpc:
     """Return the RPC of a node over TCP; see `Connect`."""
     transport = TcpTransport(config.limits.lookups_max)
     rpc = connect_over(transport, config, hello_policy, observe)
@@ -79,7 +79,7 @@ def connect_by_tcp(config: NodeConfig, hello_policy: HelloPolicy, observe: Obser
     return rpc
 
 
-def connect_over(transport: Transport, config: NodeConfig, hello_policy: HelloPolicy, observe: Observer) -> Rpc:
+def connect_over(transport: Transport, config: NodeConfig, hello_policy: HelloPolicy, observe: Emit) -> Rpc:
     """Return the RPC of a node over byte streams; see `Connect`."""
     return Rpc(
         transport,

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 import trio
 
 from chord.config import SKEW_REPORTED_MS, NodeConfig
-from chord.events import ClockSkewed, Event, Observer
+from chord.events import ClockSkewed, Event
 from chord.ids import Circle, Point
 from chord.net.peers import Peers
 from chord.net.tasks import Tasks
 from chord.net.timers import Timers
+from chord.observe.event_log import EventLog
 from chord.ring.health import Health
 from chord.store.reap_log import ReapLog
 from chord.store.storage import Storage
@@ -68,6 +69,7 @@ class NodeContext:
         reap_log: the log of reaped records of `storage`.
         rng: the source of random numbers.
         wall_now_ms: returns the wall clock, in ms since 1970.
+        events: the log of the node's events.
         address: HOST:PORT under which other nodes reach this node; "" before it runs.
         vnodes: the vnodes of this node, by id.
         counters: named totals since the start.
@@ -89,7 +91,7 @@ class NodeContext:
         storage: Storage,
         rng: random.Random,
         wall_now_ms: Callable[[], int],
-        observe: Observer,
+        events: EventLog,
         hello_policy: HelloPolicy,
     ) -> None:
         self.config = config
@@ -101,7 +103,7 @@ class NodeContext:
         self.reap_log = ReapLog(config.ring.circle, storage, config.limits)
         self.rng = rng
         self.wall_now_ms = wall_now_ms
-        self._observe = observe
+        self.events = events
         self.address = ""
         self.vnodes: dict[Point, Vnode] = {}
         self.counters: Counter[str] = Counter()
@@ -121,7 +123,7 @@ class NodeContext:
 
     def settle_address(self, address: str) -> None:
         """Use this advertised address from now on."""
-        self.address = self.peers.address = address
+        self.address = self.peers.address = self.events.address = address
 
     def end(self) -> None:
         """Begin no new work and no new tasks from now on; running tasks go on."""
@@ -129,10 +131,10 @@ class NodeContext:
         self.tasks.close()
 
     def tell(self, happened: list[Event]) -> bool:
-        """Pass events to the observer and count them; return whether there were any."""
+        """Emit events and count them; return whether there were any."""
         for event in happened:
             self.counters[type(event).__name__] += 1
-            self._observe(event)
+            self.events.emit(event)
         return bool(happened)
 
     def note_clock(self, address: str, now_ms: int) -> None:

@@ -17,7 +17,7 @@ import trio
 
 from chord.config import PRESETS, Limits, NodeConfig, RingConstants, Timing
 from chord.errors import WritesRefused, unwrapped
-from chord.events import Event, Observer, PeerChanged, ignore
+from chord.events import Emitted, Observer, PeerChanged, ignore
 from chord.ids import Point, vnode_id
 from chord.node import Node
 from chord.node.world import World
@@ -77,13 +77,14 @@ class _Machine:
     def now_ms(self) -> int:
         return self._cluster.wall_now_ms(self._host)
 
-    def observe(self, event: Event) -> None:
+    def observe(self, emitted: Emitted) -> None:
         """Pass a node's event to the cluster, but no `PeerChanged` after the node's end.
 
         Clients may still use the ended node. It then gets no answers, and would report living peers as dead.
         """
-        if not (isinstance(event, PeerChanged) and self.node is not None and self.node.closed.is_set()):
-            self._cluster._on_event(event)
+        has_ended = self.node is not None and self.node.closed.is_set()
+        if not (has_ended and isinstance(emitted.event, PeerChanged)):
+            self._cluster._on_event(emitted)
 
 
 class Cluster(TestRing):

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 import trio
 
 from chord import events
-from chord.events import Event, Observer, ignore
+from chord.events import Emitted, Event, Observer, ignore
 from chord.ids import Arc, Point
 from chord.testing.rings import TestRing
 from chord.verify import invariants
@@ -149,8 +149,9 @@ class Watch:
         finally:
             self._ring = None
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, emitted: Emitted) -> None:
         """Count an event; inside `over`, also check the ring, then call `on_event`."""
+        event = emitted.event
         self.counts[name_of(event)] += 1
         if self._ring is None:
             return
@@ -168,7 +169,7 @@ class Watch:
                 self.check()
         elif isinstance(event, events.NodeStateChanged):
             self.check()
-        self._on_event(event)
+        self._on_event(emitted)
 
     # -- changes of mode ------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import trio
 
 from chord import events
-from chord.events import Event
+from chord.events import Emitted
 from chord.node import Node
 from chord.ring.vnode import Vnode
 from chord.sim.cluster import Cluster
@@ -32,7 +32,7 @@ class Replay:
         self._show = show
         self._living: list[Node] = []
 
-    def __call__(self, cluster: Cluster, event: Event) -> None:
+    def __call__(self, cluster: Cluster, emitted: Emitted) -> None:
         """Report an event, and before it each node that died since the last event."""
         if cluster.nodes != self._living:
             for dead in self._living:
@@ -40,8 +40,9 @@ class Replay:
                     self._log(death_json(trio.current_time(), dead.name, dead.address))
                     self._show(_line(dead, "is dead", None))
             self._living = list(cluster.nodes)
-        node, vnode = _whose(cluster, event)
-        self._log(event_json(trio.current_time(), None if node is None else node.name, event))
+        node, vnode = _whose(cluster, emitted)
+        event, name = emitted.event, _host(emitted.node) if node is None else node.name
+        self._log(event_json(trio.current_time(), name or None, event))
         if isinstance(event, events.NodeStateChanged):
             self._show(_line(node, f"is {event.state}", vnode))
         elif isinstance(event, ARCS) or not isinstance(event, (*QUIET, *POINTLESS)):
@@ -78,18 +79,19 @@ def _pointers(vnode: Vnode) -> tuple[str, str, str, str]:
     return predecessor, successors, f"{100 * share:.2f} %", str(vnode.host.storage.count(arc))
 
 
-def _whose(cluster: Cluster, event: Event) -> tuple[Node | None, Vnode | None]:
-    """Return the living node and the vnode that an event names, each None if absent.
+def _whose(cluster: Cluster, emitted: Emitted) -> tuple[Node | None, Vnode | None]:
+    """Return the living node that emitted an event, and the vnode that the event is about.
 
-    If the event names only a node, the vnode is the first of that node.
+    Each is None if absent. The vnode of a change of state is the first of the node.
     """
+    event = emitted.event
     for node in cluster.nodes:
-        if isinstance(event, events.VnodeEvent):
-            vnode = node._host.vnodes.get(event.vnode)
-            if vnode is not None:
-                return node, vnode
-        elif isinstance(event, events.NodeStateChanged) and node.address == event.address:
-            return node, next(iter(node._host.vnodes.values()), None)
+        if node.address == emitted.node:
+            vnodes = node._host.vnodes
+            if isinstance(event, events.VnodeEvent):
+                return node, vnodes.get(event.vnode)
+            is_state = isinstance(event, events.NodeStateChanged)
+            return node, next(iter(vnodes.values()), None) if is_state else None
     return None, None
 
 

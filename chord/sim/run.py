@@ -19,7 +19,7 @@ import msgspec
 import trio
 
 from chord import testing
-from chord.events import Event
+from chord.events import Emitted
 from chord.ids import Arc, Point
 from chord.node import Node
 from chord.sim import situations
@@ -118,7 +118,7 @@ class Run:
         self,
         plan: Plan,
         *,
-        on_event: Callable[[Cluster, Event], None] | None = None,
+        on_event: Callable[[Cluster, Emitted], None] | None = None,
         write_history: Callable[[bytes], object] | None = None,
         on_progress: Callable[[int, int], object] = lambda writes, membership: None,
     ) -> None:
@@ -246,12 +246,12 @@ class Run:
         enough_writes = self._workload.writes >= plan.writes
         return nemesis.membership >= plan.membership and self._watch.steps >= plan.steps and enough_writes
 
-    def _observe(self, event: Event) -> None:
-        self._digest.update(f"{trio.current_time():.9f} {event!r}\n".encode())
+    def _observe(self, emitted: Emitted) -> None:
+        self._digest.update(f"{trio.current_time():.9f} {emitted.event!r}\n".encode())
         if self._nemesis is not None:
-            self._nemesis.on_event(event)
+            self._nemesis.on_event(emitted.event)
         if self._on_event is not None:
-            self._on_event(self._cluster, event)
+            self._on_event(self._cluster, emitted)
 
     def _note_late_answer(self) -> None:
         if self._nemesis is not None:

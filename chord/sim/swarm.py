@@ -14,7 +14,7 @@ from types import TracebackType
 import msgspec
 import trio
 
-from chord.events import Event
+from chord.events import Emitted
 from chord.sim.cluster import Cluster
 from chord.sim.plan import FAULTS, Plan
 from chord.sim.pool import processes
@@ -227,7 +227,7 @@ class _Lookout:
 def run_one(
     plan: Plan,
     *,
-    on_event: Callable[[Cluster, Event], None] | None = None,
+    on_event: Callable[[Cluster, Emitted], None] | None = None,
     write_history: Callable[[bytes], object] | None = None,
     on_progress: Callable[[int, int], object] = lambda writes, membership: None,
 ) -> RunReport | Broken:

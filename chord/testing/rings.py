@@ -22,7 +22,7 @@ import trio
 
 from chord.config import PRESETS, Limits, NodeConfig, RingConstants, Timing
 from chord.errors import ChordError, DuplicateId, OtherRing, unwrapped
-from chord.events import Event, HandlerFailed, Observer, ignore
+from chord.events import Emitted, HandlerFailed, Observer, ignore
 from chord.ids import Point
 from chord.node import Node
 from chord.node.world import World
@@ -267,15 +267,16 @@ class TestRing:
                 raise NotConverged(f"not Ideal after {within_s} s. {states}\n{lines}")
             await trio.sleep(self._template.timing.stabilize_s / 5)
 
-    def _on_event(self, event: Event) -> None:
+    def _on_event(self, emitted: Emitted) -> None:
         """Count an event, and pass it to the ring's observer.
 
         Raises:
             AssertionError: the event reports a bug of a handler.
         """
+        event = emitted.event
         self.steps += 1
         self.counts[type(event).__name__] += 1
-        self._observe(event)
+        self._observe(emitted)
         if isinstance(event, HandlerFailed):
             raise AssertionError(f"{event.where} failed:\n{event.traceback}")
 

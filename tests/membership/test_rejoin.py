@@ -12,7 +12,7 @@ import trio
 from chord import testing
 from chord.config import PRESETS, Limits, RingConstants
 from chord.errors import DuplicateId, PeerUnreachable
-from chord.events import Event, RingResumed
+from chord.events import Emitted, RingResumed
 from chord.ids import Point
 from chord.membership.rejoin import Rejoin
 from chord.net.peers import RESUMES_MAX, Peers
@@ -103,7 +103,8 @@ async def test_resume_after_a_stalled_join_rejoins_by_the_members() -> None:
     """Members answer, the node's network stalls until its join ends, and then members answer again."""
     resumed: list[RingResumed] = []
 
-    def observe(event: Event) -> None:
+    def observe(emitted: Emitted) -> None:
+        event = emitted.event
         if isinstance(event, RingResumed):
             resumed.append(event)
 

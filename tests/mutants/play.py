@@ -12,7 +12,7 @@ import trio
 
 from chord import testing
 from chord.config import PRESETS, RingConstants, Timing
-from chord.events import Event, Observer
+from chord.events import Emitted, Event, Observer
 from chord.ids import Point
 from chord.node import Node
 from chord.ring.vnode import Vnode
@@ -62,8 +62,8 @@ class World:
         self.workload.oracle.disturb()  # from now on it gets every event
         return self.workload
 
-    def _disturb(self, event: Event) -> None:
-        if not isinstance(event, CALM):
+    def _disturb(self, emitted: Emitted) -> None:
+        if not isinstance(emitted.event, CALM):
             self.workload.oracle.disturb()
 
     @property
@@ -142,7 +142,8 @@ class World:
         found: list[E] = []
         happened = trio.Event()
 
-        def on_event(event: Event) -> None:
+        def on_event(emitted: Emitted) -> None:
+            event = emitted.event
             if isinstance(event, kind) and where(event) and not found:
                 found.append(event)
                 happened.set()
@@ -184,7 +185,7 @@ def play(
     """
     world: World
     scope = trio.CancelScope()
-    watch = Watch(f"seed {seed}", successors, on_event=lambda event: world.on_event(event), on_broken=scope.cancel)
+    watch = Watch(f"seed {seed}", successors, on_event=lambda emitted: world.on_event(emitted), on_broken=scope.cancel)
 
     async def main() -> None:
         nonlocal world

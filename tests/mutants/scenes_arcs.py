@@ -11,7 +11,7 @@ import trio
 
 from chord import events
 from chord.config import PRESETS
-from chord.events import Event
+from chord.events import Emitted
 from chord.node import Node
 from chord.testing import MemoryNetwork
 from chord.wire.messages import Contact
@@ -90,7 +90,8 @@ def lost_acknowledgement(seed: int) -> None:
     async def scene(world: World) -> None:
         ring, watch = world.ring, world.watch
 
-        def on_event(event: Event) -> None:
+        def on_event(emitted: Emitted) -> None:
+            event = emitted.event
             if isinstance(event, events.ArcGained) and event.how == "received" and watch.counts["cut"] == 0:
                 watch.counts["cut"] += 1
                 for node in ring.nodes[:-1]:

@@ -10,7 +10,7 @@ import trio
 
 from chord import events, testing
 from chord.config import PRESETS
-from chord.events import Event
+from chord.events import Emitted
 from chord.ids import Point
 from chord.node import Node
 from chord.sim.messages import MessageNetwork
@@ -173,7 +173,8 @@ def last_entry_leaves(seed: int) -> None:
         node, leaver = world.row(2)
         watch, here, gone = world.watch, vnode_of(node).ring, vnode_of(leaver).id
 
-        def on_event(event: Event) -> None:
+        def on_event(emitted: Emitted) -> None:
+            event = emitted.event
             if isinstance(event, events.ArcLost) and event.vnode == gone:
                 watch.go_outside()  # in the proof a leaver that no longer answers is dead
                 here.successors = here.successors[:1]

@@ -14,7 +14,7 @@ import trio
 
 from chord.config import PRESETS, Limits, NodeConfig, RingConstants, Timing
 from chord.errors import Busy, ChordError, ConfigError, PeerUnreachable, WritesRefused
-from chord.events import Event, HealthChanged
+from chord.events import Emitted, HealthChanged
 from chord.node import Node
 from chord.node.world import World
 from chord.sim.cluster import Cluster, cluster
@@ -34,9 +34,9 @@ NEVER = 10_000.0
 
 
 @asynccontextmanager
-async def five(timing: Timing = PRESETS["local"]) -> AsyncIterator[tuple[Cluster, Node, list[bytes], list[Event]]]:
+async def five(timing: Timing = PRESETS["local"]) -> AsyncIterator[tuple[Cluster, Node, list[bytes], list[Emitted]]]:
     """Run five nodes on disks; yield them, one of them, its keys, and the events."""
-    happened: list[Event] = []
+    happened: list[Emitted] = []
     async with cluster(seed=3, ring=RING, timing=timing, sync_delay=flash, observe=happened.append) as machines:
         first = await machines.start(join=())
         await first.ready()
@@ -72,7 +72,7 @@ async def test_node_with_a_hung_disk_is_replaced_and_returns() -> None:
         began = trio.current_time()
         assert await write(other, keys, b"new", 30) == keys
         assert trio.current_time() - began < 3 * STALL_S
-        (stalled,) = (event for event in happened if isinstance(event, HealthChanged))
+        (stalled,) = (e.event for e in happened if isinstance(e.event, HealthChanged))
         assert (stalled.subject, "has not answered for" in stalled.why) == ("disk", True)
         assert node._host.is_stalled
         seen = node._local_status()  # the node still answers `status`
@@ -184,7 +184,7 @@ async def test_node_with_a_slow_disk_below_the_limit_stays_in_service() -> None:
         machines.disk(node.name).slow(0.8 * STALL_S)
         assert await write(machines[0], keys[:2], b"new", 60) == keys[:2]
         await trio.sleep(5 * STALL_S)
-        assert not [event for event in happened if isinstance(event, HealthChanged)]
+        assert not [e for e in happened if isinstance(e.event, HealthChanged)]
 
 
 @virtual

@@ -12,7 +12,7 @@ import trio
 from chord.cli.serve import WHY_EMPTY
 from chord.config import PRESETS, Limits, RingConstants
 from chord.errors import ChordError, ConfigError, NotFound, OtherRing
-from chord.events import Event, Observer, StoreBegun
+from chord.events import Emitted, Observer, StoreBegun
 from chord.node import Node
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
@@ -54,7 +54,8 @@ class World:
 
 
 def recording(begun: list[str]) -> Observer:
-    def observe(event: Event) -> None:
+    def observe(emitted: Emitted) -> None:
+        event = emitted.event
         if isinstance(event, StoreBegun):
             begun.append(event.why)
 

@@ -12,7 +12,7 @@ import trio
 
 from chord.config import PRESETS, NodeConfig
 from chord.errors import ConfigError
-from chord.events import Event, HealthChanged
+from chord.events import Emitted, HealthChanged
 from chord.node import Node
 from chord.store.identity import FileIdentity, Kept, MemoryIdentity
 from tests.support.identities import KEPT, changed
@@ -53,7 +53,8 @@ class Scene:
         config = NodeConfig(listen="n0:1", timing=TIMING)
         self.node = Node(config, lone_world(config, self.identity, self._observe))
 
-    def _observe(self, event: Event) -> None:
+    def _observe(self, emitted: Emitted) -> None:
+        event = emitted.event
         if isinstance(event, HealthChanged) and event.why:
             self.events.append(event)
 

@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 LAYERS = (
     "errors ids events config",
     "wire",
+    "observe",
     "verify",
     "store",
     "net rpc",

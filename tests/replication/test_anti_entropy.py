@@ -9,7 +9,7 @@ import trio
 
 from chord import testing
 from chord.errors import ChordError, NotOwner, WritesRefused
-from chord.events import Event
+from chord.events import Emitted
 from chord.ids import Arc, Point, between
 from chord.net.calls import Caller
 from chord.node import Node
@@ -148,7 +148,8 @@ class Watch:
         self.keys: list[bytes] = []
         self.seen: Counter[int] = Counter()
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, emitted: Emitted) -> None:
+        event = emitted.event
         if self.ring is None:
             return
         held: Counter[bytes] = Counter()

@@ -10,7 +10,7 @@ import trio
 
 from chord.config import PRESETS, RingConstants, Timing
 from chord.errors import RecordDamaged
-from chord.events import Event, RecordsDamaged
+from chord.events import Emitted, RecordsDamaged
 from chord.node import Node
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
@@ -24,9 +24,9 @@ SCRUB_S = 20.0
 TIMING = msgspec.structs.replace(PRESETS["local"], anti_entropy_s=2.0)
 
 
-async def whole_again(scrub_s: float, within_s: float) -> tuple[int, list[Event], Node]:
+async def whole_again(scrub_s: float, within_s: float) -> tuple[int, list[Emitted], Node]:
     """Damage records of a running node; return the number of whole ones after `within_s`, events and the node."""
-    seen: list[Event] = []
+    seen: list[Emitted] = []
     timing = msgspec.structs.replace(TIMING, scrub_s=scrub_s)
     ring = RingConstants(replicas=3)
     async with cluster(seed=5, ring=ring, timing=timing, sync_delay=flash, observe=seen.append) as machines:
@@ -53,7 +53,7 @@ def whole_on(machines: Cluster, node: Node) -> int:
 async def test_scrub_finds_and_repairs_damage_in_unread_records() -> None:
     whole, seen, node = await whole_again(SCRUB_S, SCRUB_S + 3 * TIMING.anti_entropy_s)
     assert whole == len(KEYS)
-    damaged = [event for event in seen if isinstance(event, RecordsDamaged)]
+    damaged = [e.event for e in seen if isinstance(e.event, RecordsDamaged)]
     assert 0 < sum(event.records for event in damaged) <= 10, "the owner reads the others when it looks for tombstones"
     assert {event.address for event in damaged} == {node.address}
     assert node._host.storage.counters["store_bad_records"] == 10

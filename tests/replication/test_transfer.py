@@ -18,7 +18,7 @@ import trio
 from chord import events, testing
 from chord.config import PRESETS, Limits
 from chord.errors import Busy, ChordError, ConfigError, InvalidRequest, NotFound, NotOwner, OwnerDown
-from chord.events import Event
+from chord.events import Emitted
 from chord.ids import Arc, Circle, Point
 from chord.net.calls import Caller
 from chord.net.steps import Driver
@@ -355,7 +355,8 @@ def test_crash_during_a_transfer_loses_nothing(victim: str, seed: int) -> None:
     async def main() -> None:
         started = trio.Event()
 
-        def watch(event: Event) -> None:
+        def watch(emitted: Emitted) -> None:
+            event = emitted.event
             if isinstance(event, events.TransferStarted) and event.to.address == "joiner:1":
                 started.set()
 

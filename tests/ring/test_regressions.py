@@ -17,7 +17,7 @@ import trio
 from chord import events, testing
 from chord.config import PRESETS
 from chord.errors import DuplicateId, OwnerDown
-from chord.events import Event
+from chord.events import Emitted
 from chord.ids import Arc, Circle, Point, between
 from chord.node import Node
 from chord.sim.observer import Watch
@@ -103,7 +103,8 @@ async def test_two_owners_of_one_arc_become_one_without_losses() -> None:
     """D joins between A and B. B dies before C knows D, and C takes over. Both own (A, D] until D has joined."""
     frozen: list[Node] = []
 
-    def on_event(event: Event) -> None:
+    def on_event(emitted: Emitted) -> None:
+        event = emitted.event
         if isinstance(event, events.ArcGained) and event.vnode == 20_000 and not frozen:
             frozen.append(by_id(ring, 20_000))
             ring.network.freeze(frozen[0].name)  # its acknowledgement is lost, too
@@ -139,7 +140,7 @@ async def test_two_owners_of_one_arc_become_one_without_losses() -> None:
 async def test_newcomer_known_only_to_a_dead_vnode_is_not_skipped() -> None:
     """D joins between B and C, and B dies. A adopts C and does not know D, but C does. D is never denied."""
     joined = trio.Event()
-    watch = Watch("anomaly", 4, on_event=lambda event: joined.set() if isinstance(event, events.RingJoined) else None)
+    watch = Watch("anomaly", 4, on_event=lambda e: joined.set() if isinstance(e.event, events.RingJoined) else None)
     async with testing.open_ring(4, bits=16, ids=[A, B, C, D], seed=2, observe=watch) as ring:
         with watch.over(ring):
             key = keys_between(ring, B, 40_000, 1)[0]
@@ -282,7 +283,8 @@ async def test_late_switch_makes_no_second_owner() -> None:
     """The giver counts an unreachable joiner as dead, and goes on. The late Switch must not count."""
     frozen: list[Node] = []
 
-    def on_event(event: Event) -> None:
+    def on_event(emitted: Emitted) -> None:
+        event = emitted.event
         if isinstance(event, events.TransferStarted) and event.to.id == 40_000 and not frozen:
             frozen.append(by_id(ring, 40_000))
 
@@ -347,7 +349,8 @@ async def test_head_that_counts_as_dead_is_asked_before_it_is_dropped() -> None:
     """A head that counts as dead may have returned. A question decides before the list drops it."""
     forgotten: list[int] = []
 
-    def on_event(event: Event) -> None:
+    def on_event(emitted: Emitted) -> None:
+        event = emitted.event
         if isinstance(event, events.HeadForgotten) and event.vnode == A:
             forgotten.append(event.old.id)
 
@@ -368,7 +371,8 @@ async def test_leaver_gives_its_list_to_a_predecessor_without_others() -> None:
     """With r = 2 a list has one entry after its head has died. If that entry leaves, its list is the rest."""
     lonely: list[float] = []
 
-    def on_event(event: Event) -> None:
+    def on_event(emitted: Emitted) -> None:
+        event = emitted.event
         if trio.current_time() > began and only(first).ring.is_alone:
             lonely.append(trio.current_time())
         if isinstance(event, events.ArcLost) and event.vnode == B:
@@ -392,7 +396,8 @@ async def test_arc_of_a_dead_neighbour_is_marked_after_a_joint_absence() -> None
     """B and C die, and C returns unnoticed. C owns its arc again, and takes over the arc of B with a mark."""
     gained: list[tuple[str, Arc]] = []
 
-    def on_event(event: Event) -> None:
+    def on_event(emitted: Emitted) -> None:
+        event = emitted.event
         if isinstance(event, events.ArcGained) and event.vnode == C:
             gained.append((event.how, event.arc))
 
@@ -419,7 +424,8 @@ async def test_unknown_joiner_gives_up_an_arc_that_was_taken_over() -> None:
     happened: list[str] = []
     frozen: list[Node] = []
 
-    def on_event(event: Event) -> None:
+    def on_event(emitted: Emitted) -> None:
+        event = emitted.event
         if isinstance(event, (events.ArcGained, events.ArcLost)) and event.vnode == 40_000:
             happened.append(event.how)
             if not frozen:
@@ -452,7 +458,8 @@ async def test_joiner_known_to_a_dead_vnode_is_asked_before_takeover() -> None:
     """J has its arc from C, but no place in the ring yet. C dies. D knows J from C, and J is alive."""
     happened: list[tuple[int, str, Arc]] = []
 
-    def on_event(event: Event) -> None:
+    def on_event(emitted: Emitted) -> None:
+        event = emitted.event
         if isinstance(event, (events.ArcGained, events.ArcLost)):
             happened.append((event.vnode, event.how, event.arc))
             if event.vnode == J and event.how == "received":

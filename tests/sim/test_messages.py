@@ -11,7 +11,7 @@ import trio
 from chord import testing
 from chord.config import RingConstants
 from chord.errors import DeadlineExceeded, PeerLost, PeerUnreachable
-from chord.events import Event
+from chord.events import Emitted
 from chord.sim.cluster import cluster
 from chord.sim.messages import MessageNetwork
 from chord.wire.messages import Contact, Ping, PingReply
@@ -119,7 +119,8 @@ def test_same_seed_gives_the_same_history() -> None:
     def history(seed: int) -> list[str]:
         seen: list[str] = []
 
-        def note(event: Event) -> None:
+        def note(emitted: Emitted) -> None:
+            event = emitted.event
             seen.append(f"{trio.current_time()} {event}")
 
         async def main() -> None:

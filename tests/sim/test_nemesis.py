@@ -45,7 +45,7 @@ def with_plan(plan: Plan) -> Callable[[NemesisTest], Callable[[], None]]:
     def decorate(test: NemesisTest) -> Callable[[], None]:
         async def wrapper() -> None:
             nemesis: Nemesis
-            watch = Watch("here", plan.successors, on_event=lambda event: nemesis.on_event(event))
+            watch = Watch("here", plan.successors, on_event=lambda emitted: nemesis.on_event(emitted.event))
             reports = Reports(
                 stopped=lambda node: nemesis._oracle.accounting.autopsy(node),
                 left=lambda node: nemesis._oracle.left(node),

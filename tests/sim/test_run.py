@@ -14,7 +14,7 @@ import trio
 
 from chord import testing
 from chord.client.results import Stored
-from chord.events import Event, NodeStateChanged, PeerChanged, RingCreated, StepDone, TransferEnded
+from chord.events import Emitted, NodeStateChanged, PeerChanged, RingCreated, StepDone, TransferEnded
 from chord.ids import Arc, Point
 from chord.node import Node
 from chord.ring.preference_list import ReplicaSet
@@ -76,10 +76,10 @@ def test_clients_read_with_the_given_share(reads: float) -> None:
 @pytest.mark.slow
 def test_listener_gets_every_event_and_changes_nothing() -> None:
     plan = draw(8, nodes=6, successors=2, faults=("crash",), fidelity="messages", until_s=3.0)  # nothing is broken off
-    reported: list[Event] = []
+    reported: list[Emitted] = []
     history: list[bytes] = []
     report = Run(plan, on_event=lambda cluster, event: reported.append(event), write_history=history.append).run()
-    assert isinstance(reported[0], RingCreated)
+    assert isinstance(reported[0].event, RingCreated)
     assert report == Run(plan).run()
     operations = list(read(history))
     asked = ("client put ", "client get ")

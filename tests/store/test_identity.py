@@ -17,7 +17,7 @@ import trio
 
 from chord.config import PRESETS, NodeConfig
 from chord.errors import ChordError, ConfigError
-from chord.events import Event, StepFailed
+from chord.events import Emitted, StepFailed
 from chord.ids import Point
 from chord.node import Node
 from chord.node.restart import require_same_on_disk
@@ -398,7 +398,8 @@ async def unsaved(code: int) -> tuple[Node, list[StepFailed], list[BaseException
     reported: list[StepFailed] = []
     ended: list[BaseException] = []
 
-    def observe(event: Event) -> None:
+    def observe(emitted: Emitted) -> None:
+        event = emitted.event
         if isinstance(event, StepFailed):
             reported.append(event)
 

@@ -27,7 +27,7 @@ async def node_on(path: Path, disk: Callable[[], None] = lambda: None, seen: Any
     ring = RingConstants(bits=32)
     config = NodeConfig(listen="127.0.0.1:0", data_dir=str(path), preset="local", name="n1", ring=ring)
     storage = SqliteStorage(Circle(32), str(path), b"incarnat", disk)
-    world = World.real(config, lambda event: None if seen is None else seen.append(event))
+    world = World.real(config, lambda emitted: None if seen is None else seen.append(emitted.event))
     node = Node(config, world._replace(storage=storage))
     async with trio.open_nursery() as nursery:
         await nursery.start(node.run)

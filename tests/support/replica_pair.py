@@ -11,9 +11,11 @@ import trio
 from trio.testing import MockClock
 
 from chord.config import Limits, NodeConfig, RingConstants
+from chord.events import ignore
 from chord.ids import Arc, Circle, Point
 from chord.net.calls import Answer, reply_of
 from chord.net.peers import Peers
+from chord.observe.event_log import EventLog
 from chord.replication.reap_log_sync import ReapLogSync
 from chord.replication.records import Records
 from chord.replication.replica import Replica
@@ -55,7 +57,8 @@ class Side:
         self.storage = MemoryStorage(wire.circle, name.encode() * 8)
         self.actor = versions.actor(self.storage.incarnation, 1)
         peers, policy = cast(Peers, wire), cast(HelloPolicy, None)
-        self.host = NodeContext(config, peers, self.storage, random.Random(1), lambda: 0, lambda event: None, policy)
+        events = EventLog(1, lambda: 0.0, lambda: 0, ignore)
+        self.host = NodeContext(config, peers, self.storage, random.Random(1), lambda: 0, events, policy)
         vnode: Any = SimpleNamespace(me=self.contact, preference_list=PreferenceList(self.contact, wire.circle))
         self.host.vnodes[self.contact.id] = vnode
         self.on_disk(self.storage)

@@ -24,7 +24,7 @@ import pytest
 import trio
 from trio._core import _run as scheduler
 
-from chord.events import Event
+from chord.events import Emitted
 from chord.node import Node
 from chord.sim.fault_schedule import FaultSchedule
 from chord.sim.plan import FAULTS, Fidelity, Plan, draw
@@ -71,7 +71,8 @@ async def small_ring(seed: int) -> str:
     network = traced(seed)
     history = hashlib.blake2b(digest_size=16)
 
-    def observe(event: Event) -> None:
+    def observe(emitted: Emitted) -> None:
+        event = emitted.event
         history.update(f"{trio.current_time():.9f} {event!r}\n".encode())
 
     async with open_ring(8, seed=seed, network=network, observe=observe) as peers:

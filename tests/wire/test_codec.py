@@ -63,13 +63,18 @@ from chord.wire.messages import (
     Contact,
     DeadActor,
     DecideQuarantine,
+    Describe,
+    DescribeReply,
     EntryRun,
     ErrorReply,
+    EventInfo,
     FetchLogs,
     FindNext,
     FindNextReply,
     ForwardReply,
     Get,
+    GetEvents,
+    GetEventsReply,
     GetLogs,
     GetLogsReply,
     GetMany,
@@ -383,6 +388,8 @@ def golden_frames() -> dict[str, bytes]:
     maker, runs = b"M" * 8, (EntryRun(b"M" * 8, 3, (entry,)),)
     log = SliceLog(7, (UpTo(maker, 3),), (UpTo(maker, 2),), (UpTo(b"I" * 8, 9),), b"t" * 8, runs)
     copies = (Record(b"user:42", (clock,)), Record(b"user:43", (), b"", (clock,)))
+    fields = (("new_id", "80"), ("new_address", "127.0.0.1:9080"), ("old", None), ("step", 3), ("is_late", True))
+    event = EventInfo(8, 40, 990, "127.0.0.1:9000", at, "SuccessorAdopted", (*fields, ("took_ms", 0.5)))
     return {
         "hello": encode_hello(Hello(1, 1, "node", "control", "chord", 160, 8, 1, b"r" * 16, "10.0.0.1:9000", b"i" * 8)),
         "call ping, node": CODEC.encode_call(1, None, 500, Ping(), 0),
@@ -426,6 +433,10 @@ def golden_frames() -> dict[str, bytes]:
             18, at, 5000, DecideQuarantine(b"user:42", b"ctx", b"o" * 16, True, 2, True), 0
         ),
         "call merge": CODEC.encode_call(19, at, 5000, Merge(copies[1], 2, b"o" * 16, True), 0),
+        "call describe": CODEC.encode_call(21, None, 5000, Describe(("vnodes", "peers"), b"v" * 8), 0),
+        "reply unchanged": CODEC.encode_reply(21, DescribeReply(b"v" * 8, 1000, None)),
+        "call get events": CODEC.encode_call(20, None, 5000, GetEvents(7, 1000, 64), 0),
+        "reply events": CODEC.encode_reply(20, GetEventsReply((event,), 8, 2, 900, 50, 1000)),
         "reply pong": CODEC.encode_reply(1, PingReply("leaving")),
         "reply values": CODEC.encode_reply(2, GetReply((b"Ada",), b"ctx", me)),
         "reply pointers, 8 bits": TOY.encode_reply(6, GetRingReply(toy, None, (toy,), (), Point(42))),

@@ -34,6 +34,7 @@ from chord.wire.messages.base import REPLACED_BYTES_MAX as REPLACED_BYTES_MAX
 from chord.wire.messages.base import REPLICAS_MAX as REPLICAS_MAX
 from chord.wire.messages.base import SIBLINGS_MAX as SIBLINGS_MAX
 from chord.wire.messages.base import SUMS_MAX as SUMS_MAX
+from chord.wire.messages.base import TEXT_CHARS_MAX as TEXT_CHARS_MAX
 from chord.wire.messages.base import TTL_MS_MAX as TTL_MS_MAX
 from chord.wire.messages.base import VALUE_BYTES_MAX as VALUE_BYTES_MAX
 from chord.wire.messages.base import Contacts as Contacts
@@ -61,6 +62,7 @@ from chord.wire.messages.batches import PutManyReply as PutManyReply
 from chord.wire.messages.batches import ReadCopies as ReadCopies
 from chord.wire.messages.batches import ReadCopiesReply as ReadCopiesReply
 from chord.wire.messages.batches import Wrote as Wrote
+from chord.wire.messages.node import STATUS_PARTS as STATUS_PARTS
 from chord.wire.messages.node import FingerRun as FingerRun
 from chord.wire.messages.node import Forget as Forget
 from chord.wire.messages.node import GetStatus as GetStatus
@@ -69,6 +71,7 @@ from chord.wire.messages.node import OwnedArc as OwnedArc
 from chord.wire.messages.node import PeerInfo as PeerInfo
 from chord.wire.messages.node import ReplicaState as ReplicaState
 from chord.wire.messages.node import Status as Status
+from chord.wire.messages.node import StatusPart as StatusPart
 from chord.wire.messages.node import TransferInfo as TransferInfo
 from chord.wire.messages.node import VnodeInfo as VnodeInfo
 from chord.wire.messages.reaping import LOG_ENTRIES_MAX as LOG_ENTRIES_MAX
@@ -160,12 +163,21 @@ from chord.wire.messages.ring import Trace as Trace
 from chord.wire.messages.ring import UnreachableVnode as UnreachableVnode
 from chord.wire.messages.ring import UnreachableVnodes as UnreachableVnodes
 from chord.wire.messages.ring import Via as Via
+from chord.wire.messages.watch import POLL_MS_MAX as POLL_MS_MAX
+from chord.wire.messages.watch import Describe as Describe
+from chord.wire.messages.watch import DescribeReply as DescribeReply
+from chord.wire.messages.watch import EventInfo as EventInfo
+from chord.wire.messages.watch import EventValue as EventValue
+from chord.wire.messages.watch import GetEvents as GetEvents
+from chord.wire.messages.watch import GetEventsReply as GetEventsReply
+from chord.wire.messages.watch import WatchRequest as WatchRequest
 
 
-def _concrete(base: type[Message]) -> tuple[type[Message], ...]:
-    return tuple(sorted(base.__subclasses__(), key=lambda c: int(c.__struct_config__.tag or 0)))
+def _concrete(*bases: type[Message]) -> tuple[type[Message], ...]:
+    found = (c for base in bases for c in base.__subclasses__() if c not in bases)
+    return tuple(sorted(found, key=lambda c: int(c.__struct_config__.tag or 0)))
 
 
-REQUESTS: tuple[type[Request], ...] = _concrete(Request)  # type: ignore[assignment]
+REQUESTS: tuple[type[Request], ...] = _concrete(Request, WatchRequest)  # type: ignore[assignment]
 REPLIES: tuple[type[Reply], ...] = _concrete(Reply)  # type: ignore[assignment]
 REQUEST_BY_TAG: dict[int, type[Request]] = {int(c.__struct_config__.tag): c for c in REQUESTS}  # type: ignore[arg-type]

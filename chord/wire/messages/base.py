@@ -18,6 +18,7 @@ KEY_BYTES_MAX = 1024
 VALUE_BYTES_MAX = 1 << 20
 CONTEXT_BYTES_MAX = 8192
 LIST_ENTRIES_MAX = 256
+TEXT_CHARS_MAX = 1024
 PAGE_RECORDS_MAX = 128
 SIBLINGS_MAX = 64
 ACTORS_MAX = 160  # actors in the clock of a record; a put of a value may not add more
@@ -38,7 +39,7 @@ Context: TypeAlias = Annotated[bytes, Meta(max_length=CONTEXT_BYTES_MAX)]
 Digest: TypeAlias = Annotated[bytes, Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
 Identity: TypeAlias = Annotated[bytes, Meta(min_length=16, max_length=16)]
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 62))]
-Text: TypeAlias = Annotated[str, Meta(max_length=1024)]
+Text: TypeAlias = Annotated[str, Meta(max_length=TEXT_CHARS_MAX)]
 Finite: TypeAlias = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 """A number that is neither NaN nor infinite, because JSON output cannot show those."""
 

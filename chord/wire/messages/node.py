@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec import Meta
@@ -84,12 +84,16 @@ class PeerInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
             keeps its place, because it has the only copy of its records.
         rtt_ms: the smoothed round-trip time in ms; None if none was measured.
         since_ms: how long the peer has been in this state, in ms.
+        reason: why the peer is in this state, in words; "" if it is alive.
+        misses: number of calls in a row that the peer did not answer.
     """
 
     address: Address
     state: PeerState
     rtt_ms: Finite | None
     since_ms: Count
+    reason: Text = ""
+    misses: Count = 0
 
 
 class TransferInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -137,6 +141,12 @@ class ReplicaState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     is_uncertain: bool = False
 
 
+StatusPart: TypeAlias = Literal["vnodes", "fingers", "peers", "known", "counters", "timing", "transfers", "sets"]
+"""A list in a status that a reader may leave out. "fingers" stands for those of all vnodes."""
+
+STATUS_PARTS: tuple[StatusPart, ...] = get_args(StatusPart)
+
+
 class Status(Reply, frozen=True, tag=176):
     """The state of a node.
 
@@ -176,6 +186,7 @@ class Status(Reply, frozen=True, tag=176):
         troubles: why the node does not serve all requests; empty if it does.
         quarantined: number of versions in quarantine in the node's arcs.
         wall_ms: the wall clock of the node as it answers, in ms since 1970.
+        cut: the lists that had more entries than a message holds, 256. The status has only the first ones.
     """
 
     name: Text
@@ -211,6 +222,7 @@ class Status(Reply, frozen=True, tag=176):
     troubles: Annotated[tuple[Text, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
     quarantined: Count = 0
     wall_ms: Count = 0
+    cut: Annotated[tuple[StatusPart, ...], Meta(max_length=len(STATUS_PARTS))] = ()
 
 
 class GetStatus(Request, frozen=True, tag=64):

@@ -1,0 +1,87 @@
+"""The requests of watchers, the clients that observe a node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import trio
+
+from chord.errors import Overloaded
+from chord.net.calls import Answer
+from chord.net.handlers import handles
+from chord.node.status import version_of
+from chord.observe.event_log import event_info
+from chord.ring.context import NodeContext
+from chord.wire.messages import Describe, DescribeReply, GetEvents, GetEventsReply, Status, StatusPart
+
+
+class Watchers:
+    """Answers the watchers of one node.
+
+    Args:
+        host: the node context.
+        status: returns the given parts of the node's status.
+
+    Attributes:
+        polls: the requests for events that wait.
+    """
+
+    def __init__(self, host: NodeContext, status: Callable[[Collection[StatusPart]], Status]) -> None:
+        self._host = host
+        self._status = status
+        self.polls: set[trio.Event] = set()
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Answer the requests that wait, and let no further request wait."""
+        self._is_closed = True
+        for woken in self.polls:
+            woken.set()
+
+    @handles(Describe)
+    def on_describe(self, request: Describe) -> DescribeReply:
+        """Return parts of the node's status, or that they have not changed."""
+        status = self._status(request.parts)
+        version = version_of(status)
+        return DescribeReply(version, status.wall_ms, None if version == request.unless_version else status)
+
+    @handles(GetEvents)
+    def on_get_events(self, request: GetEvents) -> Answer:
+        """Return the events after a number, or wait for the next event."""
+        return self._wait_for_events(request) if self._must_wait(request) else self._events(request)
+
+    def _must_wait(self, request: GetEvents) -> bool:
+        return request.after == self._host.events.latest and request.wait_ms > 0 and not self._is_closed
+
+    async def _wait_for_events(self, request: GetEvents) -> GetEventsReply:
+        """Wait for an event in a task.
+
+        Raises:
+            Overloaded: definite; too many requests wait for events already.
+        """
+        if not self._must_wait(request):  # news before the task began
+            return self._events(request)
+        if len(self.polls) >= self._host.limits.polls_max:
+            raise Overloaded(f"{len(self.polls)} requests wait for events; ask again without waiting")
+        woken = trio.Event()
+        self.polls.add(woken)
+        self._host.events.wait(woken.set)
+        try:
+            with trio.move_on_after(request.wait_ms / 1000):
+                await woken.wait()
+        finally:
+            self.polls.discard(woken)
+            self._host.events.stop_waiting(woken.set)
+        return self._events(request)
+
+    def _events(self, request: GetEvents) -> GetEventsReply:
+        log = self._host.events
+        emitted, dropped = log.after(request.after, request.events_max)
+        return GetEventsReply(
+            tuple(event_info(one) for one in emitted),
+            log.latest,
+            dropped,
+            log.began_ms,
+            int(1000 * self._host.peers.now()),
+            max(0, self._host.wall_now_ms()),
+        )

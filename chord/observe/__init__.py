@@ -1,0 +1,1 @@
+"""What a node keeps about itself for its watchers: events, histograms, samples."""

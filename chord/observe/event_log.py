@@ -1,0 +1,99 @@
+"""The event log of a node: its latest events, numbered and with their times."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from chord.events import Emitted, Event, Observer, StepDone, VnodeEvent
+from chord.ids import Arc, Contact
+from chord.wire.messages import TEXT_CHARS_MAX, EventInfo, EventValue
+
+
+class EventLog:
+    """Numbers the events of one node, passes them on, and keeps the latest.
+
+    Args:
+        events_max: the number of events to keep; beyond it the oldest goes. `StepDone` is never kept.
+        now: returns the monotonic clock, in seconds.
+        wall_now_ms: returns the wall clock, in ms since 1970.
+        observe: receives every event.
+
+    Attributes:
+        address: the advertised address of the node; "" until the node knows it.
+        began_ms: the wall clock when the log began, in ms since 1970.
+        latest: the number of the latest event that the log kept; 0 if there was none.
+    """
+
+    def __init__(
+        self, events_max: int, now: Callable[[], float], wall_now_ms: Callable[[], int], observe: Observer
+    ) -> None:
+        self.address = ""
+        self.latest = 0
+        self.began_ms = max(0, wall_now_ms())
+        self._now = now
+        self._wall_now_ms = wall_now_ms
+        self._observe = observe
+        self._kept: deque[Emitted] = deque(maxlen=events_max)
+        self._waiting: dict[Callable[[], object], None] = {}
+
+    def emit(self, event: Event) -> None:
+        """Keep an event, wake the readers that wait, and pass the event on."""
+        is_kept = type(event) is not StepDone
+        if is_kept:
+            self.latest += 1
+        emitted = Emitted(self.latest, int(1000 * self._now()), self._wall_now_ms(), self.address, event)
+        if is_kept:
+            self._kept.append(emitted)
+            for wake in self._waiting:
+                wake()
+        self._observe(emitted)
+
+    def after(self, seq: int, events_max: int) -> tuple[list[Emitted], int]:
+        """Return the oldest kept events after a number, and how many newer ones than it were dropped.
+
+        A number beyond the latest event comes from an earlier process. It counts as 0.
+        """
+        if seq > self.latest:
+            seq = 0
+        first = self.latest - len(self._kept)  # the number before the oldest kept event
+        begin = max(0, seq - first)
+        end = min(begin + events_max, len(self._kept))
+        return [self._kept[i] for i in range(begin, end)], max(0, first - seq)
+
+    def wait(self, wake: Callable[[], object]) -> None:
+        """Call a function at every further event, until `stop_waiting`."""
+        self._waiting[wake] = None
+
+    def stop_waiting(self, wake: Callable[[], object]) -> None:
+        """Call the function of `wait` no longer."""
+        del self._waiting[wake]
+
+
+def event_info(emitted: Emitted) -> EventInfo:
+    """Return an event as it travels: with plain fields within the bounds of the message."""
+    event = emitted.event
+    return EventInfo(
+        emitted.seq,
+        max(0, emitted.mono_ms),
+        max(0, emitted.wall_ms),
+        emitted.node,
+        event.vnode if isinstance(event, VnodeEvent) else None,
+        type(event).__name__,
+        tuple(_fields(event)),
+    )
+
+
+def _fields(event: Event) -> Iterator[tuple[str, EventValue]]:
+    for name in event.__struct_fields__:
+        value = getattr(event, name)
+        if isinstance(value, Contact):
+            yield f"{name}_id", str(int(value.id))
+            yield f"{name}_address", value.address
+        elif isinstance(value, Arc):
+            yield f"{name}_start", str(int(value.start))
+            yield f"{name}_end", str(int(value.end))
+        elif isinstance(value, str):  # it may quote text of the operating system that UTF-8 cannot encode
+            yield name, value.encode(errors="replace").decode()[:TEXT_CHARS_MAX]
+        elif name != "vnode":
+            yield name, value
