@@ -38,6 +38,7 @@ from chord.net.connection import Connection
 from chord.net.context import RpcContext
 from chord.net.handshake import HUNG_UP, Met, answer_handshake, open_handshake, refuse
 from chord.net.transport import Listener, Stream, Transport, remote_host
+from chord.observe.metrics import Meters
 from chord.wire.codec import codec_for
 from chord.wire.messages import Contact, Hello, Reply, Request, StreamName
 
@@ -87,7 +88,7 @@ class Rpc:
         self._hello = hello
         self._on_hello = on_hello
         self._observe = observe
-        self._shared = RpcContext(limits, observe)
+        self._shared = RpcContext(limits, observe, None if circle is None else Meters())
         self._nursery: trio.Nursery | None = None
         self._accepting = trio.CancelScope()
         self._accepted = 0
@@ -213,6 +214,11 @@ class Rpc:
     def circle(self) -> Circle | None:
         """The identifier circle; None for a client that has not connected to a node yet."""
         return None if self._codec is None else self._codec.circle
+
+    @property
+    def meters(self) -> Meters:
+        """The traffic of each type of request since the start; empty for a client."""
+        return self._shared.meters or Meters()
 
     @property
     def stats(self) -> Stats:

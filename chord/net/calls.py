@@ -15,6 +15,7 @@ import trio
 from chord.errors import ChordError, NotReady
 from chord.ids import Point
 from chord.net.steps import Driver, Steps
+from chord.observe.metrics import Meters
 from chord.wire.messages import Contact, Hello, Reply, Request
 
 
@@ -181,6 +182,10 @@ class CallsService(Calls, Protocol):
     @property
     def stats(self) -> Stats:
         """Totals since the start."""
+
+    @property
+    def meters(self) -> Meters:
+        """The traffic of each type of request since the start."""
 
     async def run(self, listen: str | None, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Accept and make calls until cancelled.

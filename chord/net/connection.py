@@ -84,6 +84,7 @@ class Connection:
         self._stream = stream
         self._shared = shared
         self._stats = shared.stats
+        self._meters = shared.meters
         self._alarm = shared.alarm
         self._forget = forget
         self._frames = met.handshake.frames
@@ -158,12 +159,16 @@ class Connection:
         call_id, frame = self._calls.encode(vnode, request, budget_s, now - self.opened_at)
         self._send_buffer.post(frame)
         self._stats.calls_sent += 1
+        if self._meters is not None:
+            meter = self._meters[type(request)]
+            meter.calls_sent += 1
+            meter.bytes_sent += len(frame)
         waiting = self._calls.waiting
         if waiting:
             self._send_buffer.flush_soon()  # other calls are pending: all calls of this pass leave together
         else:
             self._send_buffer.flush()
-        waiting[call_id] = Waiting(callback, request.reply, now)
+        waiting[call_id] = Waiting(callback, type(request), now)
         if deadline < math.inf:
             self._deadlines.set(call_id, deadline)
             if deadline < self._alarm.at:
@@ -364,7 +369,11 @@ class Connection:
             if kind is FrameKind.CALL:
                 self._answers.on_call(body, now)
             elif kind is FrameKind.REPLY:
-                self._calls.on_reply(body)
+                ended = self._calls.on_reply(body)
+                if self._meters is not None and ended is not None:
+                    meter = self._meters[ended.asked]
+                    meter.bytes_received += len(body)
+                    meter.latency.note(now - ended.sent_at)
             elif kind is FrameKind.ERROR:
                 if (refusal := self._calls.on_error(body)) is not None:
                     self.cut(f"refused by the peer: {refusal.message}")
@@ -379,3 +388,4 @@ class Connection:
                 self._send_buffer.flush()
         if self._send_buffer.buffered:
             self._send_buffer.flush()
+        self._answers.note_served()

@@ -16,6 +16,7 @@ from chord.events import Emit
 from chord.net.calls import RequestHandler, Stats, no_handler
 from chord.net.tasks import Tasks
 from chord.net.timers import TimerTask
+from chord.observe.metrics import Meters
 
 if TYPE_CHECKING:
     from chord.net.connection import Connection
@@ -30,6 +31,7 @@ class RpcContext:
         alarm: wakes the task that ends overdue calls and connections.
         handler: answers the requests of all peers.
         stats: totals since the start.
+        meters: the traffic of each type of request; None for a client.
         calls_in_work, bytes_in_work: number and size of the requests with a handler that waits for something.
         client_calls_in_work, client_bytes_in_work: the part of them that clients asked for, directly or through nodes.
         partial_bytes: bytes received of unfinished frames.
@@ -38,12 +40,13 @@ class RpcContext:
         idle: parks the tasks that wait until no call is in work and all buffers are empty.
     """
 
-    def __init__(self, limits: Limits, observe: Emit) -> None:
+    def __init__(self, limits: Limits, observe: Emit, meters: Meters | None) -> None:
         self.limits = limits
         self.observe = observe
         self.alarm = TimerTask()
         self.handler: RequestHandler = no_handler
         self.stats = Stats()
+        self.meters = meters
         self.calls_in_work = 0
         self.bytes_in_work = 0
         self.client_calls_in_work = 0

@@ -22,8 +22,9 @@ from chord.net.one_way_delay import OneWayDelay
 from chord.net.send_buffer import SendBuffer
 from chord.net.steps import Driver, Steps
 from chord.net.timers import Deadlines
+from chord.observe.metrics import Meter
 from chord.wire.codec import Call, Codec
-from chord.wire.messages import Reply
+from chord.wire.messages import Reply, Request
 
 TOO_LATE: Final = "the caller's deadline passed before the answer was ready"
 
@@ -31,10 +32,11 @@ TOO_LATE: Final = "the caller's deadline passed before the answer was ready"
 class _Pending:
     """A call that is not answered yet, with the driver or the task that works on it."""
 
-    __slots__ = ("body_bytes", "call", "deadline", "driver", "is_for_client", "scope")
+    __slots__ = ("began", "body_bytes", "call", "deadline", "driver", "is_for_client", "scope")
 
-    def __init__(self, call: Call, body_bytes: int, deadline: float, *, is_for_client: bool) -> None:
+    def __init__(self, call: Call, body_bytes: int, began: float, deadline: float, *, is_for_client: bool) -> None:
         self.call = call
+        self.began = began
         self.is_for_client = is_for_client
         self.body_bytes = body_bytes
         self.deadline = deadline
@@ -53,6 +55,7 @@ class InboundCalls:
         "_one_way_delay",
         "_pending",
         "_send_buffer",
+        "_served",
         "_shared",
     )
 
@@ -61,6 +64,7 @@ class InboundCalls:
     ) -> None:
         self._pending: dict[_Pending, None] = {}
         self._deadlines: Deadlines[_Pending] = Deadlines()  # of the calls without a task
+        self._served: list[tuple[Meter, float]] = []  # answered at once, in the read that began then
         self._is_beginning = False
         self._codec = codec
         self._send_buffer = send_buffer
@@ -117,9 +121,19 @@ class InboundCalls:
                 raise call.request
             if self._send_buffer.buffered > self._send_buffer.bytes_max:
                 raise Overloaded(f"{self._send_buffer.buffered} bytes of answers wait for you to read them")
+            meter = None
+            if shared.meters is not None:
+                meter = shared.meters[type(call.request)]
+                meter.calls_received += 1
+                meter.bytes_received += len(body)
             answer = shared.handler(call.vnode, call.request, self._caller)
             if isinstance(answer, Reply):
-                self._send_buffer.post(self._codec.encode_reply(call.call_id, answer))
+                frame = self._codec.encode_reply(call.call_id, answer)
+                self._send_buffer.post(frame)
+                if meter is not None:
+                    meter.bytes_sent += len(frame)
+                    if not self._caller.address:
+                        self._served.append((meter, now))
                 return
             budget_s = call.budget_ms / 1000 - late_s
             is_for_client = not self._caller.address or call.request.for_clients
@@ -127,10 +141,18 @@ class InboundCalls:
         except Exception as error:
             self._post_error(call, self._answer_to(call, error))
             return
-        pending = _Pending(call, len(body), now + budget_s, is_for_client=is_for_client)
+        pending = _Pending(call, len(body), now, now + budget_s, is_for_client=is_for_client)
         self._pending[pending] = None
         shared.count_work(1, len(body), is_for_client=is_for_client)
         self._wait_for(pending, answer)
+
+    def note_served(self) -> None:
+        """Count how long the answers took that were ready at once, after all calls of a read."""
+        if self._served:
+            now = trio.current_time()
+            for meter, began in self._served:
+                meter.served.note(now - began)
+            self._served.clear()
 
     def _wait_for(self, pending: _Pending, answer: Steps[Reply] | Work) -> None:
         if not isinstance(answer, Generator):
@@ -151,7 +173,7 @@ class InboundCalls:
             self._deadlines.clear(pending)
             self._wait_for(pending, _ready(result))  # a task waits until the send buffer has room
         else:
-            self._post(pending.call, result)
+            self._post(pending, result)
             self._finish(pending)
 
     async def _work(self, pending: _Pending, work: Work, scope: trio.CancelScope) -> None:
@@ -164,7 +186,7 @@ class InboundCalls:
             with scope:
                 reply = await work
                 await self._send_buffer.wait_for_room()
-                self._post(call, reply)
+                self._post(pending, reply)
             if scope.cancelled_caught:
                 self._post_error(call, DeadlineExceeded(TOO_LATE))
         except Exception as error:
@@ -219,10 +241,17 @@ class InboundCalls:
         discard(answer)
         raise Overloaded(excess)
 
-    def _post(self, call: Call, result: Reply | Exception) -> None:
+    def _post(self, pending: _Pending, result: Reply | Exception) -> None:
+        call = pending.call
         if isinstance(result, Reply):
             try:
-                self._send_buffer.post(self._codec.encode_reply(call.call_id, result))
+                frame = self._codec.encode_reply(call.call_id, result)
+                self._send_buffer.post(frame)
+                if self._shared.meters is not None and isinstance(call.request, Request):
+                    meter = self._shared.meters[type(call.request)]
+                    meter.bytes_sent += len(frame)
+                    if not self._caller.address:
+                        meter.served.note(trio.current_time() - pending.began)
                 return
             except Exception as error:  # the reply is too large
                 result = error

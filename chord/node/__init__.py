@@ -134,7 +134,7 @@ class Node(TrioApi):
         departures = Departures(
             host, lambda: [parts.repair for parts in self._parts.values()], self._maintenance.stabilize_soon
         )
-        self._watchers = Watchers(host, self._local_status)
+        self._watchers = Watchers(host, self._calls, self._local_status)
         dispatcher = Dispatcher(
             host,
             self._lookups,

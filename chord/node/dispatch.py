@@ -31,6 +31,7 @@ from chord.wire.messages import (
     Get,
     GetEvents,
     GetMany,
+    GetMetrics,
     GetQuarantine,
     GetStatus,
     Leave,
@@ -48,7 +49,7 @@ from chord.wire.messages import (
 AFTER_LEAVING: Final = (Confirm, DecideQuarantine, Get, GetMany, GetQuarantine, Merge, Put, PutMany, Scan)
 """Requests that a vnode still answers for a while after it left, with `NotOwner` and the new owner."""
 
-WHILE_STALLED: Final = (Describe, GetEvents, GetStatus)
+WHILE_STALLED: Final = (Describe, GetEvents, GetMetrics, GetStatus)
 """Requests that a node answers while its disk hangs."""
 
 

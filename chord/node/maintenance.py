@@ -69,6 +69,7 @@ class Maintenance:
             lambda: host.is_stalled,
             standstill_s=1.5 * host.timing.stabilize_s + STANDSTILL_S,
             woke=self.woke,
+            on_lag=host.loop_lag.note,
         )
         self._stabilizing: list[Periodic] = []
         self._woken_at: dict[Point, float] = {}  # of vnodes that stood still and are not confirmed yet

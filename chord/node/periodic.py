@@ -70,6 +70,7 @@ class Timetable:
         is_paused: asked before each run; if it returns True, the run is skipped.
         standstill_s: if `note_running` is not called for longer than this many seconds, the process was suspended.
         woke: callback after such a suspension, before the next step begins.
+        on_lag: callback when steps are due, with the number of seconds by which the first of them is late.
     """
 
     def __init__(
@@ -81,12 +82,14 @@ class Timetable:
         *,
         standstill_s: float = math.inf,
         woke: Callable[[], None] = lambda: None,
+        on_lag: Callable[[float], None] = lambda lag_s: None,
     ) -> None:
         self._rng = rng
         self._failed = failed
         self._is_paused = is_paused
         self._standstill_s = standstill_s
         self._woke = woke
+        self._on_lag = on_lag
         self._ran_at = math.inf  # time at which the process was last known to run
         self._timers = timers
         self._lines: list[tuple[float, int, Periodic]] = []  # a heap: due time, number of the line, step
@@ -142,6 +145,8 @@ class Timetable:
     def _begin_due(self, start_task: Callable[..., None], now: float) -> float:
         self.note_running()
         lines = self._lines
+        if lines and lines[0][0] <= now:
+            self._on_lag(now - lines[0][0])
         while lines and lines[0][0] <= now:
             _, number, periodic = heappop(lines)
             if number == periodic.number:  # otherwise it was kicked, and has a newer line

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Final
 
 import trio
 
 from chord.errors import Overloaded
-from chord.net.calls import Answer
+from chord.net.calls import Answer, CallsService
 from chord.net.handlers import handles
 from chord.node.status import version_of
 from chord.observe.event_log import event_info
+from chord.observe.metrics import DURATION_BOUNDS_S, HOP_BOUNDS
 from chord.ring.context import NodeContext
-from chord.wire.messages import Describe, DescribeReply, GetEvents, GetEventsReply, Status, StatusPart
+from chord.wire.messages import (
+    Describe,
+    DescribeReply,
+    GetEvents,
+    GetEventsReply,
+    GetMetrics,
+    GetMetricsReply,
+    Status,
+    StatusPart,
+)
+
+COUNTERS: Final[tuple[StatusPart, ...]] = ("counters",)
 
 
 class Watchers:
@@ -20,14 +33,18 @@ class Watchers:
 
     Args:
         host: the node context.
+        calls: the calls layer of the node.
         status: returns the given parts of the node's status.
 
     Attributes:
         polls: the requests for events that wait.
     """
 
-    def __init__(self, host: NodeContext, status: Callable[[Collection[StatusPart]], Status]) -> None:
+    def __init__(
+        self, host: NodeContext, calls: CallsService, status: Callable[[Collection[StatusPart]], Status]
+    ) -> None:
         self._host = host
+        self._calls = calls
         self._status = status
         self.polls: set[trio.Event] = set()
         self._is_closed = False
@@ -44,6 +61,26 @@ class Watchers:
         status = self._status(request.parts)
         version = version_of(status)
         return DescribeReply(version, status.wall_ms, None if version == request.unless_version else status)
+
+    @handles(GetMetrics)
+    def on_get_metrics(self, request: GetMetrics) -> GetMetricsReply:
+        """Return the metrics of this node."""
+        host, meters, status = self._host, self._calls.meters, self._status(COUNTERS)
+        histograms = [
+            *meters.histograms(),
+            *(hops.info("lookup_hops", route) for route, hops in sorted(host.hops.items())),
+            host.loop_lag.info("loop_lag"),
+            host.storage.commit_times.info("commit"),
+        ]
+        return GetMetricsReply(
+            status.wall_ms,
+            status.uptime_ms,
+            DURATION_BOUNDS_S,
+            HOP_BOUNDS,
+            tuple(histograms),
+            meters.traffic(),
+            status.counters,
+        )
 
     @handles(GetEvents)
     def on_get_events(self, request: GetEvents) -> Answer:

@@ -19,11 +19,12 @@ from chord.net.peers import Peers
 from chord.net.tasks import Tasks
 from chord.net.timers import Timers
 from chord.observe.event_log import EventLog
+from chord.observe.metrics import HOP_BOUNDS, Histogram
 from chord.ring.health import Health
 from chord.store.reap_log import ReapLog
 from chord.store.storage import Storage
 from chord.wire.hello import HelloPolicy
-from chord.wire.messages import PAGE_RECORDS_MAX, Contact
+from chord.wire.messages import PAGE_RECORDS_MAX, Contact, Route
 
 if TYPE_CHECKING:
     import random
@@ -73,6 +74,8 @@ class NodeContext:
         address: HOST:PORT under which other nodes reach this node; "" before it runs.
         vnodes: the vnodes of this node, by id.
         counters: named totals since the start.
+        hops: the path lengths of lookups and forwarded requests, by route.
+        loop_lag: how late the event loop began periodic steps, in seconds.
         health: why this node does not serve all requests, if it does not.
         is_leaving: whether the node leaves the ring: it hands its arcs over and accepts no transfer. It stays set.
         is_ending: whether the maintenance tasks end, so that the node begins no new work; see `end`.
@@ -107,6 +110,8 @@ class NodeContext:
         self.address = ""
         self.vnodes: dict[Point, Vnode] = {}
         self.counters: Counter[str] = Counter()
+        self.hops: dict[Route, Histogram] = {}
+        self.loop_lag = Histogram()
         self._skews: dict[str, tuple[int, float]] = {}  # address to (ms by which its clock is ahead, when heard)
         self._served = 0  # gets and puts at the last look
         self._served_at = -math.inf
@@ -136,6 +141,12 @@ class NodeContext:
             self.counters[type(event).__name__] += 1
             self.events.emit(event)
         return bool(happened)
+
+    def note_hops(self, route: Route, hops: int) -> None:
+        """Count the path length of a lookup or of a forwarded request."""
+        if route not in self.hops:
+            self.hops[route] = Histogram(HOP_BOUNDS)
+        self.hops[route].note(hops)
 
     def note_clock(self, address: str, now_ms: int) -> None:
         """Note the time on a neighbour's wall clock, and report a wrong clock.

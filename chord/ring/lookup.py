@@ -160,6 +160,7 @@ class Lookups:
                 found = None
             if found is not None:
                 reply, via, rtt_ms = found
+                self._host.note_hops(route, path.path_length)
                 return reply, path, via, rtt_ms
             if known is not None and known.via.kind == "cache":  # the cache is only a hint
                 self.arcs.forget(known.contact.address)

@@ -24,6 +24,7 @@ from chord.net.calls import Callback, Caller, RequestHandler, Stats, Work
 from chord.net.one_way_delay import JITTER_S
 from chord.net.steps import Driver
 from chord.node.world import Connect
+from chord.observe.metrics import Meters
 from chord.sim.lateness import Lateness
 from chord.sim.ticket import Ticket
 from chord.testing.faults import FaultyNetwork
@@ -195,6 +196,7 @@ class MessageCalls:
     Attributes:
         as_caller: the caller that other hosts see. Its address is "" before `run`, and if the host only sends calls.
         stats: totals since the start.
+        meters: empty, because messages have no frames.
     """
 
     def __init__(self, network: MessageNetwork, host: str) -> None:
@@ -206,6 +208,7 @@ class MessageCalls:
         self.as_caller = Caller("")
         self._idle = trio.lowlevel.ParkingLot()
         self.stats = Stats()
+        self.meters = Meters()
 
     def serve(self, handler: RequestHandler) -> None:
         """Answer incoming calls with this handler from now on."""

@@ -16,6 +16,7 @@ import trio
 from outcome import Outcome
 
 from chord.errors import ChordError, Overloaded, RemoteFailure, WritesRefused
+from chord.observe.metrics import Histogram
 from chord.store.database import Database, InDoubt, Refused, RowPlace, StoredRow
 from chord.store.worker import Worker
 
@@ -105,6 +106,7 @@ class GroupCommit:
         failure: why the disk failed; "" before.
         refusal: why the last transaction failed; "" if it did not, and before the first.
         transactions, rows_written: totals since the opening.
+        commit_times: how long the transactions took, in seconds.
     """
 
     def __init__(
@@ -128,6 +130,7 @@ class GroupCommit:
         self.failed = trio.Event()
         self.failure = self.refusal = ""
         self.transactions = self.rows_written = 0
+        self.commit_times = Histogram()
 
     @property
     def staged_bytes(self) -> int:
@@ -209,6 +212,8 @@ class GroupCommit:
 
     def _written(self, group: Group, result: Outcome[None]) -> None:
         """Handle the end of a transaction: wake its callers, and start the next one."""
+        if self.began_s is not None:
+            self.commit_times.note(trio.current_time() - self.began_s)
         self.under_way = self.began_s = None
         try:
             result.unwrap()

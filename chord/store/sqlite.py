@@ -15,6 +15,7 @@ import trio
 from chord.config import Limits
 from chord.errors import ChordError, RemoteFailure
 from chord.ids import Arc, Circle, Point
+from chord.observe.metrics import Histogram
 from chord.store.database import HEAD_OF_ROW, WHOLE_ROW, Database, RowPlace, StoredRow, row_of
 from chord.store.group_commit import Group, GroupCommit, bytes_of
 from chord.store.merkle import Digests
@@ -140,6 +141,11 @@ class SqliteStorage:
     def sibling_keys(self) -> int:
         """How many records hold more than one version outside the quarantine."""
         return self._rows.summary.sibling_keys
+
+    @property
+    def commit_times(self) -> Histogram:
+        """How long the transactions took since the opening, in seconds."""
+        return self._commits.commit_times
 
     @property
     def counters(self) -> dict[str, int]:

@@ -13,6 +13,7 @@ from sortedcontainers import SortedDict, SortedList
 
 from chord.errors import ChordError
 from chord.ids import Arc, Circle, Point
+from chord.observe.metrics import Histogram
 from chord.store import quarantine
 from chord.store.merkle import Digests, digest_of
 from chord.wire.messages import Record
@@ -140,6 +141,10 @@ class Storage(Protocol):
 
         The disk may be full or read-only, for example. `Overloaded` is not reported here.
         """
+
+    @property
+    def commit_times(self) -> Histogram:
+        """How long the transactions took since the opening, in seconds."""
 
     @property
     def counters(self) -> dict[str, int]:
@@ -310,6 +315,7 @@ class MemoryStorage:
         self.digests = Digests(self._circle)
         self.value_bytes = self.sibling_keys = 0
         self.counters: dict[str, int] = {}
+        self.commit_times = Histogram()
 
     async def open(self) -> None:
         """Do nothing. Does not checkpoint."""

@@ -98,12 +98,12 @@ class Waiting(msgspec.Struct, eq=False):
 
     Attributes:
         callback: gets the outcome.
-        expected: the type of its reply.
+        asked: the type of the request.
         sent_at: when it was made, on the clock of the code that moves the bytes.
     """
 
     callback: OnReply
-    expected: type[Reply]
+    asked: type[Request]
     sent_at: float
 
 
@@ -157,11 +157,14 @@ class OpenCalls:
         self._on_end(call_id)
         return self.waiting.pop(call_id, None)
 
-    def on_reply(self, body: bytes) -> None:
+    def on_reply(self, body: bytes) -> Waiting | None:
         """End the call that a reply frame answers: run its callback with the reply.
 
         If the reply is not of the expected type, the callback gets `MalformedMessage`. If the caller has given up the
         call, nothing happens.
+
+        Returns:
+            The call that has ended, if any.
 
         Raises:
             MalformedMessage: the envelope cannot be read. The stream is of no further use.
@@ -169,14 +172,15 @@ class OpenCalls:
         call_id, content = self._codec.open_reply(body)
         waiting = self.waiting.pop(call_id, None)
         if waiting is None:
-            return  # too late: the caller gave up
+            return None  # too late: the caller gave up
         self._on_end(call_id)
         outcome: Reply | ChordError
         try:
-            outcome = self._codec.finish(content, waiting.expected)
+            outcome = self._codec.finish(content, waiting.asked.reply)
         except MalformedMessage as error:
             outcome = error
         waiting.callback(outcome)
+        return waiting
 
     def on_error(self, body: bytes) -> ChordError | None:
         """End the call that an error frame answers: run its callback with the error.
@@ -264,7 +268,7 @@ class ClientStream:
             if self._mine.stream == "control":
                 raise UseBulk
             raise InvalidRequest(f"message of {len(frame)} bytes; the limit is {self._frame_bytes_max}")
-        self._calls.waiting[call_id] = Waiting(callback, request.reply, now)
+        self._calls.waiting[call_id] = Waiting(callback, type(request), now)
         return call_id, frame
 
     def give_up(self, call_id: int, error: ChordError | None = None) -> None:

@@ -45,7 +45,7 @@ class Box:
 
     def __init__(self, room: int) -> None:
         self.pipe = Narrow(room)
-        self.shared = RpcContext(limits(), ignore)
+        self.shared = RpcContext(limits(), ignore, None)
         self.said: list[str] = []
         self.send_buffer = SendBuffer(
             self.pipe, "control", self.shared, lambda: self.said.append("emptied"), lambda: self.said.append("broken")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -16,7 +17,18 @@ from chord.errors import ConfigError, Overloaded
 from chord.events import Emitted, Event, HandlerFailed, NodeStateChanged, SplitFound, StepDone, TransferEnded
 from chord.ids import Arc, Contact, Point
 from chord.observe.event_log import EventLog, event_info
-from chord.wire.messages import LIST_ENTRIES_MAX, STATUS_PARTS, Describe, GetEvents, GetEventsReply
+from chord.observe.metrics import Histogram
+from chord.wire.messages import (
+    LIST_ENTRIES_MAX,
+    PURPOSES,
+    REQUESTS,
+    STATUS_PARTS,
+    Describe,
+    GetEvents,
+    GetEventsReply,
+    GetMetrics,
+    Request,
+)
 from tests.support.rings import virtual
 
 
@@ -136,6 +148,70 @@ async def test_lists_that_are_cut_are_named() -> None:
         status = await node.status()
         assert (status.cut, len(status.peers)) == (("peers",), LIST_ENTRIES_MAX)
         assert (await node.watch(Describe(("known",)))).status.cut == ()  # type: ignore[union-attr]
+
+
+# -- metrics ------------------------------------------------------------------------------------
+
+
+def test_values_fall_into_buckets_by_their_bounds() -> None:
+    histogram, other = Histogram((1.0, 2.0)), Histogram((1.0, 2.0))
+    for value in (0.0, 1.0, 1.5):
+        histogram.note(value)
+    assert histogram.counts == [2, 1]
+    other.note(7.0)
+    histogram.add(other)
+    info = histogram.info("rpc", "client")
+    assert (info.counts, info.total) == ((2, 1, 1), 9.5)
+    assert Histogram().info("commit").counts == (0,) * 17
+
+
+@virtual
+async def test_metrics_count_operations_hops_and_traffic() -> None:
+    async with watched(4) as (ring, client):
+        for i in range(6):
+            await client.put(f"key {i}", b"v" * 1000)
+            await client.lookup(f"key {i}")
+        every = {node.address: await client.watch(GetMetrics(), node.address) for node in ring.nodes}
+        for metrics in every.values():
+            kinds = {(h.name, h.label): sum(h.counts) for h in metrics.histograms}
+            traffic = {t.purpose: t for t in metrics.traffic}
+            assert kinds["loop_lag", ""]
+            assert kinds["rpc", "upkeep"]
+            assert kinds["rpc", "upkeep"] <= traffic["upkeep"].calls_sent
+            assert traffic["watch"].calls_received
+            lengths = {len(h.counts) for h in metrics.histograms if h.name == "rpc"}
+            assert lengths == {len(metrics.duration_bounds_s) + 1}
+        totals = Counter({(h.name, h.label): sum(h.counts) for m in every.values() for h in m.histograms})
+        client_bytes = sum(t.bytes_received for m in every.values() for t in m.traffic if t.purpose == "client")
+        assert client_bytes > 6 * 1000
+        entry = {(h.name, h.label): sum(h.counts) for h in every[ring[0].address].histograms}
+        assert entry["operation", "Lookup"] == 6
+        assert entry["lookup_hops", "classic"] >= 6
+        assert totals["operation", "Put"]
+        for node in ring.nodes:
+            stats, meters = node._calls.stats, node._calls.meters
+            assert sum(t.bytes_sent for t in meters.traffic()) <= stats.bytes_sent
+
+
+@virtual
+async def test_latency_of_a_put_is_in_its_bucket() -> None:
+    network = testing.MemoryNetwork(1)
+    async with testing.open_ring(3, seed=1, network=network) as ring:
+        network.set_delay(lambda rng, source, target: 0.03)
+        async with chord.open_client(ring[0].address, transport=network.transport("client")) as client:
+            for i in range(4):
+                await client.put(f"key {i}", b"v")
+            metrics = [await client.watch(GetMetrics(), node.address) for node in ring.nodes]
+        put = [h for m in metrics for h in m.histograms if (h.name, h.label) == ("operation", "Put")]
+        assert sum(sum(h.counts) for h in put) >= 4
+        assert sum(h.total for h in put) / sum(sum(h.counts) for h in put) >= 0.05
+
+
+@pytest.mark.parametrize("request_type", REQUESTS)
+def test_request_belongs_to_a_class(request_type: type[Request]) -> None:
+    assert request_type.purpose in PURPOSES
+    name = request_type.__name__
+    assert (request_type.purpose == "watch") == (issubclass(request_type, chord.WatchRequest) or name == "GetStatus")
 
 
 # -- readers --------------------------------------------------------------------------------------

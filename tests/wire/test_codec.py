@@ -79,6 +79,8 @@ from chord.wire.messages import (
     GetLogsReply,
     GetMany,
     GetManyReply,
+    GetMetrics,
+    GetMetricsReply,
     GetQuarantine,
     GetQuarantineReply,
     GetReply,
@@ -88,6 +90,7 @@ from chord.wire.messages import (
     GetStatus,
     Got,
     Hello,
+    HistogramInfo,
     Holding,
     LogEntry,
     Merge,
@@ -114,6 +117,7 @@ from chord.wire.messages import (
     StoreCopies,
     StoreLogs,
     Trace,
+    TrafficInfo,
     UpTo,
     Version,
     Via,
@@ -388,6 +392,8 @@ def golden_frames() -> dict[str, bytes]:
     maker, runs = b"M" * 8, (EntryRun(b"M" * 8, 3, (entry,)),)
     log = SliceLog(7, (UpTo(maker, 3),), (UpTo(maker, 2),), (UpTo(b"I" * 8, 9),), b"t" * 8, runs)
     copies = (Record(b"user:42", (clock,)), Record(b"user:43", (), b"", (clock,)))
+    traffic = TrafficInfo("repair", 1, 2, 300, 4)
+    lag = HistogramInfo("loop_lag", "", (4, 0, 1), 0.75)
     fields = (("new_id", "80"), ("new_address", "127.0.0.1:9080"), ("old", None), ("step", 3), ("is_late", True))
     event = EventInfo(8, 40, 990, "127.0.0.1:9000", at, "SuccessorAdopted", (*fields, ("took_ms", 0.5)))
     return {
@@ -437,6 +443,10 @@ def golden_frames() -> dict[str, bytes]:
         "reply unchanged": CODEC.encode_reply(21, DescribeReply(b"v" * 8, 1000, None)),
         "call get events": CODEC.encode_call(20, None, 5000, GetEvents(7, 1000, 64), 0),
         "reply events": CODEC.encode_reply(20, GetEventsReply((event,), 8, 2, 900, 50, 1000)),
+        "call get metrics": CODEC.encode_call(22, None, 5000, GetMetrics(), 0),
+        "reply metrics": CODEC.encode_reply(
+            22, GetMetricsReply(1000, 90, (0.1, 0.2), (0.0,), (lag,), (traffic,), (("gets", 5),))
+        ),
         "reply pong": CODEC.encode_reply(1, PingReply("leaving")),
         "reply values": CODEC.encode_reply(2, GetReply((b"Ada",), b"ctx", me)),
         "reply pointers, 8 bits": TOY.encode_reply(6, GetRingReply(toy, None, (toy,), (), Point(42))),

@@ -30,6 +30,7 @@ from chord.wire.messages.base import HOPS_MAX as HOPS_MAX
 from chord.wire.messages.base import KEY_BYTES_MAX as KEY_BYTES_MAX
 from chord.wire.messages.base import LIST_ENTRIES_MAX as LIST_ENTRIES_MAX
 from chord.wire.messages.base import PAGE_RECORDS_MAX as PAGE_RECORDS_MAX
+from chord.wire.messages.base import PURPOSES as PURPOSES
 from chord.wire.messages.base import REPLACED_BYTES_MAX as REPLACED_BYTES_MAX
 from chord.wire.messages.base import REPLICAS_MAX as REPLICAS_MAX
 from chord.wire.messages.base import SIBLINGS_MAX as SIBLINGS_MAX
@@ -48,6 +49,7 @@ from chord.wire.messages.base import Identity as Identity
 from chord.wire.messages.base import Key as Key
 from chord.wire.messages.base import Message as Message
 from chord.wire.messages.base import Mode as Mode
+from chord.wire.messages.base import Purpose as Purpose
 from chord.wire.messages.base import Reply as Reply
 from chord.wire.messages.base import Request as Request
 from chord.wire.messages.base import Route as Route
@@ -170,6 +172,11 @@ from chord.wire.messages.watch import EventInfo as EventInfo
 from chord.wire.messages.watch import EventValue as EventValue
 from chord.wire.messages.watch import GetEvents as GetEvents
 from chord.wire.messages.watch import GetEventsReply as GetEventsReply
+from chord.wire.messages.watch import GetMetrics as GetMetrics
+from chord.wire.messages.watch import GetMetricsReply as GetMetricsReply
+from chord.wire.messages.watch import HistogramInfo as HistogramInfo
+from chord.wire.messages.watch import MetricName as MetricName
+from chord.wire.messages.watch import TrafficInfo as TrafficInfo
 from chord.wire.messages.watch import WatchRequest as WatchRequest
 
 

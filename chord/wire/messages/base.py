@@ -7,7 +7,7 @@ that keeps many messages would pay for repeated searches of them.
 from __future__ import annotations
 
 import sys
-from typing import Annotated, ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec import Meta
@@ -55,6 +55,12 @@ Route: TypeAlias = Literal["classic", "fast"]
 Contacts: TypeAlias = Annotated[tuple[Contact, ...], Meta(max_length=LIST_ENTRIES_MAX)]
 
 
+Purpose: TypeAlias = Literal["client", "lookup", "upkeep", "repair", "transfer", "watch"]
+"""The classes of requests, by which traffic is counted."""
+
+PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
+
+
 class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Base class of requests and replies."""
 
@@ -76,12 +82,14 @@ class Request(Message, frozen=True):
             says nothing about the peer. Default False.
         for_clients: whether clients send the request, or nodes on behalf of clients. Default False.
         bulk: whether the request always travels on the bulk stream. Default False.
+        purpose: the class by which the traffic of the request is counted. Default "client".
     """
 
     reply: ClassVar[type[Reply]] = Done
     patient: ClassVar[bool] = False
     for_clients: ClassVar[bool] = False
     bulk: ClassVar[bool] = False
+    purpose: ClassVar[Purpose] = "client"
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False):

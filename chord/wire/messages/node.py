@@ -229,6 +229,7 @@ class GetStatus(Request, frozen=True, tag=64):
     """Request to a node for its status."""
 
     reply = Status
+    purpose = "watch"
 
 
 class Forget(Request, frozen=True, tag=66):
@@ -241,6 +242,7 @@ class Forget(Request, frozen=True, tag=66):
 
     address: Address
     living: Annotated[tuple[Point, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
+    purpose = "upkeep"
 
 
 class Leave(Request, frozen=True, tag=65):
@@ -248,3 +250,5 @@ class Leave(Request, frozen=True, tag=65):
 
     The node answers at once, and then leaves.
     """
+
+    purpose = "upkeep"

@@ -138,6 +138,7 @@ class GetSeen(Request, frozen=True, tag=53):
     reply = GetSeenReply
     patient = True
     bulk = True
+    purpose = "repair"
 
 
 class AskLog(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -163,6 +164,7 @@ class GetLogs(Request, frozen=True, tag=54):
     reply = GetLogsReply
     patient = True
     bulk = True
+    purpose = "repair"
 
 
 class StoreLogs(Request, frozen=True, tag=46):
@@ -174,6 +176,7 @@ class StoreLogs(Request, frozen=True, tag=46):
     slices: Annotated[tuple[SliceLog, ...], Meta(max_length=SLICES_ASKED_MAX)]
     patient = True
     bulk = True
+    purpose = "repair"
 
 
 class FetchLogs(Request, frozen=True, tag=55):
@@ -187,6 +190,7 @@ class FetchLogs(Request, frozen=True, tag=55):
     arc_end: Point
     asker: Contact
     patient = True
+    purpose = "repair"
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -236,6 +240,7 @@ class Vouch(Request, frozen=True, tag=56):
     reply = VouchReply
     patient = True
     bulk = True
+    purpose = "repair"
 
 
 class AreExpiredReply(Reply, frozen=True, tag=161):
@@ -254,3 +259,4 @@ class AreExpired(Request, frozen=True, tag=41):
     keys: Annotated[tuple[Key, ...], Meta(max_length=PAGE_RECORDS_MAX)]
     reply = AreExpiredReply
     patient = True
+    purpose = "repair"

@@ -109,6 +109,7 @@ class GetSums(Request, frozen=True, tag=37):
     parts: Annotated[tuple[Annotated[int, Meta(ge=0, le=4095)], ...], Meta(max_length=SUMS_MAX)]
     reply = GetSumsReply
     patient = True
+    purpose = "repair"
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -142,6 +143,7 @@ class GetHeads(Request, frozen=True, tag=38):
     reply = GetHeadsReply
     patient = True
     bulk = True
+    purpose = "repair"
 
 
 class GetCopiesReply(Reply, frozen=True, tag=150):
@@ -166,6 +168,7 @@ class GetCopies(Request, frozen=True, tag=39):
     reply = GetCopiesReply
     patient = True
     bulk = True
+    purpose = "repair"
 
 
 class InSync(Request, frozen=True, tag=40):
@@ -176,6 +179,7 @@ class InSync(Request, frozen=True, tag=40):
 
     arc_start: Point
     arc_end: Point
+    purpose = "repair"
 
 
 # -- moving arcs --------------------------------------------------------------------------------
@@ -193,6 +197,7 @@ class JoinArc(Request, frozen=True, tag=48):
 
     joiner: Contact
     session: Identity
+    purpose = "transfer"
 
 
 class HandOver(Request, frozen=True, tag=49):
@@ -205,6 +210,7 @@ class HandOver(Request, frozen=True, tag=49):
 
     leaver: Contact
     session: Identity
+    purpose = "transfer"
 
 
 class StorePage(Request, frozen=True, tag=50):
@@ -215,6 +221,7 @@ class StorePage(Request, frozen=True, tag=50):
     seen: SeenOfEach = ()
     patient = True
     bulk = True
+    purpose = "transfer"
 
 
 class Switch(Request, frozen=True, tag=51):
@@ -246,9 +253,11 @@ class Switch(Request, frozen=True, tag=51):
     is_in_sync: bool = False
     passive: Contacts = ()
     left: Annotated[tuple[Point, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
+    purpose = "transfer"
 
 
 class Abandon(Request, frozen=True, tag=52):
     """Notice that a transfer ends without a `Switch`; a new transfer may begin."""
 
     session: Identity
+    purpose = "transfer"

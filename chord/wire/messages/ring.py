@@ -43,6 +43,7 @@ class Ping(Request, frozen=True, tag=1):
     """Liveness check of a vnode, or of a node as a whole."""
 
     reply = PingReply
+    purpose = "upkeep"
 
 
 class UnreachableVnode(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -116,6 +117,7 @@ class GetRing(Request, frozen=True, tag=2):
 
     adopt: bool = True
     reply = GetRingReply
+    purpose = "upkeep"
 
 
 class Notify(Request, frozen=True, tag=3):
@@ -125,6 +127,7 @@ class Notify(Request, frozen=True, tag=3):
     """
 
     peer: Contact
+    purpose = "upkeep"
 
 
 class Offer(Request, frozen=True, tag=4):
@@ -134,6 +137,7 @@ class Offer(Request, frozen=True, tag=4):
     """
 
     peer: Contact
+    purpose = "upkeep"
 
 
 class Parting(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -158,6 +162,7 @@ class Departing(Request, frozen=True, tag=5):
 
     address: Address
     partings: Annotated[tuple[Parting, ...], Meta(max_length=64)] = ()
+    purpose = "upkeep"
 
 
 class Retiring(Request, frozen=True, tag=7):
@@ -167,6 +172,7 @@ class Retiring(Request, frozen=True, tag=7):
     """
 
     address: Address
+    purpose = "upkeep"
 
 
 class Returned(Request, frozen=True, tag=8):
@@ -176,6 +182,7 @@ class Returned(Request, frozen=True, tag=8):
     """
 
     address: Address
+    purpose = "upkeep"
 
 
 class Pausing(Request, frozen=True, tag=6):
@@ -185,6 +192,7 @@ class Pausing(Request, frozen=True, tag=6):
     """
 
     address: Address
+    purpose = "upkeep"
 
 
 # -- lookup -------------------------------------------------------------------------------------
@@ -240,6 +248,7 @@ class FindNext(Request, frozen=True, tag=16):
     tried: Annotated[tuple[Point, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
     successor_only: bool = False
     reply = FindNextReply
+    purpose = "lookup"
 
 
 class ConfirmReply(Reply, frozen=True, tag=132):
@@ -273,6 +282,7 @@ class Confirm(Request, frozen=True, tag=17):
 
     key: Point
     reply = ConfirmReply
+    purpose = "lookup"
 
 
 class HopTrace(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -351,6 +361,7 @@ class Lookup(Request, frozen=True, tag=18):
     route: Route = "classic"
     reply = Trace
     patient = True
+    purpose = "lookup"
 
 
 class FindNeighboursReply(Reply, frozen=True, tag=134):
@@ -378,6 +389,7 @@ class FindNeighbours(Request, frozen=True, tag=19):
     point: Point
     reply = FindNeighboursReply
     patient = True
+    purpose = "upkeep"
 
 
 class ForwardReply(Reply, frozen=True, tag=135):
@@ -410,3 +422,4 @@ class Forward(Request, frozen=True, tag=20):
     hops_left: Annotated[int, Meta(ge=0, le=HOPS_MAX)]
     reply = ForwardReply
     patient = True
+    purpose = "lookup"

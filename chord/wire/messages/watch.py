@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Generic, TypeAlias, TypeVar
+import sys
+from typing import Annotated, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from chord.ids import ADDRESS_CHARS_MAX, Point
-from chord.wire.messages.base import LIST_ENTRIES_MAX, Count, Finite, Reply, Request, Text
+from chord.wire.messages.base import LIST_ENTRIES_MAX, PURPOSES, Count, Finite, Purpose, Reply, Request, Text
 from chord.wire.messages.node import STATUS_PARTS, Status, StatusPart
 
 POLL_MS_MAX = 30_000
 EVENT_FIELDS_MAX = 16
+BUCKETS_MAX = 32
 
 EventValue: TypeAlias = bool | Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)] | Finite | Text | None
 """A field of an event."""
@@ -26,6 +28,7 @@ class WatchRequest(Request, Generic[T], frozen=True):
     """Base class of the questions of a watcher, sent to a node; `T` is the type of the reply."""
 
     for_clients = True
+    purpose = "watch"
 
 
 class DescribeReply(Reply, frozen=True, tag=178):
@@ -56,6 +59,73 @@ class Describe(WatchRequest[DescribeReply], frozen=True, tag=68):
     parts: Annotated[tuple[StatusPart, ...], Meta(max_length=len(STATUS_PARTS))] = STATUS_PARTS
     unless_version: StatusVersion = b""
     reply = DescribeReply
+
+
+MetricName: TypeAlias = Literal["operation", "lookup_hops", "rpc", "loop_lag", "commit"]
+
+
+class HistogramInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The distribution of a metric since the start of the node.
+
+    Attributes:
+        name: the metric. "operation": how long a request of a client took at the node, in seconds. "lookup_hops": the
+            path length of lookups. "rpc": how long the node waited for a reply of another node, in seconds.
+            "loop_lag": how late the event loop began periodic steps, in seconds. "commit": how long a transaction of
+            the store took, in seconds.
+        label: the type of request of an "operation", the route of "lookup_hops", the class of requests of an "rpc";
+            otherwise "".
+        counts: the number of values in each bucket. The last bucket has no upper bound.
+        total: the sum of the values.
+    """
+
+    name: MetricName
+    label: Text
+    counts: Annotated[tuple[Count, ...], Meta(max_length=BUCKETS_MAX)]
+    total: Annotated[float, Meta(ge=0.0, le=sys.float_info.max)]
+
+
+class TrafficInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The traffic of a class of requests since the start of the node.
+
+    Attributes:
+        purpose: the class of requests. "client" includes the copies that nodes send one another.
+        calls_sent, calls_received: the number of requests.
+        bytes_sent, bytes_received: the bytes of the frames of requests and replies, without errors.
+    """
+
+    purpose: Purpose
+    calls_sent: Count
+    calls_received: Count
+    bytes_sent: Count
+    bytes_received: Count
+
+
+class GetMetricsReply(Reply, frozen=True, tag=179):
+    """The metrics of a node.
+
+    Attributes:
+        now_ms: the wall clock of the node as it answers, in ms since 1970.
+        uptime_ms: the time since the node started, in ms.
+        duration_bounds_s: the upper bounds of the buckets of durations, in seconds.
+        hop_bounds: the upper bounds of the buckets of "lookup_hops".
+        histograms: the distributions.
+        traffic: the traffic of each class of requests.
+        counters: named totals, as in `Status`.
+    """
+
+    now_ms: Count
+    uptime_ms: Count
+    duration_bounds_s: Annotated[tuple[Finite, ...], Meta(max_length=BUCKETS_MAX)]
+    hop_bounds: Annotated[tuple[Finite, ...], Meta(max_length=BUCKETS_MAX)]
+    histograms: Annotated[tuple[HistogramInfo, ...], Meta(max_length=LIST_ENTRIES_MAX)]
+    traffic: Annotated[tuple[TrafficInfo, ...], Meta(max_length=len(PURPOSES))]
+    counters: Annotated[tuple[tuple[Text, Count], ...], Meta(max_length=LIST_ENTRIES_MAX)]
+
+
+class GetMetrics(WatchRequest[GetMetricsReply], frozen=True, tag=69):
+    """Request to a node for its metrics."""
+
+    reply = GetMetricsReply
 
 
 class EventInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
