@@ -13,14 +13,18 @@ from chord.net.handlers import handles
 from chord.node.status import version_of
 from chord.observe.event_log import event_info
 from chord.observe.metrics import DURATION_BOUNDS_S, HOP_BOUNDS
+from chord.observe.sampler import Sampler
 from chord.ring.context import NodeContext
 from chord.wire.messages import (
+    HOT_KEYS_MAX,
     Describe,
     DescribeReply,
     GetEvents,
     GetEventsReply,
     GetMetrics,
     GetMetricsReply,
+    Sample,
+    SampleReply,
     Status,
     StatusPart,
 )
@@ -48,6 +52,7 @@ class Watchers:
         self._status = status
         self.polls: set[trio.Event] = set()
         self._is_closed = False
+        self._sample_until = 0.0
 
     def close(self) -> None:
         """Answer the requests that wait, and let no further request wait."""
@@ -81,6 +86,23 @@ class Watchers:
             meters.traffic(),
             status.counters,
         )
+
+    @handles(Sample)
+    def on_sample(self, request: Sample) -> SampleReply:
+        """Return the sample of requests so far, and go on sampling."""
+        host, now = self._host, self._host.peers.now()
+        sampler = host.sampler or Sampler(host.circle, now)
+        since_ms = int(1000 * (now - sampler.began))
+        reply = SampleReply(
+            max(0, host.wall_now_ms()), since_ms, tuple(sampler.bins), tuple(sampler.hot.top(HOT_KEYS_MAX))
+        )
+        host.sampler = Sampler(host.circle, now) if request.restart else sampler
+        self._sample_until = max(self._sample_until, now + request.seconds)
+        host.timers.set(self._end_sampling, self._sample_until)
+        return reply
+
+    def _end_sampling(self) -> None:
+        self._host.sampler = None
 
     @handles(GetEvents)
     def on_get_events(self, request: GetEvents) -> Answer:

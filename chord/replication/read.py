@@ -319,6 +319,8 @@ class QuorumReads:
         """
         point = self._host.circle.hash(key)
         verdict = self._vnode.require_coordinator(point)
+        if self._host.sampler is not None:
+            self._host.sampler.note(key, point)
         return KeyTarget(key, point, verdict, self._quorum.holders(point))
 
     def _hidden(self, reading: Reading, needed: int) -> GetQuarantineReply:

@@ -20,6 +20,7 @@ from chord.net.tasks import Tasks
 from chord.net.timers import Timers
 from chord.observe.event_log import EventLog
 from chord.observe.metrics import HOP_BOUNDS, Histogram
+from chord.observe.sampler import Sampler
 from chord.ring.health import Health
 from chord.store.reap_log import ReapLog
 from chord.store.storage import Storage
@@ -75,6 +76,7 @@ class NodeContext:
         vnodes: the vnodes of this node, by id.
         counters: named totals since the start.
         hops: the path lengths of lookups and forwarded requests, by route.
+        sampler: counts requests while a watcher asks for it; otherwise None.
         loop_lag: how late the event loop began periodic steps, in seconds.
         health: why this node does not serve all requests, if it does not.
         is_leaving: whether the node leaves the ring: it hands its arcs over and accepts no transfer. It stays set.
@@ -112,6 +114,7 @@ class NodeContext:
         self.counters: Counter[str] = Counter()
         self.hops: dict[Route, Histogram] = {}
         self.loop_lag = Histogram()
+        self.sampler: Sampler | None = None
         self._skews: dict[str, tuple[int, float]] = {}  # address to (ms by which its clock is ahead, when heard)
         self._served = 0  # gets and puts at the last look
         self._served_at = -math.inf

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,9 +16,10 @@ from chord import testing
 from chord.config import Limits
 from chord.errors import ConfigError, Overloaded
 from chord.events import Emitted, Event, HandlerFailed, NodeStateChanged, SplitFound, StepDone, TransferEnded
-from chord.ids import Arc, Contact, Point
+from chord.ids import Arc, Circle, Contact, Point
 from chord.observe.event_log import EventLog, event_info
 from chord.observe.metrics import Histogram
+from chord.observe.sampler import HotKeys, Sampler
 from chord.wire.messages import (
     LIST_ENTRIES_MAX,
     PURPOSES,
@@ -28,6 +30,7 @@ from chord.wire.messages import (
     GetEventsReply,
     GetMetrics,
     Request,
+    Sample,
 )
 from tests.support.rings import virtual
 
@@ -212,6 +215,54 @@ def test_request_belongs_to_a_class(request_type: type[Request]) -> None:
     assert request_type.purpose in PURPOSES
     name = request_type.__name__
     assert (request_type.purpose == "watch") == (issubclass(request_type, chord.WatchRequest) or name == "GetStatus")
+
+
+# -- samples ------------------------------------------------------------------------------------
+
+
+def test_frequent_keys_are_counted_within_their_errors() -> None:
+    rng, truth, hot = random.Random(1), Counter[bytes](), HotKeys(16)
+    for _ in range(5000):
+        key = b"%d" % int(rng.paretovariate(1.0))
+        truth[key] += 1
+        hot.note(key)
+    found = hot.top(16)
+    assert [one.count for one in found] == sorted((one.count for one in found), reverse=True)
+    for one in found:
+        assert one.count - one.error <= truth[one.key] <= one.count
+    assert {key for key, count in truth.items() if count > 5000 / 16} <= {one.key for one in found}
+    assert sum(one.count for one in found) == 5000
+    assert [one.key for one in found[:3]] == [b"1", b"2", b"3"]
+
+
+def test_bins_divide_the_circle_evenly() -> None:
+    sampler = Sampler(Circle(10), 0.0)
+    for point in (0, 3, 4, 1023):
+        sampler.note(b"k", Point(point))
+    assert (sampler.bins[0], sampler.bins[1], sampler.bins[255], sum(sampler.bins)) == (2, 1, 1, 4)
+    toy = Sampler(Circle(3), 0.0)
+    toy.note(b"k", Point(7))
+    assert toy.bins[224] == 1
+
+
+@virtual
+async def test_sampling_ends_by_itself() -> None:
+    async with watched(1) as (ring, client):
+        node = ring[0]
+        await client.get("early", None)
+        first = await client.watch(Sample(5))
+        assert (first.since_ms, sum(first.bins), first.hot) == (0, 0, ())
+        for _ in range(3):
+            await client.put("hot", b"v")
+        await client.get("cold", None)
+        second = await client.watch(Sample(5, restart=True))
+        assert [(one.key, one.count, one.error) for one in second.hot] == [(b"hot", 3, 0), (b"cold", 1, 0)]
+        point = node.config.ring.circle.hash(b"hot")
+        assert (second.bins[point * 256 >> 160], sum(second.bins)) == (3, 4)
+        assert sum((await client.watch(Sample(5))).bins) == 0
+        assert node._host.sampler is not None
+        await trio.sleep(5.5)
+        assert node._host.sampler is None
 
 
 # -- readers --------------------------------------------------------------------------------------

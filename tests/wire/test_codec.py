@@ -92,6 +92,7 @@ from chord.wire.messages import (
     Hello,
     HistogramInfo,
     Holding,
+    HotKey,
     LogEntry,
     Merge,
     Notify,
@@ -109,6 +110,8 @@ from chord.wire.messages import (
     Record,
     Reply,
     Request,
+    Sample,
+    SampleReply,
     Scan,
     ScanReply,
     SliceLog,
@@ -447,6 +450,8 @@ def golden_frames() -> dict[str, bytes]:
         "reply metrics": CODEC.encode_reply(
             22, GetMetricsReply(1000, 90, (0.1, 0.2), (0.0,), (lag,), (traffic,), (("gets", 5),))
         ),
+        "call sample": CODEC.encode_call(23, None, 5000, Sample(5, True), 0),
+        "reply sample": CODEC.encode_reply(23, SampleReply(1000, 90, (1, 0, 2), (HotKey(b"user:42", 9, 1),))),
         "reply pong": CODEC.encode_reply(1, PingReply("leaving")),
         "reply values": CODEC.encode_reply(2, GetReply((b"Ada",), b"ctx", me)),
         "reply pointers, 8 bits": TOY.encode_reply(6, GetRingReply(toy, None, (toy,), (), Point(42))),

@@ -165,7 +165,10 @@ from chord.wire.messages.ring import Trace as Trace
 from chord.wire.messages.ring import UnreachableVnode as UnreachableVnode
 from chord.wire.messages.ring import UnreachableVnodes as UnreachableVnodes
 from chord.wire.messages.ring import Via as Via
+from chord.wire.messages.watch import HOT_KEYS_MAX as HOT_KEYS_MAX
 from chord.wire.messages.watch import POLL_MS_MAX as POLL_MS_MAX
+from chord.wire.messages.watch import SAMPLE_BINS as SAMPLE_BINS
+from chord.wire.messages.watch import SAMPLE_S_MAX as SAMPLE_S_MAX
 from chord.wire.messages.watch import Describe as Describe
 from chord.wire.messages.watch import DescribeReply as DescribeReply
 from chord.wire.messages.watch import EventInfo as EventInfo
@@ -175,7 +178,10 @@ from chord.wire.messages.watch import GetEventsReply as GetEventsReply
 from chord.wire.messages.watch import GetMetrics as GetMetrics
 from chord.wire.messages.watch import GetMetricsReply as GetMetricsReply
 from chord.wire.messages.watch import HistogramInfo as HistogramInfo
+from chord.wire.messages.watch import HotKey as HotKey
 from chord.wire.messages.watch import MetricName as MetricName
+from chord.wire.messages.watch import Sample as Sample
+from chord.wire.messages.watch import SampleReply as SampleReply
 from chord.wire.messages.watch import TrafficInfo as TrafficInfo
 from chord.wire.messages.watch import WatchRequest as WatchRequest
 

@@ -9,12 +9,16 @@ import msgspec
 from msgspec import Meta
 
 from chord.ids import ADDRESS_CHARS_MAX, Point
-from chord.wire.messages.base import LIST_ENTRIES_MAX, PURPOSES, Count, Finite, Purpose, Reply, Request, Text
+from chord.wire.messages.base import LIST_ENTRIES_MAX, PURPOSES, Count, Finite, Key, Purpose, Reply, Request, Text
 from chord.wire.messages.node import STATUS_PARTS, Status, StatusPart
 
 POLL_MS_MAX = 30_000
 EVENT_FIELDS_MAX = 16
 BUCKETS_MAX = 32
+SAMPLE_BINS = 256
+SAMPLE_S_MAX = 60
+HOT_KEYS_MAX = 32
+DENSITY_BINS_MAX = 256
 
 EventValue: TypeAlias = bool | Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)] | Finite | Text | None
 """A field of an event."""
@@ -126,6 +130,51 @@ class GetMetrics(WatchRequest[GetMetricsReply], frozen=True, tag=69):
     """Request to a node for its metrics."""
 
     reply = GetMetricsReply
+
+
+class HotKey(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A key that clients request often.
+
+    Attributes:
+        key: the key.
+        count: the number of requests, too large by `error` at most.
+        error: the largest possible error of the count.
+    """
+
+    key: Key
+    count: Count
+    error: Count
+
+
+class SampleReply(Reply, frozen=True, tag=180):
+    """The requests that a node has coordinated since its sampling began.
+
+    Attributes:
+        now_ms: the wall clock of the node as it answers, in ms since 1970.
+        since_ms: how long the node has been sampling, in ms. It is 0 in the first reply.
+        bins: the number of requests in each of 256 equal parts of the circle.
+        hot: the most frequent keys, the most frequent first.
+    """
+
+    now_ms: Count
+    since_ms: Count
+    bins: Annotated[tuple[Count, ...], Meta(max_length=SAMPLE_BINS)]
+    hot: Annotated[tuple[HotKey, ...], Meta(max_length=HOT_KEYS_MAX)]
+
+
+class Sample(WatchRequest[SampleReply], frozen=True, tag=70):
+    """Request to a node to count requests for some time, and for the counts so far.
+
+    A node that does not sample begins. The sampling ends by itself, so a watcher repeats the request.
+
+    Attributes:
+        seconds: the time from now after which the sampling ends, unless another request extends it.
+        restart: whether to begin to count anew after this reply. Default False.
+    """
+
+    seconds: Annotated[int, Meta(ge=1, le=SAMPLE_S_MAX)]
+    restart: bool = False
+    reply = SampleReply
 
 
 class EventInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
