@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from chord.node import Node, open_node
     from chord.wire.messages import (
         ActorClock,
+        Density,
+        DensityReply,
         Describe,
         DescribeReply,
         EventInfo,
@@ -98,6 +100,8 @@ __all__ = [
     "Client",
     "Contact",
     "Decided",
+    "Density",
+    "DensityReply",
     "Describe",
     "DescribeReply",
     "Emitted",
@@ -167,6 +171,8 @@ _HOME = {
     "Client": "chord.client.blocking",
     "Contact": "chord.ids",
     "Decided": "chord.client.results",
+    "Density": "chord.wire.messages",
+    "DensityReply": "chord.wire.messages",
     "Describe": "chord.wire.messages",
     "DescribeReply": "chord.wire.messages",
     "Emitted": "chord.events",

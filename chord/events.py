@@ -231,6 +231,32 @@ class RecordsDropped(VnodeEvent, frozen=True):
     to: Contact
 
 
+class LookupDone(Event, frozen=True):
+    """A lookup of this node found the owner of a point.
+
+    A node emits this event only while a watcher samples it (`Sample`), and at most ten times per second.
+
+    Attributes:
+        key: the point.
+        start: the vnode that made the first step.
+        owner: the vnode that answers for the point.
+        mode: iterative, recursive or successor.
+        route: classic or fast.
+        hops: the path length.
+        timeouts: the number of calls without an answer.
+        took_ms: the time that the lookup took, in ms.
+    """
+
+    key: Point
+    start: Contact
+    owner: Contact
+    mode: str
+    route: str
+    hops: int
+    timeouts: int
+    took_ms: float
+
+
 # -- peers and the node -------------------------------------------------------------------------
 
 

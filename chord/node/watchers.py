@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from itertools import pairwise
 from typing import Final
 
 import trio
 
 from chord.errors import Overloaded
+from chord.ids import Arc
 from chord.net.calls import Answer, CallsService
 from chord.net.handlers import handles
 from chord.node.status import version_of
@@ -17,6 +19,8 @@ from chord.observe.sampler import Sampler
 from chord.ring.context import NodeContext
 from chord.wire.messages import (
     HOT_KEYS_MAX,
+    Density,
+    DensityReply,
     Describe,
     DescribeReply,
     GetEvents,
@@ -103,6 +107,19 @@ class Watchers:
 
     def _end_sampling(self) -> None:
         self._host.sampler = None
+
+    @handles(Density)
+    async def on_density(self, request: Density) -> DensityReply:
+        """Return the number of records in equal parts of an arc. Other tasks run between the parts."""
+        circle, storage = self._host.circle, self._host.storage
+        length = circle.length(request.arc_start, request.arc_end)
+        edges = [circle.point(request.arc_start + length * i // request.bins) for i in range(request.bins + 1)]
+        counts = []
+        for start, end in pairwise(edges):
+            is_empty = start == end and request.bins > 1  # the arc has fewer points than parts
+            counts.append(0 if is_empty else storage.count(Arc(start, end)))
+            await trio.lowlevel.checkpoint()
+        return DensityReply(max(0, self._host.wall_now_ms()), tuple(counts))
 
     @handles(GetEvents)
     def on_get_events(self, request: GetEvents) -> Answer:

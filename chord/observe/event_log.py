@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from chord.events import Emitted, Event, Observer, StepDone, VnodeEvent
-from chord.ids import Arc, Contact
+from chord.ids import Arc, Contact, Point
 from chord.wire.messages import TEXT_CHARS_MAX, EventInfo, EventValue
 
 
@@ -93,7 +93,10 @@ def _fields(event: Event) -> Iterator[tuple[str, EventValue]]:
         elif isinstance(value, Arc):
             yield f"{name}_start", str(int(value.start))
             yield f"{name}_end", str(int(value.end))
+        elif isinstance(value, Point):
+            if name != "vnode":
+                yield name, str(int(value))
         elif isinstance(value, str):  # it may quote text of the operating system that UTF-8 cannot encode
             yield name, value.encode(errors="replace").decode()[:TEXT_CHARS_MAX]
-        elif name != "vnode":
+        else:
             yield name, value

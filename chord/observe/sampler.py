@@ -14,6 +14,9 @@ from chord.wire.messages import HOT_KEYS_MAX, SAMPLE_BINS, HotKey
 KEYS_COUNTED: Final = 4 * HOT_KEYS_MAX
 """The number of keys that a sampler counts; more than it shows, so that the errors are smaller."""
 
+LOOKUPS_PER_S: Final = 10
+"""The largest number of lookups that a sampler reports per second."""
+
 
 class HotKeys:
     """Approximate counts of the most frequent keys, in bounded memory.
@@ -79,9 +82,17 @@ class Sampler:
 
     def __init__(self, circle: Circle, now: float) -> None:
         self._size = circle.size
+        self._lookup_due = now
         self.began = now
         self.bins = [0] * SAMPLE_BINS
         self.hot = HotKeys()
+
+    def takes_lookup(self, now: float) -> bool:
+        """Return whether to report a lookup that ends now; at most `LOOKUPS_PER_S` of them per second."""
+        if now < self._lookup_due:
+            return False
+        self._lookup_due = now + 1 / LOOKUPS_PER_S
+        return True
 
     def note(self, key: bytes, point: Point) -> None:
         """Count a request for a key at a point."""

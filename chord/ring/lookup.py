@@ -19,6 +19,7 @@ from typing import TypeVar
 import trio
 
 from chord.errors import NO_REPLY, ChordError, IndefiniteError, LookupFailed, NotOwner, PeerUnreachable, UnknownVnode
+from chord.events import LookupDone
 from chord.ids import Point
 from chord.ring.context import NodeContext
 from chord.ring.owner_cache import OwnerCache
@@ -92,7 +93,12 @@ class Lookups:
         confirmed, path, via, rtt_ms = await self.deliver(
             Confirm(key), ConfirmReply, key, start, mode, route, is_remembered=is_remembered
         )
-        return self._trace(confirmed, path, via, rtt_ms)
+        trace = self._trace(confirmed, path, via, rtt_ms)
+        sampler = self._host.sampler
+        if sampler is not None and sampler.takes_lookup(trio.current_time()):
+            hops, took_ms = trace.path_length, trace.duration_ms
+            self._host.tell([LookupDone(key, start, trace.owner, mode, route, hops, trace.timeouts, took_ms)])
+        return trace
 
     async def neighbours(self, point: Point, start: Contact) -> tuple[Contact, Contact]:
         """Return two adjacent vnodes (q, t), with a point in the arc from q to t.

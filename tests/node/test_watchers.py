@@ -25,6 +25,7 @@ from chord.wire.messages import (
     PURPOSES,
     REQUESTS,
     STATUS_PARTS,
+    Density,
     Describe,
     GetEvents,
     GetEventsReply,
@@ -263,6 +264,52 @@ async def test_sampling_ends_by_itself() -> None:
         assert node._host.sampler is not None
         await trio.sleep(5.5)
         assert node._host.sampler is None
+
+
+@virtual
+async def test_lookups_emit_events_only_while_sampled() -> None:
+    async with watched(4) as (ring, client):
+        log = ring[0]._host.events
+        await client.lookup("a")
+        assert "LookupDone" not in {type(e.event).__name__ for e in log.after(0, 999)[0]}
+        await client.watch(Sample(5))
+        after = log.latest
+        traces = [await client.lookup(f"key {i}") for i in range(20)]
+        events = [e for e in (await client.watch(GetEvents(after))).events if e.kind == "LookupDone"]
+        assert 0 < len(events) < len(traces), "they are sampled"
+        fields = dict(events[0].fields)
+        assert (fields["key"], fields["owner_id"]) == (str(int(traces[0].key)), str(int(traces[0].owner.id)))
+        assert (fields["hops"], fields["route"]) == (traces[0].path_length, "classic")
+
+
+# -- densities ----------------------------------------------------------------------------------
+
+
+@virtual
+async def test_density_counts_the_records_in_parts_of_an_arc() -> None:
+    async with watched(1) as (ring, client):
+        circle = ring[0].config.ring.circle
+        for i in range(40):
+            await client.put(f"key {i}", b"v")
+        points = [circle.hash(b"key %d" % i) for i in range(40)]
+        whole = await client.watch(Density(Point(0), Point(0), 16))
+        expected = Counter((point - 1) * 16 >> 160 for point in points)
+        assert whole.counts == tuple(expected[i] for i in range(16))
+        assert (await client.watch(Density(Point(9), Point(9), 1))).counts == (40,)
+        part = Arc(Point(3 << 158), Point(1 << 158))  # half of the circle, around point 0
+        half = await client.watch(Density(*part, 8))
+        assert sum(half.counts) == sum(point in part for point in points)
+
+
+@virtual
+async def test_density_of_a_tiny_arc_has_empty_parts() -> None:
+    async with watched(1, bits=8) as (ring, client):
+        for i in range(30):
+            await client.put(f"key {i}", b"v")
+        start, end = Point(10), Point(13)
+        reply = await client.watch(Density(start, end, 8))
+        assert len(reply.counts) == 8
+        assert sum(reply.counts) == ring[0]._host.storage.count(Arc(start, end))
 
 
 # -- readers --------------------------------------------------------------------------------------

@@ -165,10 +165,13 @@ from chord.wire.messages.ring import Trace as Trace
 from chord.wire.messages.ring import UnreachableVnode as UnreachableVnode
 from chord.wire.messages.ring import UnreachableVnodes as UnreachableVnodes
 from chord.wire.messages.ring import Via as Via
+from chord.wire.messages.watch import DENSITY_BINS_MAX as DENSITY_BINS_MAX
 from chord.wire.messages.watch import HOT_KEYS_MAX as HOT_KEYS_MAX
 from chord.wire.messages.watch import POLL_MS_MAX as POLL_MS_MAX
 from chord.wire.messages.watch import SAMPLE_BINS as SAMPLE_BINS
 from chord.wire.messages.watch import SAMPLE_S_MAX as SAMPLE_S_MAX
+from chord.wire.messages.watch import Density as Density
+from chord.wire.messages.watch import DensityReply as DensityReply
 from chord.wire.messages.watch import Describe as Describe
 from chord.wire.messages.watch import DescribeReply as DescribeReply
 from chord.wire.messages.watch import EventInfo as EventInfo

@@ -177,6 +177,32 @@ class Sample(WatchRequest[SampleReply], frozen=True, tag=70):
     reply = SampleReply
 
 
+class DensityReply(Reply, frozen=True, tag=181):
+    """The number of records of a node in equal parts of an arc.
+
+    Attributes:
+        now_ms: the wall clock of the node as it answers, in ms since 1970.
+        counts: the number of records in each part, in clockwise order. The node need not own them.
+    """
+
+    now_ms: Count
+    counts: Annotated[tuple[Count, ...], Meta(max_length=DENSITY_BINS_MAX)]
+
+
+class Density(WatchRequest[DensityReply], frozen=True, tag=71):
+    """Request to a node for the number of its records in parts of an arc.
+
+    Attributes:
+        arc_start, arc_end: the arc; if both are equal, the whole circle.
+        bins: the number of equal parts.
+    """
+
+    arc_start: Point
+    arc_end: Point
+    bins: Annotated[int, Meta(ge=1, le=DENSITY_BINS_MAX)] = DENSITY_BINS_MAX
+    reply = DensityReply
+
+
 class EventInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An event of a node.
 
