@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from chord.client.async_client import AsyncClient, open_client
     from chord.client.asyncio_client import AsyncioClient, open_asyncio_client
     from chord.client.blocking import Client, connect
+    from chord.client.inspection import Copy, Inspection
     from chord.client.results import (
         BatchResult,
         Decided,
@@ -99,6 +100,7 @@ __all__ = [
     "Circle",
     "Client",
     "Contact",
+    "Copy",
     "Decided",
     "Density",
     "DensityReply",
@@ -116,6 +118,7 @@ __all__ = [
     "HistogramInfo",
     "HopTrace",
     "HotKey",
+    "Inspection",
     "Limits",
     "Listener",
     "Mode",
@@ -170,6 +173,7 @@ _HOME = {
     "Circle": "chord.ids",
     "Client": "chord.client.blocking",
     "Contact": "chord.ids",
+    "Copy": "chord.client.inspection",
     "Decided": "chord.client.results",
     "Density": "chord.wire.messages",
     "DensityReply": "chord.wire.messages",
@@ -187,6 +191,7 @@ _HOME = {
     "HistogramInfo": "chord.wire.messages",
     "HopTrace": "chord.wire.messages",
     "HotKey": "chord.wire.messages",
+    "Inspection": "chord.client.inspection",
     "Limits": "chord.config",
     "Listener": "chord.net.transport",
     "Mode": "chord.wire.messages",

@@ -20,9 +20,11 @@ from chord.client.blocking import Client
 from chord.client.results import Found, Stored, last_writer_wins, to_key, to_value
 from chord.errors import NotFound
 from chord.ids import Circle
-from chord.views.common import Json, context_json, names_of, vnode_json
-from chord.views.records import get_json, put_json
+from chord.views.common import Json, context_json, name_of, names_of, vnode_json
+from chord.views.records import get_json, inspection_json, put_json
 from chord.wire.messages import REPLICAS_MAX, VALUE_BYTES_MAX
+
+SHOWN_BYTES = 32  # of a value in a table
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -113,10 +115,11 @@ def del_command(
               help="Write the context of this read to a file, for `put --context @FILE`.")
 @quorum_option("r", "Number of replicas that must answer.")
 @trace_option
+@click.option("--inspect", "wants_copies", is_flag=True, help="Show the copy of each replica in place of the value.")
 @ring_options()
 def get_command(
     target: Target, key: str, output: str | None, wants_all: bool, last_writer: bool, context_file: str | None,
-    r: int | None, with_trace: bool,
+    r: int | None, with_trace: bool, wants_copies: bool,
 ) -> int:
     """Print the value of KEY.
 
@@ -126,6 +129,10 @@ def get_command(
     if wants_all and (last_writer or output is not None):
         raise click.UsageError("--all prints every value, so it takes neither --last-writer nor --output")
     raw_key, out = to_key(os.fsencode(key)), target.out
+    if wants_copies:
+        if wants_all or last_writer or with_trace or output or context_file or r:
+            raise click.UsageError("--inspect shows copies in place of the value, so it takes no other option of get")
+        return _show_copies(target, raw_key)
     with target.connect() as client:
         began = time.monotonic()
         try:
@@ -162,6 +169,35 @@ def get_command(
         hint = "Settle them: chord get KEY --all --context FILE, then chord put KEY VALUE --context @FILE"
         raise Failure(f"{key!r} has {found.counted}", hint, CONFLICT, "siblings")
     return OK
+
+
+def _show_copies(target: Target, key: bytes) -> int:
+    out = target.out
+    with target.connect() as client:
+        found, circle = client.inspect(key), client.circle
+        addresses = dict.fromkeys(copy.member.address for copy in found.copies)
+        names = names_of(statuses(client.members(only=list(addresses))))
+    if out.as_json:
+        out.json(inspection_json(circle, found, names))
+        return OK
+    rows = []
+    for copy in found.copies:
+        held = " ".join("tombstone" if one.value is None else _shown(one.value) for one in copy.versions) or "absent"
+        expires = [str(one.expires_ms) for one in copy.versions if one.expires_ms]
+        sync = "yes" if copy.is_in_sync else "no"
+        known = [copy.version.hex() or "-", "damaged" if copy.is_damaged else held, " ".join(expires) or "-", sync]
+        rows.append([
+            name_of(copy.member, names), out.id(circle, copy.member.id),
+            *(["-", copy.reason, "-", "-"] if copy.reason else known),
+        ])
+    out.table(["replica", "id", "version", "copy", "expires (ms)", "in sync"], rows)
+    return OK
+
+
+def _shown(value: bytes) -> str:
+    """Return the beginning of a value for a cell of a table."""
+    text = value[:SHOWN_BYTES].decode(errors="backslashreplace")
+    return repr(text) + ("…" if len(value) > SHOWN_BYTES else "")
 
 
 def _report(target: Target, client: Client, stored: Stored, duration_ms: float, with_trace: bool) -> None:

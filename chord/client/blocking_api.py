@@ -11,6 +11,7 @@ from itertools import islice
 from typing import TypeVar, overload
 
 from chord.client.batch import IN_FLIGHT, many_pairs, many_records, require_in_flight
+from chord.client.inspection import Inspection, inspect
 from chord.client.operations import Operations
 from chord.client.results import (
     MISSING,
@@ -428,6 +429,16 @@ class Api(ABC):
             QuorumFailed, TooFewReplicas, WritesRefused: as for `put`.
         """
         return self._drive(self._core.decide_quarantine(key, context, w, merge=True))
+
+    def inspect(self, key: str | bytes) -> Inspection:
+        """Return the copy of a key at each member of its replica set, or why it is not known.
+
+        No quorum is needed, and nothing is repaired. A member that does not answer the owner is not asked.
+
+        Args:
+            key: as for `get`.
+        """
+        return self._drive(inspect(self._core.session, key))
 
     # -- the ring ---------------------------------------------------------------------------------
 

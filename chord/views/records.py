@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from chord.client.inspection import Copy, Inspection
 from chord.client.results import Decided, Found, Quarantined, Stored, to_key
 from chord.errors import ChordError
-from chord.views.common import Json, context_json, error_json, key_json, text_or_b64, value_json
+from chord.ids import Circle
+from chord.views.common import Json, context_json, error_json, key_json, text_or_b64, value_json, vnode_json
 
 
 def get_json(key: bytes, found: Found | None, trace: Json | None = None, *, quarantined: int = 0) -> Json:
@@ -175,3 +177,28 @@ def decided_json(decided: Decided, *, merge: bool) -> Json:
 
 def _failures(failures: Iterable[tuple[str | bytes, ChordError]]) -> list[Json]:
     return [{**key_json(to_key(key)), "error": error_json(error)} for key, error in failures]
+
+
+def inspection_json(circle: Circle, found: Inspection, names: Mapping[str, str]) -> Json:
+    """Return the copies of a key at the members of its replica set; `names` has names by address."""
+    return {
+        **key_json(found.key),
+        "owner": vnode_json(circle, found.owner, names),
+        "copies": [{**vnode_json(circle, copy.member, names), **_copy_json(copy)} for copy in found.copies],
+    }
+
+
+def _copy_json(copy: Copy) -> Json:
+    return {
+        "reason": copy.reason or None,
+        "version": copy.version.hex() or None,
+        "values": [
+            {**value_json(one.value), "written_ms": one.written_ms, "expires_ms": one.expires_ms or None}
+            for one in copy.versions
+            if one.value is not None
+        ],
+        "tombstone": any(one.value is None for one in copy.versions),
+        "quarantined": copy.quarantined,
+        "in_sync": copy.is_in_sync,
+        "damaged": copy.is_damaged,
+    }

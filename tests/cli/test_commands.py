@@ -20,7 +20,7 @@ import pytest
 from chord import cli
 from chord.errors import Busy, ChordError, InvalidRequest, LookupFailed, OwnerDown, RemoteFailure
 from chord.ids import Circle, Point
-from chord.wire.messages import Contact, Get, GetStatus, Leave, Lookup, OwnedArc, PeerInfo, Put, Status
+from chord.wire.messages import Contact, Get, GetStatus, Leave, Lookup, OwnedArc, PeerInfo, Put, ReadCopy, Status
 from tests.support.cli import CannedRing, Run
 from tests.support.clocks import PATIENCE_S, Skipping
 from tests.support.fake_node import SILENCE, Answer, Heard
@@ -101,6 +101,21 @@ def test_get_as_json_has_its_schema(run: Run, canned: CannedRing) -> None:
     assert [v["text"] for v in shape["values"]] == [None, "é"]
     assert ended.code == 7, "concurrent values are a conflict for the reader to settle"
     ended.failure("siblings")
+
+
+def test_inspect_shows_the_copy_of_each_replica(run: Run, canned: CannedRing) -> None:
+    canned.values[b"k"] = (b"one", b"x" * 40)
+    shape = run("get", "k", "--inspect", "--json").json("inspection")
+    assert {copy["node"] for copy in shape["copies"]} == {copy["node"] for copy in shape["copies"] if copy["version"]}
+    assert [v["text"] for v in shape["copies"][0]["values"]] == ["one", "x" * 40]
+    shown = run("get", "k", "--inspect")
+    assert shown.code == 0
+    assert "'one' '" + "x" * 32 in shown.out
+    assert "absent" in run("get", "other", "--inspect").out
+    canned.override = lambda point, heard: "hang up" if isinstance(heard.request, ReadCopy) else None
+    lost = run("get", "k", "--inspect", "--json").json("inspection")
+    assert all(copy["reason"] and copy["version"] is None for copy in lost["copies"])
+    assert run("get", "k", "--inspect", "--all").code == 2
 
 
 def test_get_prints_all_concurrent_values(run: Run, canned: CannedRing) -> None:

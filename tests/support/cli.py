@@ -13,6 +13,7 @@ from chord.errors import ChordError
 from chord.ids import Arc, Point
 from chord.store import quarantine, versions
 from chord.wire.messages import (
+    ActorClock,
     Contact,
     DecideQuarantine,
     Done,
@@ -26,12 +27,15 @@ from chord.wire.messages import (
     Ping,
     PingReply,
     Put,
+    ReadCopy,
+    ReadCopyReply,
     Record,
     ReplicaLine,
     Reply,
     Scan,
     ScanReply,
     Status,
+    Version,
     Written,
 )
 from tests.support.fake_node import Answer, FakeNode, Heard, ScannedRing
@@ -122,6 +126,9 @@ class CannedRing:
         if isinstance(request, Lookup):
             trace = worked_trace(self.addresses, dead=self.trace_is_dead)
             return msgspec.structs.replace(trace, key=request.key, mode=request.mode)
+        if isinstance(request, ReadCopy):
+            live = tuple(Version(value, bytes([i]) * 16, 9) for i, value in enumerate(self.values.get(request.key, ())))
+            return ReadCopyReply(Record(request.key, (ActorClock(b"a" * 16, len(live), live),)) if live else None)
         if isinstance(request, Scan):
             page = self.scanned(Heard(None, request, "bulk", 1))
             assert isinstance(page, ScanReply)

@@ -54,7 +54,7 @@ def test_every_command_with_json_has_a_schema() -> None:
     in_group = {f"{group.name} {name}" for group in groups for name in group.commands}
     alone = set(COMMANDS) - {group.name for group in groups} - {"completion"}
     assert set(SHAPE_OF_COMMAND) == alone | in_group
-    parts = {"vnode", "error", "lookups", "replicas", "gallery-event"}
+    parts = {"vnode", "error", "lookups", "replicas", "gallery-event", "inspection"}
     assert set(SHAPE_OF_COMMAND.values()) | parts == set(all_schemas())
 
 
