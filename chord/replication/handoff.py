@@ -21,6 +21,7 @@ replicas, and keeps them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import trio
 
@@ -159,10 +160,10 @@ class Handoff:
             for stretch in stretches:
                 since = trio.current_time()
                 past_ms = int(1000 * (since - began))
-                self.transfer = TransferInfo("surplus", *stretch, start, done, total, 0, past_ms)
+                report = partial(_surplus, stretch, done, total, past_ms)
                 done += storage.count(stretch)
                 try:
-                    gone, kept = await self._bring_part_home(stretch, start)
+                    gone, kept = await self._bring_part_home(stretch, start, report)
                 except ChordError as error:  # no owner is found, or a node refuses: the next round tries again
                     self._host.tell([events.StepFailed(start.id, "bring_home", error.word)])
                     continue
@@ -310,8 +311,12 @@ class Handoff:
         part = Arc(circle.point(point - 1), rest.end if is_last else end)
         return part, None if is_last or end == rest.end else Arc(end, rest.end)
 
-    async def _bring_part_home(self, stretch: Arc, start: Contact) -> tuple[int, int]:
+    async def _bring_part_home(
+        self, stretch: Arc, start: Contact, report: Callable[[Contact], TransferInfo]
+    ) -> tuple[int, int]:
         """Bring the records of a small arc to their replicas, owner by owner.
+
+        `report` returns the progress for a status report, for an owner that takes records.
 
         Returns:
             The number of dropped records, and the number of hints.
@@ -325,6 +330,7 @@ class Handoff:
                 break
             point = circle.hash(first[0])
             confirmed = await self._ask_owner(point, start)
+            self.transfer = report(confirmed.owner)
             part, rest = self._cut(rest, point, confirmed)
             if self._is_among(confirmed.replicas):
                 continue
@@ -421,3 +427,7 @@ class Handoff:
         """Return whether a key is still outside every arc that this node replicates."""
         point: Point = self._host.circle.hash(key)
         return not any(point in arc for arc in self._replicated())
+
+
+def _surplus(stretch: Arc, done: int, total: int, since_ms: int, owner: Contact) -> TransferInfo:
+    return TransferInfo("surplus", stretch.start, stretch.end, owner, done, total, 0, since_ms)

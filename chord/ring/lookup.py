@@ -276,4 +276,5 @@ class Lookups:
             arc_start=confirmed.arc_start,
             epoch=confirmed.epoch,
             unreachable=confirmed.unreachable,
+            holders=confirmed.holders,
         )

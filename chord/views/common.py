@@ -33,6 +33,13 @@ def vnode_json(circle: Circle, contact: Contact, names: Mapping[str, str]) -> Js
     }
 
 
+def arc_json(circle: Circle, start: int, end: int) -> Json:
+    """Return the ends of an arc; if both are equal, it is the whole circle."""
+    return {
+        "start": str(int(start)), "start_hex": circle.hex(start), "end": str(int(end)), "end_hex": circle.hex(end)
+    }  # fmt: skip
+
+
 def key_json(key: bytes) -> Json:
     """Return a key as text, or as base64 if it is not UTF-8."""
     return text_or_b64("key", key)

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from chord.errors import ChordError
 from chord.ids import Circle
-from chord.views.common import Json, error_json, names_of, vnode_json
+from chord.views.common import Json, arc_json, error_json, names_of, vnode_json
 from chord.views.ring import count_keys, is_small, owned_share
-from chord.wire.messages import Status
+from chord.wire.messages import PeerInfo, ReplicaState, Status
 
 
 class ConfigSetting(NamedTuple):
@@ -57,6 +57,9 @@ def node_json(circle: Circle, node: Status, names: Mapping[str, str]) -> Json:
         "isolated": any(v.is_isolated for v in node.vnodes),
         "vnodes": [vnode_json(circle, v.contact, names) for v in node.vnodes],
         "counters": dict(node.counters),
+        "peers": [_peer_json(peer) for peer in node.peers],
+        "sets": [_set_json(circle, state, names) for state in node.sets],
+        "cut": list(node.cut),
     }
 
 
@@ -138,6 +141,31 @@ def bundle_json(file: str, size: int, parts: Iterable[str], failed: Iterable[str
 def version_json(version: str, protocol: int, python: str) -> Json:
     """Return the versions of the package, of its protocol and of Python."""
     return {"version": version, "protocol": protocol, "python": python}
+
+
+def _peer_json(peer: PeerInfo) -> Json:
+    return {
+        "address": peer.address,
+        "state": peer.state,
+        "since_s": round(peer.since_ms / 1000, 3),
+        "reason": peer.reason or None,
+        "misses": peer.misses,
+        "rtt_ms": None if peer.rtt_ms is None else round(peer.rtt_ms, 3),
+    }
+
+
+def _set_json(circle: Circle, state: ReplicaState, names: Mapping[str, str]) -> Json:
+    lists = {
+        "members": state.members,
+        "unreachable": state.unreachable,
+        "pending": state.pending,
+        "missing": state.missing,
+    }
+    return {
+        "arc": arc_json(circle, state.arc_start, state.arc_end),
+        **{name: [vnode_json(circle, contact, names) for contact in contacts] for name, contacts in lists.items()},
+        "uncertain": state.is_uncertain,
+    }
 
 
 def _errors(errors: Mapping[str, ChordError]) -> list[Json]:

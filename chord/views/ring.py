@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from chord.ids import Circle
-from chord.views.common import Json, names_of, vnode_json
+from chord.views.common import Json, arc_json, names_of, vnode_json
 from chord.wire.messages import Status, VnodeInfo
 
 
@@ -46,6 +46,15 @@ def ring_json(circle: Circle, nodes: Iterable[Status]) -> Json:
                 "predecessor": None if v.predecessor is None else str(int(v.predecessor.id)),
                 "successors": [str(int(c.id)) for c in v.successors],
                 "owned": round(owned_share(circle, v), 6),
+                "arcs": [
+                    {
+                        **arc_json(circle, arc.start, arc.end),
+                        "epoch": arc.epoch,
+                        "state": arc.state,
+                        "peer": None if arc.peer is None else vnode_json(circle, arc.peer, names),
+                    }
+                    for arc in v.arcs
+                ],
             }
             for v in vnodes
         ],

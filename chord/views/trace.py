@@ -35,6 +35,7 @@ def lookup_json(circle: Circle, trace: Trace, names: Mapping[str, str], key: byt
         "route": trace.route,
         "owner": vnode_json(circle, trace.owner, names),
         "replicas": [vnode_json(circle, c, names) for c in trace.replicas],
+        "holders": [vnode_json(circle, c, names) for c in trace.holders],
         "unreachable": [c.address for c in trace.replicas if not answers(trace, c, names)],
         "hops": [hop_json(circle, i, hop, names) for i, hop in enumerate(trace.hops)],
         "path_length": trace.path_length,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from chord.ids import Circle
-from chord.views.common import Json, vnode_json
+from chord.views.common import Json, arc_json, vnode_json
 from chord.wire.messages import Status, TransferInfo
 
 
@@ -50,8 +50,7 @@ def _transfer(circle: Circle, move: TransferRow, names: Mapping[str, str]) -> Js
         "node": move.node.name,
         "address": move.node.address,
         "kind": info.kind,
-        "arc": {"start": str(int(info.arc_start)), "start_hex": circle.hex(info.arc_start),
-                "end": str(int(info.arc_end)), "end_hex": circle.hex(info.arc_end)},
+        "arc": arc_json(circle, info.arc_start, info.arc_end),
         "peer": vnode_json(circle, info.peer, names),
         "done": info.done,
         "total": info.total,

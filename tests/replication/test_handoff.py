@@ -256,3 +256,17 @@ async def test_hint_reaches_the_owner_if_all_members_are_unreachable() -> None:
         assert owner._host.storage.get(KEY) is None
         keeper._host.storage.apply(Batch(puts=(record,)))
         await until(lambda: owner._host.storage.get(KEY) == record)
+
+
+@virtual
+async def test_surplus_transfer_names_the_owner_as_its_peer() -> None:
+    async with ring_in_sync(6, 31) as ring:
+        await write(ring[0], KEY, b"v")
+        await trio.sleep(1)
+        stray = next(node for node in ring.nodes if node.name not in holding(ring, KEY))
+        stray._host.storage.stage(Batch(puts=(record_at(clockwise(ring, KEY)[0], KEY),)))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(until_none_misplaced, ring)
+            while (transfer := stray._handoff.transfer) is None:
+                await trio.sleep(0.0001)
+        assert (transfer.kind, transfer.peer) == ("surplus", clockwise(ring, KEY)[0].contact)

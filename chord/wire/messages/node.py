@@ -102,7 +102,7 @@ class TransferInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     Attributes:
         kind: why the records move. Records of a "surplus" are kept here, but other nodes should hold them.
         arc_start, arc_end: the arc.
-        peer: the receiver, or the partner of a repair. For a surplus, the vnode of this node that makes the lookups.
+        peer: the receiver, or the partner of a repair. For a surplus, the owner of the records.
         done: number of records that are dealt with so far.
         total: number of records to deal with; None until the partners have compared their records.
         bytes_sent: bytes of records that were moved so far; 0 for a surplus.

@@ -328,6 +328,7 @@ class Trace(Reply, frozen=True, tag=133):
         arc_start: the start of the owner's arc.
         epoch: the epoch of that arc.
         unreachable: the replicas that do not answer the owner.
+        holders: the nodes that are to hold the record now; see `ConfirmReply`.
     """
 
     key: Point
@@ -347,6 +348,7 @@ class Trace(Reply, frozen=True, tag=133):
     arc_start: Point
     epoch: Count
     unreachable: Contacts = ()
+    holders: Contacts = ()
 
 
 class Lookup(Request, frozen=True, tag=18):
