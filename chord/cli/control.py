@@ -15,11 +15,22 @@ import click
 import chord
 from chord.cli.failures import OK, TIMEOUT, USAGE, explain
 from chord.cli.output import Failure, Out, counted
-from chord.cli.target import Target, choose, find_node, is_address, is_meant, json_option, ring_options, statuses
+from chord.cli.target import (
+    Target,
+    choose,
+    find_node,
+    is_address,
+    is_meant,
+    json_option,
+    ring_options,
+    statuses,
+    who_left,
+)
 from chord.client.blocking import Client
 from chord.client.operations import addresses_in, contacts_in
 from chord.config import PROTOCOL_VERSION, split_address
 from chord.errors import ChordError
+from chord.views.common import names_of, names_of_peers
 from chord.views.nodes import leave_json, removal_json, signal_json, version_json
 from chord.wire.messages import Status
 
@@ -148,7 +159,7 @@ def kill_command(target: Target, node: str, signal_: str) -> int:
 @click.argument("node", metavar="NODE")
 @ring_options()
 def forget_command(target: Target, node: str) -> int:
-    """Give up NODE, which is unreachable and will never return: HOST:PORT or an id.
+    """Give up NODE, which is unreachable and will never return: a name, HOST:PORT or an id.
 
     The ring stops waiting for the node. Other nodes make new copies of its records at once, and records that only it
     held are given up. If another node runs at HOST:PORT now, the command gives up the former node there. The command
@@ -179,8 +190,9 @@ def forget_command(target: Target, node: str) -> int:
 def _find_unreachable(client: Client, word: str) -> str:
     """Return the address of the node that a word names, unreachable or not.
 
-    If the word is an id of exactly one unreachable node, that node is meant. Its points are known only from other
-    nodes. Otherwise the word names a node that answers, as for `choose`.
+    If the word is an id or the name of exactly one unreachable node, that node is meant. Only other nodes know the ids
+    and names of unreachable nodes. A node that answers keeps its name for itself. If the word means no unreachable
+    node, it names a node that answers, as for `choose`.
 
     Raises:
         Failure: exit 2: the word names no node, or more than one.
@@ -190,6 +202,10 @@ def _find_unreachable(client: Client, word: str) -> str:
     contacts = dict.fromkeys(contact for node in nodes for contact in contacts_in(node))
     unreachable = [contact for contact in contacts if contact.address not in crawl.ok]
     meant = {c.address for c in unreachable if is_meant(word, nodes[0].bits, c.id)}
+    if not meant and word not in names_of(nodes).values():
+        left = who_left(nodes)
+        names = names_of_peers(nodes)
+        meant = {at for at, name in names.items() if name == word and at not in crawl.ok and at not in left}
     if len(meant) == 1:
         return meant.pop()
     return choose(word, nodes).node.address  # an answering node, which `forget` reports, or an error

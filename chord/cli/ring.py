@@ -85,7 +85,7 @@ def members_command(target: Target) -> int:
     The rtt, and the state of an unreachable node, are those that the entry node reports. dead: found dead some seconds
     ago. suspect: probed now and then. left: the node announced its leave. paused: it announced a stop, and it has the
     only copy of its records. unreachable: it does not answer this command, but the entry node does not suspect it.
-    To give up an unreachable node, use its address: chord forget HOST:PORT.
+    To give up an unreachable node: chord forget NAME, or its HOST:PORT.
     """
     out = target.out
     with target.connect() as client:

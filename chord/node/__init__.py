@@ -326,7 +326,7 @@ class Node(TrioApi):
             ids = [Point(self.config.id)]
         else:
             ids = list(dict.fromkeys(vnode_id(self._host.circle, address, i) for i in range(self.config.vnodes)))
-        self._hello_policy.introduce(address, self._host.storage.incarnation, ids)
+        self._hello_policy.introduce(address, self._host.storage.incarnation, ids, self.config.name or "")
         for point in ids:
             vnode = Vnode(Contact(point, address), self._host)
             self._host.vnodes[point] = vnode

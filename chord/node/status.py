@@ -18,6 +18,7 @@ from chord.wire.codec import codec_for
 from chord.wire.messages import (
     LIST_ENTRIES_MAX,
     STATUS_PARTS,
+    PeerInfo,
     ReplicaState,
     Status,
     StatusPart,
@@ -61,7 +62,7 @@ def node_status(
         vnodes = [msgspec.structs.replace(vnode, fingers=()) for vnode in vnodes]
     whole: dict[StatusPart, Sequence[Any]] = {
         "vnodes": vnodes,
-        "peers": host.peers.failure_detector.peers(now),
+        "peers": [*_peers(host, now)],
         "known": host.contacts(),
         "counters": sorted(_counters(me, host).items()),
         "transfers": [*_transfers(parts, handoff)],
@@ -119,6 +120,12 @@ def version_of(status: Status) -> bytes:
         transfers=tuple(replace(transfer, since_ms=0) for transfer in status.transfers),
     )
     return hashlib.blake2b(codec_for(Circle(status.bits)).encode_reply(0, lasting), digest_size=8).digest()
+
+
+def _peers(host: NodeContext, now: float) -> Iterator[PeerInfo]:
+    names = host.hello_policy.names
+    for peer in host.peers.failure_detector.peers(now):
+        yield msgspec.structs.replace(peer, name=names.get(peer.address, ""))
 
 
 def _counters(me: NodeFacts, host: NodeContext) -> dict[str, int]:

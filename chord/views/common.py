@@ -18,6 +18,11 @@ def names_of(nodes: Iterable[Status]) -> dict[str, str]:
     return {node.address: node.name for node in nodes}
 
 
+def names_of_peers(nodes: Iterable[Status]) -> dict[str, str]:
+    """Return the names that these nodes remember of their peers, living or dead, by address."""
+    return {peer.address: peer.name for node in nodes for peer in node.peers if peer.name}
+
+
 def name_of(contact: Contact, names: Mapping[str, str]) -> str:
     """Return the name of a vnode's node, or its address if the name is unknown."""
     return names.get(contact.address, contact.address)

@@ -145,6 +145,7 @@ def version_json(version: str, protocol: int, python: str) -> Json:
 
 def _peer_json(peer: PeerInfo) -> Json:
     return {
+        "node": peer.name or peer.address,
         "address": peer.address,
         "state": peer.state,
         "since_s": round(peer.since_ms / 1000, 3),

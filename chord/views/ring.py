@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from chord.ids import Circle
-from chord.views.common import Json, arc_json, names_of, vnode_json
+from chord.views.common import Json, arc_json, names_of, names_of_peers, vnode_json
 from chord.wire.messages import Status, VnodeInfo
 
 
@@ -84,7 +84,7 @@ def members_json(circle: Circle, nodes: Iterable[Status], unreachable: Iterable[
         entry: the node from which the states of unreachable nodes and all round-trip times are taken.
     """
     known = list(nodes)
-    names = names_of(known)
+    names, remembered = names_of(known), names_of_peers(known)
     opinions = {peer.address: peer for peer in entry.peers}
     members: list[Json] = []
     for node in known:
@@ -97,5 +97,7 @@ def members_json(circle: Circle, nodes: Iterable[Status], unreachable: Iterable[
     for address in unreachable:
         peer = opinions.get(address)
         state = "unreachable" if peer is None or peer.state == "alive" else peer.state
-        members.append({"node": address, "address": address, "state": state, "rtt_ms": None, "vnodes": []})
+        members.append({
+            "node": remembered.get(address, address), "address": address, "state": state, "rtt_ms": None, "vnodes": []
+        })
     return {"seen_from": entry.address, "members": members}

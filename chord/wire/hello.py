@@ -14,6 +14,7 @@ from chord.ids import Point
 from chord.wire.messages import Hello, StreamName
 
 TO_CHANGE = "to change rings, let the node leave its ring, or start it with another data directory"
+NAMES_MAX = 1024
 
 
 class HelloPolicy:
@@ -22,6 +23,7 @@ class HelloPolicy:
     Attributes:
         ring_id: sixteen bytes, made when the ring was founded. None until this node has founded or joined a ring, or
             read the id from its persisted state.
+        names: the name of each peer, by address, from the latest hellos.
     """
 
     def __init__(self, constants: RingConstants) -> None:
@@ -29,11 +31,13 @@ class HelloPolicy:
         self._address = ""
         self._incarnation = b""
         self._vnodes: tuple[bytes, ...] = ()
+        self._name = ""
+        self.names: dict[str, str] = {}
         self.ring_id: bytes | None = None
 
-    def introduce(self, address: str, incarnation: bytes, vnodes: Iterable[Point]) -> None:
-        """Use this address, this incarnation and these ids in every hello from now on."""
-        self._address, self._incarnation = address, incarnation
+    def introduce(self, address: str, incarnation: bytes, vnodes: Iterable[Point], name: str) -> None:
+        """Use this address, this incarnation, these ids and this name in every hello from now on."""
+        self._address, self._incarnation, self._name = address, incarnation, name
         width = self._constants.circle.width
         self._vnodes = tuple(int(point).to_bytes(width, "big") for point in vnodes)
 
@@ -66,13 +70,14 @@ class HelloPolicy:
             address=self._address,
             incarnation=self._incarnation,
             vnodes=self._vnodes,
+            name=self._name,
         )
 
     def on_hello(self, hello: Hello) -> None:
         """Check a peer's hello.
 
         A client's hello is accepted unchecked. If either side has no ring id yet, the ring ids are not compared. This
-        node learns nothing from the hello, because the peer may belong to any ring.
+        node remembers the name of the peer, and learns nothing more, because the peer may belong to any ring.
 
         Raises:
             OtherRing: definite; the peer's ring id or constants differ. The message says which.
@@ -98,3 +103,8 @@ class HelloPolicy:
             for raw in self._vnodes:
                 if raw in hello.vnodes:
                     raise DuplicateId(f"{self._address} already stands at id {int.from_bytes(raw, 'big')}")
+            if hello.name:
+                self.names.pop(hello.address, None)
+                self.names[hello.address] = hello.name
+                if len(self.names) > NAMES_MAX:
+                    del self.names[next(iter(self.names))]

@@ -183,6 +183,21 @@ def test_forget_reaches_every_node(run: Run, canned: CannedRing) -> None:
     assert run("forget", "0xa0").out == f"{canned.addresses[160]} is forgotten by 6 of 6 nodes\n", "by its id"
 
 
+def test_dead_node_keeps_its_name(run: Run, canned: CannedRing) -> None:
+    gone = canned.addresses[160]
+
+    def remembering(point: int, node: Status) -> Status:
+        peers = tuple(msgspec.structs.replace(p, name="n4" if p.address == gone else "") for p in node.peers)
+        return msgspec.structs.replace(node, peers=peers)
+
+    canned.change = remembering
+    canned.nodes[160].die()
+    members = {m["address"]: m for m in run("members", "--json").json("members")["members"]}
+    assert (members[gone]["node"], members[gone]["vnodes"]) == ("n4", [])
+    assert run("forget", "n4").out == f"{gone} is forgotten by 6 of 6 nodes\n"
+    assert run("forget", "n44").code == 2
+
+
 def test_forget_finds_a_node_that_is_only_in_a_replica_set(run: Run, canned: CannedRing, ports: Ports) -> None:
     """No list names a node that is down for long, but its neighbours still wait for it."""
     gone = Contact(Point(99), ports.address())

@@ -154,6 +154,17 @@ async def test_lists_that_are_cut_are_named() -> None:
         assert (await node.watch(Describe(("known",)))).status.cut == ()  # type: ignore[union-attr]
 
 
+@virtual
+async def test_names_of_peers_outlive_them() -> None:
+    async with testing.open_ring(3, seed=1) as ring:
+        gone = ring[2]
+        await ring.kill(gone)
+        await trio.sleep(5)
+        for node in ring.nodes:
+            (peer,) = (p for p in (await node.status()).peers if p.address == gone.address)
+            assert (peer.name, peer.state != "alive") == (gone.name, True)
+
+
 # -- metrics ------------------------------------------------------------------------------------
 
 

@@ -52,6 +52,8 @@ Route: TypeAlias = Literal["classic", "fast"]
 """The pointers that a lookup uses: fingers and successor lists only, or remembered owners, too."""
 
 
+NodeName: TypeAlias = Annotated[str, Meta(max_length=64)]
+
 Contacts: TypeAlias = Annotated[tuple[Contact, ...], Meta(max_length=LIST_ENTRIES_MAX)]
 
 
@@ -105,6 +107,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False):
         address: the advertised address; "" for a client.
         incarnation: names the store of the node.
         vnodes: the ids of the node's vnodes as raw bytes, because both sides have not agreed on their width yet.
+        name: the configured name of the node; "" if it has none.
     """
 
     version_min: Annotated[int, Meta(ge=1, le=1 << 16)]
@@ -119,6 +122,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False):
     address: Annotated[str, Meta(max_length=ADDRESS_CHARS_MAX)] = ""
     incarnation: Annotated[bytes, Meta(max_length=8)] = b""
     vnodes: Annotated[tuple[Annotated[bytes, Meta(max_length=20)], ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
+    name: NodeName = ""
 
 
 class ErrorReply(msgspec.Struct, frozen=True, array_like=True, gc=False):

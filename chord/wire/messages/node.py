@@ -14,6 +14,7 @@ from chord.wire.messages.base import (
     Count,
     Finite,
     Identity,
+    NodeName,
     Reply,
     Request,
     Text,
@@ -86,6 +87,7 @@ class PeerInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
         since_ms: how long the peer has been in this state, in ms.
         reason: why the peer is in this state, in words; "" if it is alive.
         misses: number of calls in a row that the peer did not answer.
+        name: the name of the peer, from its last hello; "" if it is unknown.
     """
 
     address: Address
@@ -94,6 +96,7 @@ class PeerInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     since_ms: Count
     reason: Text = ""
     misses: Count = 0
+    name: NodeName = ""
 
 
 class TransferInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
