@@ -8,11 +8,10 @@ from chord.client.results import to_key
 from chord.client.session import ClientCall, ClientOperation, ClientSession, MakeCalls, Outcome
 from chord.errors import ChordError
 from chord.store import versions
-from chord.store.merkle import digest_of
+from chord.store.merkle import VERSION_BYTES, digest_of
 from chord.wire.messages import Contact, Lookup, ReadCopy, ReadCopyReply, Trace, Version
 
 INSPECT_S = 1.0  # time limit in seconds for the copy of one member
-VERSION_BYTES = 4  # of a record's digest, as in the lines of a trace
 
 
 class Copy(msgspec.Struct, frozen=True):

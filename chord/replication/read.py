@@ -33,7 +33,7 @@ from chord.ring.ownership import OwnerVerdict
 from chord.ring.preference_list import Place, ReplicaSet
 from chord.ring.vnode import RETRY_MS, Vnode
 from chord.store import quarantine, versions
-from chord.store.merkle import digest_of
+from chord.store.merkle import VERSION_BYTES, digest_of
 from chord.wire.messages import (
     Contact,
     Done,
@@ -51,8 +51,6 @@ from chord.wire.messages import (
     StoreCopies,
     Version,
 )
-
-VERSION_BYTES = 4  # of a clock's digest, shown in traces
 
 
 class KeyTarget(NamedTuple):

@@ -12,13 +12,12 @@ from chord.net.steps import Steps
 from chord.replication.anti_entropy import AntiEntropy
 from chord.replication.effects import Ask, InTask
 from chord.replication.fanout import Fanout
-from chord.replication.read import VERSION_BYTES
 from chord.replication.reap_log_sync import ReapLogSync
 from chord.replication.replica import parts_of
 from chord.ring.preference_list import Place, ReplicaSet
 from chord.ring.vnode import Vnode
 from chord.store import quarantine, versions
-from chord.store.merkle import digest_of
+from chord.store.merkle import VERSION_BYTES, digest_of
 from chord.store.storage import Batch
 from chord.wire.messages import Contact, Done, Put, Record, ReplicaLine, StoreCopies, Written
 

@@ -20,6 +20,8 @@ from typing import NamedTuple, TypeAlias
 from chord.ids import Arc, Circle, Point
 from chord.wire.messages import DIGEST_BYTES, Record
 
+VERSION_BYTES = 4  # of a record's digest, shown in traces and inspections
+
 FAN_OUT = 64
 LEVELS = 3  # of 1, 64 and 4096 parts
 SLICE_LEVEL = LEVELS - 1

@@ -302,4 +302,5 @@ def test_requests_of_clients_are_marked() -> None:
     marked = {request.__name__ for request in messages.REQUESTS if request.for_clients}
     assert marked == {
         "Get", "Put", "Merge", "Scan", "GetMany", "PutMany", "GetQuarantine", "DecideQuarantine", "ReadDigest",
+        "Describe", "GetEvents", "GetMetrics", "Sample", "Density",
     }  # fmt: skip

@@ -343,7 +343,7 @@ def watching(test: Callable[[Watch, Shown], None]) -> Callable[[], None]:
 
 @watching
 def test_watch_reports_a_wrong_list_with_the_events_before(watch: Watch, shown: Shown) -> None:
-    watch(StepDone(Point(10), "stabilize"))
+    watch(Emitted(0, 0, 0, "n10:1", StepDone(Point(10), "stabilize")))
     shown.set(10, successors=(30, 20))
     watch.check()
     assert shown.complaints == 1
