@@ -388,4 +388,5 @@ class Connection:
                 self._send_buffer.flush()
         if self._send_buffer.buffered:
             self._send_buffer.flush()
-        self._answers.note_served()
+        if self._answers.served:
+            self._answers.note_served(now)

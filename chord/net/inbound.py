@@ -45,7 +45,11 @@ class _Pending:
 
 
 class InboundCalls:
-    """Answers the calls of one peer."""
+    """Answers the calls of one peer.
+
+    Attributes:
+        served: a meter for each call of a client that was answered at once, until `note_served`.
+    """
 
     __slots__ = (
         "_caller",
@@ -55,8 +59,8 @@ class InboundCalls:
         "_one_way_delay",
         "_pending",
         "_send_buffer",
-        "_served",
         "_shared",
+        "served",
     )
 
     def __init__(
@@ -64,7 +68,7 @@ class InboundCalls:
     ) -> None:
         self._pending: dict[_Pending, None] = {}
         self._deadlines: Deadlines[_Pending] = Deadlines()  # of the calls without a task
-        self._served: list[tuple[Meter, float]] = []  # answered at once, in the read that began then
+        self.served: list[Meter] = []
         self._is_beginning = False
         self._codec = codec
         self._send_buffer = send_buffer
@@ -133,7 +137,7 @@ class InboundCalls:
                 if meter is not None:
                     meter.bytes_sent += len(frame)
                     if not self._caller.address:
-                        self._served.append((meter, now))
+                        self.served.append(meter)
                 return
             budget_s = call.budget_ms / 1000 - late_s
             is_for_client = not self._caller.address or call.request.for_clients
@@ -146,13 +150,12 @@ class InboundCalls:
         shared.count_work(1, len(body), is_for_client=is_for_client)
         self._wait_for(pending, answer)
 
-    def note_served(self) -> None:
-        """Count how long the answers took that were ready at once, after all calls of a read."""
-        if self._served:
-            now = trio.current_time()
-            for meter, began in self._served:
-                meter.served.note(now - began)
-            self._served.clear()
+    def note_served(self, began: float) -> None:
+        """Count how long the answers of `served` took, after all frames of the read that began then."""
+        took_s = trio.current_time() - began
+        for meter in self.served:
+            meter.served.note(took_s)
+        self.served.clear()
 
     def _wait_for(self, pending: _Pending, answer: Steps[Reply] | Work) -> None:
         if not isinstance(answer, Generator):
