@@ -125,6 +125,7 @@ def test_run_prints_diagram_counts_and_laws(gallery: Gallery) -> None:
     assert (found["goal"], found["broken"], found["events"]) == (True, {}, events)
 
 
+@pytest.mark.slow
 def test_run_that_breaks_a_law_exits_with_8(gallery: Gallery) -> None:
     lines = [gallery(f"run mutex-lamport --nodes 2 --channels any --seed {seed}") for seed in range(40)]
     broken = [ended.out for ended in lines if ended.code == 8]

@@ -83,6 +83,7 @@ def test_timers_at_1024_are_not_quadratic() -> None:
     assert Counting.compared < 40 * 1024
 
 
+@pytest.mark.slow
 def test_planted_quadratic_timers_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     class Plain(Deadlines[Any]):
         def __init__(self) -> None:

@@ -260,6 +260,7 @@ def test_state_of_an_event_is_the_state_when_it_happened() -> None:
     assert all(event.state is not None and event.state["clock"] == event.message.time for event in run.of("send"))
 
 
+@pytest.mark.slow
 def test_seed_gives_the_same_digest_under_another_hash_seed() -> None:
     program = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"

@@ -98,6 +98,7 @@ async def test_resume_while_the_only_other_node_leaves_succeeds() -> None:
             await back.ready()
 
 
+@pytest.mark.slow
 @virtual
 async def test_resume_after_a_stalled_join_rejoins_by_the_members() -> None:
     """Members answer, the node's network stalls until its join ends, and then members answer again."""
@@ -234,6 +235,7 @@ async def test_nodes_keep_probing_a_down_node_until_it_returns() -> None:
         assert not any(node._host.peers.passive.contacts() for node in nodes.nodes)
 
 
+@pytest.mark.slow
 @virtual
 async def test_leaver_keeps_its_records_if_too_few_others_have_them() -> None:
     """Two of three nodes are up. If one could leave, a write on two disks would be on one."""

@@ -223,6 +223,7 @@ def test_woken_owner_of_the_only_copies_denies_no_key() -> None:
         assert not said["denied"]
 
 
+@pytest.mark.slow
 def test_planted_woken_owner_that_fetches_no_copies_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -346,6 +347,7 @@ def replicas_at(ring: TestRing, point: int) -> list[str]:
     return [node.name for node in nodes[:3]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("says_back", [True, False])
 def test_woken_node_is_in_sync_again_after_a_comparison(says_back: bool) -> None:
     """The node announces its return, so owners sync with it at once, not after an anti-entropy period."""

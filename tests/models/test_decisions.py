@@ -68,6 +68,7 @@ def total(seeds: range) -> dict[str, int]:
     return counts
 
 
+@pytest.mark.slow
 def test_decisions_in_random_schedules_hold() -> None:
     counts = total(range(80))
     assert [name for name in ("merged", "dropped from quarantine", "quarantined") if not counts.get(name)] == []

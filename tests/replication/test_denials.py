@@ -513,6 +513,7 @@ def test_denial_in_a_split_counts_no_joiner_as_a_place() -> None:
     testing.run(denied_behind_a_joiner, seed=5)
 
 
+@pytest.mark.slow
 def test_planted_joiner_that_counts_as_a_place_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Vnode, "may_hold", lambda self, key, replicas: replicas.everyone)
     with pytest.raises(AssertionError, match=r"denied|Values"):

@@ -144,6 +144,7 @@ def test_planted_denials_are_caught(scene: Scene, monkeypatch: pytest.MonkeyPatc
     assert denied(scene, 1)
 
 
+@pytest.mark.slow
 @virtual
 async def test_scan_fails_if_unreachable_nodes_may_hold_more() -> None:
     """With one of three replicas down a scan is complete. Two may hold a write that no other node has."""
@@ -215,6 +216,7 @@ async def test_scan_continues_behind_a_paused_owner_of_only_copies() -> None:
         assert there
 
 
+@pytest.mark.slow
 @virtual
 async def test_returned_owner_of_only_copies_is_asked_before_a_denial() -> None:
     """A node joined between a dead owner and its record. The owner is back, and has not brought the record home."""

@@ -634,6 +634,7 @@ async def test_switch_of_only_copies_waits_for_the_receivers_disk() -> None:
         assert only(leaver).ownership.start is None
 
 
+@pytest.mark.slow
 @virtual
 async def test_copies_of_a_lost_arc_are_dropped_after_node_json() -> None:
     """Otherwise a restarted node would take the dropped records of the old file for present."""

@@ -125,6 +125,7 @@ async def test_denial_after_one_of_two_nodes_was_forgotten_is_refused() -> None:
         assert (await read(lone, KEY)).values == (VALUE,)
 
 
+@pytest.mark.slow
 @virtual
 async def test_denial_after_a_forget_and_a_restart_is_refused() -> None:
     async with cluster(seed=1, sync_delay=flash, timing=TIMING) as machines:

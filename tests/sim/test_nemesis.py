@@ -216,6 +216,7 @@ async def test_node_that_stops_in_the_second_phase_stays_down(
     assert len(machines.nodes) == NODES
 
 
+@pytest.mark.slow
 @with_plan(RETURNING)
 async def test_node_that_waits_for_its_disk_is_started_once(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
     await machines.place(NODES)

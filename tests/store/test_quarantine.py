@@ -47,6 +47,7 @@ def test_sync_with_quarantine_is_idempotent(a: Record, b: Record) -> None:
     assert versions.sync(versions.sync(merged, a), b) == versions.sync(merged, versions.sync(a, b)) == merged
 
 
+@pytest.mark.slow
 @given(st.lists(records(), min_size=3, max_size=3))
 def test_stores_with_quarantine_become_equal_in_any_order(held: list[Record]) -> None:
     """The order may decide if a value is hidden, but not if it exists."""
@@ -65,6 +66,7 @@ def replaced(record: Record) -> set[bytes]:
     }
 
 
+@pytest.mark.slow
 @given(records(), records())
 def test_sync_shows_the_values_of_both_except_replaced_ones(a: Record, b: Record) -> None:
     merged = versions.sync(a, b)

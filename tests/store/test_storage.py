@@ -161,6 +161,7 @@ def test_value_bytes_count_all_siblings_but_no_tombstone(make: Make) -> None:
     assert store.value_bytes == 0
 
 
+@pytest.mark.slow
 @every_form
 def test_store_keeps_its_incarnation_and_repeats_no_key_epoch(make: Make) -> None:
     store = make(WIDE)
