@@ -1,15 +1,23 @@
-"""Count the modules that one put crosses, and its Python calls on all nodes.
+"""Count the modules that one put or get crosses, and its Python calls on all nodes.
 
-    python -m benchmarks.put_path [--puts N] [--get] [--path] [--json]
+    python -m benchmarks.put_path [--puts N] [--path OPERATION] [--json]
 
-Four nodes with SQLite run in this process, with N = 3 and W = 2, and a blocking client puts to them. The count begins
-when the client calls `put` and ends when it returns. It covers functions of `chord` in every thread: the client, the
-event loop and the writers of the databases. A generator or coroutine counts each time it is resumed. The nodes are
-warm: connections are open, the client knows the owner of the key, and the key has been written before.
+Four nodes with SQLite run in this process, with N = 3 and W = 2, and a blocking client makes the operations:
 
-With `--path`, the modules are printed in the order in which the put enters them, with their calls. The put with the
-fewest calls counts, because background work adds calls to the others. Bars (required figures): 25 modules and 550
-calls.
+- put: a put without a context
+- put-with-context: a put with the context of the put before
+- get: a get, which the client performs itself at two replicas (R = 2)
+- get-coordinated: a get of two replicas that the owner coordinates
+- get-one: a get of one replica (R = 1)
+
+The count begins when the client calls `put` or `get` and ends when the call returns. It covers functions of `chord` in
+every thread: the client, the event loop and the writers of the databases. A generator or coroutine counts each time it
+is resumed. The nodes are warm: connections are open, the client knows the owner of the key, and the key has been
+written before.
+
+With `--path`, the modules are printed in the order in which the operation enters them, with their calls. The operation
+with the fewest calls counts, because background work adds calls to the others. Bars (required figures): 25 modules and
+400 calls.
 """
 
 from __future__ import annotations
@@ -19,6 +27,7 @@ import sys
 import tempfile
 import threading
 from collections import Counter
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import FrameType
@@ -31,7 +40,9 @@ from benchmarks.bars import Rows, bar, missed, positive, report
 from chord.config import RingConstants
 
 NODES = 4
-MODULES_MAX, CALLS_MAX = 25, 550
+MODULES_MAX, CALLS_MAX = 25, 400
+KEY, KEY_OF_ONE_WRITER = b"warm-1", b"warm-2"
+OPERATIONS = ("put", "put-with-context", "get", "get-coordinated", "get-one")
 SETTLE_S = 5.0  # for anti-entropy after the joins, so that all nodes are in sync
 HOME = str(Path(chord.__file__).parent)
 
@@ -89,31 +100,49 @@ class Profile:
         return taken
 
 
-async def measure(directory: str, puts: int, *, is_get: bool) -> list[OperationPath]:
-    """Return the calls of each of some puts, or gets, on a ring of four nodes.
+def operations_of(client: chord.Client) -> dict[str, Callable[[], object]]:
+    """Return the operations to count, by name."""
+    latest = client.put(KEY_OF_ONE_WRITER, b"value")
+
+    def put_with_context() -> None:
+        nonlocal latest
+        latest = client.put(KEY_OF_ONE_WRITER, b"value", context=latest.context)
+
+    return {
+        "put": lambda: client.put(KEY, b"value"),
+        "put-with-context": put_with_context,
+        "get": lambda: client.get(KEY),
+        "get-coordinated": lambda: client.get(KEY, r=2),
+        "get-one": lambda: client.get(KEY, r=1),
+    }
+
+
+async def measure(directory: str, puts: int) -> dict[str, OperationPath]:
+    """Return for each operation the calls of the one with the fewest, on a ring of four nodes.
 
     Args:
         directory: the directory of the databases.
-        puts: number of operations.
-        is_get: whether the operations are gets.
+        puts: how often to make each operation.
     """
-    profile, found = Profile(), list[OperationPath]()
+    profile, fewest = Profile(), dict[str, OperationPath]()
     profile.install()
 
     def operate(address: str) -> None:
         profile.install()
         with chord.connect(address) as client:
-            for number in range(2 * puts):
-                client.put(b"warm-%d" % (number % 2), b"value")
-                client.get(b"warm-%d" % (number % 2))
-            for _ in range(puts):
-                profile.is_on = True
-                if is_get:
-                    client.get(b"warm-1")
-                else:
-                    client.put(b"warm-1", b"value")
-                profile.is_on = False
-                found.append(profile.take())
+            for _ in range(2 * puts):
+                client.put(KEY, b"value")
+                client.put(KEY_OF_ONE_WRITER, b"value")
+                client.get(KEY)
+            for name, operation in operations_of(client).items():
+                operation()
+                for _ in range(puts):
+                    profile.is_on = True
+                    operation()
+                    profile.is_on = False
+                    path = profile.take()
+                    if name not in fewest or path.calls < fewest[name].calls:
+                        fewest[name] = path
 
     async with AsyncExitStack() as stack:
         nodes: list[chord.Node] = []
@@ -129,14 +158,14 @@ async def measure(directory: str, puts: int, *, is_get: bool) -> list[OperationP
         await trio.to_thread.run_sync(operate, nodes[0].contact.address)
         sys.setprofile(None)
     threading.setprofile(None)
-    return found
+    return fewest
 
 
 def rows_of(path: OperationPath, name: str) -> Rows:
     """Return the bars on the modules and the calls of an operation.
 
     Args:
-        name: "put" or "get".
+        name: the name of the operation.
     """
     return [
         bar(f"modules that a {name} crosses", len(path.modules), at_most=MODULES_MAX),
@@ -156,17 +185,15 @@ def show(path: OperationPath) -> None:
 def main() -> int:
     """Measure, and print the path and the bars. Return 1 if a bar was missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--puts", type=positive, default=40, help="how many operations to count (default: 40)")
-    parser.add_argument("--get", action="store_true", help="count gets in place of puts")
-    parser.add_argument("--path", action="store_true", help="print the modules and functions that it passes")
+    parser.add_argument("--puts", type=positive, default=40, help="how many of each to count (default: 40)")
+    parser.add_argument("--path", choices=OPERATIONS, help="print the modules and functions that an operation passes")
     parser.add_argument("--json", action="store_true", help="JSON lines instead of tables")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        found = trio.run(lambda: measure(directory, options.puts, is_get=options.get))
-    fewest = min(found, key=lambda path: path.calls)
+        fewest = trio.run(measure, directory, options.puts)
     if options.path:
-        show(fewest)
-    rows = rows_of(fewest, "get" if options.get else "put")
+        show(fewest[options.path])
+    rows = [row for name, path in fewest.items() for row in rows_of(path, name)]
     report(rows, as_json=options.json)
     return missed(rows)
 
