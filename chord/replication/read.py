@@ -103,9 +103,22 @@ class Reading:
         """Return whether a record may be added: it is sound, and has this read's key."""
         return record.key == self.key and versions.is_sound(record)
 
-    def add(self, contact: Contact, record: Record | None, is_in_sync: bool, *, is_damaged: bool = False) -> None:
-        """Add the answer of one holder, and merge its copy, if any, into `record`."""
+    def add(
+        self,
+        contact: Contact,
+        record: Record | None,
+        is_in_sync: bool,
+        *,
+        is_damaged: bool = False,
+        digest: bytes = b"",
+    ) -> None:
+        """Add the answer of one holder, and merge its copy, if any, into `record`.
+
+        `digest` is the digest of the copy, if the caller knows it.
+        """
         self.copies[contact] = record
+        if record is not None and digest:
+            self._digests[id(record)] = record, digest
         self.behind.pop(contact, None)
         if is_damaged:
             self.damaged[contact] = None
@@ -159,12 +172,12 @@ class Reading:
         outcome = "ok" if mine == self.digest(self.record) and mine else "stale" if mine else "absent"
         return ReplicaLine(contact, outcome, is_member, self.rtt_ms.get(contact), mine[:VERSION_BYTES])
 
-    def copy_id(self, record: Record | None) -> bytes:
+    def copy_id(self, digest: bytes) -> bytes:
         """Return a name that only equal copies with equal reap-log entries share.
 
-        Without a copy (None), it is empty.
+        `digest` is the digest of the copy. Without a copy, both are empty.
         """
-        return b"" if record is None else self.digest(record) + self.seen
+        return digest + self.seen if digest else b""
 
     def digest(self, record: Record | None) -> bytes:
         """Return the digest of a copy; empty if `record` is None (there is no copy)."""
@@ -287,7 +300,7 @@ class QuorumReads:
         if not self._is_in_sync(point, request.key):
             raise Busy("this node is not in sync yet", after_ms=RETRY_MS)
         reading = self.begin(request.key)
-        return ReadDigestReply(reading.copy_id(self._host.storage.durable(request.key)))
+        return ReadDigestReply(reading.copy_id(self._host.storage.durable_digest(request.key)))
 
     @handles(GetQuarantine)
     def get_quarantine(self, request: GetQuarantine) -> Steps[GetQuarantineReply]:
@@ -354,7 +367,9 @@ class QuorumReads:
         me, reading = self._quorum.here(replicas), self.begin(key)
         own = self._host.storage.durable(key)  # before `is_damaged`: only a read finds the damage
         is_damaged = self._host.storage.is_damaged(key)
-        reading.add(me, own, self._is_in_sync(point, key), is_damaged=is_damaged)
+        is_in_sync = not is_damaged and self._vnode.is_in_sync(point)
+        digest = self._host.storage.durable_digest(key)
+        reading.add(me, own, is_in_sync, is_damaged=is_damaged, digest=digest)
         others = self._others(target)
         first = max(0, needed - len(reading.copies))
         fanout = Fanout(self._host, partial(self._ask, reading), [place.contact for place in others[first:]])
@@ -502,7 +517,7 @@ class QuorumReads:
             quarantined=quarantine.count(record) if record is not None and record.quarantine else 0,
             left=live - len(shown_live),
             partners=self._unknown_partners(request, target, needed, is_half),
-            copy=reading.copy_id(record) if is_half else b"",
+            copy=reading.copy_id(self._host.storage.durable_digest(target.key)) if is_half else b"",
         )
 
     def _unknown_partners(self, request: Get, target: KeyTarget, needed: int, is_half: bool) -> tuple[Contact, ...]:

@@ -82,13 +82,18 @@ class Records:
         if old is not None and versions.is_done(old, request.op_id):
             return old, self.to_merge([old]), Remarks()  # the first attempt may be visible and not durable yet
         context = None if request.context is None else versions.decode_context(request.context)
-        self._check_context(old, context)
+        if context:
+            self._check_context(old, context)
         now = self._host.wall_now_ms()
         expires = now + request.ttl_ms if request.ttl_ms else 0
         actor = self._actor(request.key, old)
         version = Version(request.value, request.op_id, now, expires, request.is_retry)
         new = versions.put(old, request.key, context, actor, version)
-        self._check_siblings(new)
+        if not self._fits(new):
+            raise VersionConflict(
+                f"the key holds {sum(len(entry.versions) for entry in new.clock) - 1} concurrent versions; "
+                "read it and put with the context that covers them"
+            )
         self.note_write(request.key)  # before the wait: a transfer may end meanwhile, and must have taken it
         return new, Batch(puts=(new,), minted={request.key: actor}), Remarks()
 
@@ -345,15 +350,15 @@ class Records:
             WritesRefused: definite; see `new_actor`.
         """
         actor = self._host.storage.minted(key)
-        if actor is None or (old is not None and versions.context_of(old).get(actor, 0) >= versions.COUNT_MAX - 1):
-            return self.new_actor()
-        return actor
+        for entry in old.clock if old is not None else ():
+            if entry.actor == actor and entry.count >= versions.COUNT_MAX - 1:
+                return self.new_actor()
+        return actor or self.new_actor()
 
-    def _check_context(self, old: Record | None, context: Mapping[bytes, int] | None) -> None:
+    def _check_context(self, old: Record | None, context: Mapping[bytes, int]) -> None:
         """Refuse a context that claims far more writes than are known.
 
-        The limit is `context_ahead_max` unknown writes of one actor. No read can have returned such a context. A
-        context of None claims nothing.
+        The limit is `context_ahead_max` unknown writes of one actor. No read can have returned such a context.
 
         Args:
             old: the known record of the key; None without one.
@@ -364,7 +369,7 @@ class Records:
         """
         known = {} if old is None else versions.context_of(old)
         ahead_max = self._host.limits.context_ahead_max
-        if context is not None and any(count - known.get(actor, 0) > ahead_max for actor, count in context.items()):
+        if any(count - known.get(actor, 0) > ahead_max for actor, count in context.items()):
             raise InvalidRequest(
                 f"the context claims more than {ahead_max} writes that no replica knows of: read the key again"
             )
@@ -375,15 +380,10 @@ class Records:
         A single version always is.
         """
         limits = self._host.limits
-        siblings = sum(len(entry.versions) for entry in record.clock)
+        siblings = 0
+        for entry in record.clock:
+            siblings += len(entry.versions)
         return siblings <= 1 or (siblings <= limits.siblings_max and bytes_of_values(record) <= limits.record_bytes_max)
-
-    def _check_siblings(self, record: Record) -> None:
-        if not self._fits(record):
-            siblings = sum(len(entry.versions) for entry in record.clock)
-            raise VersionConflict(
-                f"the key holds {siblings - 1} concurrent versions; read it and put with the context that covers them"
-            )
 
 
 def cut_as(record: Record, what: ScanOf, bytes_max: int) -> Record:

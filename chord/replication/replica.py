@@ -17,7 +17,7 @@ from chord.replication.effects import when_durable
 from chord.ring.context import NodeContext
 from chord.ring.vnode import RETRY_MS
 from chord.store import versions
-from chord.store.merkle import SLICE_LEVEL, digest_of
+from chord.store.merkle import SLICE_LEVEL
 from chord.store.storage import Batch
 from chord.wire.batch import Room
 from chord.wire.messages import (
@@ -185,15 +185,14 @@ class Replica:
 
         If the caller holds the same copy, the answer says so and leaves the record out.
         """
-        host = self._host
-        point = host.circle.hash(request.key)
-        record = host.storage.durable(request.key)
-        is_damaged = host.storage.is_damaged(request.key)
-        is_in_sync = not is_damaged and any(vnode.is_in_sync(point) for vnode in host.vnodes.values())
-        seen = host.reap_log.durably_seen_of(request.key)
-        if record is not None and digest_of(record) == request.digest:
+        host, key = self._host, request.key
+        digest = host.storage.durable_digest(key)  # before `is_damaged`: only a read finds the damage
+        is_damaged = host.storage.is_damaged(key)
+        is_in_sync = not is_damaged and any(vnode.is_in_sync(host.circle.hash(key)) for vnode in host.vnodes.values())
+        seen = host.reap_log.durably_seen_of(key)
+        if digest and digest == request.digest:
             return ReadCopyReply(None, True, is_in_sync, seen, is_damaged)
-        return ReadCopyReply(record, False, is_in_sync, seen, is_damaged)
+        return ReadCopyReply(host.storage.durable(key), False, is_in_sync, seen, is_damaged)
 
     @handles(StoreCopies)
     def on_store_copies(self, request: StoreCopies) -> Answer:

@@ -17,7 +17,6 @@ from sortedcontainers import SortedDict
 from chord.ids import HASHES_KEPT, Circle
 from chord.store import quarantine
 from chord.store.merkle import Digests, digest_of
-from chord.store.storage import bytes_of_values
 from chord.wire.messages import DIGEST_BYTES, ActorClock, Record
 
 CHECKED_AT_OPENING_BYTES = 1024
@@ -118,8 +117,11 @@ def row_of(point: bytes, record: Record, minted: bytes | None) -> StoredRow:
         record: the record.
         minted: the actor under which this store writes the key, or None; see `Storage.minted`.
     """
-    digest, size = digest_of(record), bytes_of_values(record)
-    versions = sum(len(entry.versions) for entry in record.clock)
+    digest, versions, size = digest_of(record), 0, 0
+    for entry in record.clock:
+        versions += len(entry.versions)
+        for version in entry.versions:
+            size += len(version.value or b"")
     parts = (record.clock, record.replaced)
     clock = _encode((*parts, record.quarantine) if record.quarantine else parts)
     total = checksum(point, record.key, digest, minted, versions, size, clock)
@@ -191,7 +193,7 @@ class StoreSummary:
         if old is not None or new is not None:
             at = int.from_bytes(point, "big")
             self.digests.change(at, old and old.digest, new and new.digest)
-        if new is not None and (hidden := new.quarantined):
+        if new is not None and new.clock[:1] == QUARANTINE_MARK and (hidden := new.quarantined):
             self.hidden[new.point, new.key] = hidden
         elif self.hidden and old is not None:
             self.hidden.pop((old.point, old.key), None)

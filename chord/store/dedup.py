@@ -119,7 +119,7 @@ def _after(remembered: list[bytes], gone: Version, by: bytes | Dot, newest_ms: i
     if len(remembered) == 2:
         for before, after in permutations(remembered):
             named = after[TAG_BYTES : 2 * TAG_BYTES]
-            if named and not _is_dot(named) and _following(before, gone, named, newest_ms) == after:
+            if named and not named.startswith(_DOT_PREFIX) and _following(before, gone, named, newest_ms) == after:
                 return after
     return None
 
@@ -137,7 +137,7 @@ def _following(remembered: bytes, gone: Version, by: bytes, newest_ms: int) -> b
         by: the id or the tag of the operation that replaced `gone`.
         newest_ms: when the newest version of the key was written, in ms since 1970.
     """
-    at_ms, tag = gone.written_ms, _tag(gone.op_id)
+    at_ms, tag = gone.written_ms, gone.op_id[-TAG_BYTES:]
     oldest_ms = max(newest_ms, at_ms) - OTHERS_MS
     if gone.is_retry or not oldest_ms < at_ms < _RETRIED:
         return None
@@ -147,7 +147,7 @@ def _following(remembered: bytes, gone: Version, by: bytes, newest_ms: int) -> b
         is_later = (when, tag) > (first, kept[:TAG_BYTES])  # the first is the latest; retries sort later still
         if not is_later or int.from_bytes(kept[-_AT_BYTES:], "big") <= oldest_ms:
             return None
-    return tag + _tag(by) + when + kept
+    return tag + by[-TAG_BYTES:] + when + kept
 
 
 def _join(

@@ -10,6 +10,7 @@ Source: group commit, DeWitt et al. 1984, section 5.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 import trio
@@ -42,7 +43,7 @@ class Group:
     def __init__(self) -> None:
         self.rows: RowChanges = {}
         self.notes: NoteChanges = {}
-        self.size = 0  # about how many bytes the changes take in memory
+        self.size = 0  # about how many bytes the changes take in memory; 0: there is nothing to write
         self.done = trio.Event()  # set when the transaction is over
         self.callbacks: list[Callable[[ChordError | None], None]] = []  # called then, with the error or None
         self.error: ChordError | None = None  # why the transaction failed; None if it is durable or not over
@@ -56,11 +57,6 @@ class Group:
         self.done.set()
         for callback in self.callbacks:
             callback(None if error is None else type(error)(error.message))
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to write."""
-        return not (self.rows or self.notes)
 
     def add(self, rows: RowChanges, notes: NoteChanges, size: int) -> None:
         """Add changes. They replace earlier changes of the same rows and notes.
@@ -132,11 +128,6 @@ class GroupCommit:
         self.transactions = self.rows_written = 0
         self.commit_times = Histogram()
 
-    @property
-    def staged_bytes(self) -> int:
-        """Approximate size of the changes that are not durable yet, in bytes."""
-        return self.following.size + (0 if self.under_way is None else self.under_way.size)
-
     def require_sound(self) -> None:
         """Refuse further changes if the disk has failed.
 
@@ -145,6 +136,11 @@ class GroupCommit:
         """
         if self.failure:
             raise WritesRefused(f"no writes are taken since the disk failed: {self.failure}")
+
+    @property
+    def staged_bytes(self) -> int:
+        """Approximate size of the changes that are not durable yet, in bytes."""
+        return self.following.size + (0 if self.under_way is None else self.under_way.size)
 
     def require_room(self, size: int) -> None:
         """Refuse `size` bytes of changes if too many bytes wait for the disk already.
@@ -174,7 +170,7 @@ class GroupCommit:
 
         None means that there is nothing to wait for: all are durable, or the disk has failed.
         """
-        return self.under_way if self.following.is_empty else self.following
+        return self.following if self.following.size else self.under_way
 
     def fail(self, why: str) -> None:
         """Record that the disk has failed; the first reason stays."""
@@ -199,16 +195,12 @@ class GroupCommit:
     def _write_next(self) -> None:
         """Hand the collected changes to the worker, unless a transaction is under way."""
         self._is_called = False
-        if self.under_way is not None or self.following.is_empty or self.failure:
+        if self.under_way is not None or not self.following.size or self.failure:
             return
         group, self.following = self.following, Group()
         self.under_way, self.began_s = group, trio.current_time()
-        key_epoch = self.key_epoch
-
-        def write() -> None:
-            self._file.write(group.rows, group.notes, key_epoch)
-
-        self._worker.start(write, lambda result: self._written(group, result), self._file.close)
+        write = partial(self._file.write, group.rows, group.notes, self.key_epoch)
+        self._worker.start(write, partial(self._written, group), self._file.close)
 
     def _written(self, group: Group, result: Outcome[None]) -> None:
         """Handle the end of a transaction: wake its callers, and start the next one."""
@@ -230,7 +222,7 @@ class GroupCommit:
             self.transactions += 1
             self.rows_written += len(group.rows)
             self._settle(group)
-            if not self.following.is_empty:
+            if self.following.size:
                 self._write_soon()
             group.end()
 

@@ -25,6 +25,7 @@ VERSION_BYTES = 4  # of a record's digest, shown in traces and inspections
 FAN_OUT = 64
 LEVELS = 3  # of 1, 64 and 4096 parts
 SLICE_LEVEL = LEVELS - 1
+SLICES = FAN_OUT**SLICE_LEVEL
 REMEMBERED_MAX = 256
 
 _MODULUS = 1 << 8 * DIGEST_BYTES
@@ -108,8 +109,9 @@ class Digests:
 
         `old` and `new` are the record's digests before and after; None if the record was or is missing.
         """
-        records, sum_ = (new is not None) - (old is not None), _number(new) - _number(old)
-        self.add(self.part_of(point, SLICE_LEVEL), records, sum_)
+        records = (new is not None) - (old is not None)
+        sum_ = int.from_bytes(new or b"", "big") - int.from_bytes(old or b"", "big")
+        self.add(point * SLICES >> self._circle.bits, records, sum_)
 
     def add(self, part: int, records: int, sum_: int) -> None:
         """Change the totals of a slice (a leaf of the tree) and its ancestors.
@@ -288,7 +290,7 @@ class Digests:
         if of_slice != whole:
             total = NOTHING
             for _, digest in heads(Arc(self._circle.point(span[0] - 1), self._circle.point(span[1]))):
-                total = total.plus(1, _number(digest))
+                total = total.plus(1, int.from_bytes(digest, "big"))
         self._remembered[span] = whole, total  # now the most recently used
         if len(self._remembered) > REMEMBERED_MAX:
             del self._remembered[next(iter(self._remembered))]
@@ -318,7 +320,3 @@ def joined(
         between = 0
     if open_ is not None:
         yield open_, total
-
-
-def _number(digest: bytes | None) -> int:
-    return 0 if digest is None else int.from_bytes(digest, "big")

@@ -206,12 +206,17 @@ class SqliteStorage:
         row = self._rows.durable(self._rows.place(key))
         return None if row is None else self._record_of(row)
 
+    def durable_digest(self, key: bytes) -> bytes:
+        """Return the digest of a key's durable record; empty if there is none."""
+        row = self._rows.durable(self._rows.place(key))
+        return b"" if row is None else row.digest
+
     def is_damaged(self, key: bytes) -> bool:
         """Return whether the record of a key may have been lost to damage on the disk.
 
         It may if the key has no record, and a damaged row may have held it.
         """
-        return self._rows.is_damaged(key)
+        return bool(self._rows.summary.bad) and self._rows.is_damaged(key)
 
     def damaged(self, arc: Arc) -> list[Point]:
         """Return a point in the arc for each damaged record that may lie in it."""
@@ -322,7 +327,7 @@ class SqliteStorage:
             for name, value in batch.notes.items():
                 self._notes.change(name, value)
             self._commits.add(after, batch.notes, size)
-        return not self._has_changes
+        return not (self._rows.changes or self._notes.changes)
 
     async def commit(self, batch: Batch) -> None:
         """Apply a batch, and wait until it is durable.
@@ -343,7 +348,7 @@ class SqliteStorage:
             await group.done.wait()
             if group.error is not None:
                 raise type(group.error)(group.error.message)
-        elif self._has_changes:
+        elif self._rows.changes or self._notes.changes:
             raise self._commits.in_doubt()
 
     def when_durable(self, callback: Callable[[ChordError | None], None]) -> None:
@@ -355,16 +360,13 @@ class SqliteStorage:
         if group is not None:
             group.callbacks.append(callback)
         else:
-            callback(self._commits.in_doubt() if self._has_changes else None)
+            has_changes = self._rows.changes or self._notes.changes
+            callback(self._commits.in_doubt() if has_changes else None)
 
     @property
     def refusal(self) -> str:
         """Why the last transaction failed; "" if it did not, and before the first."""
         return self._commits.refusal
-
-    @property
-    def _has_changes(self) -> bool:
-        return bool(self._rows.changes or self._notes.changes)
 
     def _rows_of(self, batch: Batch) -> tuple[dict[RowPlace, StoredRow | None], dict[RowPlace, StoredRow | None]]:
         before: dict[RowPlace, StoredRow | None] = {}
@@ -373,8 +375,9 @@ class SqliteStorage:
             place = self._rows.place(record.key)
             old = before[place] = self._rows.row(place)
             row = after[place] = row_of(place[0], record, batch.minted.get(record.key, old and old.minted))
-            for bad in self._rows.replaced_by(row):
-                before[bad] = after[bad] = None
+            if self._rows.summary.bad:
+                before.update(replaced := dict.fromkeys(self._rows.replaced_by(row)))
+                after.update(replaced)
         for key in batch.removals:
             place = self._rows.place(key)
             before[place], after[place] = self._rows.row(place), None

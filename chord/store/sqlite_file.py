@@ -330,10 +330,16 @@ class StoreFile:
         self, rows: Mapping[RowPlace, StoredRow | None], notes: Mapping[bytes, bytes | None], key_epoch: int
     ) -> None:
         writer = self._writer
-        present = [row for row in rows.values() if row is not None]
+        present: list[StoredRow] = []
+        gone: list[RowPlace] = []
+        for place, row in rows.items():
+            if row is None:
+                gone.append(place)
+            else:
+                present.append(row)
         writer.executemany("REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)", present)
-        gone = [place for place, row in rows.items() if row is None]
-        writer.executemany("DELETE FROM records WHERE point = ? AND key = ?", gone)
+        if gone:
+            writer.executemany("DELETE FROM records WHERE point = ? AND key = ?", gone)
         if notes:
             sqlite_notes.write(writer, notes)
         if key_epoch > self.key_epoch:

@@ -58,6 +58,7 @@ class Rows:
         scrubs: how often the scrub has read all rows.
         scrubbed_rows: how many rows the scrub has read in all.
         bad_records: how many records were found damaged since the opening. They count as missing.
+        summary: the totals of all visible rows.
     """
 
     def __init__(self, circle: Circle, file: Database, unreadable: Callable[[sqlite3.Error], ChordError]) -> None:
@@ -71,14 +72,11 @@ class Rows:
         self.scrubbed: RowPlace | None = None
         self.scrubs = self.scrubbed_rows = 0
         self.bad_records = 0
-
-    @property
-    def summary(self) -> StoreSummary:
-        """The totals of all visible rows."""
-        return self._file.summary
+        self.summary: StoreSummary = file.summary
 
     def opened(self) -> None:
-        """Empty the cache, and count damaged rows, because the file was opened anew."""
+        """Start with the file as it is, because it was opened anew: totals, cache and damaged rows."""
+        self.summary = self._file.summary
         self._recent.clear()
         self.bad_records += len(self.summary.bad)
         for bad in self.summary.bad:
@@ -217,7 +215,7 @@ class Rows:
         It may if the key has no row, and a damaged row may have been its row.
         """
         place = self.place(key)
-        if not self.summary.bad or self.row(place) is not None:
+        if self.row(place) is not None:
             return False
         point = int.from_bytes(place[0], "big")
         return any(point in (self.points_of(bad) or (point,)) for bad in self.lost)
@@ -243,7 +241,7 @@ class Rows:
         """Return the damaged rows that can be removed when the row `new` is stored.
 
         They are the damaged rows of the same key at other places, and all damaged rows with records that other rows
-        already hold.
+        already hold. There are none if no row is damaged.
         """
         return {bad for bad in self.summary.bad if bad in self._replaced or self._is_of_key(bad, new)}
 

@@ -37,6 +37,9 @@ class Batch:
         minted: by key of a record in `puts`, the actor under which this node mints from now on; see `Storage.minted`.
             Keys that are not in `minted` keep their actor.
         notes: by name, the value of each note to store (see `Storage.note`); None removes the note.
+
+    Attributes:
+        is_empty: whether the batch has no puts, removals or notes; `minted` alone does not count.
     """
 
     def __init__(
@@ -50,11 +53,7 @@ class Batch:
         self.removals = tuple(removals)
         self.minted = dict(minted or {})
         self.notes = dict(notes or {})
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the batch has no puts, removals or notes; `minted` alone does not count."""
-        return not (self.puts or self.removals or self.notes)
+        self.is_empty = not (self.puts or self.removals or self.notes)
 
 
 class Storage(Protocol):
@@ -172,6 +171,9 @@ class Storage(Protocol):
 
         Changes that are visible but not durable are left out.
         """
+
+    def durable_digest(self, key: bytes) -> bytes:
+        """Return the digest (`digest_of`) of a key's durable record; empty if there is none."""
 
     @property
     def incarnation(self) -> bytes:
@@ -330,6 +332,10 @@ class MemoryStorage:
     def durable(self, key: bytes) -> Record | None:
         """Return the record of a key, or None."""
         return self.get(key)
+
+    def durable_digest(self, key: bytes) -> bytes:
+        """Return the digest of a key's record; empty if there is none."""
+        return self._digests.get(key, b"")
 
     def is_damaged(self, key: bytes) -> bool:
         """Return whether a key's record was found damaged and has not been replaced."""

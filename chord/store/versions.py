@@ -20,8 +20,8 @@ do not see them. They merge like the clock, and leave the quarantine when a merg
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from itertools import islice, pairwise
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 from chord.errors import InvalidRequest
 from chord.store import dedup
@@ -62,22 +62,26 @@ def discard(record: Record, context: Mapping[bytes, int]) -> Record:
     The clock of the result knows every event that the context names. A context maps each actor to the number of its
     last event that a reader saw.
     """
-    clock = _clock_without(record, context)
-    return _decided(Record(record.key, tuple(clock), _replaced(clock, record), record.quarantine))
+    clock = _in_order(_clock_without(record, context))
+    return _decided(Record(record.key, clock, _replaced(clock, record), record.quarantine))
 
 
-def _clock_without(record: Record, context: Mapping[bytes, int]) -> list[ActorClock]:
-    clock: list[ActorClock] = []
-    known = {entry.actor: entry for entry in record.clock}
-    for who in sorted(known.keys() | context.keys()):
-        entry, covered = known.get(who), context.get(who, 0)
-        if entry is None:
-            clock.append(ActorClock(who, covered, ()))
-        elif covered <= entry.count - len(entry.versions):
-            clock.append(entry)
-        else:
-            clock.append(ActorClock(who, max(entry.count, covered), entry.versions[: max(0, entry.count - covered)]))
+def _clock_without(record: Record, context: Mapping[bytes, int]) -> dict[bytes, ActorClock]:
+    clock: dict[bytes, ActorClock] = {}
+    for entry in record.clock:
+        covered = context.get(entry.actor, 0)
+        if covered > entry.count - len(entry.versions):
+            values = entry.versions[: max(0, entry.count - covered)]
+            entry = ActorClock(entry.actor, max(entry.count, covered), values)
+        clock[entry.actor] = entry
+    for who, covered in context.items():
+        if who not in clock:
+            clock[who] = ActorClock(who, covered, ())
     return clock
+
+
+def _in_order(clock: Mapping[bytes, ActorClock]) -> tuple[ActorClock, ...]:
+    return tuple(map(clock.__getitem__, sorted(clock)))
 
 
 def put(
@@ -101,12 +105,13 @@ def put(
     if record is None:
         record = Record(key, ())
     assert record.key == key, "a version of another key"
+    known = context_of(record)
     if context is None:
-        context = context_of(record)
-    count = next((entry.count for entry in record.clock if entry.actor == minting), 0)
+        context = known
+    count = known.get(minting, 0)
     if context.get(minting, 0) > count:
         raise InvalidRequest("the context belongs to another key or ring: read the key again")
-    clock = {entry.actor: entry for entry in _clock_without(record, context)}
+    clock = _clock_without(record, context)
     values = clock[minting].versions if minting in clock else ()
     clock[minting] = ActorClock(minting, count + 1, (version, *values))
     actors_max = ACTORS_MAX if version.value is not None else ACTORS_HELD_MAX
@@ -115,22 +120,23 @@ def put(
             f"{len(clock)} nodes have coordinated writes of this key; the limit is {ACTORS_MAX}; "
             "delete it, then write it again after its tombstone was reaped"
         )
-    after = tuple(clock[who] for who in sorted(clock))
-    remembered = _replaced(after, record, by=version, claims=_unseen(record, context))
+    after = _in_order(clock)
+    remembered = _replaced(after, record, by=version, claims=_unseen(known, context))
     return _decided(Record(key, after, remembered, record.quarantine))
 
 
-def _unseen(record: Record, context: Mapping[bytes, int]) -> list[dedup.Dot]:
-    """Return events that a write's context covers, but that the record does not know.
+def _unseen(known: Mapping[bytes, int], context: Mapping[bytes, int]) -> list[dedup.Dot]:
+    """Return events that a write's context covers, but that its record does not know.
 
     The versions of these events are on other nodes. At most `CLAIMS_MAX` events are returned, for each actor the latest
-    first.
+    first. `known` is the context of the record.
     """
-    known = {entry.actor: entry.count for entry in record.clock}
-    ahead = (
-        dedup.Dot(who, number) for who, count in context.items() for number in range(count, known.get(who, 0), -1)
-    )
-    return list(islice(ahead, dedup.CLAIMS_MAX))
+    unseen: list[dedup.Dot] = []
+    for who, count in context.items():
+        room = dedup.CLAIMS_MAX - len(unseen)
+        for number in range(count, max(known.get(who, 0), count - room), -1):
+            unseen.append(dedup.Dot(who, number))
+    return unseen
 
 
 def sync(a: Record, b: Record) -> Record:
@@ -150,11 +156,11 @@ def sync(a: Record, b: Record) -> Record:
 
 
 def _joined(a: tuple[ActorClock, ...], b: tuple[ActorClock, ...]) -> tuple[ActorClock, ...]:
-    joined = {entry.actor: entry for entry in a}
-    for entry in b:
+    joined: dict[bytes, ActorClock] = {}
+    for entry in (*a, *b):
         mine = joined.get(entry.actor)
         joined[entry.actor] = entry if mine is None else _sync_entry(mine, entry)
-    return tuple(joined[who] for who in sorted(joined))
+    return _in_order(joined)
 
 
 def _decided(record: Record) -> Record:
@@ -191,7 +197,7 @@ def _sync_entry(a: ActorClock, b: ActorClock) -> ActorClock:
 
 
 def _replaced(
-    clock: Iterable[ActorClock], *of: Record, by: Version | None = None, claims: Iterable[dedup.Dot] = ()
+    clock: Iterable[ActorClock], *of: Record, by: Version | None = None, claims: Sequence[dedup.Dot] = ()
 ) -> bytes:
     """Return the replaced operations to remember in a new record.
 
@@ -204,20 +210,24 @@ def _replaced(
             replacement.
         claims: dots that `by` replaced although no old record holds their versions.
     """
-    floors = {entry.actor: entry.count - len(entry.versions) for entry in clock}  # the last event without a value
-    replaced = [
-        dedup.Replaced(version, dedup.Dot(entry.actor, entry.count - place) if by is None else by.op_id)
-        for record in of
-        for entry in record.clock
-        for place, version in enumerate(entry.versions)
-        if entry.count - place <= floors[entry.actor]
-    ]
-    claimed = [dedup.DotClaim(dot, by) for dot in claims if by is not None]
-    remembered = {record.replaced for record in of}
-    if not replaced and not claimed and not any(remembered):
+    floors: dict[bytes, int] = {}
+    newest_ms = 0
+    for entry in clock:
+        floors[entry.actor] = entry.count - len(entry.versions)  # the last event without a value
+        for version in entry.versions:
+            newest_ms = max(newest_ms, version.written_ms)
+    remembered: set[bytes] = set()
+    replaced: list[dedup.Replaced] = []
+    for record in of:
+        remembered.add(record.replaced)
+        for entry in record.clock:
+            for place, version in enumerate(entry.versions):
+                if entry.count - place <= floors[entry.actor]:
+                    dot = dedup.Dot(entry.actor, entry.count - place)
+                    replaced.append(dedup.Replaced(version, dot if by is None else by.op_id))
+    if not replaced and not claims and not any(remembered):
         return b""
-    newest_ms = max((version.written_ms for entry in clock for version in entry.versions), default=0)
-    return dedup.join(remembered, replaced, newest_ms, claimed)
+    return dedup.join(remembered, replaced, newest_ms, [dedup.DotClaim(dot, by) for dot in claims] if by else ())
 
 
 # -- questions ----------------------------------------------------------------------------------
@@ -352,6 +362,8 @@ def split(record: Record, bytes_max: int) -> list[Record]:
     No single coordinator lets a record outgrow a frame, but writes through several coordinators may add up to more.
     Actors merge one by one, so each part can be sent by itself. Parts of the quarantine come last.
     """
+    if len(record.clock) <= 1 and not record.quarantine:
+        return [record]  # the usual case
     parts = [Record(record.key, part, record.replaced) for part in _split(record.clock, bytes_max)]
     if not record.quarantine:
         return parts
@@ -379,7 +391,11 @@ def is_done(record: Record, op_id: bytes) -> bool:
     """
     if dedup.names(op_id, record.replaced):
         return True
-    return any(version.op_id == op_id for entry in record.clock for version in entry.versions)
+    for entry in record.clock:
+        for version in entry.versions:
+            if version.op_id == op_id:
+                return True
+    return False
 
 
 def context_of(record: Record) -> dict[bytes, int]:
@@ -398,7 +414,10 @@ def context_after(record: Record, op_id: bytes) -> dict[bytes, int]:
     """
     context: dict[bytes, int] = {}
     for entry in record.clock:
-        first_unseen = max((place + 1 for place, one in enumerate(entry.versions) if one.op_id != op_id), default=0)
+        first_unseen = 0
+        for place, version in enumerate(entry.versions, 1):
+            if version.op_id != op_id:
+                first_unseen = place
         if entry.count > first_unseen:
             context[entry.actor] = entry.count - first_unseen
     return context

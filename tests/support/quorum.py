@@ -16,6 +16,7 @@ from chord.errors import ChordError
 from chord.ids import Arc, Circle, Point
 from chord.node import Node
 from chord.node.services import VnodeServices
+from chord.store.merkle import digest_of
 from chord.store.storage import Batch, MemoryStorage
 from chord.testing.rings import TestRing
 from chord.wire.messages import Get, GetReply, Put, Record, Written
@@ -190,6 +191,10 @@ class SlowDisk(MemoryStorage):
 
     def durable(self, key: bytes) -> Record | None:
         return self.synced.get(key)
+
+    def durable_digest(self, key: bytes) -> bytes:
+        record = self.durable(key)
+        return b"" if record is None else digest_of(record)
 
     def stage(self, batch: Batch) -> bool:
         self.apply(batch)
