@@ -13,6 +13,7 @@ this project's.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import trio
@@ -83,7 +84,7 @@ class AntiEntropy:
         if own.start is None:
             return []
         if not own.marks:
-            return [Arc(own.start, self._vnode.id)]
+            return [Arc(own.start, own.me.id)]
         ends = [mark.arc.end for mark in own.marks] + [self._vnode.id]
         distance = self._host.circle.distance
         start: Point = own.start
@@ -111,6 +112,19 @@ class AntiEntropy:
                 if state is not None and state.is_in_sync:
                     return True
         return False
+
+    def in_sync_among(self, contacts: Iterable[Contact], point: int) -> list[Contact]:
+        """Return the vnodes of replicas that are in sync in a point's part; see `is_replica_in_sync`."""
+        states: Mapping[str, SyncState] = {}
+        for arc in self._arcs():
+            if point in arc:
+                states = self._states_in(arc)
+        found: list[Contact] = []
+        for contact in contacts:
+            state = states.get(contact.address)
+            if contact.address == self._host.address or (state is not None and state.is_in_sync):
+                found.append(contact)
+        return found
 
     def is_complete(self) -> bool:
         """Return whether this vnode holds all acknowledged writes of its arc.

@@ -84,7 +84,7 @@ class Coordinator:
         target = self.reads.target(request.key)
         self._records.check(request)
         change = partial(self._records.to_put, request)
-        return (yield from self._write(request, target, change, must_read=self._must_read(request)))
+        return self._write(request, target, change, must_read=self._must_read(request))
 
     @handles(DecideQuarantine)
     def decide(self, request: DecideQuarantine) -> Steps[Written]:
@@ -97,7 +97,7 @@ class Coordinator:
         """
         target = self.reads.target(request.key)
         change = partial(self._records.to_decide, request)
-        return (yield from self._write(request, target, change, must_read=True))
+        return self._write(request, target, change, must_read=True)
 
     @handles(Merge)
     def merge(self, request: Merge) -> Steps[Written]:
@@ -111,7 +111,7 @@ class Coordinator:
         target = self.reads.target(request.record.key)
         must_read = bool(request.op_id) or not self._vnode.is_in_sync(target.point)
         change = partial(self._records.to_restore, request)
-        return (yield from self._write(request, target, change, must_read=must_read))
+        return self._write(request, target, change, must_read=must_read)
 
     def _write(self, request: Write, target: KeyTarget, change: RecordChange, *, must_read: bool) -> Steps[Written]:
         strict = isinstance(request, Put) and request.strict
@@ -129,7 +129,10 @@ class Coordinator:
             yield Commit(self._host.storage, batch)  # durable here before any other node learns the new dot
         except WritesRefused as error:
             raise WritesRefused(f"{self._host.address}: {error.message}") from None
-        written = yield from self._replicate(request, record, seen, needed)
+        self._host.counters["puts"] += isinstance(request, Put)
+        if not (record.clock or record.quarantine):  # nothing of a merged record was live, so there is no copy to send
+            return Written(b"", self._vnode.me, 0, 0, is_sloppy, dead=remarks.dead, decided=remarks.decided)
+        written = yield from self._replicate(request, target, record, seen, needed)
         is_sloppy = is_sloppy or written.is_sloppy
         return msgspec.structs.replace(written, dead=remarks.dead, decided=remarks.decided, is_sloppy=is_sloppy)
 
@@ -159,33 +162,29 @@ class Coordinator:
             raise Busy("records were reaped while the key was read", after_ms=RETRY_MS)
         return reading.record, is_sloppy
 
-    def _replicate(self, request: Write, record: Record, seen: bytes, needed: int) -> Steps[Written]:
+    def _replicate(
+        self, request: Write, target: KeyTarget, record: Record, seen: bytes, needed: int
+    ) -> Steps[Written]:
         """Send a record that is durable here to the other replicas, until enough have it.
 
         Args:
             request: the write.
+            target: the key.
             record: the record.
             seen: digest of the reap-log entries that this store had applied when the record was made.
             needed: the number of nodes that must have the record, this node included. If the request leaves W open, a
                 replica set that has grown raises this number.
 
-        Returns:
-            The reply. A record without a clock and a quarantine goes to no node, and the reply counts 0 nodes.
-
         Raises:
             QuorumFailed: see `ReplicatedWrite.send`.
         """
-        replicas = self._vnode.replica_set(self._host.circle.hash(record.key))  # may have changed meanwhile
+        replicas = self._vnode.replica_set(target.point)  # may have changed meanwhile
         put = request if isinstance(request, Put) else None
-        if put is not None:
-            self._host.counters["puts"] += 1
         if not request.w:
-            needed = max(needed, min(self._host.constants.quorum, len(replicas.members)))
-        if not (record.clock or record.quarantine):  # nothing of a merged record was live, so there is no copy to send
-            return Written(context=b"", owner=self._vnode.me, w=0, w_needed=0)
-        me = self._quorum.here(replicas)
+            needed = max(needed, self._quorum.needed(0, replicas))
+        me = self._quorum.here(replicas) or self._vnode.me
         writing = ReplicatedWrite(self._vnode, me, replicas, record, seen, self._repair, self._log_sync, put=put)
-        return (yield from writing.send(needed))
+        return writing.send(needed)
 
     def _must_read(self, request: Put) -> bool:
         """Return whether the coordinator must read other replicas before a put.

@@ -84,7 +84,7 @@ class Fanout:
             self._driver = None
             self._host.timers.clear(self._on_late)
             driver.resume()
-        elif self._driver is not None and self.waiting:  # otherwise the spare has answered at once
+        elif self._spares and self._driver is not None and self.waiting:  # otherwise the spare has answered at once
             timeout = self._host.peers.failure_detector.timeout
             late_s = max([timeout(contact.address) for contact in self.waiting])
             self._host.timers.set(self._on_late, trio.current_time() + late_s)

@@ -14,6 +14,7 @@ class Quorums:
     def __init__(self, vnode: Vnode) -> None:
         self._vnode = vnode
         self._host = vnode.host
+        self._majority = vnode.host.constants.quorum
         self._latest: tuple[ReplicaSet | None, Contact | None] = (None, None)  # a cache: most keys share one set
 
     def needed_to_write(self, asked: int, replicas: ReplicaSet) -> int:
@@ -55,29 +56,13 @@ class Quorums:
             raise InvalidRequest(f"the ring keeps {constants.replicas} replicas of a record, not {asked}")
         if asked > len(replicas.members):
             raise TooFewReplicas(f"there are {len(replicas.members)} nodes, not {asked}", after_ms=RETRY_MS)
-        return asked or min(constants.quorum, len(replicas.members))
+        return asked or min(self._majority, len(replicas.members))
 
-    def holders(self, point: int) -> ReplicaSet:
-        """Return the replica set of the key at a point.
+    def here(self, replicas: ReplicaSet) -> Contact | None:
+        """Return the vnode with which this node is in a replica set; None if it is not in the set.
 
-        Raises:
-            TooFewReplicas: definite; this node is not in the set, because too many nodes between the point and this
-                node are unreachable.
+        A node is in the set once, so the result may be another vnode of this node than the coordinator.
         """
-        replicas = self._vnode.replica_set(point)
-        if self._own(replicas) is None:
-            raise TooFewReplicas("every node that may hold the key is unreachable", after_ms=RETRY_MS)
-        return replicas
-
-    def here(self, replicas: ReplicaSet) -> Contact:
-        """Return the vnode with which this node is in a replica set.
-
-        A node is in the set once, so the result may be another vnode of this node than the coordinator. If this node is
-        not in the set, the result is the coordinator.
-        """
-        return self._own(replicas) or self._vnode.me
-
-    def _own(self, replicas: ReplicaSet) -> Contact | None:
         if replicas is not self._latest[0]:
             address = self._host.address
             own = next((place.contact for place in replicas.everyone if place.contact.address == address), None)
@@ -95,7 +80,8 @@ class Quorums:
         Raises:
             TooFewReplicas: definite; too few nodes are reachable.
         """
-        places = replicas.members if strict else (*replicas.members, *replicas.stand_ins)
-        up = sum(map(self._vnode.is_up, places))
+        up = len(self._vnode.reachable(replicas.members))
+        if up < needed and not strict:
+            up += len(self._vnode.reachable(replicas.stand_ins))
         if up < needed:
             raise TooFewReplicas(f"{up} of {needed} nodes that the write needs are reachable", after_ms=RETRY_MS)

@@ -13,6 +13,7 @@ Source: DeCandia et al. 2007 (Dynamo), sections 4.5 and 4.7; Demers et al. 1987 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -61,12 +62,14 @@ class KeyTarget(NamedTuple):
         point: the point of the key on the circle.
         verdict: why this vnode coordinates it.
         replicas: its replica set.
+        me: the vnode with which this node is in the replica set.
     """
 
     key: bytes
     point: Point
     verdict: OwnerVerdict
     replicas: ReplicaSet
+    me: Contact
 
 
 class Reading:
@@ -247,7 +250,7 @@ class QuorumReads:
         if not self._live(record):
             return None
         reading = self.begin(target.key)
-        reading.add(self._quorum.here(target.replicas), record, is_in_sync=True)
+        reading.add(target.me, record, is_in_sync=True)
         return reading
 
     def _is_with(self, request: Get, target: KeyTarget, needed: int) -> bool:
@@ -265,24 +268,26 @@ class QuorumReads:
 
         The result is empty if too few reachable members are known to be in sync.
         """
-        me, is_in_sync, found = self._quorum.here(target.replicas), self._repair.is_replica_in_sync, []
-        for place in target.replicas.members:
-            contact = place.contact
-            if contact != me and self._vnode.is_up(place) and is_in_sync(target.point, contact.address):
-                found.append(contact)
-                if len(found) == needed - 1:
-                    return tuple(found)
-        return ()
+        others = self._except_here(target, target.replicas.members)
+        found = self._repair.in_sync_among(others, target.point)[: needed - 1]
+        return tuple(found) if len(found) == needed - 1 else ()
 
-    def _others(self, target: KeyTarget) -> list[Place]:
+    def _others(self, target: KeyTarget) -> list[Contact]:
         """Return the other reachable nodes of a replica set, in the order of asking.
 
         Members in sync come first, then other members, then stand-ins.
         """
-        me, replicas = self._quorum.here(target.replicas), target.replicas
-        others = [place for place in replicas.members if place.contact != me and self._vnode.is_up(place)]
-        others.sort(key=lambda place: not self._repair.is_replica_in_sync(target.point, place.contact.address))
-        return others + [place for place in replicas.stand_ins if place.contact != me and self._vnode.is_up(place)]
+        members = self._except_here(target, target.replicas.members)
+        first = self._repair.in_sync_among(members, target.point)
+        late = [] if len(first) == len(members) else [contact for contact in members if contact not in first]
+        return [*first, *late, *self._except_here(target, target.replicas.stand_ins)]
+
+    def _except_here(self, target: KeyTarget, places: Iterable[Place]) -> list[Contact]:
+        """Return the reachable vnodes of these places, without that of this node."""
+        others = self._vnode.reachable(places)
+        if target.me in others:
+            others.remove(target.me)
+        return others
 
     @handles(ReadDigest)
     def read_digest(self, request: ReadDigest) -> ReadDigestReply:
@@ -332,7 +337,11 @@ class QuorumReads:
         verdict = self._vnode.require_coordinator(point)
         if self._host.sampler is not None:
             self._host.sampler.note(key, point)
-        return KeyTarget(key, point, verdict, self._quorum.holders(point))
+        replicas = self._vnode.replica_set(point)
+        me = self._quorum.here(replicas)
+        if me is None:  # too many nodes between the point and this node are unreachable
+            raise TooFewReplicas("every node that may hold the key is unreachable", after_ms=RETRY_MS)
+        return KeyTarget(key, point, verdict, replicas, me)
 
     def _hidden(self, reading: Reading, needed: int) -> GetQuarantineReply:
         record = reading.record or Record(reading.key, ())
@@ -364,20 +373,20 @@ class QuorumReads:
             NotReady: definite; this node is ending.
         """
         replicas, point, key = target.replicas, target.point, target.key
-        me, reading = self._quorum.here(replicas), self.begin(key)
+        reading = self.begin(key)
         own = self._host.storage.durable(key)  # before `is_damaged`: only a read finds the damage
         is_damaged = self._host.storage.is_damaged(key)
         is_in_sync = not is_damaged and self._vnode.is_in_sync(point)
         digest = self._host.storage.durable_digest(key)
-        reading.add(me, own, is_in_sync, is_damaged=is_damaged, digest=digest)
+        reading.add(target.me, own, is_in_sync, is_damaged=is_damaged, digest=digest)
         others = self._others(target)
         first = max(0, needed - len(reading.copies))
-        fanout = Fanout(self._host, partial(self._ask, reading), [place.contact for place in others[first:]])
+        fanout = Fanout(self._host, partial(self._ask, reading), others[first:])
 
         def is_enough() -> bool:
             return len(reading.copies) - len(reading.out_of_sync) >= needed
 
-        yield fanout.ask([place.contact for place in others[:first]], is_enough)
+        yield fanout.ask(others[:first], is_enough)
         if not is_enough() and len(replicas.members) > 1:
             # Too few replicas in sync have answered. A member that counts as unreachable may be back.
             unreachable = [place.contact for place in replicas.members if not self._vnode.is_up(place)]
@@ -410,7 +419,7 @@ class QuorumReads:
         rest = [place.contact for place in places if place.contact not in asked]
         yield fanout.ask(rest, until=lambda: until_found and self._live(reading.record))
         own = reading.own if reading.is_ahead else self._host.storage.durable(reading.key)  # may have come meanwhile
-        reading.add(self._quorum.here(replicas), own, is_in_sync=True)
+        reading.add(target.me, own, is_in_sync=True)
         if not (until_found and self._live(reading.record)):
             self._require_deniable(reading, replicas, places, target.verdict)
 

@@ -5,6 +5,7 @@ The write is durable at the coordinator before this begins.
 
 from __future__ import annotations
 
+import msgspec
 import trio
 
 from chord.errors import Behind, ChordError, DeadlineExceeded, NotReady, QuorumFailed, WritesRefused
@@ -59,18 +60,16 @@ class ReplicatedWrite:
         self._replicas = replicas
         self._record = record
         self._put = put
-        parts = parts_of(vnode.host, record)
-        of_it = (seen,) if seen else ()
-        self._for_members = [StoreCopies((part,), seen=of_it) for part in parts]
-        self._for_others = [StoreCopies((part,), as_hints=True, seen=of_it) for part in parts]
+        self._seen = (seen,) if seen else ()
+        self._for_members = [StoreCopies((part,), seen=self._seen) for part in parts_of(vnode.host, record)]
+        self._for_others: list[StoreCopies] = []  # made for the first stand-in, because most writes need none
         self._repair = repair
         self._log_sync = log_sync
         self._members = [place.contact for place in replicas.members]
         self.stored: dict[Contact, float | None] = {me: None}
-        self._up = [place.contact for place in replicas.members if place.contact != me and vnode.is_up(place)]
-        spare = [place.contact for place in replicas.stand_ins if place.contact != me and vnode.is_up(place)]
+        self._up = [contact for contact in vnode.reachable(replicas.members) if contact != me]
         strict = put is not None and put.strict
-        self._spare = [] if strict else spare
+        self._spare = [] if strict else [c for c in vnode.reachable(replicas.stand_ins) if c != me]
         self._missing = len(self._members) - len(self._up) - (me in self._members)
         self._counted = frozenset(self._members if strict else (*self._members, *self._spare, me))
         self._fanout = Fanout(self._host, self._store, self._spare[self._missing :])
@@ -92,23 +91,26 @@ class ReplicatedWrite:
                 self._repair.fell_behind(contact.address)
         first = [*self._up, *self._spare[: self._missing]]
         try:
-            yield self._fanout.ask(first, until=lambda: self._count(self._counted) >= needed)
+            yield self._fanout.ask(first, until=lambda: len(self.stored.keys() & self._counted) >= needed)
         except NotReady:
             raise QuorumFailed("the node ended before other nodes had stored the write") from None
         return self._written(needed)
 
     def _written(self, needed: int) -> Written:
-        w = self._count(self._counted)
+        w = len(self.stored.keys() & self._counted)
         if w < needed:
             refusals = {at: error for at, error in self._fanout.failures.items() if isinstance(error, WritesRefused)}
             by = ", ".join(contact.address for contact in refusals)
             why = f"; refused by {by}: {next(iter(refusals.values())).message:.200}" if refusals else ""
             raise QuorumFailed(f"stored on {w} of {needed} nodes{why}")
-        is_sloppy = self._count(frozenset(self._members)) < needed
+        is_sloppy = len(self.stored.keys() & self._members) < needed
         self._host.counters["sloppy_puts"] += is_sloppy
         record, put, now_ms = self._record, self._put, self._host.wall_now_ms()
         op_id = None if put is None else put.op_id
         context = versions.context_of(record) if op_id is None else versions.context_after(record, op_id)
+        beside = 0
+        for version in versions.siblings(record):
+            beside += version.op_id != op_id and versions.is_live(version, now_ms)
         return Written(
             context=versions.encode_context(context),
             owner=self._vnode.me if put is None or put.with_owner else None,
@@ -116,7 +118,7 @@ class ReplicatedWrite:
             w_needed=needed,
             is_sloppy=is_sloppy,
             replicas=self._lines() if put is None or put.with_replicas else (),
-            beside=sum(one.op_id != op_id and versions.is_live(one, now_ms) for one in versions.siblings(record)),
+            beside=beside,
             quorum=self._host.constants.quorum,
             quarantined=quarantine.count(self._record) if self._record.quarantine else 0,
         )
@@ -130,7 +132,7 @@ class ReplicatedWrite:
         deadline = sent + self._host.timing.timeout_cap_s
         try:
             try:
-                for request in self._for_members if contact in self._members else self._for_others:
+                for request in self._for_members if contact in self._members else self._hints():
                     yield Ask(self._host.peers, contact, request, deadline)
             except Behind:
                 yield InTask(self._host, self._sync_log_and_send, contact)
@@ -163,8 +165,10 @@ class ReplicatedWrite:
             request = StoreCopies((part,), as_hints=contact not in self._members, seen=(seen,) if seen else ())
             await host.peers.call(contact, request, Done)
 
-    def _count(self, counted: frozenset[Contact]) -> int:
-        return len(self.stored.keys() & counted)
+    def _hints(self) -> list[StoreCopies]:
+        if not self._for_others:
+            self._for_others = [msgspec.structs.replace(request, as_hints=True) for request in self._for_members]
+        return self._for_others
 
     def _lines(self) -> tuple[ReplicaLine, ...]:
         version = digest_of(self._record)[:VERSION_BYTES]

@@ -438,7 +438,8 @@ class PreferenceList:
             replicas: N.
             stand_ins: the number of stand-ins, the nodes behind the N members.
         """
-        if own.marks or own.arc is None or key not in own.arc:
+        arc = own.arc
+        if own.marks or arc is None or key not in arc:
             return self._replica_set(key, ring, own, replicas, stand_ins)
         source = (ring.successors, self._unreachable, self._retiring, own.start, replicas, stand_ins)
         cached = self._cached
@@ -446,7 +447,7 @@ class PreferenceList:
             return cached[1]
         found = self._replica_set(key, ring, own, replicas, stand_ins)
         behind = (*(contact.id for contact in ring.successors), *self._unreachable)
-        if not any(point in own.arc for point in behind if point != self._me.id):
+        if not any(point in arc for point in behind if point != self._me.id):
             self._cached = (source, found)  # without marks and other vnodes in the arc, all its keys have one set
         return found
 

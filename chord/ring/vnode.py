@@ -70,6 +70,7 @@ class Vnode:
     def __init__(self, me: Contact, host: NodeContext) -> None:
         self.me = me
         self.host = host
+        self._quorum, self._stand_ins = host.constants.quorum, host.constants.stand_ins
         self.ring = RingState(me, host.circle, host.constants.successors, host.constants.replicas + 1)
         self.fingers = FingerTable(host.circle, me.id)
         self.ownership = Ownership(me)
@@ -244,8 +245,8 @@ class Vnode:
 
     def replica_set(self, key: int) -> ReplicaSet:
         """Return the replica set, as known here, of a key that this vnode may coordinate."""
-        constants = self.host.constants
-        return self.preference_list.replica_set(key, self.ring, self.ownership, constants.replicas, constants.stand_ins)
+        replicas = self.host.constants.replicas
+        return self.preference_list.replica_set(key, self.ring, self.ownership, replicas, self._stand_ins)
 
     def may_hold(self, key: int, replicas: ReplicaSet) -> tuple[Place, ...]:
         """Return every node that may hold a key.
@@ -291,7 +292,7 @@ class Vnode:
 
         A ring of fewer nodes than that majority needs all of them. Deaths do not lower this number.
         """
-        return min(self.host.constants.quorum, self.nodes_known(replicas))
+        return min(self._quorum, self.nodes_known(replicas))
 
     def _needed_to_drop(self, replicas: ReplicaSet) -> int:
         """Return how many nodes must hold a record before another node may drop its copy.
@@ -326,6 +327,16 @@ class Vnode:
     def is_up(self, place: Place) -> bool:
         """Return whether a replica is reachable, as far as this node knows."""
         return not place.is_waited_for and not self.host.peers.is_doubtful(place.contact)
+
+    def reachable(self, places: Iterable[Place]) -> list[Contact]:
+        """Return the vnodes of the reachable replicas among these; see `is_up`."""
+        address, state = self.host.address, self.host.peers.failure_detector.state
+        found: list[Contact] = []
+        for place in places:
+            contact = place.contact
+            if not place.is_waited_for and (contact.address == address or state(contact.address) == "alive"):
+                found.append(contact)
+        return found
 
     def replicated(self) -> list[Arc]:
         """Return the arcs that this vnode replicates.
@@ -372,7 +383,8 @@ class Vnode:
             Busy: see `require_owner`. Or N > 1, and this vnode is not a member yet.
             NotOwner, OwnerDown: see `require_owner`.
         """
-        self._require_view()
+        if not self.ring.is_member:
+            self._require_view()
         verdict = self.ownership.verdict(key)
         if verdict.answer == "owned":
             return verdict

@@ -32,7 +32,10 @@ MUTANTS = (
     Mutant(
         "one node counted twice",
         "a write is acknowledged although one node has it",
-        (Swap(ReplicatedWrite, "_count", lambda count: lambda self, counted: 1 + count(self, counted)),),
+        (
+            Edit(ReplicatedWrite.send, "& self._counted) >= needed", "& self._counted) + 1 >= needed"),
+            Edit(ReplicatedWrite._written, "w = len(", "w = 1 + len("),
+        ),
         scenes.joins_leaves_and_crashes,
         4,
         ("oracle: acknowledged",),
