@@ -118,9 +118,10 @@ class Client(ClientApi):
             if effect is None:
                 return timed.result
             if isinstance(effect, MakeCalls):
-                answers = self._pools.ask(effect.calls, timed.limit(effect, time.monotonic()))
-                calls = zip(answers, effect.calls, strict=True)
-                outcomes = tuple(self._judged(outcome, call.address) for outcome, call in calls)
+                outcomes = self._pools.ask(effect.calls, timed.limit(effect, time.monotonic()))
+                if self.timeout_s < HELLO_S:
+                    calls = zip(outcomes, effect.calls, strict=True)
+                    outcomes = tuple(self._judged(outcome, call.address) for outcome, call in calls)
             else:
                 time.sleep(effect.seconds)
                 outcomes = None
@@ -132,8 +133,8 @@ class Client(ClientApi):
     def _judged(self, outcome: Outcome, address: str) -> Outcome:
         """Return an outcome, or `DeadlineExceeded` if the hello of a node came too late.
 
-        If `timeout_s` is shorter than `HELLO_S`, a late hello does not mean that the node is unreachable.
+        `timeout_s` is shorter than `HELLO_S`, so a late hello does not mean that the node is unreachable.
         """
-        if self.timeout_s < HELLO_S and isinstance(outcome, PeerUnreachable) and outcome.is_late:
+        if isinstance(outcome, PeerUnreachable) and outcome.is_late:
             return DeadlineExceeded(f"no answer from {address} within {self.timeout_s:g} s")
         return outcome

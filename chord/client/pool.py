@@ -147,14 +147,19 @@ class Pool:
         sent: dict[Way, set[int]] = {}
         until: dict[Way, float] = {}
         now = time.monotonic()
-        limits = [deadline if call.within_s is None else min(deadline, now + call.within_s) for call in calls]
-        for is_limited in (False, True):
-            group = [i for i, call in enumerate(calls) if (call.within_s is not None) is is_limited]
+        at_once: dict[int, float] = {}  # by index of the call: its limit
+        limited: dict[int, float] = {}
+        for i, call in enumerate(calls):
+            if call.within_s is None:
+                at_once[i] = deadline
+            else:
+                limited[i] = min(deadline, now + call.within_s)
+        for group in (at_once, limited):
             if not group:
                 continue
-            failures = self.open(list(dict.fromkeys(ways[i] for i in group)), max(limits[i] for i in group))
-            for i in group:
-                call, way, by = calls[i], ways[i], limits[i]
+            failures = self.open(list(dict.fromkeys(map(ways.__getitem__, group))), max(group.values()))
+            for i, by in group.items():
+                call, way = calls[i], ways[i]
                 if way in failures:
                     outcomes[i] = failures[way]
                     continue

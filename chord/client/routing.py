@@ -12,7 +12,6 @@ from collections.abc import Container
 from chord.errors import NO_REPLY, ChordError, NotOwner, OtherRing, UnknownVnode
 from chord.ids import Circle
 from chord.ring.owner_cache import OwnerCache
-from chord.wire.batch import key_of
 from chord.wire.messages import (
     Contact,
     DecideQuarantine,
@@ -153,6 +152,6 @@ class OwnerRouting:
 
 
 def _key_of(request: Request) -> bytes | None:
-    if isinstance(request, (GetQuarantine, DecideQuarantine)):
-        return request.key
-    return key_of(request) if isinstance(request, (Get, Put, Merge)) else None
+    if isinstance(request, Merge):
+        return request.record.key
+    return request.key if isinstance(request, (Get, Put, GetQuarantine, DecideQuarantine)) else None

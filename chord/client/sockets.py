@@ -213,12 +213,13 @@ class Link:
     def _send(self, data: bytes, deadline: float) -> None:
         rest = memoryview(data)
         while rest:
-            if self._socket is None or not self._wait("write", deadline):
+            if self._socket is None:
                 raise DeadlineExceeded(f"{self.address} does not take more bytes")
             try:
                 rest = rest[self._socket.send(rest) :]
             except BlockingIOError:
-                continue
+                if not self._wait("write", deadline):
+                    raise DeadlineExceeded(f"{self.address} does not take more bytes") from None
             except OSError as error:
                 raise PeerLost(str(error.strerror).lower()) from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from chord.wire.messages import Request
@@ -16,18 +17,14 @@ class Handler(NamedTuple):
     """The method that answers a type of request.
 
     Attributes:
-        service: the attribute that holds the service; None if the method belongs to the owner of the table.
+        of: returns the method of the owner of the table, or of its service.
         method: the name of the method.
         takes_caller: whether the method takes the caller as its second argument.
     """
 
-    service: str | None
+    of: Callable[[object], Callable[..., Any]]
     method: str
     takes_caller: bool
-
-    def of(self, owner: object) -> Callable[..., Any]:
-        """Return the method of the owner, or of its service."""
-        return getattr(owner if self.service is None else getattr(owner, self.service), self.method)  # type: ignore[no-any-return]
 
 
 HandlerTable: TypeAlias = dict[type[Request], Handler]
@@ -65,5 +62,6 @@ def handler_table(owner: type, **services: type) -> HandlerTable:
             for request in requests:
                 if request in table:
                     raise ValueError(f"two handlers of {request.__name__}: {table[request].method} and {name}")
-                table[request] = Handler(service, name, takes_caller)
+                of = attrgetter(name if service is None else f"{service}.{name}")
+                table[request] = Handler(of, name, takes_caller)
     return table

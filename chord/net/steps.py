@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
+import msgspec
 import trio
 
 from chord.errors import ChordError
@@ -36,27 +37,23 @@ Steps: TypeAlias = Generator[Effect, Any, T]
 """An operation as a generator: it yields effects and receives their results."""
 
 
-class Driver(Generic[T]):
+class Driver(msgspec.Struct, Generic[T], eq=False):
     """Runs an operation (steps) to its end, and calls back once with the result.
 
-    Args:
+    Attributes:
         steps: the operation.
         sender: sends the requests of the steps; None if each effect uses its own sender.
-
-    Attributes:
+        callback: receives the result; None before `begin`, and after the end.
         deadline: the latest time at which the caller can use the result, on Trio's clock. The driver does not end the
             steps at that time.
 
     Concurrency: synchronous.
     """
 
-    __slots__ = ("_callback", "_steps", "deadline", "sender")
-
-    def __init__(self, steps: Steps[T], sender: Sender | None = None) -> None:
-        self._steps = steps
-        self._callback: Callable[[T | Exception], None] | None = None
-        self.sender = sender
-        self.deadline = math.inf
+    steps: Steps[T]
+    sender: Sender | None = None
+    callback: Callable[[T | Exception], None] | None = None
+    deadline: float = math.inf
 
     def begin(self, callback: Callable[[T | Exception], None], deadline: float = math.inf) -> None:
         """Take the first step.
@@ -66,7 +63,7 @@ class Driver(Generic[T]):
                 returns. An error that is not a `ChordError` is a bug.
             deadline: see `Driver`.
         """
-        self._callback, self.deadline = callback, deadline
+        self.callback, self.deadline = callback, deadline
         self.resume()
 
     def resume(self, result: object = None) -> None:
@@ -74,27 +71,30 @@ class Driver(Generic[T]):
 
         The error is raised in the steps.
         """
-        step: Callable[[Any], Effect] = self._steps.throw if isinstance(result, ChordError) else self._steps.send
+        step: Callable[[Any], Effect] = self.steps.throw if isinstance(result, ChordError) else self.steps.send
         while True:
             try:
                 effect = step(result)
             except StopIteration as end:
-                self._end(end.value)
-                return
+                outcome = end.value
+                break
             except ChordError as error:
-                self._end(error)
-                return
+                outcome = error
+                break
             except Exception as error:
-                if self._callback is None:
+                if self.callback is None:
                     raise  # a bug that no caller would report: it ends the node
-                self._end(error)
-                return
+                outcome = error
+                break
             try:
                 effect.begin(self)
             except Exception as error:
-                step, result = self._steps.throw, error
+                step, result = self.steps.throw, error
             else:
                 return
+        callback, self.callback = self.callback, None
+        if callback is not None:
+            callback(outcome)
 
     def give_up(self) -> None:
         """Drop the callback, and let the steps go on.
@@ -102,16 +102,16 @@ class Driver(Generic[T]):
         The callback is never called. The caller must treat the outcome as indefinite: a write that is stored here must
         also be replicated, so the steps go on. Only the effect `IF_WANTED` ends them early.
         """
-        self._callback = None
+        self.callback = None
 
     def close(self) -> None:
         """End the steps at the effect that they wait for, without a call of the callback."""
-        self._steps.close()
+        self.steps.close()
 
     @property
     def is_pending(self) -> bool:
         """Whether the callback still waits for the result."""
-        return self._callback is not None
+        return self.callback is not None
 
     @property
     def is_wanted(self) -> bool:
@@ -119,12 +119,7 @@ class Driver(Generic[T]):
 
         The deadline is checked too, because a process that was stopped for a while sweeps its deadlines late.
         """
-        return self._callback is not None and trio.current_time() < self.deadline
-
-    def _end(self, result: T | Exception) -> None:
-        callback, self._callback = self._callback, None
-        if callback is not None:
-            callback(result)
+        return self.callback is not None and trio.current_time() < self.deadline
 
 
 class _IfWanted:

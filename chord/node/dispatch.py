@@ -115,7 +115,9 @@ class Dispatcher:
         if vnode is None:
             handler = self.HANDLERS.get(type(request))
         else:
-            owner = self._services_of(vnode, request)
+            owner = services = self._vnodes.get(vnode)
+            if services is None or services.vnode.state == "left":
+                owner = self._services_of(vnode, request)
             handler = VnodeServices.HANDLERS.get(type(request))
         if handler is None:
             raise UnknownRequest(f"{type(request).__name__} is not for {'a node' if vnode is None else 'a vnode'}")

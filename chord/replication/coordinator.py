@@ -22,8 +22,8 @@ from chord.net.handlers import handles
 from chord.net.steps import IF_WANTED, Steps
 from chord.replication.anti_entropy import AntiEntropy
 from chord.replication.effects import Commit, ending
-from chord.replication.quorum import Quorums
-from chord.replication.read import KeyTarget, QuorumReads
+from chord.replication.quorum import KeyTarget, Quorums
+from chord.replication.read import QuorumReads
 from chord.replication.reap_log_sync import ReapLogSync
 from chord.replication.records import Records, Remarks
 from chord.replication.write import ReplicatedWrite
@@ -81,7 +81,7 @@ class Coordinator:
             RemoteFailure: indefinite; the disk failed, see `Storage.commit`.
             QuorumFailed: indefinite; too few nodes acknowledged it.
         """
-        target = self.reads.target(request.key)
+        target = self._quorum.target(request.key)
         self._records.check(request)
         change = partial(self._records.to_put, request)
         return self._write(request, target, change, must_read=self._must_read(request))
@@ -95,7 +95,7 @@ class Coordinator:
         Raises:
             ChordError: see `put` and `Records.to_decide`.
         """
-        target = self.reads.target(request.key)
+        target = self._quorum.target(request.key)
         change = partial(self._records.to_decide, request)
         return self._write(request, target, change, must_read=True)
 
@@ -108,7 +108,7 @@ class Coordinator:
         """
         if wrong := versions.check(request.record):
             raise InvalidRequest(f"not a record: {wrong[0]}")
-        target = self.reads.target(request.record.key)
+        target = self._quorum.target(request.record.key)
         must_read = bool(request.op_id) or not self._vnode.is_in_sync(target.point)
         change = partial(self._records.to_restore, request)
         return self._write(request, target, change, must_read=must_read)
@@ -162,9 +162,7 @@ class Coordinator:
             raise Busy("records were reaped while the key was read", after_ms=RETRY_MS)
         return reading.record, is_sloppy
 
-    def _replicate(
-        self, request: Write, target: KeyTarget, record: Record, seen: bytes, needed: int
-    ) -> Steps[Written]:
+    def _replicate(self, request: Write, target: KeyTarget, record: Record, seen: bytes, needed: int) -> Steps[Written]:
         """Send a record that is durable here to the other replicas, until enough have it.
 
         Args:

@@ -85,8 +85,9 @@ class Fanout:
             self._host.timers.clear(self._on_late)
             driver.resume()
         elif self._spares and self._driver is not None and self.waiting:  # otherwise the spare has answered at once
-            timeout = self._host.peers.failure_detector.timeout
-            late_s = max([timeout(contact.address) for contact in self.waiting])
+            late_s, timeout = 0.0, self._host.peers.failure_detector.timeout
+            for contact in self.waiting:
+                late_s = max(late_s, timeout(contact.address))
             self._host.timers.set(self._on_late, trio.current_time() + late_s)
 
     def _late(self) -> None:

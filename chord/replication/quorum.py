@@ -1,11 +1,33 @@
-"""Quorums: how many replicas of a key must answer, and whether enough can."""
+"""Quorums: which replicas a key has, how many of them must answer, and whether enough can."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from chord.errors import InvalidRequest, TooFewReplicas
+from chord.ids import Point
+from chord.ring.ownership import OwnerVerdict
 from chord.ring.preference_list import ReplicaSet
 from chord.ring.vnode import RETRY_MS, Vnode
 from chord.wire.messages import Contact
+
+
+class KeyTarget(NamedTuple):
+    """A key that a coordinator reads or writes, resolved once.
+
+    Attributes:
+        key: the key.
+        point: the point of the key on the circle.
+        verdict: why this vnode coordinates it.
+        replicas: its replica set.
+        me: the vnode with which this node is in the replica set.
+    """
+
+    key: bytes
+    point: Point
+    verdict: OwnerVerdict
+    replicas: ReplicaSet
+    me: Contact
 
 
 class Quorums:
@@ -16,6 +38,23 @@ class Quorums:
         self._host = vnode.host
         self._majority = vnode.host.constants.quorum
         self._latest: tuple[ReplicaSet | None, Contact | None] = (None, None)  # a cache: most keys share one set
+
+    def target(self, key: bytes) -> KeyTarget:
+        """Resolve a key: its point, and the nodes that may hold it.
+
+        Raises:
+            NotOwner, Busy: see `Vnode.require_coordinator`.
+            TooFewReplicas: definite; every node that may hold the key is unreachable.
+        """
+        point = self._host.circle.hash(key)
+        verdict = self._vnode.require_coordinator(point)
+        if self._host.sampler is not None:
+            self._host.sampler.note(key, point)
+        replicas = self._vnode.replica_set(point)
+        me = self.here(replicas)
+        if me is None:  # too many nodes between the point and this node are unreachable
+            raise TooFewReplicas("every node that may hold the key is unreachable", after_ms=RETRY_MS)
+        return KeyTarget(key, point, verdict, replicas, me)
 
     def needed_to_write(self, asked: int, replicas: ReplicaSet) -> int:
         """Return W: how many nodes must store a write before it is acknowledged.

@@ -13,20 +13,18 @@ Source: DeCandia et al. 2007 (Dynamo), sections 4.5 and 4.7; Demers et al. 1987 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
-from typing import NamedTuple
 
 import trio
 
 from chord.errors import Behind, Busy, ChordError, MalformedMessage, OwnerDown, RecordDamaged, TooFewReplicas
-from chord.ids import Arc, Point
+from chord.ids import Arc
 from chord.net.handlers import handles
 from chord.net.steps import Steps
 from chord.replication.anti_entropy import AntiEntropy
 from chord.replication.effects import Ask, InTask
 from chord.replication.fanout import Fanout
-from chord.replication.quorum import Quorums
+from chord.replication.quorum import KeyTarget, Quorums
 from chord.replication.reap_log_sync import ReapLogSync
 from chord.replication.records import Records
 from chord.replication.replica import parts_of
@@ -52,24 +50,6 @@ from chord.wire.messages import (
     StoreCopies,
     Version,
 )
-
-
-class KeyTarget(NamedTuple):
-    """A key that a coordinator reads or writes, resolved once.
-
-    Attributes:
-        key: the key.
-        point: the point of the key on the circle.
-        verdict: why this vnode coordinates it.
-        replicas: its replica set.
-        me: the vnode with which this node is in the replica set.
-    """
-
-    key: bytes
-    point: Point
-    verdict: OwnerVerdict
-    replicas: ReplicaSet
-    me: Contact
 
 
 class Reading:
@@ -214,11 +194,16 @@ class QuorumReads:
         self._repairing: dict[bytes, None] = {}
 
     @handles(Get)
-    def get(self, request: Get) -> GetReply | Steps[GetReply]:
+    def get(self, request: Get, *, is_in_batch: bool = False) -> GetReply | Steps[GetReply]:
         """Read a key from R replicas.
 
         Return the answer at once if this node's copy is in sync and has a live value, and no other node need be asked.
         That is so if R is 1, or if the client asks the partners itself. Otherwise return the steps of a read.
+
+        Args:
+            request: the request.
+            is_in_batch: whether it is an item of a batch. Then the reply names no partners, because a client asks the
+                owner itself for the items of a batch.
 
         Raises:
             NotOwner, Busy: see `Vnode.require_coordinator`.
@@ -226,21 +211,22 @@ class QuorumReads:
             TooFewReplicas: definite; fewer than R replicas exist or answer.
             OwnerDown, RecordDamaged, Busy: definite; no live value was found, and other nodes may hold one.
         """
-        target = self.target(request.key)
+        target = self._quorum.target(request.key)
         needed = self._quorum.needed(request.r, target.replicas)
         is_half = bool(request.partners) and self._is_with(request, target, needed)
         if is_half or needed == 1:
             own = self._read_own(target)
             if own is not None:
                 return self._answer(request, own, target, needed, is_half=is_half)
-        return self._get(request, target, needed)
+        return self._get(request, target, needed, is_in_batch=is_in_batch)
 
-    def _get(self, request: Get, target: KeyTarget, needed: int) -> Steps[GetReply]:
+    def _get(self, request: Get, target: KeyTarget, needed: int, *, is_in_batch: bool) -> Steps[GetReply]:
         reading = yield from self.read(target, needed)
         if not self._live(reading.record):
             yield from self.ask_everyone(reading, target, until_found=True)
         self._repair_soon(reading, target.replicas)
-        return self._answer(request, reading, target, needed)
+        partners = () if is_in_batch else self._unknown_partners(request, target, needed)
+        return self._answer(request, reading, target, needed, partners)
 
     def _read_own(self, target: KeyTarget) -> Reading | None:
         """Return a read of this node's copy alone; None if it is not in sync, or not live."""
@@ -268,7 +254,7 @@ class QuorumReads:
 
         The result is empty if too few reachable members are known to be in sync.
         """
-        others = self._except_here(target, target.replicas.members)
+        others = self._vnode.reachable(target.replicas.members, but=target.me)
         found = self._repair.in_sync_among(others, target.point)[: needed - 1]
         return tuple(found) if len(found) == needed - 1 else ()
 
@@ -277,17 +263,10 @@ class QuorumReads:
 
         Members in sync come first, then other members, then stand-ins.
         """
-        members = self._except_here(target, target.replicas.members)
+        members = self._vnode.reachable(target.replicas.members, but=target.me)
         first = self._repair.in_sync_among(members, target.point)
         late = [] if len(first) == len(members) else [contact for contact in members if contact not in first]
-        return [*first, *late, *self._except_here(target, target.replicas.stand_ins)]
-
-    def _except_here(self, target: KeyTarget, places: Iterable[Place]) -> list[Contact]:
-        """Return the reachable vnodes of these places, without that of this node."""
-        others = self._vnode.reachable(places)
-        if target.me in others:
-            others.remove(target.me)
-        return others
+        return [*first, *late, *self._vnode.reachable(target.replicas.stand_ins, but=target.me)]
 
     @handles(ReadDigest)
     def read_digest(self, request: ReadDigest) -> ReadDigestReply:
@@ -318,30 +297,13 @@ class QuorumReads:
             NotOwner, Busy, InvalidRequest, TooFewReplicas: see `get`.
             OwnerDown, RecordDamaged, Busy: definite; the quarantine is empty, and other nodes may hold more.
         """
-        target = self.target(request.key)
+        target = self._quorum.target(request.key)
         needed = self._quorum.needed(request.r, target.replicas)
         reading = yield from self.read(target, needed)
         if reading.record is None or not reading.record.quarantine:
             yield from self.ask_everyone(reading, target, until_found=False)
         self._repair_soon(reading, target.replicas)
         return self._hidden(reading, needed)
-
-    def target(self, key: bytes) -> KeyTarget:
-        """Resolve a key: its point, and the nodes that may hold it.
-
-        Raises:
-            NotOwner, Busy: see `Vnode.require_coordinator`.
-            TooFewReplicas: definite; every node that may hold the key is unreachable.
-        """
-        point = self._host.circle.hash(key)
-        verdict = self._vnode.require_coordinator(point)
-        if self._host.sampler is not None:
-            self._host.sampler.note(key, point)
-        replicas = self._vnode.replica_set(point)
-        me = self._quorum.here(replicas)
-        if me is None:  # too many nodes between the point and this node are unreachable
-            raise TooFewReplicas("every node that may hold the key is unreachable", after_ms=RETRY_MS)
-        return KeyTarget(key, point, verdict, replicas, me)
 
     def _hidden(self, reading: Reading, needed: int) -> GetQuarantineReply:
         record = reading.record or Record(reading.key, ())
@@ -417,7 +379,7 @@ class QuorumReads:
         asked = reading.copies.keys() | {place.contact for place in places if place.is_waited_for}
         fanout = Fanout(self._host, partial(self._ask, reading))
         rest = [place.contact for place in places if place.contact not in asked]
-        yield fanout.ask(rest, until=lambda: until_found and self._live(reading.record))
+        yield fanout.ask(rest, until=lambda: until_found and bool(self._live(reading.record)))
         own = reading.own if reading.is_ahead else self._host.storage.durable(reading.key)  # may have come meanwhile
         reading.add(target.me, own, is_in_sync=True)
         if not (until_found and self._live(reading.record)):
@@ -506,35 +468,40 @@ class QuorumReads:
         return True
 
     def _answer(
-        self, request: Get, reading: Reading, target: KeyTarget, needed: int, *, is_half: bool = False
+        self,
+        request: Get,
+        reading: Reading,
+        target: KeyTarget,
+        needed: int,
+        partners: tuple[Contact, ...] = (),
+        *,
+        is_half: bool = False,
     ) -> GetReply:
         self._host.counters["gets"] += 1
-        record = reading.record
-        shown = versions.cut(record, self._host.limits.record_bytes_max) if record is not None else None
-        context = versions.encode_context({} if shown is None else versions.context_of(shown))
-        siblings = [] if shown is None else versions.siblings(shown)
-        shown_live = [version for version in siblings if self._is_live(version)]
-        live = 0 if record is None else sum(map(self._is_live, versions.siblings(record)))
+        record = reading.record or Record(reading.key, ())
+        shown = versions.cut(record, self._host.limits.record_bytes_max)
+        live = self._live(record)
+        shown_live = live if shown is record else self._live(shown)
         return GetReply(
-            values=tuple(version.value for version in shown_live if version.value is not None),
-            context=context,
+            values=tuple([version.value for version in shown_live if version.value is not None]),
+            context=versions.encode_context(versions.context_of(shown)),
             owner=self._vnode.me if request.with_owner else None,
             r=len(reading.copies),
             r_needed=needed,
             replicas=self._lines(reading, target.replicas) if request.with_replicas else (),
-            written_ms=tuple(version.written_ms for version in shown_live),
-            quarantined=quarantine.count(record) if record is not None and record.quarantine else 0,
-            left=live - len(shown_live),
-            partners=self._unknown_partners(request, target, needed, is_half),
+            written_ms=tuple([version.written_ms for version in shown_live]),
+            quarantined=quarantine.count(record) if record.quarantine else 0,
+            left=len(live) - len(shown_live),
+            partners=partners,
             copy=reading.copy_id(self._host.storage.durable_digest(target.key)) if is_half else b"",
         )
 
-    def _unknown_partners(self, request: Get, target: KeyTarget, needed: int, is_half: bool) -> tuple[Contact, ...]:
+    def _unknown_partners(self, request: Get, target: KeyTarget, needed: int) -> tuple[Contact, ...]:
         """Return the partners that the client should name in its next quorum read.
 
         The result is empty if the client chose R or named them already, or if one replica is enough.
         """
-        if request.r or needed == 1 or is_half:
+        if request.r or needed == 1:
             return ()
         found = self.partners(target, needed)
         return () if request.partners == tuple(partner.id for partner in found) else found
@@ -616,8 +583,9 @@ class QuorumReads:
         """Return whether this node is in sync at a point, and its copy is not damaged."""
         return self._vnode.is_in_sync(point) and not self._host.storage.is_damaged(key)
 
-    def _live(self, record: Record | None) -> bool:
-        return record is not None and any(self._is_live(version) for version in versions.siblings(record))
-
-    def _is_live(self, version: Version) -> bool:
-        return versions.is_live(version, self._host.wall_now_ms())
+    def _live(self, record: Record | None) -> list[Version]:
+        """Return the versions of a record that readers see; none without a record."""
+        if record is None:
+            return []
+        now_ms = self._host.wall_now_ms()
+        return [version for version in versions.siblings(record) if versions.is_live(version, now_ms)]

@@ -67,9 +67,9 @@ class ReplicatedWrite:
         self._log_sync = log_sync
         self._members = [place.contact for place in replicas.members]
         self.stored: dict[Contact, float | None] = {me: None}
-        self._up = [contact for contact in vnode.reachable(replicas.members) if contact != me]
+        self._up = vnode.reachable(replicas.members, but=me)
         strict = put is not None and put.strict
-        self._spare = [] if strict else [c for c in vnode.reachable(replicas.stand_ins) if c != me]
+        self._spare = [] if strict else vnode.reachable(replicas.stand_ins, but=me)
         self._missing = len(self._members) - len(self._up) - (me in self._members)
         self._counted = frozenset(self._members if strict else (*self._members, *self._spare, me))
         self._fanout = Fanout(self._host, self._store, self._spare[self._missing :])

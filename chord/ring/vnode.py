@@ -328,12 +328,14 @@ class Vnode:
         """Return whether a replica is reachable, as far as this node knows."""
         return not place.is_waited_for and not self.host.peers.is_doubtful(place.contact)
 
-    def reachable(self, places: Iterable[Place]) -> list[Contact]:
-        """Return the vnodes of the reachable replicas among these; see `is_up`."""
+    def reachable(self, places: Iterable[Place], but: Contact | None = None) -> list[Contact]:
+        """Return the vnodes of the reachable replicas among these, except `but`; see `is_up`."""
         address, state = self.host.address, self.host.peers.failure_detector.state
         found: list[Contact] = []
         for place in places:
             contact = place.contact
+            if contact == but:
+                continue
             if not place.is_waited_for and (contact.address == address or state(contact.address) == "alive"):
                 found.append(contact)
         return found

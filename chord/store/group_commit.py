@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
+import msgspec
 import trio
 from outcome import Outcome
 
@@ -37,16 +38,15 @@ NoteChanges: TypeAlias = dict[bytes, bytes | None]
 """Changed notes (see `Storage.note`) by name; None removes the note."""
 
 
-class Group:
+class Group(msgspec.Struct, eq=False):
     """The changes of one transaction, and its outcome."""
 
-    def __init__(self) -> None:
-        self.rows: RowChanges = {}
-        self.notes: NoteChanges = {}
-        self.size = 0  # about how many bytes the changes take in memory; 0: there is nothing to write
-        self.done = trio.Event()  # set when the transaction is over
-        self.callbacks: list[Callable[[ChordError | None], None]] = []  # called then, with the error or None
-        self.error: ChordError | None = None  # why the transaction failed; None if it is durable or not over
+    rows: RowChanges = {}
+    notes: NoteChanges = {}
+    size: int = 0  # about how many bytes the changes take in memory; 0: there is nothing to write
+    done: trio.Event = msgspec.field(default_factory=trio.Event)  # set when the transaction is over
+    callbacks: list[Callable[[ChordError | None], None]] = []  # called then, with the error or None
+    error: ChordError | None = None  # why the transaction failed; None if it is durable or not over
 
     def end(self, error: ChordError | None = None) -> None:
         """End the transaction: wake the waiting tasks, and call the callbacks.

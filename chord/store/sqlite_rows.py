@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from typing import Any
 
+import msgspec
 from sortedcontainers import SortedDict
 
 from chord.errors import ChordError
@@ -32,15 +33,12 @@ SCRUB_ROW_BYTES = 128
 """Approximate number of bytes that the scrub reads for a row, beside its values."""
 
 
-class RowChange:
+class RowChange(msgspec.Struct, eq=False):
     """A change of one row that is not durable yet."""
 
-    __slots__ = ("before", "row", "was_bad")
-
-    def __init__(self, before: StoredRow | None, was_bad: bool, row: StoredRow | None) -> None:
-        self.before = before  # the durable row, or None
-        self.was_bad = was_bad  # whether the durable row counted as damaged
-        self.row = row  # the visible row; None removes the durable row
+    before: StoredRow | None  # the durable row, or None
+    was_bad: bool  # whether the durable row counted as damaged
+    row: StoredRow | None  # the visible row; None removes the durable row
 
 
 class Rows:
@@ -362,6 +360,7 @@ class Rows:
             change.before, change.was_bad = row, False
         else:
             del self.changes[place]
+            self._remember(place, row)  # the next write of the key needs no look into the file
 
     def take_back(self) -> None:
         """Roll back every change that is not durable."""

@@ -78,7 +78,11 @@ class Encoder:
             TypeError: a part of the item has a type that no message has.
         """
         pieces: list[bytes] = []
-        self._put((item,), pieces.append)
+        if (head := self._heads.get(type(item))) is not None:  # a message, the usual case
+            pieces.append(head)
+            self._put(astuple(item), pieces.append)
+        else:
+            self._put((item,), pieces.append)
         encoded = b"".join(pieces)
         if len(encoded) > self._bytes_max:
             raise InvalidRequest(f"message of {len(encoded)} bytes; no frame holds more than {self._bytes_max}")
@@ -105,7 +109,8 @@ class Encoder:
             elif type_ is tuple or type_ is list:
                 size = len(item)
                 add(_SHORT_ARRAY[size] if size < 256 else _head(_ARRAY, size))
-                self._put(item, add)
+                if size:
+                    self._put(item, add)
             elif item is None:
                 add(b"\xf6")
             elif type_ is bool:

@@ -155,8 +155,10 @@ def _frame(kind: FrameKind, body: bytes) -> bytes:
 # -- messages ---------------------------------------------------------------------------------
 
 
-def _open_envelope(body: bytes, fields: int) -> list[Any]:
+def open_envelope(body: bytes, fields: int) -> list[Any]:
     """Decode an array of at least this many fields, the first of them a call id.
+
+    The second field of a reply is its content, which `Codec.finish` checks.
 
     Raises:
         MalformedMessage: the body is anything else.
@@ -244,8 +246,7 @@ class Codec:
         Raises:
             MalformedMessage: the envelope cannot be read.
         """
-        item = _open_envelope(body, 5)
-        call_id, vnode, budget_ms, request, sent_ms = item[:5]
+        call_id, vnode, budget_ms, content, sent_ms = open_envelope(body, 5)[:5]
         if type(budget_ms) is not int or not 0 <= budget_ms <= BUDGET_MS_MAX:
             raise MalformedMessage("the budget is not a number in range")
         if type(sent_ms) is not int or not 0 <= sent_ms <= SENT_MS_MAX:
@@ -253,20 +254,16 @@ class Codec:
         try:
             if vnode is not None:
                 vnode = self._point(Point, vnode)
-            return Call(call_id, vnode, budget_ms, self._request(request), sent_ms)
+            if type(content) is not list or not content or type(content[0]) is not int:
+                raise MalformedMessage("the request is not an array that begins with its tag")
+            type_ = REQUEST_BY_TAG.get(content[0])
+            if type_ is None:
+                raise UnknownRequest(f"request {content[0]} is not known here")
+            return Call(call_id, vnode, budget_ms, self.finish(content, type_), sent_ms)
         except (MalformedMessage, UnknownRequest) as error:
             return Call(call_id, None, budget_ms, error, sent_ms)
         except ValueError as error:
             return Call(call_id, None, budget_ms, MalformedMessage(f"vnode id: {error}"), sent_ms)
-
-    def open_reply(self, body: bytes) -> tuple[int, Any]:
-        """Return a reply's call id and its content, which `finish` then checks.
-
-        Raises:
-            MalformedMessage: the envelope cannot be read.
-        """
-        item = _open_envelope(body, 2)
-        return item[0], item[1]
 
     def finish(self, content: Any, expected: type[_Struct]) -> _Struct:
         """Return the content of an envelope as a message of the expected type.
@@ -285,7 +282,7 @@ class Codec:
         Raises:
             MalformedMessage: the frame cannot be read, or the reply is not of the expected type.
         """
-        call_id, content = self.open_reply(body)
+        call_id, content, *_ = open_envelope(body, 2)
         return call_id, self.finish(content, expected)
 
     def decode_error(self, body: bytes) -> tuple[int, ChordError]:
@@ -294,7 +291,7 @@ class Codec:
         Raises:
             MalformedMessage: the frame cannot be read.
         """
-        item = _open_envelope(body, 2)
+        item = open_envelope(body, 2)
         error = self.finish(item[1], ErrorReply)
         return item[0], from_wire(error.code, error.message, error.peer, error.after_ms)
 
@@ -305,14 +302,6 @@ class Codec:
         if number >= self._size:
             raise ValueError(f"not on a circle of {self.circle.bits} bits")
         return Point(number)
-
-    def _request(self, content: Any) -> Request:
-        if type(content) is not list or not content or type(content[0]) is not int:
-            raise MalformedMessage("the request is not an array that begins with its tag")
-        type_ = REQUEST_BY_TAG.get(content[0])
-        if type_ is None:
-            raise UnknownRequest(f"request {content[0]} is not known here")
-        return self.finish(content, type_)
 
 
 @cache
@@ -368,7 +357,7 @@ def decode_refusal(body: bytes) -> ChordError:
     Raises:
         MalformedMessage: the frame cannot be read.
     """
-    content = _open_envelope(body, 2)[1]
+    content = open_envelope(body, 2)[1]
     if type(content) is not list:
         raise MalformedMessage("the refusal is not an array")
     try:

@@ -32,6 +32,7 @@ from chord.wire.codec import (
     decode_refusal,
     encode_hello,
     is_goodbye,
+    open_envelope,
 )
 from chord.wire.messages import Hello, Reply, Request, StreamName
 
@@ -169,7 +170,7 @@ class OpenCalls:
         Raises:
             MalformedMessage: the envelope cannot be read. The stream is of no further use.
         """
-        call_id, content = self._codec.open_reply(body)
+        call_id, content, *_ = open_envelope(body, 2)
         waiting = self.waiting.pop(call_id, None)
         if waiting is None:
             return None  # too late: the caller gave up

@@ -336,7 +336,7 @@ async def test_partners_of_every_arc_answer_in_a_ring_with_vnodes() -> None:
             for parts in node._parts.values():
                 owns = parts.vnode.ownership.is_owner
                 key = next(key for key in map(b"%d".__mod__, range(9999)) if owns(CIRCLE.hash(key)))
-                for partner in parts.reads.partners(parts.reads.target(key), 3):
+                for partner in parts.reads.partners(parts.reads._quorum.target(key), 3):
                     await node._host.peers.call(partner, ReadDigest(key, parts.vnode.id), ReadDigestReply)
                     asked += 1
         assert asked == 2 * 4 * 7

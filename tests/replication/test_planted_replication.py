@@ -15,7 +15,8 @@ from chord.ids import Arc
 from chord.net.steps import Driver, Steps
 from chord.replication.coordinator import Coordinator
 from chord.replication.effects import Commit
-from chord.replication.read import KeyTarget, QuorumReads, Reading
+from chord.replication.quorum import KeyTarget
+from chord.replication.read import QuorumReads, Reading
 from chord.replication.records import Records
 from chord.replication.sync import ReplicaSync
 from chord.ring import context
