@@ -150,10 +150,10 @@ class Coordinator:
             ChordError: see `QuorumReads.read` and `QuorumReads.ask_everyone`.
             Busy: definite; records of the key's slice were reaped during the read.
         """
-        is_sloppy = False
-        reading = yield from self.reads.read(target, self._quorum.needed(0, target.replicas))
+        is_sloppy, needed = False, self._quorum.needed(0, target.replicas)
+        reading = yield from self.reads.read(target, needed)
         target = target._replace(verdict=self._vnode.require_coordinator(target.point))  # may have changed meanwhile
-        if not self.reads.is_sure(reading, target.replicas):
+        if not reading.has(needed):
             if self._vnode.is_in_sync(target.point) and not strict:
                 is_sloppy = True  # versions on unreachable replicas may stay beside the new one
             else:  # replicas that are not in sync may lack an acknowledged write

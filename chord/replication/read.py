@@ -110,6 +110,10 @@ class Reading:
         if record is not None:
             self.record = record if self.record is None else versions.sync(self.record, record)
 
+    def has(self, needed: int) -> bool:
+        """Return whether at least `needed` replicas in sync have answered."""
+        return len(self.copies) - len(self.out_of_sync) >= needed
+
     def read_ahead(self, log: SliceLog, record: Record | None, seen: bytes) -> list[Contact]:
         """Discard other nodes' answers, as if the reader had applied one more reap log.
 
@@ -345,9 +349,7 @@ class QuorumReads:
         first = max(0, needed - len(reading.copies))
         fanout = Fanout(self._host, partial(self._ask, reading), others[first:])
 
-        def is_enough() -> bool:
-            return len(reading.copies) - len(reading.out_of_sync) >= needed
-
+        is_enough = partial(reading.has, needed)
         yield fanout.ask(others[:first], is_enough)
         if not is_enough() and len(replicas.members) > 1:
             # Too few replicas in sync have answered. A member that counts as unreachable may be back.
@@ -356,10 +358,6 @@ class QuorumReads:
         if len(reading.copies) < needed:
             raise TooFewReplicas(f"{len(reading.copies)} of {needed} replicas answered", after_ms=RETRY_MS)
         return reading
-
-    def is_sure(self, reading: Reading, replicas: ReplicaSet) -> bool:
-        """Return whether replicas in sync have answered: a majority of N, or all members."""
-        return len(reading.copies) - len(reading.out_of_sync) >= self._quorum.needed(0, replicas)
 
     def ask_everyone(self, reading: Reading, target: KeyTarget, *, until_found: bool) -> Steps[None]:
         """Ask every node that may hold the key, before this node denies further versions.

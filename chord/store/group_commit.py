@@ -58,19 +58,6 @@ class Group(msgspec.Struct, eq=False):
         for callback in self.callbacks:
             callback(None if error is None else type(error)(error.message))
 
-    def add(self, rows: RowChanges, notes: NoteChanges, size: int) -> None:
-        """Add changes. They replace earlier changes of the same rows and notes.
-
-        `size` is their approximate size in memory, in bytes.
-        """
-        self.size += size
-        if not (self.rows.keys().isdisjoint(rows) and self.notes.keys().isdisjoint(notes)):
-            earlier_rows = {place: self.rows[place] for place in rows if place in self.rows}
-            earlier_notes = {name: self.notes[name] for name in notes if name in self.notes}
-            self.size -= bytes_of(earlier_rows, earlier_notes)
-        self.rows.update(rows)
-        self.notes.update(notes)
-
 
 def bytes_of(rows: RowChanges, notes: NoteChanges) -> int:
     """Return the approximate size of changes in memory, in bytes."""
@@ -91,7 +78,7 @@ class GroupCommit:
         settle: called with each group of changes that has become durable.
         take_back: called to roll back all changes that are not durable, after a transaction was refused. Waiting
             callers wake afterwards.
-        bytes_max: limit for the changes that are not durable, in bytes; see `require_room`.
+        bytes_max: limit for the changes that are not durable, in bytes; see `add`.
 
     Attributes:
         key_epoch: the last key epoch given out; durable with the next transaction.
@@ -142,26 +129,26 @@ class GroupCommit:
         """Approximate size of the changes that are not durable yet, in bytes."""
         return self.following.size + (0 if self.under_way is None else self.under_way.size)
 
-    def require_room(self, size: int) -> None:
-        """Refuse `size` bytes of changes if too many bytes wait for the disk already.
+    def add(self, rows: RowChanges, notes: NoteChanges) -> None:
+        """Add changes to the next transaction. They replace earlier changes of the same rows and notes.
 
-        If no changes wait, any size is accepted.
+        If no transaction is under way, the next one begins in the next pass of the event loop. The caller checks before
+        with `require_sound`.
 
         Raises:
-            Overloaded: definite; try again later.
+            Overloaded: definite; too many bytes wait for the disk already. If none waits, any size is accepted.
         """
-        staged = self.staged_bytes
+        group, size, staged = self.following, bytes_of(rows, notes), self.staged_bytes
         if staged and staged + size > self._bytes_max:
             text = f"{staged} bytes of writes wait for the disk; the limit is {self._bytes_max}; try again later"
             raise Overloaded(text, after_ms=RETRY_MS)
-
-    def add(self, rows: RowChanges, notes: NoteChanges, size: int) -> None:
-        """Add changes of about `size` bytes to the next transaction.
-
-        If none is under way, it begins in the next pass of the event loop. The caller checks before with
-        `require_sound` and `require_room`.
-        """
-        self.following.add(rows, notes, size)
+        if not (group.rows.keys().isdisjoint(rows) and group.notes.keys().isdisjoint(notes)):
+            earlier_rows = {place: group.rows[place] for place in rows if place in group.rows}
+            earlier_notes = {name: group.notes[name] for name in notes if name in group.notes}
+            group.size -= bytes_of(earlier_rows, earlier_notes)
+        group.size += size
+        group.rows.update(rows)
+        group.notes.update(notes)
         if self.under_way is None:
             self._write_soon()
 

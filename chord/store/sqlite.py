@@ -17,7 +17,7 @@ from chord.errors import ChordError, RemoteFailure
 from chord.ids import Arc, Circle, Point
 from chord.observe.metrics import Histogram
 from chord.store.database import HEAD_OF_ROW, WHOLE_ROW, Database, RowPlace, StoredRow, row_of
-from chord.store.group_commit import Group, GroupCommit, bytes_of
+from chord.store.group_commit import Group, GroupCommit
 from chord.store.merkle import Digests
 from chord.store.sqlite_file import StoreFile
 from chord.store.sqlite_notes import Notes
@@ -320,13 +320,11 @@ class SqliteStorage:
         if not batch.is_empty:
             self._commits.require_sound()
             before, after = self._rows_of(batch)
-            size = bytes_of(after, batch.notes)
-            self._commits.require_room(size)
+            self._commits.add(after, batch.notes)
             for place, row in after.items():
                 self._rows.change(place, before[place], row)
             for name, value in batch.notes.items():
                 self._notes.change(name, value)
-            self._commits.add(after, batch.notes, size)
         return not (self._rows.changes or self._notes.changes)
 
     async def commit(self, batch: Batch) -> None:

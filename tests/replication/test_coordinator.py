@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
@@ -13,11 +13,13 @@ from chord.errors import ChordError, ClocksDiffer, IndefiniteError, NotOwner, Pe
 from chord.net.calls import Callback
 from chord.net.steps import Driver, Steps
 from chord.node import Node
-from chord.replication.read import QuorumReads, Reading
+from chord.replication.coordinator import Coordinator
+from chord.replication.read import Reading
 from chord.store import versions
 from chord.store.storage import Batch, MemoryStorage
 from chord.testing.rings import TestRing
 from chord.wire.messages import Contact, Put, Reply, Request, Written
+from tests.mutants.mutant import Edit
 from tests.support.quorum import (
     KEY,
     SlowDisk,
@@ -264,8 +266,8 @@ async def test_put_to_new_replicas_is_refused_until_the_old_return() -> None:
 
 @virtual
 async def test_planted_read_quorum_of_new_replicas_keeps_old_value() -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(QuorumReads, "is_sure", lambda self, reading, replica_set: True)
+    with ExitStack() as stack:
+        Edit(Coordinator._read_first, "if not reading.has(needed):", "if False:").plant(stack)
         async with testing.open_ring(7, seed=75, timing=timing(down_out_s=DOWN_OUT_S)) as ring:
             key, outcomes = await put_through_new_replicas(ring)
             assert "stored" in outcomes
