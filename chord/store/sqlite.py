@@ -207,7 +207,7 @@ class SqliteStorage:
         return None if row is None else self._record_of(row)
 
     def durable_digest(self, key: bytes) -> bytes:
-        """Return the digest of a key's durable record; empty if there is none."""
+        """Return the digest of a key's durable record; empty without a record."""
         row = self._rows.durable(self._rows.place(key))
         return b"" if row is None else row.digest
 

@@ -239,7 +239,7 @@ class Rows:
         """Return the damaged rows that can be removed when the row `new` is stored.
 
         They are the damaged rows of the same key at other places, and all damaged rows with records that other rows
-        already hold. There are none if no row is damaged.
+        already hold.
         """
         return {bad for bad in self.summary.bad if bad in self._replaced or self._is_of_key(bad, new)}
 

@@ -173,7 +173,7 @@ class Storage(Protocol):
         """
 
     def durable_digest(self, key: bytes) -> bytes:
-        """Return the digest (`digest_of`) of a key's durable record; empty if there is none."""
+        """Return the digest (`digest_of`) of a key's durable record; empty without a record."""
 
     @property
     def incarnation(self) -> bytes:
@@ -334,7 +334,7 @@ class MemoryStorage:
         return self.get(key)
 
     def durable_digest(self, key: bytes) -> bytes:
-        """Return the digest of a key's record; empty if there is none."""
+        """Return the digest of a key's record; empty without a record."""
         return self._digests.get(key, b"")
 
     def is_damaged(self, key: bytes) -> bool:
