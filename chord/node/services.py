@@ -163,6 +163,6 @@ def coordinate(vnodes: Mapping[Point, VnodeServices], vnode: Vnode, item: Item) 
     """
     services = vnodes[vnode.id]
     if isinstance(item, Get):
-        return services.reads.get(item, is_in_batch=True)
+        return services.reads.begin_get(item, is_in_batch=True)
     coordinator = services.coordinator
     return coordinator.put(item) if isinstance(item, Put) else coordinator.merge(item)

@@ -95,26 +95,12 @@ class AntiEntropy:
             start = end
         return found
 
-    def is_replica_in_sync(self, point: int, address: str) -> bool:
-        """Return whether this owner knows that a replica is in sync in a point's part.
-
-        A replica in sync holds every acknowledged write of its part of the arc. This node itself always counts.
-
-        Args:
-            point: a point of the owner's arc; for other points and other nodes, the result is False.
-            address: the address of the replica's node.
-        """
-        if address == self._host.address:
-            return True
-        for arc in self._arcs():
-            if point in arc:
-                state = self._states_in(arc).get(address)
-                if state is not None and state.is_in_sync:
-                    return True
-        return False
-
     def in_sync_among(self, contacts: Iterable[Contact], point: int) -> list[Contact]:
-        """Return the vnodes of replicas that are in sync in a point's part; see `is_replica_in_sync`."""
+        """Return the replicas among these that this owner knows to be in sync in a point's part.
+
+        A replica in sync holds every acknowledged write of its part of the arc. A vnode of this node always counts.
+        Outside the owner's arc no other replica counts.
+        """
         states: Mapping[str, SyncState] = {}
         for arc in self._arcs():
             if point in arc:

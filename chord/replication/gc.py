@@ -260,7 +260,8 @@ class GarbageCollector:
             return False
         if self._vnode.preference_list.unreachable() or any(vnode.ownership.marks for vnode in host.vnodes.values()):
             return False
-        are_in_sync = all(self._repair.is_replica_in_sync(arc.end, place.contact.address) for place in replicas.members)
+        members = [place.contact for place in replicas.members]
+        are_in_sync = self._repair.in_sync_among(members, arc.end) == members
         return are_in_sync and all(self._vnode.is_up(place) for place in replicas.everyone)
 
 

@@ -198,7 +198,11 @@ class QuorumReads:
         self._repairing: dict[bytes, None] = {}
 
     @handles(Get)
-    def get(self, request: Get, *, is_in_batch: bool = False) -> GetReply | Steps[GetReply]:
+    def get(self, request: Get) -> GetReply | Steps[GetReply]:
+        """Read a key from R replicas; see `begin_get`."""
+        return self.begin_get(request, is_in_batch=False)
+
+    def begin_get(self, request: Get, *, is_in_batch: bool) -> GetReply | Steps[GetReply]:
         """Read a key from R replicas.
 
         Return the answer at once if this node's copy is in sync and has a live value, and no other node need be asked.

@@ -66,7 +66,7 @@ MUTANTS = (
     Mutant(
         "get answered from one copy",
         "a read of R copies rests on one",
-        (Edit(QuorumReads.get, "self._quorum.needed(request.r, target.replicas)", "1"),),
+        (Edit(QuorumReads.begin_get, "self._quorum.needed(request.r, target.replicas)", "1"),),
         scenes.shared_keys,
         40,
         ("oracle: quorum",),

@@ -85,9 +85,8 @@ async def until_in_sync(ring: TestRing) -> None:
 
 def are_all_in_sync(parts: VnodeServices) -> bool:
     """Return whether a vnode knows that all living replicas of its arc are in sync."""
-    replicas = [(arc.end, place) for arc, replica_set in parts.repair.parts() for place in replica_set.members]
-    living = [(end, place.contact.address) for end, place in replicas if parts.vnode.is_up(place)]
-    return all(parts.repair.is_replica_in_sync(end, address) for end, address in living)
+    living = [(arc.end, parts.vnode.reachable(replica_set.members)) for arc, replica_set in parts.repair.parts()]
+    return all(parts.repair.in_sync_among(contacts, end) == contacts for end, contacts in living)
 
 
 def keep_disks(ring: TestRing) -> dict[str, MemoryStorage]:
