@@ -23,6 +23,9 @@ ENTRIES: dict[str, str] = {
     "cuts-chandy-lamport": "cuts.chandy_lamport",
     "cuts-sender": "cuts.sender",
     "cuts-receiver": "cuts.receiver",
+    "predicates-stable": "predicates.stable",
+    "predicates-wcp-central": "predicates.wcp_central",
+    "predicates-wcp-distributed": "predicates.wcp_distributed",
 }
 """The module of each entry, below `chord.gallery`, in the order of tickets.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import combinations, product
 from typing import Any
 
 import msgspec
 
 from chord.gallery.process import Name, Process
-from chord.gallery.recording import Recording, RunEvent
+from chord.gallery.recording import Recording, RunEvent, kind_of
 from chord.gallery.world import SmallWorld
 
 __all__ = ["Law", "Name", "Recording", "RunEvent", "SmallWorld", "law_of_runs", "law_of_worlds", "value_of"]
@@ -99,3 +100,29 @@ def smallest_ticket_first(run: Recording) -> str:
 def everybody_was_inside(world: SmallWorld) -> bool:
     """Return whether each process that is up has entered and left as often as it may. A goal."""
     return not any(getattr(process, "left", 0) or getattr(process, "is_inside", False) for process in world.up())
+
+
+# -- predicates -------------------------------------------------------------------------------------
+# A process with a local predicate notes Did("true"), and reports it at once by a message Report. It has the field
+# `trues`. Coordinators note Did("alarm"), and may pass a message Token between them.
+
+
+@law_of_runs("alarm is right", ticket=12)
+def alarm_is_right(run: Recording) -> str:
+    """While no token is in transit, there is an alarm if and only if the reports contain a consistent cut."""
+    arrived = [*run.of("receive"), *run.of("lost")]
+    settled = {event.of for event in arrived if kind_of(event.message) == "report"}
+    trues = [event for event in run.dids("true") if event.n + 1 in settled]  # the report is the next event
+    names = [event.process for event in run.of("start") if event.state and event.state.get("trues")]
+    is_true = _is_one_of_each_concurrent(run, trues, names)
+    tokens = [event for event in [*run.of("send"), *run.of("doubled")] if kind_of(event.message) == "token"]
+    is_in_transit = len(tokens) > sum(kind_of(event.message) == "token" for event in arrived)
+    if is_in_transit or bool(run.dids("alarm")) == is_true:
+        return ""
+    return "the predicate holds, but there is no alarm" if is_true else "false alarm: no cut has all predicates true"
+
+
+def _is_one_of_each_concurrent(run: Recording, events: Sequence[RunEvent], names: Sequence[Name]) -> bool:
+    """Return whether one of the events of each process is concurrent with all others: a consistent cut."""
+    rows = [[event for event in events if event.process == name] for name in names]
+    return any(not any(run.before(e, f) or run.before(f, e) for e, f in combinations(cut, 2)) for cut in product(*rows))

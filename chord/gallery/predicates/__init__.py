@@ -1,0 +1,1 @@
+"""Global predicates: whether a property of the whole system holds on a consistent cut."""
