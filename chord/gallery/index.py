@@ -26,6 +26,8 @@ ENTRIES: dict[str, str] = {
     "predicates-stable": "predicates.stable",
     "predicates-wcp-central": "predicates.wcp_central",
     "predicates-wcp-distributed": "predicates.wcp_distributed",
+    "termination-diffusing": "termination.diffusing",
+    "termination-shortest-paths": "termination.shortest_paths",
 }
 """The module of each entry, below `chord.gallery`, in the order of tickets.
 

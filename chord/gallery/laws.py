@@ -126,3 +126,21 @@ def _is_one_of_each_concurrent(run: Recording, events: Sequence[RunEvent], names
     """Return whether one of the events of each process is concurrent with all others: a consistent cut."""
     rows = [[event for event in events if event.process == name] for name in names]
     return any(not any(run.before(e, f) or run.before(f, e) for e, f in combinations(cut, 2)) for cut in product(*rows))
+
+
+# -- termination ------------------------------------------------------------------------------------
+# A process has the field `is_active`. Process a, the root, also has `is_over`.
+
+
+@law_of_worlds("over is true", ticket=14)
+def over_is_true(world: SmallWorld) -> str:
+    """If process a reports the end, all processes are passive, and no message is in transit."""
+    if not is_over(world):
+        return ""
+    active = [process.me for process in world.processes.values() if process.is_active]
+    return f"over, but {', '.join(active) or 'no process'} active" if active or world.in_transit() else ""
+
+
+def is_over(world: SmallWorld) -> bool:
+    """Return whether process a knows that the computation has ended. A goal."""
+    return bool(world.processes["a"].is_over)

@@ -1,0 +1,1 @@
+"""Termination: how the process that began a computation learns that all processes are passive."""
