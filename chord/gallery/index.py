@@ -28,6 +28,10 @@ ENTRIES: dict[str, str] = {
     "predicates-wcp-distributed": "predicates.wcp_distributed",
     "termination-diffusing": "termination.diffusing",
     "termination-shortest-paths": "termination.shortest_paths",
+    "barriers-central": "barriers.central",
+    "barriers-all-to-all": "barriers.all_to_all",
+    "barriers-token": "barriers.token",
+    "barriers-deadlock": "barriers.deadlock",
 }
 """The module of each entry, below `chord.gallery`, in the order of tickets.
 

@@ -144,3 +144,22 @@ def over_is_true(world: SmallWorld) -> str:
 def is_over(world: SmallWorld) -> bool:
     """Return whether process a knows that the computation has ended. A goal."""
     return bool(world.processes["a"].is_over)
+
+
+# -- barriers ---------------------------------------------------------------------------------------
+# A process notes Did("reach") and Did("pass"), and has the field `has_passed`.
+
+
+@law_of_runs("reach before pass", ticket=15)
+def reach_before_pass(run: Recording) -> str:
+    """Every process reaches the barrier before any process passes it."""
+    for passed in run.dids("pass"):
+        before = {event.process for event in run.dids("reach") if run.before(event, passed)}
+        if missing := [name for name in run.names if name not in before]:
+            return f"{passed.process} passes the barrier, but {missing[0]} has not reached it before"
+    return ""
+
+
+def all_have_passed(world: SmallWorld) -> bool:
+    """Return whether all processes that are up have passed the barrier. A goal."""
+    return all(process.has_passed for process in world.up())

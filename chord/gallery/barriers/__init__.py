@@ -1,0 +1,1 @@
+"""Barriers: all processes reach a point before any process passes it."""
