@@ -32,6 +32,11 @@ ENTRIES: dict[str, str] = {
     "barriers-all-to-all": "barriers.all_to_all",
     "barriers-token": "barriers.token",
     "barriers-deadlock": "barriers.deadlock",
+    "order-central": "order.central",
+    "order-lamport": "order.lamport",
+    "order-skeen": "order.skeen",
+    "order-leader-followers": "order.leader_followers",
+    "order-gossip": "order.gossip",
 }
 """The module of each entry, below `chord.gallery`, in the order of tickets.
 

@@ -163,3 +163,17 @@ def reach_before_pass(run: Recording) -> str:
 def all_have_passed(world: SmallWorld) -> bool:
     """Return whether all processes that are up have passed the barrier. A goal."""
     return all(process.has_passed for process in world.up())
+
+
+# -- order ------------------------------------------------------------------------------------------
+# A process has the field `delivered`: the names of the messages that it has delivered, in order.
+
+
+@law_of_worlds("total order", ticket=16)
+def total_order(world: SmallWorld) -> str:
+    """No two processes deliver two messages in opposite order."""
+    for one, other in combinations(world.processes.values(), 2):
+        common = [message for message in one.delivered if message in other.delivered]
+        if common != [message for message in other.delivered if message in common]:
+            return f"{one.me} and {other.me} deliver {' and '.join(common)} in different order"
+    return ""

@@ -1,0 +1,1 @@
+"""Order: processes deliver the same messages in the same order, or at least learn all of them."""
