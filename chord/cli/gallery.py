@@ -75,7 +75,7 @@ def list_command(out: Out) -> int:
         needs = "FIFO" if entry.channels == "fifo" else ""
         altered = ", ".join([*entry.bugs, *(f"{name} (printed)" for name in entry.printed)])
         small = ", ".join(map(str, entry.small))
-        rows.append([str(entry.ticket), entry.name, cost, needs, ", ".join(entry.tolerates), altered, small])
+        rows.append([str(entry.ticket or "–"), entry.name, cost, needs, ", ".join(entry.tolerates), altered, small])
     out.table([">ticket", "name", "cost", "needs", "tolerates", "bugs", "proved for n"], rows)
     return OK
 
@@ -365,7 +365,7 @@ def _prove(
         _draw(entry, recording, draw)
     command = _step_line(entry, size, order, result.faults, numbers)
     if not out.as_json:
-        said = f"{result.law.name} (ticket {result.law.ticket})" if result.law is not None else _UNREACHED[result.kind]
+        said = f"{result.law.name} ({result.law.source})" if result.law is not None else _UNREACHED[result.kind]
         shown = " The shortest run:" if result.path else ""
         out.line(f"{result.kind} after {counted(result.states, 'state')}: {said}.{shown}")
         _print_diagram(out, entry, recording)
@@ -410,7 +410,7 @@ def _print_run(out: Out, entry: Entry, run: TimedRun, is_whole: bool) -> None:
         out.line(f"{state:>3}  {bound}{cost.text} messages per {cost.per}: {sent} sent, {bound}{allowed} expected")
     for law in entry.laws:
         why = run.breaches.get(law.name, "")
-        out.line(f"{'NO' if why else 'yes':>3}  {law.name} (ticket {law.ticket}): {why or law.text}")
+        out.line(f"{'NO' if why else 'yes':>3}  {law.name} ({law.source}): {why or law.text}")
     out.line(f"{'yes' if run.is_goal else 'NO':>3}  the goal is reached after {run.seconds:.3f} virtual seconds")
     if run.breaches or not run.is_goal:
         out.line(f"replay: {shlex.join(['chord', *sys.argv[1:]])}")

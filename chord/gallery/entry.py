@@ -104,7 +104,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: its name on the command line: the family and the algorithm.
-        ticket: the ticket of the text.
+        ticket: the ticket of the text; 0: the algorithm is from the course notes on sharding.
         title: its title.
         make: returns its processes, for their names.
         goal: returns whether a world has reached what the algorithm is for. It stays reachable from every state.

@@ -20,7 +20,7 @@ class Law(msgspec.Struct, frozen=True):
 
     Attributes:
         name: a short name.
-        ticket: the ticket of the text that states it.
+        ticket: the ticket of the text that states it; 0: it is from the course notes on sharding.
         text: the sentence.
         breach: returns how the law is broken, or "" if it holds. It gets a `SmallWorld` or a `Recording`.
         is_of_runs: whether the function gets the recording of a run; otherwise it gets every state.
@@ -31,6 +31,11 @@ class Law(msgspec.Struct, frozen=True):
     text: str
     breach: Callable[[Any], str]
     is_of_runs: bool
+
+    @property
+    def source(self) -> str:
+        """Where the law is from."""
+        return f"ticket {self.ticket}" if self.ticket else "course notes"
 
 
 def law_of_worlds(name: str, ticket: int) -> Callable[[Callable[[SmallWorld], str]], Law]:
