@@ -71,7 +71,7 @@ def list_command(out: Out) -> int:
         return OK
     rows = []
     for entry in entries:
-        cost = "; ".join(f"{cost.text} per {cost.per}" for cost in entry.cost)
+        cost = "; ".join(f"{cost.text} {cost.unit} per {cost.per}" for cost in entry.cost)
         needs = "FIFO" if entry.channels == "fifo" else ""
         altered = ", ".join([*entry.bugs, *(f"{name} (printed)" for name in entry.printed)])
         small = ", ".join(map(str, entry.small))
@@ -168,11 +168,13 @@ def prove_command(
 @click.option("--nodes", type=int, metavar="N", help="Number of processes; default: the smallest possible.")
 @_variant
 @_budget
+@click.option("--start", type=click.IntRange(min=0), default=0, show_default=True, metavar="K",
+              help="Number of the first state, for an algorithm that starts from any state.")
 @click.option("--take", metavar="K,K", help="Take these steps, print the result and end.")
 @json_option
 def step_command(
-    out: Out, name: str, nodes: int | None, order: Any, bug: str | None, printed: str | None, take: str | None,
-    **budget: int,
+    out: Out, name: str, nodes: int | None, order: Any, bug: str | None, printed: str | None, start: int,
+    take: str | None, **budget: int,
 ) -> int:  # fmt: skip
     """Take the algorithm NAME step by step.
 
@@ -185,7 +187,11 @@ def step_command(
     entry = _entry(name)
     variant = _altered(entry, bug, printed)
     size = entry.small[0] if nodes is None else _size(entry, nodes)
-    stepper = Stepper(systems_of(entry, size, variant, order, FaultBudget(**budget))[0])
+    systems = systems_of(entry, size, variant, order, FaultBudget(**budget))
+    if start >= len(systems):
+        hint = f"Name 0 to {len(systems) - 1}"
+        raise Failure(f"{entry.name} has {counted(len(systems), 'start')} for n = {size}", hint, USAGE, "usage")
+    stepper = Stepper(systems[start])
     for word in (take or "").replace(",", " ").split():
         _take(stepper, word)
     _show(out, entry, stepper)
@@ -346,7 +352,7 @@ def _prove(
     draw: Path | None,
 ) -> tuple[Json, int]:  # fmt: skip
     """Search one size; print the result, unless the output is JSON. Return it as JSON, and the exit code."""
-    from chord.gallery.explore import numbers_of, prove, replay, systems_of
+    from chord.gallery.explore import numbers_of, prove, replay, start_of, systems_of
 
     with out.progress(f"{entry.name}, n = {size}: states") as show:
         result = prove(entry, size, variant=variant, order=order, faults=faults, watch=show)
@@ -358,16 +364,19 @@ def _prove(
         if not out.as_json:
             out.line(f"{entry.name}, n = {size}: more than {result.states:,} states. Nothing is proved.")
         return _result_json(entry, size, result), TIMEOUT
-    system = systems_of(entry, size, variant, order, result.faults)[result.first]
+    systems = systems_of(entry, size, variant, order, result.faults)
+    system = systems[result.first]
     recording = replay(system, result.path)
     numbers = ",".join(map(str, numbers_of(system, result.path)))
     if draw is not None:
         _draw(entry, recording, draw)
-    command = _step_line(entry, size, order, result.faults, numbers)
+    command = _step_line(entry, size, order, result, numbers)
     if not out.as_json:
         said = f"{result.law.name} ({result.law.source})" if result.law is not None else _UNREACHED[result.kind]
         shown = " The shortest run:" if result.path else ""
         out.line(f"{result.kind} after {counted(result.states, 'state')}: {said}.{shown}")
+        if len(systems) > 1:
+            out.line(f"start {result.first} of {len(systems):,}: {start_of(system)}")
         _print_diagram(out, entry, recording)
         if result.why:
             out.line(result.why)
@@ -382,10 +391,11 @@ _UNREACHED = {
 }
 
 
-def _step_line(entry: Entry, size: int, order: Any, faults: FaultBudget, numbers: str) -> str:
+def _step_line(entry: Entry, size: int, order: Any, result: SearchResult, numbers: str) -> str:
     given = [("--channels", order)] if order else []
     given += [(f"--{name}", sys.argv[at + 1]) for name in ("bug", "as") for at in _places(f"--{name}")]
-    names = {"lose": "loss"}
+    given += [("--start", str(result.first))] if result.first else []
+    names, faults = {"lose": "loss"}, result.faults
     budget = {name: getattr(faults, name) for name in faults.__struct_fields__}
     given += [(f"--{names.get(name, name)}", str(count)) for name, count in budget.items() if count]
     options = [word for pair in given for word in pair]
@@ -403,11 +413,12 @@ def _print_run(out: Out, entry: Entry, run: TimedRun, is_whole: bool) -> None:
     out.table(["message", ">sent"], [[kind, str(count)] for kind, count in sorted(messages.items())])
     out.line()
     for cost in entry.cost:
-        sent, times = cost.counted(run.recording)
+        count, times = cost.counted(run.recording)
         bound = "" if cost.is_exact else "at most "
         allowed = cost.formula(len(run.recording.names)) * times
-        state = "yes" if cost.holds(run.recording) else "NO"
-        out.line(f"{state:>3}  {bound}{cost.text} messages per {cost.per}: {sent} sent, {bound}{allowed} expected")
+        state, done = "yes" if cost.holds(run.recording) else "NO", "sent" if cost.unit == "messages" else "made"
+        unit = f"{cost.unit} per {cost.per}"
+        out.line(f"{state:>3}  {bound}{cost.text} {unit}: {count} {done}, {bound}{allowed} expected")
     for law in entry.laws:
         why = run.breaches.get(law.name, "")
         out.line(f"{'NO' if why else 'yes':>3}  {law.name} ({law.source}): {why or law.text}")

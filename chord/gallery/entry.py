@@ -36,7 +36,7 @@ STUCK, HOPELESS, ENDLESS = "stuck", "hopeless", "endless"
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """The number of messages that the text states.
+    """The number of messages, or of moves of machines, that the text states.
 
     Attributes:
         text: the number as the text states it, such as "2n − 2".
@@ -44,6 +44,7 @@ class Cost(msgspec.Struct, frozen=True):
         formula: returns the number for n processes.
         is_exact: the number is exact; otherwise it is the largest possible.
         kinds: count only messages of these kinds; (): all kinds.
+        unit: what the number counts.
     """
 
     text: str
@@ -51,18 +52,21 @@ class Cost(msgspec.Struct, frozen=True):
     formula: Callable[[int], int]
     is_exact: bool = True
     kinds: tuple[str, ...] = ()
+    unit: Literal["messages", "moves"] = "messages"
 
     def counted(self, run: Recording) -> tuple[int, int]:
-        """Return the number of messages of a run, and the number of times that `per` occurred."""
+        """Return the number of messages or moves of a run, and the number of times that `per` occurred."""
+        times = 1 if self.per == "run" else len(run.dids(self.per))
+        if self.unit == "moves":
+            return len(run.of("move")), times
         sent = run.messages()
-        messages = sum(count for kind, count in sent.items() if not self.kinds or kind in self.kinds)
-        return messages, 1 if self.per == "run" else len(run.dids(self.per))
+        return sum(count for kind, count in sent.items() if not self.kinds or kind in self.kinds), times
 
     def holds(self, run: Recording) -> bool:
-        """Return whether the messages of a finished run match the formula."""
-        messages, times = self.counted(run)
+        """Return whether the count of a finished run matches the formula."""
+        count, times = self.counted(run)
         allowed = self.formula(len(run.names)) * times
-        return messages == allowed if self.is_exact else messages <= allowed
+        return count == allowed if self.is_exact else count <= allowed
 
 
 class Breaks(msgspec.Struct, frozen=True):

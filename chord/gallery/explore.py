@@ -273,6 +273,16 @@ def replay(system: System, path: Iterable[Choice]) -> Recording:
     return recording
 
 
+def start_of(system: System) -> str:
+    """Return the fields of all processes at the start that differ from their defaults, in words."""
+    words = []
+    for process in system.first.values():
+        plain = type(process)(process.me, process.others)
+        fields = [name for name in process.__struct_fields__ if getattr(process, name) != getattr(plain, name)]
+        words.append(" ".join([process.me, *(f"{name}={getattr(process, name)}" for name in fields)]))
+    return ", ".join(words)
+
+
 def numbers_of(system: System, path: Iterable[Choice]) -> list[int]:
     """Return the places of the choices of a run, for `Stepper.take`."""
     world = system.start()

@@ -37,6 +37,9 @@ ENTRIES: dict[str, str] = {
     "order-skeen": "order.skeen",
     "order-leader-followers": "order.leader_followers",
     "order-gossip": "order.gossip",
+    "stabilizing-token-ring": "stabilizing.token_ring",
+    "stabilizing-token-ring-one-at-a-time": "stabilizing.token_ring:ONE_AT_A_TIME",
+    "stabilizing-spanning-tree": "stabilizing.spanning_tree",
 }
 """The module of each entry, below `chord.gallery`, in the order of tickets.
 

@@ -156,6 +156,8 @@ def _steps_of(run: Recording) -> list[list[RunEvent]]:
 
 
 def _label_of(event: RunEvent) -> str:
+    if event.what == "move":
+        return ", ".join(f"{field} {value}" for field, value in (event.state or {}).items())
     return event.with_ if event.what in ("ask", "timer") else event.what
 
 

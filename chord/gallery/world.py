@@ -123,7 +123,7 @@ class System:
         self.at_once = at_once
         self.has_machines = any(isinstance(process, Machine) for process in self.first.values())
         self._encoder = msgspec.msgpack.Encoder(order="deterministic")
-        self._decoder = _decoder_of({type(process) for process in self.first.values()})
+        self._decoder = _decoder_of(frozenset(map(type, self.first.values())))
 
     # -- states -------------------------------------------------------------------------------------
 
@@ -314,7 +314,8 @@ def _is_same(one: Parcel, other: Parcel) -> bool:
     return one.mark == other.mark and one.message == other.message
 
 
-def _decoder_of(kinds: set[type[Process]]) -> msgspec.msgpack.Decoder[Any]:
+@functools.cache  # a search may have thousands of starts
+def _decoder_of(kinds: frozenset[type[Process]]) -> msgspec.msgpack.Decoder[Any]:
     """Return the decoder for worlds of these kinds of processes, with the messages that they receive."""
     ordered = sorted(kinds, key=lambda kind: kind.__qualname__)
     messages = sorted({hint for kind in ordered for hint in _messages_of(kind)}, key=str)

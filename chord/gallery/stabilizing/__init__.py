@@ -1,0 +1,1 @@
+"""Self-stabilization: algorithms that return to a legal state from any state."""
