@@ -1,0 +1,1 @@
+"""Transactions: all or nothing, one after another, and the same outcome everywhere."""
