@@ -37,6 +37,7 @@ ENTRIES: dict[str, str] = {
     "order-skeen": "order.skeen",
     "order-leader-followers": "order.leader_followers",
     "order-gossip": "order.gossip",
+    "consensus-ben-or": "consensus.ben_or",
     "transactions-logs": "transactions.logs",
     "transactions-logs-undo": "transactions.logs:UNDO",
     "transactions-two-phase-locking": "transactions.two_phase_locking",

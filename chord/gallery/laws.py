@@ -182,3 +182,20 @@ def total_order(world: SmallWorld) -> str:
         if common != [message for message in other.delivered if message in common]:
             return f"{one.me} and {other.me} deliver {' and '.join(common)} in different order"
     return ""
+# -- consensus --------------------------------------------------------------------------------------
+# Each process has the field `decision`, "" before it decides, and `preferences`, the first one first.
+
+
+@law_of_worlds("agreement", ticket=18)
+def agreement(world: SmallWorld) -> str:
+    """All decisions are the same."""
+    decided = {process.decision for process in world.processes.values()} - {""}
+    return "one process decides 0, another one 1" if len(decided) > 1 else ""
+
+
+@law_of_worlds("validity", ticket=18)
+def validity(world: SmallWorld) -> str:
+    """Each decision is the first preference of some process."""
+    first = ["", *(process.preferences[0] for process in world.processes.values())]
+    odd = [process.me for process in world.processes.values() if process.decision not in first]
+    return f"no process preferred the decision of {odd[0]}" if odd else ""

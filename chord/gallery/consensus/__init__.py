@@ -1,0 +1,1 @@
+"""Consensus: all processes choose the same value, although some crash."""
