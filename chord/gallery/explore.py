@@ -12,7 +12,7 @@ import msgspec
 
 from chord.gallery.entry import ENDLESS, HOPELESS, STUCK, Altered, Entry, Fault
 from chord.gallery.laws import Law
-from chord.gallery.process import names_of
+from chord.gallery.process import Machine, names_of
 from chord.gallery.recording import Recording
 from chord.gallery.world import Choice, FaultBudget, Order, SmallWorld, System
 
@@ -274,12 +274,13 @@ def replay(system: System, path: Iterable[Choice]) -> Recording:
 
 
 def start_of(system: System) -> str:
-    """Return the fields of all processes at the start that differ from their defaults, in words."""
+    """Return the state of all processes at the start, in words: machines whole, others without default values."""
     words = []
     for process in system.first.values():
-        plain = type(process)(process.me, process.others)
-        fields = [name for name in process.__struct_fields__ if getattr(process, name) != getattr(plain, name)]
-        words.append(" ".join([process.me, *(f"{name}={getattr(process, name)}" for name in fields)]))
+        plain, fields = type(process)(process.me, process.others), process.__struct_fields__[2:]
+        values = {name: getattr(process, name) for name in fields}
+        shown = [name for name in fields if isinstance(process, Machine) or values[name] != getattr(plain, name)]
+        words.append(" ".join([process.me, *(f"{name}={values[name]}" for name in shown)]))
     return ", ".join(words)
 
 
