@@ -34,7 +34,7 @@ class Law(msgspec.Struct, frozen=True):
 
     @property
     def source(self) -> str:
-        """Where the law is from."""
+        """The text that states it."""
         return f"ticket {self.ticket}" if self.ticket else "course notes"
 
 
@@ -182,6 +182,8 @@ def total_order(world: SmallWorld) -> str:
         if common != [message for message in other.delivered if message in common]:
             return f"{one.me} and {other.me} deliver {' and '.join(common)} in different order"
     return ""
+
+
 # -- consensus --------------------------------------------------------------------------------------
 # Each process has the field `decision`, "" before it decides, and `preferences`, the first one first.
 

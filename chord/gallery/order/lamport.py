@@ -32,7 +32,7 @@ class LamportOrder(Process):
 
     left: int = 1  # messages that it may still cast
     clock: int = 0
-    queue: dict[Name, int] = {}  # the tickets of the requests whose messages it has not delivered
+    queue: dict[Name, int] = {}  # the tickets of messages that it has not delivered, by sender
     arrived: list[Name] = []  # the senders in the queue with messages that are here
     oks: int = 0
     delivered: list[str] = []
@@ -99,7 +99,7 @@ class SendsAtOnce(LamportOrder):
 
 
 def three_cast(kind: Callable[..., Process]) -> Make:
-    """Return the function that makes processes of which the first three cast a message each."""
+    """Return the function that makes processes. The first three cast a message each."""
 
     def make(names: Sequence[Name]) -> Iterable[Process]:
         for place, name in enumerate(names):

@@ -90,7 +90,7 @@ class IgnoresOks(Diffusing):
 
 
 def from_first(kind: Callable[..., Diffusing]) -> Make:
-    """Return the function that makes processes of which the first is active."""
+    """Return the function that makes processes. Only the first is active."""
 
     def make(names: Sequence[Name]) -> Iterable[Process]:
         for name in names:

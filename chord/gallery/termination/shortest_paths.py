@@ -86,7 +86,7 @@ class ShortestPaths(Process):
 
 
 def edge(one: Name, other: Name) -> int:
-    """Return the length of the edge between two processes, or 0 if there is none.
+    """Return the length of the edge between two processes, or 0 without an edge.
 
     The path a, b, c has the length 2. The edge from a to c has the length 4.
     """
