@@ -113,7 +113,7 @@ def all_or_nothing(world: SmallWorld) -> str:
 
 @law_of_worlds("durable", ticket=22)
 def durable(world: SmallWorld) -> str:
-    """Whenever a store does nothing, it has all transactions whose commit the environment knows."""
+    """Whenever a store does nothing, it has all transactions that the environment knows as committed."""
     lost = [store.me for store in world.up() if not store.work and store.items[0] < store.promised]
     return f"{lost[0]} has lost a committed transaction" if lost else ""
 

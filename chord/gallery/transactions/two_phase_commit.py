@@ -29,7 +29,7 @@ class Decision(ProcessMessage, frozen=True):
 
 
 class Coordinator(Process):
-    """The process that decides: to commit if all participants vote yes in time, else to abort."""
+    """The process that decides: to commit if all participants vote yes in time, and to abort otherwise."""
 
     stable: ClassVar = ("left", "outcome")
     left: int = 1
@@ -143,7 +143,7 @@ ENTRY = Entry(
     cost=(Cost("3(n − 1)", per="run", formula=lambda n: 3 * (n - 1)),),
     bugs={
         "forgets-vote": Altered(commit(ForgetsVote), breaks="commit needs every yes", fault="restart",
-                                text="A participant commits without what it promised to keep."),
+                                text="A participant commits, although it has forgotten its promise."),
         "changes-its-mind": Altered(commit(ChangesItsMind), breaks="one decision",
                                     text="The coordinator may have decided to commit."),
     },

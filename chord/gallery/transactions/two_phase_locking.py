@@ -90,7 +90,7 @@ class Transaction(Process):
 @law_of_worlds("serializable", ticket=22)
 def serializable(world: SmallWorld) -> str:
     """The precedence graph has no cycle: the items agree on the order of any two transactions."""
-    # With two items, each of which has a total order, every longer cycle contains one of two transactions.
+    # Each of the two items has a total order. So every longer cycle contains one of two transactions.
     items = list(world.processes.values())[:ITEMS]
     orders = {pair for item in items for pair in combinations(item.history, 2)}
     cycle = next((pair for pair in sorted(orders) if pair[0] < pair[1] and pair[::-1] in orders), None)
