@@ -7,8 +7,6 @@ import msgspec
 from chord.client.results import to_key
 from chord.client.session import ClientCall, ClientOperation, ClientSession, MakeCalls, Outcome
 from chord.errors import ChordError
-from chord.store import versions
-from chord.store.merkle import VERSION_BYTES, digest_of
 from chord.wire.messages import Contact, Lookup, ReadCopy, ReadCopyReply, Trace, Version
 
 INSPECT_S = 1.0  # time limit in seconds for the copy of one member
@@ -73,6 +71,9 @@ def _copy(member: Contact, outcome: Outcome) -> Copy:
     record = outcome.record
     if record is None:
         return Copy(member, is_in_sync=outcome.is_in_sync, is_damaged=outcome.is_damaged)
+    from chord.store import versions  # not at the start: `chord get` loads this module, and seldom inspects
+    from chord.store.merkle import VERSION_BYTES, digest_of
+
     return Copy(
         member,
         version=digest_of(record)[:VERSION_BYTES],

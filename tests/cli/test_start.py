@@ -12,12 +12,14 @@ MODULES = frozenset({
     "chord", "chord.__main__", "chord.cli", "chord.cli.data", "chord.cli.failures", "chord.cli.inputs",
     "chord.cli.numbers", "chord.cli.output", "chord.cli.plain", "chord.cli.target", "chord.client",
     "chord.client.batch", "chord.client.blocking", "chord.client.blocking_api", "chord.client.operations",
-    "chord.client.pool", "chord.client.quorum_read", "chord.client.results", "chord.client.routing",
-    "chord.client.session", "chord.client.sockets", "chord.config", "chord.errors", "chord.ids", "chord.ring",
+    "chord.client.inspection", "chord.client.pool", "chord.client.quorum_read", "chord.client.results",
+    "chord.client.routing", "chord.client.session", "chord.client.sockets",
+    "chord.config", "chord.errors", "chord.ids", "chord.ring",
     "chord.ring.owner_cache", "chord.views", "chord.views.common", "chord.views.records", "chord.wire",
     "chord.wire.batch", "chord.wire.cbor", "chord.wire.codec", "chord.wire.messages", "chord.wire.messages.base",
     "chord.wire.messages.batches", "chord.wire.messages.node", "chord.wire.messages.reaping",
-    "chord.wire.messages.records", "chord.wire.messages.replicas", "chord.wire.messages.ring", "chord.wire.session",
+    "chord.wire.messages.records", "chord.wire.messages.replicas", "chord.wire.messages.ring",
+    "chord.wire.messages.watch", "chord.wire.session",
 })  # fmt: skip
 """The modules of this project that `chord get` needs. A further one makes each command slower."""
 
