@@ -336,12 +336,15 @@ def test_up_with_constants_unlike_its_data_names_the_directory(
     assert (tmp_path / "n0" / "node.json").read_bytes() == content
 
 
+def test_ids_of_up_may_be_hexadecimal() -> None:
+    (ids,) = (option for option in up.up_command.params if option.name == "ids")
+    with click.Context(up.up_command) as context:
+        assert up._parse_ids(context, ids, "1,0x10") == [1, 16]
+
+
 def test_up_ignores_a_chord_toml_in_its_directory(tmp_path: Path, ports: Ports) -> None:
     """The file configures one node: eight nodes cannot listen at one address."""
     (tmp_path / "chord.toml").write_text('listen = "127.0.0.1:1"\njoin = ["127.0.0.1:2"]\n')
-    context = click.Context(up.up_command)
-    with context:
-        assert up._points("1,0x10") == [1, 16]
     port = ports.row(1)
     with subprocess.Popen(
         [*CHORD, "up", "-n", "1", "--base-port", str(port)], env=environment(), cwd=tmp_path, stdout=subprocess.PIPE,

@@ -276,7 +276,8 @@ async def test_real_node_with_a_hung_commit_is_replaced_and_returns(tmp_path: Pa
             keys = [b"key-%d" % n for n in range(400) if bad._host.owner_of(circle.hash(b"key-%d" % n)) is not None][:5]
             try:
                 assert await write(nodes[0], keys, b"new", HANG_S) == keys
-                assert bad._host.is_stalled
+                while not bad._host.is_stalled:  # the writes may be done before a second has passed
+                    await trio.sleep(0.05)
             finally:
                 gate.set()
             while bad._host.is_stalled:

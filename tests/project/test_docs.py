@@ -166,6 +166,10 @@ def command_ids(command: click.Command, path: str, context: click.Context) -> It
             yield from command_ids(found, f"{path} {name}", context)
 
 
+RESULTS = ("chord.client.results", "chord.client.inspection")
+"""Modules of results. The sections of their docstrings have all their attributes."""
+
+
 def member_ids() -> Iterator[str]:
     """Yield the anchor of every operation, of every public class, and of every name of `chord.testing`."""
     kinds = {f"chord.{name}": getattr(chord, name) for name in PUBLIC}
@@ -175,7 +179,7 @@ def member_ids() -> Iterator[str]:
             yield name
             # Its methods are inherited. A section of its docstring has its attribute.
             names = set(dir(kind)) - {"timeout_s"} if kind is chord.Client else vars(kind)
-            for member in names if isinstance(kind, type) and kind.__module__ != "chord.client.results" else ():
+            for member in names if isinstance(kind, type) and kind.__module__ not in RESULTS else ():
                 yield from () if member.startswith("_") else (f"{name}.{member}",)
     yield from (f"chord.testing.{name}" for name in chord.testing.__all__)
 
