@@ -940,6 +940,7 @@ async def test_damaged_column_of_any_type_counts_once(
     async with opened(tmp_path) as store:
         await store.commit(Batch([*others, record(b"k1", LARGE)], minted={b"k1": b"actor"}))
         if is_open:
+            store._rows._recent.clear()  # the store would answer from the row that it has just written
             set_column(tmp_path, column, value)
             await damaged_once(store, touch, others)
     if not is_open:
