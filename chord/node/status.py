@@ -109,7 +109,7 @@ def node_status(
 
 
 def version_of(status: Status) -> bytes:
-    """Return a digest of what a reader sees as a change; see `DescribeReply.version`."""
+    """Return a digest of the fields whose changes concern a reader; see `DescribeReply.version`."""
     replace = msgspec.structs.replace
     lasting = replace(
         status,
