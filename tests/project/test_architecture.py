@@ -51,7 +51,7 @@ ABOVE_ALL = ("chord", "chord.__main__")
 """The package itself re-exports names of the layers lazily. Every module may import its version."""
 
 WITHOUT_TRIO = (
-    *("errors", "ids", "events", "config", "wire", "verify", "finger"),
+    *("errors", "ids", "events", "config", "wire", "verify", "finger", "observe"),
     *("store.versions", "store.dedup", "store.merkle", "store.quarantine", "replication.restore"),
     *("ring.pointers", "ring.ownership", "ring.owner_cache", "ring.preference_list", "ring.health"),
     *("net.failure_detector", "client.results", "client.batch", "client.session", "client.operations", "client.api"),

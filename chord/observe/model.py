@@ -1,0 +1,215 @@
+"""The state of a ring as a page draws it, and the changes between two states.
+
+A state consists of JSON objects: one for each node, by address, and one for each vnode, by id. A change replaces whole
+fields of these objects. Live rings, recordings and simulations use the same states and changes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from chord.wire.messages import EventInfo, Status, StatusPart, TransferInfo, VnodeInfo
+
+Fields: TypeAlias = dict[str, Any]
+"""The fields of a node or a vnode. Points are decimal strings, because many JSON readers keep only 53 bits."""
+
+PARTS: Final[tuple[StatusPart, ...]] = ("vnodes", "fingers", "peers", "known", "transfers", "sets")
+"""The parts of a status that a model needs, and those that lead to further nodes."""
+
+PRIVATE_FIELDS: Final = (("RecordUnmerged", "why"), ("HandlerFailed", "traceback"))
+"""The fields of events that may name a key or a value. A recording has neither."""
+
+_ABSENT: Final = object()
+
+
+class RingChange(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The difference between two states of a ring. A keyframe is the difference from an empty state.
+
+    Attributes:
+        nodes: by address, the fields of a node that are new or have new values.
+        vnodes: by id, the fields of a vnode that are new or have new values.
+        gone: the ids of vnodes and the addresses of nodes that the later state lacks.
+    """
+
+    nodes: dict[str, Fields] = {}
+    vnodes: dict[str, Fields] = {}
+    gone: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """The number of nodes and vnodes that changed."""
+        return len(self.nodes) + len(self.vnodes) + len(self.gone)
+
+
+class RingModel:
+    """A state of a ring, which descriptions, events and changes carry on.
+
+    The objects of a state are replaced and never changed, so a keyframe may share them.
+
+    Attributes:
+        nodes: the fields of each node, by address.
+        vnodes: the fields of each vnode, by id.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Fields] = {}
+        self.vnodes: dict[str, Fields] = {}
+
+    def keyframe(self) -> RingChange:
+        """Return the whole state, as the difference from an empty state."""
+        return RingChange(dict(self.nodes), dict(self.vnodes))
+
+    def apply(self, change: RingChange) -> None:
+        """Carry the state on by a change."""
+        for name in change.gone:
+            self.nodes.pop(name, None)
+            self.vnodes.pop(name, None)
+        for address, fields in change.nodes.items():
+            self.nodes[address] = {**self.nodes.get(address, {}), **fields}
+        for point, fields in change.vnodes.items():
+            self.vnodes[point] = {**self.vnodes.get(point, {}), **fields}
+
+    def describe(self, status: Status) -> RingChange:
+        """Take over the status of a node, with at least `PARTS`, and return the difference."""
+        address = status.address
+        vnodes = {_id(vnode.contact.id): _vnode(vnode) for vnode in status.vnodes}
+        before = self.nodes.get(address, {}).get("vnodes", ())
+        gone = [p for p in before if p not in vnodes and self.vnodes.get(p, {}).get("node") == address]
+        return self._carried_on(RingChange(
+            _difference(self.nodes, {address: _node(status, list(vnodes))}),
+            _difference(self.vnodes, vnodes),
+            tuple(gone),
+        ))  # fmt: skip
+
+    def lose(self, address: str, state: str) -> RingChange:
+        """Set the state of a node that reports no longer, and return the difference.
+
+        Its vnodes stay as they were last seen.
+        """
+        if address not in self.nodes:
+            return RingChange()
+        return self._carried_on(RingChange(_difference(self.nodes, {address: {"state": state}})))
+
+    def remove(self, address: str) -> RingChange:
+        """Remove a node with its vnodes, and return the difference."""
+        if address not in self.nodes:
+            return RingChange()
+        vnodes = [point for point in self.nodes[address]["vnodes"] if self.vnodes.get(point, {}).get("node") == address]
+        return self._carried_on(RingChange(gone=(*vnodes, address)))
+
+    def on_event(self, event: EventInfo) -> RingChange:
+        """Take over what an event says exactly, and return the difference.
+
+        These are a node's state, its verdict on a peer and a vnode's predecessor. A description tells the rest.
+        """
+        fields = dict(event.fields)
+        node, vnode = self.nodes.get(event.node), None if event.vnode is None else _id(event.vnode)
+        if event.kind == "PredecessorAdopted" and vnode in self.vnodes:
+            adopted: Fields = {"predecessor": fields["new_id"]}
+            return self._carried_on(RingChange(vnodes=_difference(self.vnodes, {vnode: adopted})))
+        if node is None:
+            return RingChange()
+        if event.kind == "NodeStateChanged":
+            return self.lose(event.node, str(fields["state"]))
+        if event.kind != "PeerChanged":
+            return RingChange()
+        suspects = {peer: verdict for peer, verdict in node["suspects"].items() if peer != fields["address"]}
+        if fields["state"] != "alive":
+            suspects[fields["address"]] = {"state": fields["state"], "reason": fields["reason"]}
+        known: Fields = {"suspects": dict(sorted(suspects.items()))}
+        return self._carried_on(RingChange(_difference(self.nodes, {event.node: known})))
+
+    def _carried_on(self, change: RingChange) -> RingChange:
+        self.apply(change)
+        return change
+
+
+def event_fields(event: EventInfo) -> Fields:
+    """Return an event as a line of a recording has it: without keys, values and times."""
+    shape: Fields = {"seq": event.seq, "node": event.node, "kind": event.kind}
+    if event.vnode is not None:
+        shape["vnode"] = _id(event.vnode)
+    return {**shape, "fields": {k: v for k, v in event.fields if (event.kind, k) not in PRIVATE_FIELDS}}
+
+
+def _difference(old: dict[str, Fields], new: dict[str, Fields]) -> dict[str, Fields]:
+    found = {}
+    for name, fields in new.items():
+        known = old.get(name, {})
+        changed = {field: value for field, value in fields.items() if known.get(field, _ABSENT) != value}
+        if changed:
+            found[name] = changed
+    return found
+
+
+def _node(status: Status, vnodes: list[str]) -> Fields:
+    return {
+        "name": status.name,
+        "state": status.state,
+        "version": status.version,
+        "preset": status.preset,
+        "keys": status.keys,
+        "value_bytes": status.value_bytes,
+        "hints": status.hints,
+        "under_replicated": status.under_replicated,
+        "sibling_keys": status.sibling_keys,
+        "misplaced": status.misplaced,
+        "damaged": status.damaged,
+        "quarantined": status.quarantined,
+        "clock_skew_s": round(status.clock_skew_ms / 1000, 1),  # coarse, so that noise is no change
+        "troubles": list(status.troubles),
+        "vnodes": vnodes,
+        "suspects": {p.address: {"state": p.state, "reason": p.reason} for p in status.peers if p.state != "alive"},
+        "transfers": [_transfer(transfer) for transfer in status.transfers],
+        "incomplete": [
+            {
+                "start": _id(part.arc_start),
+                "end": _id(part.arc_end),
+                "unreachable": [_id(member.id) for member in part.unreachable],
+                "pending": [_id(member.id) for member in part.pending],
+            }
+            for part in status.sets
+            if part.unreachable or part.pending
+        ],
+        "cut": list(status.cut),
+    }
+
+
+def _transfer(transfer: TransferInfo) -> Fields:
+    return {
+        "kind": transfer.kind,
+        "start": _id(transfer.arc_start),
+        "end": _id(transfer.arc_end),
+        "peer": transfer.peer.address,
+        "done": transfer.done,
+        "total": transfer.total,
+        "bytes_sent": transfer.bytes_sent,
+    }
+
+
+def _vnode(vnode: VnodeInfo) -> Fields:
+    return {
+        "node": vnode.contact.address,
+        "state": vnode.state,
+        "isolated": vnode.is_isolated,
+        "predecessor": None if vnode.predecessor is None else _id(vnode.predecessor.id),
+        "successors": [_id(contact.id) for contact in vnode.successors],
+        "arcs": [
+            {
+                "start": _id(arc.start),
+                "end": _id(arc.end),
+                "epoch": arc.epoch,
+                "state": arc.state,
+                "peer": None if arc.peer is None else _id(arc.peer.id),
+            }
+            for arc in vnode.arcs
+        ],
+        "fingers": [[run.first, run.last, _id(run.contact.id)] for run in vnode.fingers],
+        "keys": vnode.keys,
+    }
+
+
+def _id(point: int) -> str:
+    return str(int(point))
