@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +23,11 @@ from chord.cli.sim_figure import figure_command
 from chord.cli.sim_output import Late, drawn, outcome_json, print_outcome, summary_of_one, writing
 from chord.cli.target import json_option, with_options
 from chord.errors import ConfigError
+from chord.observe.chordlog import packing
 
 if TYPE_CHECKING:
+    from chord.events import Emitted
+    from chord.sim.cluster import Cluster
     from chord.sim.plan import Plan
     from chord.sim.swarm import SwarmOutcome
 
@@ -142,14 +147,19 @@ def run_command(out: Out, seeds: str, shares: bool, counts: bool, jobs: int | No
               help="File for the event log; default: out/sim/seed-SEED.jsonl.")
 @click.option("--history", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
               help="Also write the operations of the clients, for chord check-history.")
+@click.option("--chordlog", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Also write a recording: states, events, faults, operations, checks. FILE.gz is compressed.")
 @click.option("--json", "as_json", is_flag=True, help="Print the event log instead of lines.")
-def replay_command(seed: int, log: Path | None, history: Path | None, as_json: bool, **wishes: Any) -> int:
+def replay_command(
+    seed: int, log: Path | None, history: Path | None, chordlog: Path | None, as_json: bool, **wishes: Any
+) -> int:
     """Run one seed again, exactly as before, and print each change of a node's state.
 
     All events also go to a log, as JSON lines. A printed line has the virtual time, the node, the event and the node's
     new state. The state is the predecessor, the successor list, the share of the circle and the number of keys. Exit
     codes are those of chord sim run.
     """
+    from chord.sim.recording import RunRecorder
     from chord.sim.replay import HEADING, Replay
     from chord.sim.swarm import Broken, run_one
 
@@ -171,11 +181,29 @@ def replay_command(seed: int, log: Path | None, history: Path | None, as_json: b
         if not as_json:
             printed(HEADING)
         replay = Replay(write, (lambda line: None) if as_json else printed)
-        result = run_one(plan, on_event=replay, write_history=operations)
+        on_event: list[Callable[[Cluster, Emitted], object]] = [replay]
+        on_operation: list[Callable[[bytes], object]] = [operations] if operations else []
+        on_fault: list[Callable[[str, tuple[tuple[str, ...], ...]], object]] = []
+        recorder = None
+        if chordlog is not None:
+            pack = files.enter_context(packing(chordlog.name, files.enter_context(writing(chordlog))))
+            recorder = RunRecorder(plan, _replay(seed, wishes), pack)
+            on_event.append(recorder.on_event)
+            on_operation.append(recorder.on_operation)
+            on_fault.append(recorder.on_fault)
+        result = run_one(
+            plan,
+            on_event=partial(_call_each, on_event),
+            write_history=partial(_call_each, on_operation) if on_operation else None,
+            on_fault=partial(_call_each, on_fault),
+        )
+        if recorder is not None:
+            recorder.end(result.kind if isinstance(result, Broken) else "passed")
     printed.fail()
     out.flush()
     out.note(f"{result.kind}: {result.text}" if isinstance(result, Broken) else summary_of_one(result))
-    out.note(f"events: {path}" + (f"; history: {history}" if history else ""))
+    others = {"history": history, "recording": chordlog}
+    out.note(f"events: {path}" + "".join(f"; {name}: {file}" for name, file in others.items() if file))
     return EXIT_CODES[result.kind] if isinstance(result, Broken) else OK
 
 
@@ -242,6 +270,11 @@ def _replay(seed: int, wishes: dict[str, Any]) -> str:
     given = {name.removesuffix("_s").replace("_", "-"): wishes[name] for name in WISHES if wishes[name] is not None}
     options = (f"--{name} {shlex.quote(str(wish))}" for name, wish in given.items())
     return " ".join(["chord sim replay", str(seed), *options])
+
+
+def _call_each(callbacks: Iterable[Callable[..., object]], *args: Any) -> None:
+    for callback in callbacks:
+        callback(*args)
 
 
 def _exit_code(outcome: SwarmOutcome, never_taken: list[str]) -> int:

@@ -27,7 +27,7 @@ from chord.sim.stores import DiskIdentity, SimulatedStorage, kept_on
 from chord.sim.watched import WatchedStorage
 from chord.store.identity import IdentityStore, Kept
 from chord.store.storage import Storage
-from chord.testing.faults import FaultyNetwork
+from chord.testing.faults import FaultyNetwork, ignore_fault
 from chord.testing.network import MemoryNetwork
 from chord.testing.rings import PORT, TestRing, network_host
 from chord.testing.runner import stop_tasks, wake_tasks
@@ -46,6 +46,7 @@ class Reports(NamedTuple):
         refused: for a node that the ring refused, or that had its disk fail.
         put: for a record that a store took: its host, the record, and whether this store minted its newest version.
         dropped: for a record that a store removes: its host, and the record as it was.
+        fault: for the end, the stop or the wake-up of a process: the name of the fault, and its host as a group.
     """
 
     stopped: Callable[[Node], object] = lambda node: None
@@ -53,6 +54,7 @@ class Reports(NamedTuple):
     refused: Callable[[Node], object] = lambda node: None
     put: Callable[[str, Record, bool], object] = lambda host, record, is_own: None
     dropped: Callable[[str, Record], object] = lambda host, record: None
+    fault: Callable[[str, tuple[tuple[str, ...], ...]], object] = ignore_fault
 
 
 class _Machine:
@@ -196,6 +198,7 @@ class Cluster(TestRing):
         """
         host = node.config.name or ""
         self.wake(host)
+        self.reports.fault("vanish" if silently else "cut_power" if power_loss else "kill", ((host,),))
         if host in self.disks:
             (self.disks[host].crash if power_loss or silently else self.disks[host].kill)()
         await super().kill(node, silently=silently)
@@ -267,6 +270,7 @@ class Cluster(TestRing):
     def stop(self, node: Node) -> None:
         """Stop a node's tasks, timers and arrivals until `wake`, as SIGSTOP does."""
         self.stopped[node.name] = network_host(node)
+        self.reports.fault("stop", ((node.name,),))
         stop_tasks(node.name)
         self.network.stop(network_host(node))
 
@@ -274,6 +278,7 @@ class Cluster(TestRing):
         """Let the process of a machine go on, if it was stopped."""
         at = self.stopped.pop(host, None)
         if at is not None:
+            self.reports.fault("wake", ((host,),))
             wake_tasks(host)
             self.network.wake(at)
 

@@ -27,7 +27,7 @@ from chord.node.world import Connect
 from chord.observe.metrics import Meters
 from chord.sim.lateness import Lateness
 from chord.sim.ticket import Ticket
-from chord.testing.faults import FaultyNetwork
+from chord.testing.faults import FaultyNetwork, ignore_fault
 from chord.testing.network import LAN_DELAY, Delay
 from chord.testing.runner import VirtualClock
 from chord.wire.messages import Contact, Hello, Reply, Request
@@ -51,6 +51,7 @@ class MessageNetwork(FaultyNetwork):
         trace: keep a digest of all messages, for `digest`.
         weigh: returns the size of each message for the hosts' `stats.bytes_sent`; None: do not count bytes.
         in_order: no message arrives before an earlier one from the same source to the same target.
+        on_fault: as for `FaultyNetwork`; default: none.
 
     Attributes:
         loss: fraction of messages that are lost, 0.0 to 1.0.
@@ -67,9 +68,10 @@ class MessageNetwork(FaultyNetwork):
         trace: bool = False,
         weigh: Weigh | None = None,
         in_order: bool = False,
+        on_fault: Callable[[str, tuple[tuple[str, ...], ...]], object] = ignore_fault,
     ) -> None:
         self.rng = random.Random(f"messages/{seed}")
-        super().__init__()
+        super().__init__(on_fault)
         self.loss = 0.0
         self.deliveries = 0
         self.weigh = weigh

@@ -79,6 +79,9 @@ REAP_LOGS = (None, None, 0, 4)
 Half of the runs have logs that are trimmed.
 """
 
+LOSS = 0.02
+"""Fraction of messages that are lost once if the fault *loss* is on."""
+
 JITTER_MAX_S = 0.03
 """Longest one-way delay in seconds: a round trip takes less than any timeout."""
 LARGE = 1 / 64
@@ -205,7 +208,7 @@ class Plan(msgspec.Struct, frozen=True):
     def delay(self) -> Delay:
         """The distribution of message delays."""
         drawn = uniform(*self.delay_s)
-        return lossy(drawn, 0.02) if "loss" in self.faults else drawn
+        return lossy(drawn, LOSS) if "loss" in self.faults else drawn
 
     @property
     def is_atomic(self) -> bool:

@@ -32,6 +32,7 @@ from chord.sim.nemesis import Nemesis
 from chord.sim.observer import Violated, Watch
 from chord.sim.plan import EPISODES, WITHOUT_DISK, Plan
 from chord.sim.workload import Workload
+from chord.testing.faults import ignore_fault
 from chord.testing.network import MemoryNetwork, uniform
 from chord.testing.rings import NotConverged
 from chord.verify.history.recorder import Recorder
@@ -112,6 +113,7 @@ class Run:
         on_event: callback for every event, with the cluster; for logs.
         write_history: callback for each line of the clients' history (see `chord.verify.history`).
         on_progress: callback, called now and then with the number of acknowledged writes and of membership changes.
+        on_fault: callback for each fault and its end: its name, and the groups of hosts.
     """
 
     def __init__(
@@ -121,14 +123,16 @@ class Run:
         on_event: Callable[[Cluster, Emitted], None] | None = None,
         write_history: Callable[[bytes], object] | None = None,
         on_progress: Callable[[int, int], object] = lambda writes, membership: None,
+        on_fault: Callable[[str, tuple[tuple[str, ...], ...]], object] = ignore_fault,
     ) -> None:
         self._plan = plan
+        self._on_fault = on_fault
         self._on_progress = on_progress
         self._on_event = on_event
         self._write_history = write_history
         self._digest = hashlib.blake2b(digest_size=16)
         kind = MessageNetwork if plan.fidelity == "messages" else MemoryNetwork
-        self._network = kind(plan.seed, delay=plan.delay, quantum_s=plan.quantum_s, trace=True)
+        self._network = kind(plan.seed, delay=plan.delay, quantum_s=plan.quantum_s, trace=True, on_fault=on_fault)
         self.report = RunReport(plan.seed, theme=plan.theme)
         self._nemesis: Nemesis | None = None
         self._scope = trio.CancelScope()
@@ -185,6 +189,7 @@ class Run:
                 refused=self._refused,
                 put=lambda host, record, is_own: self._workload.accounting.saw(host, record, is_own),
                 dropped=lambda host, record: self._workload.accounting.dropped(host, record),
+                fault=self._on_fault,
             ),
         ) as ring:
             self._cluster = ring
@@ -284,6 +289,8 @@ class Run:
         if isinstance(self._network, MessageNetwork):
             await trio.sleep(self._network.lateness.stop())
         self._network.set_delay(uniform(*self._plan.delay_s))
+        if "loss" in self._plan.faults:
+            self._on_fault("loss_ends", ())
         await schedule.return_all()
         began = trio.current_time()
         await trio.sleep(self._plan.timing.timeout_cap_s)  # the last lost call may still make a node look dead

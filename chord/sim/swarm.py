@@ -20,6 +20,7 @@ from chord.sim.plan import FAULTS, Plan
 from chord.sim.pool import processes
 from chord.sim.run import FailureKind, Run, RunFailure, RunReport
 from chord.sim.situations import LONG, SITUATION, demanded
+from chord.testing.faults import ignore_fault
 
 STILL_S_MAX = 60.0
 """Real seconds without progress of virtual time after which a run is given up."""
@@ -230,6 +231,7 @@ def run_one(
     on_event: Callable[[Cluster, Emitted], None] | None = None,
     write_history: Callable[[bytes], object] | None = None,
     on_progress: Callable[[int, int], object] = lambda writes, membership: None,
+    on_fault: Callable[[str, tuple[tuple[str, ...], ...]], object] = ignore_fault,
 ) -> RunReport | Broken:
     """Run one seed, and return its report or its failure.
 
@@ -237,7 +239,9 @@ def run_one(
     """
     with _Lookout() as lookout:
         try:
-            return Run(plan, on_event=on_event, write_history=write_history, on_progress=on_progress).run()
+            return Run(
+                plan, on_event=on_event, write_history=write_history, on_progress=on_progress, on_fault=on_fault
+            ).run()
         except RunFailure as failure:
             kind: FailureKind = "liveness" if failure.kind == "crash" and lookout.has_raised else failure.kind
             return Broken(plan, kind, failure.text + _cause(failure))

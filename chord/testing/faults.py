@@ -6,7 +6,7 @@ The network of byte streams and the network of whole messages share these faults
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal, TypeAlias
 
 from chord.node.world import Connect
@@ -53,14 +53,22 @@ class Faults:
         return "stalled" if is_apart else rule
 
 
+def ignore_fault(what: str, groups: tuple[tuple[str, ...], ...]) -> None:
+    """Do nothing with a fault; the default callback."""
+
+
 class FaultyNetwork(ABC):
     """A network with faults that a test injects.
 
     Subclasses define the effect of a change of faults on traffic under way.
+
+    Args:
+        on_fault: callback for each fault and its end: the name of the method, and the groups of hosts.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_fault: Callable[[str, tuple[tuple[str, ...], ...]], object] = ignore_fault) -> None:
         self._faults = Faults()
+        self._on_fault = on_fault
 
     @abstractmethod
     def _connector(self, host: str) -> Connect:
@@ -81,6 +89,7 @@ class FaultyNetwork(ABC):
     def cut(self, a: str, b: str) -> None:
         """Reset all streams between two hosts, and refuse new ones in both directions."""
         self._faults.rules[a, b] = self._faults.rules[b, a] = "cut"
+        self._on_fault("cut", ((a,), (b,)))
         self._after_change()
 
     def block(self, source: str, target: str) -> None:
@@ -90,10 +99,12 @@ class FaultyNetwork(ABC):
         it.
         """
         self._faults.rules[source, target] = "stalled"
+        self._on_fault("block", ((source,), (target,)))
 
     def unblock(self, source: str, target: str) -> None:
         """Lift a block, or one direction of a cut."""
         self._faults.rules.pop((source, target), None)
+        self._on_fault("unblock", ((source,), (target,)))
         self._after_change()
 
     def partition(self, *groups: Iterable[str], reset: bool = False) -> None:
@@ -105,19 +116,23 @@ class FaultyNetwork(ABC):
             groups: the names of the hosts in each group.
             reset: reset the streams between groups and refuse new ones; default: stall both.
         """
-        self._faults.islands = {host: number for number, group in enumerate(groups) for host in group}
+        apart = tuple(tuple(group) for group in groups)
+        self._faults.islands = {host: number for number, group in enumerate(apart) for host in group}
         self._faults.between_islands = "cut" if reset else "stalled"
+        self._on_fault("partition", apart)
         self._after_change()
 
     def heal(self) -> None:
         """Lift every cut, block and partition; frozen and vanished hosts stay so."""
         self._faults.rules.clear()
         self._faults.islands.clear()
+        self._on_fault("heal", ())
         self._after_change()
 
     def freeze(self, host: str) -> None:
         """Let no traffic in or out of a host, as if its process were stopped (SIGSTOP)."""
         self._faults.frozen[host] = True
+        self._on_fault("freeze", ((host,),))
 
     def unfreeze(self, host: str) -> None:
         """Unfreeze a host.
@@ -125,6 +140,7 @@ class FaultyNetwork(ABC):
         Streams now deliver the traffic that it missed. A network of whole messages has lost it.
         """
         self._faults.frozen.pop(host, None)
+        self._on_fault("unfreeze", ((host,),))
         self._after_change()
 
     def stop(self, host: str) -> None:  # noqa: B027

@@ -23,7 +23,7 @@ from chord.config import split_address, to_dial
 from chord.errors import PeerUnreachable
 from chord.net.transport import Listener, Stream
 from chord.node.world import Connect, connect_over
-from chord.testing.faults import FaultyNetwork
+from chord.testing.faults import FaultyNetwork, ignore_fault
 from chord.testing.runner import VirtualClock
 from chord.testing.streams import MemoryConnection, MemoryPipe, MemoryStream, Signal
 
@@ -79,6 +79,7 @@ class MemoryNetwork(FaultyNetwork):
         quantum_s: arrivals happen at multiples of this many seconds.
         window_bytes: most bytes sent and not yet read, for each direction of a stream.
         trace: keep a digest of all deliveries.
+        on_fault: as for `FaultyNetwork`; default: none.
 
     Attributes:
         deliveries: number of messages that arrived, closing signals included.
@@ -93,8 +94,9 @@ class MemoryNetwork(FaultyNetwork):
         quantum_s: float = 0.0001,
         window_bytes: int = 1 << 16,
         trace: bool = False,
+        on_fault: Callable[[str, tuple[tuple[str, ...], ...]], object] = ignore_fault,
     ) -> None:
-        super().__init__()
+        super().__init__(on_fault)
         self._rng = random.Random(f"network/{seed}")
         self._delay = delay
         self._quantum_s = quantum_s

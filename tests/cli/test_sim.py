@@ -28,6 +28,7 @@ from chord import cli
 from chord.cli.sim import FAULTS_HELP, WISHES, paper_command, replay_command
 from chord.lab.harness.experiment import Column, Row, Table
 from chord.lab.papers import EXPERIMENTS, path_length
+from chord.observe.chordlog import read as read_chordlog
 from chord.replication.transfer import Transfers
 from chord.ring.pointers import RingState
 from chord.ring.vnode import Vnode
@@ -319,6 +320,18 @@ def test_history_of_a_ring_without_faults_is_acceptable(sim: Sim, capsys: pytest
     assert cli.run(["check-history", "spoiled", "--model", "acknowledged"]) == 8
 
 
+def test_recording_of_a_replay_reads_back(sim: Sim) -> None:
+    ended = sim("replay", SEED, *FAULTY, "--chordlog", "run.chordlog.gz")
+    assert ended.code == 0
+    assert "; recording: run.chordlog.gz\n" in ended.err
+    with open("run.chordlog.gz", "rb") as file:
+        found = read_chordlog(file)
+    assert found.header.command.startswith(f"chord sim replay {SEED} --nodes 7 ")
+    assert (found.header.source, found.header.successors, found.outcome) == ("simulation", 2, "passed")
+    letters = {line.letter for line in found.lines()}
+    assert letters == {"k", "d", "e", "f", "o", "c"}
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
 @pytest.mark.parametrize(
     ("option", "path", "why"),
@@ -326,6 +339,8 @@ def test_history_of_a_ring_without_faults_is_acceptable(sim: Sim, capsys: pytest
         ("--log", "taken/log", "file exists"),
         ("--log", "/dev/full", "no space left on device"),
         ("--history", "taken/history", "file exists"),
+        ("--chordlog", "taken/run.chordlog", "file exists"),
+        ("--chordlog", "/dev/full", "no space left on device"),
         ("--history", "/dev/full", "no space left on device"),
     ],
 )
