@@ -39,6 +39,7 @@ LAYERS = (
     "sim",
     "gallery",
     "lab",
+    "web",
     "cli",
 )
 """The packages and the modules of the root, from the bottom up. Each imports its own layer and lower ones."""

@@ -1,0 +1,1 @@
+"""The aggregator of the dashboard: the single process that polls the nodes of a ring."""
