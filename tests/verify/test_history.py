@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from chord.verify.history import graph
 from chord.verify.history.acknowledged import check_acknowledged
 from chord.verify.history.check import check, check_search
 from chord.verify.history.format import LINE_BYTES_MAX, BadHistory, Operation, decode, encode, read
-from chord.verify.history.graph import check_graph
+from chord.verify.history.graph import anomalies, check_graph
 from chord.verify.history.recorder import Recorder
 from chord.verify.history.search import search
 from chord.verify.history.shrink import shrink
@@ -296,6 +297,69 @@ def test_shrink_keeps_the_property_and_stops_at_trials_max() -> None:
 
     assert [o.line for o in shrink(rows, holds_30_and_60)] == [30, 60]
     assert len(shrink(rows, holds_30_and_60, trials_max=1)) in range(50, 101)
+
+
+# -- anomalies: the reads that a linearizable store would have answered differently ------------------------
+
+A_B = (op("put", 0, 1, "a"), op("put", 2, 5, "b"))
+ANOMALIES: dict[str, tuple[list[Operation], list[int]]] = {
+    "fresh": (history(*A_B, op("get", 6, 7, "b")), []),
+    "a newer write has ended": (history(*A_B, op("get", 6, 7, "a")), [3]),
+    "a newer write ends as the read begins": (history(*A_B, op("get", 5, 6, "a")), []),
+    "a newer write is in progress": (history(*A_B, op("get", 3, 9, "a")), []),
+    "a newer value was read before": (history(*A_B, op("get", 3, 3.5, "b"), op("get", 4, 4.5, "a")), [4]),
+    "a newer value is read at the same time": (history(*A_B, op("get", 3, 4, "b"), op("get", 4, 4.5, "a")), []),
+    "nothing is found": (history(*A_B, op("get", 1.5, 1.7), op("get", -1, 0)), [3]),
+    "a write without an answer was read": (
+        history(op("put", 0, 1, "a"), op("put", 2, None, "b", "unknown"), op("get", 3, 4, "b"), op("get", 5, 6, "a")),
+        [4],
+    ),
+    "a write without an answer was not read": (
+        history(op("put", 0, 1, "a"), op("put", 2, None, "b", "unknown"), op("get", 5, 6, "a")), []
+    ),
+    "a read that failed": (history(*A_B, op("get", 6, 7, None, "fail")), []),
+    "the writes overlap": (history(op("put", 0, 5, "b"), op("put", 0, 6, "a"), op("get", 5.5, 7, "a")), [3]),
+}  # fmt: skip
+
+
+def lines_of(operations: list[Operation]) -> list[int]:
+    return [operation.line for operation in operations]
+
+
+@pytest.mark.parametrize("name", ANOMALIES)
+def test_anomalies_are_the_reads_that_came_too_late(name: str) -> None:
+    operations, lines = ANOMALIES[name]
+    assert lines_of(anomalies(operations, "ab")) == lines
+
+
+def test_planted_graph_without_merged_reads_misses_an_anomaly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph, "heappush", lambda heap, item: None)
+    missed = [name for name, (operations, lines) in ANOMALIES.items() if lines_of(anomalies(operations, "ab")) != lines]
+    assert missed == ["a newer value was read before", "a write without an answer was read"]
+
+
+def test_anomalies_of_an_unknown_value_are_refused() -> None:
+    with pytest.raises(KeyError):
+        anomalies(history(op("get", 0, 1, "c")), "ab")
+    with pytest.raises(ValueError):
+        anomalies(history(op("get", 0, 1, ("a", "b"))), "ab")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_history_without_its_anomalies_is_linearizable(seed: int) -> None:
+    """Reads lag behind the writes at random. Each anomaly alone makes the rest a violation."""
+    rng = random.Random(seed)
+    puts = [op("put", n - rng.random() / 2, n + rng.random() / 2, n) for n in range(1, 40)]
+    gets = []
+    for _ in range(60):
+        at, lag = rng.uniform(1, 40), rng.expovariate(1)
+        gets.append(op("get", at - rng.random(), at + rng.random(), max(0, int(at - lag)) or None))
+    operations = history(*puts, *gets)
+    odd = anomalies(operations, range(1, 40))
+    kept = [operation for operation in operations if operation not in odd]
+    assert odd
+    assert check_graph("k", kept).verdict == "ok"
+    assert all(check_graph("k", [*kept, read]).verdict == "violation" for read in odd)
 
 
 # -- acknowledged: the promises of an eventually consistent store ----------------------------------------
