@@ -51,10 +51,12 @@ class Recording:
         names: the names of all processes.
         events: the events.
         stamps: for each event, how many events of each process had happened before it or are the event itself.
+        has_states: whether `note_state` keeps states; laws of runs need them.
     """
 
-    def __init__(self, names: tuple[Name, ...]) -> None:
+    def __init__(self, names: tuple[Name, ...], *, has_states: bool = True) -> None:
         self.names = names
+        self.has_states = has_states
         self.events: list[RunEvent] = []
         self.stamps: list[tuple[int, ...]] = []
         self._place = {name: place for place, name in enumerate(names)}
@@ -63,7 +65,7 @@ class Recording:
 
     def copy(self) -> Recording:
         """Return a recording with the same events, to which others can be added."""
-        other = Recording(self.names)
+        other = Recording(self.names, has_states=self.has_states)
         other.events, other.stamps, other._last = self.events[:], self.stamps[:], self._last[:]
         other._numbers = [numbers[:] for numbers in self._numbers]
         return other
@@ -98,7 +100,7 @@ class Recording:
     def note_state(self, process: Process) -> None:
         """Keep the fields of a process in its last event, unless the event has them already."""
         event = self.events[self._numbers[self._place[process.me]][-1]]
-        if event.state is None:
+        if self.has_states and event.state is None:
             fields = process.__struct_fields__[2:]  # without `me` and `others`, which never change
             event.state = {name: msgspec.to_builtins(getattr(process, name)) for name in fields}
 

@@ -78,6 +78,7 @@ class TimedRun(msgspec.Struct, frozen=True):
         breaches: by name of each broken law, how it is broken.
         digest: a digest of all events. One seed has one digest.
         seconds: the virtual seconds that it took.
+        world: the state at the end.
     """
 
     recording: Recording
@@ -85,9 +86,12 @@ class TimedRun(msgspec.Struct, frozen=True):
     breaches: dict[str, str]
     digest: str
     seconds: float
+    world: SmallWorld
 
 
-def run_timed(entry: Entry, nodes: int, conditions: Conditions, variant: Altered | None = None) -> TimedRun:
+def run_timed(
+    entry: Entry, nodes: int, conditions: Conditions, variant: Altered | None = None, *, has_states: bool = True
+) -> TimedRun:
     """Run an entry on virtual time until it has reached its goal, and no message is in transit if it ends quietly.
 
     Args:
@@ -95,17 +99,19 @@ def run_timed(entry: Entry, nodes: int, conditions: Conditions, variant: Altered
         nodes: the number of processes.
         conditions: delays and faults.
         variant: a bug or a printed form; None: the algorithm itself.
+        has_states: keep the state of a process after each of its events. Long runs without laws of runs need no states.
     """
     made = msgspec.structs.replace(entry, starts=None)  # the first start only
     (system,) = systems_of(made, nodes, variant, conditions.order)
-    driver = _Driver(system, entry, conditions)
+    driver = _Driver(system, entry, conditions, Recording(system.names, has_states=has_states))
     testing.run(driver.run, seed=conditions.seed)
     for law in entry.laws:
         why = law.breach(driver.recording) if law.is_of_runs else ""
         if why:
             driver.breaches[law.name] = why
     digest = blake2b(b"\n".join(driver.recording.lines()), digest_size=16).hexdigest()
-    return TimedRun(driver.recording, entry.goal(driver.world), driver.breaches, digest, driver.ended_s)
+    is_goal = entry.goal(driver.world)
+    return TimedRun(driver.recording, is_goal, driver.breaches, digest, driver.ended_s, driver.world)
 
 
 def delay_of(text: str) -> Delay:
@@ -126,7 +132,7 @@ def delay_of(text: str) -> Delay:
 class _Driver:
     """Takes the steps of one world when the network, the timers and the environment say so."""
 
-    def __init__(self, system: System, entry: Entry, conditions: Conditions) -> None:
+    def __init__(self, system: System, entry: Entry, conditions: Conditions, recording: Recording) -> None:
         self._system = system
         self._entry = entry
         self._conditions = conditions
@@ -141,7 +147,7 @@ class _Driver:
         self._is_moving = False
         self._steps = 0
         self._over = trio.Event()
-        self.recording = Recording(system.names)
+        self.recording = recording
         self.world: SmallWorld
         self.breaches: dict[str, str] = {}
         self.ended_s = 0.0
@@ -160,6 +166,7 @@ class _Driver:
         self._after(taken)
         with trio.move_on_after(conditions.until_s):
             await self._over.wait()
+        self._over.set()  # events that are due later take no step
         self.ended_s = trio.current_time()
 
     def _later(self, after_s: float, name: Name, happen: Callable[[Any], None], what: Any) -> None:

@@ -13,9 +13,10 @@ import trio
 
 from chord import testing
 from chord.config import PRESETS, RingConstants
+from chord.gallery.index import entry_of
 from chord.ids import Circle, Point, vnode_id
 from chord.lab.harness.experiment import Result
-from chord.lab.papers import churn, failures, healing, load_balance, missed_updates, path_length, sessions
+from chord.lab.papers import churn, failures, healing, leaders, load_balance, missed_updates, path_length, sessions
 from chord.lab.papers.world import rightful_owner, still_ring
 from chord.net.peers import PassiveList
 from chord.ring.vnode import Vnode
@@ -255,6 +256,49 @@ def test_planted_idle_anti_entropy_misses_the_bar() -> None:
     assert missed_updates.is_met(on)
     assert not missed_updates.is_met(replace(off, setting=on.setting))
     assert not missed_updates.is_met(replace(on, setting=off.setting))
+
+
+# -- leaders and followers ----------------------------------------------------------------------------
+
+
+def shards(lag_s: float) -> leaders.LagOutcome:
+    """Return the reads of the shards of scale quick with one mean lag."""
+    cells = tuple(map(leaders.measure, [one for one in leaders.plan("quick", 1) if one.lag_s == lag_s]))
+    (found,) = leaders.outcomes(Result("quick", 1, cells))
+    return found
+
+
+def test_old_reads_of_followers_follow_the_law() -> None:
+    found = shards(0.05)
+    assert found.old >= leaders.ENOUGH
+    assert found.old == pytest.approx(found.due, rel=leaders.WITHIN)
+    assert leaders.FOUND * found.old <= found.anomalies <= found.old
+    assert found.false_anomalies == 0
+    assert 0 < found.not_own < found.anomalies
+    assert leaders.tables(Result("quick", 1, found.cells))[0].passed
+
+
+def test_synchronous_followers_give_no_old_read() -> None:
+    found = shards(0.0)
+    assert found.reads > 10_000
+    assert found.old == found.anomalies == found.not_own == 0
+    assert leaders.is_met(found)
+
+
+def test_planted_follower_that_applies_on_arrival_misses_the_law(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = entry_of(leaders.ENTRY)
+    broken = msgspec.structs.replace(entry, make=entry.bugs["on-arrival"].make)
+    monkeypatch.setattr(leaders, "entry_of", lambda name: broken)
+    found = shards(0.05)
+    assert found.old > 1.2 * found.due
+    assert not leaders.is_met(found)
+
+
+def test_planted_graph_that_counts_fresh_reads_misses_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leaders, "anomalies", lambda operations, order: [o for o in operations if not o.is_write])
+    found = shards(0.005)
+    assert found.false_anomalies == found.reads - found.old
+    assert not leaders.is_met(found)
 
 
 # -- the bars, at length ------------------------------------------------------------------------------
