@@ -114,12 +114,13 @@ def del_command(
 @click.option("--context", "context_file", type=click.Path(dir_okay=False), metavar="FILE",
               help="Write the context of this read to a file, for `put --context @FILE`.")
 @quorum_option("r", "Number of replicas that must answer.")
+@click.option("--local", is_flag=True, help="Let the contacted node answer from its own copy. The value may be old.")
 @trace_option
 @click.option("--inspect", "wants_copies", is_flag=True, help="Show the copy of each replica in place of the value.")
 @ring_options()
 def get_command(
     target: Target, key: str, output: str | None, wants_all: bool, last_writer: bool, context_file: str | None,
-    r: int | None, with_trace: bool, wants_copies: bool,
+    r: int | None, local: bool, with_trace: bool, wants_copies: bool,
 ) -> int:
     """Print the value of KEY.
 
@@ -130,13 +131,16 @@ def get_command(
         raise click.UsageError("--all prints every value, so it takes neither --last-writer nor --output")
     raw_key, out = to_key(os.fsencode(key)), target.out
     if wants_copies:
-        if wants_all or last_writer or with_trace or output or context_file or r:
+        if wants_all or last_writer or with_trace or output or context_file or r or local:
             raise click.UsageError("--inspect shows copies in place of the value, so it takes no other option of get")
         return _show_copies(target, raw_key)
+    if local and (r or with_trace):
+        raise click.UsageError("--local reads one copy, so it takes neither --r nor --trace")
     with target.connect() as client:
         began = time.monotonic()
         try:
-            found = client.get(raw_key, r=r, resolve=last_writer_wins if last_writer else None, replicas=with_trace)
+            resolve = last_writer_wins if last_writer else None
+            found = client.get(raw_key, r=r, resolve=resolve, replicas=with_trace, local=local)
         except NotFound as error:
             if context_file is not None:
                 _write(context_file, b"")  # the context of an earlier read would pass for this one's
@@ -163,6 +167,8 @@ def get_command(
         _print_trace(out, circle, found, names, duration_ms)
     if not out.as_json:
         note_quarantined(out, found.quarantined)
+        if found.is_local:
+            out.note(f"{found.owner.address} read its own copy, so the value may be old")
         if found.left and wants_all:
             out.note(f"{found.counted}. Settle those shown, and the next get shows more")
     if found.siblings and not wants_all:

@@ -69,7 +69,13 @@ class AsyncApi(ABC):
 
     @overload
     async def get(
-        self, key: str | bytes, *, r: int | None = None, resolve: Resolver | None = None, replicas: bool = False
+        self,
+        key: str | bytes,
+        *,
+        r: int | None = None,
+        resolve: Resolver | None = None,
+        replicas: bool = False,
+        local: bool = False,
     ) -> Found: ...
 
     @overload
@@ -81,6 +87,7 @@ class AsyncApi(ABC):
         r: int | None = None,
         resolve: Resolver | None = None,
         replicas: bool = False,
+        local: bool = False,
     ) -> Found | D: ...
 
     async def get(
@@ -91,6 +98,7 @@ class AsyncApi(ABC):
         r: int | None = None,
         resolve: Resolver | None = None,
         replicas: bool = False,
+        local: bool = False,
     ) -> Found | D:
         """Read a key.
 
@@ -102,6 +110,9 @@ class AsyncApi(ABC):
                 `Found.siblings` holds all of them. Its exceptions propagate.
             replicas: list in `Found.replicas` the outcome at each replica. The key's owner then reads from replicas. By
                 default the client reads from them itself if it can, which takes one round less.
+            local: let the entry node answer from its own copy alone, if it has one that is in sync. The values may be
+                old, and `Found.is_local` is then True. Without such a copy, or without a value in it, this is a read
+                from a majority. Takes neither `r` nor `replicas`.
 
         Raises:
             NotFound: no value is stored under the key, and no default was given. This answer is certain.
@@ -109,7 +120,7 @@ class AsyncApi(ABC):
             OwnerDown: the replicas that answered hold no value, and nodes that are down may hold one.
             RecordDamaged: a damaged record may be the one of this key, and no node has an intact copy.
         """
-        found = await self._drive(self._core.get(key, r, default, replicas=replicas))
+        found = await self._drive(self._core.get(key, r, default, replicas=replicas, local=local))
         return resolved(found, resolve) if isinstance(found, Found) and found is not default else found
 
     async def contains(self, key: str | bytes, *, r: int | None = None) -> bool:

@@ -58,7 +58,13 @@ class Api(ABC):
 
     @overload
     def get(
-        self, key: str | bytes, *, r: int | None = None, resolve: Resolver | None = None, replicas: bool = False
+        self,
+        key: str | bytes,
+        *,
+        r: int | None = None,
+        resolve: Resolver | None = None,
+        replicas: bool = False,
+        local: bool = False,
     ) -> Found: ...
 
     @overload
@@ -70,6 +76,7 @@ class Api(ABC):
         r: int | None = None,
         resolve: Resolver | None = None,
         replicas: bool = False,
+        local: bool = False,
     ) -> Found | D: ...
 
     def get(
@@ -80,6 +87,7 @@ class Api(ABC):
         r: int | None = None,
         resolve: Resolver | None = None,
         replicas: bool = False,
+        local: bool = False,
     ) -> Found | D:
         """Read a key.
 
@@ -91,6 +99,9 @@ class Api(ABC):
                 `Found.siblings` holds all of them. Its exceptions propagate.
             replicas: list in `Found.replicas` the outcome at each replica. The key's owner then reads from replicas. By
                 default the client reads from them itself if it can, which takes one round less.
+            local: let the entry node answer from its own copy alone, if it has one that is in sync. The values may be
+                old, and `Found.is_local` is then True. Without such a copy, or without a value in it, this is a read
+                from a majority. Takes neither `r` nor `replicas`.
 
         Raises:
             NotFound: no value is stored under the key, and no default was given. This answer is certain.
@@ -98,7 +109,7 @@ class Api(ABC):
             OwnerDown: the replicas that answered hold no value, and nodes that are down may hold one.
             RecordDamaged: a damaged record may be the one of this key, and no node has an intact copy.
         """
-        found = self._drive(self._core.get(key, r, default, replicas=replicas))
+        found = self._drive(self._core.get(key, r, default, replicas=replicas, local=local))
         return resolved(found, resolve) if isinstance(found, Found) and found is not default else found
 
     def contains(self, key: str | bytes, *, r: int | None = None) -> bool:

@@ -198,20 +198,30 @@ class Operations:
     # -- records ----------------------------------------------------------------------------------
 
     def get(
-        self, key: str | bytes, r: int | None = None, default: D | Missing = MISSING, *, replicas: bool = False
+        self,
+        key: str | bytes,
+        r: int | None = None,
+        default: D | Missing = MISSING,
+        *,
+        replicas: bool = False,
+        local: bool = False,
     ) -> ClientOperation[Found | D]:
         """Read a key. If the ring is certain that it has no value, return the default or raise `NotFound`.
 
         Args:
             replicas: whether the result lists the replicas. Then the owner coordinates the read.
+            local: whether the entry node may answer from its own copy.
         """
         raw = to_key(key)
+        if local and (r is not None or replicas):
+            raise InvalidRequest("cannot get with local and r or replicas: a local read asks one replica")
         values: Outcome | None = None
         try:
-            if r is None and not replicas:
+            if r is None and not replicas and not local:
                 values = yield from quorum_read(self.session, raw)
             if values is None:
-                values = yield from self.session.request(Get(raw, to_quorum(r, "r"), with_replicas=replicas))
+                request = Get(raw, to_quorum(r, "r"), with_replicas=replicas, any=local)
+                values = yield from self.session.request(request)
             found = _found(raw, values)
             if isinstance(found, ChordError):
                 raise found
@@ -558,4 +568,4 @@ def _found(key: bytes, outcome: Outcome) -> Found | ChordError:
     if outcome.owner is None:
         return RemoteFailure("the answer to a read does not name the owner")
     shown = outcome.r, outcome.r_needed, outcome.replicas, outcome.written_ms, outcome.quarantined, outcome.left
-    return Found(key, outcome.values, outcome.context, outcome.owner, *shown)
+    return Found(key, outcome.values, outcome.context, outcome.owner, *shown, outcome.is_local)

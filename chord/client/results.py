@@ -57,6 +57,8 @@ class Found(msgspec.Struct, frozen=True):
         quarantined: number of further values of the key that are in quarantine; see `get_quarantine`.
         left: number of further live values that did not fit the reply. Resolve the values shown, and the next read
             shows more.
+        is_local: whether the entry node read only its own copy, so that the values may be old (`get(local=True)`). Then
+            `owner` is the vnode with this copy.
     """
 
     key: bytes
@@ -69,6 +71,7 @@ class Found(msgspec.Struct, frozen=True):
     written_ms: tuple[int, ...] = ()
     quarantined: int = 0
     left: int = 0
+    is_local: bool = False
 
     def __repr__(self) -> str:
         values = self.counted if self.siblings else shown(self.values[0]) if self.values else "no value"

@@ -55,14 +55,14 @@ class OwnerRouting:
     def to(self, circle: Circle | None, request: Request) -> Contact | None:
         """Count a request, and return the probable owner of its key, or None.
 
-        None means that no owner is remembered, or that its address is avoided after a failure. A request without a key
-        is not counted.
+        None means that no owner is remembered, or that its address is avoided after a failure. It also means that any
+        replica may answer. A request without a key is not counted.
         """
         key = _key_of(request)
         if key is None:
             return None
         self._asked += 1
-        return self._owner(circle, key)
+        return None if isinstance(request, Get) and request.any else self._owner(circle, key)
 
     def quorum_of(
         self, circle: Circle | None, key: bytes, *, is_counted: bool
@@ -128,7 +128,7 @@ class OwnerRouting:
             outcome: the reply or the error.
         """
         key = _key_of(request)
-        if not self._max or circle is None or key is None:
+        if not self._max or circle is None or key is None or (isinstance(outcome, GetReply) and outcome.is_local):
             return
         if self._arcs is None:
             self._arcs = OwnerCache(circle, self._max)

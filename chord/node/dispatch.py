@@ -141,8 +141,13 @@ class Dispatcher:
     def on_keyed(self, request: Get | Put | Merge | GetQuarantine | DecideQuarantine | Scan) -> Answer:
         """Answer at the local vnode that owns the key, or forward the request.
 
-        For a scan, the point behind `after` counts in place of the key.
+        For a scan, the point behind `after` counts in place of the key. If any replica may answer a get, a vnode with
+        a copy in sync does.
         """
+        if isinstance(request, Get) and request.any:
+            for services in self._vnodes.values():
+                if services.vnode.ring.is_member and (reply := services.reads.get_local(request)) is not None:
+                    return reply
         circle = self._host.circle
         if isinstance(request, Scan):
             point = circle.point(request.after + 1)

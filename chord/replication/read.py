@@ -18,7 +18,7 @@ from functools import partial
 import trio
 
 from chord.errors import Behind, Busy, ChordError, MalformedMessage, OwnerDown, RecordDamaged, TooFewReplicas
-from chord.ids import Arc
+from chord.ids import Arc, Point
 from chord.net.handlers import handles
 from chord.net.steps import Steps
 from chord.replication.anti_entropy import AntiEntropy
@@ -223,9 +223,9 @@ class QuorumReads:
         needed = self._quorum.needed(request.r, target.replicas)
         is_half = bool(request.partners) and self._is_with(request, target, needed)
         if is_half or needed == 1:
-            own = self._read_own(target)
+            own = self._read_own(target.key, target.point, target.me)
             if own is not None:
-                return self._answer(request, own, target, needed, is_half=is_half)
+                return self._answer(request, own, target.replicas, needed, is_half=is_half)
         return self._get(request, target, needed, is_in_batch=is_in_batch)
 
     def _get(self, request: Get, target: KeyTarget, needed: int, *, is_in_batch: bool) -> Steps[GetReply]:
@@ -234,17 +234,25 @@ class QuorumReads:
             yield from self.ask_everyone(reading, target, until_found=True)
         self._repair_soon(reading, target.replicas)
         partners = () if is_in_batch else self._unknown_partners(request, target, needed)
-        return self._answer(request, reading, target, needed, partners)
+        return self._answer(request, reading, target.replicas, needed, partners)
 
-    def _read_own(self, target: KeyTarget) -> Reading | None:
+    def get_local(self, request: Get) -> GetReply | None:
+        """Read a key from this node's copy alone, also if this vnode is not its coordinator; see `Get.any`.
+
+        The result is None if the copy is not in sync, or has no live value. So no key is denied.
+        """
+        own = self._read_own(request.key, self._host.circle.hash(request.key), self._vnode.me)
+        return None if own is None else self._answer(request, own, ReplicaSet((), ()), 1, is_local=True)
+
+    def _read_own(self, key: bytes, point: Point, me: Contact) -> Reading | None:
         """Return a read of this node's copy alone; None if it is not in sync, or not live."""
-        if not self._is_in_sync(target.point, target.key):
+        if not self._is_in_sync(point, key):
             return None
-        record = self._host.storage.durable(target.key)
+        record = self._host.storage.durable(key)
         if not self._live(record):
             return None
-        reading = self.begin(target.key)
-        reading.add(target.me, record, is_in_sync=True)
+        reading = self.begin(key)
+        reading.add(me, record, is_in_sync=True)
         return reading
 
     def _is_with(self, request: Get, target: KeyTarget, needed: int) -> bool:
@@ -470,14 +478,8 @@ class QuorumReads:
         return True
 
     def _answer(
-        self,
-        request: Get,
-        reading: Reading,
-        target: KeyTarget,
-        needed: int,
-        partners: tuple[Contact, ...] = (),
-        *,
-        is_half: bool = False,
+        self, request: Get, reading: Reading, replicas: ReplicaSet, needed: int, partners: tuple[Contact, ...] = (),
+        *, is_half: bool = False, is_local: bool = False,
     ) -> GetReply:
         self._host.counters["gets"] += 1
         record = reading.record or Record(reading.key, ())
@@ -490,12 +492,13 @@ class QuorumReads:
             owner=self._vnode.me if request.with_owner else None,
             r=len(reading.copies),
             r_needed=needed,
-            replicas=self._lines(reading, target.replicas) if request.with_replicas else (),
+            replicas=self._lines(reading, replicas) if request.with_replicas else (),
             written_ms=tuple([version.written_ms for version in shown_live]),
             quarantined=quarantine.count(record) if record.quarantine else 0,
             left=len(live) - len(shown_live),
             partners=partners,
-            copy=reading.copy_id(self._host.storage.durable_digest(target.key)) if is_half else b"",
+            copy=reading.copy_id(self._host.storage.durable_digest(reading.key)) if is_half else b"",
+            is_local=is_local,
         )
 
     def _unknown_partners(self, request: Get, target: KeyTarget, needed: int) -> tuple[Contact, ...]:

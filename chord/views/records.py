@@ -29,6 +29,7 @@ def get_json(key: bytes, found: Found | None, trace: Json | None = None, *, quar
         "r_needed": found.r_needed if found else None,
         "quarantined": quarantined,
         "left": found.left if found else 0,
+        "local": found.is_local if found else False,
         "trace": trace,
     }
 

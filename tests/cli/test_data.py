@@ -135,6 +135,17 @@ def test_put_with_trace_prints_every_replica(run: Run, traced: CannedRing) -> No
     assert run("del", "k", "--trace").out.splitlines()[0] == lines[0]
 
 
+def test_get_with_local_says_that_the_value_may_be_old(run: Run, canned: CannedRing) -> None:
+    canned.values[b"k"] = (b"v",)
+    ended = run("get", "k", "--local")
+    assert (ended.code, ended.out) == (0, "v")
+    assert "read its own copy, so the value may be old" in ended.err
+    assert run("get", "k", "--local", "--json").json("get")["local"]
+    assert not run("get", "k", "--json").json("get")["local"]
+    for option in (("--r", "1"), ("--trace",), ("--inspect",)):
+        assert run("get", "k", "--local", *option).code == 2
+
+
 def test_get_with_trace_leaves_stdout_to_the_value(run: Run, traced: CannedRing) -> None:
     traced.values[b"k"] = (b"v",)
     ended = run("get", "k", "--trace")

@@ -370,7 +370,7 @@ PLANTED: dict[str, tuple[Edit, Callable[[], object]]] = {
         test_partner_of_an_unreachable_owner_refuses,
     ),
     "an owner out of sync answers": (
-        Edit(QuorumReads._read_own, "if not self._is_in_sync(target.point, target.key):", "if False:"),
+        Edit(QuorumReads._read_own, "if not self._is_in_sync(point, key):", "if False:"),
         test_owner_that_is_out_of_sync_coordinates,
     ),
     "a partner out of sync answers": (

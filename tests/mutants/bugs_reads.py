@@ -18,7 +18,7 @@ MUTANTS = (
         "an owner that missed writes answers, and its partners need not agree",
         (
             Edit(QuorumReads._is_with, "if needed != ", "return True\n    if needed != "),
-            Edit(QuorumReads._read_own, "if not self._is_in_sync(target.point, target.key):", "if False:"),
+            Edit(QuorumReads._read_own, "if not self._is_in_sync(point, key):", "if False:"),
             Edit(quorum_read.quorum_read, "isinstance(digest, ReadDigestReply) and digest.copy == reply.copy", "True"),
         ),
         scenes.others_read_what_the_owner_missed,

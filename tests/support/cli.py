@@ -112,7 +112,7 @@ class CannedRing:
             found = self.values.get(request.key)
             written = tuple(range(1, 1 + len(found or ())))
             hidden = quarantine.count(self.hidden.get(request.key, Record(request.key, ())))
-            return GetReply(found or (), b"context", owner, 2, 2, self.lines, written, hidden)
+            return GetReply(found or (), b"context", owner, 2, 2, self.lines, written, hidden, is_local=request.any)
         if isinstance(request, Merge):
             self.merged.append(request.record)
             dead = self.dead.get(request.record.key, 0)

@@ -407,6 +407,7 @@ def golden_frames() -> dict[str, bytes]:
         "call get, vnode": CODEC.encode_call(2, at, 5000, Get(b"user:42"), 0),
         "call put": CODEC.encode_call(3, at, 5000, Put(b"user:42", b"Ada", b"o" * 16, b""), 0),
         "call get with partners": CODEC.encode_call(12, at, 5000, Get(b"user:42", 0, (at,), with_owner=False), 0),
+        "call get from any": CODEC.encode_call(14, None, 5000, Get(b"user:42", any=True), 0),
         "call read digest": CODEC.encode_call(13, at, 500, ReadDigest(b"user:42", at), 0),
         "reply read digest": CODEC.encode_reply(13, ReadDigestReply(b"d" * 24)),
         "call find next": CODEC.encode_call(4, at, 5000, FindNext(at, "fast", (at,), True), 0),

@@ -135,6 +135,8 @@ class GetReply(Reply, frozen=True, tag=144):
             the owner alone is enough.
         copy: not empty: the owner read only its own copy, and this is the copy's `ReadDigestReply.copy`. The values are
             the result of a quorum read if each partner answers with the same digest.
+        is_local: the node that the client asked has read only its own copy (`Get.any`), so the values may be old. Then
+            `owner` is the vnode with this copy.
     """
 
     values: Annotated[tuple[Value, ...], Meta(max_length=SIBLINGS_MAX)]
@@ -148,6 +150,7 @@ class GetReply(Reply, frozen=True, tag=144):
     left: Count = 0
     partners: Partners = ()
     copy: CopyId = b""
+    is_local: bool = False
 
 
 Quorum: TypeAlias = Annotated[int, Meta(ge=0, le=REPLICAS_MAX)]
@@ -166,6 +169,8 @@ class Get(Request, frozen=True, tag=32):
             the owner would ask, the owner answers from its own copy alone. Otherwise it coordinates the read.
         with_owner: whether the reply names the owner. A client that addresses the owner's vnode knows it.
         with_replicas: whether the reply lists the outcome at each replica.
+        any: any replica may answer. A node with a copy that is in sync and has a live value then reads this copy alone.
+            Without such a copy it forwards the request, and the coordinator ignores this field.
     """
 
     key: Key
@@ -173,6 +178,7 @@ class Get(Request, frozen=True, tag=32):
     partners: Annotated[tuple[Point, ...], Meta(max_length=REPLICAS_MAX // 2)] = ()
     with_owner: bool = True
     with_replicas: bool = False
+    any: bool = False
     reply = GetReply
     patient = True
     for_clients = True
