@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import msgspec
@@ -16,7 +17,17 @@ from chord.config import PRESETS, RingConstants
 from chord.gallery.index import entry_of
 from chord.ids import Circle, Point, vnode_id
 from chord.lab.harness.experiment import Result
-from chord.lab.papers import churn, failures, healing, leaders, load_balance, missed_updates, path_length, sessions
+from chord.lab.papers import (
+    churn,
+    failures,
+    healing,
+    leaders,
+    load_balance,
+    local_reads,
+    missed_updates,
+    path_length,
+    sessions,
+)
 from chord.lab.papers.world import rightful_owner, still_ring
 from chord.net.peers import PassiveList
 from chord.ring.vnode import Vnode
@@ -299,6 +310,34 @@ def test_planted_graph_that_counts_fresh_reads_misses_the_bar(monkeypatch: pytes
     found = shards(0.005)
     assert found.false_anomalies == found.reads - found.old
     assert not leaders.is_met(found)
+
+
+# -- local reads --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def far(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Delay messages by 20 ms on average, so that many local reads are old."""
+    network = partial(MessageNetwork, delay=testing.exponential(0.02))
+    monkeypatch.setattr(local_reads, "MessageNetwork", network)
+
+
+@pytest.mark.usefixtures("far")
+def test_local_reads_are_old_only_just_after_a_write() -> None:
+    cell = local_reads.measure(local_reads.LocalSetting(False, 60, 1))
+    assert all(local_reads.is_met(cell, way) for way in local_reads.WAYS)
+    assert cell.old["local", 0.0] > 0
+    assert 0.2 < cell.is_local["local"] / sum(cell.reads["local", s] for s in local_reads.AFTER_S.values()) < 0.8
+    assert cell.is_local["R = 1"] == cell.errors == 0
+    late = cell.old | {("R = 1", local_reads.TIMING.anti_entropy_s): 1}
+    assert not local_reads.is_met(replace(cell, old=late), "R = 1")
+
+
+@pytest.mark.usefixtures("far")
+def test_planted_local_reads_in_place_of_quorums_miss_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(local_reads.WAYS, "R = 2", {"local": True})
+    cell = local_reads.measure(local_reads.LocalSetting(False, 30, 1))
+    assert not local_reads.is_met(cell, "R = 2")
 
 
 # -- the bars, at length ------------------------------------------------------------------------------

@@ -3,8 +3,8 @@
 A real node is the node's own code, run on virtual time. Each module is one experiment, and its tables put measured
 values beside published ones. Three figures also have a NumPy model, and its values are another column of the same
 table: `path_length`, `load_balance` and `failures`. Their function `experiment` takes a number of nodes for rings that
-only the model can measure. `missed_updates` shows a claim of course notes that has no figures. `leaders` runs an entry
-of the gallery in place of nodes. `world` has the parts that they share.
+only the model can measure. `missed_updates` and `local_reads` show claims of course notes that have no figures.
+`leaders` runs an entry of the gallery in place of nodes. `world` has the parts that they share.
 """
 
 from __future__ import annotations
@@ -12,7 +12,17 @@ from __future__ import annotations
 from typing import Any
 
 from chord.lab.harness.experiment import Experiment
-from chord.lab.papers import churn, failures, healing, leaders, load_balance, missed_updates, path_length, sessions
+from chord.lab.papers import (
+    churn,
+    failures,
+    healing,
+    leaders,
+    load_balance,
+    local_reads,
+    missed_updates,
+    path_length,
+    sessions,
+)
 
 EXPERIMENTS: dict[str, Experiment[Any, Any]] = {
     experiment.name: experiment
@@ -25,6 +35,7 @@ EXPERIMENTS: dict[str, Experiment[Any, Any]] = {
         healing.EXPERIMENT,
         missed_updates.EXPERIMENT,
         leaders.EXPERIMENT,
+        local_reads.EXPERIMENT,
     )
 }
 """The experiments of `chord sim paper`, by name."""
