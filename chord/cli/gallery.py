@@ -373,7 +373,8 @@ def _prove(
     command = _step_line(entry, size, order, result, numbers)
     if not out.as_json:
         said = f"{result.law.name} ({result.law.source})" if result.law is not None else _UNREACHED[result.kind]
-        shown = " The shortest run:" if result.path else ""
+        which = "run of the transcript" if variant is not None and variant.transcript else "shortest run"
+        shown = f" The {which}:" if result.path else ""
         out.line(f"{result.kind} after {counted(result.states, 'state')}: {said}.{shown}")
         if len(systems) > 1:
             out.line(f"start {result.first} of {len(systems):,}: {start_of(system)}")

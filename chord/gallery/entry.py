@@ -4,7 +4,7 @@ How to write an entry:
 
 1. Put the algorithm into `chord/gallery/FAMILY/NAME.py`, in at most 150 lines. Import only `process`, `laws` and
    `entry`, and modules of the standard library that compute. State each message as a subclass of `ProcessMessage`, and
-   the process as a subclass of `Process` or `Machine`.
+   the process as a subclass of `Process` or `Machine`. If that is too long, put them into `NAME_algorithm.py`.
 2. Annotate the argument `message` of `on_message` with the union of all messages that the process receives.
 3. Limit the asks by a field such as `left`, so that the worlds are finite. Let the environment choose by `asks`.
 4. Yield `Did(...)` for each event that laws or drawings need.
@@ -92,6 +92,8 @@ class Altered(msgspec.Struct, frozen=True):
         order: the order of its channels; None: as the entry claims.
         fault: the fault that the search needs to break it; None: it breaks without faults.
         laws: laws that only this form states, besides those of the entry.
+        transcript: the steps of a run that breaks it, if a search cannot reach one, such as "a timer election" or
+            "b receive a". Then no search takes place.
     """
 
     make: Make
@@ -101,6 +103,7 @@ class Altered(msgspec.Struct, frozen=True):
     order: Order | None = None
     fault: Fault | None = None
     laws: tuple[Law, ...] = ()
+    transcript: tuple[str, ...] = ()
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):

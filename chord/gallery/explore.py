@@ -208,7 +208,7 @@ def systems_of(
     order = order or (variant and variant.order) or entry.channels
     if variant is not None:
         starts: Iterable[Any] = [variant.make(names)]
-        if entry.starts is not None:
+        if entry.starts is not None and not variant.transcript:
             starts = _like(list(variant.make(names)), entry.starts(names))
     else:
         starts = [entry.make(names)] if entry.starts is None else entry.starts(names)
@@ -249,6 +249,8 @@ def prove(
     if faults is None and variant is not None and variant.fault is not None:
         faults = ONE_OF[variant.fault]
     systems = systems_of(entry, nodes, variant, order, faults)
+    if variant is not None and variant.transcript:
+        return play(systems[0], variant.transcript, entry.laws + variant.laws)
     every = tuple(laws) if laws is not None else entry.laws + (variant.laws if variant is not None else ())
     of_worlds = [law for law in every if not law.is_of_runs]
     is_inevitable = entry.is_inevitable
@@ -261,6 +263,28 @@ def prove(
 def under_fault(entry: Entry, fault: Fault, nodes: int) -> SearchResult:
     """Return what a search finds if one fault of a kind may occur."""
     return prove(entry, nodes, order="any" if fault == "order" else None, faults=ONE_OF[fault])
+
+
+def play(system: System, transcript: Iterable[str], laws: Iterable[Law]) -> SearchResult:
+    """Take the steps of a transcript, up to the first that breaks a law.
+
+    Raises:
+        ValueError: a step is not possible.
+    """
+    recording, path = Recording(system.names), list[Choice]()
+    world = system.start(recording)
+    for line in transcript:
+        possible = system.choices(world)
+        choice = next((c for c in possible if f"{c.process} {c.what} {c.of}".rstrip() == line), None)
+        if choice is None:
+            raise ValueError(f"step {len(path) + 1} is not possible: {line}")
+        path.append(choice)
+        system.take(world, choice, recording)
+        for law in laws:
+            why = law.breach(recording if law.is_of_runs else world)
+            if why:
+                return SearchResult("broken", len(path), law, why, tuple(path))
+    return SearchResult("holds", len(path) + 1)
 
 
 def replay(system: System, path: Iterable[Choice]) -> Recording:

@@ -42,6 +42,7 @@ ENTRIES: dict[str, str] = {
     "transactions-logs-undo": "transactions.logs:UNDO",
     "transactions-two-phase-locking": "transactions.two_phase_locking",
     "transactions-two-phase-commit": "transactions.two_phase_commit",
+    "consensus-raft": "consensus.raft",
     "stabilizing-token-ring": "stabilizing.token_ring",
     "stabilizing-token-ring-one-at-a-time": "stabilizing.token_ring:ONE_AT_A_TIME",
     "stabilizing-spanning-tree": "stabilizing.spanning_tree",

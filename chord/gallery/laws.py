@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import combinations, product
+from itertools import combinations, pairwise, permutations, product
 from typing import Any
 
 import msgspec
@@ -201,3 +201,61 @@ def validity(world: SmallWorld) -> str:
     first = ["", *(process.preferences[0] for process in world.processes.values())]
     odd = [process.me for process in world.processes.values() if process.decision not in first]
     return f"no process preferred the decision of {odd[0]}" if odd else ""
+
+
+# -- replicated logs --------------------------------------------------------------------------------
+# Each process has a `log`. An entry begins with its term. The first `committed` entries are committed. `term` and
+# `role` are those of the process, and `led` has the terms in which it was the leader.
+
+
+@law_of_worlds("election safety", ticket=24)
+def election_safety(world: SmallWorld) -> str:
+    """A term has at most one leader."""
+    led = [(term, process.me) for process in world.processes.values() for term in process.led]
+    twice = [f"{one[1]} and {two[1]} lead term {one[0]}" for one, two in permutations(led, 2) if one[0] == two[0]]
+    return twice[0] if twice else ""
+
+
+@law_of_runs("leader append-only", ticket=24)
+def leader_append_only(run: Recording) -> str:
+    """A leader only appends to its log."""
+    for name in run.names:
+        states = [e.state for e in run.events if e.process == name and e.state is not None]
+        for old, new in pairwise(states):
+            if old["role"] == new["role"] == "leader" and new["log"][: len(old["log"])] != old["log"]:
+                return f"the leader {name} changes its log"
+    return ""
+
+
+@law_of_worlds("log matching", ticket=24)
+def log_matching(world: SmallWorld) -> str:
+    """If two logs have an entry of one term at one place, then they are equal up to it."""
+    for one, two in permutations(world.processes.values(), 2):
+        for place, (item, other) in enumerate(zip(one.log, two.log, strict=False)):
+            if item[0] == other[0] and one.log[: place + 1] != two.log[: place + 1]:
+                return f"the logs of {one.me} and {two.me} differ before entry {place + 1} of one term"
+    return ""
+
+
+@law_of_worlds("leader completeness", ticket=24)
+def leader_completeness(world: SmallWorld) -> str:
+    """A leader has every entry that was committed in its term or earlier."""
+    for one, leader in permutations(world.processes.values(), 2):
+        kept = one.log[: one.committed]
+        if leader.role == "leader" and leader.term >= one.term and leader.log[: len(kept)] != kept:
+            return f"the leader {leader.me} lacks an entry that {one.me} has committed"
+    return ""
+
+
+@law_of_worlds("state machine safety", ticket=24)
+def state_machine_safety(world: SmallWorld) -> str:
+    """All processes commit the same entries at the same places."""
+    for one, two in permutations(world.processes.values(), 2):
+        both = min(one.committed, two.committed)
+        if one.log[:both] != two.log[:both]:
+            return f"{one.me} and {two.me} commit different entries"
+    return ""
+
+
+GUARANTEES = (election_safety, leader_append_only, log_matching, leader_completeness, state_machine_safety)
+"""The five guarantees of Raft."""

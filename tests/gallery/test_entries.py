@@ -63,7 +63,8 @@ def test_entry_has_the_name_of_its_row(name: str) -> None:
 def test_index_has_every_module_in_order_of_tickets() -> None:
     root = Path(chord.gallery.__file__).parent
     found = {".".join(path.relative_to(root).with_suffix("").parts) for path in root.glob("*/[!_]*.py")}
-    assert {module.partition(":")[0] for module in ENTRIES.values()} == found
+    entries = {module.partition(":")[0] for module in ENTRIES.values()}
+    assert found - {f"{module}_algorithm" for module in entries} == entries
     tickets = [entry.ticket for entry in every_entry() if entry.ticket]  # 0: from other notes, at any place
     assert tickets == sorted(tickets)
 

@@ -216,8 +216,13 @@ def seam_of(name: str) -> set[str]:
 
 
 def is_entry(name: str) -> bool:
-    """Whether a module is an entry of the gallery. Its classes are its own: no other module imports them."""
+    """Whether a module is an entry of the gallery, or its algorithm. No other module imports its classes."""
     return is_in(name, "chord.gallery") and name.count(".") == 3
+
+
+def algorithm_of(entry: str) -> str:
+    """Return the name of the module with the algorithm, if an entry has a second module."""
+    return f"{entry}_algorithm"
 
 
 # -- the checks -------------------------------------------------------------------------------------------
@@ -371,7 +376,10 @@ def check_nothing_leans_on_the_testing_kit_or_the_shells(modules: Sequence[Modul
 
 
 def check_entries_of_the_gallery_stand_alone(modules: Sequence[Module]) -> list[str]:
-    """An entry has at most 150 lines and few imports, so that a student reads it beside the text."""
+    """An entry has at most 150 lines and few imports, so that a student reads it beside the text.
+
+    An entry NAME may have its algorithm in a second module, NAME_algorithm. Only the entry imports that module.
+    """
     names = frozenset(m.name for m in modules)
     entries = [module for module in modules if is_entry(module.name)]
     long = [f"{m.name} has {n} lines" for m in entries if (n := m.source.count("\n")) > ENTRY_LINES_MAX]
@@ -379,6 +387,7 @@ def check_entries_of_the_gallery_stand_alone(modules: Sequence[Module]) -> list[
         f"{module.name}:{found.line} imports {found.target}"
         for module in modules
         for found in imports_of(module, names)
+        if found.target != algorithm_of(module.name)
         if (is_entry(module.name) and not any(is_in(found.target, name) for name in ENTRY_IMPORTS))
         or is_entry(found.target)
     ]
@@ -409,7 +418,8 @@ def check_public_names_are_documented(modules: Sequence[Module]) -> list[str]:
     for module in modules:
         if ast.get_docstring(module.tree) is None and module.source.strip():
             wrong.append(f"{module.name} says nothing about itself")
-        described = set(HANDLERS) | _described_in(module.tree) if is_entry(module.name) else set()
+        parts = [m.tree for m in modules if is_entry(m.name) and m.name in (module.name, algorithm_of(module.name))]
+        described = set(HANDLERS).union(*map(_described_in, parts)) if is_entry(module.name) else set()
         for node in module.tree.body:
             for owner, definition in _public_definitions(node):
                 if ast.get_docstring(definition) is None and definition.name not in described:
@@ -592,6 +602,12 @@ PLANTED: list[tuple[Check, str, str]] = [
     (check_entries_of_the_gallery_stand_alone, "chord.gallery.mutex.novelty", "from chord.gallery.world import System"),
     (check_entries_of_the_gallery_stand_alone, "chord.gallery.mutex.novelty", "import random"),
     (check_entries_of_the_gallery_stand_alone, "chord.gallery.mutex.novelty", "x = 1\n" * (ENTRY_LINES_MAX + 1)),
+    (check_entries_of_the_gallery_stand_alone, "chord.gallery.mutex.novelty", "import chord.gallery.mutex.token"),
+    (
+        check_entries_of_the_gallery_stand_alone,
+        "chord.gallery.consensus.novelty",
+        "from chord.gallery.consensus.raft_algorithm import Raft",
+    ),
     (check_entries_of_the_gallery_stand_alone, "chord.gallery.index", "import chord.gallery.mutex.ricart_agrawala"),
     (check_private_switches_are_in_one_file, "chord.testing.network", "from trio._core import _run"),
     (check_only_the_cli_prints, "chord.node", "print('hello')"),
