@@ -199,6 +199,7 @@ class Peers:
             reply = await self._calls.call(to, request, deadline=deadline)
         except ChordError as error:
             self._learn(address, request, error, sent)
+            await trio.lowlevel.checkpoint_if_cancelled()  # calls of a node that ends fail at once: a retry would spin
             raise
         self._learn(address, request, reply, sent)
         return reply
