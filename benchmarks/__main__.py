@@ -44,6 +44,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "ring": ("--only", "storage", "--ops", "100", "--rounds", "1"),
     "handoff": ("--keys", "10000", "--rounds", "1"),
     "process": ("--keys", "10000", "--seconds", "1"),
+    "idle": ("--only", "local", "--seconds", "1"),
     "lab": (),
     "ring_points": ("--points", "10000"),
 }
