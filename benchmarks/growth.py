@@ -60,7 +60,7 @@ SESSION_S, CHURN_S = 3600.0, 600.0
 COMING = 10  # nodes that join and leave, one after the other
 COMING_NODES_MAX = 1000  # a larger ring would take longer than all other parts
 
-IDLE = msgspec.structs.replace(PRESETS["wan"], stabilize_s=PERIOD_S, finger_s=PERIOD_S)
+IDLE = msgspec.structs.replace(PRESETS["wan"], stabilize_s=PERIOD_S, finger_s=PERIOD_S, period_growth_max=1.0)
 
 
 async def mean_calls(node: Node, rng: random.Random, *, is_remembered: bool = True) -> float:

@@ -38,7 +38,7 @@ from chord.sim.cluster import cluster
 from chord.sim.messages import MessageNetwork
 from chord.testing import MemoryNetwork, run
 
-IDLE = msgspec.structs.replace(PRESETS["wan"], stabilize_s=30.0, finger_s=30.0)
+IDLE = msgspec.structs.replace(PRESETS["wan"], stabilize_s=30.0, finger_s=30.0, period_growth_max=1.0)
 SEED = 1
 
 

@@ -99,6 +99,8 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         stabilize_s: T, the mean period of the stabilize rounds that maintain the ring. Each interval is drawn from 0.5
             T to 1.5 T.
         finger_s: the period at which one finger entry is refreshed.
+        period_growth_max: how many times their length the periods of stabilize, fingers, self-lookups and anti-entropy
+            may grow to while nothing changes; at least 1. Any news returns them to their length at once.
         self_lookup_rounds: the mean number of stabilize rounds between two self-lookups, which find a split of the
             ring; at least 1.
         timeout_floor_s: the smallest timeout of a call. The timeout is srtt + 4 rttvar, as measured with the peer.
@@ -133,6 +135,7 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     stabilize_s: float = 1.0
     finger_s: float = 1.0
+    period_growth_max: float = 8.0
     self_lookup_rounds: int = 4
     timeout_floor_s: float = 0.1
     timeout_stranger_s: float = 0.5
@@ -166,6 +169,15 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError(f"disk_stop_s must be at least disk_stall_s, {self.disk_stall_s}, not {self.disk_stop_s}")
         if self.self_lookup_rounds < 1:
             raise ConfigError("self_lookup_rounds must be at least 1")
+        if not 1 <= self.period_growth_max < math.inf:
+            raise ConfigError(f"period_growth_max must be at least 1 and finite, not {self.period_growth_max}")
+
+    def rounds_s(self, count: int) -> float:
+        """Return how long a vnode may take for a number of stabilize rounds, in seconds.
+
+        It may begin with a period that has grown as far as it can.
+        """
+        return (count + self.period_growth_max - 1) * self.stabilize_s
 
 
 PRESETS: dict[str, Timing] = {

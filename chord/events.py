@@ -7,7 +7,7 @@ Protocol code writes no log lines. It emits one of these events, synchronously. 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -292,6 +292,10 @@ class ConnectionClosed(Event, frozen=True):
     reason: str
 
 
+DRAINED: Final = "drained"
+"""The `reason` of a stream that was not needed any more."""
+
+
 class ConnectionRefused(Event, frozen=True):
     """This node or its peer refused a stream before the handshake was complete.
 
@@ -369,6 +373,15 @@ class HandlerFailed(Event, frozen=True):
 
 Emit: TypeAlias = Callable[[Event], None]
 """Callback with which a part of a node reports an event."""
+
+_ROUTINE = (ClockSkewed, ConnectionOpened, ConnectionRefused, LookupDone, RecordUnmerged, StepAborted, StepDone)
+
+
+def is_news(event: Event) -> bool:
+    """Return whether an event shows that something in the ring changes, or does not answer."""
+    if isinstance(event, ConnectionClosed):
+        return event.address != "" and event.reason != DRAINED
+    return not isinstance(event, _ROUTINE)
 
 
 class Emitted(msgspec.Struct, frozen=True):

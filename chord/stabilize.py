@@ -23,7 +23,17 @@ from chord.ids import between
 from chord.net.handlers import handles
 from chord.ring.lookup import Lookups
 from chord.ring.vnode import Vnode
-from chord.wire.messages import Confirm, ConfirmReply, Contact, Done, GetRing, GetRingReply, Notify, Offer
+from chord.wire.messages import (
+    Confirm,
+    ConfirmReply,
+    Contact,
+    Done,
+    GetRing,
+    GetRingReply,
+    Notify,
+    Offer,
+    PointersChanged,
+)
 
 DISCARDS_MAX = 3  # after this many discarded replies, a step makes other vnodes wait until it is done
 BUSY_RETRIES_MAX = 8
@@ -107,7 +117,9 @@ class Stabilizer:
                 self._forget_head(head)
                 continue
             break
-        if reply is not None:
+        if reply is None:
+            self._host.news()  # no confirmation
+        else:
             closer = reply.predecessor
             if closer is not None and between(self._vnode.id, closer.id, head.id) and not self._peers.is_dead(closer):
                 await self.consider_successor(closer)
@@ -151,12 +163,30 @@ class Stabilizer:
             self.offered(request.peer)
         return Done()
 
+    @handles(PointersChanged)
+    def on_pointers_changed(self, request: PointersChanged) -> Done:
+        """Reply at once, and soon ask both neighbours, because the pointers of one have changed."""
+        self._host.news(self._vnode.id)
+        return Done()
+
     def offered(self, contact: Contact) -> None:
         """Consider the vnode of an `Offer` in a separate task.
 
         Of several waiting offers only the closest is considered.
         """
         self._offers.announce(contact)
+
+    async def announce(self, to: Contact) -> bool:
+        """Tell a neighbour that the pointers of this vnode have changed.
+
+        Return whether the message was delivered.
+        """
+        try:
+            await self._peers.call(to, PointersChanged(), Done)
+        except ChordError as error:
+            self._host.tell([events.StepFailed(self._vnode.id, "announce", error.word)])
+            return False
+        return True
 
     async def _notify_successor(self) -> None:
         head = self._ring.successor
@@ -370,6 +400,8 @@ class Stabilizer:
         entries, this node must also keep its reap logs whole (`chord/store/reap_log.py`).
         """
         if contact.id not in self._host.vnodes and not self._peers.is_known_to_have_left(contact):
+            if contact.id not in self._peers.passive:
+                self._host.news()
             self._peers.passive.add(contact, trio.current_time())
 
     def _done(self, step: str) -> None:

@@ -66,6 +66,7 @@ class Departures:
         _require_same(request.address, caller)
         for vnode in self._host.vnodes.values():
             vnode.preference_list.retires(request.address, self._host.peers.now())
+        self._host.news()
         return Done()
 
     @handles(Pausing, takes_caller=True)
@@ -95,6 +96,7 @@ class Departures:
             own.owner_left({dead.id for dead in gone if dead.id not in living})
             vnode.preference_list.forget(request.address, now, living, forgotten_max=self._host.limits.forgotten_max)
         self._host.peers.passive.forget_at(request.address, living)
+        self._host.news()
         return Done()
 
     def _inherit(self, request: Departing) -> None:

@@ -23,7 +23,7 @@ import outcome
 import trio
 
 from chord.errors import ChordError, DeadlineExceeded, MalformedMessage, Overloaded, PeerLost, PeerUnreachable
-from chord.events import ConnectionClosed, ConnectionOpened
+from chord.events import DRAINED, ConnectionClosed, ConnectionOpened
 from chord.ids import Point
 from chord.net.calls import Callback, Caller
 from chord.net.context import RpcContext
@@ -289,7 +289,7 @@ class Connection:
             if self._calls.waiting or self._answers.in_work or self._was_used:
                 self._was_used = False
             elif self.is_draining:
-                self.cut("drained")
+                self.cut(DRAINED)
             else:
                 self.drain()
         due = min(self._deadlines.next(), self._answers.sweep(now))
@@ -298,7 +298,7 @@ class Connection:
     def _close_if_drained(self) -> None:
         """End a draining connection if the peer drains too and nothing is pending."""
         if self._peer_is_draining and not (self._calls.waiting or self._answers.in_work or self._send_buffer.buffered):
-            self.cut("drained")
+            self.cut(DRAINED)
 
     def _on_broken(self) -> None:
         self.cut("connection reset")
@@ -318,7 +318,8 @@ class Connection:
             MalformedMessage: the peer has violated the protocol.
         """
         if not data:
-            self.cut("closed in the middle of a frame" if self._frames.is_partial else "closed by the peer")
+            whole = DRAINED if self.is_draining else "closed by the peer"
+            self.cut("closed in the middle of a frame" if self._frames.is_partial else whole)
             return False
         self._was_used = True
         self._stats.bytes_received += len(data)

@@ -32,7 +32,7 @@ from chord.errors import (
     WritesRefused,
     unwrapped,
 )
-from chord.events import NodeStateChanged, Observer, ignore
+from chord.events import Emitted, NodeStateChanged, Observer, ignore, is_news
 from chord.ids import Arc, Point, vnode_id
 from chord.membership.join import LastTime
 from chord.membership.leave import Departures
@@ -105,7 +105,8 @@ class Node(TrioApi):
 
         # The calls to other nodes, and the context that the vnodes share. `run` adds the vnodes.
         self._hello_policy = HelloPolicy(config.ring)
-        events = EventLog(config.limits.events_max, trio.current_time, world.wall_now_ms, world.observe)
+        self._observer = world.observe
+        events = EventLog(config.limits.events_max, trio.current_time, world.wall_now_ms, self._observe)
         self._calls = world.connect(config, self._hello_policy, events.emit)
         peers = Peers(self._calls, config.timing, events.emit, config.limits)
         self._host = host = NodeContext(
@@ -302,6 +303,11 @@ class Node(TrioApi):
             self._host.is_leaving = how == "leave"
             self._ending.set()
 
+    def _observe(self, emitted: Emitted) -> None:
+        self._observer(emitted)
+        if is_news(emitted.event):
+            self._host.news()
+
     def _change(self, state: NodeState) -> None:
         if state != self.state:
             self.state = state
@@ -348,6 +354,8 @@ class Node(TrioApi):
                 for index, parts in enumerate(self._parts.values()):
                     await self._enter(parts, kept, index)
                     self._maintenance.keep(parts, self._others)
+                    if self.state == "joining":
+                        self._host.news(parts.vnode.id)
         except (OtherRing, DuplicateId, ConfigError) as error:
             self._fatal = error
         if self._fatal is not None:
@@ -403,6 +411,7 @@ class Node(TrioApi):
                 scope.cancel()
             else:
                 self._maintenance.keep(parts, self._others)
+                self._host.news(parts.vnode.id)
 
         async with trio.open_nursery() as nursery:
             for parts, vnode in zip(self._parts.values(), kept.vnodes, strict=True):

@@ -29,8 +29,18 @@ STANDSTILL_S: Final = 0.5
 It counts as suspended if no step begins for this much longer than the longest interval between two rounds.
 """
 
+ASKS_PER_IDLE: Final = 3
+"""How many grown periods, at least, pass before an unused stream is closed."""
+
+LOOKS_PER_COMPARISON: Final = 4
+"""How often, at least, an owner looks in `anti_entropy_s` whether a comparison with a replica is due."""
+
 NO_KEY: Final = b""
 """A key that no record has, because keys are not empty."""
+
+
+def _never_longer() -> float:
+    return 0.0
 
 
 class Maintenance:
@@ -62,16 +72,27 @@ class Maintenance:
         self._handoff = handoff
         self._saver = saver
         self._shutdown = shutdown
+        period_s = host.timing.stabilize_s
+        # The streams to the neighbours must stay in use: the end of a stream is how a neighbour's death is noticed.
+        kept_open = host.limits.idle_s / (ASKS_PER_IDLE * period_s)
+        self._growth_max = max(1.0, min(host.timing.period_growth_max, kept_open))
         self._timetable = Timetable(
             host.rng,
             self._on_step_failed,
             host.timers,
             lambda: host.is_stalled,
-            standstill_s=1.5 * host.timing.stabilize_s + STANDSTILL_S,
+            growth_max=self._growth_max,
+            quiet_s=period_s,
+            beat_s=1.5 * period_s,
+            standstill_s=1.5 * period_s + STANDSTILL_S,
             woke=self.woke,
             on_lag=host.loop_lag.note,
         )
-        self._stabilizing: list[Periodic] = []
+        self._asking: dict[Point, tuple[Periodic, ...]] = {}  # the steps that ask the neighbours of a vnode
+        self._comparing: dict[Point, Periodic] = {}  # the step that compares the replicas of a vnode
+        self._told_ahead: dict[Point, object] = {}  # what the predecessor of each vnode knows of it
+        self._told_behind: dict[Point, object] = {}  # likewise, for the successor
+        host.on_news.append(self._on_news)
         self._woken_at: dict[Point, float] = {}  # of vnodes that stood still and are not confirmed yet
         self.run = self._timetable.run
         self.note_running = self._timetable.note_running
@@ -85,16 +106,20 @@ class Maintenance:
         """
         # Separate steps: an unreachable predecessor or a slow lookup must not delay the repair of the list.
         timing, stabilizer, vnode = self._host.timing, parts.stabilizer, parts.vnode.id
-        stabilize = partial(self._round, parts)
+        refresh = partial(self._refresh_predecessor, parts)
         look_for_others = partial(parts.ring_merge.look_for_others, others)
-        self._stabilizing += (
-            self._repeat(vnode, "stabilize", stabilize, timing.stabilize_s),
-            self._repeat(vnode, "refresh_predecessor", parts.takeover.refresh_predecessor, timing.stabilize_s),
+        passive = self._host.peers.passive
+        self._asking[vnode] = (
+            self._repeat(vnode, "stabilize", partial(self._round, parts), timing.stabilize_s),
+            self._repeat(vnode, "refresh_predecessor", refresh, timing.stabilize_s),
         )
-        self._repeat(vnode, "self_lookup", look_for_others, timing.stabilize_s)
+        # A node that knows an unreachable vnode looks for the other part of a split ring as often as ever.
+        self._repeat(vnode, "self_lookup", look_for_others, timing.stabilize_s, lambda: 0.0 if passive else math.inf)
         self._repeat(vnode, "fix_finger", stabilizer.fix_finger, timing.finger_s)
-        self._repeat(vnode, "repair", partial(self._repair, parts), timing.stabilize_s)
-        self._repeat(vnode, "reap", parts.reaper.reap, timing.anti_entropy_s)
+        compare_s = timing.anti_entropy_s / LOOKS_PER_COMPARISON
+        repair = self._repeat(vnode, "repair", partial(self._repair, parts), timing.stabilize_s, lambda: compare_s)
+        self._comparing[vnode] = repair
+        self._repeat(vnode, "reap", parts.reaper.reap, timing.anti_entropy_s, _never_longer)
 
     def keep_at_home(self, contact: Contact) -> None:
         """Begin the periodic steps of the whole node: handoff, save, scrub.
@@ -102,13 +127,14 @@ class Maintenance:
         Args:
             contact: the node's first vnode, at which the handoff starts lookups.
         """
-        self._repeat(contact.id, "save_identity", self._saver.save, self._host.timing.stabilize_s)
+        period_s = self._host.timing.stabilize_s
+        self._repeat(contact.id, "save_identity", self._saver.save, period_s)
         step = partial(self.bring_home, contact)
-        bring_home = self._repeat(contact.id, "bring_home", step, 4 * self._host.timing.stabilize_s)
+        bring_home = self._repeat(contact.id, "bring_home", step, 4 * period_s, self._longest_at_home_s)
         self._host.on_arc_lost.append(bring_home.kick)
         if not self._host.storage.is_instant:
             scrub = Scrub(self._host)
-            self._repeat(contact.id, "scrub", scrub.step, scrub.period_s)
+            self._repeat(contact.id, "scrub", scrub.step, scrub.period_s, _never_longer)
 
     def keep_watch(self, contact: Contact, look: Callable[[], Awaitable[object]]) -> None:
         """Begin to check regularly that the node's files are in place.
@@ -117,7 +143,8 @@ class Maintenance:
             contact: the node's first vnode, for events.
             look: coroutine function that makes one check.
         """
-        self._repeat(contact.id, "look_for_files", look, 2 * self._host.timing.stabilize_s)
+        period_s = 2 * self._host.timing.stabilize_s
+        self._repeat(contact.id, "look_for_files", look, period_s, lambda: 4 * period_s)
 
     async def bring_home(self, contact: Contact) -> None:
         """Hand misplaced records to their replicas, unless an arc is being given away.
@@ -148,6 +175,7 @@ class Maintenance:
         for parts in self._parts.values():
             self._woken_at[parts.vnode.id] = trio.current_time()
             parts.repair.stood_still()
+        self._host.news()
         self._host.tasks.start(self._shutdown.say_back, ())
 
     def stabilize_soon(self) -> None:
@@ -155,12 +183,37 @@ class Maintenance:
 
         The vnodes also ask their predecessors now.
         """
-        for periodic in self._stabilizing:
-            periodic.kick()
+        self._timetable.fall_back()
+        for steps in self._asking.values():
+            for periodic in steps:
+                periodic.kick()
 
-    def _repeat(self, vnode: Point, name: str, step: Callable[[], Awaitable[object]], period_s: float) -> Periodic:
+    def _on_news(self, vnodes: tuple[Point, ...]) -> None:
+        self._timetable.fall_back()
+        for vnode in vnodes:
+            for periodic in self._asking.get(vnode, ()):
+                periodic.hurry()
+
+    def _longest_at_home_s(self) -> float:
+        """Return how long the period of `bring_home` may grow now.
+
+        It does not grow while this node has something to bring home, or while its store refuses writes.
+        """
+        is_idle = not (self._handoff.hints or self._handoff.count() or self._host.storage.refusal)
+        return 8 * self._host.timing.stabilize_s if is_idle else 0.0
+
+    def _repeat(
+        self,
+        vnode: Point,
+        name: str,
+        step: Callable[[], Awaitable[object]],
+        period_s: float,
+        longest_s: Callable[[], float] = lambda: math.inf,
+    ) -> Periodic:
         deadline_s = max(10 * period_s, 8 * self._host.timing.timeout_cap_s)
-        return self._timetable.add(vnode, name, step, period_s=period_s, deadline_s=deadline_s)
+        return self._timetable.add(
+            vnode, name, step, period_s=period_s, deadline_s=deadline_s, longest_s=longest_s
+        )
 
     def _on_step_failed(self, vnode: Point, name: str, word: str) -> None:
         self._host.tell([StepFailed(vnode, name, word)])
@@ -196,3 +249,32 @@ class Maintenance:
         for contact in (*parts.vnode.ring.successors, *parts.vnode.ring.predecessors):
             self._host.peers.passive.moved(contact)
         self._saver.look()
+        vnode, (seen, _) = parts.vnode, parts.vnode.outlook()
+        has_changed = await self._announce(parts, vnode.ring.predecessor, seen, self._told_ahead)
+        is_moving = parts.transfers.inbound or parts.transfers.outbound
+        if is_moving or not vnode.is_calm or not parts.repair.is_calm():
+            self._timetable.fall_back()
+            if not has_changed:
+                self._comparing[vnode.id].hurry()
+
+    async def _refresh_predecessor(self, parts: VnodeServices) -> None:
+        """Ask the predecessor of a vnode."""
+        await parts.takeover.refresh_predecessor()
+        ring, (_, seen) = parts.vnode.ring, parts.vnode.outlook()
+        await self._announce(parts, ring.successor if ring.is_member else None, seen, self._told_behind)
+
+    async def _announce(
+        self, parts: VnodeServices, to: Contact | None, seen: object, told: dict[Point, object]
+    ) -> bool:
+        """If a vnode has changed since a neighbour last heard of it, tell the neighbour, and ask again soon.
+
+        Otherwise the neighbour would learn of the change only at the end of a grown period. If the message is lost, the
+        next round repeats it.
+        """
+        vnode = parts.vnode.id
+        if self._growth_max == 1 or told.get(vnode) == seen:
+            return False
+        self._host.news(vnode)
+        if to is not None and (to.id == vnode or await parts.stabilizer.announce(to)):
+            told[vnode] = seen
+        return True

@@ -3,6 +3,8 @@
 All steps of a node share one sleeping task, because an idle task costs kilobytes. A step that is due gets a task of its
 own, so that a slow step delays no other. An expected failure (a `ChordError`, a deadline) is an event, and the step
 runs again. Any other exception is a bug and ends the node.
+
+While nothing changes, the periods grow. Any news (`Timetable.fall_back`) returns them to their own lengths at once.
 """
 
 from __future__ import annotations
@@ -25,6 +27,15 @@ if TYPE_CHECKING:
 _RUNNING: Final = 0
 """The `number` of a step that is not scheduled, because it is running."""
 
+QUIET_ROUNDS: Final = 4
+"""A period is at most the time since the last news, divided by this number.
+
+So periods of 8 times their length need 32 periods without news.
+"""
+
+RUNS_PER_PERIOD_MAX: Final = 8
+"""How often a step may run in one period if there is always a reason for another run; see `Periodic.hurry`."""
+
 
 class Periodic:
     """One periodic step of a node, and its entry in the schedule.
@@ -32,7 +43,10 @@ class Periodic:
     `Timetable.add` creates it.
     """
 
-    __slots__ = ("deadline_s", "is_kicked", "name", "number", "period_s", "step", "timetable", "vnode")
+    __slots__ = (
+        "began", "deadline_s", "due", "longest_s", "name", "number", "period_s", "step", "timetable",
+        "vnode",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -42,22 +56,36 @@ class Periodic:
         step: Callable[[], Awaitable[object]],
         period_s: float,
         deadline_s: float,
+        longest_s: Callable[[], float],
     ) -> None:
         self.timetable = timetable
         self.vnode = vnode
         self.name = name
         self.step = step
         self.period_s = period_s
+        self.longest_s = longest_s
         self.deadline_s = deadline_s
         self.number = _RUNNING
-        self.is_kicked = False
+        self.began = -math.inf
+        self.due = -math.inf
 
     def kick(self) -> None:
-        """Run the step soon. If it is running, run it once more."""
-        if self.number == _RUNNING:
-            self.is_kicked = True
-        else:
-            self.timetable.put(self, trio.current_time())
+        """Run the step now. If it is running, run it once more."""
+        self.run_by(trio.current_time())
+
+    def hurry(self) -> None:
+        """Run the step soon, but at most `RUNS_PER_PERIOD_MAX` times a period.
+
+        If it is running, run it once more.
+        """
+        self.run_by(max(trio.current_time(), self.began + self.period_s / RUNS_PER_PERIOD_MAX))
+
+    def run_by(self, when: float) -> None:
+        """Run the step, once more if it is running, at a given time, unless it runs earlier anyway."""
+        if when < self.due:
+            self.due = when
+            if self.number != _RUNNING:
+                self.timetable.put(self, when)
 
 
 class Timetable:
@@ -68,6 +96,9 @@ class Timetable:
         failed: callback for an expected failure. It gets the vnode, the name of the step and the error's `word`.
         timers: timers of the node. The task of the steps also calls back the timers that are due.
         is_paused: asked before each run; if it returns True, the run is skipped.
+        growth_max: how many times its length a period may grow to while there is no news.
+        quiet_s: the period that the time without news is measured by; see `QUIET_ROUNDS`.
+        beat_s: the timetable calls `note_running` at least this often, in seconds.
         standstill_s: if `note_running` is not called for longer than this many seconds, the process was suspended.
         woke: callback after such a suspension, before the next step begins.
         on_lag: callback when steps are due, with the number of seconds by which the first of them is late.
@@ -80,6 +111,9 @@ class Timetable:
         timers: Timers,
         is_paused: Callable[[], bool] = lambda: False,
         *,
+        growth_max: float = 1.0,
+        quiet_s: float = 1.0,
+        beat_s: float = math.inf,
         standstill_s: float = math.inf,
         woke: Callable[[], None] = lambda: None,
         on_lag: Callable[[float], None] = lambda lag_s: None,
@@ -87,6 +121,12 @@ class Timetable:
         self._rng = rng
         self._failed = failed
         self._is_paused = is_paused
+        self._growth_max = growth_max
+        self._quiet_s = quiet_s
+        self._news_at = math.inf  # before the first step
+        self._grown: dict[Periodic, None] = {}
+        self._together_at = -math.inf  # when the steps with grown periods run next
+        self._beat_s = beat_s
         self._standstill_s = standstill_s
         self._woke = woke
         self._on_lag = on_lag
@@ -103,8 +143,11 @@ class Timetable:
         *,
         period_s: float,
         deadline_s: float,
+        longest_s: Callable[[], float] = lambda: math.inf,
     ) -> Periodic:
         """Run a step every `period_s` on average, with jitter from 0.5 to 1.5 of it.
+
+        While there is no news, the period grows, to `growth_max` times its length.
 
         Args:
             vnode, name: the step's vnode and name, for `failed`.
@@ -112,10 +155,29 @@ class Timetable:
             period_s: mean interval in seconds. The first run comes within one interval, at random, so that nodes
                 started together do not run in step.
             deadline_s: a run is cancelled after this many seconds.
+            longest_s: asked after each run; returns how long the period may grow now, in seconds.
         """
-        periodic = Periodic(self, vnode, name, step, period_s, deadline_s)
-        self.put(periodic, trio.current_time() + self._rng.uniform(0, period_s))
+        periodic = Periodic(self, vnode, name, step, period_s, deadline_s, longest_s)
+        self._news_at = trio.current_time()
+        self.put(periodic, self._news_at + self._rng.uniform(0, period_s))
         return periodic
+
+    def fall_back(self) -> None:
+        """Return all periods to their own lengths, because something has changed.
+
+        Steps with a grown period run within one period of their own length, at random.
+        """
+        self._news_at = trio.current_time()
+        grown, self._grown = self._grown, {}
+        for periodic in grown:
+            if periodic.number != _RUNNING:  # otherwise its next period has its own length anyway
+                periodic.run_by(self._news_at + self._rng.uniform(0, periodic.period_s))
+
+    @property
+    def growth(self) -> float:
+        """How many times its own length a period may have now."""
+        quiet_s = trio.current_time() - self._news_at
+        return min(self._growth_max, max(1.0, quiet_s / (QUIET_ROUNDS * self._quiet_s)))
 
     def note_running(self) -> None:
         """Note that the process runs; call `woke` if it was suspended since the last call.
@@ -131,6 +193,7 @@ class Timetable:
         """Schedule a step at a given time, in place of its former schedule."""
         self.note_running()
         self._last_number = periodic.number = self._last_number + 1
+        periodic.due = due
         heappush(self._lines, (due, periodic.number, periodic))
         self._timers.alarm.by(due)
 
@@ -153,10 +216,10 @@ class Timetable:
                 periodic.number = _RUNNING
                 start_task(self._perform, periodic, name=periodic.name)
         due = self._timers.sweep(now)
-        return min(lines[0][0], due) if lines else due
+        return min(lines[0][0], due, now + self._beat_s) if lines else due
 
     async def _perform(self, periodic: Periodic) -> None:
-        periodic.is_kicked = False
+        periodic.began, periodic.due = trio.current_time(), math.inf
         try:
             with trio.fail_after(periodic.deadline_s):
                 if not self._is_paused():
@@ -165,5 +228,21 @@ class Timetable:
             self._failed(periodic.vnode, periodic.name, error.word)
         except trio.TooSlowError:
             self._failed(periodic.vnode, periodic.name, "timeout")
-        pause_s = 0.0 if periodic.is_kicked else periodic.period_s * self._rng.uniform(0.5, 1.5)
-        self.put(periodic, trio.current_time() + pause_s)
+        now = trio.current_time()
+        self.put(periodic, max(now, min(periodic.due, self._next(periodic, now))))
+
+    def _next(self, periodic: Periodic, now: float) -> float:
+        """Return when a step that has just run is due again.
+
+        Steps with equal grown periods run together, because waking an idle process costs more than most steps.
+        """
+        jitter, growth = self._rng.uniform(0.5, 1.5), self.growth
+        period_s = min(growth * periodic.period_s, max(periodic.longest_s(), periodic.period_s))
+        if period_s == periodic.period_s:
+            return now + jitter * period_s
+        self._grown[periodic] = None
+        if period_s != growth * self._quiet_s:
+            return now + jitter * period_s
+        if self._together_at <= now:
+            self._together_at = now + jitter * period_s
+        return self._together_at

@@ -142,6 +142,16 @@ class AntiEntropy:
                 found.update(dict.fromkeys(down))
         return tuple(found) or self._vnode.waits_for
 
+    def is_calm(self) -> bool:
+        """Return whether all reachable replicas have been compared and are in sync, and so is this vnode."""
+        for arc, replicas in self.parts():
+            states = self._states_in(arc)
+            others = [place for place in replicas.members if place.contact.address != self._host.address]
+            in_sync = [place for place in others if (s := states.get(place.contact.address)) and s.is_in_sync]
+            if len(in_sync) < len(others) or not self._vnode.is_in_sync(arc.end):
+                return False
+        return True
+
     def states(self) -> tuple[ReplicaState, ...]:
         """Return each part's replicas and their states, for status reports."""
         found = []
@@ -188,6 +198,7 @@ class AntiEntropy:
         """Stop counting a node as in sync in any part, as it was away or missed a write."""
         for states in self._states.values():
             states.pop(address, None)
+        self._host.news()
 
     def stood_still(self) -> None:
         """Stop counting this node as in sync, because its process was suspended.
@@ -326,6 +337,8 @@ class AntiEntropy:
                 pulled += outcome.pulled
                 self._host.counters["repair_keys_pulled"] += outcome.pulled
                 self._host.counters["repair_keys_pushed"] += outcome.pushed
+                if outcome.pulled or outcome.pushed:
+                    self._host.news()
                 equal[contact] = outcome.is_in_sync or equal.get(contact, False)
                 recalled[contact] = outcome.was_in_sync or recalled.get(contact, False)
             if not pulled:

@@ -208,6 +208,8 @@ class Replica:
         if request.as_hints and self._hints() >= self._host.limits.hints_max:
             raise Overloaded("this node keeps the largest allowed number of hints", after_ms=RETRY_MS)
         _, is_durable = self._stage(request.records, request.seen)
+        if request.as_hints:
+            self._host.news()  # hints must go home
         for record in request.records:
             point = self._host.circle.hash(record.key)
             self._compared(Arc(self._host.circle.point(point - 1), point))

@@ -86,6 +86,7 @@ class NodeContext:
         on_write: called with the point and key of every change, just before it, so that a transfer sends the key again.
         on_arc_lost: called when a vnode has lost a part of its arc, so its records there may have to move to other
             nodes.
+        on_news: called with the vnodes that must ask their neighbours soon, when something in the ring has changed.
         tasks: the tasks of the maintenance nursery. They end with the node.
     """
 
@@ -128,6 +129,7 @@ class NodeContext:
         self.on_write: list[Callable[[Point, bytes], None]] = []
         self.tasks = Tasks("the node")
         self.on_arc_lost: list[Callable[[], None]] = []
+        self.on_news: list[Callable[[tuple[Point, ...]], None]] = []
 
     def settle_address(self, address: str) -> None:
         """Use this advertised address from now on."""
@@ -262,6 +264,17 @@ class NodeContext:
         """Call the `on_arc_lost` functions, because a vnode has lost a part of its arc."""
         for note in self.on_arc_lost:
             note()
+
+    def news(self, *vnodes: Point) -> None:
+        """Note that something in the ring has changed, or was not confirmed.
+
+        The periods of all steps then fall back to their own lengths (`chord/node/periodic.py`).
+
+        Args:
+            vnodes: the vnodes of this node that must ask their neighbours soon.
+        """
+        for note in self.on_news:
+            note(vnodes)
 
     def owner_of(self, point: int) -> Vnode | None:
         """Return the local vnode that answers for a point; None if no local vnode does."""

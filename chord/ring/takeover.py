@@ -66,6 +66,8 @@ class Takeover:
             if ring.is_alone and predecessor.id != self._vnode.id:
                 self._stabilizer.notified(self._vnode.me)
             return
+        if reply is None:
+            self._host.news()  # no confirmation
         if reply is None or ring.predecessor != predecessor:
             return
         self._host.note_clock(predecessor.address, reply.now_ms)
@@ -89,7 +91,7 @@ class Takeover:
         timing = self._host.timing
         # If N = 1, a vnode that takes over without knowing a dead node denies the keys which that node holds.
         is_only_copy = self._host.constants.replicas == 1
-        keep_s = timing.down_out_s if is_only_copy else NAMED_ROUNDS * timing.stabilize_s
+        keep_s = timing.down_out_s if is_only_copy else timing.rounds_s(NAMED_ROUNDS)
         now, own = trio.current_time(), self._vnode.ownership
         own.learn_boundary(predecessor, reply.predecessors, now, keep_s, keeps_all=is_only_copy)
 

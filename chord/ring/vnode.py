@@ -256,7 +256,7 @@ class Vnode:
         constants, peers = self.host.constants, self.host.peers
         if constants.replicas == 1:
             return replicas.everyone
-        since = peers.now() - NEWCOMER_ROUNDS * self.host.timing.stabilize_s
+        since = peers.now() - self.host.timing.rounds_s(NEWCOMER_ROUNDS)
         places = constants.replicas + constants.stand_ins
         more = self.preference_list.may_hold(key, self.ring, self.ownership, peers.passive.nodes(), places, since)
         known = {place.contact.address for place in replicas.everyone}
@@ -265,9 +265,30 @@ class Vnode:
     def note_neighbours(self) -> None:
         """Note for `may_hold` which vnodes behind this one are new, and which are down."""
         now, timing = self.host.peers.now(), self.host.timing
-        margin_s = NEWCOMER_ROUNDS * timing.stabilize_s
+        margin_s = timing.rounds_s(NEWCOMER_ROUNDS)
         marks, down_out_s = self.ownership.marks, timing.down_out_s
         self.preference_list.note_neighbours(self.ring.successors, marks, now, down_out_s, margin_s)
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether this vnode is a member, has neighbours or is alone, and waits for no other vnode.
+
+        Only then may its node ask less often.
+        """
+        ring, own, waits = self.ring, self.ownership, self.preference_list
+        is_member = self.state == "member" and ring.predecessor is not None and not ring.is_isolated
+        is_searching = self.eager_looks > 0 or own.giving is not None
+        return is_member and not (is_searching or own.marks or waits.unreachable() or waits.retiring)
+
+    def outlook(self) -> tuple[object, object]:
+        """Return what the predecessor, and what the successor, learns from the pointers of this vnode.
+
+        The two are only compared with earlier ones.
+        """
+        ring, own = self.ring, self.ownership
+        marked = tuple(mark.dead.id for mark in own.marks)
+        down = tuple(contact.id for contact, _ in self.preference_list.unreachable())
+        return (ring.successors, marked, down), (ring.predecessors, own.start)
 
     def listed(self) -> tuple[Contact, ...]:
         """Return every vnode in the predecessor and successor lists of this vnode."""

@@ -227,10 +227,12 @@ class Plan(msgspec.Struct, frozen=True):
     def mourning_s(self) -> float:
         """Seconds after a death in which an arc may have two owners.
 
-        The bound is two rounds of stabilize plus the time until other nodes notice the death.
+        The bound is two rounds of stabilize plus the time until other nodes notice the death. The simulated network has
+        no streams that end with a node, so they may notice only after a grown period.
         """
         timing = self.timing
-        return 2 * 1.5 * timing.stabilize_s + timing.dead_misses * timing.timeout_stranger_s + timing.timeout_cap_s
+        rounds_s = 1.5 * timing.stabilize_s * (1 + timing.period_growth_max)
+        return rounds_s + timing.dead_misses * timing.timeout_stranger_s + timing.timeout_cap_s
 
     @property
     def virtual_s_max(self) -> float:

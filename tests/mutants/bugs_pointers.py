@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from chord.membership.leave import Departures
 from chord.net.peers import Peers
 from chord.node.dispatch import Dispatcher
+from chord.node.maintenance import Maintenance
 from chord.replication.anti_entropy import AntiEntropy
 from chord.ring.merge import RingMerge
 from chord.ring.pointers import RingState
@@ -147,6 +148,14 @@ MUTANTS = (
         scenes.last_entry_leaves,
         16,
         ("SufficientPrincipals", "AtMostOneRing"),
+    ),
+    Mutant(
+        "grown periods stay after news",
+        "a ring that was calm for long heals slowly",
+        (Edit(Maintenance._on_news, "self._timetable.fall_back()", "return"),),
+        scenes.death_in_a_calm_ring,
+        2,
+        ("liveness",),
     ),
     Mutant(
         "no self-lookup",

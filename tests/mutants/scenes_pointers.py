@@ -25,6 +25,9 @@ HECTIC = msgspec.structs.replace(
 # Few rounds run without a trigger.
 UNHURRIED = msgspec.structs.replace(PRESETS["local"], stabilize_s=2.0)
 
+CALM_DEATH_S = 3.0
+"""The time in which a ring of eight heals after a kill: less than two grown periods."""
+
 
 def small_ring(seed: int) -> None:
     """A ring of fewer than r + 1 nodes: lists name every node once. One node joins, one leaves."""
@@ -114,6 +117,17 @@ def split(seed: int) -> None:
         await world.converged()
 
     play(seed, scene, nodes=6, timing=FORGIVING, is_watched=False)
+
+
+def death_in_a_calm_ring(seed: int) -> None:
+    """A node is killed after a long calm. The ring heals as fast as ever, because the end of a stream is news."""
+
+    async def scene(world: World) -> None:
+        await trio.sleep(64 * PRESETS["local"].stabilize_s)
+        await world.kill(world.rng.choice(world.nodes))
+        await world.ring.converged(CALM_DEATH_S)
+
+    play(seed, scene, nodes=8, network=testing.MemoryNetwork(seed))
 
 
 def late(seed: int) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 import trio
 
 from chord import testing
-from chord.config import RingConstants
+from chord.config import PRESETS, RingConstants
 from chord.errors import DuplicateId, OtherRing
 from chord.ids import Circle, Point
 from chord.testing.rings import TestRing
@@ -261,7 +262,8 @@ async def test_rings_with_other_ring_ids_never_merge() -> None:
 async def test_two_nodes_with_equal_periods_do_not_livelock() -> None:
     """With equal delays and periods, abort-if-observed must not livelock."""
     network = testing.MemoryNetwork(19, delay=lambda rng, a, b: 0.01)
-    async with testing.open_ring(2, seed=19, network=network) as ring:
+    timing = msgspec.structs.replace(PRESETS["local"], period_growth_max=1.0)
+    async with testing.open_ring(2, seed=19, network=network, timing=timing) as ring:
         await trio.sleep(30)
         rounds = [v.rounds for v in ring._vnodes().values()]
         assert min(rounds) > 30 / 0.25 / 3

@@ -40,8 +40,15 @@ SUCCESSORS = 20
 PACKET_S = 0.05
 PATIENCE_S = 30.0
 
-TIMING = Timing(stabilize_s=30.0, finger_s=30.0, timeout_floor_s=0.5, timeout_stranger_s=0.5, dead_misses=1)
-"""Timing of the paper: a node that does not answer within 500 ms is gone."""
+TIMING = Timing(
+    stabilize_s=30.0,
+    finger_s=30.0,
+    period_growth_max=1.0,
+    timeout_floor_s=0.5,
+    timeout_stranger_s=0.5,
+    dead_misses=1,
+)
+"""Timing of the paper, with fixed periods: a node that does not answer within 500 ms is gone."""
 
 
 class PublishedChurn(NamedTuple):

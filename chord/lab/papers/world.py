@@ -29,6 +29,7 @@ NEVER_TIMES = 1_000_000_000
 STILL = Timing(
     stabilize_s=NEVER_S,
     finger_s=NEVER_S,
+    period_growth_max=1.0,
     timeout_floor_s=0.5,
     timeout_stranger_s=0.5,
     timeout_cap_s=0.5,

@@ -159,6 +159,7 @@ from chord.wire.messages.ring import Parting as Parting
 from chord.wire.messages.ring import Pausing as Pausing
 from chord.wire.messages.ring import Ping as Ping
 from chord.wire.messages.ring import PingReply as PingReply
+from chord.wire.messages.ring import PointersChanged as PointersChanged
 from chord.wire.messages.ring import Retiring as Retiring
 from chord.wire.messages.ring import Returned as Returned
 from chord.wire.messages.ring import Trace as Trace

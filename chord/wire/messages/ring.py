@@ -140,6 +140,10 @@ class Offer(Request, frozen=True, tag=4):
     purpose = "upkeep"
 
 
+class PointersChanged(Request, frozen=True, tag=9):
+    """News: the pointers or the arc of a neighbour have changed, so the called vnode asks its neighbours soon."""
+
+
 class Parting(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A departing vnode and its successor list.
 
