@@ -29,10 +29,10 @@ STANDSTILL_S: Final = 0.5
 It counts as suspended if no step begins for this much longer than the longest interval between two rounds.
 """
 
-ASKS_PER_IDLE: Final = 3
+CALLS_PER_IDLE: Final = 3
 """How many grown periods, at least, pass before an unused stream is closed."""
 
-LOOKS_PER_COMPARISON: Final = 4
+CHECKS_PER_COMPARISON: Final = 4
 """How often, at least, an owner looks in `anti_entropy_s` whether a comparison with a replica is due."""
 
 NO_KEY: Final = b""
@@ -74,7 +74,7 @@ class Maintenance:
         self._shutdown = shutdown
         period_s = host.timing.stabilize_s
         # The streams to the neighbours must stay in use: the end of a stream is how a neighbour's death is noticed.
-        kept_open = host.limits.idle_s / (ASKS_PER_IDLE * period_s)
+        kept_open = host.limits.idle_s / (CALLS_PER_IDLE * period_s)
         self._growth_max = max(1.0, min(host.timing.period_growth_max, kept_open))
         self._timetable = Timetable(
             host.rng,
@@ -90,8 +90,8 @@ class Maintenance:
         )
         self._asking: dict[Point, tuple[Periodic, ...]] = {}  # the steps that ask the neighbours of a vnode
         self._comparing: dict[Point, Periodic] = {}  # the step that compares the replicas of a vnode
-        self._told_ahead: dict[Point, object] = {}  # what the predecessor of each vnode knows of it
-        self._told_behind: dict[Point, object] = {}  # likewise, for the successor
+        self._announced_ahead: dict[Point, object] = {}  # what the predecessor of each vnode knows of it
+        self._announced_behind: dict[Point, object] = {}  # likewise, for the successor
         host.on_news.append(self._on_news)
         self._woken_at: dict[Point, float] = {}  # of vnodes that stood still and are not confirmed yet
         self.run = self._timetable.run
@@ -116,7 +116,7 @@ class Maintenance:
         # A node that knows an unreachable vnode looks for the other part of a split ring as often as ever.
         self._repeat(vnode, "self_lookup", look_for_others, timing.stabilize_s, lambda: 0.0 if passive else math.inf)
         self._repeat(vnode, "fix_finger", stabilizer.fix_finger, timing.finger_s)
-        compare_s = timing.anti_entropy_s / LOOKS_PER_COMPARISON
+        compare_s = timing.anti_entropy_s / CHECKS_PER_COMPARISON
         repair = self._repeat(vnode, "repair", partial(self._repair, parts), timing.stabilize_s, lambda: compare_s)
         self._comparing[vnode] = repair
         self._repeat(vnode, "reap", parts.reaper.reap, timing.anti_entropy_s, _never_longer)
@@ -250,7 +250,7 @@ class Maintenance:
             self._host.peers.passive.moved(contact)
         self._saver.look()
         vnode, (seen, _) = parts.vnode, parts.vnode.outlook()
-        has_changed = await self._announce(parts, vnode.ring.predecessor, seen, self._told_ahead)
+        has_changed = await self._announce(parts, vnode.ring.predecessor, seen, self._announced_ahead)
         is_moving = parts.transfers.inbound or parts.transfers.outbound
         if is_moving or not vnode.is_calm or not parts.repair.is_calm():
             self._timetable.fall_back()
@@ -261,20 +261,20 @@ class Maintenance:
         """Ask the predecessor of a vnode."""
         await parts.takeover.refresh_predecessor()
         ring, (_, seen) = parts.vnode.ring, parts.vnode.outlook()
-        await self._announce(parts, ring.successor if ring.is_member else None, seen, self._told_behind)
+        await self._announce(parts, ring.successor if ring.is_member else None, seen, self._announced_behind)
 
     async def _announce(
-        self, parts: VnodeServices, to: Contact | None, seen: object, told: dict[Point, object]
+        self, parts: VnodeServices, to: Contact | None, seen: object, announced: dict[Point, object]
     ) -> bool:
-        """If a vnode has changed since a neighbour last heard of it, tell the neighbour, and ask again soon.
+        """If a vnode has changed since its last announcement to a neighbour, announce the change, and ask again soon.
 
         Otherwise the neighbour would learn of the change only at the end of a grown period. If the message is lost, the
         next round repeats it.
         """
         vnode = parts.vnode.id
-        if self._growth_max == 1 or told.get(vnode) == seen:
+        if self._growth_max == 1 or announced.get(vnode) == seen:
             return False
         self._host.news(vnode)
         if to is not None and (to.id == vnode or await parts.stabilizer.announce(to)):
-            told[vnode] = seen
+            announced[vnode] = seen
         return True
