@@ -211,9 +211,7 @@ class Maintenance:
         longest_s: Callable[[], float] = lambda: math.inf,
     ) -> Periodic:
         deadline_s = max(10 * period_s, 8 * self._host.timing.timeout_cap_s)
-        return self._timetable.add(
-            vnode, name, step, period_s=period_s, deadline_s=deadline_s, longest_s=longest_s
-        )
+        return self._timetable.add(vnode, name, step, period_s=period_s, deadline_s=deadline_s, longest_s=longest_s)
 
     def _on_step_failed(self, vnode: Point, name: str, word: str) -> None:
         self._host.tell([StepFailed(vnode, name, word)])

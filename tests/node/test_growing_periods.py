@@ -112,7 +112,7 @@ async def test_every_kind_of_news_returns_the_periods() -> None:
         await calm(ring)
         node = ring[0]
         for routine in ROUTINE:
-            node._observe(routine)
+            node._host.events.emit(routine)
             assert growth(node) == TIMING.period_growth_max, routine
         messages: list[Callable[[], object]] = [
             lambda: node._parts[only(node).id].stabilizer.on_pointers_changed(PointersChanged()),
@@ -122,7 +122,7 @@ async def test_every_kind_of_news_returns_the_periods() -> None:
         ]
         for event in NEWS:
             await _grow(node)
-            node._observe(event)
+            node._host.events.emit(event)
             assert growth(node) == 1, event
         for send in messages:
             await _grow(node)
