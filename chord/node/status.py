@@ -109,7 +109,7 @@ def node_status(
 
 
 def version_of(status: Status) -> bytes:
-    """Return a digest of the fields whose changes concern a reader; see `DescribeReply.version`."""
+    """Return a digest of the fields that concern a reader when they change; see `DescribeReply.version`."""
     replace = msgspec.structs.replace
     lasting = replace(
         status,

@@ -12,8 +12,8 @@ lengths of calls are drawn afterwards, because the algorithm does not depend on 
 - not linearizable: an anomaly of the happens-before graph, which knows only the calls of clients
 - not read-your-writes: a write of the same session is newer, and had ended before the read began
 
-A copy is old from a write until the write arrives. So with λ writes of a key per second, a mean lag of L seconds and a
-share φ of reads at followers, the share of old reads is φ·λL / (1 + λL).
+A copy is old from a write until the write arrives. Let λ be the writes of a key per second, L the mean lag in seconds,
+and φ the share of reads at followers. Then the share of old reads is φ·λL / (1 + λL).
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def _distance(places: int) -> int:
 
 
 class _Shard:
-    """The calls of the clients of one shard, and what they show."""
+    """The calls of the clients of one shard, and the reads counted from them."""
 
     def __init__(self, setting: LeadersSetting, run: TimedRun) -> None:
         self._setting = setting
@@ -391,11 +391,11 @@ def tables(result: Result[LeadersCell]) -> list[Table]:
         f"A write takes {CALL_S * 1000:g} ms on average until the graph can miss it in a read. With shorter lags the "
         "graph finds fewer of the old reads.",
         f"The published 0.0004 % follow from λL = {PUBLISHED * REGIONS / (REGIONS - 1):.0e}, if reads spread evenly "
-        f"over {REGIONS} regions: a key that is written once in two days, and a lag of one second.",
+        f"over {REGIONS} regions. That is one write of a key in two days, and a lag of one second.",
     )
     bar = (
-        f"old reads within {WITHIN:.0%} of the law from {ENOUGH:,} old reads on; the graph counts no fresh read, and "
-        f"at least {FOUND:.0%} of the old ones if calls take at most {SHORT:.0%} of the lag; no old read without lag"
+        f"old reads within {WITHIN:.0%} of the law from {ENOUGH:,} old reads on. The graph counts no fresh read. It counts "
+        f"at least {FOUND:.0%} of the old ones if calls take at most {SHORT:.0%} of the lag. No old read without lag"
     )
     first = Table.of("leaders", "Old reads by the lag of followers", fields, found, is_met, bar, notes)
     columns: list[Field[tuple[int, KeyReads]]] = [
