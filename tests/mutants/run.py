@@ -81,11 +81,16 @@ def complaint_of(scenario: Callable[[int], None], seed: int) -> str | None:
     return None
 
 
-def hunt(mutant: Mutant) -> Catch:
-    """Plant a bug, and run its scenario until a checker complains. Without the bug that seed must pass."""
+def hunt(mutant: Mutant, first: int = 0) -> Catch:
+    """Plant a bug, and run its scenario until a checker complains. Without the bug that seed must pass.
+
+    Args:
+        mutant: the bug.
+        first: the seed to try before the others.
+    """
     began = time.monotonic()
     needed, complaint, problem = 0, None, ""
-    for seed in range(mutant.seeds):
+    for seed in dict.fromkeys((first, *range(mutant.seeds))):
         needed = seed + 1
         with mutant.planted():
             complaint = complaint_of(mutant.scenario, seed)

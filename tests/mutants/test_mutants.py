@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -43,12 +45,30 @@ def marks(mutant: Mutant) -> list[pytest.MarkDecorator]:
     return [pytest.mark.thorough] if mutant.seeds >= MANY_SEEDS or mutant.name in DEAR else []
 
 
+class Row(NamedTuple):
+    """A planted bug in the documentation: its checker, and the seeds needed and allowed."""
+
+    checker: str
+    needed: int
+    allowed: int
+
+
+@cache
+def documented() -> dict[str, Row]:
+    """Return the documented rows by the name of the bug."""
+    section = CORRECTNESS.read_text(encoding="utf-8").partition("## Planted bugs")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
+    return {bug: Row(checker, *map(int, seeds.split(" of "))) for bug, _, checker, seeds in rows[2:]}
+
+
 ALL = [pytest.param(one, marks=marks(one)) for one in MUTANTS]
 
 
 @pytest.mark.parametrize("mutant", ALL, ids=name)
 def test_planted_bug_is_caught(mutant: Mutant) -> None:
-    assert hunt(mutant).problem == ""
+    # The seed that the documentation names comes first: most of a hunt goes through seeds without a catch.
+    row = documented().get(mutant.name)
+    assert hunt(mutant, row.needed - 1 if row else 0).problem == ""
 
 
 @pytest.mark.thorough
@@ -92,14 +112,11 @@ def test_planted_bugs_with_the_same_edit_refer_to_each_other() -> None:
 
 def test_documentation_lists_every_bug_and_its_checker() -> None:
     """`make mutants` prints the table for the page."""
-    section = CORRECTNESS.read_text(encoding="utf-8").partition("## Planted bugs")[2].partition("\n## ")[0]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
-    listed = {bug: (checker, int(seeds.partition(" of ")[2])) for bug, _, checker, seeds in rows[2:]}
+    listed = documented()
     assert listed.keys() == {mutant.name for mutant in MUTANTS}
     for mutant in MUTANTS:
-        checker, seeds = listed[mutant.name]
-        assert checker in mutant.checkers, mutant.name
-        assert seeds == mutant.seeds, mutant.name
+        assert listed[mutant.name].checker in mutant.checkers, mutant.name
+        assert 1 <= listed[mutant.name].needed <= listed[mutant.name].allowed == mutant.seeds, mutant.name
 
 
 def test_documented_excuses_of_the_oracle_name_planted_bugs() -> None:
