@@ -121,7 +121,7 @@ MUTANTS = (
             Edit(Reading.add, "if not is_in_sync:", "if False:"),
         ),
         scenes.replicas_die_in_a_row,
-        16,
+        8,
         ("oracle: denied",),
     ),
     Mutant(
