@@ -135,7 +135,7 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     stabilize_s: float = 1.0
     finger_s: float = 1.0
-    period_growth_max: float = 8.0
+    period_growth_max: float = 1.0
     self_lookup_rounds: int = 4
     timeout_floor_s: float = 0.1
     timeout_stranger_s: float = 0.5

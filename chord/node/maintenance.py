@@ -189,6 +189,8 @@ class Maintenance:
                 periodic.kick()
 
     def _on_news(self, vnodes: tuple[Point, ...]) -> None:
+        if self._growth_max == 1:
+            return
         self._timetable.fall_back()
         for vnode in vnodes:
             for periodic in self._asking.get(vnode, ()):
@@ -249,6 +251,8 @@ class Maintenance:
         self._saver.look()
         vnode, (seen, _) = parts.vnode, parts.vnode.outlook()
         has_changed = await self._announce(parts, vnode.ring.predecessor, seen, self._announced_ahead)
+        if self._growth_max == 1:
+            return
         is_moving = parts.transfers.inbound or parts.transfers.outbound
         if is_moving or not vnode.is_calm or not parts.repair.is_calm():
             self._timetable.fall_back()

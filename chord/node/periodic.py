@@ -229,7 +229,8 @@ class Timetable:
         except trio.TooSlowError:
             self._failed(periodic.vnode, periodic.name, "timeout")
         now = trio.current_time()
-        self.put(periodic, max(now, min(periodic.due, self._next(periodic, now))))
+        is_kicked = periodic.due <= now
+        self.put(periodic, now if is_kicked else min(periodic.due, self._next(periodic, now)))
 
     def _next(self, periodic: Periodic, now: float) -> float:
         """Return when a step that has just run is due again.

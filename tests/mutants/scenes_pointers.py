@@ -25,6 +25,8 @@ HECTIC = msgspec.structs.replace(
 # Few rounds run without a trigger.
 UNHURRIED = msgspec.structs.replace(PRESETS["local"], stabilize_s=2.0)
 
+GROWING = msgspec.structs.replace(PRESETS["local"], period_growth_max=8.0)
+
 CALM_DEATH_S = 3.0
 """The time in which a ring of eight heals after a kill: less than two grown periods."""
 
@@ -127,7 +129,7 @@ def death_in_a_calm_ring(seed: int) -> None:
         await world.kill(world.rng.choice(world.nodes))
         await world.ring.converged(CALM_DEATH_S)
 
-    play(seed, scene, nodes=8, network=testing.MemoryNetwork(seed))
+    play(seed, scene, nodes=8, timing=GROWING, network=testing.MemoryNetwork(seed))
 
 
 def late(seed: int) -> None:

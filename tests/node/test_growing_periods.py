@@ -21,7 +21,7 @@ from chord.testing.rings import TestRing
 from chord.wire.messages import PointersChanged
 from tests.support.rings import in_order, only, virtual
 
-TIMING = PRESETS["local"]
+TIMING = msgspec.structs.replace(PRESETS["local"], period_growth_max=8.0)
 PERIOD_S = TIMING.stabilize_s
 GROWN_S = TIMING.period_growth_max * PERIOD_S
 CALM_S = 2 * QUIET_ROUNDS * GROWN_S  # then every period has grown as far as it can
@@ -108,7 +108,7 @@ ROUTINE = (
 
 @virtual
 async def test_every_kind_of_news_returns_the_periods() -> None:
-    async with testing.open_ring(5, seed=1) as ring:
+    async with testing.open_ring(5, seed=1, timing=TIMING) as ring:
         await calm(ring)
         node = ring[0]
         for routine in ROUTINE:
@@ -154,7 +154,7 @@ async def test_kill_in_a_calm_ring_heals_as_fast_as_with_fixed_periods() -> None
 
 @virtual
 async def test_silent_death_in_a_calm_ring_heals_within_a_grown_period_more() -> None:
-    async with testing.open_ring(8, seed=3) as ring:
+    async with testing.open_ring(8, seed=3, timing=TIMING) as ring:
         await calm(ring)
         took = await healed_s(ring, ring[4], silently=True)
     dead_s = TIMING.dead_misses * TIMING.timeout_stranger_s
@@ -164,7 +164,7 @@ async def test_silent_death_in_a_calm_ring_heals_within_a_grown_period_more() ->
 @virtual
 async def test_change_reaches_neighbours_with_grown_periods_at_once() -> None:
     """A join changes the lists of the nodes before it, one after the other."""
-    async with testing.open_ring(8, seed=5) as ring:
+    async with testing.open_ring(8, seed=5, timing=TIMING) as ring:
         await calm(ring)
         node = await ring.start()
         await node.ready()
@@ -174,7 +174,7 @@ async def test_change_reaches_neighbours_with_grown_periods_at_once() -> None:
 @virtual
 async def test_node_that_waits_for_an_unreachable_one_keeps_its_periods() -> None:
     """Its marks, its hints and its self-lookups depend on rounds."""
-    async with testing.open_ring(5, seed=6) as ring:
+    async with testing.open_ring(5, seed=6, timing=TIMING) as ring:
         await calm(ring)
         victim = in_order(ring)[2]
         await ring.kill(victim)
@@ -195,6 +195,7 @@ def test_growth_below_one_or_without_bound_is_refused(wrong: float) -> None:
 @virtual
 async def test_periods_stay_short_enough_to_keep_streams_open() -> None:
     """With the preset wan, a stream must not be closed as unused between two rounds."""
-    async with testing.open_ring(1, timing=PRESETS["wan"]) as ring:
+    timing = msgspec.structs.replace(PRESETS["wan"], period_growth_max=8.0)
+    async with testing.open_ring(1, timing=timing) as ring:
         largest = ring[0]._maintenance._growth_max
         assert 1 < 3 * largest * PRESETS["wan"].stabilize_s <= ring[0]._host.limits.idle_s

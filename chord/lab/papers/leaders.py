@@ -394,8 +394,9 @@ def tables(result: Result[LeadersCell]) -> list[Table]:
         f"over {REGIONS} regions. That is one write of a key in two days, and a lag of one second.",
     )
     bar = (
-        f"old reads within {WITHIN:.0%} of the law from {ENOUGH:,} old reads on. The graph counts no fresh read. It counts "
-        f"at least {FOUND:.0%} of the old ones if calls take at most {SHORT:.0%} of the lag. No old read without lag"
+        f"old reads within {WITHIN:.0%} of the law from {ENOUGH:,} old reads on. The graph counts no fresh read. It "
+        f"counts at least {FOUND:.0%} of the old ones if calls take at most {SHORT:.0%} of the lag. No old read "
+        "without lag"
     )
     first = Table.of("leaders", "Old reads by the lag of followers", fields, found, is_met, bar, notes)
     columns: list[Field[tuple[int, KeyReads]]] = [
