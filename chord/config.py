@@ -252,6 +252,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         reap_log_entries: entries that the reap log of a slice, a 4,096th of the circle, keeps for stores that are away;
             0 and more. Beyond it the oldest go when every replica has seen them and no node is down.
         reap_log_entries_max: entries beyond which the oldest go in any case; at least `reap_log_entries`.
+        cut_lease_s: seconds for which a node keeps its part of a consistent backup while no page of it is read.
         events_max: events that a node keeps for watchers. Beyond it the oldest goes.
         polls_max: requests for events that wait at a node at once. Beyond it the node refuses further ones
             (`Overloaded`).
@@ -292,6 +293,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     arcs_max: int = 4096
     reap_log_entries: int = 1024
     reap_log_entries_max: int = 2048
+    cut_lease_s: float = 60.0
     events_max: int = 4096
     polls_max: int = 16
 

@@ -275,6 +275,20 @@ class ClocksDiffer(DefiniteError):
     code, word = 24, "clocks_differ"
 
 
+class CutMissing(DefiniteError):
+    """A node does not hold the cut that a consistent backup reads.
+
+    It has not cut, its lease is over, it has restarted, or a newer backup has replaced the cut. An export raises this
+    error after the last record that it can read. The error then names all such nodes.
+
+    Attributes:
+        addresses: the nodes without the cut, if an export raised the error.
+    """
+
+    code, word = 25, "cut_missing"
+    addresses: tuple[str, ...] = ()
+
+
 # -- indefinite -------------------------------------------------------------------------------
 
 

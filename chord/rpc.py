@@ -40,6 +40,7 @@ from chord.net.handshake import HUNG_UP, Met, answer_handshake, open_handshake, 
 from chord.net.transport import Listener, Stream, Transport, remote_host
 from chord.observe.metrics import Meters
 from chord.wire.codec import codec_for
+from chord.wire.cuts import CutNumber
 from chord.wire.messages import Contact, Hello, Reply, Request, StreamName
 
 REFUSALS_MAX: Final = 32
@@ -70,6 +71,7 @@ class Rpc:
         hello: returns this node's hello for a stream of the given name.
         on_hello: checks the hello of a peer. An error that it raises refuses the connection and is sent to the peer.
         observe: receives the events of the connections.
+        cuts: the number of the newest cut that this side knows; default: a client's.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Rpc:
         hello: Callable[[StreamName], Hello],
         on_hello: Callable[[Hello], None],
         observe: Emit,
+        cuts: CutNumber | None = None,
     ) -> None:
         self._transport = transport
         self._codec = None if circle is None else codec_for(circle)
@@ -88,7 +91,8 @@ class Rpc:
         self._hello = hello
         self._on_hello = on_hello
         self._observe = observe
-        self._shared = RpcContext(limits, observe, None if circle is None else Meters())
+        meters = None if circle is None else Meters()
+        self._shared = RpcContext(limits, observe, meters, cuts or CutNumber())
         self._nursery: trio.Nursery | None = None
         self._accepting = trio.CancelScope()
         self._accepted = 0

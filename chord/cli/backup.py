@@ -26,7 +26,7 @@ from chord.cli.target import Target, ring_options
 from chord.client.batch import record_key
 from chord.client.blocking import Client
 from chord.client.results import Stored
-from chord.errors import OwnerDown, RecordDamaged, RecordTooLarge
+from chord.errors import CutMissing, OwnerDown, RecordDamaged, RecordTooLarge
 from chord.store.fsync import sync, sync_directory
 from chord.views.records import backup_json, restore_json
 from chord.wire.batch import cut
@@ -37,30 +37,37 @@ from chord.wire.messages import wire_bytes
 @click.argument("file")
 @click.option("--node-only", is_flag=True, help="Write only the records in the arcs of the "
               "entry node. The backups of all nodes together cover the ring.")
+@click.option("--consistent", is_flag=True, help="Back up a consistent cut of all nodes.")
 @ring_options()
-def backup_command(target: Target, file: str, node_only: bool) -> int:
+def backup_command(target: Target, file: str, node_only: bool, consistent: bool) -> int:
     """Write every record of the ring, with its clock, to FILE (- is stdout).
 
     `restore` reads FILE. FILE appears at the end. If the command fails before, it does not, and an older FILE stays. A
     backup is not a snapshot: it may contain writes that happened while it ran. --timeout applies to each page.
 
+    With --consistent, every node copies its records at one consistent moment, and FILE has these copies. If it contains
+    a write, it contains each write that the same client, or a client whose value it had read, had acknowledged before.
+    A value that had replaced such a write counts, too. A write that was acknowledged before the command began is in
+    FILE. A newer consistent backup ends an older one.
+
     Exit code 6 means that records are missing. Nodes that may hold more are down, the only copies are damaged, or one
-    reply cannot hold all values of a key. FILE has the other records.
+    reply cannot hold all values of a key. With --consistent, it also means that members did not copy their records, or
+    dropped the copy early; the error names them. FILE has the other records.
     """
     out = target.out
     began = time.monotonic()
     with target.connect() as client, _written(file, target.out) as sink:
         of = client.status().address if node_only else None
-        writer = Writer(sink, _header(client, of))
+        writer = Writer(sink, _header(client, of, consistent=consistent))
         with out.progress(f"backup {file}", key_count(client) if out.is_live and of is None else None) as show:
-            missing = _write_all(client, of, writer, show)
+            missing, without_cut = _write_all(client, of, writer, show, consistent=consistent)
         writer.finish(is_complete=missing is None)
         size = writer.bytes if file != "-" else None
     seconds = time.monotonic() - began
     if size is not None and out.as_json:
         out.json(backup_json(
             file, writer.count, size, is_complete=missing is None, damaged=writer.damaged, cut=writer.cut,
-            seconds=seconds,
+            consistent=consistent, without_cut=without_cut, seconds=seconds,
         ))  # fmt: skip
     elif size is not None:
         out.line(f"{counted(writer.count, 'record')}, {byte_size(size)}, in {seconds:.1f} s: {file}")
@@ -69,7 +76,9 @@ def backup_command(target: Target, file: str, node_only: bool) -> int:
     return OK
 
 
-def _write_all(client: Client, of: str | None, writer: Writer, show: Callable[[int], object]) -> Failure | None:
+def _write_all(
+    client: Client, of: str | None, writer: Writer, show: Callable[[int], object], *, consistent: bool
+) -> tuple[Failure | None, tuple[str, ...]]:
     """Write every record that can be read.
 
     Args:
@@ -77,23 +86,28 @@ def _write_all(client: Client, of: str | None, writer: Writer, show: Callable[[i
         of: the address of a node, to write only the records of its arcs; None: all records.
         writer: gets the records, and in `damaged` and `cut` the numbers of missing and of incomplete records.
         show: callback for the number of records written so far.
+        consistent: whether to write the records of a consistent cut.
 
     Returns:
-        The failure to report if records are missing or incomplete; None if the backup is complete.
+        The failure to report if records are missing or incomplete; None if the backup is complete. Then the addresses
+            of the members without a cut.
     """
+    without_cut: tuple[str, ...] = ()
     try:
-        for record in client.export(of=of):
+        for record in client.export(of=of, consistent=consistent):
             writer.add(record)
             show(writer.count)
-    except (OwnerDown, RecordDamaged, RecordTooLarge) as error:
+    except (OwnerDown, CutMissing, RecordDamaged, RecordTooLarge) as error:
         for reason in (error, *error.also):
             if isinstance(reason, RecordDamaged):
                 writer.damaged = reason.records
             elif isinstance(reason, RecordTooLarge):
                 writer.cut = reason.records
-        return explain(error, client.entry)
+            elif isinstance(reason, CutMissing):
+                without_cut = reason.addresses
+        return explain(error, client.entry), without_cut
     lost = lost_owners(client) if of is None else []
-    return lost_failure(lost) if lost else None
+    return lost_failure(lost) if lost else None, without_cut
 
 
 @click.command("restore")
@@ -189,11 +203,11 @@ class Past:
             out.note(f"{counted(self.quarantined, 'value')} of these keys in quarantine: see chord quarantine list")
 
 
-def _header(client: Client, of: str | None) -> Header:
+def _header(client: Client, of: str | None, *, consistent: bool) -> Header:
     node = client.status()
     now = datetime.now(UTC).isoformat(timespec="seconds")
     ring_id = None if node.ring is None else node.ring.hex()
-    return Header(ring_id, node.cluster, node.bits, node.replicas, now, of)
+    return Header(ring_id, node.cluster, node.bits, node.replicas, now, of, consistent)
 
 
 def _explain_ring(out: Out, client: Client, backup: Backup) -> None:

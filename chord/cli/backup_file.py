@@ -47,6 +47,7 @@ class Header(msgspec.Struct, frozen=True):
     replicas: int  # the N of the ring
     written: str  # when the backup began, in ISO 8601, UTC
     node: str | None = None  # if not None, the backup has only the records in the arcs of the node at this address
+    consistent: bool = False  # whether the backup has the records of a consistent cut of all nodes
     format: str = FORMAT
     version: int = VERSION
     encoding: str = "bytes are base64"  # the encoding of bytes, for people

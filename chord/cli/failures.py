@@ -76,6 +76,7 @@ _TABLE: tuple[tuple[type[errors.ChordError], int, str], ...] = (
     (errors.PeerUnreachable, UNREACHABLE, _START),
     (errors.PeerLost, UNREACHABLE, _START),
     (errors.OwnerDown, QUORUM, "Bring it back; forget each node that never returns: chord forget NODE"),
+    (errors.CutMissing, QUORUM, "See which members are down: chord members. Then repeat the command"),
     (errors.RecordDamaged, QUORUM, "Restore them from a backup: chord restore FILE; or write them again"),
     (errors.RecordTooLarge, QUORUM, _SETTLE),
     (errors.QuorumFailed, QUORUM, _FEWER),

@@ -308,7 +308,7 @@ class AsyncApi(ABC):
             for pair in page.pairs():
                 yield pair
 
-    async def export(self, *, of: str | None = None) -> AsyncGenerator[Record, None]:
+    async def export(self, *, of: str | None = None, consistent: bool = False) -> AsyncGenerator[Record, None]:
         """Yield every record with its clock, tombstones and quarantine, for a backup.
 
         Restore the records with `import_` or `import_many`.
@@ -316,16 +316,18 @@ class AsyncApi(ABC):
         Args:
             of: address of a node; yield only the records of the arcs that this node owns. If it does not answer, no
                 other node is asked. Default: all records.
+            consistent: yield the records of a consistent cut of all nodes. With a write they contain each write that
+                the same client, or a client whose value it had read, had acknowledged before. `of` must be None.
 
         Raises:
             OwnerDown: raised after the last readable record, if nodes that are down may hold more.
-            RecordDamaged: raised after the last readable record, if damaged records were left out.
-            RecordTooLarge: raised after the last readable record, if one reply could not hold all values of some
-                records.
+            CutMissing: raised after the last readable record, if some members did not hold the cut until the end.
+            RecordDamaged, RecordTooLarge: raised after the last readable record, if damaged records were left out, or
+                one reply could not hold all values of some records.
         """
-        following = await self._drive(self._core.scan_start(of, "whole"))
+        following = await self._drive(self._core.export_start(of, consistent=consistent))
         while following is not None:
-            page, following = await self._drive(self._core.scan_page(following))
+            page, following = await self._drive(self._core.export_page(following))
             for record in page.records:
                 yield record
 

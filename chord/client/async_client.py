@@ -24,6 +24,7 @@ from chord.client.trio_driver import TrioApi
 from chord.config import PROTOCOL_VERSION, Limits
 from chord.errors import ChordError, InvalidRequest, unwrapped
 from chord.events import ignore
+from chord.net.calls import Calls
 from chord.net.transport import TcpTransport, Transport
 from chord.rpc import Rpc
 from chord.wire.messages import Hello, StreamName
@@ -68,6 +69,7 @@ async def open_client(
         hello=_hello,
         on_hello=lambda hello: session.learn(hello.address, hello.bits, hello.ring),
         observe=ignore,
+        cuts=session.cuts,
     )
     with unwrapped():  # an exception of the caller's block must reach the caller unwrapped
         async with trio.open_nursery() as nursery:
@@ -94,7 +96,7 @@ class AsyncClient(AsyncClientApi, TrioApi):
         is_closed: whether the block of `open_client` has ended. Then every operation raises `InvalidRequest`.
     """
 
-    def __init__(self, core: Operations, rpc: Rpc, limits: Limits, timeout_s: float) -> None:
+    def __init__(self, core: Operations, rpc: Calls, limits: Limits, timeout_s: float) -> None:
         self.timeout_s = timeout_s
         self._core = core
         self._rpc = rpc
@@ -119,6 +121,6 @@ class AsyncClient(AsyncClientApi, TrioApi):
 
 
 def _hello(stream: StreamName) -> Hello:
-    return Hello(PROTOCOL_VERSION, PROTOCOL_VERSION, "client", stream)
+    return Hello(PROTOCOL_VERSION, PROTOCOL_VERSION, "client", stream, cuts=True)
 
 

@@ -24,6 +24,7 @@ from chord.client.session import TIMEOUT_S, ClientCall, ClientOperation, ClientS
 from chord.config import Limits, to_dial
 from chord.errors import ChordError, DeadlineExceeded, InvalidRequest, PeerUnreachable, UseBulk
 from chord.ids import Point
+from chord.wire.cuts import CutNumber
 from chord.wire.messages import Contact, Request, StreamName
 from chord.wire.session import ClientStream
 
@@ -87,7 +88,7 @@ class AsyncioClient(AsyncClientApi):
         session = ClientSession(addresses, rng=random.SystemRandom(), arcs_max=CLIENT_ARCS_MAX)
         self._core = Operations(session)
         self._limits = limits
-        self._connections = _Connections(limits, session.learn)
+        self._connections = _Connections(limits, session.learn, session.cuts)
 
     async def close(self) -> None:
         """Close all connections. Called at the end of the block."""
@@ -127,10 +128,12 @@ class _Connections:
     Args:
         limits: sizes of frames, and the time for a handshake.
         learn: callback that gets the address, circle width and ring id of each hello. It may raise `OtherRing`.
+        cuts: the number of the newest cut that the client knows.
     """
 
-    def __init__(self, limits: Limits, learn: Callable[[str, int, bytes | None], None]) -> None:
+    def __init__(self, limits: Limits, learn: Callable[[str, int, bytes | None], None], cuts: CutNumber) -> None:
         self._limits = limits
+        self._cuts = cuts
         self._learn = learn
         self._links: dict[Way, _Link] = {}  # take new calls
         self._dials: dict[Way, asyncio.Task[_Link | ChordError]] = {}
@@ -187,7 +190,7 @@ class _Connections:
         return copy(result) if isinstance(result, ChordError) else result
 
     async def _dial(self, way: Way) -> _Link | ChordError:
-        link = _Link(way, self._limits, self._forget)
+        link = _Link(way, self._limits, self._cuts, self._forget)
         try:
             host, port = to_dial(way[0])
             self._make_room()
@@ -236,6 +239,7 @@ class _Link(asyncio.Protocol):
     Args:
         way: the node's address, and the kind of stream.
         limits: sizes of frames and of the send buffer.
+        cuts: the number of the newest cut that the client knows.
         forget: callback that gets this connection when it takes no new calls, and when it has ended.
 
     Attributes:
@@ -245,10 +249,10 @@ class _Link(asyncio.Protocol):
         is_connected: whether the program at the address took the connection.
     """
 
-    def __init__(self, way: Way, limits: Limits, forget: Callable[[_Link], None]) -> None:
+    def __init__(self, way: Way, limits: Limits, cuts: CutNumber, forget: Callable[[_Link], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self.way = way
-        self.stream = ClientStream(*way, limits)
+        self.stream = ClientStream(*way, limits, cuts)
         self.met: asyncio.Future[None] = self._loop.create_future()
         self.ended: asyncio.Future[None] = self._loop.create_future()
         self.is_ending = False

@@ -23,6 +23,7 @@ from chord.client.routing import CLIENT_ARCS_MAX
 from chord.client.session import TIMEOUT_S, ClientOperation, ClientSession, MakeCalls, Outcome, Timed
 from chord.config import Limits
 from chord.errors import DeadlineExceeded, InvalidRequest, PeerUnreachable
+from chord.wire.cuts import CutNumber
 
 HELLO_S = 0.25
 """A running node sends its hello within this time. If a shorter deadline passes, that says nothing about the node."""
@@ -79,9 +80,11 @@ class Client(ClientApi):
 
     def __init__(self, addresses: Sequence[str], *, timeout_s: float, limits: Limits) -> None:
         self.timeout_s = timeout_s
-        self._core = Operations(ClientSession(addresses, rng=random.SystemRandom(), arcs_max=CLIENT_ARCS_MAX))
+        cuts = CutNumber(lock=threading.Lock())
+        session = ClientSession(addresses, rng=random.SystemRandom(), arcs_max=CLIENT_ARCS_MAX, cuts=cuts)
+        self._core = Operations(session)
         self._limits = limits
-        self._pools = Pools(limits, self._learn)
+        self._pools = Pools(limits, self._learn, cuts)
         self.is_closed = False
         # Held while an operation advances, never during I/O or in code of the caller. A signal handler may use the
         # client while its thread holds the lock.

@@ -296,7 +296,7 @@ class Api(ABC):
             page, following = self._drive(self._core.scan_page(following))
             yield from page.pairs()
 
-    def export(self, *, of: str | None = None) -> Generator[Record, None, None]:
+    def export(self, *, of: str | None = None, consistent: bool = False) -> Generator[Record, None, None]:
         """Yield every record with its clock, tombstones and quarantine, for a backup.
 
         Restore the records with `import_` or `import_many`.
@@ -304,16 +304,18 @@ class Api(ABC):
         Args:
             of: address of a node; yield only the records of the arcs that this node owns. If it does not answer, no
                 other node is asked. Default: all records.
+            consistent: yield the records of a consistent cut of all nodes. With a write they contain each write that
+                the same client, or a client whose value it had read, had acknowledged before. `of` must be None.
 
         Raises:
             OwnerDown: raised after the last readable record, if nodes that are down may hold more.
-            RecordDamaged: raised after the last readable record, if damaged records were left out.
-            RecordTooLarge: raised after the last readable record, if one reply could not hold all values of some
-                records.
+            CutMissing: raised after the last readable record, if some members did not hold the cut until the end.
+            RecordDamaged, RecordTooLarge: raised after the last readable record, if damaged records were left out, or
+                one reply could not hold all values of some records.
         """
-        following = self._drive(self._core.scan_start(of, "whole"))
+        following = self._drive(self._core.export_start(of, consistent=consistent))
         while following is not None:
-            page, following = self._drive(self._core.scan_page(following))
+            page, following = self._drive(self._core.export_page(following))
             yield from page.records
 
     def import_(self, record: Record, *, w: int | None = None, bring_back: bool = False) -> Stored:

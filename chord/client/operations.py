@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from chord.client.batch import ClientBatches
+from chord.client.cut_scan import CutScan, begin_cut
 from chord.client.quorum_read import quorum_read
 from chord.client.results import (
     MISSING,
@@ -372,6 +373,28 @@ class Operations:
             if arc.state == "owned"
         ]
         return cursors[0]._replace(rest=tuple(cursors[1:])) if cursors else None
+
+    def export_start(self, of: str | None, *, consistent: bool) -> ClientOperation[Cursor | CutScan | None]:
+        """Return the position at the start of an export.
+
+        Args:
+            of: see `scan_start`.
+            consistent: whether every node cuts now, and the export has the records of the cut.
+
+        Raises:
+            InvalidRequest: `consistent` and `of` exclude each other.
+        """
+        if not consistent:
+            return (yield from self.scan_start(of, "whole"))
+        if of is not None:
+            raise InvalidRequest("cannot export the records of one node consistently: a cut is of all nodes")
+        return (yield from begin_cut(self.session, self.members))
+
+    def export_page(self, position: Cursor | CutScan) -> ClientOperation[tuple[Page, Cursor | CutScan | None]]:
+        """Return the next page of an export, and the next position or None; see `scan_page` and `CutScan.page`."""
+        if isinstance(position, CutScan):
+            return (yield from position.page())
+        return (yield from self.scan_page(position))
 
     def scan_page(self, cursor: Cursor) -> ClientOperation[tuple[Page, Cursor | None]]:
         """Return the next page of a scan, and the next cursor or None at the end.

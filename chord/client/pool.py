@@ -16,6 +16,7 @@ from chord.client.session import ClientCall, Outcome
 from chord.client.sockets import Link
 from chord.config import Limits
 from chord.errors import ChordError, OtherRing, Overloaded, UseBulk
+from chord.wire.cuts import CutNumber
 from chord.wire.messages import Contact, StreamName
 
 POOLS_MAX = 8  # threads that make calls at once: a node takes 32 connections from one host (`connections_per_host_max`)
@@ -32,13 +33,15 @@ class Pools:
     Args:
         limits: sizes of frames.
         learn: see `Pool`.
+        cuts: the number of the newest cut that the client knows.
 
     Concurrency: any number of threads may share one object.
     """
 
-    def __init__(self, limits: Limits, learn: Callable[[str, int, bytes | None], None]) -> None:
+    def __init__(self, limits: Limits, learn: Callable[[str, int, bytes | None], None], cuts: CutNumber) -> None:
         self._limits = limits
         self._learn = learn
+        self._cuts = cuts
         self._lock = threading.RLock()  # a signal handler may use the client while this thread holds the lock
         self._returned = threading.Condition(self._lock)
         self._idle: list[Pool] = []
@@ -90,7 +93,7 @@ class Pools:
                 finally:
                     self._waiting -= 1
             self._lent += 1
-            return self._idle.pop() if self._idle else Pool(self._limits, self._learn)
+            return self._idle.pop() if self._idle else Pool(self._limits, self._learn, self._cuts)
 
     def _give_back(self, pool: Pool) -> None:
         with self._lock:
@@ -109,11 +112,13 @@ class Pool:
     Args:
         limits: sizes of frames.
         learn: callback that gets the address, circle width and ring id of each hello. It may raise `OtherRing`.
+        cuts: the number of the newest cut that the client knows.
     """
 
-    def __init__(self, limits: Limits, learn: Callable[[str, int, bytes | None], None]) -> None:
+    def __init__(self, limits: Limits, learn: Callable[[str, int, bytes | None], None], cuts: CutNumber) -> None:
         self._limits = limits
         self._learn = learn
+        self._cuts = cuts
         self._links: dict[Way, Link] = {}
 
     def close(self) -> None:
@@ -188,7 +193,7 @@ class Pool:
         failures: dict[Way, ChordError] = {}
         for way in ways:
             if way not in self._links or not self._links[way].is_usable():
-                opening[way] = Link(*way, self._limits)
+                opening[way] = Link(*way, self._limits, self._cuts)
         # A node that never sends its hello must leave time for requests to the others.
         by = deadline if len(ways) == 1 else (time.monotonic() + deadline) / 2
         for step in (Link.dial, lambda link: link.send_hello(by), lambda link: self._welcome(link, by)):

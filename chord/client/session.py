@@ -27,6 +27,7 @@ from chord.errors import (
     UnknownVnode,
 )
 from chord.ids import Circle
+from chord.wire.cuts import CutNumber
 from chord.wire.messages import (
     WRITES,
     Contact,
@@ -191,11 +192,13 @@ class ClientSession:
         arcs_max: number of arcs with a remembered owner; requests for their keys go straight to the owner. 0: none.
         member: the address of the node that owns the session; None: the session of a client. A node routes its requests
             itself, so it uses the owner cache only for quorum reads, and learns no other entry node.
+        cuts: see the attribute; default: those of a new client.
 
     Attributes:
         entries: addresses of entry nodes: those that the caller named, then remembered owners.
         circle: the ring's circle; None until it is known.
         rng: source of pauses and operation ids.
+        cuts: the number of the newest cut that the client, or the node, knows.
         owner_routing: the owner cache.
 
     Concurrency: synchronous; several operations may be under way at once.
@@ -209,6 +212,7 @@ class ClientSession:
         circle: Circle | None = None,
         arcs_max: int = 0,
         member: str | None = None,
+        cuts: CutNumber | None = None,
     ) -> None:
         if not entries:
             raise InvalidRequest("no address was given; expected at least one HOST:PORT")
@@ -218,6 +222,7 @@ class ClientSession:
         self.circle = circle
         self.rng = rng
         self.member = member
+        self.cuts = cuts or CutNumber()
         self._ring_id: bytes | None = None
         self._at = 0
         self.owner_routing = OwnerRouting(arcs_max)

@@ -17,6 +17,7 @@ from typing import Literal
 from chord.config import Limits, to_dial
 from chord.errors import ChordError, DeadlineExceeded, MalformedMessage, PeerLost, PeerUnreachable
 from chord.ids import Point
+from chord.wire.cuts import CutNumber
 from chord.wire.messages import Hello, Request, StreamName
 from chord.wire.session import ClientStream, OnReply
 
@@ -30,10 +31,10 @@ class Link:
         is_open: whether the handshake is done, and the stream is not closed.
     """
 
-    def __init__(self, address: str, kind: StreamName, limits: Limits) -> None:
+    def __init__(self, address: str, kind: StreamName, limits: Limits, cuts: CutNumber) -> None:
         self.address = address
         self.is_open = False
-        self._stream = ClientStream(address, kind, limits)
+        self._stream = ClientStream(address, kind, limits, cuts)
         self._socket: socket.socket | None = None
         self._targets: list[tuple[socket.AddressFamily, object]] = []
 

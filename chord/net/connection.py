@@ -92,7 +92,7 @@ class Connection:
         self._early = met.handshake.early
         self._reading = trio.CancelScope()
         self._deadlines: Deadlines[int] = Deadlines()
-        self._calls = OpenCalls(codec, self._deadlines.clear)
+        self._calls = OpenCalls(codec, shared.cuts, self._deadlines.clear, carries_cuts=met.peer.cuts)
         self._peer_is_draining = False
         self._was_used = False
         self._quiet_due = self.opened_at + shared.limits.idle_s
@@ -100,7 +100,9 @@ class Connection:
         self._pipe = pipe_of(stream)
         self._send_buffer = SendBuffer(self._pipe, met.mine.stream, shared, self._on_emptied, self._on_broken)
         caller, one_way_delay = Caller(self.address), OneWayDelay(self.opened_at)
-        self._answers = InboundCalls(codec, self._send_buffer, shared, caller, one_way_delay)
+        self._answers = InboundCalls(
+            codec, self._send_buffer, shared, caller, one_way_delay, carries_cuts=met.peer.cuts
+        )
 
     # -- calls ----------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from chord.net.calls import RequestHandler, Stats, no_handler
 from chord.net.tasks import Tasks
 from chord.net.timers import TimerTask
 from chord.observe.metrics import Meters
+from chord.wire.cuts import CutNumber
 
 if TYPE_CHECKING:
     from chord.net.connection import Connection
@@ -32,6 +33,7 @@ class RpcContext:
         handler: answers the requests of all peers.
         stats: totals since the start.
         meters: the traffic of each type of request; None for a client.
+        cuts: the number of the newest cut that this side knows.
         calls_in_work, bytes_in_work: number and size of the requests with a handler that waits for something.
         client_calls_in_work, client_bytes_in_work: the part of them that clients asked for, directly or through nodes.
         partial_bytes: bytes received of unfinished frames.
@@ -40,8 +42,9 @@ class RpcContext:
         idle: parks the tasks that wait until no call is in work and all buffers are empty.
     """
 
-    def __init__(self, limits: Limits, observe: Emit, meters: Meters | None) -> None:
+    def __init__(self, limits: Limits, observe: Emit, meters: Meters | None, cuts: CutNumber) -> None:
         self.limits = limits
+        self.cuts = cuts
         self.observe = observe
         self.alarm = TimerTask()
         self.handler: RequestHandler = no_handler

@@ -53,6 +53,7 @@ class InboundCalls:
 
     __slots__ = (
         "_caller",
+        "_carries_cuts",
         "_codec",
         "_deadlines",
         "_is_beginning",
@@ -64,7 +65,14 @@ class InboundCalls:
     )
 
     def __init__(
-        self, codec: Codec, send_buffer: SendBuffer, shared: RpcContext, caller: Caller, one_way_delay: OneWayDelay
+        self,
+        codec: Codec,
+        send_buffer: SendBuffer,
+        shared: RpcContext,
+        caller: Caller,
+        one_way_delay: OneWayDelay,
+        *,
+        carries_cuts: bool,
     ) -> None:
         self._pending: dict[_Pending, None] = {}
         self._deadlines: Deadlines[_Pending] = Deadlines()  # of the calls without a task
@@ -75,6 +83,12 @@ class InboundCalls:
         self._shared = shared
         self._caller = caller
         self._one_way_delay = one_way_delay
+        self._carries_cuts = carries_cuts
+
+    @property
+    def _cut(self) -> int:
+        """The number of the newest cut for an answer; 0 if the peer does not take it."""
+        return self._shared.cuts.number if self._carries_cuts else 0
 
     @property
     def in_work(self) -> int:
@@ -118,6 +132,7 @@ class InboundCalls:
             MalformedMessage: the envelope of the call cannot be decoded.
         """
         call, shared = self._codec.decode_call(body), self._shared
+        shared.cuts.see(call.cut)  # before the handler
         shared.stats.calls_received += 1
         late_s = self._one_way_delay.late_s(call.sent_ms, now)
         try:
@@ -132,7 +147,7 @@ class InboundCalls:
                 meter.bytes_received += len(body)
             answer = shared.handler(call.vnode, call.request, self._caller)
             if isinstance(answer, Reply):
-                frame = self._codec.encode_reply(call.call_id, answer)
+                frame = self._codec.encode_reply(call.call_id, answer, self._cut)
                 self._send_buffer.post(frame)
                 if meter is not None:
                     meter.bytes_sent += len(frame)
@@ -248,7 +263,7 @@ class InboundCalls:
         call = pending.call
         if isinstance(result, Reply):
             try:
-                frame = self._codec.encode_reply(call.call_id, result)
+                frame = self._codec.encode_reply(call.call_id, result, self._cut)
                 self._send_buffer.post(frame)
                 if self._shared.meters is not None and isinstance(call.request, Request):
                     meter = self._shared.meters[type(call.request)]
@@ -261,7 +276,7 @@ class InboundCalls:
         self._post_error(call, self._answer_to(call, result))
 
     def _post_error(self, call: Call, error: ChordError) -> None:
-        self._send_buffer.post_small(self._codec.encode_error(call.call_id, error))
+        self._send_buffer.post_small(self._codec.encode_error(call.call_id, error, self._cut))
 
     def _answer_to(self, call: Call, error: Exception) -> ChordError:
         """Return the error that the caller receives.

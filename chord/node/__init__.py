@@ -31,7 +31,7 @@ from chord.errors import (
     PeerUnreachable,
     WritesRefused,
     unwrapped,
-)
+)  # fmt: skip
 from chord.events import Emitted, NodeStateChanged, Observer, ignore, is_news
 from chord.ids import Arc, Point, vnode_id
 from chord.membership.join import LastTime
@@ -50,6 +50,7 @@ from chord.node.watchers import Watchers
 from chord.node.world import World
 from chord.observe.event_log import EventLog
 from chord.replication.batch import Batches
+from chord.replication.cuts import Cuts
 from chord.replication.handoff import Handoff
 from chord.replication.reap_log_sync import ReapLogSync
 from chord.replication.records import Records
@@ -60,6 +61,7 @@ from chord.ring.lookup import Lookups
 from chord.ring.routing import Router
 from chord.ring.vnode import Vnode
 from chord.store.identity import Kept
+from chord.wire.cuts import CutNumber
 from chord.wire.hello import HelloPolicy
 from chord.wire.messages import STATUS_PARTS, Contact, NodeState, Status, StatusPart
 
@@ -107,7 +109,8 @@ class Node(TrioApi):
         self._hello_policy = HelloPolicy(config.ring)
         self._observer = world.observe
         events = EventLog(config.limits.events_max, trio.current_time, world.wall_now_ms, self._observe)
-        self._calls = world.connect(config, self._hello_policy, events.emit)
+        self._cut_number = CutNumber(lambda number: self._cuts.take(number))
+        self._calls = world.connect(config, self._hello_policy, events.emit, self._cut_number)
         peers = Peers(self._calls, config.timing, events.emit, config.limits)
         self._host = host = NodeContext(
             config, peers, world.storage, world.rng, world.wall_now_ms, events, self._hello_policy
@@ -136,6 +139,7 @@ class Node(TrioApi):
             host, lambda: [parts.repair for parts in self._parts.values()], self._maintenance.stabilize_soon
         )
         self._watchers = Watchers(host, self._calls, self._local_status)
+        self._cuts = Cuts(host)
         dispatcher = Dispatcher(
             host,
             self._lookups,
@@ -143,6 +147,7 @@ class Node(TrioApi):
             batches,
             departures,
             self._watchers,
+            self._cuts,
             self._maintenance.note_running,
             self._local_status,
             self._begin_leave,
@@ -216,6 +221,7 @@ class Node(TrioApi):
         """
         try:
             kept = await self._saver.find()
+            self._cut_number.number = self._host.storage.cut_number  # without a cut: the restart has ended it
             if kept is not None:
                 self._others = tuple(dict.fromkeys((*self.config.join, *kept.known)))
             with unwrapped():
@@ -324,7 +330,8 @@ class Node(TrioApi):
         address = self.config.advertise or bound
         self._host.settle_address(address)
         self._core = Operations(ClientSession(
-            (address,), rng=self._host.rng, circle=self._host.circle, arcs_max=CLIENT_ARCS_MAX, member=address
+            (address,), rng=self._host.rng, circle=self._host.circle, arcs_max=CLIENT_ARCS_MAX, member=address,
+            cuts=self._cut_number,
         ))
         if kept is not None:
             ids = [v.id for v in kept.vnodes]
@@ -493,10 +500,7 @@ class Node(TrioApi):
         self._operations = operations
 
     async def _call(self, call: ClientCall, deadline: float) -> Outcome:
-        """Send one request of a client operation, and return the reply or the error.
-
-        A request to this node does not use the network.
-        """
+        """Send one request of a client operation, without the network if this node is to answer it."""
         try:
             with trio.fail_at(deadline):
                 return await self._host.peers.call(call.to, call.request, call.request.reply)
@@ -515,7 +519,6 @@ class Node(TrioApi):
         return True
 
     def _is_receiving(self) -> bool:
-        """Return whether a vnode of this node is receiving an arc."""
         return any(parts.transfers.inbound for parts in self._parts.values())
 
     def _local_status(self, wanted: Collection[StatusPart] = STATUS_PARTS) -> Status:

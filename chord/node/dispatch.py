@@ -18,6 +18,7 @@ from chord.net.handlers import HandlerTable, handler_table, handles
 from chord.node.services import VnodeServices
 from chord.node.watchers import Watchers
 from chord.replication.batch import Batches
+from chord.replication.cuts import Cuts
 from chord.ring.context import NodeContext
 from chord.ring.lookup import Lookups
 from chord.ring.vnode import RETRY_MS, member_of
@@ -63,6 +64,7 @@ class Dispatcher:
         batches: answers batches of clients.
         departures: handles the goodbyes of other nodes.
         watchers: answers the requests of watchers.
+        cuts: reads the cut of this node.
         note_running: called before each request, to notice whether the process was suspended.
         status: returns the status of the node.
         leave: lets the node begin to leave.
@@ -76,6 +78,7 @@ class Dispatcher:
         batches: Batches,
         departures: Departures,
         watchers: Watchers,
+        cuts: Cuts,
         note_running: Callable[[], None],
         status: Callable[[], Status],
         leave: Callable[[], None],
@@ -86,6 +89,7 @@ class Dispatcher:
         self._batches = batches
         self.departures = departures
         self.watchers = watchers
+        self.cuts = cuts
         self._note_running = note_running
         self._status = status
         self._leave = leave
@@ -203,4 +207,4 @@ class Dispatcher:
     HANDLERS: ClassVar[HandlerTable]
 
 
-Dispatcher.HANDLERS = handler_table(Dispatcher, departures=Departures, watchers=Watchers)
+Dispatcher.HANDLERS = handler_table(Dispatcher, departures=Departures, watchers=Watchers, cuts=Cuts)

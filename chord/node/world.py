@@ -20,10 +20,11 @@ from chord.node import restart
 from chord.rpc import Rpc
 from chord.store.identity import FileIdentity, IdentityStore, MemoryIdentity
 from chord.store.storage import Storage
+from chord.wire.cuts import CutNumber
 from chord.wire.hello import HelloPolicy
 
-Connect: TypeAlias = Callable[[NodeConfig, HelloPolicy, Emit], CallsService]
-"""Returns the RPC of a node. The hello policy decides which peers it accepts."""
+Connect: TypeAlias = Callable[[NodeConfig, HelloPolicy, Emit, CutNumber], CallsService]
+"""Returns the RPC of a node. The hello policy decides which peers it accepts. All messages carry the cut number."""
 
 
 class World(NamedTuple):
@@ -71,15 +72,17 @@ def wall_now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def connect_by_tcp(config: NodeConfig, hello_policy: HelloPolicy, observe: Emit) -> Rpc:
+def connect_by_tcp(config: NodeConfig, hello_policy: HelloPolicy, observe: Emit, cuts: CutNumber) -> Rpc:
     """Return the RPC of a node over TCP; see `Connect`."""
     transport = TcpTransport(config.limits.lookups_max)
-    rpc = connect_over(transport, config, hello_policy, observe)
+    rpc = connect_over(transport, config, hello_policy, observe, cuts)
     transport.on_shortage.append(rpc.make_room)
     return rpc
 
 
-def connect_over(transport: Transport, config: NodeConfig, hello_policy: HelloPolicy, observe: Emit) -> Rpc:
+def connect_over(
+    transport: Transport, config: NodeConfig, hello_policy: HelloPolicy, observe: Emit, cuts: CutNumber
+) -> Rpc:
     """Return the RPC of a node over byte streams; see `Connect`."""
     return Rpc(
         transport,
@@ -88,4 +91,5 @@ def connect_over(transport: Transport, config: NodeConfig, hello_policy: HelloPo
         hello=hello_policy.hello,
         on_hello=hello_policy.on_hello,
         observe=observe,
+        cuts=cuts,
     )

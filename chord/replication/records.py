@@ -281,19 +281,8 @@ class Records:
         return self.pack(scan(arc, after=after), limit)
 
     def pack(self, records: Iterable[Record], limit: int) -> tuple[tuple[Record, ...], bool]:
-        """Return the first records as one page, and whether any are left.
-
-        A page has at most `limit` records of together `page_bytes` bytes. A record that alone exceeds `page_bytes` is a
-        page by itself.
-        """
-        found: list[Record] = []
-        size = 0
-        for record in records:
-            size += wire_bytes(record)
-            if found and (len(found) >= limit or size > self._host.limits.page_bytes):
-                return tuple(found), True
-            found.append(record)
-        return tuple(found), False
+        """Return the first records as one page, and whether any are left; see `pack`."""
+        return pack(records, limit, self._host.limits.page_bytes)
 
     def check(self, request: Put) -> None:
         """Refuse a put beyond the limits, or with a time to live that clocks cannot keep.
@@ -384,6 +373,22 @@ class Records:
         for entry in record.clock:
             siblings += len(entry.versions)
         return siblings <= 1 or (siblings <= limits.siblings_max and bytes_of_values(record) <= limits.record_bytes_max)
+
+
+def pack(records: Iterable[Record], limit: int, bytes_max: int) -> tuple[tuple[Record, ...], bool]:
+    """Return the first records as one page, and whether any are left.
+
+    A page has at most `limit` records of together `bytes_max` bytes. A record that alone exceeds `bytes_max` is a page
+    by itself.
+    """
+    found: list[Record] = []
+    size = 0
+    for record in records:
+        size += wire_bytes(record)
+        if found and (len(found) >= limit or size > bytes_max):
+            return tuple(found), True
+        found.append(record)
+    return tuple(found), False
 
 
 def cut_as(record: Record, what: ScanOf, bytes_max: int) -> Record:

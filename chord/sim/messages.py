@@ -19,7 +19,9 @@ from typing import Any, TypeAlias, TypeVar
 import outcome
 import trio
 
+from chord.config import NodeConfig
 from chord.errors import ChordError, DeadlineExceeded, MalformedMessage, PeerLost, PeerUnreachable, retold
+from chord.events import Emit
 from chord.net.calls import Callback, Caller, RequestHandler, Stats, Work
 from chord.net.one_way_delay import JITTER_S
 from chord.net.steps import Driver
@@ -30,6 +32,8 @@ from chord.sim.ticket import Ticket
 from chord.testing.faults import FaultyNetwork, ignore_fault
 from chord.testing.network import LAN_DELAY, Delay
 from chord.testing.runner import VirtualClock
+from chord.wire.cuts import CutNumber
+from chord.wire.hello import HelloPolicy
 from chord.wire.messages import Contact, Hello, Reply, Request
 
 T = TypeVar("T")
@@ -94,7 +98,12 @@ class MessageNetwork(FaultyNetwork):
     def _connector(self, host: str) -> Connect:
         """Return the `World.connect` of a new node; see `FaultyNetwork._connector`."""
         calls = self.calls(host)
-        return lambda config, hello_policy, observe: calls
+
+        def connect(config: NodeConfig, hello_policy: HelloPolicy, observe: Emit, cuts: CutNumber) -> MessageCalls:
+            calls.cuts = cuts
+            return calls
+
+        return connect
 
     def crash(self, host: str, *, silently: bool = False) -> None:
         """End a host's process.
@@ -199,6 +208,7 @@ class MessageCalls:
         as_caller: the caller that other hosts see. Its address is "" before `run`, and if the host only sends calls.
         stats: totals since the start.
         meters: empty, because messages have no frames.
+        cuts: the number of the newest cut that this host knows.
     """
 
     def __init__(self, network: MessageNetwork, host: str) -> None:
@@ -211,6 +221,7 @@ class MessageCalls:
         self._idle = trio.lowlevel.ParkingLot()
         self.stats = Stats()
         self.meters = Meters()
+        self.cuts = CutNumber()
 
     def serve(self, handler: RequestHandler) -> None:
         """Answer incoming calls with this handler from now on."""
@@ -312,6 +323,7 @@ class MessageCalls:
 
     def _send(self, ticket: Ticket, deadline: float) -> Ticket:
         network = self._network
+        ticket.cut = self.cuts.number
         first_s, again_s = network.lateness.draw()
         network.send(self.host, host_of(ticket.address), self._arrive, ticket, first_s)
         if again_s is not None:
@@ -339,6 +351,7 @@ class MessageCalls:
     def _hear(self, ticket: Ticket) -> None:
         self._network.deliveries += 1
         assert ticket.result is not None
+        self.cuts.see(ticket.cut)
         ticket.settle(ticket.result)
 
     # -- answering ------------------------------------------------------------------------------
@@ -353,6 +366,7 @@ class MessageCalls:
         assert self._handler is not None
         assert self._nursery is not None
         self.stats.calls_received += 1
+        self.cuts.see(ticket.cut)
         if trio.current_time() > ticket.budget + JITTER_S:  # do not begin late calls, as in `chord.net.one_way_delay`
             self._reply(ticket, DeadlineExceeded("the caller's time was up before the call was read"))
             return
@@ -411,7 +425,7 @@ class MessageCalls:
         caller = ticket.caller
         if self._network._passage(self.host, caller.host) == "cut":
             result = PeerLost(f"{ticket.address}: the connection broke")
-        ticket.result = result
+        ticket.result, ticket.cut = result, self.cuts.number
         self._network.send(self.host, caller.host, caller._hear, ticket)
         if self._network.weigh is not None:
             self.stats.bytes_sent += self._network.weigh(result)

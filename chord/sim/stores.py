@@ -11,6 +11,7 @@ from typing import Any, TypeVar, TypeVarTuple
 
 import trio
 from outcome import Error, Outcome, capture
+from sortedcontainers import SortedDict
 
 from chord.config import Limits
 from chord.errors import ConfigError
@@ -33,6 +34,26 @@ from chord.wire.messages import Record
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+
+class ImageCut:
+    """The rows and notes of an image of a disk at one moment. Satisfies `DatabaseCut`."""
+
+    def __init__(self, rows: SortedDict[RowPlace, StoredRow], notes: dict[bytes, bytes]) -> None:
+        self._rows = rows
+        self._notes = notes
+
+    def rows_behind(self, place: RowPlace | None) -> Generator[tuple[Any, ...], None, None]:
+        """Yield all rows behind a place, in order; None: from the first."""
+        for found in self._rows.irange(place, inclusive=(False, False)):
+            yield self._rows[found]
+
+    def notes(self) -> Mapping[bytes, bytes]:
+        """Return the notes by name."""
+        return self._notes
+
+    def close(self) -> None:
+        """Do nothing: the twin holds no resources."""
 
 
 class SimulatedFile:
@@ -108,6 +129,16 @@ class SimulatedFile:
         image = self._disk.image
         for found in [] if image is None else list(image.rows.irange(place, inclusive=(False, False))):
             yield image.rows[found]  # type: ignore[union-attr]
+
+    def cut(self) -> ImageCut:
+        """Return the rows and notes of this moment.
+
+        Raises:
+            sqlite3.OperationalError: reads of the disk fail (`Disk.fail`).
+        """
+        self._require_readable()
+        image = self._disk.image
+        return ImageCut(SortedDict(), {}) if image is None else ImageCut(image.rows.copy(), dict(image.notes))
 
     def _require_readable(self) -> None:
         if self._disk.is_unreadable:

@@ -26,6 +26,7 @@ class Ticket:
         budget: virtual second until which the target may work on the request.
         callback: receives the outcome; None: the outcome is dropped.
         result: the reply or error on its way back; None before the target has sent it.
+        cut: the number of the newest cut that the sender of the message under way knew.
     """
 
     caller: MessageCalls
@@ -35,10 +36,11 @@ class Ticket:
     budget: float
     callback: Callback | None
     result: Reply | ChordError | None = None  # on its way back
+    cut: int = 0
 
     def again(self) -> Ticket:
         """Return a ticket for a second arrival of the request; its reply is dropped."""
-        return Ticket(self.caller, self.to, self.address, self.request, self.budget, None)
+        return Ticket(self.caller, self.to, self.address, self.request, self.budget, None, cut=self.cut)
 
     def settle(self, answer: Reply | ChordError) -> None:
         """Call the callback with the outcome, unless it was called or dropped before."""

@@ -233,6 +233,27 @@ class InDoubt(Exception):
     """
 
 
+class DatabaseCut(Protocol):
+    """The committed rows and notes of a database at one moment."""
+
+    def rows_behind(self, place: RowPlace | None) -> Generator[tuple[Any, ...], None, None]:
+        """Yield all rows behind a primary key, in file order; None: all rows.
+
+        Raises:
+            sqlite3.Error: the rows cannot be read.
+        """
+
+    def notes(self) -> Mapping[bytes, bytes]:
+        """Return the undamaged notes by name.
+
+        Raises:
+            sqlite3.Error: the notes cannot be read.
+        """
+
+    def close(self) -> None:
+        """Forget the cut. A second call does nothing."""
+
+
 class Database(Protocol):
     """The database of one store.
 
@@ -284,6 +305,13 @@ class Database(Protocol):
 
         Raises:
             sqlite3.Error: the rows cannot be read.
+        """
+
+    def cut(self) -> DatabaseCut:
+        """Return the committed rows and notes of this moment. An earlier cut is closed.
+
+        Raises:
+            sqlite3.Error: the database cannot be read.
         """
 
     def write(

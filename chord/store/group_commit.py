@@ -82,6 +82,8 @@ class GroupCommit:
 
     Attributes:
         key_epoch: the last key epoch given out; durable with the next transaction.
+        cut_note: the note with the number of the newest cut, by name. It is written with each transaction until one
+            succeeds.
         under_way: the group that the worker writes; None if idle.
         following: the group that collects changes for the next transaction.
         began_s: when the transaction under way began, by the event loop's clock; None if idle.
@@ -107,6 +109,7 @@ class GroupCommit:
         self._bytes_max = bytes_max
         self._is_called = False
         self.key_epoch = 0
+        self.cut_note: dict[bytes, bytes] = {}
         self.under_way: Group | None = None
         self.following = Group()
         self.began_s: float | None = None
@@ -186,10 +189,10 @@ class GroupCommit:
             return
         group, self.following = self.following, Group()
         self.under_way, self.began_s = group, trio.current_time()
-        write = partial(self._file.write, group.rows, group.notes, self.key_epoch)
-        self._worker.start(write, partial(self._written, group), self._file.close)
+        write = partial(self._file.write, group.rows, {**group.notes, **self.cut_note}, self.key_epoch)
+        self._worker.start(write, partial(self._written, group, self.cut_note), self._file.close)
 
-    def _written(self, group: Group, result: Outcome[None]) -> None:
+    def _written(self, group: Group, cut_note: dict[bytes, bytes], result: Outcome[None]) -> None:
         """Handle the end of a transaction: wake its callers, and start the next one."""
         if self.began_s is not None:
             self.commit_times.note(trio.current_time() - self.began_s)
@@ -207,6 +210,8 @@ class GroupCommit:
         else:
             self.refusal = ""
             self.transactions += 1
+            if self.cut_note is cut_note:  # otherwise a newer cut was made meanwhile
+                self.cut_note = {}
             self.rows_written += len(group.rows)
             self._settle(group)
             if self.following.size:

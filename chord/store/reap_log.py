@@ -334,12 +334,12 @@ class ReapLog:
         work.absorb(log)
         return work.batch()
 
-    def restored(self, record: Record) -> Record | None:
+    def restored(self, record: Record, *, is_current: bool = False) -> Record | None:
         """Return a backup's record without dead values; None if nothing is left.
 
         A backup has applied no log entries. A value is dead if the log names it. It also counts as dead if a trimmed
-        entry may name it and this store does not vouch for it. The backup's own quarantine stays in quarantine, except
-        for values that the log names.
+        entry may name it and this store does not vouch for it; not with `is_current`, for a record that has applied all
+        trimmed entries. The backup's own quarantine stays in quarantine, except for values that the log names.
         """
         part = self.slice_of(record.key)
         if part not in self._known():
@@ -350,7 +350,7 @@ class ReapLog:
             for entry in self._entries(part, maker, state.trimmed.get(maker, 0) + 1, last):
                 if live is not None and entry.point == prefix:
                     live = versions.bury(live, {dead.actor: dead.count for dead in entry.dead}, entry.tags)
-        if live is not None and state.floors:
+        if live is not None and state.floors and not is_current:
             hidden = live.quarantine
             asked = [Claim(record.key, entry.actor) for entry in live.clock]
             shown = Record(record.key, live.clock, live.replaced)

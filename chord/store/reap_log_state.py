@@ -109,6 +109,11 @@ def state_name(part: int) -> bytes:
     return STATE + part.to_bytes(2, "big")
 
 
+def is_reap_log_note(name: bytes) -> bool:
+    """Return whether a note is a part of a reap log, by its name."""
+    return name[:1] in (STATE, SEGMENT)
+
+
 def segment_name(part: int, maker: bytes, number: int) -> bytes:
     """Return the name of the storage note with a segment of the log of slice `part`.
 

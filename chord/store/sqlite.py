@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import closing
 
 import msgspec
 import trio
@@ -16,17 +17,77 @@ from chord.config import Limits
 from chord.errors import ChordError, RemoteFailure
 from chord.ids import Arc, Circle, Point
 from chord.observe.metrics import Histogram
-from chord.store.database import HEAD_OF_ROW, WHOLE_ROW, Database, RowPlace, StoredRow, row_of
+from chord.store.database import (
+    HEAD_OF_ROW,
+    WHOLE_ROW,
+    Database,
+    DatabaseCut,
+    RowPlace,
+    StoredRow,
+    place_of,
+    row_of,
+)
 from chord.store.group_commit import Group, GroupCommit
 from chord.store.merkle import Digests
 from chord.store.sqlite_file import StoreFile
 from chord.store.sqlite_notes import Notes
 from chord.store.sqlite_rows import Rows
-from chord.store.storage import SCRUB_NOTE, Batch
+from chord.store.storage import CUT_NOTE, SCRUB_NOTE, Batch
 from chord.store.worker import ThreadWorker, Worker
 from chord.wire.messages import Record
 
 CLOSE_S = 5.0
+
+
+class SqliteCut:
+    """The records of an `SqliteStorage` at one moment. Satisfies `StoreCut`."""
+
+    def __init__(self, circle: Circle, file: DatabaseCut) -> None:
+        self._circle = circle
+        self._file = file
+        self._bad: set[tuple[object, object]] = set()
+
+    @property
+    def damaged(self) -> int:
+        """Number of damaged records that `scan` has left out so far."""
+        return len(self._bad)
+
+    def scan(self, after: bytes | None) -> Iterator[Record]:
+        """Yield all records, or those after a key, in the order of the points of their keys.
+
+        Raises:
+            RemoteFailure: the disk cannot be read.
+        """
+        place = None if after is None else place_of(self._circle, after)
+        try:
+            with closing(self._file.rows_behind(place)) as found:
+                for columns in found:
+                    row = StoredRow._make(columns)
+                    try:
+                        record = row.record if row.is_whole else None
+                    except msgspec.DecodeError:
+                        record = None
+                    if record is None:
+                        self._bad.add((row.point, row.key))
+                    else:
+                        yield record
+        except sqlite3.Error as error:
+            raise RemoteFailure(f"the store cannot be read: {error}") from None
+
+    def notes(self) -> Mapping[bytes, bytes]:
+        """Return all notes by name.
+
+        Raises:
+            RemoteFailure: the disk cannot be read.
+        """
+        try:
+            return self._file.notes()
+        except sqlite3.Error as error:
+            raise RemoteFailure(f"the store cannot be read: {error}") from None
+
+    def close(self) -> None:
+        """End the read transaction."""
+        self._file.close()
 
 
 class SqliteStorage:
@@ -304,6 +365,26 @@ class SqliteStorage:
         self._commits.require_sound()
         self._commits.key_epoch += 1
         return self._commits.key_epoch
+
+    @property
+    def cut_number(self) -> int:
+        """The number of the newest cut that this store knew durably when it was opened; 0: none."""
+        return int.from_bytes(self._notes.visible.get(CUT_NOTE, b""), "big")
+
+    def cut(self, number: int) -> SqliteCut:
+        """Return the content of this moment that is durable, as an open read transaction.
+
+        A transaction under way may be in it or not, because no change of that transaction was acknowledged yet. For
+        the number see `Storage.cut`.
+
+        Raises:
+            RemoteFailure: the disk cannot be read.
+        """
+        self._commits.cut_note = {CUT_NOTE: number.to_bytes(8, "big")}
+        try:
+            return SqliteCut(self._circle, self._file.cut())
+        except sqlite3.Error as error:
+            raise RemoteFailure(f"the store cannot be read: {error}") from None
 
     # -- writing --------------------------------------------------------------------------------
 

@@ -90,6 +90,35 @@ class _Text(NamedTuple):
     content: bytes
 
 
+class FileCut:
+    """The committed rows and notes of a file at one moment: an open read transaction.
+
+    Satisfies `chord.store.database.DatabaseCut`. SQLite keeps the older pages in the log until the transaction ends.
+
+    Args:
+        connection: a connection of its own.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        connection.execute("PRAGMA query_only = ON")
+        connection.execute("BEGIN")
+        connection.execute("SELECT bits FROM store").fetchall()  # the first read fixes the moment
+
+    def rows_behind(self, place: RowPlace | None) -> Generator[tuple[Any, ...], None, None]:
+        """Yield all rows behind a primary key, in file order; None: all rows."""
+        return _rows_behind(self._connection, place)
+
+    def notes(self) -> Mapping[bytes, bytes]:
+        """Return the undamaged notes by name."""
+        return sqlite_notes.load(self._connection)[0]
+
+    def close(self) -> None:
+        """End the read transaction."""
+        with suppress(sqlite3.Error):
+            self._connection.close()
+
+
 class StoreFile:
     """The file of one store. Satisfies `chord.store.database.Database`.
 
@@ -267,9 +296,9 @@ class StoreFile:
         return all(before < after for before, after in pairwise(places))
 
     def close(self) -> None:
-        """Close both connections, the writer last, because the last one checkpoints."""
-        for name in ("_reader", "_writer"):
-            connection = self.__dict__.pop(name, None)
+        """Close all connections, the writer last, because the last one checkpoints."""
+        for name in ("_cut", "_reader", "_writer"):
+            connection: sqlite3.Connection | FileCut | None = self.__dict__.pop(name, None)
             if connection is not None:
                 with suppress(sqlite3.Error):
                     connection.close()
@@ -303,9 +332,14 @@ class StoreFile:
 
         Damage may have changed the type of a point. In the file such a row sorts before all others.
         """
-        where, values = ("", ()) if place is None else ("WHERE (point, key) > (?, ?)", place)
-        with closing(self._reader.execute(f"SELECT * FROM records {where} ORDER BY point, key", values)) as found:
-            yield from found
+        return _rows_behind(self._reader, place)
+
+    def cut(self) -> FileCut:
+        """Return the committed rows and notes of this moment; see `Database.cut`."""
+        if "_cut" in self.__dict__:
+            self._cut.close()
+        self._cut = FileCut(self._connect())
+        return self._cut
 
     # -- writing, in the thread -----------------------------------------------------------------
 
@@ -354,6 +388,12 @@ class StoreFile:
         with suppress(sqlite3.Error):
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
+
+
+def _rows_behind(connection: sqlite3.Connection, place: RowPlace | None) -> Generator[tuple[Any, ...], None, None]:
+    where, values = ("", ()) if place is None else ("WHERE (point, key) > (?, ?)", place)
+    with closing(connection.execute(f"SELECT * FROM records {where} ORDER BY point, key", values)) as found:
+        yield from found
 
 
 def _is_one_of(error: sqlite3.Error | OSError, codes: set[int]) -> bool:

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Final, Protocol, TypeAlias
+from itertools import islice
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-import trio
 from sortedcontainers import SortedDict, SortedList
 
 from chord.errors import ChordError
@@ -18,10 +19,18 @@ from chord.store import quarantine
 from chord.store.merkle import Digests, digest_of
 from chord.wire.messages import Record
 
+if TYPE_CHECKING:
+    import trio  # the blocking client must not load it
+
 SCRUB_NOTE: Final = b"\0scrub"
 """The name of the note with the position of the scrub. A restart continues there.
 
-No other note has a name that begins with a zero byte.
+"""
+
+CUT_NOTE: Final = b"\0cut"
+"""The name of the note with the number of the newest cut, 8 bytes.
+
+Besides this note and `SCRUB_NOTE`, no note has a name that begins with a zero byte.
 """
 
 Place: TypeAlias = tuple[Point, bytes]
@@ -54,6 +63,32 @@ class Batch:
         self.minted = dict(minted or {})
         self.notes = dict(notes or {})
         self.is_empty = not (self.puts or self.removals or self.notes)
+
+
+class StoreCut(Protocol):
+    """The durable content of a store at one moment, while the store goes on."""
+
+    @property
+    def damaged(self) -> int:
+        """Number of damaged records that `scan` has left out so far."""
+
+    def scan(self, after: bytes | None) -> Iterator[Record]:
+        """Yield all records in the order of the points of their keys.
+
+        The caller may close the iterator early.
+
+        Args:
+            after: a key; yield only the records after it. None: all records.
+
+        Raises:
+            ChordError: the disk cannot be read.
+        """
+
+    def notes(self) -> Mapping[bytes, bytes]:
+        """Return all notes by name."""
+
+    def close(self) -> None:
+        """Free the memory, or the transaction, that holds the cut. A second call does nothing."""
 
 
 class Storage(Protocol):
@@ -264,6 +299,20 @@ class Storage(Protocol):
             RemoteFailure: indefinite; the changes may or may not be durable.
         """
 
+    @property
+    def cut_number(self) -> int:
+        """The number of the newest cut that this store knew durably when it was opened; 0: none."""
+
+    def cut(self, number: int) -> StoreCut:
+        """Return the durable content of this moment.
+
+        The number of the cut becomes durable with the first transaction that begins afterwards. So the store keeps no
+        later change without the number.
+
+        Raises:
+            ChordError: the disk cannot be read. The number becomes durable nevertheless.
+        """
+
     def next_key_epoch(self) -> int:
         """Return a number that this store has never returned before, for a new actor.
 
@@ -289,6 +338,31 @@ def bytes_of_values(record: Record) -> int:
     return total
 
 
+class MemoryCut:
+    """The records of a `MemoryStorage` at one moment. Satisfies `StoreCut`."""
+
+    damaged = 0
+
+    def __init__(self, circle: Circle, places: list[Place], records: list[Record], notes: dict[bytes, bytes]) -> None:
+        self._circle = circle
+        self._places = places
+        self._records = records
+        self._notes = notes
+
+    def scan(self, after: bytes | None) -> Iterator[Record]:
+        """Yield all records, or those after a key, in the order of the points of their keys."""
+        start = 0 if after is None else bisect_right(self._places, (self._circle.hash(after), after))
+        yield from islice(self._records, start, None)
+
+    def notes(self) -> Mapping[bytes, bytes]:
+        """Return all notes by name."""
+        return self._notes
+
+    def close(self) -> None:
+        """Free the memory of the cut."""
+        self._places, self._records, self._notes = [], [], {}
+
+
 class MemoryStorage:
     """Records in memory, for a node without a data directory. Satisfies `Storage`.
 
@@ -302,6 +376,7 @@ class MemoryStorage:
     scrubbed = None
     is_instant = True
     damaged_notes: Collection[bytes] = ()
+    cut_number = 0
 
     def __init__(self, circle: Circle, incarnation: bytes) -> None:
         self._circle = circle
@@ -453,6 +528,11 @@ class MemoryStorage:
                 self._notes.pop(name, None)
             else:
                 self._notes[name] = value
+
+    def cut(self, number: int) -> MemoryCut:
+        """Return the records of this moment: a copy of the list of records, which never change."""
+        places = list(self._places)
+        return MemoryCut(self._circle, places, [self._records[key] for _, key in places], dict(self._notes))
 
     def next_key_epoch(self) -> int:
         """Return a number that this store has never returned before, for a new actor."""

@@ -84,8 +84,9 @@ def load_json(
 
 
 def backup_json(
-    file: str, records: int, size: int, *, is_complete: bool, damaged: int, cut: int, seconds: float
-) -> Json:
+    file: str, records: int, size: int, *, is_complete: bool, damaged: int, cut: int, consistent: bool,
+    without_cut: Iterable[str], seconds: float,
+) -> Json:  # fmt: skip
     """Return the result of a `backup`.
 
     Args:
@@ -95,6 +96,8 @@ def backup_json(
         is_complete: whether it has all values of all records. False for a backup with exit code 6.
         damaged: the number of records that could not be read.
         cut: the number of records with too many values for one reply.
+        consistent: whether it has the records of a consistent cut.
+        without_cut: the addresses of the members that did not hold their cut until its end.
         seconds: the duration.
     """
     return {
@@ -104,6 +107,8 @@ def backup_json(
         "complete": is_complete,
         "damaged": damaged,
         "cut": cut,
+        "consistent": consistent,
+        "without_cut": list(without_cut),
         "seconds": round(seconds, 3),
     }
 

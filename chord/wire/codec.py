@@ -7,6 +7,7 @@ body, which is one CBOR item:
 - call: `[call id, vnode id or nil, budget ms, [tag, fields…], sent ms]`
 - reply: `[call id, [tag, fields…]]`
 - error: `[call id, [code, message, peer, after ms]]`; call id 0 refuses the connection itself
+- call, reply and error end with the number of the newest cut that the sender knows, if there is one (`wire/cuts.py`)
 - cast: `[tag]`; tag 1 is the goodbye, which asks for no new calls on this stream
 
 Points travel as big-endian bytes of the circle's width. For any bytes, cut into any chunks, decoding raises only
@@ -36,6 +37,7 @@ from chord.config import Limits
 from chord.errors import ChordError, MalformedMessage, RemoteFailure, UnknownRequest, from_wire
 from chord.ids import Circle, Point
 from chord.wire.cbor import Encoder, decode, require_items
+from chord.wire.cuts import CUT_MAX
 from chord.wire.messages import REQUEST_BY_TAG, ErrorReply, Hello, Reply, Request
 
 PREFIX_BYTES: Final = 4
@@ -171,6 +173,24 @@ def open_envelope(body: bytes, fields: int) -> list[Any]:
     return item
 
 
+def cut_in(envelope: list[Any], fields: int) -> int:
+    """Return the number of the newest cut that the sender of an envelope knew; 0: none.
+
+    Args:
+        envelope: see `open_envelope`.
+        fields: the number of fields before the number of the cut.
+
+    Raises:
+        MalformedMessage: it is not a number in range.
+    """
+    if len(envelope) <= fields:
+        return 0
+    cut = envelope[fields]
+    if type(cut) is not int or not 0 <= cut <= CUT_MAX:
+        raise MalformedMessage("the number of the newest cut is not a number in range")
+    return cut
+
+
 class Call(msgspec.Struct, frozen=True):
     """A decoded call.
 
@@ -180,6 +200,7 @@ class Call(msgspec.Struct, frozen=True):
         budget_ms: the time that the caller leaves for the answer, in ms.
         request: the request; if it could not be decoded, the error to answer with.
         sent_ms: when the call was sent, in ms on the sender's clock since the stream was opened.
+        cut: the number of the newest cut that the sender knew; 0: none.
     """
 
     call_id: int
@@ -187,6 +208,7 @@ class Call(msgspec.Struct, frozen=True):
     budget_ms: int
     request: Request | MalformedMessage | UnknownRequest
     sent_ms: int
+    cut: int = 0
 
 
 class Codec:
@@ -205,7 +227,9 @@ class Codec:
         self._latest: tuple[Request | None, bytes] = (None, b"")
         self._decode_point = self._point  # bound once, not for each message
 
-    def encode_call(self, call_id: int, vnode: Point | None, budget_ms: int, request: Request, sent_ms: int) -> bytes:
+    def encode_call(
+        self, call_id: int, vnode: Point | None, budget_ms: int, request: Request, sent_ms: int, cut: int = 0
+    ) -> bytes:
         """Return the frame of a call.
 
         Args:
@@ -214,6 +238,7 @@ class Codec:
             budget_ms: the time for the answer, in ms; cut to `BUDGET_MS_MAX`.
             request: the request.
             sent_ms: when the call leaves, in ms on the sender's clock since the stream was opened.
+            cut: the number of the newest cut that the sender knows; 0: none, and the frame has no number.
         """
         before, content = self._latest
         if request is not before:  # a request to several nodes is encoded once
@@ -221,24 +246,25 @@ class Codec:
             if len(content) <= REMEMBERED_BYTES_MAX:
                 self._latest = request, content
         content += _SENT.pack(0x1B, sent_ms)
+        fields = 0x85
+        if cut:
+            fields, content = 0x86, content + _SENT.pack(0x1B, cut)
         if budget_ms > BUDGET_MS_MAX:
             budget_ms = BUDGET_MS_MAX
         if vnode is None:
             prefix = _CALL + _TO_NODE.size + len(content)
-            return _TO_NODE.pack(prefix, 0x85, 0x1B, call_id, 0xF6, 0x1A, budget_ms) + content
+            return _TO_NODE.pack(prefix, fields, 0x1B, call_id, 0xF6, 0x1A, budget_ms) + content
         prefix = _CALL + self._to_vnode.size + len(content)
         at = vnode.to_bytes(self._width, "big")
-        return self._to_vnode.pack(prefix, 0x85, 0x1B, call_id, 0x40 + self._width, at, 0x1A, budget_ms) + content
+        return self._to_vnode.pack(prefix, fields, 0x1B, call_id, 0x40 + self._width, at, 0x1A, budget_ms) + content
 
-    def encode_reply(self, call_id: int, reply: Reply) -> bytes:
-        """Return the frame of a reply."""
-        content = self._encode(reply)
-        return _ANSWER.pack(_REPLY + _ANSWER.size + len(content), 0x82, 0x1B, call_id) + content
+    def encode_reply(self, call_id: int, reply: Reply, cut: int = 0) -> bytes:
+        """Return the frame of a reply; for `cut` see `encode_call`."""
+        return _answer(_REPLY, call_id, self._encode(reply), cut)
 
-    def encode_error(self, call_id: int, error: ChordError | ErrorReply) -> bytes:
-        """Return the frame that answers a call with an error."""
-        content = self._encode(_error_reply(error))
-        return _ANSWER.pack(_ERROR + _ANSWER.size + len(content), 0x82, 0x1B, call_id) + content
+    def encode_error(self, call_id: int, error: ChordError | ErrorReply, cut: int = 0) -> bytes:
+        """Return the frame that answers a call with an error; for `cut` see `encode_call`."""
+        return _answer(_ERROR, call_id, self._encode(_error_reply(error)), cut)
 
     def decode_call(self, body: bytes) -> Call:
         """Return a call; an error inside a readable envelope replaces the request.
@@ -246,7 +272,9 @@ class Codec:
         Raises:
             MalformedMessage: the envelope cannot be read.
         """
-        call_id, vnode, budget_ms, content, sent_ms = open_envelope(body, 5)[:5]
+        envelope = open_envelope(body, 5)
+        call_id, vnode, budget_ms, content, sent_ms = envelope[:5]
+        cut = cut_in(envelope, 5)
         if type(budget_ms) is not int or not 0 <= budget_ms <= BUDGET_MS_MAX:
             raise MalformedMessage("the budget is not a number in range")
         if type(sent_ms) is not int or not 0 <= sent_ms <= SENT_MS_MAX:
@@ -259,11 +287,11 @@ class Codec:
             type_ = REQUEST_BY_TAG.get(content[0])
             if type_ is None:
                 raise UnknownRequest(f"request {content[0]} is not known here")
-            return Call(call_id, vnode, budget_ms, self.finish(content, type_), sent_ms)
+            return Call(call_id, vnode, budget_ms, self.finish(content, type_), sent_ms, cut)
         except (MalformedMessage, UnknownRequest) as error:
-            return Call(call_id, None, budget_ms, error, sent_ms)
+            return Call(call_id, None, budget_ms, error, sent_ms, cut)
         except ValueError as error:
-            return Call(call_id, None, budget_ms, MalformedMessage(f"vnode id: {error}"), sent_ms)
+            return Call(call_id, None, budget_ms, MalformedMessage(f"vnode id: {error}"), sent_ms, cut)
 
     def finish(self, content: Any, expected: type[_Struct]) -> _Struct:
         """Return the content of an envelope as a message of the expected type.
@@ -310,6 +338,13 @@ def codec_for(circle: Circle) -> Codec:
     return Codec(circle)
 
 
+def _answer(kind: int, call_id: int, content: bytes, cut: int) -> bytes:
+    if not cut:
+        return _ANSWER.pack(kind + _ANSWER.size + len(content), 0x82, 0x1B, call_id) + content
+    content += _SENT.pack(0x1B, cut)
+    return _ANSWER.pack(kind + _ANSWER.size + len(content), 0x83, 0x1B, call_id) + content
+
+
 def _error_reply(error: ChordError | ErrorReply) -> ErrorReply:
     if isinstance(error, ErrorReply):
         return error
@@ -326,8 +361,11 @@ _encode_plain: Final = Encoder(0, BODY_BYTES_MAX).encode
 
 
 def encode_hello(hello: Hello) -> bytes:
-    """Return the frame of a hello, the first of a stream."""
-    return _frame(FrameKind.HELLO, _encode_plain(hello))
+    """Return the frame of a hello, the first of a stream.
+
+    The frame leaves out `cuts` if the sender does not carry the number of the newest cut.
+    """
+    return _frame(FrameKind.HELLO, _encode_plain(hello if hello.cuts else msgspec.structs.astuple(hello)[:-1]))
 
 
 def decode_hello(body: bytes) -> Hello:

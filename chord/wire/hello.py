@@ -71,6 +71,7 @@ class HelloPolicy:
             incarnation=self._incarnation,
             vnodes=self._vnodes,
             name=self._name,
+            cuts=True,
         )
 
     def on_hello(self, hello: Hello) -> None:

@@ -28,12 +28,14 @@ from chord.wire.codec import (
     FrameKind,
     Frames,
     codec_for,
+    cut_in,
     decode_hello,
     decode_refusal,
     encode_hello,
     is_goodbye,
     open_envelope,
 )
+from chord.wire.cuts import CutNumber
 from chord.wire.messages import Hello, Reply, Request, StreamName
 
 OnReply: TypeAlias = Callable[[Reply | ChordError], object]
@@ -117,6 +119,8 @@ class OpenCalls:
 
     Args:
         codec: encodes the calls and decodes the replies.
+        cuts: the number of the newest cut that this side knows. Replies may bring higher numbers.
+        carries_cuts: whether the calls carry the number, because the peer takes it.
         on_end: called with the id of each call that a frame or `take` ends, for example to clear the deadline of the
             call.
 
@@ -124,11 +128,15 @@ class OpenCalls:
         waiting: the calls, by id.
     """
 
-    __slots__ = ("_codec", "_last_id", "_on_end", "waiting")
+    __slots__ = ("_carries_cuts", "_codec", "_cuts", "_last_id", "_on_end", "waiting")
 
-    def __init__(self, codec: Codec, on_end: Callable[[int], None] = _ignore) -> None:
+    def __init__(
+        self, codec: Codec, cuts: CutNumber, on_end: Callable[[int], None] = _ignore, *, carries_cuts: bool
+    ) -> None:
         self.waiting: dict[int, Waiting] = {}
         self._codec = codec
+        self._cuts = cuts
+        self._carries_cuts = carries_cuts
         self._on_end = on_end
         self._last_id = 0
 
@@ -148,7 +156,8 @@ class OpenCalls:
         self._last_id = call_id = self._last_id + 1
         # Not less than is left: the caller's own deadline must pass before the peer reports that it passed.
         budget_ms = math.ceil(budget_s * 1000)
-        return call_id, self._codec.encode_call(call_id, vnode, budget_ms, request, int(1000 * sent_s))
+        cut = self._cuts.number if self._carries_cuts else 0
+        return call_id, self._codec.encode_call(call_id, vnode, budget_ms, request, int(1000 * sent_s), cut)
 
     def take(self, call_id: int) -> Waiting | None:
         """Remove a call and return it; None if it has ended. A later reply is ignored.
@@ -170,7 +179,9 @@ class OpenCalls:
         Raises:
             MalformedMessage: the envelope cannot be read. The stream is of no further use.
         """
-        call_id, content, *_ = open_envelope(body, 2)
+        envelope = open_envelope(body, 2)
+        call_id, content, *_ = envelope
+        self._cuts.see(cut_in(envelope, 2))  # before the callback
         waiting = self.waiting.pop(call_id, None)
         if waiting is None:
             return None  # too late: the caller gave up
@@ -193,6 +204,7 @@ class OpenCalls:
             MalformedMessage: the frame cannot be read. The stream is of no further use.
         """
         call_id, error = self._codec.decode_error(body)
+        self._cuts.see(cut_in(open_envelope(body, 2), 2))  # before the callback
         if call_id == REFUSED_CALL_ID:
             return error
         if waiting := self.take(call_id):
@@ -216,6 +228,7 @@ class ClientStream:
         address: the node's address, for error messages.
         name: the kind of stream.
         limits: the sizes of frames.
+        cuts: the number of the newest cut that the client knows.
 
     Attributes:
         hello_bytes: the bytes to send first.
@@ -223,11 +236,12 @@ class ClientStream:
         is_draining: the node said goodbye. Open calls get their replies, and the stream takes no new ones.
     """
 
-    def __init__(self, address: str, name: StreamName, limits: Limits) -> None:
+    def __init__(self, address: str, name: StreamName, limits: Limits, cuts: CutNumber) -> None:
         self.address = address
         self.hello: Hello | None = None
         self.is_draining = False
-        self._mine = Hello(PROTOCOL_VERSION, PROTOCOL_VERSION, "client", name)
+        self._mine = Hello(PROTOCOL_VERSION, PROTOCOL_VERSION, "client", name, cuts=True)
+        self._cuts = cuts
         self.hello_bytes = encode_hello(self._mine)
         self._handshake = Handshake(limits)
         self._calls: OpenCalls | None = None
@@ -322,7 +336,7 @@ class ClientStream:
             raise OtherRing(f"{self.address}: {error.message}") from None
         if isinstance(peer, ChordError):
             raise peer
-        self._calls = OpenCalls(codec_for(Circle(peer.bits)))
+        self._calls = OpenCalls(codec_for(Circle(peer.bits)), self._cuts, carries_cuts=peer.cuts)
         self.hello, self._opened_at = peer, now
         return self._handshake.early
 

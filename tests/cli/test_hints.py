@@ -32,6 +32,7 @@ from chord.store.identity import Kept, KeptVnode, decode_kept, encode_kept
 from chord.testing import MemoryNetwork
 from chord.testing import run as virtually
 from chord.wire.codec import encode_refusal
+from chord.wire.cuts import CutNumber
 from chord.wire.messages import Get, Status
 from tests.support.cli import CannedRing, Run
 from tests.support.fake_node import FakeNode, Heard
@@ -278,7 +279,7 @@ def test_port_of_another_program_gets_no_hint_to_start_a_node(run: Run) -> None:
 def test_program_without_a_handshake_counts_as_another_program() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        link = Link(address, "control", Limits())
+        link = Link(address, "control", Limits(), CutNumber())
         link.dial()
         link.send_hello(time.monotonic() + HANG_S)
         with pytest.raises(PeerUnreachable, match="connected, but received no hello") as caught:

@@ -134,7 +134,7 @@ async def test_frame_in_pieces_counts_once_until_it_is_complete() -> None:
 
 @virtual
 async def test_first_frame_has_a_smaller_limit() -> None:
-    hello = encode_hello(Hello(1, 1, "client", "bulk"))
+    hello = encode_hello(Hello(1, 1, "client", "bulk", cuts=True))
     body = hello[4:]
     assert HELLO_BYTES_MAX == 16 * 1024
     async with node() as one:
@@ -302,5 +302,5 @@ def test_requests_of_clients_are_marked() -> None:
     marked = {request.__name__ for request in messages.REQUESTS if request.for_clients}
     assert marked == {
         "Get", "Put", "Merge", "Scan", "GetMany", "PutMany", "GetQuarantine", "DecideQuarantine", "ReadDigest",
-        "Describe", "GetEvents", "GetMetrics", "Sample", "Density",
+        "ScanCut", "GetCutNotes", "Describe", "GetEvents", "GetMetrics", "Sample", "Density",
     }  # fmt: skip

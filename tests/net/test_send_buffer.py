@@ -10,6 +10,7 @@ import trio
 from chord.events import ignore
 from chord.net.context import RpcContext
 from chord.net.send_buffer import SendBuffer
+from chord.wire.cuts import CutNumber
 from tests.support.rings import virtual
 from tests.support.rpc import limits
 
@@ -45,7 +46,7 @@ class Box:
 
     def __init__(self, room: int) -> None:
         self.pipe = Narrow(room)
-        self.shared = RpcContext(limits(), ignore, None)
+        self.shared = RpcContext(limits(), ignore, None, CutNumber())
         self.said: list[str] = []
         self.send_buffer = SendBuffer(
             self.pipe, "control", self.shared, lambda: self.said.append("emptied"), lambda: self.said.append("broken")

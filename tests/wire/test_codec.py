@@ -374,7 +374,7 @@ def test_unknown_fields_are_ignored_and_missing_take_defaults() -> None:
     assert CODEC.decode_call(call_body(16, b"\x01" * 20)).request == FindNext(Point.from_bytes(b"\x01" * 20, "big"))
     newer = call_body(3, [*me, "new in contacts"], "new in notify", {"a": [1.5, None]})
     assert CODEC.decode_call(newer).request == Notify(Contact(Point.from_bytes(b"\x11" * 20, "big"), "a:1"))
-    assert CODEC.decode_call(cbor2.dumps([1, None, 1, [1], 7, "new in envelopes"])).request == Ping()
+    assert CODEC.decode_call(cbor2.dumps([1, None, 1, [1], 7, 0, "new in envelopes"])).request == Ping()
     assert CODEC.decode_reply(cbor2.dumps([1, [129]]), PingReply) == (1, PingReply())
 
 

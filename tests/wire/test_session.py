@@ -19,6 +19,7 @@ from chord.errors import (
 )
 from chord.ids import Circle, Point
 from chord.wire.codec import GOODBYE, Codec, FrameKind, Frames, decode_hello, encode_hello, encode_refusal
+from chord.wire.cuts import CutNumber
 from chord.wire.messages import Contact, Done, Get, GetReply, Hello, Put, Reply, StreamName
 from chord.wire.session import ClientStream
 
@@ -35,7 +36,7 @@ def hello(stream: StreamName = "control", **changes: object) -> bytes:
 
 def opened(stream: StreamName = "control", limits: Limits | None = None) -> ClientStream:
     """Return a stream after its handshake, which ended at second 100."""
-    client = ClientStream(ADDRESS, stream, limits or Limits())
+    client = ClientStream(ADDRESS, stream, limits or Limits(), CutNumber())
     client.receive(hello(stream), 100.0)
     return client
 
@@ -49,13 +50,13 @@ class Outcomes(list[Reply | ChordError]):
 
 
 def test_session_begins_with_the_hello_of_a_client() -> None:
-    ((kind, body),) = Frames(1 << 16).feed(ClientStream(ADDRESS, "bulk", Limits()).hello_bytes)
+    ((kind, body),) = Frames(1 << 16).feed(ClientStream(ADDRESS, "bulk", Limits(), CutNumber()).hello_bytes)
     assert kind is FrameKind.HELLO
-    assert decode_hello(body) == Hello(1, 1, "client", "bulk")
+    assert decode_hello(body) == Hello(1, 1, "client", "bulk", cuts=True)
 
 
 def test_hello_in_pieces_is_complete_with_its_last_byte() -> None:
-    client = ClientStream(ADDRESS, "control", Limits())
+    client = ClientStream(ADDRESS, "control", Limits(), CutNumber())
     for byte in hello()[:-1]:
         client.receive(bytes([byte]), 0.0)
         assert client.hello is None
@@ -77,13 +78,13 @@ def test_hello_in_pieces_is_complete_with_its_last_byte() -> None:
     ],
 )
 def test_first_frame_without_a_fitting_hello_is_an_error(data: bytes, error: type[ChordError], said: str) -> None:
-    client = ClientStream(ADDRESS, "control", Limits())
+    client = ClientStream(ADDRESS, "control", Limits(), CutNumber())
     with pytest.raises(error, match=said):
         client.receive(data, 0.0)
 
 
 def test_stream_that_ends_before_its_hello_is_unreachable() -> None:
-    error = ClientStream(ADDRESS, "control", Limits()).unreachable(is_late=True)
+    error = ClientStream(ADDRESS, "control", Limits(), CutNumber()).unreachable(is_late=True)
     assert isinstance(error, PeerUnreachable)
     assert (error.is_late, error.is_taken) == (True, True)
     assert error.message == f"no answer from {ADDRESS} (connected, but received no hello)"
@@ -110,7 +111,7 @@ def test_replies_in_any_order_reach_their_calls() -> None:
 
 
 def test_frames_behind_the_hello_are_processed() -> None:
-    client = ClientStream(ADDRESS, "control", Limits())
+    client = ClientStream(ADDRESS, "control", Limits(), CutNumber())
     client.receive(hello() + GOODBYE, 0.0)
     assert client.hello is not None
     assert client.is_draining

@@ -64,6 +64,11 @@ from chord.wire.messages.batches import PutManyReply as PutManyReply
 from chord.wire.messages.batches import ReadCopies as ReadCopies
 from chord.wire.messages.batches import ReadCopiesReply as ReadCopiesReply
 from chord.wire.messages.batches import Wrote as Wrote
+from chord.wire.messages.cuts import CutNote as CutNote
+from chord.wire.messages.cuts import GetCutNotes as GetCutNotes
+from chord.wire.messages.cuts import GetCutNotesReply as GetCutNotesReply
+from chord.wire.messages.cuts import ScanCut as ScanCut
+from chord.wire.messages.cuts import ScanCutReply as ScanCutReply
 from chord.wire.messages.node import STATUS_PARTS as STATUS_PARTS
 from chord.wire.messages.node import FingerRun as FingerRun
 from chord.wire.messages.node import Forget as Forget

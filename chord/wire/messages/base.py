@@ -108,6 +108,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False):
         incarnation: names the store of the node.
         vnodes: the ids of the node's vnodes as raw bytes, because both sides have not agreed on their width yet.
         name: the configured name of the node; "" if it has none.
+        cuts: whether the sender takes and sends the number of the newest cut; see `chord/wire/cuts.py`. If not, its
+            peer leaves the number out.
     """
 
     version_min: Annotated[int, Meta(ge=1, le=1 << 16)]
@@ -123,6 +125,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False):
     incarnation: Annotated[bytes, Meta(max_length=8)] = b""
     vnodes: Annotated[tuple[Annotated[bytes, Meta(max_length=20)], ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
     name: NodeName = ""
+    cuts: bool = False
 
 
 class ErrorReply(msgspec.Struct, frozen=True, array_like=True, gc=False):

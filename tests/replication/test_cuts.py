@@ -1,0 +1,129 @@
+"""Consistent exports of a ring in memory: contents, leases, missing members, restarts and reap logs."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from chord import testing
+from chord.client.cut_scan import CutScan, _NodeCut
+from chord.errors import CutMissing, InvalidRequest
+from chord.ids import Circle
+from chord.node import Node
+from chord.store.reap_log import Grave
+from chord.store.storage import Batch
+from chord.wire.messages import ActorClock, GetCutNotes, Record, ScanCut, ScanCutReply, Version
+from tests.support.rings import virtual
+
+
+async def exported(node: Node) -> dict[bytes, Record]:
+    return {record.key: record async for record in node.export(consistent=True)}
+
+
+def values(record: Record) -> list[bytes | None]:
+    return [version.value for entry in record.clock for version in entry.versions]
+
+
+@virtual
+async def test_consistent_export_has_every_record_once() -> None:
+    async with testing.open_ring(4) as ring:
+        for number in range(150):
+            await ring[number % 4].put(f"k{number}", f"v{number}")
+        await ring[0].delete("k7")
+        found = await exported(ring[1])
+        assert {key: values(record) for key, record in found.items()} == {
+            b"k%d" % number: [None if number == 7 else b"v%d" % number] for number in range(150)
+        }
+        assert len({node._cut_number.number for node in ring.nodes}) == 1
+        with pytest.raises(InvalidRequest, match="a cut is of all nodes"):
+            async for _ in ring[0].export(of=ring[0].address, consistent=True):
+                pass
+
+
+@virtual
+async def test_cut_keeps_its_records_until_its_lease_ends() -> None:
+    async with testing.open_ring(3) as ring:
+        await ring[0].put("k", "old")
+        await exported(ring[0])
+        number, node = ring[0]._cut_number.number, ring[1]
+        await ring[0].put("k", "new")
+        for _ in range(3):
+            await trio.sleep(40)  # each page renews the lease
+            reply = await ring[0]._host.peers.call(node.address, ScanCut(number), ScanCutReply)
+            assert [values(record) for record in reply.records] == [[b"old"]]
+        await trio.sleep(61)
+        for request in (ScanCut(number), GetCutNotes(number)):
+            with pytest.raises(CutMissing, match=f"does not hold cut {number}: its lease of 60 s is over"):
+                await ring[0]._host.peers.call(node.address, request, request.reply)
+        with pytest.raises(CutMissing, match=f"its newest cut is {number}"):
+            await ring[0]._host.peers.call(node.address, ScanCut(number - 1), ScanCutReply)
+
+
+@virtual
+async def test_member_that_is_down_is_named_after_all_records() -> None:
+    async with testing.open_ring(5) as ring:
+        await ring[0].put("k", "v")
+        address = ring[4].address
+        await ring.kill(ring[4], silently=True)
+        export = ring[0].export(consistent=True)
+        assert (await anext(export)).key == b"k"
+        with pytest.raises(CutMissing, match="1 of the members have no cut") as caught:
+            await anext(export)
+        assert caught.value.addresses == (address,)
+
+
+@virtual
+async def test_newer_export_ends_an_older_one() -> None:
+    async with testing.open_ring(3) as ring:
+        for number in range(300):
+            await ring[0].put(f"k{number}", "v")
+        export = ring[0].export(consistent=True)
+        await anext(export)
+        await exported(ring[1])
+        with pytest.raises(CutMissing, match="3 of the members have no cut"):
+            async for _ in export:
+                pass
+
+
+# -- merging ------------------------------------------------------------------------------------------
+
+
+CIRCLE = Circle(32)
+ONE, TWO = b"1" * 16, b"2" * 16
+
+
+def cut_of(*records: Record, reaped: tuple[tuple[bytes, bytes, int], ...] = ()) -> _NodeCut:
+    """Return the cut of a node that has read everything, and that has reaped some writes: key, actor, count."""
+    cut = _NodeCut("n:1", CIRCLE)
+    for key, actor, count in reaped:
+        dead = wrote(key, actor, None, count)
+        cut.storage.apply(Batch([dead]))
+        cut.storage.apply(cut.log.bury([Grave(dead, {actor: count})]))
+    cut.ahead.extend(sorted(records, key=lambda record: (CIRCLE.hash(record.key), record.key)))
+    cut.has_notes = cut.is_over = True
+    return cut
+
+
+def merged(*cuts: _NodeCut) -> dict[bytes, list[bytes | None]]:
+    scan = CutScan(None, CIRCLE, 1, (), {})  # type: ignore[arg-type]
+    scan._parts = list(cuts)
+    return {record.key: values(record) for record in scan._merged_ahead()}
+
+
+def wrote(key: bytes, actor: bytes, value: bytes | None, count: int = 1) -> Record:
+    return Record(key, (ActorClock(actor, count, (Version(value, value or bytes(16), 1),)),))
+
+
+def test_copies_are_merged_by_version() -> None:
+    newer = Record(b"k", (ActorClock(ONE, 2, (Version(b"new", b"n" * 16, 1),)),))
+    found = merged(cut_of(wrote(b"k", ONE, b"old"), wrote(b"a", ONE, b"x")), cut_of(newer, wrote(b"b", TWO, b"y")))
+    assert found == {b"k": [b"new"], b"a": [b"x"], b"b": [b"y"]}
+
+
+def test_stale_copy_of_a_reaped_record_is_left_out() -> None:
+    """A copy on a former member, whose store has not seen the log entry of another store."""
+    old = wrote(b"k", ONE, b"old")
+    assert merged(cut_of(reaped=((b"k", ONE, 2),)), cut_of(old)) == {}
+    assert merged(cut_of(old), cut_of(reaped=((b"other", ONE, 2),))) == {b"k": [b"old"]}
+    again = wrote(b"k", TWO, b"new")
+    assert merged(cut_of(again, reaped=((b"k", ONE, 2),)), cut_of(old)) == {b"k": [b"new"]}
