@@ -39,7 +39,7 @@ WRITES_TOLD = 10_000
 
 WISHES = (
     "nodes", "successors", "replicas", "faults", "fidelity", "membership", "steps", "writes", "clients",
-    "client_pause_s", "reads", "pause_s", "until_s", "theme"
+    "client_pause_s", "reads", "pause_s", "until_s", "theme", "backups"
 )  # fmt: skip
 FAULTS_HELP = """Exactly these faults, or all, or none; default: each is drawn with p = 1/2. Faults: adjacent, crash,
 silent, row, restart, meddle, hiccup, freeze, oneway, partition, blackout, loss, jitter, memory, wipe, damage, full,
@@ -84,6 +84,9 @@ _wishes = with_options(
     click.option("--until", "until_s", type=Seconds(min=0, min_open=True), metavar="S",
                  help="Run for this many virtual seconds, whatever --membership, --steps and --writes say."),
     click.option("--theme", metavar="T", help=THEME_HELP),
+    click.option("--backups", is_flag=True, default=None,
+                 help="Let further clients work, make consistent backups, and check each. "
+                 "No disk is lost or damaged."),
 )  # fmt: skip
 """The options that override the draws of a seed."""
 
@@ -268,7 +271,9 @@ def _plan(seed: int, wishes: dict[str, Any]) -> Plan:
 
 def _replay(seed: int, wishes: dict[str, Any]) -> str:
     given = {name.removesuffix("_s").replace("_", "-"): wishes[name] for name in WISHES if wishes[name] is not None}
-    options = (f"--{name} {shlex.quote(str(wish))}" for name, wish in given.items())
+    options = (
+        f"--{name}" if wish is True else f"--{name} {shlex.quote(str(wish))}" for name, wish in given.items()
+    )
     return " ".join(["chord sim replay", str(seed), *options])
 
 

@@ -115,6 +115,9 @@ DRAWS, DRAWS_OF_MANY = 4, 12
 The second number counts if `writes` is set: then clients write much between two events.
 """
 
+LOSING = ("memory", "wipe", "damage")
+"""Faults that may lose an acknowledged write beyond the failure assumption."""
+
 SILENCING = ("meddle", "hiccup", "freeze", "oneway", "partition", "blackout", "loss", "jitter")
 
 
@@ -145,6 +148,7 @@ class Plan(msgspec.Struct, frozen=True):
         vnodes: number of vnodes of each node.
         grace_s: see `chord.config.Timing`; None: `GRACE_S` with the fault *forget*, otherwise the default of `Timing`.
         reap_log: number of entries that the reap log of a slice keeps; None: the default, more than a run makes.
+        backups: whether further clients work and make consistent backups, which are checked. No seed draws it.
     """
 
     seed: int
@@ -172,6 +176,7 @@ class Plan(msgspec.Struct, frozen=True):
     vnodes: int = 1
     grace_s: float | None = None
     reap_log: int | None = None
+    backups: bool = False
 
     @property
     def limits(self) -> Limits:
@@ -271,17 +276,21 @@ def draw(
     reads: float | None = None,
     shared: float | None = None,
     theme: str | None = None,
+    backups: bool = False,
 ) -> Plan:
     """Return the plan of a seed, with wishes in place of drawn values.
 
     The arguments are fields of `Plan`. None keeps the drawn value, for `reads` the default, and for `until_s` no time
-    limit. A run with named faults is *mixed*, unless `theme` names another theme.
+    limit. A run with named faults is *mixed*, unless `theme` names another theme. With `backups`, messages are whole,
+    and no disk is lost or damaged: the check of a backup knows no other reason for a missing write.
 
     Raises:
         ConfigError: unknown fault or theme, too few successors for the replicas, or too few nodes for the successors.
     """
     drawn = _drawn(seed, theme or (None if faults is None else "mixed"))
     faults = drawn.faults if faults is None else faults
+    if backups:
+        faults, fidelity = tuple(fault for fault in faults if fault not in LOSING), "messages"
     unknown = [fault for fault in faults if fault not in FAULTS]
     if unknown:
         raise ConfigError(f'unknown fault "{unknown[0]}": expected {", ".join(FAULTS)}')
@@ -294,7 +303,6 @@ def draw(
     if is_mixed and nodes < successors + 3:
         why = f"{wish} replicas" if wish == successors + 1 else f"lists of {successors} successors"
         raise ConfigError(f"too few nodes: {nodes}; {why} need at least {successors + 3}")
-    least_s = drawn.delay_s[0]
     has_clocks = "skew" not in faults and drawn.theme != "clocks"
     shared = drawn.shared if shared is None else shared
     sharing = (max(SHARING, drawn.clients), min(SHARING_PAUSE_S, drawn.client_pause_s))
@@ -307,7 +315,7 @@ def draw(
         replicas=wish or min(drawn.replicas, successors + 1),
         fidelity=fidelity or drawn.fidelity,
         faults=faults,
-        delay_s=(least_s, max(2 * least_s, min(15 * least_s, JITTER_MAX_S)) if "jitter" in faults else 2 * least_s),
+        delay_s=_delay_s(drawn.delay_s[0], has_jitter="jitter" in faults),
         pause_s=drawn.pause_s if pause_s is None else pause_s,
         clients=drawn_clients if clients is None else clients,
         client_pause_s=drawn_client_pause_s if client_pause_s is None else client_pause_s,
@@ -318,7 +326,12 @@ def draw(
         reads=READS if reads is None else reads,
         shared=shared,
         habits=tuple(habit for habit in drawn.habits if habit != "ttl" or has_clocks),
+        backups=backups,
     )
+
+
+def _delay_s(least_s: float, *, has_jitter: bool) -> tuple[float, float]:
+    return least_s, max(2 * least_s, min(15 * least_s, JITTER_MAX_S)) if has_jitter else 2 * least_s
 
 
 def _drawn(seed: int, theme: str | None) -> Plan:

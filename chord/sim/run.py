@@ -23,6 +23,7 @@ from chord.events import Emitted
 from chord.ids import Arc, Point
 from chord.node import Node
 from chord.sim import situations
+from chord.sim.backups import Backups
 from chord.sim.cluster import Cluster, Reports, cluster
 from chord.sim.copies import astray, unequal, unreadable
 from chord.sim.fault_schedule import FaultSchedule
@@ -229,6 +230,12 @@ class Run:
             nemesis = Nemesis(plan, self._cluster, self._workload.oracle, watch, nursery, self._heal)
             self._nemesis = nemesis
             clients: trio.CancelScope = await nursery.start(self._workload.clients, plan.clients, plan.client_pause_s)
+            backups: trio.CancelScope | None = None
+            if plan.backups:
+                assert isinstance(self._network, MessageNetwork), "a run with backups sends whole messages"
+                rng = random.Random(f"backups/{plan.seed}")
+                made = Backups(self._cluster, self._network, rng, watch.complain, watch.counts)
+                backups = await nursery.start(made.run)
             await trio.sleep(random.Random(f"start/{plan.seed}").uniform(0, 2))
             hardships = Hardships(plan, self._cluster, self._workload, watch, nemesis.schedule, self._heal)
             if plan.theme != "mixed":
@@ -240,6 +247,8 @@ class Run:
             nemesis.stop()
             await nemesis.calm()
             clients.cancel()
+            if backups is not None:
+                backups.cancel()
         return nemesis.schedule
 
     def _is_enough(self, nemesis: Nemesis, hardships: Hardships) -> bool:

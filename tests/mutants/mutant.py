@@ -162,6 +162,7 @@ ORACLE = (
     (r" drops .*, which is left on ", "oracle: dropped"),
     (r" a dot was minted twice", "oracle: dots"),
     (r" takes no write in the end", "oracle: refused"),
+    (r" made a backup from [\d.]+ s on; the backup lacks ", "oracle: backup"),
     (r" in quarantine, and no reap log was trimmed", "oracle: quarantine"),
 )
 COPIES = (r"the replicas of b'.* differ", r"b'.* is on .*, and belongs on ", r" has writes of b'.* that .* lack")

@@ -16,7 +16,7 @@ from multiprocessing import get_context
 
 from chord.sim.run import RunFailure
 
-from . import bugs_arcs, bugs_commits, bugs_data, bugs_oracle, bugs_pointers, bugs_reads, bugs_restarts
+from . import bugs_arcs, bugs_backups, bugs_commits, bugs_data, bugs_oracle, bugs_pointers, bugs_reads, bugs_restarts
 from .mutant import Mutant, Stale, checker_of
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -26,6 +26,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *bugs_commits.MUTANTS,
     *bugs_data.MUTANTS,
     *bugs_reads.MUTANTS,
+    *bugs_backups.MUTANTS,
     *bugs_oracle.MUTANTS,
 )
 

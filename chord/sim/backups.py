@@ -1,0 +1,149 @@
+"""Consistent backups during a run: clients, backups, and the check of each backup.
+
+The clients are real: they call nodes over the network, from hosts of their own. Each has keys of its own, and reads the
+keys of the others. So one client's writes depend on what another client wrote.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+
+import trio
+
+from chord.client.async_client import AsyncClient
+from chord.client.operations import Operations
+from chord.client.routing import CLIENT_ARCS_MAX
+from chord.client.session import ClientSession
+from chord.config import Limits
+from chord.errors import ChordError, CutMissing, NotFound
+from chord.sim.consistent import CutOperation, violations
+from chord.sim.messages import MessageCalls, MessageNetwork
+from chord.testing.rings import TestRing
+
+CLIENTS = 4
+KEEPER = "keeper"
+"""The host that makes the backups."""
+KEYS = 6
+"""Number of keys of each client."""
+PAUSE_S = 0.05
+BETWEEN_S = (0.5, 3.0)
+PATIENCE_S = 4.0
+GETS, DELETES = 0.4, 0.1
+
+
+class Backups:
+    """Makes consistent backups of a ring under load, and checks each of them.
+
+    Args:
+        ring: the ring.
+        network: its network.
+        rng: draws the operations and the pauses.
+        complain: callback for each error found, in words.
+        counts: receives the number of backups that were complete, and of those that were not, as the command says.
+        clients: number of clients.
+        pause_s: mean seconds of a client between two operations.
+        between_s: shortest and longest pause between two backups, in seconds.
+    """
+
+    def __init__(
+        self,
+        ring: TestRing,
+        network: MessageNetwork,
+        rng: random.Random,
+        complain: Callable[[str], None],
+        counts: Counter[str],
+        clients: int = CLIENTS,
+        pause_s: float = PAUSE_S,
+        between_s: tuple[float, float] = BETWEEN_S,
+    ) -> None:
+        self._ring = ring
+        self._network = network
+        self._rng = rng
+        self._complain = complain
+        self._counts = counts
+        self._names = [f"worker{number}" for number in range(clients)]
+        self._pause_s = pause_s
+        self._between_s = between_s
+        self._operations: list[CutOperation] = []
+
+    async def run(self, *, task_status: trio.TaskStatus[trio.CancelScope]) -> None:
+        """Let clients work and make backups, until the scope that `task_status` gets is cancelled."""
+        async with trio.open_nursery() as nursery:
+            for name in self._names:
+                calls: MessageCalls = await nursery.start(self._calls, name)
+                nursery.start_soon(self._client, calls, name)
+            calls = await nursery.start(self._calls, KEEPER)
+            nursery.start_soon(self._keeper, calls)
+            task_status.started(nursery.cancel_scope)
+
+    async def _calls(self, host: str, *, task_status: trio.TaskStatus[MessageCalls]) -> None:
+        calls = self._network.calls(host)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(calls.run, None)
+            task_status.started(calls)
+
+    def _open(self, calls: MessageCalls) -> AsyncClient | None:
+        """Return a client that enters the ring through a ready node; None if no node is ready.
+
+        The calls of one client keep the number of the newest cut.
+        """
+        ready = [node for node in self._ring.nodes if node.state == "ready"]
+        if not ready:
+            return None
+        node = self._rng.choice(ready)
+        session = ClientSession(
+            (node.address,), rng=self._rng, circle=node._host.circle, arcs_max=CLIENT_ARCS_MAX, cuts=calls.cuts
+        )
+        return AsyncClient(Operations(session), calls, Limits(), PATIENCE_S)
+
+    async def _client(self, calls: MessageCalls, name: str) -> None:
+        rng = self._rng
+        for number in range(1 << 30):
+            await trio.sleep(rng.uniform(0, 2 * self._pause_s))
+            client, dice = self._open(calls), rng.random()
+            if client is None:
+                continue
+            owner = rng.choice(self._names) if dice < GETS else name
+            key = f"{owner}-{rng.randrange(KEYS)}".encode()
+            operation = CutOperation(name, key, None, trio.current_time())
+            if dice < GETS:
+                operation.found = ()
+            elif dice < 1 - DELETES:
+                operation.value = f"{name}/{number}".encode()
+            self._operations.append(operation)
+            try:
+                if operation.found is not None:
+                    operation.found = (await client.get(key)).values
+                elif operation.value is not None:
+                    await client.put(key, operation.value)
+                else:
+                    await client.delete(key)
+            except NotFound:
+                pass
+            except ChordError as error:
+                self._counts[f"backed-up client {error.word}"] += 1
+                continue
+            operation.ended = trio.current_time()
+
+    async def _keeper(self, calls: MessageCalls) -> None:
+        while True:
+            await trio.sleep(self._rng.uniform(*self._between_s))
+            client = self._open(calls)
+            if client is None:
+                continue
+            began, backup = trio.current_time(), dict[bytes, set[bytes | None]]()
+            try:
+                async for record in client.export(consistent=True):
+                    entries = (*record.clock, *record.quarantine)
+                    backup[record.key] = {version.value for entry in entries for version in entry.versions}
+            except CutMissing:
+                self._counts["backup incomplete"] += 1
+                continue
+            except ChordError as error:
+                self._counts[f"backup {error.word}"] += 1
+                continue
+            self._counts["backup complete"] += 1
+            for violation in violations(self._operations, backup, began)[:1]:
+                self._complain(f"{client._core.session.entry} made a backup from {began:.3f} s on; {violation}")

@@ -1,0 +1,54 @@
+"""Mistakes in consistent backups."""
+
+from __future__ import annotations
+
+from chord.replication.cuts import Cuts
+from chord.sim.messages import MessageCalls
+
+from . import scenes_backups as scenes
+from .mutant import Edit, Mutant
+
+MUTANTS = (
+    Mutant(
+        "client without the number of the cut",
+        "a backup has a write and lacks an earlier one of the same client, which then told no node of the cut",
+        (
+            Edit(
+                MessageCalls._hear,
+                "self.cuts.see(ticket.cut)",
+                "self.cuts.see(ticket.cut if self.as_caller.address else 0)",
+            ),
+        ),
+        scenes.consistent_backups,
+        3,
+        ("oracle: backup",),
+    ),
+    Mutant(
+        "cut after the message",
+        "a backup has the write that announced the cut, and lacks what its client knew",
+        (
+            Edit(
+                MessageCalls.answer,
+                "self.cuts.see(ticket.cut)",
+                "self._network.at(trio.current_time() + 0.001, self.host, self.cuts.see, ticket.cut)",
+            ),
+        ),
+        scenes.consistent_backups,
+        3,
+        ("oracle: backup",),
+    ),
+    Mutant(
+        "scan of the live store",
+        "a backup has writes that were made while it was read, and lacks earlier ones on pages read before",
+        (
+            Edit(
+                Cuts.on_scan_cut,
+                "held.scan(request.after_key)",
+                "self._host.storage.cut(request.number).scan(request.after_key)",
+            ),
+        ),
+        scenes.consistent_backups,
+        3,
+        ("oracle: backup",),
+    ),
+)

@@ -1,0 +1,45 @@
+"""Consistent backups of a small ring under load."""
+
+from __future__ import annotations
+
+import random
+
+import trio
+
+from chord.sim.backups import KEEPER, Backups
+from chord.sim.messages import MessageNetwork
+
+from .play import World, play
+
+LASTS_S = 3.0
+COMPLETE_MIN = 1
+
+
+def consistent_backups(seed: int) -> None:
+    """Fast clients work, while the host that makes the backups is far away."""
+    network = MessageNetwork(seed, delay=_delay)
+
+    async def scene(world: World) -> None:
+        counts = world.watch.counts
+        made = Backups(
+            world.ring,
+            network,
+            world.rng,
+            world.watch.complain,
+            counts,
+            clients=1,
+            pause_s=0.002,
+            between_s=(0.05, 0.1),
+        )
+        async with trio.open_nursery() as nursery:
+            scope: trio.CancelScope = await nursery.start(made.run)
+            await trio.sleep(LASTS_S)
+            scope.cancel()
+        assert counts["backup complete"] >= COMPLETE_MIN, f"{counts['backup complete']} backups were complete"
+
+    play(seed, scene, nodes=10, successors=3, replicas=2, network=network)
+
+
+def _delay(rng: random.Random, source: str, target: str) -> float:
+    """Draw the delay of a message: the number of a new cut reaches some nodes long before others."""
+    return rng.uniform(0.0005, 0.1) if KEEPER in (source, target) else rng.uniform(0.0002, 0.001)
