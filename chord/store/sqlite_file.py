@@ -134,6 +134,7 @@ class StoreFile:
         self.path = Path(directory) / FILE_NAME
         self._circle = circle
         self._before_commit = before_commit
+        self._cut: FileCut | None = None
         self.incarnation = b""
         self.key_epoch = 0  # the last durable key epoch
         self.summary = StoreSummary(circle)  # the totals at the opening. The caller keeps them current.
@@ -297,8 +298,10 @@ class StoreFile:
 
     def close(self) -> None:
         """Close all connections, the writer last, because the last one checkpoints."""
-        for name in ("_cut", "_reader", "_writer"):
-            connection: sqlite3.Connection | FileCut | None = self.__dict__.pop(name, None)
+        if self._cut is not None:
+            self._cut.close()
+        for name in ("_reader", "_writer"):
+            connection = self.__dict__.pop(name, None)
             if connection is not None:
                 with suppress(sqlite3.Error):
                     connection.close()
@@ -336,10 +339,10 @@ class StoreFile:
 
     def cut(self) -> FileCut:
         """Return the committed rows and notes of this moment; see `Database.cut`."""
-        if "_cut" in self.__dict__:
-            self._cut.close()
-        self._cut = FileCut(self._connect())
-        return self._cut
+        if (earlier := self._cut) is not None:
+            earlier.close()
+        self._cut = cut = FileCut(self._connect())
+        return cut
 
     # -- writing, in the thread -----------------------------------------------------------------
 

@@ -15,12 +15,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chord.cli.backup_file import Damaged, Header, Writer, records, verify
-from chord.errors import ChordError, OwnerDown, QuorumFailed
+from chord.errors import ChordError, CutMissing, OwnerDown, QuorumFailed
 from chord.ids import Arc, Point
 from chord.store import versions
-from chord.wire.messages import ActorClock, Contact, Merge, Record, Scan, ScanReply, Version
+from chord.wire.messages import (
+    ActorClock,
+    Contact,
+    GetCutNotes,
+    GetCutNotesReply,
+    Merge,
+    Record,
+    Scan,
+    ScanCut,
+    ScanCutReply,
+    ScanReply,
+    Version,
+)
 from tests.support.cli import CannedRing, Run
-from tests.support.fake_node import Heard
+from tests.support.fake_node import Answer, Heard
 from tests.support.ports import Ports
 
 HEADER = Header("00" * 16, "chord", 8, 3, "2026-01-01T00:00:00+00:00")
@@ -174,6 +186,51 @@ def test_backup_of_one_node_has_only_its_own_keys(run: Run, canned: CannedRing, 
     circle = canned.scanned.circle
     assert count == sum(42 < circle.hash(key) <= 80 for key in canned.scanned.keys) > 0
     assert json.loads(file.read_bytes().splitlines()[0])["node"] == canned.addresses[80]
+
+
+def cut_of(canned: CannedRing, without: tuple[int, ...] = ()) -> None:
+    """Let every node but these hold a cut with the same two records."""
+    found = tuple(sorted(RECORDS, key=lambda record: (canned.scanned.circle.hash(record.key), record.key)))
+
+    def answer(point: int, heard: Heard) -> Answer | ChordError | None:
+        if not isinstance(heard.request, (ScanCut, GetCutNotes)):
+            return None
+        if point in without:
+            return CutMissing("it has restarted since")
+        if isinstance(heard.request, GetCutNotes):
+            return GetCutNotesReply((), None)
+        page = found[1:] if heard.request.after_key else found[:1]
+        return ScanCutReply(page, None if heard.request.after_key else found[0].key)
+
+    canned.override = answer
+
+
+def test_consistent_backup_has_the_cuts_of_all_members(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+    cut_of(canned)
+    file = tmp_path / "backup"
+    shape = run("backup", str(file), "--consistent", "--json").json("backup")
+    assert (shape["records"], shape["complete"], shape["consistent"], shape["without_cut"]) == (2, True, True, [])
+    with file.open("rb") as source:
+        assert verify(source).header.consistent
+        source.seek(0)
+        assert sorted(record.key for record in records(source)) == sorted(record.key for record in RECORDS)
+    numbers = {request.number for node in canned.nodes.values() for request in node.requests(ScanCut)}  # type: ignore[attr-defined]
+    assert len(numbers) == 1, "one cut"
+    assert min(numbers) > 0
+    assert not run("backup", str(file), "--json").json("backup")["consistent"]
+
+
+def test_consistent_backup_names_the_members_without_a_cut(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+    cut_of(canned, without=(42, 80))
+    ended = run("backup", str(tmp_path / "backup"), "--consistent", "--json")
+    lacking = sorted((canned.addresses[42], canned.addresses[80]))
+    assert ended.code == 6
+    assert json.loads(ended.out)["without_cut"] == lacking
+    assert (json.loads(ended.out)["records"], json.loads(ended.out)["complete"]) == (2, False)
+    message = ended.failure("cut_missing")["message"]
+    assert all(f"{address} (it has restarted since)" in message for address in lacking)
+    assert run("backup", str(tmp_path / "other"), "--consistent", "--node-only").code == 2
+    assert os.listdir(tmp_path) == ["backup"]
 
 
 @pytest.mark.parametrize("content", [written(*RECORDS)[:-1], written(*RECORDS)[:-200], b"nonsense", b""])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
+import chord
 from chord import testing
 from chord.client.cut_scan import CutScan, _NodeCut
 from chord.errors import CutMissing, InvalidRequest
@@ -83,6 +84,34 @@ async def test_newer_export_ends_an_older_one() -> None:
         with pytest.raises(CutMissing, match="3 of the members have no cut"):
             async for _ in export:
                 pass
+
+
+def cut_keys(node: Node) -> list[bytes] | None:
+    """Return the keys in the cut of a node; None if it has none."""
+    held = node._cuts._held
+    return None if held is None else [record.key for record in held.scan(None)]
+
+
+@virtual
+async def test_node_cuts_before_it_handles_the_message() -> None:
+    async with testing.open_ring(3) as ring:
+        await ring[0].put("before", "v")
+        ring[0]._cut_number.see(5)
+        await ring[0].put("after", "v")
+        assert [cut_keys(node) for node in ring.nodes] == [[b"before"]] * 3
+
+
+@virtual
+async def test_client_carries_the_number_from_node_to_node() -> None:
+    async with testing.open_ring(3) as ring:
+        await ring[0].put("before", "v")
+        async with chord.open_client(ring[1].address, transport=ring.network.transport("c")) as client:
+            ring[1]._cut_number.see(5)
+            await client.status()
+            assert client._core.session.cuts.number == 5
+            assert client._rpc._shared.cuts.number == 5  # type: ignore[attr-defined]
+            await client.status(ring[2].address)
+            assert cut_keys(ring[2]) == [b"before"]
 
 
 # -- merging ------------------------------------------------------------------------------------------
