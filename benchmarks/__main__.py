@@ -29,7 +29,7 @@ from chord.lab.harness.plot import BLUE, GREY, MEASURED, ORANGE, NoMatplotlib, d
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ON_DISK = ("storage", "replicas", "ring", "batches", "handoff", "process")
+ON_DISK = ("storage", "replicas", "ring", "batches", "handoff", "backup", "process")
 QUICK: dict[str, tuple[str, ...]] = {
     "rpc": ("--seconds", "0.2", "--rounds", "3"),
     "growth": ("--nodes-max", "256"),
@@ -43,6 +43,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "static": ("--nodes", "3", "--ops", "100", "--rounds", "1"),
     "ring": ("--only", "storage", "--ops", "100", "--rounds", "1"),
     "handoff": ("--keys", "10000", "--rounds", "1"),
+    "backup": ("--keys", "1000", "--rounds", "1"),
     "process": ("--keys", "10000", "--seconds", "1"),
     "idle": ("--only", "local", "--seconds", "1"),
     "lab": (),
