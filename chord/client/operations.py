@@ -6,12 +6,11 @@ This module checks arguments and shapes results. `chord.client.session` makes th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
 from chord.client.batch import ClientBatches
-from chord.client.cut_scan import CutScan, begin_cut
 from chord.client.quorum_read import quorum_read
 from chord.client.results import (
     MISSING,
@@ -69,6 +68,9 @@ from chord.wire.messages import (
     WatchRequest,
     Written,
 )
+
+if TYPE_CHECKING:
+    from chord.client.cut_scan import CutScan
 
 D = TypeVar("D")
 T = TypeVar("T")
@@ -388,13 +390,15 @@ class Operations:
             return (yield from self.scan_start(of, "whole"))
         if of is not None:
             raise InvalidRequest("cannot export the records of one node consistently: a cut is of all nodes")
+        from chord.client.cut_scan import begin_cut  # here: it loads the store, which no other operation needs
+
         return (yield from begin_cut(self.session, self.members))
 
     def export_page(self, position: Cursor | CutScan) -> ClientOperation[tuple[Page, Cursor | CutScan | None]]:
         """Return the next page of an export, and the next position or None; see `scan_page` and `CutScan.page`."""
-        if isinstance(position, CutScan):
-            return (yield from position.page())
-        return (yield from self.scan_page(position))
+        if isinstance(position, Cursor):
+            return (yield from self.scan_page(position))
+        return (yield from position.page())
 
     def scan_page(self, cursor: Cursor) -> ClientOperation[tuple[Page, Cursor | None]]:
         """Return the next page of a scan, and the next cursor or None at the end.

@@ -16,8 +16,9 @@ MODULES = frozenset({
     "chord.client.routing", "chord.client.session", "chord.client.sockets",
     "chord.config", "chord.errors", "chord.ids", "chord.ring",
     "chord.ring.owner_cache", "chord.views", "chord.views.common", "chord.views.records", "chord.wire",
-    "chord.wire.batch", "chord.wire.cbor", "chord.wire.codec", "chord.wire.messages", "chord.wire.messages.base",
-    "chord.wire.messages.batches", "chord.wire.messages.node", "chord.wire.messages.reaping",
+    "chord.wire.batch", "chord.wire.cbor", "chord.wire.codec", "chord.wire.cuts", "chord.wire.messages",
+    "chord.wire.messages.base", "chord.wire.messages.batches", "chord.wire.messages.cuts",
+    "chord.wire.messages.node", "chord.wire.messages.reaping",
     "chord.wire.messages.records", "chord.wire.messages.replicas", "chord.wire.messages.ring",
     "chord.wire.messages.watch", "chord.wire.session",
 })  # fmt: skip
