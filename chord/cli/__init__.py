@@ -47,6 +47,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "fingers": ("ring", "Show a node's finger table."),
     "check": ("check", "Check the ring's invariants; exit 8 if one is broken."),
     "transfers": ("transfers", "Show transfers of records between nodes: progress, rate, time left."),
+    "dashboard": ("dashboard", "Serve a web page about the ring."),
     "plan": ("plan", "Estimate the effects of a join or a leave, without doing it."),
     "bench": ("bench", "Measure the ring, in ms and in round trips; delete the test keys."),
     "sim": ("sim", "Simulate rings on virtual time, with faults and checks."),
@@ -63,7 +64,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
-SERVICES = (["node"], ["up"])
+SERVICES = (["node"], ["up"], ["dashboard"])
 CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 
 

@@ -6,7 +6,7 @@ fields of these objects. Live rings, recordings and simulations use the same sta
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -22,6 +22,29 @@ PRIVATE_FIELDS: Final = (("RecordUnmerged", "why"), ("HandlerFailed", "traceback
 """The fields of events that may name a key or a value. A recording has neither."""
 
 _ABSENT: Final = object()
+
+
+CLOCK_STEP_MS: Final = 2000
+"""A node began at the time that it reported first, unless a later report differs by more, in ms."""
+
+
+class RingShape(NamedTuple):
+    """The constants of a ring.
+
+    Attributes:
+        bits: the width of the identifier circle.
+        successors: r, the number of other nodes that a successor list spans.
+        replicas: N, the number of copies of each record.
+    """
+
+    bits: int
+    successors: int
+    replicas: int
+
+    @property
+    def quorum(self) -> int:
+        """W, the number of copies that a write waits for by default: a majority."""
+        return self.replicas // 2 + 1
 
 
 class RingChange(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -78,7 +101,7 @@ class RingModel:
         before = self.nodes.get(address, {}).get("vnodes", ())
         gone = [p for p in before if p not in vnodes and self.vnodes.get(p, {}).get("node") == address]
         return self._carried_on(RingChange(
-            _difference(self.nodes, {address: _node(status, list(vnodes))}),
+            _difference(self.nodes, {address: _node(status, list(vnodes), self.nodes.get(address, {}))}),
             _difference(self.vnodes, vnodes),
             tuple(gone),
         ))  # fmt: skip
@@ -117,7 +140,8 @@ class RingModel:
             return RingChange()
         suspects = {peer: verdict for peer, verdict in node["suspects"].items() if peer != fields["address"]}
         if fields["state"] != "alive":
-            suspects[fields["address"]] = {"state": fields["state"], "reason": fields["reason"]}
+            since_ms = event.wall_ms
+            suspects[fields["address"]] = {"state": fields["state"], "reason": fields["reason"], "since_ms": since_ms}
         known: Fields = {"suspects": dict(sorted(suspects.items()))}
         return self._carried_on(RingChange(_difference(self.nodes, {event.node: known})))
 
@@ -144,7 +168,9 @@ def _difference(old: dict[str, Fields], new: dict[str, Fields]) -> dict[str, Fie
     return found
 
 
-def _node(status: Status, vnodes: list[str]) -> Fields:
+def _node(status: Status, vnodes: list[str], before: Fields) -> Fields:
+    began_ms = max(0, status.wall_ms - status.uptime_ms)
+    known_ms = before.get("began_ms")
     return {
         "name": status.name,
         "state": status.state,
@@ -161,7 +187,8 @@ def _node(status: Status, vnodes: list[str]) -> Fields:
         "clock_skew_s": round(status.clock_skew_ms / 1000, 1),  # coarse, so that noise is no change
         "troubles": list(status.troubles),
         "vnodes": vnodes,
-        "suspects": {p.address: {"state": p.state, "reason": p.reason} for p in status.peers if p.state != "alive"},
+        "began_ms": began_ms if known_ms is None or abs(began_ms - known_ms) > CLOCK_STEP_MS else known_ms,
+        "suspects": _suspects(status, before.get("suspects", {})),
         "transfers": [_transfer(transfer) for transfer in status.transfers],
         "incomplete": [
             {
@@ -175,6 +202,19 @@ def _node(status: Status, vnodes: list[str]) -> Fields:
         ],
         "cut": list(status.cut),
     }
+
+
+def _suspects(status: Status, before: Fields) -> Fields:
+    """Return the verdicts of a node on peers. The time of a verdict stays the same, although each report rounds it."""
+    found = {}
+    for peer in status.peers:
+        if peer.state != "alive":
+            known = before.get(peer.address, {})
+            since_ms = max(0, status.wall_ms - peer.since_ms)
+            if known.get("state") == peer.state:
+                since_ms = known["since_ms"]
+            found[peer.address] = {"state": peer.state, "reason": peer.reason, "since_ms": since_ms}
+    return found
 
 
 def _transfer(transfer: TransferInfo) -> Fields:

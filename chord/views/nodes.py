@@ -105,6 +105,11 @@ def up_json(seconds: float, processes: Iterable[tuple[str, str, int]]) -> Json:
     return {"ready": True, "seconds": round(seconds, 3), "nodes": nodes}
 
 
+def dashboard_json(url: str) -> Json:
+    """Return the ready line of a dashboard; `url` is the address of its page."""
+    return {"ready": True, "url": url}
+
+
 def leave_json(node: Status, seconds: float) -> Json:
     """Return a completed leave and its duration; `node` is its status beforehand."""
     return {"node": node.name, "address": node.address, "left": True, "seconds": round(seconds, 3)}

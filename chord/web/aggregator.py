@@ -8,7 +8,7 @@ from math import inf
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from chord.errors import ChordError, Overloaded
-from chord.observe.model import PARTS, RingModel, event_fields
+from chord.observe.model import PARTS, RingModel, RingShape, event_fields
 from chord.web.history import KEPT_S, RingHistory
 from chord.wire.messages import Describe, DescribeReply, GetEvents, GetEventsReply, Status
 
@@ -87,12 +87,14 @@ class Aggregator:
 
     Attributes:
         model: the latest known state.
+        shape: the constants of the ring; None until a node has answered.
         history: the changes and events of the last 15 minutes.
         dropped: the number of events that nodes dropped before a poll.
     """
 
     def __init__(self, entries: Iterable[str], now_s: float) -> None:
         self.model = RingModel()
+        self.shape: RingShape | None = None
         self.history = RingHistory(self.model, now_s)
         self.dropped = 0
         self._entries = set(entries)
@@ -198,6 +200,7 @@ class Aggregator:
     def _on_status(self, node: _Polled, reply: DescribeReply, now_s: float) -> None:
         node.described_s, node.lost_s, node.misses, node.version = now_s, None, 0, reply.version
         if reply.status is not None:
+            self.shape = RingShape(reply.status.bits, reply.status.successors, reply.status.replicas)
             self.history.change(now_s, self.model.describe(reply.status))
             for address in _named_in(reply.status):
                 self._add(address, now_s)

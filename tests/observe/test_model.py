@@ -61,7 +61,7 @@ def test_same_status_again_is_no_change() -> None:
 def test_change_has_only_the_fields_that_differ() -> None:
     model, first = a_model(), statuses(IDS)[0]
     change = model.describe(with_peer(replace(first, keys=77), "suspect"))
-    suspects = {"127.0.0.1:9002": {"state": "suspect", "reason": "no answer"}}
+    suspects = {"127.0.0.1:9002": {"state": "suspect", "reason": "no answer", "since_ms": 0}}
     assert change == RingChange({A: {"keys": 77, "suspects": suspects}})
     assert model.describe(with_peer(replace(first, keys=77), "alive")) == RingChange({A: {"suspects": {}}})
 
@@ -95,7 +95,9 @@ def test_lost_node_keeps_its_vnodes_until_it_is_removed() -> None:
 def test_event_changes_what_it_says_exactly() -> None:
     model = a_model()
     model.on_event(info(PeerChanged("127.0.0.1:9002", "dead", "refused")))
-    assert model.nodes[A]["suspects"] == {"127.0.0.1:9002": {"state": "dead", "reason": "refused"}}
+    assert model.nodes[A]["suspects"] == {
+        "127.0.0.1:9002": {"state": "dead", "reason": "refused", "since_ms": 7}
+    }
     model.on_event(info(PeerChanged("127.0.0.1:9002", "alive", "")))
     assert model.nodes[A]["suspects"] == {}
     model.on_event(info(NodeStateChanged("leaving", A)))

@@ -63,7 +63,7 @@ WITHOUT_TRIO = (
 WITH_ASYNCIO = ("chord.client.asyncio_client",)
 """The only modules that import asyncio."""
 
-LAZY = ("chord.sim", "chord.gallery", "chord.lab")
+LAZY = ("chord.sim", "chord.gallery", "chord.lab", "chord.web")
 """The packages that the command line loads inside functions only, so that other commands start faster."""
 
 LAB_EXTRA = {"numpy", "matplotlib", "xxhash"}
@@ -85,6 +85,7 @@ SEAMS: dict[str, set[str]] = {
     "chord.gallery.timed": {"random"},
     "chord.sim.pool": {"threading"},
     "chord.lab.experiments.speed": {"time"},
+    "chord.web.server": {"socket"},
     "chord.cli.*": {"time", "random", "socket", "secrets", "threading"},
 }
 """The only modules that import a source of effects; with `.*`, all modules of a package."""

@@ -29,7 +29,7 @@ SHAPE_OF_COMMAND = {
     "quarantine list": "quarantine", "quarantine drop": "quarantine-decision",
     "quarantine merge": "quarantine-decision",
     "backup": "backup", "restore": "restore", "transfers": "transfers", "forget": "forget",
-    "bench": "bench", "plan join": "plan", "plan leave": "plan",
+    "dashboard": "dashboard", "bench": "bench", "plan join": "plan", "plan leave": "plan",
     "sim run": "sim-run", "sim replay": "sim-event", "sim paper": "sim-paper", "sim figure": "lookup",
     "lab compare": "lab", "lab vnodes": "lab", "lab movement": "lab", "lab jump": "lab", "lab strategies": "lab",
     "lab ring": "lab", "lab all": "lab", "config show": "config",
@@ -55,6 +55,7 @@ def test_every_command_with_json_has_a_schema() -> None:
     alone = set(COMMANDS) - {group.name for group in groups} - {"completion"}
     assert set(SHAPE_OF_COMMAND) == alone | in_group
     parts = {"vnode", "error", "lookups", "replicas", "gallery-event", "inspection"}
+    parts |= {"api-ring", "api-node", "api-check"}
     assert set(SHAPE_OF_COMMAND.values()) | parts == set(all_schemas())
 
 

@@ -1,0 +1,307 @@
+"""The answers of the dashboard about a state of a ring: its nodes and vnodes, one node, the check.
+
+The state is a `RingModel`, so these answers are the same for a living ring, a recording and a simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from chord.ids import Arc, Circle, Point
+from chord.observe.model import Fields, RingModel, RingShape
+from chord.verify import invariants
+from chord.verify.invariants import Member, Violation
+from chord.views.common import Json
+
+StateSource: TypeAlias = Literal["live", "recording", "simulation", "model"]
+"""The origin of a state: a living ring, a recording of one, a simulated run, or a file made by hand."""
+
+INVARIANTS: Final = (
+    "OneLiveSuccessor",
+    "NoDuplicates",
+    "OrderedSuccessorList",
+    "SufficientPrincipals",
+    "AtLeastOneRing",
+    "AtMostOneRing",
+    "OrderedRing",
+    "ConnectedAppendages",
+)
+"""The names of the invariants, in the order of the page."""
+
+LOCAL_INVARIANTS: Final = ("NoDuplicates", "OrderedSuccessorList")
+"""The invariants that one vnode can break alone, so that a missing node hides no other one's violation."""
+
+ENDED: Final = ("dead", "left", "stopped")
+
+
+class Moment(NamedTuple):
+    """The moment that an answer describes.
+
+    Attributes:
+        at_ms: the time of the answer, in Unix ms.
+        age_ms: the age of its oldest part, in ms; None if no node was ever asked.
+        source: the origin of the state.
+    """
+
+    at_ms: int
+    age_ms: int | None
+    source: StateSource
+
+
+def moment_json(moment: Moment) -> Json:
+    """Return the fields that every answer has."""
+    return moment._asdict()
+
+
+def shape_json(shape: RingShape | None) -> Json:
+    """Return the constants of a ring; each is None until a node has answered."""
+    if shape is None:
+        return {"bits": None, "r": None, "N": None, "W": None}
+    return {"bits": shape.bits, "r": shape.successors, "N": shape.replicas, "W": shape.quorum}
+
+
+def ring_state_json(model: RingModel, shape: RingShape | None, moment: Moment, seen_ms: Mapping[str, int]) -> Json:
+    """Return a state, with the vnodes in ascending order of their ids.
+
+    Args:
+        model: the state.
+        shape: the constants of the ring; None if they are unknown, and then the state is empty.
+        moment: the moment of the state.
+        seen_ms: the time of the last answer of each node, in Unix ms, by address. Nodes of a recording have none.
+    """
+    circle = Circle(shape.bits if shape else 160)
+    return {
+        **moment_json(moment),
+        **shape_json(shape),
+        "vnodes": [vnode_state_json(circle, model, point) for point in sorted(model.vnodes, key=int)],
+        "nodes": [node_state_json(model, address, moment, seen_ms.get(address)) for address in sorted(model.nodes)],
+    }
+
+
+def vnode_state_json(circle: Circle, model: RingModel, point: str) -> Json:
+    """Return a vnode of a state."""
+    fields = model.vnodes[point]
+    arcs = fields.get("arcs", ())
+    owned = sum(
+        circle.fraction(circle.length(Point(int(a["start"])), Point(int(a["end"])))) for a in arcs if _is_owned(a)
+    )
+    return {
+        "id": point,
+        "id_hex": circle.hex(Point(int(point))),
+        "node": _name(model, str(fields.get("node", ""))),
+        "address": fields.get("node", ""),
+        "state": fields.get("state", ""),
+        "isolated": bool(fields.get("isolated")),
+        "predecessor": fields.get("predecessor"),
+        "successors": list(fields.get("successors", ())),
+        "owned": round(float(owned), 6),
+        "arcs": [
+            {
+                "start": arc["start"],
+                "start_hex": circle.hex(Point(int(arc["start"]))),
+                "end": arc["end"],
+                "end_hex": circle.hex(Point(int(arc["end"]))),
+                "epoch": arc["epoch"],
+                "state": arc["state"],
+                "peer": arc["peer"],
+            }
+            for arc in arcs
+        ],
+        "keys": fields.get("keys", 0),
+    }
+
+
+def node_state_json(model: RingModel, address: str, moment: Moment, seen_ms: int | None) -> Json:
+    """Return a node of a state; `seen_ms` is the time of its last answer in Unix ms, if it is known."""
+    fields = model.nodes[address]
+    began_ms = fields.get("began_ms")
+    return {
+        "node": fields.get("name") or address,
+        "address": address,
+        "state": fields.get("state", ""),
+        "version": fields.get("version", ""),
+        "preset": fields.get("preset", ""),
+        "uptime_ms": None if began_ms is None else max(0, (seen_ms or moment.at_ms) - int(began_ms)),
+        "keys": fields.get("keys", 0),
+        "bytes": fields.get("value_bytes", 0),
+        "hints": fields.get("hints", 0),
+        "under_replicated": fields.get("under_replicated", 0),
+        "sibling_keys": fields.get("sibling_keys", 0),
+        "misplaced": fields.get("misplaced", 0),
+        "damaged": fields.get("damaged", 0),
+        "quarantined": fields.get("quarantined", 0),
+        "clock_skew_ms": round(1000 * fields.get("clock_skew_s", 0)),
+        "troubles": list(fields.get("troubles", ())),
+        "vnodes": list(fields.get("vnodes", ())),
+        "seen_ms": seen_ms,
+        "age_ms": None if seen_ms is None else max(0, moment.at_ms - seen_ms),
+        "doubters": doubters(model, address),
+    }
+
+
+def doubters(model: RingModel, address: str) -> list[Json]:
+    """Return the nodes that do not take a node for alive, with their verdicts."""
+    return [
+        {
+            "by": other,
+            "state": verdict["state"],
+            "since_ms": verdict.get("since_ms"),
+            "reason": verdict.get("reason", ""),
+        }
+        for other, fields in sorted(model.nodes.items())
+        if other != address and (verdict := fields.get("suspects", {}).get(address)) is not None
+    ]
+
+
+def node_detail_json(
+    model: RingModel, shape: RingShape | None, address: str, moment: Moment, seen_ms: int | None
+) -> Json:
+    """Return all that a state has of one node: its vnodes with fingers, its transfers, its verdicts on peers."""
+    circle, fields = Circle(shape.bits if shape else 160), model.nodes[address]
+    vnodes = [point for point in fields.get("vnodes", ()) if point in model.vnodes]
+    return {
+        **moment_json(moment),
+        **node_state_json(model, address, moment, seen_ms),
+        "vnodes": [
+            {
+                **vnode_state_json(circle, model, point),
+                "fingers": [
+                    {
+                        "first": first,
+                        "last": last,
+                        "start": str(int(circle.point(int(point) + (1 << first)))),
+                        "id": target,
+                        "address": model.vnodes.get(target, {}).get("node"),
+                    }
+                    for first, last, target in model.vnodes[point].get("fingers", ())
+                ],
+            }
+            for point in vnodes
+        ],
+        "suspects": [
+            {
+                "address": peer,
+                "state": verdict["state"],
+                "since_ms": verdict.get("since_ms"),
+                "reason": verdict.get("reason", ""),
+            }
+            for peer, verdict in sorted(fields.get("suspects", {}).items())
+        ],
+        "incomplete": list(fields.get("incomplete", ())),
+        "transfers": list(fields.get("transfers", ())),
+        "cut": list(fields.get("cut", ())),
+    }
+
+
+# -- the check ------------------------------------------------------------------------------------
+
+
+def missing_nodes(model: RingModel) -> list[str]:
+    """Return the nodes that do not answer, although no other node takes them for dead.
+
+    Only such a node may hide a violation: the ring has given up a dead one.
+    """
+    lost = [address for address, fields in model.nodes.items() if fields.get("state") == "unreachable"]
+    return sorted(a for a in lost if not any(doubt["state"] in ENDED for doubt in doubters(model, a)))
+
+
+def ring_check_json(model: RingModel, shape: RingShape | None, moment: Moment) -> Json:
+    """Return the verdict on a state.
+
+    `holds` of an invariant is None if a missing node may break it unseen.
+    """
+    missing = missing_nodes(model)
+    found = _violations(model, shape) if shape is not None else []
+    waiting = _waiting(model, shape) if shape is not None else []
+    is_known = shape is not None and not missing and bool(_members(model))
+    checked = []
+    for name in INVARIANTS:
+        broken = [violation for violation in found if violation.invariant == name]
+        is_certain = is_known or (bool(broken) and name in LOCAL_INVARIANTS)
+        checked.append({
+            "name": name,
+            "holds": not broken if is_certain else None,
+            "violations": [_violation_json(model, violation) for violation in broken] if is_certain else [],
+        })
+    lost = sorted(a for a, fields in model.nodes.items() if fields.get("state") in ("unreachable", *ENDED))
+    return {
+        **moment_json(moment),
+        "invariants": checked,
+        "waiting": [_violation_json(model, violation) for violation in waiting],
+        "unreachable": lost,
+        "missing": missing,
+        "under_replicated": sum(fields.get("under_replicated", 0) for fields in _living(model)),
+        "data_is_safe": _is_data_safe(model, shape, lost),
+        "settled": (not waiting and all(one["holds"] for one in checked)) if is_known else None,
+    }
+
+
+def _is_data_safe(model: RingModel, shape: RingShape | None, lost: Iterable[str]) -> bool | None:
+    """Return True if no acknowledged write can be lost; None if that is not known."""
+    if shape is None or not _members(model):
+        return None
+    unreachable = [address for address in lost if model.nodes[address].get("state") != "left"]
+    if len(unreachable) < shape.quorum:
+        return True
+    parts = [part for fields in _living(model) for part in fields.get("incomplete", ())]
+    is_whole = not invariants.ownership(_owned(model), Circle(shape.bits))
+    return True if is_whole and all(len(part["unreachable"]) < shape.quorum for part in parts) else None
+
+
+def _living(model: RingModel) -> list[Fields]:
+    return [fields for fields in model.nodes.values() if fields.get("state") not in ("unreachable", *ENDED)]
+
+
+def _members(model: RingModel) -> dict[int, Member]:
+    """Return the vnodes that the invariants are about: those of living nodes, in the ring."""
+    living = {point for fields in _living(model) for point in fields.get("vnodes", ())}
+    found = {}
+    for point, fields in model.vnodes.items():
+        if point in living and fields.get("state") in ("member", "leaving") and fields.get("successors"):
+            predecessor = fields.get("predecessor")
+            successors = tuple(int(successor) for successor in fields["successors"])
+            before = None if predecessor is None else int(predecessor)
+            found[int(point)] = Member(_name(model, str(fields["node"])), before, successors)
+    return found
+
+
+def _owned(model: RingModel) -> dict[Point, list[Arc]]:
+    return {
+        Point(point): [
+            Arc(Point(int(arc["start"])), Point(int(arc["end"])))
+            for arc in model.vnodes[str(point)].get("arcs", ())
+            if _is_owned(arc)
+        ]
+        for point in _members(model)
+    }
+
+
+def _violations(model: RingModel, shape: RingShape) -> list[Violation]:
+    return invariants.violations(_members(model), shape.successors)
+
+
+def _waiting(model: RingModel, shape: RingShape) -> list[Violation]:
+    members = _members(model)
+    if not members:
+        return []
+    joining = [
+        Violation("Joined", f"{_name(model, str(fields.get('node', '')))} is {fields['state']}", (int(point),))
+        for point, fields in sorted(model.vnodes.items(), key=lambda item: int(item[0]))
+        if int(point) not in members and fields.get("state") == "joining"
+    ]
+    wrong = invariants.ownership(_owned(model), Circle(shape.bits))
+    return [*joining, *invariants.waiting(members, shape.successors), *wrong]
+
+
+def _violation_json(model: RingModel, violation: Violation) -> Json:
+    nodes = [str(model.vnodes.get(str(point), {}).get("node", point)) for point in violation.nodes]
+    return {"name": violation.invariant, "text": violation.text, "nodes": nodes, "ids": [*map(str, violation.nodes)]}
+
+
+def _is_owned(arc: Fields) -> bool:
+    return bool(arc["state"] == "owned")  # arcs in other states are parts of it
+
+
+def _name(model: RingModel, address: str) -> str:
+    return str(model.nodes.get(address, {}).get("name") or address)

@@ -1,0 +1,163 @@
+"""The stream of Server-Sent Events: one publisher, and a bounded queue for each reader.
+
+The publisher merges all changes of a quarter of a second into one delta, and encodes each message once. It never waits:
+a reader with a full queue is disconnected, and resumes with the number of its last message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+import trio
+
+from chord.observe.model import RingChange
+from chord.views.common import Json
+from chord.views.dashboard import shape_json
+from chord.web.history import NumberedLine
+from chord.web.phrases import event_json
+from chord.web.source import LiveRing, StateOrigin
+
+QUEUE_MAX: Final = 64
+"""The largest number of messages that wait for a reader."""
+
+PUBLISH_S: Final = 0.25
+"""The time between two deltas, in seconds."""
+
+METRICS_S: Final = 1.0
+
+
+class EventReader:
+    """A reader of the stream.
+
+    Attributes:
+        messages: the messages for it.
+        scope: the scope of its task, which the publisher cancels if the queue is full.
+    """
+
+    def __init__(self) -> None:
+        self._queue, self.messages = trio.open_memory_channel[bytes](QUEUE_MAX)
+        self.scope = trio.CancelScope()
+
+    def put(self, message: bytes) -> bool:
+        """Append a message, and return whether there was room. Otherwise the reader ends."""
+        try:
+            self._queue.send_nowait(message)
+        except trio.WouldBlock:
+            self.scope.cancel()
+            return False
+        return True
+
+
+class EventHub:
+    """The readers of the stream, and what they get.
+
+    Args:
+        origin: the states. Those of a recording do not change by themselves: its readers get one state.
+
+    Attributes:
+        readers: the readers.
+        dropped: the number of readers that were disconnected because they did not keep up.
+    """
+
+    def __init__(self, origin: StateOrigin) -> None:
+        self._origin = origin
+        self._sent = origin.aggregator.history.latest if isinstance(origin, LiveRing) else 0
+        self.readers: set[EventReader] = set()
+        self.dropped = 0
+
+    def join(self, last_id: int | None = None) -> EventReader:
+        """Add a reader.
+
+        Args:
+            last_id: the number of the last message that it has. The stream goes on after it if the history reaches
+                back so far. Otherwise the reader gets `reset` and a whole state.
+        """
+        self.publish()
+        reader = EventReader()
+        reader.put(self._first(last_id))
+        self.readers.add(reader)
+        return reader
+
+    def leave(self, reader: EventReader) -> None:
+        """Remove a reader."""
+        self.readers.discard(reader)
+
+    async def run(self) -> None:
+        """Publish until cancelled.
+
+        Concurrency: checkpoints.
+        """
+        while True:
+            await trio.sleep(PUBLISH_S)
+            self.publish()
+
+    def publish(self) -> None:
+        """Send what the history has gained to all readers."""
+        if not isinstance(self._origin, LiveRing):
+            return
+        history = self._origin.aggregator.history
+        if history.latest == self._sent:
+            return
+        lines = history.since(self._sent) if self.readers else []
+        self._sent = history.latest
+        messages = self._messages(self._origin, lines, self._sent) if lines else b""
+        if messages:
+            self.send(messages)
+
+    def send(self, message: bytes) -> None:
+        """Send a message to all readers."""
+        for reader in [reader for reader in self.readers if not reader.put(message)]:
+            self.readers.discard(reader)
+            self.dropped += 1
+
+    def _first(self, last_id: int | None) -> bytes:
+        state = self._origin.at()
+        at_ms = state.moment.at_ms
+        hello = message("hello", {"ring": shape_json(self._origin.shape), "source": self._origin.kind, "at_ms": at_ms})
+        if last_id is not None and isinstance(self._origin, LiveRing):
+            missed = self._origin.aggregator.history.since(last_id)
+            if missed is not None:
+                return hello + self._messages(self._origin, missed, self._sent)
+            hello += message("reset", {"at_ms": at_ms})
+        keyframe = state.model.keyframe()
+        whole = {"seq": self._sent, "at_ms": at_ms, "nodes": keyframe.nodes, "vnodes": keyframe.vnodes}
+        return hello + message("state", {**whole, "seen_ms": state.seen_ms}, self._sent)
+
+    def _messages(self, origin: LiveRing, lines: list[NumberedLine], latest: int) -> bytes:
+        """Return the lines as messages: one delta, and each event. The last message has the number."""
+        found: list[tuple[str, Json]] = []
+        changes = [one.line.content for one in lines if isinstance(one.line.content, RingChange)]
+        if changes:
+            at_ms = origin.to_ms(max(one.line.at_s for one in lines if one.line.letter == "d"))
+            found.append(("delta", {"seq": latest, "at_ms": at_ms, **msgspec.to_builtins(merged(changes))}))
+        for one in lines:
+            if one.line.letter == "e":
+                assert not isinstance(one.line.content, RingChange)
+                shape = event_json(origin.aggregator.model, one.line.content, origin.to_ms(one.line.at_s))
+                found.append(("lookup" if shape["kind"] == "LookupDone" else "event", shape))
+        last = len(found) - 1
+        return b"".join(message(n, content, latest if i == last else None) for i, (n, content) in enumerate(found))
+
+
+def message(name: str, content: Json, number: int | None = None) -> bytes:
+    """Return a message of the stream; `number` is the id with which a reader resumes after it."""
+    head = f"event: {name}\n" if number is None else f"event: {name}\nid: {number}\n"
+    return head.encode() + b"data: " + msgspec.json.encode(content) + b"\n\n"
+
+
+def merged(changes: Iterable[RingChange]) -> RingChange:
+    """Return one change with the effect of several, one after the other."""
+    nodes: dict[str, Json] = {}
+    vnodes: dict[str, Json] = {}
+    gone: dict[str, None] = {}
+    for change in changes:
+        for name in change.gone:
+            nodes.pop(name, None)
+            vnodes.pop(name, None)
+            gone[name] = None
+        for fields, known in ((change.nodes, nodes), (change.vnodes, vnodes)):
+            for name, content in fields.items():
+                known[name] = {**known.get(name, {}), **content}
+    return RingChange(nodes, vnodes, tuple(gone))
