@@ -47,12 +47,14 @@ class BadChordlog(ValueError):
     Attributes:
         line: the number of the line, from 1; 0 if the file as a whole is wrong.
         why: the reason, in words.
+        is_too_long: whether the file has more than `BYTES_MAX` bytes, uncompressed.
     """
 
-    def __init__(self, line: int, why: str) -> None:
+    def __init__(self, line: int, why: str, *, is_too_long: bool = False) -> None:
         super().__init__(f"line {line}: {why}" if line else why)
         self.line = line
         self.why = why
+        self.is_too_long = is_too_long
 
 
 class LogHeader(msgspec.Struct, frozen=True, kw_only=True):
@@ -310,7 +312,8 @@ def unpack(content: bytes) -> bytes:
             content = packed.unused_data
         text = b"".join(parts)
     if len(text) > BYTES_MAX:
-        raise BadChordlog(0, f"the recording is too long; at most {BYTES_MAX >> 20} MiB are read, uncompressed")
+        why = f"the recording is too long; at most {BYTES_MAX >> 20} MiB are read, uncompressed"
+        raise BadChordlog(0, why, is_too_long=True)
     return text
 
 

@@ -32,6 +32,9 @@ INVARIANTS: Final = (
 LOCAL_INVARIANTS: Final = ("NoDuplicates", "OrderedSuccessorList")
 """The invariants that one vnode can break alone, so that a missing node hides no other one's violation."""
 
+HEALTH: Final = ("ready", "other", "suspect", "dead")
+"""The states of a node in a part of the circle, the best first."""
+
 ENDED: Final = ("dead", "left", "stopped")
 
 
@@ -61,7 +64,15 @@ def shape_json(shape: RingShape | None) -> Json:
     return {"bits": shape.bits, "r": shape.successors, "N": shape.replicas, "W": shape.quorum}
 
 
-def ring_state_json(model: RingModel, shape: RingShape | None, moment: Moment, seen_ms: Mapping[str, int]) -> Json:
+def ring_state_json(
+    model: RingModel,
+    shape: RingShape | None,
+    moment: Moment,
+    seen_ms: Mapping[str, int],
+    *,
+    bins: int | None = None,
+    lens: Arc | None = None,
+) -> Json:
     """Return a state, with the vnodes in ascending order of their ids.
 
     Args:
@@ -69,23 +80,66 @@ def ring_state_json(model: RingModel, shape: RingShape | None, moment: Moment, s
         shape: the constants of the ring; None if they are unknown, and then the state is empty.
         moment: the moment of the state.
         seen_ms: the time of the last answer of each node, in Unix ms, by address. Nodes of a recording have none.
+        bins: the number of equal parts of the circle in which to count vnodes. Then the vnodes and nodes outside the
+            lens are left out.
+        lens: the arc with the vnodes to show; default: all, or none with `bins`.
     """
     circle = Circle(shape.bits if shape else 160)
+    points = sorted(model.vnodes, key=int)
+    shown = [point for point in points if lens is None or Point(int(point)) in lens]
+    if bins is not None and lens is None:
+        shown = []
+    nodes = sorted(model.nodes)
+    if bins is not None or lens is not None:
+        holders = {str(model.vnodes[point].get("node")) for point in shown}
+        nodes = [address for address in nodes if address in holders]
     return {
         **moment_json(moment),
         **shape_json(shape),
-        "vnodes": [vnode_state_json(circle, model, point) for point in sorted(model.vnodes, key=int)],
-        "nodes": [node_state_json(model, address, moment, seen_ms.get(address)) for address in sorted(model.nodes)],
+        "vnodes": [vnode_state_json(circle, model, point) for point in shown],
+        "nodes": [node_state_json(model, address, moment, seen_ms.get(address)) for address in nodes],
+        **({} if bins is None else {"bins": _bins(circle, model, points, bins)}),
     }
+
+
+def _bins(circle: Circle, model: RingModel, points: list[str], count: int) -> list[Json]:
+    """Return the number of vnodes, the largest arc, the worst state and the keys in each part of the circle."""
+    found: list[Json] = [
+        {"vnodes": 0, "largest_arc": 0.0, "worst": None, "dead": 0, "keys": 0} for _ in range(count)
+    ]
+    for point in points:
+        fields = model.vnodes[point]
+        part = found[int(point) * count // circle.size]
+        state = _health(model, str(fields.get("node", "")))
+        part["vnodes"] += 1
+        part["largest_arc"] = max(part["largest_arc"], _owned_share(circle, fields))
+        part["worst"] = max(part["worst"] or HEALTH[0], state, key=HEALTH.index)
+        part["dead"] += state == "dead"
+        part["keys"] += fields.get("keys", 0)
+    return found
+
+
+def _health(model: RingModel, address: str) -> str:
+    """Return the state of a node as a part of the circle shows it: one of `HEALTH`."""
+    state = model.nodes.get(address, {}).get("state", "")
+    if state in ("unreachable", *ENDED):
+        return "dead"
+    if any(fields.get("suspects", {}).get(address) for fields in model.nodes.values()):
+        return "suspect"
+    return "ready" if state == "ready" else "other"
+
+
+def _owned_share(circle: Circle, fields: Fields) -> float:
+    """Return the share of the circle, 0 to 1, that a vnode owns."""
+    owned = [arc for arc in fields.get("arcs", ()) if _is_owned(arc)]
+    lengths = (circle.length(Point(int(arc["start"])), Point(int(arc["end"]))) for arc in owned)
+    return round(float(sum(map(circle.fraction, lengths))), 6)
 
 
 def vnode_state_json(circle: Circle, model: RingModel, point: str) -> Json:
     """Return a vnode of a state."""
     fields = model.vnodes[point]
     arcs = fields.get("arcs", ())
-    owned = sum(
-        circle.fraction(circle.length(Point(int(a["start"])), Point(int(a["end"])))) for a in arcs if _is_owned(a)
-    )
     return {
         "id": point,
         "id_hex": circle.hex(Point(int(point))),
@@ -95,7 +149,7 @@ def vnode_state_json(circle: Circle, model: RingModel, point: str) -> Json:
         "isolated": bool(fields.get("isolated")),
         "predecessor": fields.get("predecessor"),
         "successors": list(fields.get("successors", ())),
-        "owned": round(float(owned), 6),
+        "owned": _owned_share(circle, fields),
         "arcs": [
             {
                 "start": arc["start"],
@@ -194,6 +248,54 @@ def node_detail_json(
     }
 
 
+def owner_of(circle: Circle, model: RingModel, point: Point) -> Json | None:
+    """Return the vnode that owns a point; None if no vnode that answers does."""
+    for name in sorted(model.vnodes, key=int):
+        for arc in model.vnodes[name].get("arcs", ()):
+            if _is_owned(arc) and point in Arc(Point(int(arc["start"])), Point(int(arc["end"]))):
+                address = str(model.vnodes[name].get("node", ""))
+                return {
+                    "id": name,
+                    "id_hex": circle.hex(Point(int(name))),
+                    "node": _name(model, address),
+                    "address": address,
+                }
+    return None
+
+
+def transfers_state_json(model: RingModel, before: RingModel, seconds: float, moment: Moment) -> Json:
+    """Return the transfers of a state, with their rates.
+
+    Args:
+        model: the state.
+        before: an earlier state, from which the rates follow.
+        seconds: the time between the two states.
+        moment: the moment of the state.
+    """
+    found = []
+    for address, fields in sorted(model.nodes.items()):
+        old = {_transfer_key(one): one for one in before.nodes.get(address, {}).get("transfers", ())}
+        for one in fields.get("transfers", ()):
+            known = old.get(_transfer_key(one), {"done": 0, "bytes_sent": 0})
+            keys_per_s = max(0, one["done"] - known["done"]) / seconds
+            left = None if one["total"] is None else max(0, one["total"] - one["done"])
+            found.append({
+                "node": _name(model, address),
+                "address": address,
+                **one,
+                "peer_node": _name(model, one["peer"]),
+                "share": None if left is None else round(one["done"] / (one["done"] + left), 4) if left else 1.0,
+                "keys_per_s": round(keys_per_s, 3),
+                "bytes_per_s": round(max(0, one["bytes_sent"] - known["bytes_sent"]) / seconds, 3),
+                "eta_s": None if left is None or (left and not keys_per_s) else round(left / (keys_per_s or 1), 3),
+            })
+    return {**moment_json(moment), "transfers": found}
+
+
+def _transfer_key(transfer: Fields) -> tuple[object, ...]:
+    return transfer["kind"], transfer["start"], transfer["end"], transfer["peer"]
+
+
 # -- the check ------------------------------------------------------------------------------------
 
 
@@ -234,6 +336,16 @@ def ring_check_json(model: RingModel, shape: RingShape | None, moment: Moment) -
         "under_replicated": sum(fields.get("under_replicated", 0) for fields in _living(model)),
         "data_is_safe": _is_data_safe(model, shape, lost),
         "settled": (not waiting and all(one["holds"] for one in checked)) if is_known else None,
+    }
+
+
+def check_line(model: RingModel, shape: RingShape) -> Fields:
+    """Return the check of a state as a line of a recording has it."""
+    found = _violations(model, shape)
+    return {
+        "members": len(_members(model)),
+        "violations": [{"name": violation.invariant, "text": violation.text} for violation in found],
+        "waiting": len(_waiting(model, shape)),
     }
 
 

@@ -24,6 +24,9 @@ CALLS_PER_S_MAX: Final = 100
 EVENTS_WAIT_MS: Final = 4000
 """The time that a node holds a long poll, in ms. It is shorter than the default time limit of a client."""
 
+LOOKUPS_PER_S_MAX: Final = 10
+"""The largest number of lookups of all nodes that enter the history per second."""
+
 RETRY_S_MAX: Final = 8.0
 """The longest pause between two attempts at a node that does not answer, in seconds."""
 
@@ -101,7 +104,7 @@ class Aggregator:
         self._nodes: dict[str, _Polled] = {}
         self._queue: list[tuple[float, int, str, PollKind]] = []
         self._pushed = 0
-        self._free_s = now_s
+        self._free_s = self._lookup_due_s = now_s
         for address in sorted(self._entries):
             self._add(address, now_s)
 
@@ -215,6 +218,10 @@ class Aggregator:
         self.dropped += reply.dropped
         for event in reply.events:
             node.after = event.seq
+            if event.kind == "LookupDone":
+                if now_s < self._lookup_due_s:
+                    continue
+                self._lookup_due_s = now_s + 1 / LOOKUPS_PER_S_MAX
             age_ms = max(0, reply.mono_ms - event.mono_ms)
             self.history.add(now_s, "e", {**event_fields(event), "age_ms": age_ms})
             self.history.change(now_s, self.model.on_event(event))

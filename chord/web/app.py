@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import trio
 from starlette.applications import Starlette
@@ -14,12 +15,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from chord.errors import ChordError
-from chord.views.dashboard import node_detail_json, ring_check_json, ring_state_json
+from chord.web.actions import ActionEndpoints
 from chord.web.failures import HttpFailure, explained
 from chord.web.guard import Guard
 from chord.web.hub import EventHub
+from chord.web.openapi import ENDPOINTS, PREFIX, openapi_json
+from chord.web.queries import QueryEndpoints
 from chord.web.replies import json_reply
-from chord.web.source import StateOrigin
 
 STATIC: Final = Path(__file__).parent / "static"
 MEDIA_TYPES: Final = {
@@ -34,50 +36,51 @@ MEDIA_TYPES: Final = {
     ".gz": "application/gzip",
     ".txt": "text/plain; charset=utf-8",
 }
-PREFIX: Final = "/api/v1"
 
-Endpoint = Callable[[Request], Awaitable[Response]]
+PAGE_FILE: Final = re.compile(r"([a-zA-Z0-9_-][a-zA-Z0-9._-]*/)*[a-zA-Z0-9_-][a-zA-Z0-9._-]*")
+"""The names of files of the page. A part of a path does not begin with a dot."""
+
+Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
-class Dashboard:
-    """The endpoints of the dashboard.
+def make_app(queries: QueryEndpoints, actions: ActionEndpoints, hub: EventHub, host: str) -> ASGIApp:
+    """Return the application.
 
     Args:
-        origin: the states to show.
+        queries: the endpoints that show the ring.
+        actions: the endpoints that ask the ring to do something.
         hub: the readers of the event stream.
+        host: the host that the server listens on, which requests may name.
     """
 
-    def __init__(self, origin: StateOrigin, hub: EventHub) -> None:
-        self.origin = origin
-        self.hub = hub
-
-    async def ring(self, request: Request) -> Response:
-        """Return the state: nodes and vnodes."""
-        state = self.origin.at(_time(request, "at"))
-        return json_reply(ring_state_json(state.model, self.origin.shape, state.moment, state.seen_ms))
-
-    async def node(self, request: Request) -> Response:
-        """Return one node."""
-        state = self.origin.at(_time(request, "at"))
-        name = request.path_params["name"]
-        found = [a for a, fields in state.model.nodes.items() if name in (a, fields.get("name"))]
-        if len(found) != 1:
-            code = "ambiguous_node" if found else "no_such_node"
-            text = f"{len(found)} nodes are called {name!r}" if found else f"no node is called {name!r}"
-            raise HttpFailure(404, code, text, "Name a node by its address, as in /nodes/127.0.0.1:9000")
-        (address,) = found
-        seen_ms = state.seen_ms.get(address)
-        return json_reply(node_detail_json(state.model, self.origin.shape, address, state.moment, seen_ms))
-
-    async def check(self, request: Request) -> Response:
-        """Return the verdict on the state."""
-        state = self.origin.at(_time(request, "at"))
-        return json_reply(ring_check_json(state.model, self.origin.shape, state.moment))
-
-    async def events(self, request: Request) -> Response:
-        """Return the event stream."""
+    async def events(request: Request) -> Response:
         text = request.headers.get("last-event-id", "")
-        return EventStream(self.hub, int(text) if text.isdecimal() and len(text) < 18 else None)
+        return EventStream(hub, int(text) if text.isdecimal() and len(text) < 18 else None)
+
+    async def openapi(request: Request) -> Response:
+        return json_reply(openapi_json())
+
+    found: dict[str, Endpoint] = {"events": events, "openapi": openapi}
+    for part in (queries, actions):
+        found |= {endpoint.name: getattr(part, endpoint.name) for endpoint in ENDPOINTS if hasattr(part, endpoint.name)}
+    routes = [
+        Route(PREFIX + endpoint.path, caught(found[endpoint.name]), methods=[endpoint.method]) for endpoint in ENDPOINTS
+    ]
+    return Guard(Starlette(routes=[*routes, Route("/{path:path}", caught(page))]), host)
+
+
+def caught(endpoint: Endpoint) -> Endpoint:
+    """Return an endpoint that answers an expected error with its JSON object."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except HttpFailure as failure:
+            return failure.reply()
+        except ChordError as error:
+            return explained(error).reply()
+
+    return answer
 
 
 class EventStream(Response):
@@ -116,50 +119,9 @@ class EventStream(Response):
 
 async def page(request: Request) -> Response:
     """Return a file of the page."""
-    path = (STATIC / (request.path_params["path"] or "index.html")).resolve()
-    if not path.is_relative_to(STATIC) or not path.is_file():
+    name = request.path_params["path"] or "index.html"
+    path = STATIC / name
+    if not PAGE_FILE.fullmatch(name) or not path.is_file():
         raise HttpFailure(404, "not_found", f"there is no {request.url.path}", "The page is at /")
     media_type = MEDIA_TYPES.get(path.suffix, "application/octet-stream")
     return Response(path.read_bytes(), media_type=media_type)
-
-
-def make_app(dashboard: Dashboard, host: str) -> ASGIApp:
-    """Return the application.
-
-    Args:
-        dashboard: the endpoints.
-        host: the host that the server listens on, which requests may name.
-    """
-    routes = [
-        Route(f"{PREFIX}/ring", caught(dashboard.ring)),
-        Route(f"{PREFIX}/nodes/{{name}}", caught(dashboard.node)),
-        Route(f"{PREFIX}/check", caught(dashboard.check)),
-        Route(f"{PREFIX}/events", caught(dashboard.events)),
-        Route("/{path:path}", caught(page)),
-    ]
-    return Guard(Starlette(routes=routes), host)
-
-
-def caught(endpoint: Endpoint) -> Endpoint:
-    """Return an endpoint that answers an expected error with its JSON object."""
-
-    async def answer(request: Request) -> Response:
-        try:
-            return await endpoint(request)
-        except HttpFailure as failure:
-            return failure.reply()
-        except ChordError as error:
-            return explained(error).reply()
-
-    return answer
-
-
-def _time(request: Request, name: str) -> int | None:
-    """Return a parameter with a time in Unix ms."""
-    text = request.query_params.get(name)
-    if text is None:
-        return None
-    if not text.isdecimal() or len(text) > 15:
-        hint = "Leave it out for the latest state"
-        raise HttpFailure(400, "invalid", f"invalid {name} {text!r}: expected Unix ms", hint)
-    return int(text)

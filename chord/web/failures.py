@@ -25,20 +25,22 @@ STATUSES: Final[tuple[tuple[type[errors.ChordError], int], ...]] = (
 class HttpFailure(Exception):
     """The error with which a request ends.
 
-    Attributes:
+    Args:
         status: the HTTP status.
-        shape: the JSON object, without the outer `error`.
+        code: the word that names the error.
+        text: what failed and why.
+        hint: the next step for the user.
+        also: further fields of the reply, beside `error`.
     """
 
-    def __init__(self, status: int, code: str, text: str, hint: str = "", **also: Json) -> None:
+    def __init__(self, status: int, code: str, text: str, hint: str = "", also: Json | None = None) -> None:
         super().__init__(text)
         self.status = status
-        self.shape = failure_json(code, text, hint)
-        self.also = also
+        self.shape = {"error": failure_json(code, text, hint), **(also or {})}
 
     def reply(self) -> Response:
         """Return the reply."""
-        return json_reply({"error": self.shape, **self.also}, self.status)
+        return json_reply(self.shape, self.status)
 
 
 def explained(error: errors.ChordError) -> HttpFailure:

@@ -48,6 +48,11 @@ class RingHistory:
         self.latest = 0
         self._keyframe(now_s)
 
+    @property
+    def first_s(self) -> float:
+        """The time of the oldest line, a keyframe."""
+        return self._lines[0].line.at_s
+
     def change(self, now_s: float, change: RingChange) -> None:
         """Add a change that the state already has, unless the change is empty."""
         if not change.size:

@@ -7,6 +7,7 @@ a reader with a full queue is disconnected, and resumes with the number of its l
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 from typing import Final
 
 import msgspec
@@ -14,18 +15,19 @@ import trio
 
 from chord.observe.model import RingChange
 from chord.views.common import Json
-from chord.views.dashboard import shape_json
+from chord.views.dashboard import ring_check_json, shape_json
 from chord.web.history import NumberedLine
 from chord.web.phrases import event_json
-from chord.web.source import LiveRing, StateOrigin
+from chord.web.source import LiveRing, PlayedRing, SeenState, StateOrigin
 
 QUEUE_MAX: Final = 64
 """The largest number of messages that wait for a reader."""
 
+CHECK_S: Final = 1.0
+"""The least time between two checks, in seconds."""
+
 PUBLISH_S: Final = 0.25
 """The time between two deltas, in seconds."""
-
-METRICS_S: Final = 1.0
 
 
 class EventReader:
@@ -54,16 +56,22 @@ class EventHub:
     """The readers of the stream, and what they get.
 
     Args:
-        origin: the states. Those of a recording do not change by themselves: its readers get one state.
+        origin: the states. Those of a recording do not change by themselves: its readers get the first state.
+        may_write: whether the page may write keys.
+        is_demo: whether the page may control processes.
 
     Attributes:
         readers: the readers.
         dropped: the number of readers that were disconnected because they did not keep up.
     """
 
-    def __init__(self, origin: StateOrigin) -> None:
+    def __init__(self, origin: StateOrigin, *, may_write: bool = False, is_demo: bool = False) -> None:
         self._origin = origin
+        self._may_do = {"write": may_write, "demo": is_demo}
         self._sent = origin.aggregator.history.latest if isinstance(origin, LiveRing) else 0
+        self._shape = origin.shape
+        self._checked_seq, self._check_due_s = self._sent, -inf
+        self._checked: Json = {}
         self.readers: set[EventReader] = set()
         self.dropped = 0
 
@@ -94,17 +102,25 @@ class EventHub:
             self.publish()
 
     def publish(self) -> None:
-        """Send what the history has gained to all readers."""
+        """Send what the history has gained to all readers, and the check if its verdict has changed."""
         if not isinstance(self._origin, LiveRing):
             return
         history = self._origin.aggregator.history
-        if history.latest == self._sent:
-            return
-        lines = history.since(self._sent) if self.readers else []
-        self._sent = history.latest
-        messages = self._messages(self._origin, lines, self._sent) if lines else b""
-        if messages:
-            self.send(messages)
+        if self.readers and self._origin.shape != self._shape:
+            self.send(self._hello())
+        self._shape = self._origin.shape
+        if history.latest != self._sent:
+            lines = history.since(self._sent) if self.readers else []
+            self._sent = history.latest
+            if lines:
+                self.send(self._messages(self._origin, lines, self._sent))
+        if self.readers and self._checked_seq != self._sent and self._origin.now_s >= self._check_due_s:
+            self._checked_seq, self._check_due_s = self._sent, self._origin.now_s + CHECK_S
+            verdict = self._verdict()
+            judged = {name: part for name, part in verdict.items() if name not in ("at_ms", "age_ms")}
+            if judged != self._checked:
+                self._checked = judged
+                self.send(message("check", verdict))
 
     def send(self, message: bytes) -> None:
         """Send a message to all readers."""
@@ -113,17 +129,32 @@ class EventHub:
             self.dropped += 1
 
     def _first(self, last_id: int | None) -> bytes:
-        state = self._origin.at()
-        at_ms = state.moment.at_ms
-        hello = message("hello", {"ring": shape_json(self._origin.shape), "source": self._origin.kind, "at_ms": at_ms})
+        """Return the first message of a reader."""
+        state, hello = self._state(), self._hello()
         if last_id is not None and isinstance(self._origin, LiveRing):
             missed = self._origin.aggregator.history.since(last_id)
             if missed is not None:
                 return hello + self._messages(self._origin, missed, self._sent)
-            hello += message("reset", {"at_ms": at_ms})
+            hello += message("reset", {"at_ms": state.moment.at_ms})
         keyframe = state.model.keyframe()
-        whole = {"seq": self._sent, "at_ms": at_ms, "nodes": keyframe.nodes, "vnodes": keyframe.vnodes}
-        return hello + message("state", {**whole, "seen_ms": state.seen_ms}, self._sent)
+        whole = {"seq": self._sent, "at_ms": state.moment.at_ms, "nodes": keyframe.nodes, "vnodes": keyframe.vnodes}
+        whole["seen_ms"] = state.seen_ms
+        return hello + message("state", whole, self._sent) + message("check", self._verdict())
+
+    def _state(self) -> SeenState:
+        """Return the latest state of a living ring, or the first state of a recording."""
+        return self._origin.at(self._origin.span_ms[0] if isinstance(self._origin, PlayedRing) else None)
+
+    def _verdict(self) -> Json:
+        state = self._state()
+        return ring_check_json(state.model, self._origin.shape, state.moment)
+
+    def _hello(self) -> bytes:
+        from_ms, to_ms = self._origin.span_ms
+        return message("hello", {
+            "ring": shape_json(self._origin.shape), "source": self._origin.kind,
+            "at_ms": self._state().moment.at_ms, "from_ms": from_ms, "to_ms": to_ms, **self._may_do,
+        })  # fmt: skip
 
     def _messages(self, origin: LiveRing, lines: list[NumberedLine], latest: int) -> bytes:
         """Return the lines as messages: one delta, and each event. The last message has the number."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import trio
 from hypercorn.config import Config
@@ -16,10 +16,15 @@ from chord.client.async_client import open_client
 from chord.config import split_address
 from chord.errors import ChordError
 from chord.node.world import wall_now_ms
+from chord.observe.chordlog import Chordlog
+from chord.web.actions import ActionEndpoints, Chaos
 from chord.web.aggregator import Aggregator
-from chord.web.app import Dashboard, make_app
+from chord.web.app import make_app
 from chord.web.hub import EventHub
-from chord.web.source import LiveRing, StateOrigin
+from chord.web.queries import QueryEndpoints
+from chord.web.recorder import RingRecorder
+from chord.web.sampling import RingMeter
+from chord.web.source import LiveRing, PlayedRing
 from chord.web.watch import watch
 
 USER_TIMEOUT_S: Final = 10
@@ -78,32 +83,71 @@ async def serve_app(
     await serve(cast(Any, app), config, shutdown_trigger=trio.sleep_forever, task_status=cast(Any, task_status))
 
 
+class DashboardOptions(NamedTuple):
+    """The options of a dashboard.
+
+    Attributes:
+        host: the host that it listens on.
+        may_write: whether its page may write keys.
+        record: writes a line to the recording; None: no recording.
+        with_keys: whether the recording names keys.
+        command: the command, for the recording.
+        chaos: the control of the processes of a demonstration; None otherwise.
+    """
+
+    host: str
+    may_write: bool = False
+    record: Callable[[bytes], object] | None = None
+    with_keys: bool = False
+    command: str = "chord dashboard"
+    chaos: Chaos | None = None
+
+
 async def serve_live(
-    listener: socket.socket, host: str, nodes: Sequence[str], on_ready: Callable[[], None]
+    listener: socket.socket, nodes: Sequence[str], options: DashboardOptions, on_ready: Callable[[], None]
 ) -> None:
     """Run the dashboard of a living ring until cancelled.
 
     Args:
         listener: the socket of the server.
-        host: the host that it listens on.
         nodes: the addresses of entry nodes. None of them needs to answer yet.
+        options: the options.
         on_ready: called when the server takes requests.
+
+    Raises:
+        OSError: the recording cannot be written.
 
     Concurrency: checkpoints.
     """
     origin = LiveRing(Aggregator(nodes, trio.current_time()), trio.current_time, wall_now_ms())
+    hub = EventHub(origin, may_write=options.may_write, is_demo=options.chaos is not None)
+    meter = RingMeter(origin, hub)
+    actions = ActionEndpoints(origin, may_write=options.may_write, chaos=options.chaos)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_watch_ring, origin, nodes)
-        await _serve_origin(origin, listener, host, on_ready)
-
-
-async def _serve_origin(
-    origin: StateOrigin, listener: socket.socket, host: str, on_ready: Callable[[], None]
-) -> None:
-    hub = EventHub(origin)
-    async with trio.open_nursery() as nursery:
         nursery.start_soon(hub.run)
-        await nursery.start(serve_app, make_app(Dashboard(origin, hub), host), listener)
+        nursery.start_soon(meter.run)
+        if options.record is not None:
+            recorder = RingRecorder(origin, meter, options.record, options.command, with_keys=options.with_keys)
+            nursery.start_soon(recorder.run)
+        app = make_app(QueryEndpoints(origin, meter), actions, hub, options.host)
+        await nursery.start(serve_app, app, listener)
+        on_ready()
+
+
+async def serve_played(
+    listener: socket.socket, log: Chordlog, options: DashboardOptions, on_ready: Callable[[], None]
+) -> None:
+    """Run the dashboard of a recording until cancelled; see `serve_live`.
+
+    Concurrency: checkpoints.
+    """
+    origin = PlayedRing(log)
+    hub = EventHub(origin)
+    actions = ActionEndpoints(origin, may_write=False, chaos=None)
+    app = make_app(QueryEndpoints(origin, None), actions, hub, options.host)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(serve_app, app, listener)
         on_ready()
 
 

@@ -44,6 +44,11 @@ class StateOrigin(ABC):
     def shape(self) -> RingShape | None:
         """The constants of the ring; None if they are not known yet."""
 
+    @property
+    @abstractmethod
+    def span_ms(self) -> tuple[int, int]:
+        """The first and the last time for which there is a state, in Unix ms."""
+
     @abstractmethod
     def at(self, at_ms: int | None = None) -> SeenState:
         """Return the state at a time in Unix ms; default: the latest."""
@@ -78,6 +83,11 @@ class LiveRing(StateOrigin):
     def shape(self) -> RingShape | None:
         """The constants of the ring; None until a node has answered."""
         return self.aggregator.shape
+
+    @property
+    def span_ms(self) -> tuple[int, int]:
+        """The last 15 minutes, or the time since the start."""
+        return self.to_ms(self.aggregator.history.first_s), self.to_ms(self.now_s)
 
     @property
     def now_s(self) -> float:
@@ -130,8 +140,7 @@ class PlayedRing(StateOrigin):
     def __init__(self, log: Chordlog) -> None:
         self.log = log
         self.kind = KIND_OF_RECORDING[log.header.source]
-        self.began_ms = log.header.began_ms
-        self.ends_ms = self.began_ms + round(1000 * log.ends_s)
+        self._began_ms = log.header.began_ms
 
     @property
     def shape(self) -> RingShape:
@@ -139,18 +148,23 @@ class PlayedRing(StateOrigin):
         header = self.log.header
         return RingShape(header.bits, header.successors, header.replicas)
 
+    @property
+    def span_ms(self) -> tuple[int, int]:
+        """The times of the first and the last line."""
+        return self._began_ms, self._began_ms + round(1000 * self.log.ends_s)
+
     def at(self, at_ms: int | None = None) -> SeenState:
         """Return the state at a time; default: at the end."""
-        at_ms = self.ends_ms if at_ms is None else at_ms
-        model = self.log.seek((at_ms - self.began_ms) / 1000)
+        at_ms = self.span_ms[1] if at_ms is None else at_ms
+        model = self.log.seek((at_ms - self._began_ms) / 1000)
         return SeenState(model, Moment(at_ms, 0, self.kind), {})
 
     def lines(self, from_ms: float, to_ms: float) -> Iterator[tuple[int, LogLine]]:
         """Yield a keyframe made for `from_ms`, and the lines after it."""
-        from_s = max(0.0, (from_ms - self.began_ms) / 1000)
-        yield round(self.began_ms + 1000 * from_s), LogLine(from_s, "k", self.log.seek(from_s).keyframe())
+        from_s = max(0.0, (from_ms - self._began_ms) / 1000)
+        yield round(self._began_ms + 1000 * from_s), LogLine(from_s, "k", self.log.seek(from_s).keyframe())
         for line in self.log.lines(from_s):
-            at_ms = self.began_ms + round(1000 * line.at_s)
+            at_ms = self._began_ms + round(1000 * line.at_s)
             if at_ms > to_ms:
                 return
             if line.letter != "k":

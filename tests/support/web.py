@@ -8,7 +8,48 @@ from typing import Any
 import trio
 from starlette.types import ASGIApp, Message
 
+from chord.web.actions import ActionEndpoints
+from chord.web.aggregator import Aggregator
+from chord.web.app import make_app
+from chord.web.hub import EventHub
+from chord.web.queries import QueryEndpoints
+from chord.web.sampling import RingMeter
+from chord.web.source import LiveRing, StateOrigin
+from chord.wire.messages import DescribeReply, Status
+
 HOST = "127.0.0.1:9080"
+NOW_MS = 1_800_000_000_000
+
+
+class Ring:
+    """A ring whose nodes answered once, at 100 s.
+
+    Attributes:
+        origin: the ring, as the dashboard shows it.
+        now_s: the time.
+    """
+
+    def __init__(self, nodes: list[Status], age_s: float = 0.0) -> None:
+        self.now_s = 100.0
+        aggregator = Aggregator([nodes[0].address], self.now_s)
+        self.origin = LiveRing(aggregator, lambda: self.now_s, NOW_MS)
+        known = {status.address: status for status in nodes}
+        for _ in range(3):
+            for poll in aggregator.due(self.now_s):
+                if poll.kind == "describe":
+                    aggregator.on_reply(poll, DescribeReply(b"1", NOW_MS, known[poll.address]), self.now_s)
+        self.now_s += age_s
+
+
+def app_of(
+    origin: StateOrigin, hub: EventHub | None = None, meter: RingMeter | None = None, **options: Any
+) -> ASGIApp:
+    """Return the application of a ring or a recording; options as for `ActionEndpoints`."""
+    hub = hub or EventHub(origin)
+    if meter is None and isinstance(origin, LiveRing):
+        meter = RingMeter(origin, hub)
+    actions = ActionEndpoints(origin, **{"may_write": False, "chaos": None, **options})
+    return make_app(QueryEndpoints(origin, meter), actions, hub, "127.0.0.1")
 
 
 class Answer:
@@ -65,8 +106,20 @@ def scope_of(method: str, path: str, **headers: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def events_of(app: ASGIApp, count: int, **headers: str) -> list[tuple[str, str | None, Any]]:
-    """Read the first messages of the event stream: the name, the id and the content of each."""
+def messages_in(text: bytes) -> list[tuple[str, str | None, Any]]:
+    """Return the messages of an event stream: the name, the id and the content of each."""
+    found = []
+    for block in text.decode().split("\n\n"):
+        lines = dict(line.split(": ", 1) for line in block.split("\n") if ": " in line)
+        if "event" in lines:
+            found.append((lines["event"], lines.get("id"), json.loads(lines["data"])))
+    return found
+
+
+async def events_of(
+    app: ASGIApp, count: int, is_stalled: bool = False, **headers: str
+) -> list[tuple[str, str | None, Any]]:
+    """Read the first messages of the event stream; if stalled, take nothing after the start."""
     found: list[tuple[str, str | None, Any]] = []
     ended = trio.Event()
 
@@ -75,10 +128,9 @@ async def events_of(app: ASGIApp, count: int, **headers: str) -> list[tuple[str,
         return {"type": "http.disconnect"}
 
     async def send(message: Message) -> None:
-        for block in message.get("body", b"").decode().split("\n\n"):
-            lines = dict(line.split(": ", 1) for line in block.split("\n") if ": " in line)
-            if "event" in lines:
-                found.append((lines["event"], lines.get("id"), json.loads(lines["data"])))
+        if is_stalled and "body" in message:
+            await trio.sleep_forever()
+        found.extend(messages_in(message.get("body", b"")))
         if len(found) >= count:
             ended.set()
 

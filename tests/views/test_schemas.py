@@ -16,6 +16,7 @@ from chord.views.common import key_json, names_of, vnode_json
 from chord.views.records import get_json, pair_json
 from chord.views.ring import fingers_json, ring_json
 from chord.views.trace import lookup_json
+from chord.web.openapi import ENDPOINTS
 from tests.support.schemas import all_schemas, check_shape, validator
 from tests.support.statuses import contact, statuses, worked_trace
 
@@ -55,7 +56,7 @@ def test_every_command_with_json_has_a_schema() -> None:
     alone = set(COMMANDS) - {group.name for group in groups} - {"completion"}
     assert set(SHAPE_OF_COMMAND) == alone | in_group
     parts = {"vnode", "error", "lookups", "replicas", "gallery-event", "inspection"}
-    parts |= {"api-ring", "api-node", "api-check"}
+    parts |= {name for endpoint in ENDPOINTS for name in (endpoint.shape, endpoint.order) if name} | {"api-conflict"}
     assert set(SHAPE_OF_COMMAND.values()) | parts == set(all_schemas())
 
 

@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import re
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
 from chord.ids import Contact, Point
-from chord.web.aggregator import Aggregator
-from chord.web.app import Dashboard, make_app
-from chord.web.hub import EventHub
-from chord.web.source import LiveRing
-from chord.wire.messages import DescribeReply, Status
+from chord.observe.chordlog import BYTES_MAX, Chordlog, unpack
+from chord.observe.model import RingChange
+from chord.web.openapi import ENDPOINTS
+from chord.web.source import PlayedRing
+from chord.wire.messages import PeerInfo, Status
 from tests.support.schemas import check_shape
 from tests.support.statuses import statuses
-from tests.support.web import Answer, WebClient
-
-NOW_MS = 1_800_000_000_000
-
-
-def a_ring(nodes: list[Status], age_s: float = 0.0) -> LiveRing:
-    """Return a ring whose nodes answered some time ago."""
-    aggregator = Aggregator([nodes[0].address], 100.0)
-    known = {status.address: status for status in nodes}
-    for _ in range(3):
-        for poll in aggregator.due(100.0):
-            if poll.kind == "describe":
-                aggregator.on_reply(poll, DescribeReply(b"1", NOW_MS, known[poll.address]), 100.0)
-    return LiveRing(aggregator, lambda: 100.0 + age_s, NOW_MS)
+from tests.support.web import NOW_MS, Answer, Ring, WebClient, app_of, events_of, scope_of
 
 
 async def get(path: str, nodes: list[Status] | None = None, age_s: float = 0.0) -> Answer:
-    origin = a_ring(statuses() if nodes is None else nodes, age_s)
-    return await WebClient(make_app(Dashboard(origin, EventHub(origin)), "127.0.0.1")).get(path)
+    return await WebClient(app_of(Ring(statuses() if nodes is None else nodes, age_s).origin)).get(path)
 
 
 async def checked(path: str, shape: str, nodes: list[Status] | None = None, age_s: float = 0.0) -> Any:
@@ -49,7 +39,7 @@ async def test_ring_has_vnodes_in_order_and_their_nodes() -> None:
     assert [vnode["id_hex"] for vnode in ring["vnodes"]][:2] == ["0a", "2a"]
     assert sum(vnode["owned"] for vnode in ring["vnodes"]) == pytest.approx(1.0)
     assert (ring["bits"], ring["r"], ring["N"], ring["W"]) == (8, 8, 1, 1)
-    assert (ring["at_ms"], ring["age_ms"], ring["source"]) == (NOW_MS, 250, "live")
+    assert (ring["at_ms"], ring["age_ms"], ring["source"]) == (NOW_MS + 250, 250, "live")
     assert {node["age_ms"] for node in ring["nodes"]} == {250}
 
 
@@ -80,3 +70,201 @@ async def test_check_names_a_broken_list() -> None:
     assert "127.0.0.1:9002" in broken["NoDuplicates"][0]["nodes"]
     assert [one["name"] for one in verdict["waiting"]] == ["ExactSuccessors"]
     assert verdict["settled"] is False
+
+
+async def test_missing_node_leaves_the_verdict_open() -> None:
+    ring = Ring(statuses())
+    ring.origin.aggregator.model.lose("127.0.0.1:9002", "unreachable")
+    verdict = (await WebClient(app_of(ring.origin)).get("/api/v1/check")).json
+    check_shape("api-check", verdict)
+    assert verdict["missing"] == verdict["unreachable"] == ["127.0.0.1:9002"]
+    assert {one["holds"] for one in verdict["invariants"]} == {None}
+    assert (verdict["settled"], verdict["data_is_safe"]) == (None, None)
+
+
+async def test_age_grows_while_a_node_does_not_answer() -> None:
+    ring = Ring(statuses(), age_s=12.0)
+    for node in statuses():
+        ring.origin.aggregator.model.lose(node.address, "unreachable")
+    answer = (await WebClient(app_of(ring.origin)).get("/api/v1/ring")).json
+    assert answer["age_ms"] == 12_000
+    assert {node["age_ms"] for node in answer["nodes"]} == {12_000}
+
+
+async def test_doubters_of_a_node_are_named() -> None:
+    nodes = statuses()
+    peer = PeerInfo("127.0.0.1:9002", "suspect", None, 400, "no answer", 2)
+    nodes[0] = replace(nodes[0], peers=(peer,), wall_ms=5_000)
+    ring = await checked("/api/v1/ring", "api-ring", nodes)
+    (doubted,) = [node for node in ring["nodes"] if node["doubters"]]
+    assert doubted["node"] == "n2"
+    assert doubted["doubters"] == [
+        {"by": "127.0.0.1:9000", "state": "suspect", "since_ms": 4_600, "reason": "no answer"}
+    ]
+
+
+async def test_bins_count_the_vnodes_of_a_large_ring() -> None:
+    ids = tuple(range(100, 60_000, 200))
+    nodes = statuses(ids, bits=16, addresses={p: f"n{p}:1" for p in ids})
+    ring = Ring(nodes[:1])
+    for node in nodes:
+        ring.origin.aggregator.model.describe(node)
+    web = WebClient(app_of(ring.origin))
+    answer = (await web.get("/api/v1/ring?bins=64&from=1000&to=1500")).json
+    check_shape("api-ring", answer)
+    assert sum(part["vnodes"] for part in answer["bins"]) == len(ids)
+    assert [vnode["id"] for vnode in answer["vnodes"]] == ["1100", "1300", "1500"]
+    assert (await web.get("/api/v1/ring?bins=64")).json["vnodes"] == []
+    assert (await web.get("/api/v1/ring?bins=0")).status == 400
+    assert (await web.get("/api/v1/ring?from=1")).status == 400
+
+
+# -- history and recordings -----------------------------------------------------------------------
+
+
+async def test_history_is_a_keyframe_and_the_lines_after_it() -> None:
+    ring = Ring(statuses())
+    model, history = ring.origin.aggregator.model, ring.origin.aggregator.history
+    ring.now_s = 105.0
+    history.change(104.0, model.lose("127.0.0.1:9002", "dead"))
+    history.add(104.5, "e", {"seq": 1, "node": "127.0.0.1:9000", "kind": "StepDone", "fields": {}})
+    found = (await WebClient(app_of(ring.origin)).get("/api/v1/history")).json
+    check_shape("api-history", found)
+    assert [next(iter(set(line) - {"at_ms"})) for line in found["lines"]][-2:] == ["d", "e"]
+    assert found["lines"][0]["k"] == {}
+    assert found["lines"][-2]["at_ms"] == NOW_MS + 4000
+    at = (await WebClient(app_of(ring.origin)).get(f"/api/v1/nodes/n2?at={NOW_MS + 3000}")).json
+    assert at["state"] == "ready"
+
+
+async def test_download_plays_as_it_was() -> None:
+    ring = Ring(statuses())
+    model, history = ring.origin.aggregator.model, ring.origin.aggregator.history
+    ring.now_s = 150.0
+    for second in (*range(101, 130), 145):
+        change = RingChange({"127.0.0.1:9001": {"keys": second}})
+        model.apply(change)
+        history.change(float(second), change)
+    web = WebClient(app_of(ring.origin))
+    answer = await web.get("/api/v1/recording")
+    log = Chordlog(unpack(answer.body))
+    assert log.header.bits == 8
+    assert log.seek(1000.0).nodes == model.nodes
+    assert log.seek(20.0).nodes["127.0.0.1:9001"]["keys"] == 120
+    uploaded = (await web.request("POST", "/api/v1/recording", answer.body)).json
+    check_shape("api-recording", uploaded)
+    assert (uploaded["source"], uploaded["from_ms"]) == ("recording", NOW_MS)
+    path = f"/api/v1/ring?recording={uploaded['recording']}&at={NOW_MS + 20_000}"
+    played = (await web.get(path)).json
+    check_shape("api-ring", played)
+    assert played["source"] == "recording"
+    assert [node["keys"] for node in played["nodes"] if node["node"] == "n1"] == [120]
+    lines = (await web.get(f"/api/v1/history?recording={uploaded['recording']}")).json
+    check_shape("api-history", lines)
+    assert len(lines["lines"]) == 31
+    assert (await web.get("/api/v1/ring?recording=77")).status == 404
+
+
+async def test_bad_recording_is_refused() -> None:
+    web = WebClient(app_of(Ring(statuses()).origin))
+    for body in (b"", b"{}\n", b'{"chordlog":2}\n', b"\x1f\x8bxx"):
+        answer = await web.request("POST", "/api/v1/recording", body)
+        check_shape("error", answer.json)
+        assert (answer.status, answer.json["error"]["code"]) == (400, "bad_recording")
+    bomb = gzip.compress(bytes(BYTES_MAX + 10), 1)
+    assert (await web.request("POST", "/api/v1/recording", bomb)).status == 413
+
+
+async def test_endless_upload_is_cut_off() -> None:
+    parts = 0
+
+    async def receive() -> Any:
+        nonlocal parts
+        parts += 1
+        return {"type": "http.request", "body": bytes(1 << 20), "more_body": True}
+
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app_of(Ring(statuses()).origin)(scope_of("POST", "/api/v1/recording"), receive, send)
+    assert sent[0]["status"] == 413
+    assert parts == 65
+
+
+async def test_recording_shows_no_living_ring() -> None:
+    ring = Ring(statuses())
+    log = Chordlog(unpack((await WebClient(app_of(ring.origin)).get("/api/v1/recording")).body))
+    app = app_of(PlayedRing(log))
+    web = WebClient(app)
+    assert (await web.request("POST", "/api/v1/lookup", b'{"key":"a"}')).json["error"]["code"] == "not_live"
+    assert (await web.get("/api/v1/heat")).status == 409
+    check_shape("api-metrics", (await web.get("/api/v1/metrics.json")).json)
+    check_shape("api-transfers", (await web.get("/api/v1/transfers")).json)
+    found = await events_of(app, 3)
+    assert [name for name, _, _ in found] == ["hello", "state", "check"]
+    assert found[0][2]["source"] == "recording"
+
+
+# -- the guard ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:9080", "localhost", "[::1]:9080", "192.168.3.4:80"])
+async def test_request_by_address_is_answered(host: str) -> None:
+    assert (await WebClient(app_of(Ring(statuses()).origin)).get("/api/v1/check", host=host)).status == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:9080", "", "[::1"])
+async def test_request_under_another_name_is_refused(host: str) -> None:
+    answer = await WebClient(app_of(Ring(statuses()).origin)).get("/api/v1/check", host=host)
+    assert (answer.status, answer.json["error"]["code"]) == (403, "bad_host")
+    assert "content-security-policy" in answer.headers
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:9081"])
+async def test_other_origin_changes_nothing(origin: str) -> None:
+    web = WebClient(app_of(Ring(statuses()).origin))
+    answer = await web.request("POST", "/api/v1/lookup", b'{"key":"a"}', origin=origin)
+    assert (answer.status, answer.json["error"]["code"]) == (403, "bad_origin")
+    assert (await web.get("/api/v1/ring", origin=origin)).status == 403
+    assert (await web.get("/api/v1/ring", origin="http://127.0.0.1:9080")).status == 200
+
+
+async def test_change_needs_its_header() -> None:
+    web = WebClient(app_of(Ring(statuses()).origin))
+    for header in ("", "0"):
+        answer = await web.request("POST", "/api/v1/recording", b"", x_chord=header)
+        assert answer.json["error"]["code"] == "no_header"
+
+
+# -- the page and the description -----------------------------------------------------------------
+
+
+async def test_page_has_a_strict_policy() -> None:
+    answer = await get("/")
+    assert answer.status == 200
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("path", ["/../app.py", "/%2e%2e/app.py", "/nothing.js", "/..", "//etc/passwd", "/\0"])
+async def test_page_has_no_other_files(path: str) -> None:
+    assert (await get(path)).status == 404
+
+
+async def test_openapi_refers_to_existing_schemas_only() -> None:
+    description = await checked("/api/v1/openapi.json", "api-openapi")
+    schemas = description["components"]["schemas"]
+    text = json.dumps(description)
+    for name in re.findall(r'"#/components/schemas/([^"/]+)', text):
+        assert name in schemas
+    for name, schema in schemas.items():
+        Draft202012Validator.check_schema(schema)
+        assert name == "error" or f"schemas/{name}" in text
+    assert {(path, method) for path, methods in description["paths"].items() for method in methods} == {
+        (endpoint.path, endpoint.method.lower()) for endpoint in ENDPOINTS
+    }

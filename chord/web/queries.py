@@ -1,0 +1,246 @@
+"""The endpoints that show a ring: its states, its numbers, its history."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from chord.ids import Arc, Circle, Point
+from chord.observe.chordlog import BYTES_MAX, BadChordlog, Chordlog, LogLine, unpack
+from chord.observe.model import RingChange, RingShape
+from chord.views.common import Json, key_json
+from chord.views.dashboard import (
+    moment_json,
+    node_detail_json,
+    owner_of,
+    ring_check_json,
+    ring_state_json,
+    shape_json,
+    transfers_state_json,
+)
+from chord.web.actions import body_of
+from chord.web.failures import HttpFailure
+from chord.web.heat import harmonic
+from chord.web.phrases import event_json
+from chord.web.recorder import DOWNLOAD, recorded
+from chord.web.replies import json_reply
+from chord.web.sampling import RingMeter
+from chord.web.series import series_json
+from chord.web.source import LiveRing, PlayedRing, StateOrigin
+from chord.wire.messages import SAMPLE_BINS
+
+UPLOADS_MAX: Final = 4
+"""The number of uploaded recordings in memory. The oldest gives way to a new one."""
+
+LINES_MAX: Final = 20_000
+"""The largest number of lines in one answer."""
+
+BINS_MAX: Final = 1024
+RATE_S: Final = 5.0
+
+
+class QueryEndpoints:
+    """The endpoints that show a ring.
+
+    Args:
+        origin: the states.
+        meter: the numbers of a living ring; None for a recording.
+    """
+
+    def __init__(self, origin: StateOrigin, meter: RingMeter | None) -> None:
+        self._origin = origin
+        self._meter = meter
+        self._uploads: dict[str, PlayedRing] = {}
+        self._uploaded = 0
+
+    async def ring(self, request: Request) -> Response:
+        """Return the nodes and vnodes of a state."""
+        origin = self._chosen(request)
+        state = origin.at(_number(request, "at"))
+        return json_reply(ring_state_json(
+            state.model, origin.shape, state.moment, state.seen_ms,
+            bins=_number(request, "bins", 1, BINS_MAX), lens=_lens(request, origin.shape),
+        ))  # fmt: skip
+
+    async def node(self, request: Request) -> Response:
+        """Return one node of a state."""
+        origin, name = self._chosen(request), request.path_params["name"]
+        state = origin.at(_number(request, "at"))
+        found = [a for a, fields in state.model.nodes.items() if name in (a, fields.get("name"))]
+        if len(found) != 1:
+            code = "ambiguous_node" if found else "no_such_node"
+            text = f"{len(found)} nodes are called {name!r}" if found else f"no node is called {name!r}"
+            raise HttpFailure(404, code, text, "Name a node by its address, as in /nodes/127.0.0.1:9000")
+        (address,) = found
+        seen_ms = state.seen_ms.get(address)
+        return json_reply(node_detail_json(state.model, origin.shape, address, state.moment, seen_ms))
+
+    async def check(self, request: Request) -> Response:
+        """Return the verdict on a state."""
+        origin = self._chosen(request)
+        state = origin.at(_number(request, "at"))
+        return json_reply(ring_check_json(state.model, origin.shape, state.moment))
+
+    async def transfers(self, request: Request) -> Response:
+        """Return the transfers in progress, with their rates in the last seconds."""
+        state = self._origin.at()
+        before = self._origin.at(state.moment.at_ms - round(1000 * RATE_S))
+        return json_reply(transfers_state_json(state.model, before.model, RATE_S, state.moment))
+
+    async def heat(self, request: Request) -> Response:
+        """Return the distribution of keys and requests on the circle."""
+        origin, meter = self._origin, self._meter
+        if not isinstance(origin, LiveRing) or meter is None:
+            raise HttpFailure(409, "not_live", "this is a recording, not a living ring", "Start chord dashboard --node")
+        bins = _number(request, "bins", 1, SAMPLE_BINS) or SAMPLE_BINS
+        if SAMPLE_BINS % bins:
+            raise HttpFailure(400, "invalid", f"invalid bins {bins}", f"Give a divisor of {SAMPLE_BINS}")
+        window_s = _number(request, "window", 1, 60) or 60
+        keys = _coarser(await meter.density(), bins)
+        counts = meter.requests.counts(origin.now_s, window_s)
+        state = origin.at()
+        model, circle = state.model, Circle(origin.shape.bits if origin.shape else 160)
+        living = [fields for fields in model.nodes.values() if fields.get("state") != "unreachable"]
+        records = sum(fields.get("keys", 0) for fields in living)
+        value_bytes = sum(fields.get("value_bytes", 0) for fields in living) / records if records else 0.0
+        owned = [fields.get("keys", 0) for fields in model.vnodes.values()]
+        hot = [
+            {
+                **key_json(row.key),
+                "id": str(int(circle.hash(row.key))),
+                "id_hex": circle.hex(circle.hash(row.key)),
+                "share": round(row.share, 6),
+                "owner": owner_of(circle, model, circle.hash(row.key)),
+                "error": round(row.error, 6),
+            }
+            for row in counts.hot
+        ]
+        return json_reply({
+            **moment_json(state.moment),
+            "bins": bins,
+            "window_s": window_s,
+            "keys": [round(count) for count in keys],
+            "bytes": [round(count * value_bytes) for count in keys],
+            "requests": [round(count) for count in _coarser(counts.bins, bins)],
+            "hot": hot,
+            "skew": {
+                "keys": _skew(owned),
+                "requests": _skew(list(counts.by_node.values())),
+                "expected": round(harmonic(len(owned)), 3),
+            },
+            "counted_by": sorted(counts.by_node),
+        })
+
+    async def history(self, request: Request) -> Response:
+        """Return a keyframe, and the lines after it."""
+        origin = self._chosen(request)
+        from_ms, to_ms = self._span(request, origin)
+        lines = islice(origin.lines(from_ms, to_ms), LINES_MAX + 1)
+        found = [{"at_ms": at_ms, **_line_json(origin, line, at_ms)} for at_ms, line in lines]
+        return json_reply({
+            **moment_json(origin.at().moment),
+            **shape_json(origin.shape),
+            "from_ms": from_ms,
+            "to_ms": to_ms,
+            "lines": found[:LINES_MAX],
+            "more": len(found) > LINES_MAX,
+        })
+
+    async def download(self, request: Request) -> Response:
+        """Return a part of the history as a recording."""
+        origin = self._chosen(request)
+        if origin.shape is None:
+            raise HttpFailure(503, "unreachable", "no node of the ring has answered yet", "Start one: chord up")
+        content = recorded(origin, origin.shape, *self._span(request, origin))
+        headers = {"content-disposition": f'attachment; filename="{DOWNLOAD}"'}
+        return Response(content, headers=headers, media_type="application/gzip")
+
+    async def upload(self, request: Request) -> Response:
+        """Keep a recording in memory, and return its id."""
+        content = await body_of(request, BYTES_MAX)
+        try:
+            played = PlayedRing(Chordlog(unpack(content)))
+        except BadChordlog as error:
+            hint = "Record one: chord dashboard --record FILE, or chord sim replay SEED --chordlog FILE"
+            raise HttpFailure(413 if error.is_too_long else 400, "bad_recording", str(error), hint) from None
+        self._uploaded += 1
+        self._uploads[str(self._uploaded)] = played
+        while len(self._uploads) > UPLOADS_MAX:
+            del self._uploads[next(iter(self._uploads))]
+        return json_reply({
+            **moment_json(played.at().moment),
+            **shape_json(played.shape),
+            "recording": str(self._uploaded),
+            "from_ms": played.span_ms[0],
+            "to_ms": played.span_ms[1],
+            "command": played.log.header.command,
+            "seed": played.log.header.seed,
+            "outcome": played.log.outcome,
+        })
+
+    async def metrics(self, request: Request) -> Response:
+        """Return the metrics of the last 15 minutes."""
+        rows = self._meter.series.rows if self._meter is not None else ()
+        return json_reply({**moment_json(self._origin.at().moment), **series_json(rows)})
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _chosen(self, request: Request) -> StateOrigin:
+        name = request.query_params.get("recording")
+        if name is None:
+            return self._origin
+        if name not in self._uploads:
+            raise HttpFailure(404, "no_such_recording", f"there is no recording {name[:20]!r}", "Upload it again")
+        return self._uploads[name]
+
+    def _span(self, request: Request, origin: StateOrigin) -> tuple[int, int]:
+        """Return the parameters from and to, in Unix ms."""
+        from_ms, to_ms = _number(request, "from"), _number(request, "to")
+        first_ms, latest_ms = origin.span_ms
+        return first_ms if from_ms is None else from_ms, latest_ms if to_ms is None else to_ms
+
+
+def _line_json(origin: StateOrigin, line: LogLine, at_ms: int) -> Json:
+    """Return a line under its letter; an event with its text, as in the event stream."""
+    if isinstance(line.content, RingChange):
+        return {line.letter: msgspec.to_builtins(line.content)}
+    if line.letter == "e":
+        model = origin.aggregator.model if isinstance(origin, LiveRing) else None
+        return {"e": event_json(model, line.content, at_ms)}
+    return {line.letter: line.content}
+
+
+def _number(request: Request, name: str, low: int = 0, high: int = 10**15) -> int | None:
+    """Return a parameter that is a whole number; None if it is not given."""
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) <= 15 and low <= int(text) <= high):
+        hint = f"Give a whole number from {low} to {high}, or leave it out"
+        raise HttpFailure(400, "invalid", f"invalid {name} {text[:40]!r}", hint)
+    return int(text)
+
+
+def _lens(request: Request, shape: RingShape | None) -> Arc | None:
+    """Return the arc of the parameters from and to; None if they are not given."""
+    ends = [request.query_params.get(name) for name in ("from", "to")]
+    if shape is None or ends == [None, None]:
+        return None
+    size = Circle(shape.bits).size
+    if any(t is None or not (t.isascii() and t.isdecimal()) or len(t) > 49 or int(t) >= size for t in ends):
+        raise HttpFailure(400, "invalid", "invalid from and to", f"Give two points below {size}, in decimal")
+    return Arc(*(Point(int(text or "0")) for text in ends))
+
+
+def _coarser(counts: list[float] | list[int], bins: int) -> list[float]:
+    width = len(counts) // bins
+    return [sum(counts[i * width : (i + 1) * width]) for i in range(bins)]
+
+
+def _skew(counts: list[int]) -> float | None:
+    """Return how many times the mean the largest count is; None if there is nothing to count."""
+    return round(max(counts) * len(counts) / sum(counts), 3) if sum(counts) else None

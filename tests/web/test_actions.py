@@ -1,0 +1,153 @@
+"""Lookups and keys over HTTP, on a ring in memory."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import trio
+
+import chord
+from chord import testing
+from chord.web.aggregator import Aggregator
+from chord.web.hub import EventHub
+from chord.web.sampling import RingMeter
+from chord.web.source import LiveRing
+from chord.web.watch import watch
+from tests.support.rings import virtual
+from tests.support.schemas import check_shape
+from tests.support.web import Answer, WebClient, app_of
+
+ADA = urlsafe_b64encode(b"user:42").decode().rstrip("=")
+
+
+@asynccontextmanager
+async def watched(count: int = 4, **options: Any) -> AsyncIterator[tuple[WebClient, chord.AsyncClient]]:
+    """Give the dashboard of a ring in memory, and a client of the ring."""
+    async with testing.open_ring(count, seed=1) as ring:
+        network = cast(testing.MemoryNetwork, ring.network)
+        async with (
+            chord.open_client(ring[0].address, transport=network.transport("client")) as client,
+            trio.open_nursery() as nursery,
+        ):
+            origin = LiveRing(Aggregator([ring[0].address], trio.current_time()), trio.current_time, 1_800_000_000_000)
+            origin.client = client
+            hub = EventHub(origin)
+            meter = RingMeter(origin, hub)
+            nursery.start_soon(watch, origin.aggregator, client)
+            nursery.start_soon(meter.run)
+            await trio.sleep(3)
+            yield WebClient(app_of(origin, hub, meter=meter, **options)), client
+            nursery.cancel_scope.cancel()
+
+
+def checked(answer: Answer, shape: str, status: int = 200) -> Any:
+    assert answer.status == status, answer.body
+    check_shape(shape, answer.json)
+    return answer.json
+
+
+@virtual
+async def test_lookup_finds_the_owner_by_every_route() -> None:
+    async with watched() as (web, client):
+        order = json.dumps({"key": "user:42", "from": "n2"}).encode()
+        found = checked(await web.request("POST", "/api/v1/lookup", order), "api-lookup")
+        trace = await client.lookup("user:42")
+        assert found["owner"]["id"] == str(int(trace.owner.id))
+        assert (found["from"]["node"], found["key"]) == ("n2", "user:42")
+        routes = checked(await web.request("POST", "/api/v1/lookup/compare", order), "api-lookups")["lookups"]
+        assert [(one["mode"], one["route"]) for one in routes] == [
+            ("iterative", "classic"), ("iterative", "fast"), ("successor", "classic")
+        ]  # fmt: skip
+        assert {one["owner"]["id"] for one in routes} == {found["owner"]["id"]}
+        by_id = await web.request("POST", "/api/v1/lookup", json.dumps({"id": found["id"]}).encode())
+        assert checked(by_id, "api-lookup")["owner"] == found["owner"]
+
+
+@virtual
+async def test_lookup_refuses_a_wrong_body() -> None:
+    async with watched(1) as (web, _):
+        for body in (b"{}", b"[", b'{"key":"a","id":"1"}', b'{"kee":"a"}', b'{"id":"-1"}', b'{"key":"a","from":"n9"}'):
+            checked(await web.request("POST", "/api/v1/lookup", body), "error", 404 if b"n9" in body else 400)
+
+
+@virtual
+async def test_put_replaces_what_its_context_covers() -> None:
+    async with watched(may_write=True) as (web, client):
+        path = f"/api/v1/keys/{ADA}"
+        checked(await web.get(path), "error", 404)
+        checked(await web.request("PUT", path, b'{"value":"Ada"}'), "api-stored")
+        read = checked(await web.get(path), "api-key")
+        assert [value["text"] for value in read["values"]] == ["Ada"]
+        await client.put("user:42", b"Grace")
+        order = json.dumps({"value": "old", "context": read["context"]}).encode()
+        conflict = checked(await web.request("PUT", path, order), "api-conflict", 409)
+        assert [one["value"]["text"] for one in conflict["siblings"]] == ["Grace"]
+        order = json.dumps({"value": "Hopper", "context": conflict["context"]}).encode()
+        checked(await web.request("PUT", path, order), "api-stored")
+        assert (await client.get("user:42")).text == "Hopper"
+        context = b64encode((await client.get("user:42")).context).decode().replace("+", "%2B")
+        checked(await web.request("DELETE", f"{path}?context={context}"), "api-stored")
+        checked(await web.get(path), "error", 404)
+
+
+@virtual
+async def test_put_without_context_resolves_no_siblings() -> None:
+    async with watched(may_write=True) as (web, client):
+        for value in (b"a", b"b"):
+            await client.put("user:42", value, no_context=True)
+        conflict = checked(await web.request("PUT", f"/api/v1/keys/{ADA}", b'{"value":"c"}'), "api-conflict", 409)
+        assert sorted(one["value"]["text"] for one in conflict["siblings"]) == ["a", "b"]
+        assert len((await client.get("user:42")).values) == 2
+        order = json.dumps({"value": "ab", "context": conflict["context"]}).encode()
+        checked(await web.request("PUT", f"/api/v1/keys/{ADA}", order), "api-stored")
+        assert (await client.get("user:42")).text == "ab"
+
+
+@virtual
+async def test_inspection_has_the_copy_of_each_member() -> None:
+    async with watched() as (web, client):
+        await client.put("user:42", b"Ada")
+        found = checked(await web.get(f"/api/v1/keys/{ADA}?inspect"), "api-key")
+        assert len(found["copies"]) == 3
+        assert {value["text"] for copy in found["copies"] for value in copy["values"]} == {"Ada"}
+
+
+@virtual
+async def test_key_is_read_only_without_the_option() -> None:
+    async with watched(1) as (web, client):
+        for method in ("PUT", "DELETE"):
+            answer = await web.request(method, f"/api/v1/keys/{ADA}", b'{"value":"Ada"}')
+            assert checked(answer, "error", 403)["error"]["code"] == "read_only"
+        checked(await web.get("/api/v1/keys/A!A"), "error", 400)
+        answer = await web.request("POST", "/api/v1/chaos", b'{"do":"kill","node":"n0"}')
+        assert checked(answer, "error", 403)["error"]["code"] == "no_demo"
+        assert await client.get("user:42", None) is None
+
+
+@virtual
+async def test_heat_counts_keys_and_requests() -> None:
+    async with watched() as (web, client):
+        for number in range(60):
+            await client.put(f"key {number}", b"value")
+        checked(await web.get("/api/v1/heat"), "api-heat")  # sampling begins
+        await trio.sleep(4)
+        for _ in range(40):
+            await client.put("hot", b"value")
+        await trio.sleep(4)
+        heat = checked(await web.get("/api/v1/heat?bins=64&window=30"), "api-heat")
+        assert sum(heat["keys"]) == 61
+        assert sum(heat["requests"]) >= 40
+        assert heat["hot"][0]["key"] == "hot"
+        assert heat["hot"][0]["share"] > 0.9
+        trace = await client.lookup("hot")
+        assert heat["hot"][0]["owner"]["id"] == str(int(trace.owner.id))
+        assert heat["requests"][trace.key * 64 >> client.circle.bits] >= 40
+        checked(await web.get("/api/v1/heat?bins=5"), "error", 400)
+        metrics = checked(await web.get("/api/v1/metrics.json"), "api-metrics")
+        series = {(one["name"], one["label"]): one["values"] for one in metrics["series"]}
+        assert max(value or 0 for value in series["operations", ""]) >= 40
+        assert len(metrics["times_ms"]) == len(series["rpc_calls", "client"])
