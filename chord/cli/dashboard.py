@@ -35,7 +35,7 @@ Serve = Callable[[Callable[[], None]], Awaitable[None]]
               f"{DEFAULT_NODE}]")
 @click.option("--listen", default=LISTEN, show_default=True, metavar="HOST:PORT", help="Address of the page; port 0 "
               "takes a free port.")
-@click.option("--play", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
+@click.option("--play", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
               help="Show a recording (.chordlog) instead of a ring.")
 @click.option("--record", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
               help="Record the ring in this .chordlog file, compressed if its name ends in .gz.")
@@ -66,17 +66,17 @@ def dashboard_command(
     from chord.web.server import DashboardOptions, serve_live, serve_played
 
     log = None if play is None else _recording(play)
-    listener = listen_on(listen)
     options = DashboardOptions(split_address(listen)[0], may_write, with_keys=with_keys)
     with ExitStack() as files:
-        if log is not None:
-            run_server(out, listener, options, lambda ready: serve_played(listener, log, options, ready))
-            return OK
         if record is not None:
             write = files.enter_context(packing(record.name, files.enter_context(writing(record))))
             options = options._replace(record=write)
-        entries = nodes or (DEFAULT_NODE,)
-        run_server(out, listener, options, lambda ready: serve_live(listener, entries, options, ready))
+        listener = files.enter_context(listen_on(listen))
+        if log is not None:
+            run_server(out, listener, options, lambda ready: serve_played(listener, log, options, ready))
+        else:
+            entries = nodes or (DEFAULT_NODE,)
+            run_server(out, listener, options, lambda ready: serve_live(listener, entries, options, ready))
     return OK
 
 
@@ -91,7 +91,7 @@ def require_extra() -> None:
         import starlette
     except ImportError as error:
         hint = "Install the extra web: pip install 'chord[web]'"
-        raise Failure(f"the package {error.name} is not installed", hint, USAGE, "extra") from None
+        raise Failure(f"the package {error.name} is not installed", hint, USAGE, "not_installed") from None
     assert hypercorn
     assert starlette
 
@@ -157,4 +157,4 @@ def _recording(path: Path) -> Chordlog:
         raise Failure(f"cannot play {path}: {error}", hint, USAGE, "bad_recording") from None
     except OSError as error:
         why = str(error.strerror).lower()
-        raise Failure(f"cannot read {path} ({why})", "Name a file that you can read", USAGE, "input") from None
+        raise Failure(f"cannot read {path} ({why})", "Name a file that you can read", USAGE, "file") from None

@@ -20,11 +20,13 @@ import time
 import traceback
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
+from msgspec import structs
 
 from chord.cli.check import examine
+from chord.cli.dashboard import LISTEN
 from chord.cli.failures import INTERNAL, INTERRUPTED, OK, TERMINATED, TIMEOUT, USAGE, Terminated, announcing, explain
 from chord.cli.output import Failure, Out, counted
 from chord.cli.settings import from_flags
@@ -35,12 +37,18 @@ from chord.errors import ChordError, ConfigError, OtherRing
 from chord.views.nodes import up_json
 from chord.wire.messages import Status
 
+if TYPE_CHECKING:
+    from chord.cli.up_web import DashboardChild
+
 HOST = "127.0.0.1"
 BASE_PORT = 9000
 RANGES_TRIED = 50
 POLL_S = 0.05
 STOP_S = 5.0
 PATIENCE_S = 30.0
+SIGNALS = {
+    "kill": signal.SIGKILL, "freeze": signal.SIGSTOP, "thaw": signal.SIGCONT, "leave": signal.SIGTERM
+}  # fmt: skip
 
 
 class Child(NamedTuple):
@@ -89,10 +97,14 @@ def _require_name(context: click.Context, option: click.Parameter, path: Path | 
 @click.option("--preset", type=click.Choice(["local", "lan", "wan"]), default="local", show_default=True,
               help="Periods and timeouts.")
 @click.option("--join", metavar="HOST:PORT", help="Add the peers to the ring of this node.")
+@click.option("--web", is_flag=False, flag_value=LISTEN, metavar="[HOST:PORT]", help="Also start a dashboard.  "
+              f"[default address: {LISTEN}]")
+@click.option("--demo", is_flag=True, help="Let its page kill, freeze and start peers, and write keys.")
 @json_option
 def up_command(
     out: Out, count: int | None, vnodes: int | None, bits: int | None, ids: list[int], successors: int | None,
-    replicas: int | None, data: Path | None, base_port: int | None, preset: str, join: str | None,
+    replicas: int | None, data: Path | None, base_port: int | None, preset: str, join: str | None, web: str | None,
+    demo: bool,
 ) -> int:
     """Run N local peers, one process each, until Ctrl-C.
 
@@ -101,6 +113,10 @@ def up_command(
     Ctrl-C stops all peers. Peers that joined another ring with --join leave it: they hand over their keys, and a second
     Ctrl-C stops them at once. With --data they only stop and keep their places.
     """
+    if demo and web is None:
+        raise click.UsageError("--demo is about the page of a dashboard: add --web")
+    if web is not None:
+        check_address(web, may_choose_port=True)
     count = count or len(ids) or 8
     if ids and len(ids) != count:
         what = f"{counted(len(ids), 'id')} for {counted(count, 'peer')}"
@@ -124,7 +140,15 @@ def up_command(
     _require_same(configs)
     # Peers that have data directories resume together. The first peer creates a new ring, and the others join it.
     is_new = data is None or not any(data.glob("n*/*"))
-    return _Family(out, configs, began, has_founder=join is None and is_new, leaves=join is not None).run()
+    dashboard = None
+    if web is not None:
+        from chord.cli.up_web import DashboardChild
+
+        dashboard = DashboardChild(out, web, is_demo=demo)
+    family = _Family(
+        out, configs, began, has_founder=join is None and is_new, leaves=join is not None, dashboard=dashboard
+    )
+    return family.run()
 
 
 class _Family:
@@ -141,16 +165,19 @@ class _Family:
             start at once.
         leaves: whether the peers get SIGTERM in the end and time to leave. Peers with data directories then stop
             without a leave. False: all peers stop without a leave.
+        dashboard: the dashboard to start when the ring is proven; None: none.
     """
 
     def __init__(
-        self, out: Out, configs: list[NodeConfig], began: float, *, has_founder: bool, leaves: bool
+        self, out: Out, configs: list[NodeConfig], began: float, *, has_founder: bool, leaves: bool,
+        dashboard: DashboardChild | None,
     ) -> None:
         self._out = out
         self._configs = configs
         self._began = began
         self._has_founder = has_founder
         self._leaves = leaves
+        self._dashboard = dashboard
         self._life_read, self._life_write = os.pipe()
         self._news_read, self._news_write = os.pipe()
         self._news = b""
@@ -191,11 +218,17 @@ class _Family:
             self._await_ready(len(self._configs))
             self._await_proof()
             self._pause()
+            if self._dashboard is not None:
+                entries = [config.listen for config in self._configs[:3]]
+                self._dashboard.start(entries, (self._life_read, self._life_write))
             self._announce()
             self._pause()
-            while self._children:
+            while self._children or (self._dashboard is not None and self._dashboard.pid):
                 self._reap()
-                self._pause(4 * POLL_S)
+                if self._dashboard is None or self._dashboard.pid is None:
+                    self._pause(4 * POLL_S)
+                elif self._pause(4 * POLL_S, self._dashboard.orders):
+                    self._dashboard.obey(self._do)
             self._out.note("no peer is left")
             return OK
         except (KeyboardInterrupt, Terminated) as end:
@@ -280,6 +313,8 @@ class _Family:
         try:
             os.close(self._life_write)
             os.close(self._news_read)
+            if self._dashboard is not None:
+                self._dashboard.close()
             code = _child(config, self._life_read, self._news_write, self._out)
         finally:
             if sys.exc_info()[0] is not None:
@@ -287,6 +322,35 @@ class _Family:
             for stream in (sys.stdout, sys.stderr):
                 stream.flush()
             os._exit(code)  # without the parent's clean-up
+
+    def _do(self, what: str, name: str) -> str:
+        """Carry out an order of the dashboard on a peer, by name, and return the peer's name.
+
+        Raises:
+            ValueError: it is not possible; the message says why.
+        """
+        self._reap()
+        if what == "join":
+            port = 1 + max(int(config.listen.rpartition(":")[2]) for config in self._configs)
+            while port < 65536 and _refusal(port) is not None:
+                port += 1
+            name = next(n for i in range(10**6) if (n := f"n{i}") not in {config.name for config in self._configs})
+            last = self._configs[-1]
+            data_dir = None if last.data_dir is None else str(Path(last.data_dir).with_name(name))
+            address = f"{HOST}:{port}"
+            self._configs.append(structs.replace(last, name=name, listen=address, id=None, data_dir=data_dir))
+        pid = next((pid for pid, child in self._children.items() if child.name == name), None)
+        config = next((config for config in self._configs if config.name == name), None)
+        if config is None:
+            raise ValueError(f"no peer is called {name!r}")
+        if (pid is None) != (what in ("start", "join")):
+            raise ValueError(f"{name} {'does not run' if pid is None else 'runs already'}")
+        if pid is not None:
+            os.kill(pid, SIGNALS[what])
+        else:  # the founder must join its ring, too
+            living = tuple(child.address for child in self._children.values())
+            self._fork(structs.replace(config, join=living[:3]))
+        return name
 
     # -- until the ring is proven -------------------------------------------------------------------
 
@@ -353,7 +417,8 @@ class _Family:
         children = sorted(self._children.values(), key=lambda c: [f.name for f in self._configs].index(c.name))
         if self._out.as_json:
             with announcing():
-                self._out.json(up_json(seconds, [(c.name, c.address, c.pid) for c in children]))
+                url = None if self._dashboard is None else self._dashboard.url
+                self._out.json(up_json(seconds, [(c.name, c.address, c.pid) for c in children], url))
             return
         ports = f"{children[0].address}" + (f"-{children[-1].address.rpartition(':')[2]}" if len(children) > 1 else "")
         peers = counted(len(children), "peer")
@@ -361,6 +426,8 @@ class _Family:
         end = "Ctrl-C: they hand over and leave the ring." if leave else "Ctrl-C stops them all."
         with announcing():
             self._out.line(f"ready: {peers} on {ports}, ring proven in {seconds:.1f} s. {end}")
+            if self._dashboard is not None:
+                self._out.line(f"dashboard: {self._dashboard.url}")
             self._out.flush()
 
     # -- afterwards -----------------------------------------------------------------------------------
@@ -370,6 +437,9 @@ class _Family:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
+            if self._dashboard is not None and pid == self._dashboard.pid:
+                self._dashboard.pid = None
+                self._out.note("the dashboard has ended")
             child = self._children.pop(pid, None)
             if child is None or self._stopping:
                 continue
@@ -394,6 +464,11 @@ class _Family:
         self._stopping = True
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.close(self._life_write)
+        if self._dashboard is not None and self._dashboard.pid:
+            self._children[self._dashboard.pid] = Child(self._dashboard.pid, "dashboard", self._dashboard.url)
+            self._dashboard.pid = None
+            for pid in self._children:
+                os.kill(pid, signal.SIGCONT)  # the page may have frozen it
         deadline = time.monotonic() + STOP_S
         while self._children and time.monotonic() < deadline:
             self._reap()

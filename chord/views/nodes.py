@@ -95,14 +95,16 @@ def ready_json(name: str, address: str, pid: int, origin: str) -> Json:
     return {"ready": True, "name": name, "address": address, "pid": pid, "origin": origin}
 
 
-def up_json(seconds: float, processes: Iterable[tuple[str, str, int]]) -> Json:
+def up_json(seconds: float, processes: Iterable[tuple[str, str, int]], dashboard: str | None = None) -> Json:
     """Return the ready line of a ring of new processes.
 
-    `seconds` is the time from the start of the command until the ring was proven. `processes` has the name, address and
-    process id of each node.
+    Args:
+        seconds: the time from the start of the command until the ring was proven.
+        processes: the name, address and process id of each node.
+        dashboard: the address of the page of the dashboard; None without one.
     """
     nodes = [{"name": name, "address": address, "pid": pid} for name, address, pid in processes]
-    return {"ready": True, "seconds": round(seconds, 3), "nodes": nodes}
+    return {"ready": True, "seconds": round(seconds, 3), "nodes": nodes, "dashboard": dashboard}
 
 
 def dashboard_json(url: str) -> Json:

@@ -18,7 +18,7 @@ from chord.errors import ChordError
 from chord.web.actions import ActionEndpoints
 from chord.web.failures import HttpFailure, explained
 from chord.web.guard import Guard
-from chord.web.hub import EventHub
+from chord.web.hub import EventHub, EventReader
 from chord.web.openapi import ENDPOINTS, PREFIX, openapi_json
 from chord.web.queries import QueryEndpoints
 from chord.web.replies import json_reply
@@ -55,7 +55,7 @@ def make_app(queries: QueryEndpoints, actions: ActionEndpoints, hub: EventHub, h
 
     async def events(request: Request) -> Response:
         text = request.headers.get("last-event-id", "")
-        return EventStream(hub, int(text) if text.isdecimal() and len(text) < 18 else None)
+        return EventStream(hub, hub.join(int(text) if text.isdecimal() and len(text) < 18 else None))
 
     async def openapi(request: Request) -> Response:
         return json_reply(openapi_json())
@@ -88,17 +88,17 @@ class EventStream(Response):
 
     Args:
         hub: the readers.
-        last_id: the number of the last message that this reader has.
+        reader: the reader.
     """
 
-    def __init__(self, hub: EventHub, last_id: int | None) -> None:
+    def __init__(self, hub: EventHub, reader: EventReader) -> None:
         self._hub = hub
-        self._last_id = last_id
+        self._reader = reader
         self.background = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send messages until the reader disconnects or its queue is full."""
-        reader = self._hub.join(self._last_id)
+        reader = self._reader
 
         async def until_disconnected() -> None:
             while (await receive())["type"] != "http.disconnect":

@@ -16,6 +16,7 @@ import trio
 from chord.observe.model import RingChange
 from chord.views.common import Json
 from chord.views.dashboard import ring_check_json, shape_json
+from chord.web.failures import HttpFailure
 from chord.web.history import NumberedLine
 from chord.web.phrases import event_json
 from chord.web.source import LiveRing, PlayedRing, SeenState, StateOrigin
@@ -57,6 +58,7 @@ class EventHub:
 
     Args:
         origin: the states. Those of a recording do not change by themselves: its readers get the first state.
+        readers_max: the largest number of readers; default: no limit.
         may_write: whether the page may write keys.
         is_demo: whether the page may control processes.
 
@@ -65,8 +67,11 @@ class EventHub:
         dropped: the number of readers that were disconnected because they did not keep up.
     """
 
-    def __init__(self, origin: StateOrigin, *, may_write: bool = False, is_demo: bool = False) -> None:
+    def __init__(
+        self, origin: StateOrigin, *, readers_max: int | None = None, may_write: bool = False, is_demo: bool = False
+    ) -> None:
         self._origin = origin
+        self._readers_max = readers_max
         self._may_do = {"write": may_write, "demo": is_demo}
         self._sent = origin.aggregator.history.latest if isinstance(origin, LiveRing) else 0
         self._shape = origin.shape
@@ -81,7 +86,13 @@ class EventHub:
         Args:
             last_id: the number of the last message that it has. The stream goes on after it if the history reaches
                 back so far. Otherwise the reader gets `reset` and a whole state.
+
+        Raises:
+            HttpFailure: 503: there are too many readers.
         """
+        if self._readers_max is not None and len(self.readers) >= self._readers_max:
+            hint = "Close a page of this dashboard, and try again"
+            raise HttpFailure(503, "too_many_readers", f"{self._readers_max} readers are connected", hint)
         self.publish()
         reader = EventReader()
         reader.put(self._first(last_id))

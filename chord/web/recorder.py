@@ -98,6 +98,7 @@ class RingRecorder:
                 await trio.sleep(WRITE_S)
                 self.take()
         finally:
+            self.take()
             if self._writer is not None:
                 self._writer.end("stopped")
 
@@ -143,7 +144,9 @@ class RingRecorder:
                 for name, value in zip(NAMES, row.values, strict=True)
                 if value
             }
-            writer.line("m", {"values": named, **self._hot()})
+            hot = self._hot()
+            if named or hot:
+                writer.line("m", {"values": named, **hot})
 
     def _hot(self) -> Fields:
         """Return the most frequent keys; without `with_keys`, their points."""

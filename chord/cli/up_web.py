@@ -1,0 +1,126 @@
+"""The dashboard of `chord up`: a further child, which may control its siblings in a demonstration."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from chord.cli.dashboard import LISTEN, listen_on, require_extra, url_of
+from chord.cli.failures import INTERNAL, OK
+from chord.cli.output import Failure, Out
+from chord.config import split_address
+from chord.views.common import Json
+
+ORDER_BYTES_MAX = 4096
+
+Obey = Callable[[str, str], str]
+"""Does something to a node, by name, and returns the node's name. A `ValueError` says why it is not possible."""
+
+
+class DashboardChild:
+    """The process of the dashboard, as its parent sees it.
+
+    The parent listens before it forks, so that no request of a browser is refused.
+
+    Args:
+        out: the output of the command.
+        listen: the address of the page. If the default is in use, the page gets a free port.
+        is_demo: whether the page may write keys and control the peers.
+
+    Attributes:
+        url: the address of the page.
+        pid: the id of the process; None if it does not run.
+    """
+
+    def __init__(self, out: Out, listen: str, *, is_demo: bool) -> None:
+        require_extra()
+        self._host = split_address(listen)[0]
+        self._listener = _listener(out, listen)
+        self._is_demo = is_demo
+        self._mine, self._its = socket.socketpair()
+        self._mine.setblocking(False)
+        self._orders = b""
+        self.url = url_of(self._host, self._listener)
+        self.pid: int | None = None
+
+    @property
+    def orders(self) -> int:
+        """The descriptor that is readable if an order has arrived."""
+        return self._mine.fileno()
+
+    def close(self) -> None:
+        """Close all files, in the process of a peer."""
+        for file in (self._listener, self._mine, self._its):
+            file.close()
+
+    def start(self, nodes: Sequence[str], life_fds: tuple[int, int]) -> None:
+        """Fork the process.
+
+        Args:
+            nodes: the addresses of entry nodes.
+            life_fds: the pipe whose write end only the parent keeps open. The process ends with it.
+        """
+        self.pid = os.fork()
+        if self.pid:
+            self._listener.close()
+            self._its.close()
+            return
+        code = INTERNAL
+        try:
+            os.close(life_fds[1])
+            self._mine.close()
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            self._serve(nodes, life_fds[0])
+            code = OK
+        finally:
+            os._exit(code)  # without the parent's clean-up
+
+    def obey(self, do: Obey) -> None:
+        """Carry out the orders that have arrived, and answer them."""
+        with suppress(BlockingIOError, ConnectionError):
+            self._orders += self._mine.recv(ORDER_BYTES_MAX)
+        *lines, self._orders = self._orders.split(b"\n")
+        for line in lines:
+            order = json.loads(line)
+            answer: Json = {}
+            try:
+                answer["node"] = do(order["do"], order["node"])
+            except ValueError as error:
+                answer["error"] = str(error)
+            with suppress(BlockingIOError, ConnectionError):
+                self._mine.send(json.dumps(answer).encode() + b"\n")
+
+    def _serve(self, nodes: Sequence[str], life_fd: int) -> None:
+        import trio
+
+        from chord.web.server import Control, DashboardOptions, serve_live
+
+        async def run() -> None:
+            control = Control(self._its) if self._is_demo else None
+            options = DashboardOptions(self._host, may_write=self._is_demo, command="chord up --web", chaos=control)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(serve_live, self._listener, nodes, options, lambda: None)
+                await trio.lowlevel.wait_readable(life_fd)
+                nursery.cancel_scope.cancel()
+
+        trio.run(run)
+
+
+def _listener(out: Out, listen: str) -> socket.socket:
+    """Return the listening socket of the page."""
+    try:
+        return listen_on(listen)
+    except Failure as failure:
+        if listen != LISTEN or not isinstance(failure.__context__, OSError):
+            raise
+        if failure.__context__.errno != errno.EADDRINUSE:
+            raise
+        listener = listen_on(f"{split_address(listen)[0]}:0")
+        out.note(f"port {split_address(listen)[1]} is in use; the dashboard takes {listener.getsockname()[1]}")
+        return listener
