@@ -46,6 +46,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "backup": ("--keys", "1000", "--rounds", "1"),
     "process": ("--keys", "10000", "--seconds", "1"),
     "idle": ("--only", "local", "--seconds", "1"),
+    "dashboard": ("--only", "recording,memory"),
     "lab": (),
     "ring_points": ("--points", "10000"),
 }

@@ -16,7 +16,17 @@ from multiprocessing import get_context
 
 from chord.sim.run import RunFailure
 
-from . import bugs_arcs, bugs_backups, bugs_commits, bugs_data, bugs_oracle, bugs_pointers, bugs_reads, bugs_restarts
+from . import (
+    bugs_arcs,
+    bugs_backups,
+    bugs_commits,
+    bugs_data,
+    bugs_oracle,
+    bugs_pointers,
+    bugs_reads,
+    bugs_restarts,
+    bugs_web,
+)
 from .mutant import Mutant, Stale, checker_of
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -28,6 +38,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *bugs_reads.MUTANTS,
     *bugs_backups.MUTANTS,
     *bugs_oracle.MUTANTS,
+    *bugs_web.MUTANTS,
 )
 
 CPU_S_MAX = 300
