@@ -89,7 +89,7 @@ def ring_state_json(
     shown = [point for point in points if lens is None or Point(int(point)) in lens]
     if bins is not None and lens is None:
         shown = []
-    nodes = sorted(model.nodes)
+    nodes, doubts = sorted(model.nodes), doubters_of_all(model)
     if bins is not None or lens is not None:
         holders = {str(model.vnodes[point].get("node")) for point in shown}
         nodes = [address for address in nodes if address in holders]
@@ -97,12 +97,14 @@ def ring_state_json(
         **moment_json(moment),
         **shape_json(shape),
         "vnodes": [vnode_state_json(circle, model, point) for point in shown],
-        "nodes": [node_state_json(model, address, moment, seen_ms.get(address)) for address in nodes],
-        **({} if bins is None else {"bins": _bins(circle, model, points, bins)}),
+        "nodes": [node_state_json(model, address, moment, seen_ms.get(address), doubts) for address in nodes],
+        **({} if bins is None else {"bins": _bins(circle, model, points, bins, doubts)}),
     }
 
 
-def _bins(circle: Circle, model: RingModel, points: list[str], count: int) -> list[Json]:
+def _bins(
+    circle: Circle, model: RingModel, points: list[str], count: int, doubts: Mapping[str, list[Json]]
+) -> list[Json]:
     """Return the number of vnodes, the largest arc, the worst state and the keys in each part of the circle."""
     found: list[Json] = [
         {"vnodes": 0, "largest_arc": 0.0, "worst": None, "dead": 0, "keys": 0} for _ in range(count)
@@ -110,7 +112,8 @@ def _bins(circle: Circle, model: RingModel, points: list[str], count: int) -> li
     for point in points:
         fields = model.vnodes[point]
         part = found[int(point) * count // circle.size]
-        state = _health(model, str(fields.get("node", "")))
+        address = str(fields.get("node", ""))
+        state = _health(str(model.nodes.get(address, {}).get("state", "")), is_doubted=address in doubts)
         part["vnodes"] += 1
         part["largest_arc"] = max(part["largest_arc"], _owned_share(circle, fields))
         part["worst"] = max(part["worst"] or HEALTH[0], state, key=HEALTH.index)
@@ -119,12 +122,11 @@ def _bins(circle: Circle, model: RingModel, points: list[str], count: int) -> li
     return found
 
 
-def _health(model: RingModel, address: str) -> str:
+def _health(state: str, *, is_doubted: bool) -> str:
     """Return the state of a node as a part of the circle shows it: one of `HEALTH`."""
-    state = model.nodes.get(address, {}).get("state", "")
     if state in ("unreachable", *ENDED):
         return "dead"
-    if any(fields.get("suspects", {}).get(address) for fields in model.nodes.values()):
+    if is_doubted:
         return "suspect"
     return "ready" if state == "ready" else "other"
 
@@ -166,8 +168,18 @@ def vnode_state_json(circle: Circle, model: RingModel, point: str) -> Json:
     }
 
 
-def node_state_json(model: RingModel, address: str, moment: Moment, seen_ms: int | None) -> Json:
-    """Return a node of a state; `seen_ms` is the time of its last answer in Unix ms, if it is known."""
+def node_state_json(
+    model: RingModel, address: str, moment: Moment, seen_ms: int | None, doubts: Mapping[str, list[Json]]
+) -> Json:
+    """Return a node of a state.
+
+    Args:
+        model: the state.
+        address: the address of the node.
+        moment: the moment of the state.
+        seen_ms: the time of its last answer in Unix ms; None if it is not known.
+        doubts: the result of `doubters_of_all`.
+    """
     fields = model.nodes[address]
     began_ms = fields.get("began_ms")
     return {
@@ -190,22 +202,23 @@ def node_state_json(model: RingModel, address: str, moment: Moment, seen_ms: int
         "vnodes": list(fields.get("vnodes", ())),
         "seen_ms": seen_ms,
         "age_ms": None if seen_ms is None else max(0, moment.at_ms - seen_ms),
-        "doubters": doubters(model, address),
+        "doubters": doubts.get(address, []),
     }
 
 
-def doubters(model: RingModel, address: str) -> list[Json]:
-    """Return the nodes that do not take a node for alive, with their verdicts."""
-    return [
-        {
-            "by": other,
-            "state": verdict["state"],
-            "since_ms": verdict.get("since_ms"),
-            "reason": verdict.get("reason", ""),
-        }
-        for other, fields in sorted(model.nodes.items())
-        if other != address and (verdict := fields.get("suspects", {}).get(address)) is not None
-    ]
+def doubters_of_all(model: RingModel) -> dict[str, list[Json]]:
+    """Return, for each node in doubt, the nodes that do not take it for alive, with their verdicts."""
+    found: dict[str, list[Json]] = {}
+    for other, fields in sorted(model.nodes.items()):
+        for address, verdict in fields.get("suspects", {}).items():
+            doubt = {
+                "by": other,
+                "state": verdict["state"],
+                "since_ms": verdict.get("since_ms"),
+                "reason": verdict.get("reason", ""),
+            }
+            found.setdefault(address, []).append(doubt)
+    return found
 
 
 def node_detail_json(
@@ -216,7 +229,7 @@ def node_detail_json(
     vnodes = [point for point in fields.get("vnodes", ()) if point in model.vnodes]
     return {
         **moment_json(moment),
-        **node_state_json(model, address, moment, seen_ms),
+        **node_state_json(model, address, moment, seen_ms, doubters_of_all(model)),
         "vnodes": [
             {
                 **vnode_state_json(circle, model, point),
@@ -305,18 +318,19 @@ def missing_nodes(model: RingModel) -> list[str]:
     Only such a node may hide a violation: the ring has given up a dead one.
     """
     lost = [address for address, fields in model.nodes.items() if fields.get("state") == "unreachable"]
-    return sorted(a for a in lost if not any(doubt["state"] in ENDED for doubt in doubters(model, a)))
+    doubts = doubters_of_all(model)
+    return sorted(a for a in lost if not any(doubt["state"] in ENDED for doubt in doubts.get(a, ())))
 
 
 def ring_check_json(model: RingModel, shape: RingShape | None, moment: Moment) -> Json:
     """Return the verdict on a state.
 
-    `holds` of an invariant is None if a missing node may break it unseen.
+    `holds` of an invariant is None if a missing node may break it unseen. Then the verdict has no `waiting` either.
     """
     missing = missing_nodes(model)
     found = _violations(model, shape) if shape is not None else []
-    waiting = _waiting(model, shape) if shape is not None else []
     is_known = shape is not None and not missing and bool(_members(model))
+    waiting = _waiting(model, shape) if shape is not None and is_known else []
     checked = []
     for name in INVARIANTS:
         broken = [violation for violation in found if violation.invariant == name]

@@ -143,6 +143,11 @@ class Aggregator:
         return min((node.described_s for node in nodes if node.described_s is not None), default=inf)
 
     @property
+    def is_lost(self) -> bool:
+        """Whether no node answers."""
+        return all(node.lost_s is not None for node in self._nodes.values())
+
+    @property
     def _is_large(self) -> bool:
         return len(self._nodes) > NODES_IN_FULL_MAX
 
@@ -191,7 +196,7 @@ class Aggregator:
         It has left, or never answered, or has been lost for the length of the history. An entry stays while no node
         answers.
         """
-        if address in self._entries and all(other.lost_s is not None for other in self._nodes.values()):
+        if address in self._entries and self.is_lost:
             return False
         if node.described_s is None and node.misses >= MISSES_OF_A_STRANGER_MAX:
             return True

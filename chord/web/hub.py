@@ -27,6 +27,9 @@ QUEUE_MAX: Final = 64
 CHECK_S: Final = 1.0
 """The least time between two checks, in seconds."""
 
+CHECK_SHARE: Final = 30
+"""The least time between two checks, as a multiple of the time that a check takes."""
+
 PUBLISH_S: Final = 0.25
 """The time between two deltas, in seconds."""
 
@@ -126,8 +129,10 @@ class EventHub:
             if lines:
                 self.send(self._messages(self._origin, lines, self._sent))
         if self.readers and self._checked_seq != self._sent and self._origin.now_s >= self._check_due_s:
-            self._checked_seq, self._check_due_s = self._sent, self._origin.now_s + CHECK_S
+            began_s, self._checked_seq = self._origin.now_s, self._sent
             verdict = self._verdict()
+            took_s = self._origin.now_s - began_s
+            self._check_due_s = began_s + max(CHECK_S, CHECK_SHARE * took_s)  # it takes long in a large ring
             judged = {name: part for name, part in verdict.items() if name not in ("at_ms", "age_ms")}
             if judged != self._checked:
                 self._checked = judged

@@ -30,7 +30,7 @@ from chord.web.recorder import DOWNLOAD, recorded
 from chord.web.replies import json_reply
 from chord.web.sampling import RingMeter
 from chord.web.series import series_json
-from chord.web.source import LiveRing, PlayedRing, StateOrigin
+from chord.web.source import LiveRing, PlayedRing, SeenState, StateOrigin
 from chord.wire.messages import SAMPLE_BINS
 
 UPLOADS_MAX: Final = 4
@@ -60,7 +60,7 @@ class QueryEndpoints:
     async def ring(self, request: Request) -> Response:
         """Return the nodes and vnodes of a state."""
         origin = self._chosen(request)
-        state = origin.at(_number(request, "at"))
+        state = _state(request, origin)
         return json_reply(ring_state_json(
             state.model, origin.shape, state.moment, state.seen_ms,
             bins=_number(request, "bins", 1, BINS_MAX), lens=_lens(request, origin.shape),
@@ -69,7 +69,7 @@ class QueryEndpoints:
     async def node(self, request: Request) -> Response:
         """Return one node of a state."""
         origin, name = self._chosen(request), request.path_params["name"]
-        state = origin.at(_number(request, "at"))
+        state = _state(request, origin)
         found = [a for a, fields in state.model.nodes.items() if name in (a, fields.get("name"))]
         if len(found) != 1:
             code = "ambiguous_node" if found else "no_such_node"
@@ -82,7 +82,7 @@ class QueryEndpoints:
     async def check(self, request: Request) -> Response:
         """Return the verdict on a state."""
         origin = self._chosen(request)
-        state = origin.at(_number(request, "at"))
+        state = _state(request, origin)
         return json_reply(ring_check_json(state.model, origin.shape, state.moment))
 
     async def transfers(self, request: Request) -> Response:
@@ -202,6 +202,16 @@ class QueryEndpoints:
         from_ms, to_ms = _number(request, "from"), _number(request, "to")
         first_ms, latest_ms = origin.span_ms
         return first_ms if from_ms is None else from_ms, latest_ms if to_ms is None else to_ms
+
+
+def _state(request: Request, origin: StateOrigin) -> SeenState:
+    """Return the state at the time of the parameter at; default: the latest."""
+    at_ms = _number(request, "at")
+    first_ms, latest_ms = origin.span_ms
+    if at_ms is not None and not first_ms <= at_ms <= latest_ms:
+        hint = f"Give a time from {first_ms} to {latest_ms}, in Unix ms"
+        raise HttpFailure(404, "no_such_time", f"there is no state of the time {at_ms}", hint)
+    return origin.at(at_ms)
 
 
 def _line_json(origin: StateOrigin, line: LogLine, at_ms: int) -> Json:

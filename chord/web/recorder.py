@@ -120,6 +120,9 @@ class RingRecorder:
             else:
                 self._writer.line(one.line.letter, one.line.content)
         self._seq = history.latest
+        self._writer.at(self._origin.now_s - self._began_s)
+        if self._writer.is_keyframe_due:
+            self._writer.keyframe(self._model)
         if self._origin.now_s - self._metrics_s >= METRICS_EVERY_S:
             self._metrics_s = self._origin.now_s
             self._numbers(self._writer, shape)
@@ -132,7 +135,6 @@ class RingRecorder:
         self._writer.keyframe(self._model)
 
     def _numbers(self, writer: ChordlogWriter, shape: RingShape) -> None:
-        writer.at(self._origin.now_s - self._began_s)
         check = check_line(self._model, shape)
         if check != self._checked:
             self._checked = check

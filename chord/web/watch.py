@@ -5,13 +5,13 @@ from __future__ import annotations
 import trio
 
 from chord.client.api import AsyncClientApi
-from chord.errors import ChordError
+from chord.errors import ChordError, OtherRing
 from chord.web.aggregator import Aggregator, Poll
 from chord.wire.messages import Describe, DescribeReply, GetEventsReply
 
 
 async def watch(aggregator: Aggregator, client: AsyncClientApi) -> None:
-    """Poll the nodes of a ring until cancelled.
+    """Poll the nodes of a ring until cancelled, or until only nodes of another ring answer.
 
     Args:
         aggregator: the schedule of the polls. Its state and history are current between checkpoints.
@@ -30,6 +30,8 @@ async def watch(aggregator: Aggregator, client: AsyncClientApi) -> None:
                 reply = await client.watch(poll.request, poll.address)
         except ChordError as error:
             aggregator.on_error(poll, error, trio.current_time())
+            if isinstance(error, OtherRing) and aggregator.is_lost:
+                nursery.cancel_scope.cancel()  # the client knows the former ring
         else:
             aggregator.on_reply(poll, reply, trio.current_time())
         changed.set()

@@ -135,6 +135,9 @@ async def test_history_is_a_keyframe_and_the_lines_after_it() -> None:
     assert found["lines"][-2]["at_ms"] == NOW_MS + 4000
     at = (await WebClient(app_of(ring.origin)).get(f"/api/v1/nodes/n2?at={NOW_MS + 3000}")).json
     assert at["state"] == "ready"
+    for late_ms in (NOW_MS - 1, NOW_MS + 9000):
+        answer = await WebClient(app_of(ring.origin)).get(f"/api/v1/check?at={late_ms}")
+        assert (answer.status, answer.json["error"]["code"]) == (404, "no_such_time")
 
 
 async def test_download_plays_as_it_was() -> None:

@@ -8,6 +8,7 @@ import trio
 
 import chord
 from chord import testing
+from chord.errors import OtherRing
 from chord.events import Emitted, PeerChanged
 from chord.observe.model import PARTS, RingModel
 from chord.web.aggregator import Aggregator
@@ -51,3 +52,19 @@ async def test_watcher_sees_the_ring_and_a_death_in_time() -> None:
                 while aggregator.model.nodes[dead.address]["state"] != "unreachable":
                     await trio.sleep(0.1)
             nursery.cancel_scope.cancel()
+
+
+class ClientOfAFormerRing:
+    """A client whose nodes belong to another ring now."""
+
+    async def watch(self, request: object, address: str) -> None:
+        await trio.sleep(0.001)
+        raise OtherRing("a:1 belongs to another ring")
+
+
+@virtual
+async def test_watcher_ends_when_another_ring_answers() -> None:
+    aggregator = Aggregator(["a:1"], trio.current_time())
+    with trio.fail_after(60):
+        await watch(aggregator, cast(chord.AsyncClient, ClientOfAFormerRing()))
+    assert aggregator.is_lost
