@@ -411,10 +411,11 @@ def _waiting(model: RingModel, shape: RingShape) -> list[Violation]:
     members = _members(model)
     if not members:
         return []
+    living = {point: str(fields.get("name", "")) for fields in _living(model) for point in fields.get("vnodes", ())}
     joining = [
-        Violation("Joined", f"{_name(model, str(fields.get('node', '')))} is {fields['state']}", (int(point),))
+        Violation("Joined", f"{living[point]} is joining", (int(point),))
         for point, fields in sorted(model.vnodes.items(), key=lambda item: int(item[0]))
-        if int(point) not in members and fields.get("state") == "joining"
+        if point in living and fields.get("state") == "joining"
     ]
     wrong = invariants.ownership(_owned(model), Circle(shape.bits))
     return [*joining, *invariants.waiting(members, shape.successors), *wrong]

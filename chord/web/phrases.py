@@ -53,11 +53,11 @@ class _Words(dict[str, object]):
         return "?"
 
 
-def event_json(model: RingModel | None, event: Fields, at_ms: int) -> Json:
+def event_json(model: RingModel, event: Fields, at_ms: int) -> Json:
     """Return an event with its text, and with the nodes and vnodes that it is about.
 
     Args:
-        model: the state, for the names of nodes; None: nodes are called by their addresses.
+        model: the state, for the names of nodes.
         event: the event, as a line of a recording has it.
         at_ms: the time when the aggregator received it, in Unix ms. The event is older by its `age_ms`.
     """
@@ -82,7 +82,7 @@ def event_json(model: RingModel | None, event: Fields, at_ms: int) -> Json:
     }
 
 
-def phrase(model: RingModel | None, event: Fields) -> str:
+def phrase(model: RingModel, event: Fields) -> str:
     """Return an event in words. An unknown kind stands for itself."""
     fields, kind = event.get("fields", {}), str(event.get("kind", ""))
     words = _Words(fields)
@@ -94,6 +94,5 @@ def phrase(model: RingModel | None, event: Fields) -> str:
     return PHRASES.get(kind, kind).format_map(words)
 
 
-def _name(model: RingModel | None, address: object) -> str:
-    name = None if model is None else model.nodes.get(str(address), {}).get("name")
-    return str(name or address or "?")
+def _name(model: RingModel, address: object) -> str:
+    return str(model.nodes.get(str(address), {}).get("name") or address or "?")

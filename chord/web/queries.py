@@ -6,12 +6,13 @@ from itertools import islice
 from typing import Final
 
 import msgspec
+import trio
 from starlette.requests import Request
 from starlette.responses import Response
 
 from chord.ids import Arc, Circle, Point
 from chord.observe.chordlog import BYTES_MAX, BadChordlog, Chordlog, LogLine, unpack
-from chord.observe.model import RingChange, RingShape
+from chord.observe.model import RingChange, RingModel, RingShape
 from chord.views.common import Json, key_json
 from chord.views.dashboard import (
     moment_json,
@@ -140,9 +141,10 @@ class QueryEndpoints:
         origin = self._chosen(request)
         from_ms, to_ms = self._span(request, origin)
         lines = islice(origin.lines(from_ms, to_ms), LINES_MAX + 1)
-        found = [{"at_ms": at_ms, **_line_json(origin, line, at_ms)} for at_ms, line in lines]
+        latest = origin.at()
+        found = [{"at_ms": at_ms, **_line_json(latest.model, line, at_ms)} for at_ms, line in lines]
         return json_reply({
-            **moment_json(origin.at().moment),
+            **moment_json(latest.moment),
             **shape_json(origin.shape),
             "from_ms": from_ms,
             "to_ms": to_ms,
@@ -163,7 +165,7 @@ class QueryEndpoints:
         """Keep a recording in memory, and return its id."""
         content = await body_of(request, BYTES_MAX)
         try:
-            played = PlayedRing(Chordlog(unpack(content)))
+            played = await trio.to_thread.run_sync(lambda: PlayedRing(Chordlog(unpack(content))))
         except BadChordlog as error:
             hint = "Record one: chord dashboard --record FILE, or chord sim replay SEED --chordlog FILE"
             raise HttpFailure(413 if error.is_too_long else 400, "bad_recording", str(error), hint) from None
@@ -214,12 +216,14 @@ def _state(request: Request, origin: StateOrigin) -> SeenState:
     return origin.at(at_ms)
 
 
-def _line_json(origin: StateOrigin, line: LogLine, at_ms: int) -> Json:
-    """Return a line under its letter; an event with its text, as in the event stream."""
+def _line_json(model: RingModel, line: LogLine, at_ms: int) -> Json:
+    """Return a line under its letter; an event with its text, as in the event stream.
+
+    `model` has the names of nodes.
+    """
     if isinstance(line.content, RingChange):
         return {line.letter: msgspec.to_builtins(line.content)}
     if line.letter == "e":
-        model = origin.aggregator.model if isinstance(origin, LiveRing) else None
         return {"e": event_json(model, line.content, at_ms)}
     return {line.letter: line.content}
 

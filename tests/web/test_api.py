@@ -72,6 +72,15 @@ async def test_check_names_a_broken_list() -> None:
     assert verdict["settled"] is False
 
 
+async def test_check_waits_for_a_joiner_that_lives() -> None:
+    nodes = statuses()
+    (vnode,) = nodes[2].vnodes
+    for state, waits in (("ready", True), ("dead", False)):
+        nodes[2] = replace(nodes[2], state=state, vnodes=(replace(vnode, state="joining"),))
+        verdict = await checked("/api/v1/check", "api-check", nodes)
+        assert ("n2 is joining" in [one["text"] for one in verdict["waiting"]]) == waits
+
+
 async def test_missing_node_leaves_the_verdict_open() -> None:
     ring = Ring(statuses())
     ring.origin.aggregator.model.lose("127.0.0.1:9002", "unreachable")
