@@ -165,12 +165,12 @@ class _Family:
             start at once.
         leaves: whether the peers get SIGTERM in the end and time to leave. Peers with data directories then stop
             without a leave. False: all peers stop without a leave.
-        dashboard: the dashboard to start when the ring is proven; None: none.
+        dashboard: the dashboard to start when the ring is proven; default: none.
     """
 
     def __init__(
         self, out: Out, configs: list[NodeConfig], began: float, *, has_founder: bool, leaves: bool,
-        dashboard: DashboardChild | None,
+        dashboard: DashboardChild | None = None,
     ) -> None:
         self._out = out
         self._configs = configs
