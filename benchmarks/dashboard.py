@@ -134,12 +134,15 @@ def throughput(args: argparse.Namespace) -> Rows:
 
     open_, closed = [], []
     with ring_of(NODES, None, "--preset", "local") as ring, library.connect(ring[0].address) as client:
-        client.put_many([(f"key {i}", "value") for i in range(100)])
+        while client.put_many([(f"key {i}", "value") for i in range(100)]).errors:
+            pass
         with open_page(ring[0].address) as dashboard:
             for _ in range(args.rounds):
                 os.kill(dashboard, signal.SIGSTOP)
-                closed.append(gets_in_a_slice(client))
-                os.kill(dashboard, signal.SIGCONT)
+                try:
+                    closed.append(gets_in_a_slice(client))
+                finally:
+                    os.kill(dashboard, signal.SIGCONT)
                 open_.append(gets_in_a_slice(client))
     share = 100 * statistics.median(a / b for a, b in zip(open_, closed, strict=True))
     return [

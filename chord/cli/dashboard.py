@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from chord.web.server import DashboardOptions
 
 LISTEN = "127.0.0.1:9080"
+LOOPBACK = ("127.", "::1")
 
 Serve = Callable[[Callable[[], None]], Awaitable[None]]
 """Runs a server until cancelled. It calls its argument when it takes requests."""
@@ -72,6 +73,8 @@ def dashboard_command(
             write = files.enter_context(packing(record.name, files.enter_context(writing(record))))
             options = options._replace(record=write)
         listener = files.enter_context(listen_on(listen))
+        if not listener.getsockname()[0].startswith(LOOPBACK):
+            out.note(f"every host that reaches {listen} can read all keys and values")
         if log is not None:
             run_server(out, listener, options, lambda ready: serve_played(listener, log, options, ready))
         else:

@@ -67,7 +67,8 @@ class RingMeter:
             await trio.sleep_until(due_s)
             nodes = self.nodes()
             row = self.series.add(self._origin.to_ms(self._origin.now_s), await self._ask_all(nodes, GetMetrics()))
-            self._hub.send(self._message(row.values))
+            if self._hub.readers:
+                self._hub.send(self._message(row.values))
             if (self._hub.readers or due_s - self._watched_s < SAMPLED_S) and due_s >= sample_s:
                 sample_s = due_s + SAMPLE_S
                 for address, reply in (await self._ask_all(nodes, Sample(SAMPLED_S))).items():
