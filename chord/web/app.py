@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 
 import trio
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -40,6 +41,8 @@ MEDIA_TYPES: Final = {
 PAGE_FILE: Final = re.compile(r"([a-zA-Z0-9_-][a-zA-Z0-9._-]*/)*[a-zA-Z0-9_-][a-zA-Z0-9._-]*")
 """The names of files of the page. A part of a path does not begin with a dot."""
 
+HELP: Final = f"See {PREFIX}/openapi.json"
+
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
@@ -66,7 +69,22 @@ def make_app(queries: QueryEndpoints, actions: ActionEndpoints, hub: EventHub, h
     routes = [
         Route(PREFIX + endpoint.path, caught(found[endpoint.name]), methods=[endpoint.method]) for endpoint in ENDPOINTS
     ]
-    return Guard(Starlette(routes=[*routes, Route("/{path:path}", caught(page))]), host)
+    handlers = {HTTPException: refused, Exception: failed}
+    routes.append(Route("/{path:path}", caught(page)))
+    return Guard(Starlette(routes=routes, exception_handlers=handlers), host)
+
+
+async def refused(request: Request, error: Exception) -> Response:
+    """Return the reply to a request that no endpoint takes, such as one with another method."""
+    assert isinstance(error, HTTPException)
+    text = f"{request.method} {request.url.path}: {error.detail}"
+    return HttpFailure(error.status_code, "refused", text, HELP).reply()
+
+
+async def failed(request: Request, error: Exception) -> Response:
+    """Return the reply to a request whose endpoint failed unexpectedly. The server logs the traceback."""
+    text = f"{request.method} {request.url.path} failed: {type(error).__name__}"
+    return HttpFailure(500, "internal", text, "This is a bug. The log of the dashboard has the traceback").reply()
 
 
 def caught(endpoint: Endpoint) -> Endpoint:

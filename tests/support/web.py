@@ -66,17 +66,22 @@ class Answer:
 
 
 class WebClient:
-    """Requests to an application, with the headers that the page sends."""
+    """Requests to an application, with the headers that the page sends.
+
+    Attributes:
+        sent: the messages of the last reply.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
+        self.sent: list[Message] = []
 
     async def get(self, path: str, **headers: str) -> Answer:
         return await self.request("GET", path, **headers)
 
     async def request(self, method: str, path: str, body: bytes = b"", **headers: str) -> Answer:
         """Send a request; names of headers have _ for -."""
-        sent: list[Message] = []
+        self.sent = []
         body_left = [body]
 
         async def receive() -> Message:
@@ -86,12 +91,17 @@ class WebClient:
             raise AssertionError
 
         async def send(message: Message) -> None:
-            sent.append(message)
+            self.sent.append(message)
 
         await self._app(scope_of(method, path, **headers), receive, send)
-        start = sent[0]
+        return self.last
+
+    @property
+    def last(self) -> Answer:
+        """The last reply."""
+        start, *rest = self.sent
         head = {name.decode(): value.decode() for name, value in start["headers"]}
-        return Answer(start["status"], head, b"".join(message.get("body", b"") for message in sent[1:]))
+        return Answer(start["status"], head, b"".join(message.get("body", b"") for message in rest))
 
 
 def scope_of(method: str, path: str, **headers: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from chord.ids import Contact, Point
 from chord.observe.chordlog import BYTES_MAX, Chordlog, unpack
 from chord.observe.model import RingChange
 from chord.web.openapi import ENDPOINTS
-from chord.web.source import PlayedRing
+from chord.web.source import LiveRing, PlayedRing
 from chord.wire.messages import PeerInfo, Status
 from tests.support.schemas import check_shape
 from tests.support.statuses import statuses
@@ -280,3 +280,20 @@ async def test_openapi_refers_to_existing_schemas_only() -> None:
     assert {(path, method) for path, methods in description["paths"].items() for method in methods} == {
         (endpoint.path, endpoint.method.lower()) for endpoint in ENDPOINTS
     }
+
+
+async def test_every_failure_has_the_shape_of_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    ring = Ring(statuses())
+    web = WebClient(app_of(ring.origin))
+    for method, path, status in (
+        ("POST", "/api/v1/ring", 405), ("DELETE", "/", 405), ("GET", "/api/v1/nothing", 404), ("GET", "/api/v2", 404),
+    ):  # fmt: skip
+        answer = await web.request(method, path)
+        assert answer.status == status
+        check_shape("error", answer.json)
+    monkeypatch.setattr(LiveRing, "at", None)
+    with pytest.raises(TypeError):  # the server logs it
+        await web.get("/api/v1/check")
+    answer = web.last
+    assert (answer.status, answer.json["error"]["code"]) == (500, "internal")
+    check_shape("error", answer.json)
