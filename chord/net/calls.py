@@ -30,12 +30,16 @@ class Caller(NamedTuple):
 
 
 class Stats(msgspec.Struct):
-    """Totals of a calls layer since its start."""
+    """Totals of a calls layer since its start.
+
+    `handler_failures` counts the handlers that raised an unexpected exception.
+    """
 
     calls_sent: int = 0
     calls_received: int = 0
     bytes_sent: int = 0
     bytes_received: int = 0
+    handler_failures: int = 0
 
 
 R = TypeVar("R", bound=Reply)

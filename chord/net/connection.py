@@ -33,6 +33,7 @@ from chord.net.one_way_delay import OneWayDelay
 from chord.net.send_buffer import SendBuffer
 from chord.net.timers import Deadlines
 from chord.net.transport import Stream, pipe_of
+from chord.observe.metrics import CallOutcome
 from chord.wire.codec import GOODBYE, Codec, FrameKind, encode_refusal, is_goodbye
 from chord.wire.messages import Reply, Request, StreamName
 from chord.wire.session import OpenCalls, Waiting
@@ -132,6 +133,7 @@ class Connection:
 
         def abandon(_: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
             self._calls.take(call_id)
+            self._count_unanswered(type(request), "cancelled")
             return trio.lowlevel.Abort.SUCCEEDED
 
         answer: Reply | ChordError = await trio.lowlevel.wait_task_rescheduled(abandon)
@@ -188,6 +190,10 @@ class Connection:
             await self._send_buffer.wait_for_room()
         if self._send_buffer.buffered > self._send_buffer.bytes_max or self.is_draining or self.has_ended:
             raise PeerUnreachable(f"{self.address} does not read the bytes sent to it: {self.reason or 'no room'}")
+
+    def _count_unanswered(self, asked: type[Request], how: CallOutcome) -> None:
+        if self._meters is not None:
+            self._meters.unanswered[asked, how] += 1
 
     @property
     def has_unsent(self) -> bool:
@@ -261,6 +267,8 @@ class Connection:
         self._frames.drop()
         self._shared.hold(-self.partial_bytes)
         self.partial_bytes = 0
+        for waiting in self._calls.waiting.values():
+            self._count_unanswered(waiting.asked, "no_reply")
         self._calls.end(lambda: PeerLost(f"the connection to {self.address or 'the peer'} broke: {reason}"))
         self._send_buffer.close()
         self._answers.abandon()
@@ -280,6 +288,7 @@ class Connection:
             waiting = self._calls.waiting.pop(call_id, None)
             if waiting is None:
                 continue  # the callback of the call before has ended the connection
+            self._count_unanswered(waiting.asked, "no_reply")
             took = now - waiting.sent_at
             waiting.callback(DeadlineExceeded(f"no answer from {self.address} within {took:.3g} s"))
         if self.frame_due <= now:
@@ -378,8 +387,11 @@ class Connection:
                     meter.bytes_received += len(body)
                     meter.latency.note(now - ended.sent_at)
             elif kind is FrameKind.ERROR:
-                if (refusal := self._calls.on_error(body)) is not None:
-                    self.cut(f"refused by the peer: {refusal.message}")
+                failed = self._calls.on_error(body)
+                if isinstance(failed, ChordError):
+                    self.cut(f"refused by the peer: {failed.message}")
+                elif failed is not None:
+                    self._count_unanswered(failed.asked, "error")
             elif kind is FrameKind.HELLO:
                 raise MalformedMessage("a second hello")
             elif is_goodbye(body):

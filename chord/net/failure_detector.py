@@ -10,6 +10,8 @@ peer that left counts as unknown, so that a report of its return is worth a prob
 
 from __future__ import annotations
 
+from collections import Counter
+
 from chord.config import Timing
 from chord.events import PeerChanged
 from chord.wire.messages import ADDRESS_CHARS_MAX, LIST_ENTRIES_MAX, TEXT_CHARS_MAX, PeerInfo, PeerState
@@ -163,6 +165,10 @@ class FailureDetector:
     def alive(self) -> list[str]:
         """Return the addresses of peers that are alive, the latest answer or miss last."""
         return [address for address, peer in self._peers.items() if peer.state == "alive"]
+
+    def states(self) -> Counter[PeerState]:
+        """Return the number of peers in each state."""
+        return Counter(self._state(peer) for peer in self._peers.values())
 
     def peers(self, now: float) -> list[PeerInfo]:
         """Return the peers for a status report.

@@ -276,6 +276,8 @@ class InboundCalls:
         self._post_error(call, self._answer_to(call, result))
 
     def _post_error(self, call: Call, error: ChordError) -> None:
+        if self._shared.meters is not None and not self._caller.address and isinstance(call.request, Request):
+            self._shared.meters.failed[type(call.request), error.word] += 1
         self._send_buffer.post_small(self._codec.encode_error(call.call_id, error, self._cut))
 
     def _answer_to(self, call: Call, error: Exception) -> ChordError:
@@ -285,6 +287,7 @@ class InboundCalls:
         """
         if isinstance(error, ChordError):
             return retold(error)
+        self._shared.stats.handler_failures += 1
         where = type(call.request).__name__
         self._shared.observe(HandlerFailed(where, "".join(traceback.format_exception(error))))
         return RemoteFailure(f"{where} failed: {type(error).__name__}")

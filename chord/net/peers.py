@@ -7,6 +7,7 @@ report its outcome to the failure detector. `Peers.call` answers calls to our ow
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, KeysView
 from typing import TYPE_CHECKING, TypeVar
 
@@ -27,7 +28,7 @@ from chord.events import Emit, PeerChanged
 from chord.ids import Point
 from chord.net.calls import Caller, Calls, RequestHandler, no_handler, reply_of
 from chord.net.failure_detector import FailureDetector
-from chord.wire.messages import Contact, Hello, Ping, PingReply, Reply, Request
+from chord.wire.messages import Contact, Hello, PeerState, Ping, PingReply, Reply, Request
 
 if TYPE_CHECKING:
     import random
@@ -48,6 +49,7 @@ class Peers:
         failure_detector: the state and the timeout of each address.
         passive: the passive list: unreachable vnodes that are probed for their return.
         calls_made: number of calls to other nodes since the start.
+        transitions: number of changes of this node's verdicts on peers, by the new state.
     """
 
     def __init__(self, calls: Calls, timing: Timing, observe: Emit, limits: Limits) -> None:
@@ -60,6 +62,7 @@ class Peers:
         self._returned: dict[Point, None] = {}  # left once, and were seen to own an arc again
         self._handler: RequestHandler = no_handler
         self.calls_made = 0
+        self.transitions: Counter[PeerState] = Counter()
         self._timing = timing
         self._not_ready: dict[Contact, tuple[float, float]] = {}  # not members yet: first and last report of that
 
@@ -206,6 +209,7 @@ class Peers:
 
     def _tell(self, event: PeerChanged | None) -> None:
         if event is not None:
+            self.transitions[event.state] += 1
             if event.state == "alive":
                 self.passive.hurry(event.address, trio.current_time())
             self._observe(event)

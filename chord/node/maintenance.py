@@ -56,6 +56,7 @@ class Maintenance:
     Attributes:
         run: coroutine function that runs the steps; see `Timetable.run`.
         note_running: notices whether the process was suspended; see `Timetable.note_running`.
+        runs: the number of runs of each step; see `Timetable.runs`.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class Maintenance:
         self._woken_at: dict[Point, float] = {}  # of vnodes that stood still and are not confirmed yet
         self.run = self._timetable.run
         self.note_running = self._timetable.note_running
+        self.runs = self._timetable.runs
 
     def keep(self, parts: VnodeServices, others: tuple[str, ...]) -> None:
         """Begin the periodic steps of a vnode that has become a member.

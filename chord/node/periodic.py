@@ -10,6 +10,7 @@ While nothing changes, the periods grow. Any news (`Timetable.fall_back`) return
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 from heapq import heappop, heappush
@@ -102,6 +103,9 @@ class Timetable:
         standstill_s: if `note_running` is not called for longer than this many seconds, the process was suspended.
         woke: callback after such a suspension, before the next step begins.
         on_lag: callback when steps are due, with the number of seconds by which the first of them is late.
+
+    Attributes:
+        runs: the number of runs that ended, by the name of the step and "ok", "error" or "timeout".
     """
 
     def __init__(
@@ -118,6 +122,7 @@ class Timetable:
         woke: Callable[[], None] = lambda: None,
         on_lag: Callable[[float], None] = lambda lag_s: None,
     ) -> None:
+        self.runs: Counter[tuple[str, str]] = Counter()
         self._rng = rng
         self._failed = failed
         self._is_paused = is_paused
@@ -220,14 +225,18 @@ class Timetable:
 
     async def _perform(self, periodic: Periodic) -> None:
         periodic.began, periodic.due = trio.current_time(), math.inf
+        outcome = "ok"
         try:
             with trio.fail_after(periodic.deadline_s):
                 if not self._is_paused():
                     await periodic.step()
         except ChordError as error:
+            outcome = "error"
             self._failed(periodic.vnode, periodic.name, error.word)
         except trio.TooSlowError:
+            outcome = "timeout"
             self._failed(periodic.vnode, periodic.name, "timeout")
+        self.runs[periodic.name, outcome] += 1
         now = trio.current_time()
         is_kicked = periodic.due <= now
         self.put(periodic, now if is_kicked else min(periodic.due, self._next(periodic, now)))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from chord.wire.messages import PURPOSES, HistogramInfo, MetricName, Request, TrafficInfo
 
@@ -72,8 +73,24 @@ class Meter:
         self.latency, self.served = Histogram(), Histogram()
 
 
+CallOutcome: TypeAlias = Literal["error", "no_reply", "cancelled"]
+"""How a call to another node ended without a reply of its type: with an error of that node, with none, or early."""
+
+
 class Meters(dict[type[Request], Meter]):
-    """The meter of each type of request, made when it is first used."""
+    """The meter of each type of request, made when it is first used.
+
+    Attributes:
+        failed: the number of requests of clients that ended in an error, by type of request and word of the error.
+        unanswered: the number of calls of this node that got no reply, by type of request and outcome.
+    """
+
+    __slots__ = ("failed", "unanswered")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failed: Counter[tuple[type[Request], str]] = Counter()
+        self.unanswered: Counter[tuple[type[Request], CallOutcome]] = Counter()
 
     def __missing__(self, request: type[Request]) -> Meter:
         meter = self[request] = Meter()

@@ -330,6 +330,7 @@ class AntiEntropy:
                 try:
                     outcome = await self._exchange_with(contact, arc)
                 except ChordError as error:
+                    self._host.counters["comparisons_failed"] += 1
                     self._host.tell([events.StepFailed(self._vnode.id, "repair", error.word)])
                     equal.pop(contact, None)
                     recalled.pop(contact, None)
@@ -337,7 +338,9 @@ class AntiEntropy:
                 pulled += outcome.pulled
                 self._host.counters["repair_keys_pulled"] += outcome.pulled
                 self._host.counters["repair_keys_pushed"] += outcome.pushed
-                if outcome.pulled or outcome.pushed:
+                differs = outcome.pulled + outcome.pushed > 0
+                self._host.counters["comparisons_repaired" if differs else "comparisons_equal"] += 1
+                if differs:
                     self._host.news()
                 equal[contact] = outcome.is_in_sync or equal.get(contact, False)
                 recalled[contact] = outcome.was_in_sync or recalled.get(contact, False)

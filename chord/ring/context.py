@@ -25,7 +25,7 @@ from chord.ring.health import Health
 from chord.store.reap_log import ReapLog
 from chord.store.storage import Storage
 from chord.wire.hello import HelloPolicy
-from chord.wire.messages import PAGE_RECORDS_MAX, Contact, Route
+from chord.wire.messages import PAGE_RECORDS_MAX, Contact, Mode, Route
 
 if TYPE_CHECKING:
     import random
@@ -76,6 +76,8 @@ class NodeContext:
         vnodes: the vnodes of this node, by id.
         counters: named totals since the start.
         hops: the path lengths of lookups and forwarded requests, by route.
+        lookups: the number of lookups and forwarded requests that ended, by mode, route and outcome: "ok", "error", or
+            "cancelled" if the caller gave up.
         sampler: counts requests while a watcher asks for it; otherwise None.
         loop_lag: how late the event loop began periodic steps, in seconds.
         health: why this node does not serve all requests, if it does not.
@@ -114,6 +116,7 @@ class NodeContext:
         self.vnodes: dict[Point, Vnode] = {}
         self.counters: Counter[str] = Counter()
         self.hops: dict[Route, Histogram] = {}
+        self.lookups: Counter[tuple[Mode, Route, str]] = Counter()
         self.loop_lag = Histogram()
         self.sampler: Sampler | None = None
         self._skews: dict[str, tuple[int, float]] = {}  # address to (ms by which its clock is ahead, when heard)

@@ -152,6 +152,26 @@ class Lookups:
                 of a write may have taken effect.
         """
         path = Path(key, start, mode, route, trio.current_time())
+        outcome = "cancelled"
+        try:
+            reply, via, rtt_ms = await self._until_found(path, request, expect, is_remembered)
+            outcome = "ok"
+        except ChordError:
+            outcome = "error"
+            raise
+        finally:
+            self._host.lookups[mode, route, outcome] += 1
+            self._host.counters["lookup_timeouts"] += path.timeouts
+        self._host.note_hops(route, path.path_length)
+        return reply, path, via, rtt_ms
+
+    # -- deliver --------------------------------------------------------------------------------
+
+    async def _until_found(
+        self, path: Path, request: Request, expect: type[R], is_remembered: bool
+    ) -> tuple[R, Via, float]:
+        """Look up a path's key and offer the request, again and again, until an owner replies; see `deliver`."""
+        start, key = path.start, path.key
         wait = WAIT_FIRST_S
         known = self._known(path, is_remembered)
         if known is not None:
@@ -165,9 +185,7 @@ class Lookups:
             except LookupFailed:
                 found = None
             if found is not None:
-                reply, via, rtt_ms = found
-                self._host.note_hops(route, path.path_length)
-                return reply, path, via, rtt_ms
+                return found
             if known is not None and known.via.kind == "cache":  # the cache is only a hint
                 self.arcs.forget(known.contact.address)
                 path.forget_hops()
@@ -180,8 +198,6 @@ class Lookups:
             await trio.sleep(pause)
             wait = min(2 * wait, WAIT_MAX_S)
             path.restart()
-
-    # -- deliver --------------------------------------------------------------------------------
 
     def _known(self, path: Path, is_remembered: bool) -> Candidate | None:
         """Return a probable owner without routing: the start itself, or a cached owner.

@@ -194,11 +194,11 @@ class OpenCalls:
         waiting.callback(outcome)
         return waiting
 
-    def on_error(self, body: bytes) -> ChordError | None:
+    def on_error(self, body: bytes) -> ChordError | Waiting | None:
         """End the call that an error frame answers: run its callback with the error.
 
         Returns:
-            The error, if the peer refuses the whole connection with it. None otherwise.
+            The error, if the peer refuses the whole connection with it. Otherwise the call that has ended, if any.
 
         Raises:
             MalformedMessage: the frame cannot be read. The stream is of no further use.
@@ -209,7 +209,7 @@ class OpenCalls:
             return error
         if waiting := self.take(call_id):
             waiting.callback(error)
-        return None
+        return waiting
 
     def end(self, error: Callable[[], ChordError]) -> None:
         """End every call: run its callback with a new error from `error`.
@@ -312,7 +312,7 @@ class ClientStream:
             if kind is FrameKind.REPLY:
                 calls.on_reply(body)
             elif kind is FrameKind.ERROR:
-                if (refusal := calls.on_error(body)) is not None:
+                if isinstance(refusal := calls.on_error(body), ChordError):
                     raise PeerLost(f"refused by the peer: {refusal.message}")
             elif kind is FrameKind.HELLO:
                 raise MalformedMessage("a second hello")

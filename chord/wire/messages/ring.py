@@ -143,6 +143,8 @@ class Offer(Request, frozen=True, tag=4):
 class PointersChanged(Request, frozen=True, tag=9):
     """News: the pointers or the arc of a neighbour have changed, so the called vnode asks its neighbours soon."""
 
+    purpose = "upkeep"
+
 
 class Parting(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A departing vnode and its successor list.
