@@ -341,6 +341,8 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         preset: local (one machine), lan or wan. It supplies the defaults of `timing`, and `status` reports it.
         timing: periods and timeouts, see `Timing`; default: those of the preset. A given `Timing` replaces all of them.
         limits: upper limits, see `Limits`.
+        http: HOST:PORT on which `chord node` serves health and metrics over HTTP; None: it does not. Programs that run
+            a node themselves ignore it.
     """
 
     listen: str = "127.0.0.1:0"
@@ -354,6 +356,7 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     preset: Preset = "lan"
     timing: Timing = _NOT_GIVEN
     limits: Limits = Limits()
+    http: str | None = None
 
     def __post_init__(self) -> None:
         if self.timing is _NOT_GIVEN:
@@ -362,6 +365,8 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError(
                 f"listen address {self.listen} means every interface: advertise an address that other nodes can reach"
             )
+        if self.http is not None:
+            split_address(self.http)
         for address in (*self.join, *((self.advertise,) if self.advertise else ())):
             host, port = split_address(address)
             if port == 0:

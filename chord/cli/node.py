@@ -37,6 +37,8 @@ node_options = with_options(
     click.option("--replicas", type=int, metavar="N", help="Number of copies of each record; the same for the whole "
                  "ring."),
     click.option("--preset", type=click.Choice(["local", "lan", "wan"]), help="Periods and timeouts.  [default: lan]"),
+    click.option("--http", metavar="HOST:PORT", help="Also serve /livez, /readyz and /metrics here, over HTTP; needs "
+                 "chord[web]. They contain no keys and no addresses."),
     click.option("--config", "file", type=click.Path(dir_okay=False, path_type=Path), envvar="CHORD_CONFIG",
                  help="TOML configuration file; default: ./chord.toml, if it exists."),
 )  # fmt: skip
@@ -80,8 +82,9 @@ def checked_flags(**flags: Any) -> dict[str, Any]:
     Raises:
         Failure: exit 2: an address is not valid.
     """
-    if flags["listen"] is not None:
-        check_address(flags["listen"], may_choose_port=True)
+    for address in (flags["listen"], flags["http"]):
+        if address is not None:
+            check_address(address, may_choose_port=True)
     for address in (flags["advertise"], *flags["join"]):
         if address is not None:
             check_address(address)

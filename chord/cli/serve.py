@@ -13,13 +13,14 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 
 import trio
 
 from chord.cli.failures import INTERNAL, INTERRUPTED, OK, TERMINATED, USAGE, explain
 from chord.cli.output import Failure, counted, duration
 from chord.client.async_client import open_client
-from chord.config import NodeConfig
+from chord.config import NodeConfig, split_address
 from chord.errors import ChordError, OtherRing, WritesRefused, unwrapped
 from chord.events import (
     ConnectionRefused,
@@ -35,6 +36,7 @@ from chord.node import Node
 from chord.node.world import World
 
 STOP_S = 3.0
+WEB_PACKAGES = ("starlette", "hypercorn", "prometheus_client")
 WHY_EMPTY = {
     "lost": "its previous records are gone; other replicas will bring back their copies",
     "lost for good": "its previous records are gone, and no other node has copies; see: chord restore --help",
@@ -67,9 +69,10 @@ def serve(config: NodeConfig, on_ready: Callable[[Node, str], None], *, life_fd:
         Failure: the node could not start as configured.
     """
     _raise_file_limit()
+    http = None if config.http is None else _open_http(config.http)
     try:
         with unwrapped(), _private_files():
-            return trio.run(_live, config, on_ready, life_fd)
+            return trio.run(_live, config, on_ready, life_fd, http)
     except ChordError as error:
         failure = explain(error, config.listen)
         if isinstance(error, OtherRing) and config.data_dir is not None:
@@ -86,6 +89,26 @@ def serve(config: NodeConfig, on_ready: Callable[[Node, str], None], *, life_fd:
         why = why.removeprefix(f"cannot listen on {config.listen}: ")
         hint = _hint_to_listen(config, error)
         raise Failure(f"cannot listen on {config.listen} ({why})", hint, USAGE, "listen") from None
+
+
+def _open_http(address: str) -> socket.socket:
+    """Return the listening socket for health and metrics.
+
+    Raises:
+        Failure: exit 2: the extra is not installed, or the address cannot be used.
+    """
+    missing = [name for name in WEB_PACKAGES if find_spec(name) is None]
+    if missing:
+        what = f"--http needs {' and '.join(missing)}, not installed here"
+        raise Failure(what, "Install the extra web: pip install 'chord[web]'", USAGE, "not_installed")
+    from chord.web.listening import listening_socket
+
+    try:
+        return listening_socket(address)
+    except OSError as error:
+        why = str(error.strerror or error).lower()
+        hint = "Choose another address of this machine: --http HOST:PORT"
+        raise Failure(f"cannot serve health and metrics on {address} ({why})", hint, USAGE, "listen") from None
 
 
 def _hint_to_listen(config: NodeConfig, error: OSError) -> str:
@@ -118,7 +141,12 @@ def _private_files() -> Iterator[None]:
         os.umask(before)
 
 
-async def _live(config: NodeConfig, on_ready: Callable[[Node, str], None], life_fd: int | None) -> int:
+async def _live(
+    config: NodeConfig,
+    on_ready: Callable[[Node, str], None],
+    life_fd: int | None,
+    http: socket.socket | None = None,
+) -> int:
     exit_code = OK
     reasons: dict[str, str] = {}
 
@@ -145,6 +173,12 @@ async def _live(config: NodeConfig, on_ready: Callable[[Node, str], None], life_
 
     node = Node(config, World.real(config, observe))
     async with trio.open_nursery() as nursery:
+        if http is not None:
+            from chord.web.health import serve_health
+
+            if config.http is not None and split_address(config.http)[1] == 0:
+                _say(f"health and metrics are on port {http.getsockname()[1]}")
+            nursery.start_soon(serve_health, node, http)
         await nursery.start(node.run)
         # Ctrl-C at a terminal reaches the parent and its children at once. The parent then decides.
         numbers = (signal.SIGTERM,) if life_fd is not None else (signal.SIGTERM, signal.SIGINT)

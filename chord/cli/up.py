@@ -94,6 +94,8 @@ def _require_name(context: click.Context, option: click.Parameter, path: Path | 
               help="Keep the records and the identity of each peer in this directory, in a folder with its name.")
 @click.option("--base-port", type=click.IntRange(1, 65535), help=f"Port of the first peer.  [default: {BASE_PORT}, or "
               "the next free range if a program other than a ring uses it]")
+@click.option("--http-base-port", type=click.IntRange(1, 65535), metavar="PORT", help="Also serve /livez, /readyz and "
+              "/metrics over HTTP: the first peer on this port, the others on the next ones. Needs chord[web].")
 @click.option("--preset", type=click.Choice(["local", "lan", "wan"]), default="local", show_default=True,
               help="Periods and timeouts.")
 @click.option("--join", metavar="HOST:PORT", help="Add the peers to the ring of this node.")
@@ -103,8 +105,8 @@ def _require_name(context: click.Context, option: click.Parameter, path: Path | 
 @json_option
 def up_command(
     out: Out, count: int | None, vnodes: int | None, bits: int | None, ids: list[int], successors: int | None,
-    replicas: int | None, data: Path | None, base_port: int | None, preset: str, join: str | None, web: str | None,
-    demo: bool,
+    replicas: int | None, data: Path | None, base_port: int | None, http_base_port: int | None, preset: str,
+    join: str | None, web: str | None, demo: bool,
 ) -> int:
     """Run N local peers, one process each, until Ctrl-C.
 
@@ -135,6 +137,7 @@ def up_command(
         address = f"{HOST}:{port + i}"
         entry = join or (f"{HOST}:{port}" if i else None)
         own = {"name": name, "listen": address, "join": (entry,) if entry else (),
+               "http": f"{HOST}:{http_base_port + i}" if http_base_port else None,
                "id": ids[i] if ids else None, "data_dir": str(data / name) if data is not None else None}
         configs.append(from_flags({**flags, **own}))  # flags only: a chord.toml configures one node
     _require_same(configs)

@@ -74,6 +74,7 @@ SEAMS: dict[str, set[str]] = {
     "chord.store.identity": {"threading"},
     "chord.client.sockets": {"socket", "time"},
     "chord.net.names": {"socket"},
+    "chord.web.listening": {"socket"},
     "chord.client.pool": {"time", "threading"},
     "chord.client.blocking": {"time", "random", "threading"},
     "chord.client.async_client": {"random", "secrets"},

@@ -1,0 +1,63 @@
+"""The socket and the server of an HTTP application."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from typing import Any, Final, cast
+
+import trio
+from hypercorn.config import Config
+from hypercorn.trio import serve
+from starlette.types import ASGIApp
+
+from chord.config import split_address
+
+USER_TIMEOUT_S: Final = 10
+"""The time after which the kernel gives up a connection whose reader takes nothing, in seconds."""
+
+GRACE_S: Final = 0.5
+"""The time that open requests have when the server stops, in seconds."""
+
+BACKLOG: Final = 100
+
+
+def listening_socket(address: str) -> socket.socket:
+    """Return a listening socket. Its connections end if their reader takes nothing for `USER_TIMEOUT_S`.
+
+    Hypercorn shields its writes from cancellation, so only the kernel can end a write to a stalled reader.
+
+    Raises:
+        OSError: the address cannot be used.
+    """
+    host, port = split_address(address)
+    family, kind, protocol, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * USER_TIMEOUT_S)
+        listener.bind(target)
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+async def serve_app(
+    app: ASGIApp, listener: socket.socket, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Serve an application on a socket until cancelled.
+
+    Concurrency: checkpoints.
+    """
+    config = Config()
+    config.bind = [f"fd://{listener.detach()}"]
+    config.graceful_timeout = GRACE_S
+    config.errorlog = logging.getLogger("chord.web")  # no line per start and request
+    config.accesslog = None
+    config.include_server_header = False
+
+    await serve(cast(Any, app), config, shutdown_trigger=trio.sleep_forever, task_status=cast(Any, task_status))
