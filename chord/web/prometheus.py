@@ -7,7 +7,7 @@ closed sets: no key, peer, address or id is among them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, NamedTuple, TypeAlias, get_args
+from typing import Final, NamedTuple, TypeVar, get_args
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -59,8 +59,8 @@ COMPARISONS: Final = {
 }
 """By label, the counters of comparisons of an arc with a replica."""
 
-Values: TypeAlias = Mapping[tuple[str, ...], float]
-"""Values of a metric, by its label values."""
+Labels = TypeVar("Labels", bound=tuple[str, ...])
+"""The label values of a sample."""
 
 
 class RingFacts(NamedTuple):
@@ -177,7 +177,8 @@ def _operation(request: type[Request]) -> str:
 
 def _lookups(node: NodeMeasures) -> Iterator[Metric]:
     ended: dict[tuple[str, ...], float] = {(m, r, "ok"): 0 for m in get_args(Mode) for r in get_args(Route)}
-    ended.update(node.lookups)
+    for label, count in node.lookups.items():
+        ended[label] = count
     text = "Lookups and forwarded requests that ended."
     yield _counter("lookups", text, ended, ["mode", "route", "outcome"])
     hops = {(route,): node.hops.get(route, Histogram(HOP_BOUNDS)) for route in get_args(Route)}
@@ -261,14 +262,17 @@ def _count(status: Status, name: str) -> float:
     return dict(status.counters).get(name, 0)
 
 
-def _gauge(name: str, text: str, values: Values | float, labels: Iterable[str] = ()) -> Metric:
+def _gauge(name: str, text: str, values: Mapping[Labels, float] | float, labels: Iterable[str] = ()) -> Metric:
     family = GaugeMetricFamily(f"chord_{name}", text, labels=list(labels))
-    for label, value in (values if isinstance(values, Mapping) else {(): values}).items():
+    if not isinstance(values, Mapping):
+        family.add_metric((), values)
+        return family
+    for label, value in values.items():
         family.add_metric(label, value)
     return family
 
 
-def _counter(name: str, text: str, values: Values, labels: Iterable[str] = ()) -> Metric:
+def _counter(name: str, text: str, values: Mapping[Labels, float], labels: Iterable[str] = ()) -> Metric:
     family = CounterMetricFamily(f"chord_{name}", text, labels=list(labels))
     for label, value in values.items():
         family.add_metric(label, value)
@@ -276,7 +280,7 @@ def _counter(name: str, text: str, values: Values, labels: Iterable[str] = ()) -
 
 
 def _histogram(
-    name: str, text: str, values: Mapping[tuple[str, ...], Histogram], labels: Iterable[str] = ()
+    name: str, text: str, values: Mapping[Labels, Histogram], labels: Iterable[str] = ()
 ) -> Metric:
     family = HistogramMetricFamily(f"chord_{name}", text, labels=list(labels))
     for label, histogram in values.items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import urllib.request
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -20,6 +22,7 @@ from chord.node.probe import Condition
 from chord.store.identity import MemoryIdentity
 from chord.web.health import TURNED_WITHIN_S, Heartbeat, health_app
 from tests.support.ports import Ports
+from tests.support.processes import HANG_S, Peers
 from tests.support.rings import lone_world, virtual
 
 
@@ -171,3 +174,21 @@ def test_http_on_a_port_in_use_names_the_address(ports: Ports) -> None:
         _open_http(address)
     assert caught.value.exit_code == 2
     assert caught.value.message == f"cannot serve health and metrics on {address} (address already in use)"
+
+
+@pytest.mark.slow
+def test_node_process_serves_health_until_its_end(ports: Ports) -> None:
+    address = ports.address()
+    with Peers() as peers:
+        peer = peers.start("--http", address)
+        peer.ready()
+        for path, beginning in (("livez", "ok"), ("readyz", "ok"), ("metrics", "# HELP chord_build_info")):
+            with urllib.request.urlopen(f"http://{address}/{path}", timeout=HANG_S) as answer:
+                assert answer.status == 200
+                assert answer.read().decode().startswith(beginning)
+        other = peers.start("--http", address)
+        assert other.ended() == 2
+        assert "cannot serve health and metrics" in other.errors()
+        peer.kill(signal.SIGTERM)
+        assert peer.ended() == 0
+        assert "Traceback" not in peer.errors()
