@@ -13,8 +13,9 @@ from starlette.routing import Route
 
 from chord.node import Node
 from chord.node.probe import readiness
+from chord.web.exposition import metrics_reply
 from chord.web.listening import serve_app
-from chord.web.prometheus import exposition, node_registry
+from chord.web.prometheus import node_metrics
 
 if TYPE_CHECKING:
     from socket import socket
@@ -62,7 +63,6 @@ class HealthEndpoints:
     def __init__(self, node: Node, heartbeat: Heartbeat) -> None:
         self._node = node
         self._heartbeat = heartbeat
-        self._registry = node_registry(node)
 
     async def livez(self, request: Request) -> Response:
         """Return 200 if the event loop turned within 5 s. Otherwise a supervisor may restart the process."""
@@ -76,8 +76,7 @@ class HealthEndpoints:
 
     async def metrics(self, request: Request) -> Response:
         """Return the metrics as Prometheus text, or as OpenMetrics if the request accepts it."""
-        text, media_type = exposition(self._registry, request.headers.get("accept", ""))
-        return Response(text, headers={"content-type": media_type})
+        return metrics_reply(node_metrics(self._node), request.headers.get("accept", ""))
 
 
 def health_app(node: Node, heartbeat: Heartbeat) -> Starlette:

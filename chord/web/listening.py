@@ -19,6 +19,9 @@ USER_TIMEOUT_S: Final = 10
 GRACE_S: Final = 0.5
 """The time that open requests have when the server stops, in seconds."""
 
+KEEP_ALIVE_S: Final = 75
+"""The time until an idle connection is closed, in seconds: longer than the usual interval of scrapes."""
+
 BACKLOG: Final = 100
 
 
@@ -58,6 +61,7 @@ async def serve_app(
     config.graceful_timeout = GRACE_S
     config.errorlog = logging.getLogger("chord.web")  # no line per start and request
     config.accesslog = None
+    config.keep_alive_timeout = KEEP_ALIVE_S
     config.include_server_header = False
 
     await serve(cast(Any, app), config, shutdown_trigger=trio.sleep_forever, task_status=cast(Any, task_status))

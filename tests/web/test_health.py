@@ -58,7 +58,7 @@ async def test_node_before_its_start_is_not_ready() -> None:
     assert (status, text.splitlines()[0]) == (503, "[-] state: starting")
     status, text = await get(app, "/metrics")
     assert status == 200
-    assert 'chord_node_state{state="starting"} 1.0' in text
+    assert 'chord_node_state{state="starting"} 1\n' in text
     assert (await get(app, "/"))[0] == 404
 
 

@@ -6,11 +6,12 @@ import json
 import re
 import subprocess
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, cast, get_args
 
 import pytest
-from prometheus_client import CollectorRegistry
+import trio
 from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
@@ -18,7 +19,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 import chord
 from chord import errors, testing
 from chord.ids import NodeState, PeerState, Point
-from chord.web.prometheus import RingFacts, exposition, node_registry, ring_registry
+from chord.web.exposition import Family, metrics_reply
+from chord.web.prometheus import node_metrics
+from chord.web.ring_metrics import RingFacts, ring_metrics
 from chord.wire.messages import PURPOSES, Lookup, Mode, Route
 from tests.support.rings import virtual
 from tests.support.tools import require_tool
@@ -26,7 +29,7 @@ from tests.support.tools import require_tool
 ROOT: Final = Path(__file__).parents[2]
 MONITORING: Final = ROOT / "docs" / "monitoring"
 PAGE: Final = ROOT / "docs" / "how-to" / "monitor-a-ring.md"
-LINES_MAX: Final = 650  # a scrape costs some 10 us for each line
+LINES_MAX: Final = 650
 OPENMETRICS: Final = "application/openmetrics-text;version=1.0.0"
 FACTS: Final = RingFacts(8, {"AtMostOneRing": False, "OrderedRing": True, "NoDuplicates": None}, 3, 0.25, 2, 1)
 
@@ -59,8 +62,8 @@ LABEL_VALUES: Final = {
 """The values that each label may have."""
 
 
-def text_of(registry: CollectorRegistry, accept: str = "") -> str:
-    return exposition(registry, accept)[0].decode()
+def text_of(families: Iterable[Family], accept: str = "") -> str:
+    return bytes(metrics_reply(families, accept).body).decode()
 
 
 def samples_of(text: str) -> dict[str, dict[tuple[str, ...], float]]:
@@ -98,8 +101,7 @@ async def busy_ring() -> tuple[str, str]:
         await ring[0]._host.peers.call(ring[0].address, Lookup(Point(5)), Lookup.reply)
         await ring.kill(ring[2], silently=True)
         await ring.converged()
-        registry = node_registry(ring[0])
-        return text_of(registry), text_of(registry, OPENMETRICS)
+        return text_of(node_metrics(ring[0])), text_of(node_metrics(ring[0]), OPENMETRICS)
 
 
 @pytest.fixture(scope="module")
@@ -134,12 +136,25 @@ async def test_error_of_a_request_is_an_outcome() -> None:
             for _ in range(3):
                 with pytest.raises(errors.InvalidRequest):
                     await client.put(b"key", b"value", context=b"no context")
-        operations = samples_of(text_of(node_registry(ring[0])))["chord_operations_total"]
+        operations = samples_of(text_of(node_metrics(ring[0])))["chord_operations_total"]
         assert (operations["put", "invalid"], operations["put", "ok"]) == (3, 0)
 
 
+@virtual
+async def test_cancelled_lookup_is_an_outcome() -> None:
+    async with testing.open_ring(3, seed=1) as ring:
+        node, silent = ring[0], ring[1].contact
+        await ring.kill(ring[1], silently=True)
+        with trio.move_on_after(0.01) as scope:
+            await node._host.peers.call(node.address, Lookup(silent.id), Lookup.reply)
+        assert scope.cancelled_caught
+        samples = samples_of(text_of(node_metrics(node)))
+        assert samples["chord_lookups_total"]["iterative", "cancelled", "classic"] == 1
+        assert sum(count for label, count in samples["chord_rpc_requests_total"].items() if "cancelled" in label) >= 1
+
+
 def test_labels_are_from_closed_sets(busy: tuple[str, str]) -> None:
-    texts = (busy[0], text_of(ring_registry(lambda: FACTS)))
+    texts = (busy[0], text_of(ring_metrics(FACTS)))
     for family in families_of(*texts).values():
         assert family.name.startswith(("chord_", "process_"))
         for sample in family.samples:
@@ -161,7 +176,7 @@ def test_openmetrics_has_the_same_samples(busy: tuple[str, str]) -> None:
 
 
 def test_dashboard_metrics_describe_the_ring() -> None:
-    samples = samples_of(text_of(ring_registry(lambda: FACTS)))
+    samples = samples_of(text_of(ring_metrics(FACTS)))
     assert samples["chord_ring_nodes"][()] == 8
     assert samples["chord_ring_invariant_holds"] == {("AtMostOneRing",): 0, ("OrderedRing",): 1}
     assert samples["chord_ring_waiting"][()] == 3
@@ -178,7 +193,7 @@ def check_metrics(text: str) -> None:
 
 def test_promtool_finds_no_fault(busy: tuple[str, str]) -> None:
     check_metrics(busy[0])
-    check_metrics(text_of(ring_registry(lambda: FACTS)))
+    check_metrics(text_of(ring_metrics(FACTS)))
 
 
 def test_promtool_finds_a_planted_fault() -> None:
@@ -205,7 +220,7 @@ def test_every_queried_metric_exists(name: str, busy: tuple[str, str]) -> None:
         text = "\n".join(_expressions(json.loads(text)))
     else:
         text = "\n".join(re.findall(r"expr: (.*?)\n *(?:for|labels):", text, re.DOTALL))
-    known = sample_names(families_of(busy[0], text_of(ring_registry(lambda: FACTS))))
+    known = sample_names(families_of(busy[0], text_of(ring_metrics(FACTS))))
     assert queried(text)
     assert queried(text) - known == set()
     assert queried("rate(chord_gets_total[5m])") - known, "a name that does not exist is found"
@@ -219,7 +234,7 @@ def _expressions(value: Any) -> list[str]:
 
 
 def test_page_lists_every_metric(busy: tuple[str, str]) -> None:
-    families = families_of(busy[0], text_of(ring_registry(lambda: FACTS)))
+    families = families_of(busy[0], text_of(ring_metrics(FACTS)))
     names = {name + ("_total" if family.type == "counter" else "") for name, family in families.items()}
     rows = re.findall(r"^\| `(chord_\w+)`", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(rows) == sorted(name for name in names if name.startswith("chord_"))

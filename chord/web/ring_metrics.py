@@ -1,0 +1,40 @@
+"""Prometheus metrics of a ring, as the dashboard sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from chord.web.exposition import Family, counter, gauge
+
+
+class RingFacts(NamedTuple):
+    """A ring as a dashboard sees it.
+
+    Attributes:
+        nodes: the number of nodes that answer.
+        holds: for each invariant, whether it holds; None if the answers do not tell.
+        waiting: the number of parts of the ring that are not in their final state yet.
+        age_s: the age of the oldest answer that is shown, in seconds; infinity before the first answer.
+        readers: the number of open pages.
+        dropped: the number of pages that were disconnected because they did not keep up.
+    """
+
+    nodes: int
+    holds: Mapping[str, bool | None]
+    waiting: int
+    age_s: float
+    readers: int
+    dropped: int
+
+
+def ring_metrics(ring: RingFacts) -> Iterator[Family]:
+    """Yield the metrics that only a dashboard has."""
+    yield gauge("ring_nodes", "Nodes that answer the dashboard.", ring.nodes)
+    holds = {(name,): float(value) for name, value in ring.holds.items() if value is not None}
+    text = "1 if an invariant of the ring holds, 0 if not; absent if the answers do not tell."
+    yield gauge("ring_invariant_holds", text, holds, ("invariant",))
+    yield gauge("ring_waiting", "Parts of the ring that are not in their final state yet.", ring.waiting)
+    yield gauge("watch_age_seconds", "Age of the oldest answer that the dashboard shows.", ring.age_s)
+    yield gauge("watch_readers", "Open pages.", ring.readers)
+    yield counter("watch_readers_dropped", "Pages that did not keep up and were disconnected.", {(): ring.dropped})
