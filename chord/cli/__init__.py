@@ -42,6 +42,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "quarantine": ("quarantine", "List, drop or merge values in quarantine."),
     "lookup": ("lookup", "Find a key's owner, hop by hop."),
     "status": ("ring", "Show every node: state, share of the circle, keys."),
+    "top": ("top", "Show the verdict, the circle, the nodes and the events, continuously."),
     "members": ("ring", "Show the members of the ring and the nodes that are unreachable."),
     "ring": ("ring", "Show every vnode in ring order, its neighbours and its arc."),
     "fingers": ("ring", "Show a node's finger table."),

@@ -235,6 +235,11 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
+def clock(at_ms: int) -> str:
+    """Return a time in Unix ms as the local time of day."""
+    return time.strftime("%H:%M:%S", time.localtime(at_ms / 1000))
+
+
 def time_left(elapsed_s: float, done: int, total: int | None) -> str:
     """Return an estimate of the time left, or "" if none is possible.
 

@@ -25,7 +25,7 @@ NAMES = names_of(statuses())
 
 SHAPE_OF_COMMAND = {
     "up": "up", "node": "node", "put": "put", "get": "get", "del": "put", "load": "load", "scan": "scan",
-    "lookup": "lookup", "status": "status", "members": "members", "ring": "ring", "fingers": "fingers",
+    "lookup": "lookup", "status": "status", "top": "top", "members": "members", "ring": "ring", "fingers": "fingers",
     "check": "check", "check-history": "check-history", "leave": "leave", "kill": "kill", "version": "version",
     "quarantine list": "quarantine", "quarantine drop": "quarantine-decision",
     "quarantine merge": "quarantine-decision",
