@@ -105,7 +105,7 @@ def listen_on(address: str) -> socket.socket:
     Raises:
         Failure: exit 2: the address cannot be used.
     """
-    from chord.web.server import listening_socket
+    from chord.web.listening import listening_socket
 
     try:
         return listening_socket(address)

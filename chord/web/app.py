@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from chord.errors import ChordError
 from chord.web.actions import ActionEndpoints
+from chord.web.exposition import Family, metrics_reply
 from chord.web.failures import HttpFailure, explained
 from chord.web.guard import Guard
 from chord.web.hub import EventHub, EventReader
@@ -46,7 +47,13 @@ HELP: Final = f"See {PREFIX}/openapi.json"
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
-def make_app(queries: QueryEndpoints, actions: ActionEndpoints, hub: EventHub, host: str) -> ASGIApp:
+def make_app(
+    queries: QueryEndpoints,
+    actions: ActionEndpoints,
+    hub: EventHub,
+    host: str,
+    metrics: Callable[[], Iterable[Family]] | None = None,
+) -> ASGIApp:
     """Return the application.
 
     Args:
@@ -54,6 +61,7 @@ def make_app(queries: QueryEndpoints, actions: ActionEndpoints, hub: EventHub, h
         actions: the endpoints that ask the ring to do something.
         hub: the readers of the event stream.
         host: the host that the server listens on, which requests may name.
+        metrics: returns the metrics at /metrics; None: there are none.
     """
 
     async def events(request: Request) -> Response:
@@ -63,6 +71,9 @@ def make_app(queries: QueryEndpoints, actions: ActionEndpoints, hub: EventHub, h
     async def openapi(request: Request) -> Response:
         return json_reply(openapi_json())
 
+    async def show_metrics(request: Request) -> Response:
+        return metrics_reply(metrics() if metrics else (), request.headers.get("accept", ""))
+
     found: dict[str, Endpoint] = {"events": events, "openapi": openapi}
     for part in (queries, actions):
         found |= {endpoint.name: getattr(part, endpoint.name) for endpoint in ENDPOINTS if hasattr(part, endpoint.name)}
@@ -70,6 +81,8 @@ def make_app(queries: QueryEndpoints, actions: ActionEndpoints, hub: EventHub, h
         Route(PREFIX + endpoint.path, caught(found[endpoint.name]), methods=[endpoint.method]) for endpoint in ENDPOINTS
     ]
     handlers = {HTTPException: refused, Exception: failed}
+    if metrics is not None:
+        routes.append(Route("/metrics", show_metrics))
     routes.append(Route("/{path:path}", caught(page)))
     return Guard(Starlette(routes=routes, exception_handlers=handlers), host)
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
+import stat
+from contextlib import suppress
 from typing import Any, Final, cast
 
 import trio
@@ -25,10 +28,14 @@ KEEP_ALIVE_S: Final = 75
 BACKLOG: Final = 100
 
 
-def listening_socket(address: str) -> socket.socket:
-    """Return a listening socket. Its connections end if their reader takes nothing for `USER_TIMEOUT_S`.
+def listening_socket(address: str, user_timeout_s: float = USER_TIMEOUT_S) -> socket.socket:
+    """Return a listening socket. Its connections end if their reader takes nothing for some time.
 
     Hypercorn shields its writes from cancellation, so only the kernel can end a write to a stalled reader.
+
+    Args:
+        address: HOST:PORT; port 0 takes a free port.
+        user_timeout_s: this time, in seconds. It has no effect if the system does not offer it.
 
     Raises:
         OSError: the address cannot be used.
@@ -39,14 +46,19 @@ def listening_socket(address: str) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * USER_TIMEOUT_S)
+        if has_user_timeout():
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1000 * user_timeout_s))
         listener.bind(target)
         listener.listen(BACKLOG)
     except OSError:
         listener.close()
         raise
     return listener
+
+
+def has_user_timeout() -> bool:
+    """Return whether this system can end a connection whose reader takes nothing."""
+    return hasattr(socket, "TCP_USER_TIMEOUT")
 
 
 async def serve_app(
@@ -57,11 +69,28 @@ async def serve_app(
     Concurrency: checkpoints.
     """
     config = Config()
-    config.bind = [f"fd://{listener.detach()}"]
     config.graceful_timeout = GRACE_S
     config.errorlog = logging.getLogger("chord.web")  # no line per start and request
     config.accesslog = None
     config.keep_alive_timeout = KEEP_ALIVE_S
     config.include_server_header = False
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_abort_at_end, listener.getsockname()[1])
+        config.bind = [f"fd://{listener.detach()}"]
+        await serve(cast(Any, app), config, shutdown_trigger=trio.sleep_forever, task_status=cast(Any, task_status))
 
-    await serve(cast(Any, app), config, shutdown_trigger=trio.sleep_forever, task_status=cast(Any, task_status))
+
+async def _abort_at_end(port: int) -> None:
+    """Wait for the cancellation, and then end all connections to a port of this machine.
+
+    A write to a stalled reader would keep the server alive until the kernel gives it up.
+    """
+    try:
+        await trio.sleep_forever()
+    finally:
+        for name in os.listdir("/dev/fd"):
+            with suppress(OSError):  # one is that of the list itself
+                if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                    with socket.socket(fileno=os.dup(int(name))) as connection:
+                        if connection.getsockname()[1:2] == (port,):
+                            connection.shutdown(socket.SHUT_RDWR)

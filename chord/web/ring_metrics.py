@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import inf
 from typing import NamedTuple
 
+from chord.views.dashboard import ring_check_json
+from chord.views.top import GONE
 from chord.web.exposition import Family, counter, gauge
+from chord.web.source import LiveRing
 
 
 class RingFacts(NamedTuple):
@@ -26,6 +30,22 @@ class RingFacts(NamedTuple):
     age_s: float
     readers: int
     dropped: int
+
+
+def ring_facts(ring: LiveRing, readers: int, dropped: int) -> RingFacts:
+    """Return the facts about a living ring.
+
+    Args:
+        ring: the ring.
+        readers: the number of open pages.
+        dropped: the number of pages that were disconnected.
+    """
+    state = ring.at()
+    check = ring_check_json(state.model, ring.shape, state.moment)
+    holds = {invariant["name"]: invariant["holds"] for invariant in check["invariants"]}
+    nodes = sum(fields.get("state") not in GONE for fields in state.model.nodes.values())
+    age_ms = state.moment.age_ms
+    return RingFacts(nodes, holds, len(check["waiting"]), inf if age_ms is None else age_ms / 1000, readers, dropped)
 
 
 def ring_metrics(ring: RingFacts) -> Iterator[Family]:

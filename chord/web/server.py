@@ -2,119 +2,40 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import socket
-import stat
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import Any, Final, NamedTuple, cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 import trio
-from hypercorn.config import Config
-from hypercorn.trio import serve
-from starlette.types import ASGIApp
 
 from chord.client.async_client import open_client
-from chord.config import split_address
 from chord.errors import ChordError
 from chord.node.world import wall_now_ms
 from chord.observe.chordlog import Chordlog
 from chord.web.actions import ActionEndpoints, Chaos, ChaosAction
 from chord.web.aggregator import Aggregator
 from chord.web.app import make_app
+from chord.web.exposition import Family
 from chord.web.failures import HttpFailure
 from chord.web.hub import EventHub
+from chord.web.listening import has_user_timeout, serve_app
 from chord.web.queries import QueryEndpoints
 from chord.web.recorder import RingRecorder
+from chord.web.ring_metrics import ring_facts, ring_metrics
 from chord.web.sampling import RingMeter
 from chord.web.source import LiveRing, PlayedRing
 from chord.web.watch import watch
 
-USER_TIMEOUT_S: Final = 10
-"""The time after which the kernel gives up a connection whose reader takes nothing, in seconds."""
-
-GRACE_S: Final = 0.5
-"""The time that open streams have when the server stops, in seconds."""
-
 READERS_MAX: Final = 32
 """The largest number of readers of the event stream on a system that cannot give up stalled ones."""
 
-BACKLOG: Final = 100
 RETRY_S: Final = 1.0
-
-
-def listening_socket(address: str, user_timeout_s: float = USER_TIMEOUT_S) -> socket.socket:
-    """Return a listening socket. Its connections end if their reader takes nothing for some time.
-
-    Hypercorn shields its writes from cancellation, so only the kernel can end a write to a stalled reader.
-
-    Args:
-        address: HOST:PORT; port 0 takes a free port.
-        user_timeout_s: this time, in seconds. It has no effect if the system does not offer it.
-
-    Raises:
-        OSError: the address cannot be used.
-    """
-    host, port = split_address(address)
-    family, kind, protocol, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    listener = socket.socket(family, kind, protocol)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if has_user_timeout():
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1000 * user_timeout_s))
-        listener.bind(target)
-        listener.listen(BACKLOG)
-    except OSError:
-        listener.close()
-        raise
-    return listener
-
-
-def has_user_timeout() -> bool:
-    """Return whether this system can end a connection whose reader takes nothing."""
-    return hasattr(socket, "TCP_USER_TIMEOUT")
 
 
 def readers_max() -> int | None:
     """Return the largest number of readers of the event stream; None: no limit."""
     return None if has_user_timeout() else READERS_MAX
-
-
-async def serve_app(
-    app: ASGIApp, listener: socket.socket, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-) -> None:
-    """Serve an application on a socket until cancelled.
-
-    Concurrency: checkpoints.
-    """
-    config = Config()
-    config.graceful_timeout = GRACE_S
-    config.errorlog = logging.getLogger("chord.web")  # no line per start and request
-    config.accesslog = None
-    config.include_server_header = False
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_abort_at_end, listener.getsockname())
-        config.bind = [f"fd://{listener.detach()}"]
-        await serve(cast(Any, app), config, shutdown_trigger=trio.sleep_forever, task_status=cast(Any, task_status))
-
-
-async def _abort_at_end(address: object) -> None:
-    """Wait for the cancellation, and then end all connections to an address.
-
-    A write to a stalled reader would keep the server alive until the kernel gives it up.
-    """
-    try:
-        await trio.sleep_forever()
-    finally:
-        for name in os.listdir("/dev/fd"):
-            with suppress(OSError):  # one is that of the list itself
-                if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
-                    with socket.socket(fileno=os.dup(int(name))) as connection:
-                        if connection.getsockname() == address:
-                            connection.shutdown(socket.SHUT_RDWR)
 
 
 class DashboardOptions(NamedTuple):
@@ -187,6 +108,10 @@ async def serve_live(
     )
     meter = RingMeter(origin, hub)
     actions = ActionEndpoints(origin, may_write=options.may_write, chaos=options.chaos)
+
+    def metrics() -> Iterator[Family]:
+        return ring_metrics(ring_facts(origin, len(hub.readers), hub.dropped))
+
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_watch_ring, origin, nodes)
         nursery.start_soon(hub.run)
@@ -194,7 +119,7 @@ async def serve_live(
         if options.record is not None:
             recorder = RingRecorder(origin, meter, options.record, options.command, with_keys=options.with_keys)
             nursery.start_soon(recorder.run)
-        app = make_app(QueryEndpoints(origin, meter), actions, hub, options.host)
+        app = make_app(QueryEndpoints(origin, meter), actions, hub, options.host, metrics)
         await nursery.start(serve_app, app, listener)
         on_ready()
 

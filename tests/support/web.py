@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import trio
@@ -11,6 +12,7 @@ from starlette.types import ASGIApp, Message
 from chord.web.actions import ActionEndpoints
 from chord.web.aggregator import Aggregator
 from chord.web.app import make_app
+from chord.web.exposition import Family
 from chord.web.hub import EventHub
 from chord.web.queries import QueryEndpoints
 from chord.web.sampling import RingMeter
@@ -42,14 +44,18 @@ class Ring:
 
 
 def app_of(
-    origin: StateOrigin, hub: EventHub | None = None, meter: RingMeter | None = None, **options: Any
+    origin: StateOrigin,
+    hub: EventHub | None = None,
+    meter: RingMeter | None = None,
+    metrics: Callable[[], Iterable[Family]] | None = None,
+    **options: Any,
 ) -> ASGIApp:
     """Return the application of a ring or a recording; options as for `ActionEndpoints`."""
     hub = hub or EventHub(origin)
     if meter is None and isinstance(origin, LiveRing):
         meter = RingMeter(origin, hub)
     actions = ActionEndpoints(origin, **{"may_write": False, "chaos": None, **options})
-    return make_app(QueryEndpoints(origin, meter), actions, hub, "127.0.0.1")
+    return make_app(QueryEndpoints(origin, meter), actions, hub, "127.0.0.1", metrics)
 
 
 class Answer:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 import trio
-from starlette.types import ASGIApp, Message
+from starlette.types import ASGIApp
 
 from chord import testing
 from chord.cli import serve as serve_module
@@ -24,25 +24,13 @@ from chord.web.health import TURNED_WITHIN_S, Heartbeat, health_app
 from tests.support.ports import Ports
 from tests.support.processes import HANG_S, Peers
 from tests.support.rings import lone_world, virtual
+from tests.support.web import WebClient
 
 
-async def get(app: ASGIApp, path: str, accept: str = "") -> tuple[int, str]:
+async def get(app: ASGIApp, path: str) -> tuple[int, str]:
     """Return the status and the body of the answer to a request."""
-    sent: list[Message] = []
-
-    async def receive() -> Message:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    name, _, query = path.partition("?")
-    await app(
-        {"type": "http", "method": "GET", "path": name, "raw_path": name.encode(), "query_string": query.encode(),
-         "headers": [(b"accept", accept.encode())], "root_path": "", "scheme": "http", "http_version": "1.1"},
-        receive, send,
-    )  # fmt: skip
-    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:]).decode()
+    answer = await WebClient(app).get(path)
+    return answer.status, answer.body.decode()
 
 
 def app_of(node: Node) -> ASGIApp:

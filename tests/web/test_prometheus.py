@@ -21,10 +21,12 @@ from chord import errors, testing
 from chord.ids import NodeState, PeerState, Point
 from chord.web.exposition import Family, metrics_reply
 from chord.web.prometheus import node_metrics
-from chord.web.ring_metrics import RingFacts, ring_metrics
+from chord.web.ring_metrics import RingFacts, ring_facts, ring_metrics
 from chord.wire.messages import PURPOSES, Lookup, Mode, Route
 from tests.support.rings import virtual
+from tests.support.statuses import statuses
 from tests.support.tools import require_tool
+from tests.support.web import Ring, WebClient, app_of
 
 ROOT: Final = Path(__file__).parents[2]
 MONITORING: Final = ROOT / "docs" / "monitoring"
@@ -183,6 +185,25 @@ def test_dashboard_metrics_describe_the_ring() -> None:
     assert samples["chord_watch_age_seconds"][()] == 0.25
     assert samples["chord_watch_readers"][()] == 2
     assert samples["chord_watch_readers_dropped_total"][()] == 1
+
+
+def test_facts_follow_the_state_of_the_ring() -> None:
+    ring = Ring(statuses(), age_s=0.5)
+    facts = ring_facts(ring.origin, 3, 1)
+    assert (facts.nodes, facts.waiting, facts.age_s, facts.readers, facts.dropped) == (7, 0, 0.5, 3, 1)
+    assert list(facts.holds.values()) == [True] * 8
+    ring.origin.aggregator.model.lose("127.0.0.1:9003", "unreachable")
+    silent = ring_facts(ring.origin, 0, 0)
+    assert silent.nodes == 6
+    assert silent.holds["AtMostOneRing"] is None, "a missing node may hide a second ring"
+
+
+async def test_dashboard_of_a_living_ring_serves_metrics() -> None:
+    ring = Ring(statuses())
+    app = app_of(ring.origin, metrics=lambda: ring_metrics(ring_facts(ring.origin, 0, 0)))
+    answer = await WebClient(app).get("/metrics")
+    assert samples_of(answer.body.decode())["chord_ring_nodes"][()] == 7
+    assert (await WebClient(app_of(ring.origin)).get("/metrics")).status == 404
 
 
 def check_metrics(text: str) -> None:

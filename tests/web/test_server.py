@@ -9,9 +9,9 @@ import trio
 import trio.lowlevel
 import trio.testing
 
-from chord.web import server
+from chord.web import listening
 from chord.web.hub import QUEUE_MAX, EventHub
-from chord.web.server import listening_socket, serve_app
+from chord.web.listening import listening_socket, serve_app
 from tests.support.real_rings import HANG_S
 from tests.support.statuses import statuses
 from tests.support.web import Ring, WebClient, app_of
@@ -56,7 +56,7 @@ async def test_page_is_served_until_the_end() -> None:
         await trio.open_tcp_stream(*address)
 
 
-@pytest.mark.skipif(not server.has_user_timeout(), reason="this system cannot give up stalled readers")
+@pytest.mark.skipif(not listening.has_user_timeout(), reason="this system cannot give up stalled readers")
 async def test_stalled_readers_leave_no_task_behind() -> None:
     ring = Ring(statuses())
     hub = EventHub(ring.origin)
