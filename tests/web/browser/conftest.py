@@ -1,0 +1,64 @@
+"""A browser, a played recording and a real ring, for the tests of the page."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.support.real_rings import ROOT, ring_of, running
+from tests.web.browser.site import Site
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+CHROMIUM: Final = Path("/usr/bin/chromium")
+RECORDINGS: Final = ROOT / "chord" / "web" / "static" / "recordings"
+REQUIRED: Final = os.environ.get("CHORD_BROWSER_TESTS") == "required"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of this folder as slow. One worker runs all of them, with one browser."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.xdist_group("browser"))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A browser without a window."""
+    if not CHROMIUM.exists():
+        text = f"no browser: {CHROMIUM} is missing; install the package chromium"
+        if REQUIRED:
+            pytest.fail(text)
+        pytest.skip(text)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(
+            executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu", "--force-prefers-reduced-motion"]
+        )
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="session")
+def played(browser: Browser) -> Iterator[Site]:
+    """The page of a recording in which a ring splits and heals."""
+    recording = RECORDINGS / "split.chordlog.gz"
+    with running("dashboard", "--play", str(recording), "--listen", "127.0.0.1:0") as server:
+        yield Site(browser, server.ready["url"], server)
+
+
+@pytest.fixture(scope="module")
+def live(browser: Browser) -> Iterator[Site]:
+    """The page of a ring of 8 processes."""
+    with (
+        ring_of(8) as ring,
+        running("dashboard", "--node", ring.entry, "--listen", "127.0.0.1:0", "--write") as server,
+    ):
+        yield Site(browser, server.ready["url"], server, ring)
