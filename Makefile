@@ -9,7 +9,7 @@ PYTEST := $(RUN)/python -m pytest -n auto --dist loadgroup
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check thorough lint types docs mutants bench bench-others sim lab cluster soak clean
+.PHONY: help venv demo test check thorough lint types docs mutants bench bench-others sim lab cluster soak clean screenshots vendor
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -40,6 +40,13 @@ check: lint types test  ## what CI runs: lint, types, the fast tests and the slo
 
 thorough: venv  ## every test there is, with more seeds and larger rings than CI has time for; an hour
 	@$(PYTEST) -q --hypothesis-profile thorough
+
+screenshots: venv  ## the dashboard's pictures in docs/images, and every page in out/screens; needs chromium
+	@$(RUN)/python tools/screenshots.py
+	@$(RUN)/python tools/screenshots.py out/screens
+
+vendor: venv  ## renew the dashboard's vendored files from the npm registry; needs npm
+	@$(RUN)/python tools/vendor.py
 
 mutants: venv  ## plant every known bug, and see it caught
 	@$(RUN)/python -m tests.mutants

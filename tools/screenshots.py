@@ -1,0 +1,142 @@
+"""The pictures of the dashboard in the documentation: Chromium without a window, on recordings.
+
+`python tools/screenshots.py` writes them into `docs/images`. With a folder as its argument, it writes every page in
+light, dark, narrow and print there, to look at. It needs `/usr/bin/chromium`, and the fonts `fonts-inter` and
+`fonts-jetbrains-mono` for the same pictures everywhere.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from PIL import Image
+from playwright.sync_api import Browser, Page, sync_playwright
+
+ROOT: Final = Path(__file__).parents[1]
+IMAGES: Final = ROOT / "docs" / "images"
+RECORDINGS: Final = ROOT / "chord" / "web" / "static" / "recordings"
+BYTES_MAX: Final = 150_000
+WIDE: Final = (1440, 900)
+SMALL: Final = (1200, 760)
+NARROW: Final = (390, 844)
+BEFORE_S, AFTER_S, SPLIT_S = 7.5, 8.7, 18.0
+
+
+@contextmanager
+def dashboard(recording: str) -> Iterator[str]:
+    """Serve a recording, and give the address of its page to the block."""
+    command = [sys.executable, "-m", "chord", "dashboard", "--play", str(RECORDINGS / recording), "--json"]
+    with subprocess.Popen([*command, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True, cwd=ROOT) as server:
+        assert server.stdout is not None
+        try:
+            yield json.loads(server.stdout.readline())["url"]
+        finally:
+            server.terminate()
+
+
+@contextmanager
+def opened(browser: Browser, url: str, place: str, theme: str, size: tuple[int, int] = WIDE) -> Iterator[Page]:
+    """Open a page, with motion reduced to steps."""
+    context = browser.new_context(
+        viewport={"width": size[0], "height": size[1]}, color_scheme="dark" if theme == "dark" else "light",
+        reduced_motion="reduce", device_scale_factor=2 if size == NARROW else 1,
+    )  # fmt: skip
+    page = context.new_page()
+    page.goto(f"{url}#/{place}")
+    page.wait_for_selector(".node" if place in ("ring", "keys", "recordings", "learn") else "main")
+    yield page
+    context.close()
+
+
+def store(page: Page, call: str) -> None:
+    """Call a function of the page's store, and let the page draw."""
+    page.evaluate(f"import('./js/store.js').then(store => store.{call})")
+    page.wait_for_timeout(600)
+
+
+def look_up(page: Page) -> None:
+    """Show a finished lookup."""
+    store(page, "lookUp({ key: 'photo:1234', from: 'n9' })")
+    store(page, "set({ step: 99, isStepping: false })")
+    store(page, "goStep(0)")
+
+
+def select(page: Page, name: str) -> None:
+    """Select a node by its name."""
+    store(page, f"selectNode(store.currentView().vnodes.find(one => one.name === '{name}').id)")
+
+
+def save(page: Page, path: Path) -> None:
+    """Write a picture of the page, with at most `BYTES_MAX` bytes."""
+    page.wait_for_timeout(300)
+    picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    picture.point(lambda shade: min(255, (shade + 2) // 4 * 4)).save(path, optimize=True)  # half the bytes
+    size = path.stat().st_size
+    assert size <= BYTES_MAX or path.parent != IMAGES, f"{path} has {size} bytes"
+    sys.stdout.write(f"{path}: {size} bytes\n")
+
+
+def for_documents(browser: Browser, url: str) -> None:
+    """Write the pictures of the documentation."""
+    with opened(browser, url, "ring", "light", SMALL) as page:
+        store(page, f"seek({BEFORE_S})")
+        look_up(page)
+        save(page, IMAGES / "dashboard-lookup.png")
+    with opened(browser, url, "ring", "dark", SMALL) as page:
+        store(page, f"seek({AFTER_S})")
+        select(page, "n7")
+        save(page, IMAGES / "dashboard-kill.png")
+    with opened(browser, url, "learn", "light", SMALL) as page:
+        page.wait_for_selector(".lesson h1")
+        for _ in range(9):
+            page.keyboard.press("ArrowRight")
+            page.wait_for_timeout(100)
+        save(page, IMAGES / "dashboard-learn.png")
+
+
+def everything(browser: Browser, url: str, split: str, folder: Path) -> None:
+    """Write every page in both themes, two widths and print, to look at."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for theme, size, name in (("light", WIDE, "light"), ("dark", WIDE, "dark"), ("light", NARROW, "narrow")):
+        with opened(browser, url, "ring", theme, size) as page:
+            store(page, f"seek({BEFORE_S})")
+            save(page, folder / f"ring-{name}.png")
+            look_up(page)
+            save(page, folder / f"lookup-{name}.png")
+            store(page, f"seek({AFTER_S})")
+            select(page, "n7")
+            save(page, folder / f"kill-{name}.png")
+            for place in ("keys", "nodes", "metrics", "lab", "learn"):
+                page.evaluate(f"location.hash = '#/{place}'")
+                page.wait_for_timeout(500)
+                save(page, folder / f"{place}-{name}.png")
+        with opened(browser, split, "recordings", theme, size) as page:
+            store(page, f"seek({SPLIT_S})")
+            save(page, folder / f"split-{name}.png")
+    with opened(browser, url, "ring", "dark", (1000, 1050)) as page:
+        look_up(page)
+        page.emulate_media(media="print")
+        save(page, folder / "print.png")
+
+
+def main() -> None:
+    """Write the pictures."""
+    with sync_playwright() as playwright, dashboard("kill.chordlog.gz") as url:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        if len(sys.argv) < 2:
+            for_documents(browser, url)
+        else:
+            with dashboard("split.chordlog.gz") as split:
+                everything(browser, url, split, Path(sys.argv[1]))
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
