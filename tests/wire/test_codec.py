@@ -59,6 +59,8 @@ from chord.wire.messages import (
     AskLog,
     Candidate,
     Claim,
+    CompareMembers,
+    CompareMembersReply,
     Confirm,
     Contact,
     DeadActor,
@@ -81,6 +83,8 @@ from chord.wire.messages import (
     GetLogsReply,
     GetMany,
     GetManyReply,
+    GetMembers,
+    GetMembersReply,
     GetMetrics,
     GetMetricsReply,
     GetQuarantine,
@@ -90,12 +94,15 @@ from chord.wire.messages import (
     GetSeen,
     GetSeenReply,
     GetStatus,
+    Gossip,
+    GossipReply,
     Got,
     Hello,
     HistogramInfo,
     Holding,
     HotKey,
     LogEntry,
+    MemberEntry,
     Merge,
     Notify,
     Ping,
@@ -116,6 +123,7 @@ from chord.wire.messages import (
     SampleReply,
     Scan,
     ScanReply,
+    SliceFingerprints,
     SliceLog,
     SliceSeen,
     Status,
@@ -392,6 +400,8 @@ def golden_frames() -> dict[str, bytes]:
     at = Point(0x8F3A << 144)
     me = Contact(at, "127.0.0.1:9000")
     toy = Contact(Point(80), "127.0.0.1:9080")
+    member = MemberEntry("10.0.0.1:9000", 1_800_000_000, 1, "alive", (at,))
+    gone = MemberEntry("10.0.0.2:9000", 1_800_000_000, 0, "silent")
     clock = ActorClock(b"A" * 16, 5, (Version(b"Ada", b"o" * 16, 1000),))
     entry = LogEntry(b"point of", (DeadActor(b"A" * 16, 5),), b"t" * 8)
     maker, runs = b"M" * 8, (EntryRun(b"M" * 8, 3, (entry,)),)
@@ -403,6 +413,7 @@ def golden_frames() -> dict[str, bytes]:
     event = EventInfo(8, 40, 990, "127.0.0.1:9000", at, "SuccessorAdopted", (*fields, ("took_ms", 0.5)))
     return {
         "hello": encode_hello(Hello(1, 1, "node", "control", "chord", 160, 8, 1, b"r" * 16, "10.0.0.1:9000", b"i" * 8)),
+        "hello with features": encode_hello(Hello(1, 1, "node", "control", features=1)),
         "call ping, node": CODEC.encode_call(1, None, 500, Ping(), 0),
         "call get, vnode": CODEC.encode_call(2, at, 5000, Get(b"user:42"), 0),
         "call put": CODEC.encode_call(3, at, 5000, Put(b"user:42", b"Ada", b"o" * 16, b""), 0),
@@ -455,6 +466,12 @@ def golden_frames() -> dict[str, bytes]:
         ),
         "call sample": CODEC.encode_call(23, None, 5000, Sample(5, True), 0),
         "reply sample": CODEC.encode_reply(23, SampleReply(1000, 90, (1, 0, 2), (HotKey(b"user:42", 9, 1),))),
+        "call gossip": CODEC.encode_call(25, at, 500, Gossip((member, gone), b"want"), 0),
+        "reply gossip": CODEC.encode_reply(25, GossipReply(b"\x02", (member,))),
+        "call compare members": CODEC.encode_call(26, at, 500, CompareMembers(b"s" * 8), 0),
+        "reply members compared": CODEC.encode_reply(26, CompareMembersReply((SliceFingerprints(0, b"want"),))),
+        "call get members": CODEC.encode_call(27, None, 500, GetMembers(b"s" * 8, at), 0),
+        "reply members page": CODEC.encode_reply(27, GetMembersReply(b"s" * 8, (member,), at)),
         "call density": CODEC.encode_call(24, None, 5000, Density(at, Point(at + 1), 8), 0),
         "reply density": CODEC.encode_reply(24, DensityReply(1000, (3, 0, 300))),
         "reply pong": CODEC.encode_reply(1, PingReply("leaving")),

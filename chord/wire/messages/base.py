@@ -48,8 +48,11 @@ VnodeState: TypeAlias = Literal["joining", "resuming", "member", "leaving", "lef
 Mode: TypeAlias = Literal["iterative", "recursive", "successor"]
 """The way that a lookup takes: one node asks every hop, each node asks the next, or one node asks along successors."""
 
-Route: TypeAlias = Literal["classic", "fast"]
-"""The pointers that a lookup uses: fingers and successor lists only, or remembered owners, too."""
+Route: TypeAlias = Literal["classic", "fast", "full"]
+"""The pointers that a lookup uses.
+
+classic: fingers and successor lists. fast: remembered owners, too. full: first the membership list.
+"""
 
 
 NodeName: TypeAlias = Annotated[str, Meta(max_length=64)]
@@ -110,6 +113,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False):
         name: the configured name of the node; "" if it has none.
         cuts: whether the sender takes and sends the number of the newest cut; see `chord/wire/cuts.py`. If not, its
             peer leaves the number out.
+        features: bits for optional parts of the protocol that the sender takes part in, such as `FEATURE_MEMBERS`.
     """
 
     version_min: Annotated[int, Meta(ge=1, le=1 << 16)]
@@ -126,6 +130,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False):
     vnodes: Annotated[tuple[Annotated[bytes, Meta(max_length=20)], ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
     name: NodeName = ""
     cuts: bool = False
+    features: Annotated[int, Meta(ge=0, lt=1 << 32)] = 0
 
 
 class ErrorReply(msgspec.Struct, frozen=True, array_like=True, gc=False):
