@@ -101,6 +101,8 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         finger_s: the period at which one finger entry is refreshed.
         period_growth_max: how many times their length the periods of stabilize, fingers, self-lookups and anti-entropy
             may grow to while nothing changes; at least 1. Any news returns them to their length at once.
+        gossip_s: the mean period of the exchanges of the membership list. They also grow by `period_growth_max`.
+        gossip_compare_s: the mean period of the comparisons of whole membership lists.
         self_lookup_rounds: the mean number of stabilize rounds between two self-lookups, which find a split of the
             ring; at least 1.
         timeout_floor_s: the smallest timeout of a call. The timeout is srtt + 4 rttvar, as measured with the peer.
@@ -136,6 +138,8 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stabilize_s: float = 1.0
     finger_s: float = 1.0
     period_growth_max: float = 1.0
+    gossip_s: float = 1.0
+    gossip_compare_s: float = 60.0
     self_lookup_rounds: int = 4
     timeout_floor_s: float = 0.1
     timeout_stranger_s: float = 0.5
@@ -186,6 +190,7 @@ PRESETS: dict[str, Timing] = {
     "wan": Timing(
         stabilize_s=15.0,
         finger_s=15.0,
+        gossip_s=15.0,
         timeout_floor_s=0.3,
         timeout_stranger_s=2.0,
         timeout_cap_s=8.0,
@@ -249,6 +254,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         unreachable_max: down vnodes beyond `passive_max` that a node remembers. Beyond it the node loses the oldest.
         forgotten_max: addresses of nodes that an operator gave up, remembered by each vnode. Beyond it the oldest goes.
         arcs_max: arcs in the owner cache.
+        members_max: nodes in the membership list; at most 4,096. A larger ring keeps no list.
         reap_log_entries: entries that the reap log of a slice, a 4,096th of the circle, keeps for stores that are away;
             0 and more. Beyond it the oldest go when every replica has seen them and no node is down.
         reap_log_entries_max: entries beyond which the oldest go in any case; at least `reap_log_entries`.
@@ -291,6 +297,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unreachable_max: int = 4096
     forgotten_max: int = 256
     arcs_max: int = 4096
+    members_max: int = 4096
     reap_log_entries: int = 1024
     reap_log_entries_max: int = 2048
     cut_lease_s: float = 60.0
@@ -306,6 +313,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError("reap_log_entries must be at most reap_log_entries_max")
         if self.key_bytes_max > 1024 or self.value_bytes_max > 1 << 20 or self.siblings_max > 64:
             raise ConfigError("key_bytes_max, value_bytes_max and siblings_max may be lowered, not raised")
+        if self.members_max > 4096:
+            raise ConfigError(f"members_max must be at most 4096, not {self.members_max}")
         if not self.bulk_from_bytes < self.frame_control_bytes_max <= self.frame_bulk_bytes_max < 1 << 24:
             raise ConfigError("frame limits must satisfy bulk_from_bytes < control <= bulk < 16 MiB")
         if self.staged_bytes_max < 2 * self.frame_bulk_bytes_max:
@@ -339,6 +348,7 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             each start.
         ring: the constants of the ring, see `RingConstants`.
         preset: local (one machine), lan or wan. It supplies the defaults of `timing`, and `status` reports it.
+        members: on: the node keeps a list of all members, and gossips about it. off: it does not.
         timing: periods and timeouts, see `Timing`; default: those of the preset. A given `Timing` replaces all of them.
         limits: upper limits, see `Limits`.
         http: HOST:PORT on which `chord node` serves health and metrics over HTTP; None: it does not. Programs that run
@@ -354,6 +364,7 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data_dir: str | None = None
     ring: RingConstants = RingConstants()
     preset: Preset = "lan"
+    members: Literal["off", "on"] = "off"
     timing: Timing = _NOT_GIVEN
     limits: Limits = Limits()
     http: str | None = None

@@ -16,7 +16,7 @@ from chord.client.blocking import Client
 from chord.errors import ChordError, InvalidRequest
 from chord.views.common import Json, name_of, names_of
 from chord.views.trace import lookup_json, lookups_json
-from chord.wire.messages import Contact, Mode, Status, Trace
+from chord.wire.messages import Contact, Mode, Route, Status, Trace
 
 COUNTED_MAX = 128
 OWNER_COLUMNS = ("owner", "address", "id", ">hops", ">t")
@@ -32,6 +32,9 @@ ALL_COLUMNS = ("from", ">hops", "path", ">timeouts", ">t")
 @click.option("--mode", type=click.Choice(["iterative", "recursive", "successor"]), default="iterative",
               show_default=True, help="iterative: the node that makes the lookup asks every hop itself. recursive: "
               "each hop passes the lookup on to the next. successor: iterative, along successors only.")
+@click.option("--route", type=click.Choice(["classic", "fast", "full"]), default="classic", show_default=True,
+              help="classic: by fingers and successor lists. fast: remembered owners first. full: the membership list "
+              "first.")
 @click.option("--all-from", is_flag=True, help="Perform the lookup from every node, one line each; "
               "not with --from or --svg.")
 @click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Also draw the path on the ring, to "
@@ -39,7 +42,7 @@ ALL_COLUMNS = ("from", ">hops", "path", ">timeouts", ">t")
 @ring_options()
 def lookup_command(
     target: Target, key: str | None, key_id: int | None, with_trace: bool, start: str | None, mode: Mode,
-    all_from: bool, svg: Path | None,
+    route: Route, all_from: bool, svg: Path | None,
 ) -> int:
     """Find the node that owns KEY, or with --key-id the node that owns a point.
 
@@ -53,8 +56,8 @@ def lookup_command(
     what = key if key is not None else f"id {key_id}"
     with target.connect() as client:
         if all_from:
-            return _from_everywhere(target, client, raw, key_id, mode)
-        trace = client.lookup(raw, key_id=key_id, mode=mode, from_=_start(client, start))
+            return _from_everywhere(target, client, raw, key_id, mode, route)
+        trace = client.lookup(raw, key_id=key_id, mode=mode, route=route, from_=_start(client, start))
         everybody = svg is not None or (with_trace and is_worth_counting(trace))
         nodes = statuses(client.members()) if everybody else _nodes_of(client, trace)
         size = Size(len(nodes) if everybody else trace.nodes_estimate, everybody, nodes[0].successors if nodes else 1)
@@ -109,7 +112,9 @@ def _print(
         out.table(OWNER_COLUMNS, [row])
 
 
-def _from_everywhere(target: Target, client: Client, key: bytes | None, key_id: int | None, mode: Mode) -> int:
+def _from_everywhere(
+    target: Target, client: Client, key: bytes | None, key_id: int | None, mode: Mode, route: Route
+) -> int:
     out = target.out
     nodes = statuses(client.members())
     names = names_of(nodes)
@@ -117,7 +122,7 @@ def _from_everywhere(target: Target, client: Client, key: bytes | None, key_id: 
     rows: list[list[str]] = []
     for node in nodes:
         try:
-            trace = client.lookup(key, key_id=key_id, mode=mode, from_=node.address)
+            trace = client.lookup(key, key_id=key_id, mode=mode, route=route, from_=node.address)
         except InvalidRequest:
             raise
         except ChordError as error:

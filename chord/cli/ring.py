@@ -68,6 +68,8 @@ def status_command(target: Target) -> int:
     if out.as_table:
         out.line()
         out.sentence(_headline(nodes))
+        if any(node.membership != "off" for node in nodes):
+            out.sentence(_membership(nodes))
     left = who_left(nodes)
     unreachable = sum(isinstance(error, NO_REPLY) for address, error in crawl.errors.items() if address not in left)
     for warning in _warnings(nodes, unreachable):
@@ -103,6 +105,9 @@ def members_command(target: Target) -> int:
         for m in shown["members"]
     ]
     out.table(["node", "address", "state", ">rtt", "ids"], rows)
+    if out.as_table and any(node.membership != "off" for node in nodes):
+        out.line()
+        out.sentence(_membership(nodes))
     return OK
 
 
@@ -196,6 +201,17 @@ def _headline(nodes: list[Status]) -> str:
     if is_small(nodes):
         text += f". Small ring: every member knows all others; {failures_taken(len(nodes))}"
     return text + (f". {counted(misplaced, 'record')} on the way to the right nodes" if misplaced else "")
+
+
+def _membership(nodes: list[Status]) -> str:
+    """Return in words how many nodes keep a membership list, and how many members the lists have."""
+    known = [node.members for node in nodes if node.membership == "on"]
+    over = sum(node.membership == "over" for node in nodes)
+    few, many = min(known, default=0), max(known, default=0)
+    text = f"Membership lists: {counted(len(known), 'node')} of {len(nodes)}"
+    if known:
+        text += f", with {counted(many, 'member') if few == many else f'{few} to {many} members'} alive"
+    return text + (f". {counted(over, 'node')} dropped the list, because the ring is too large for it" if over else "")
 
 
 def clock_warnings(nodes: list[Status]) -> list[str]:

@@ -471,7 +471,8 @@ class Api(ABC):
             mode: iterative: the node that performs the lookup asks every hop itself. recursive: each hop passes the
                 lookup on to the next. successor: iterative, along successors only.
             route: classic: by fingers and successor lists. fast, as for `get` and `put`: remembered owners first, and
-                stop as soon as any successor list reaches the key.
+                stop as soon as any successor list reaches the key. full: members of the membership list first, then as
+                fast. A node without a list goes on as fast at once.
             from_: the node (an address) or vnode (a contact) that performs the lookup; default: the entry node.
 
         Raises:

@@ -32,8 +32,9 @@ from chord.errors import (
     WritesRefused,
     unwrapped,
 )  # fmt: skip
-from chord.events import Emitted, NodeStateChanged, Observer, ignore, is_news
+from chord.events import Emitted, NodeStateChanged, Observer, PeerChanged, ignore, is_news
 from chord.ids import Arc, Point, vnode_id
+from chord.membership.gossip import MemberGossip
 from chord.membership.join import LastTime
 from chord.membership.leave import Departures
 from chord.net.peers import Peers
@@ -47,7 +48,7 @@ from chord.node.services import NodeServices, VnodeServices, coordinate
 from chord.node.shutdown import Shutdown
 from chord.node.status import NodeFacts, node_status
 from chord.node.watchers import Watchers
-from chord.node.world import World
+from chord.node.world import World, stream_of
 from chord.observe.event_log import EventLog
 from chord.replication.batch import Batches
 from chord.replication.cuts import Cuts
@@ -63,7 +64,7 @@ from chord.ring.vnode import Vnode
 from chord.store.identity import Kept
 from chord.wire.cuts import CutNumber
 from chord.wire.hello import HelloPolicy
-from chord.wire.messages import STATUS_PARTS, Contact, NodeState, Status, StatusPart
+from chord.wire.messages import FEATURE_MEMBERS, STATUS_PARTS, Contact, NodeState, Status, StatusPart
 
 
 class Node(TrioApi):
@@ -106,7 +107,8 @@ class Node(TrioApi):
         self._others = config.join  # addresses to ask about other rings, besides the ring pointers
 
         # The calls to other nodes, and the context that the vnodes share. `run` adds the vnodes.
-        self._hello_policy = HelloPolicy(config.ring)
+        keeps_members = config.members == "on"
+        self._hello_policy = HelloPolicy(config.ring, FEATURE_MEMBERS if keeps_members else 0)
         self._observer = world.observe
         events = EventLog(config.limits.events_max, trio.current_time, world.wall_now_ms, self._observe)
         self._cut_number = CutNumber(lambda number: self._cuts.take(number))
@@ -128,8 +130,10 @@ class Node(TrioApi):
         self._handoff = Handoff(host, self._lookups, replica_sync, self._saver.save, self._is_receiving)
         replica = Replica(host, records.stage, self._handoff.compared, lambda: self._handoff.hints)
         batches = Batches(host, self._lookups, partial(coordinate, self._parts))
+        # A source of its own, so that a node without a list draws the same numbers as before.
+        self._gossip = MemberGossip(host, self._lookups, stream_of(world.rng) if keeps_members else world.rng)
         self._shared = NodeServices(
-            router, self._lookups, records, replica_sync, log_sync, replica, batches, self._saver.save
+            router, self._lookups, records, replica_sync, log_sync, replica, batches, self._gossip, self._saver.save
         )
 
         # The end, the periodic steps, and the dispatcher of all requests.
@@ -148,6 +152,7 @@ class Node(TrioApi):
             departures,
             self._watchers,
             self._cuts,
+            self._gossip,
             self._maintenance.note_running,
             self._local_status,
             self._begin_leave,
@@ -311,6 +316,8 @@ class Node(TrioApi):
 
     def _observe(self, emitted: Emitted) -> None:
         self._observer(emitted)
+        if isinstance(emitted.event, PeerChanged):
+            self._gossip.note(emitted.event)
         if is_news(emitted.event):
             self._host.news()
 
@@ -350,7 +357,7 @@ class Node(TrioApi):
     async def _take_part(self, kept: Kept | None) -> None:
         """Join or rejoin the ring with every vnode, then start maintenance."""
         try:
-            await self._refuse_address_of_another()
+            await restart.refuse_address_of_another(self.config.advertise, self._host)
             if kept is None:
                 await self._saver.save()  # before the first record: a store without an identity is refused
             joins = [address for address in self.config.join if address != self.address]
@@ -369,6 +376,7 @@ class Node(TrioApi):
             self._end("stop")
             return
         self._maintenance.keep_at_home(self.contact)
+        self._maintenance.keep_members(self.contact, self._gossip)
         if self.config.data_dir is not None:
             look = partial(self._look_for_files, OpenFiles(self.config.data_dir))
             self._maintenance.keep_watch(self.contact, look)
@@ -379,28 +387,6 @@ class Node(TrioApi):
             await self._shutdown.say_back(self._others)  # before "ready": then no other node takes it for down
         self._change("ready")
         self._ready.set()
-
-    async def _refuse_address_of_another(self) -> None:
-        """Refuse to start if another node answers at the advertised address.
-
-        If no node answers, the address may still be right: in some networks only other nodes can reach it. Before an
-        owner gives this node an arc, the owner opens a connection to the address.
-
-        Raises:
-            ConfigError: another node answers.
-        """
-        if self.config.advertise is None:
-            return
-        try:
-            hello = await self._host.peers.reach(self.address)
-        except ChordError:
-            return
-        if hello is not None and hello.incarnation != self._host.storage.incarnation:
-            other = "another node" if hello.address == self.address else hello.address
-            raise ConfigError(
-                f"cannot advertise {self.address}: {other} answers there; "
-                "advertise an address at which others reach this node"
-            )
 
     async def _resume(self, kept: Kept, known: list[Contact | str]) -> None:
         """Rejoin the ring with all vnodes at the same time, after a restart.

@@ -12,6 +12,7 @@ from typing import ClassVar, Final
 
 from chord.errors import NotReady, PeerUnreachable, UnknownRequest, UnknownVnode
 from chord.ids import Point
+from chord.membership.gossip import MemberGossip
 from chord.membership.leave import Departures
 from chord.net.calls import Answer, Caller
 from chord.net.handlers import HandlerTable, handler_table, handles
@@ -65,6 +66,7 @@ class Dispatcher:
         departures: handles the goodbyes of other nodes.
         watchers: answers the requests of watchers.
         cuts: reads the cut of this node.
+        gossip: exchanges the membership list.
         note_running: called before each request, to notice whether the process was suspended.
         status: returns the status of the node.
         leave: lets the node begin to leave.
@@ -79,6 +81,7 @@ class Dispatcher:
         departures: Departures,
         watchers: Watchers,
         cuts: Cuts,
+        gossip: MemberGossip,
         note_running: Callable[[], None],
         status: Callable[[], Status],
         leave: Callable[[], None],
@@ -90,6 +93,7 @@ class Dispatcher:
         self.departures = departures
         self.watchers = watchers
         self.cuts = cuts
+        self.gossip = gossip
         self._note_running = note_running
         self._status = status
         self._leave = leave
@@ -207,4 +211,6 @@ class Dispatcher:
     HANDLERS: ClassVar[HandlerTable]
 
 
-Dispatcher.HANDLERS = handler_table(Dispatcher, departures=Departures, watchers=Watchers, cuts=Cuts)
+Dispatcher.HANDLERS = handler_table(
+    Dispatcher, departures=Departures, watchers=Watchers, cuts=Cuts, gossip=MemberGossip
+)

@@ -13,6 +13,7 @@ import trio
 from chord.errors import WritesRefused
 from chord.events import StepFailed
 from chord.ids import Point
+from chord.membership.gossip import MemberGossip
 from chord.node.periodic import Periodic, Timetable
 from chord.node.saving import Saver
 from chord.node.services import VnodeServices
@@ -137,6 +138,20 @@ class Maintenance:
         if not self._host.storage.is_instant:
             scrub = Scrub(self._host)
             self._repeat(contact.id, "scrub", scrub.step, scrub.period_s, _never_longer)
+
+    def keep_members(self, contact: Contact, gossip: MemberGossip) -> None:
+        """Begin to keep the membership list up to date, if the node has one.
+
+        Args:
+            contact: the node's first vnode, for events.
+            gossip: exchanges and compares the list.
+        """
+        if self._host.members is not None:
+            gossip.join()
+            timing = self._host.timing
+            step = self._repeat(contact.id, "gossip", gossip.exchange, timing.gossip_s, gossip.longest_s)
+            gossip.on_hot.append(step.soon)
+            self._repeat(contact.id, "compare_members", gossip.compare, timing.gossip_compare_s, _never_longer)
 
     def keep_watch(self, contact: Contact, look: Callable[[], Awaitable[object]]) -> None:
         """Begin to check regularly that the node's files are in place.

@@ -81,6 +81,10 @@ class Periodic:
         """
         self.run_by(max(trio.current_time(), self.began + self.period_s / RUNS_PER_PERIOD_MAX))
 
+    def soon(self) -> None:
+        """Run the step within one period of its own length, at random."""
+        self.run_by(trio.current_time() + self.timetable.draw_wait(self.period_s))
+
     def run_by(self, when: float) -> None:
         """Run the step, once more if it is running, at a given time, unless it runs earlier anyway."""
         if when < self.due:
@@ -164,7 +168,7 @@ class Timetable:
         """
         periodic = Periodic(self, vnode, name, step, period_s, deadline_s, longest_s)
         self._news_at = trio.current_time()
-        self.put(periodic, self._news_at + self._rng.uniform(0, period_s))
+        self.put(periodic, self._news_at + self.draw_wait(period_s))
         return periodic
 
     def fall_back(self) -> None:
@@ -176,7 +180,11 @@ class Timetable:
         grown, self._grown = self._grown, {}
         for periodic in grown:
             if periodic.number != _RUNNING:  # otherwise its next period has its own length anyway
-                periodic.run_by(self._news_at + self._rng.uniform(0, periodic.period_s))
+                periodic.soon()
+
+    def draw_wait(self, period_s: float) -> float:
+        """Return a random time within one period, in seconds."""
+        return self._rng.uniform(0, period_s)
 
     @property
     def growth(self) -> float:

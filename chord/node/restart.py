@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 
 from chord.config import NodeConfig, RingConstants
-from chord.errors import ConfigError
+from chord.errors import ChordError, ConfigError
 from chord.events import StoreBegun
 from chord.ids import vnode_id
 from chord.ring.context import NodeContext
@@ -50,6 +50,29 @@ def storage(config: NodeConfig, incarnation: bytes) -> Storage:
     return SqliteStorage(
         config.ring.circle, config.data_dir, incarnation, require_there, staged_bytes_max=staged_bytes_max
     )
+
+
+async def refuse_address_of_another(advertise: str | None, host: NodeContext) -> None:
+    """Refuse to start if another node answers at the advertised address.
+
+    If no node answers, the address may still be right: in some networks only other nodes can reach it. Before an owner
+    gives this node an arc, the owner opens a connection to the address.
+
+    Raises:
+        ConfigError: another node answers.
+    """
+    if advertise is None:
+        return
+    try:
+        hello = await host.peers.reach(host.address)
+    except ChordError:
+        return
+    if hello is not None and hello.incarnation != host.storage.incarnation:
+        other = "another node" if hello.address == host.address else hello.address
+        raise ConfigError(
+            f"cannot advertise {host.address}: {other} answers there; "
+            "advertise an address at which others reach this node"
+        )
 
 
 async def find(identity: IdentityStore, host: NodeContext) -> Kept | None:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from chord.errors import Busy
 from chord.ids import Arc, Point
+from chord.membership.gossip import MemberGossip
 from chord.membership.join import Membership
 from chord.membership.rejoin import Rejoin
 from chord.net.calls import Answer, Caller
@@ -60,6 +61,7 @@ class NodeServices(NamedTuple):
     log_sync: ReapLogSync
     replica: Replica
     batches: Batches
+    gossip: MemberGossip
     save: SaveState
 
 
@@ -72,6 +74,7 @@ class VnodeServices:
         self.records = shared.records
         self.log_sync = shared.log_sync
         self.replica = shared.replica
+        self.gossip = shared.gossip
         self.repair = AntiEntropy(vnode, shared.replica_sync)
         self.reaper = GarbageCollector(vnode, self.repair, shared.log_sync)
         self.coordinator = Coordinator(vnode, shared.records, self.repair, shared.log_sync)
@@ -153,6 +156,7 @@ VnodeServices.HANDLERS = handler_table(
     reaper=GarbageCollector,
     log_sync=ReapLogSync,
     transfers=Transfers,
+    gossip=MemberGossip,
 )
 
 

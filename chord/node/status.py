@@ -104,6 +104,8 @@ def node_status(
         troubles=tuple(why[:1024] for why in troubles)[:LIST_ENTRIES_MAX],
         quarantined=sum(_quarantined(p, host) for p in parts.values()),
         wall_ms=max(0, host.wall_now_ms()),
+        membership="off" if host.members is None else "over" if host.members.is_given_up else "on",
+        members=0 if host.members is None else host.members.alive,
         cut=tuple(name for name, entries in lists.items() if len(entries) < len(whole[name])),
     )
 

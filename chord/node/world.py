@@ -72,6 +72,11 @@ def wall_now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def stream_of(rng: random.Random) -> random.Random:
+    """Return a new source of random numbers, with a seed drawn from another source."""
+    return random.Random(rng.getrandbits(128))
+
+
 def connect_by_tcp(config: NodeConfig, hello_policy: HelloPolicy, observe: Emit, cuts: CutNumber) -> Rpc:
     """Return the RPC of a node over TCP; see `Connect`."""
     transport = TcpTransport(config.limits.lookups_max)

@@ -22,6 +22,7 @@ from chord.observe.event_log import EventLog
 from chord.observe.metrics import HOP_BOUNDS, Histogram
 from chord.observe.sampler import Sampler
 from chord.ring.health import Health
+from chord.ring.members import Members
 from chord.store.reap_log import ReapLog
 from chord.store.storage import Storage
 from chord.wire.hello import HelloPolicy
@@ -85,6 +86,7 @@ class NodeContext:
         is_ending: whether the maintenance tasks end, so that the node begins no new work; see `end`.
         is_stalled: whether the disk hangs. Meanwhile the node serves no requests and makes no calls (`disk_watch`).
         timers: callbacks at given times. They run as long as the maintenance tasks.
+        members: the membership list; None if this node keeps none.
         on_write: called with the point and key of every change, just before it, so that a transfer sends the key again.
         on_arc_lost: called when a vnode has lost a part of its arc, so its records there may have to move to other
             nodes.
@@ -114,6 +116,7 @@ class NodeContext:
         self.events = events
         self.address = ""
         self.vnodes: dict[Point, Vnode] = {}
+        self.members = Members(config.ring.circle, config.limits.members_max) if config.members == "on" else None
         self.counters: Counter[str] = Counter()
         self.hops: dict[Route, Histogram] = {}
         self.lookups: Counter[tuple[Mode, Route, str]] = Counter()

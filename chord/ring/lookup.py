@@ -14,6 +14,7 @@ Source: Stoica et al. 2001, section 4.3-4.4.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TypeVar
 
 import trio
@@ -44,6 +45,7 @@ R = TypeVar("R", bound=Reply)
 
 WAIT_FIRST_S = 0.005
 WAIT_MAX_S = 0.25
+MEMBERS_GUESSED = 2  # if the first does not answer, the next one is asked
 TELL_BEFORE_S = 0.1  # how long before the deadline the last refusal is sent to the caller
 
 
@@ -80,9 +82,10 @@ class Lookups:
             start: the vnode that performs the first step, usually one of this node's.
             mode: iterative (this node asks each hop), recursive (each hop asks the next), or successor (O(N), for
                 teaching).
-            route: classic or fast. Classic uses fingers and the successor, as in the papers. Fast tries the owner cache
-                first, and otherwise stops as soon as any list brackets the key.
-            is_remembered: whether a fast lookup may use the owner cache.
+            route: classic, fast or full. Classic uses fingers and the successor, as in the papers. Fast tries the owner
+                cache and then the membership list first, and otherwise stops as soon as any list brackets the key. Full
+                tries the membership list before the owner cache.
+            is_remembered: whether a fast or full lookup may use the owner cache and the membership list.
 
         Raises:
             OwnerDown: definite; the owner paused and keeps the only copy.
@@ -171,12 +174,9 @@ class Lookups:
         self, path: Path, request: Request, expect: type[R], is_remembered: bool
     ) -> tuple[R, Via, float]:
         """Look up a path's key and offer the request, again and again, until an owner replies; see `deliver`."""
-        start, key = path.start, path.key
         wait = WAIT_FIRST_S
-        known = self._known(path, is_remembered)
-        if known is not None:
-            path.hops.append(HopTrace(start, Via("start"), self._router.remaining(start, key), None, 0.0))
-            path.candidates = (known,)
+        guesses = self._guesses(path, is_remembered)
+        guess = self._follow(path, next(guesses, ()))
         while True:
             try:
                 if not path.candidates:
@@ -186,10 +186,11 @@ class Lookups:
                 found = None
             if found is not None:
                 return found
-            if known is not None and known.via.kind == "cache":  # the cache is only a hint
-                self.arcs.forget(known.contact.address)
+            if guess and guess[0].via.kind != "start":  # the cache and the membership list are only hints
+                if guess[0].via.kind == "cache":
+                    self.arcs.forget(guess[0].contact.address)
                 path.forget_hops()
-                known, path.candidates = None, ()
+                guess = self._follow(path, next(guesses, ()))
                 continue
             pause = self._host.jitter(wait)
             is_last = trio.current_time() + pause + TELL_BEFORE_S >= trio.current_effective_deadline()
@@ -199,23 +200,44 @@ class Lookups:
             wait = min(2 * wait, WAIT_MAX_S)
             path.restart()
 
-    def _known(self, path: Path, is_remembered: bool) -> Candidate | None:
-        """Return a probable owner without routing: the start itself, or a cached owner.
+    def _guesses(self, path: Path, is_remembered: bool) -> Iterator[tuple[Candidate, ...]]:
+        """Yield probable owners without routing: the start itself, or an owner that a hint names.
 
-        Return None if neither is known. If the cache has an owner before the key, note that vnode in
-        `path.cached_owner`, because its successor list may reach the key.
+        If the owner cache has an owner before the key, but not of the key, note that vnode in `path.cached_owner`,
+        because its successor list may reach the key.
         """
         if any(v.ownership.is_owner(path.key) for v in self._host.vnodes.values() if v.me == path.start):
-            return Candidate(path.start, Via("start"))
-        if not is_remembered or path.route != "fast" or path.mode != "iterative":
-            return None
+            yield (Candidate(path.start, Via("start")),)
+            return
+        if not is_remembered or path.route == "classic" or path.mode != "iterative":
+            return
+        if path.route == "full" and (guess := self._member_guess(path.key)):
+            yield guess
         owner = self.arcs.find(path.key)
         if owner is not None and not self._peers.is_doubtful(owner):
-            return Candidate(owner, Via("cache"))
-        before = self.arcs.before(path.key)
-        if before is not None and not self._peers.is_doubtful(before):
+            yield (Candidate(owner, Via("cache")),)
+        elif (before := self.arcs.before(path.key)) is not None and not self._peers.is_doubtful(before):
             path.cached_owner = Candidate(before, Via("cache"))
-        return None
+        if path.route == "fast" and (guess := self._member_guess(path.key)):
+            yield guess
+
+    def _member_guess(self, key: Point) -> tuple[Candidate, ...]:
+        """Return the key's successor among the members of the list, and the next vnode of another node."""
+        found: dict[str, Candidate] = {}
+        for contact in () if self._host.members is None else self._host.members.successors(key):
+            if contact.address not in found and not self._peers.is_doubtful(contact):
+                found[contact.address] = Candidate(contact, Via("member"))
+                if len(found) == MEMBERS_GUESSED:
+                    break
+        return tuple(found.values())
+
+    def _follow(self, path: Path, guess: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+        """Let a path begin with a guess; return the guess."""
+        if guess:
+            remaining = self._router.remaining(path.start, path.key)
+            path.hops.append(HopTrace(path.start, Via("start"), remaining, None, 0.0))
+        path.candidates = guess
+        return guess
 
     async def _offer(self, path: Path, request: Request, expect: type[R]) -> tuple[R, Via, float] | None:
         """Send the request to the candidates in turn, and to closer vnodes that they name.

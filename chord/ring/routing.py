@@ -106,10 +106,11 @@ class Path:
     def route_now(self) -> Route:
         """The route of the next attempt: after a failure always classic.
 
+        Only the node that looks up has a membership list to ask, so the hops of a full lookup are those of a fast one.
         Only the key's predecessor knows which node stands in for the owner. A list that happens to reach the key may
         end there.
         """
-        return "classic" if self.restarts else self.route
+        return "classic" if self.restarts else "fast" if self.route == "full" else self.route
 
     def restart(self) -> None:
         """Begin a new attempt at the start; the costs of failed attempts still count."""

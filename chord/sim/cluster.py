@@ -11,7 +11,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from itertools import chain, count
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import trio
 
@@ -294,6 +294,7 @@ async def cluster(
     sync_delay: SyncDelay | None = None,
     without_disk: float = 0.0,
     vnodes: int = 1,
+    members: Literal["off", "on"] = "off",
     limits: Limits | None = None,
     reports: Reports | None = None,
 ) -> AsyncIterator[Cluster]:
@@ -306,7 +307,7 @@ async def cluster(
         network: frames over streams (`MemoryNetwork`, the default) or whole messages (`MessageNetwork`).
         sync_delay: draws the sync times of the disks. None: no disks; nodes restart empty.
         without_disk: fraction of machines without a disk, 0.0 to 1.0.
-        vnodes, limits: of every node.
+        vnodes, members, limits: of every node.
         reports: the callbacks for what happens on the machines; default: none.
 
     Yields:
@@ -315,7 +316,9 @@ async def cluster(
     Concurrency: checkpoints. Run it under `chord.testing.run`.
     """
     constants, limits = ring or RingConstants(), limits or Limits()
-    template = NodeConfig(ring=constants, timing=timing, preset="local", vnodes=vnodes, limits=limits)
+    template = NodeConfig(
+        ring=constants, timing=timing, preset="local", members=members, vnodes=vnodes, limits=limits
+    )
     with unwrapped():
         async with trio.open_nursery() as nursery:
             net = network or MemoryNetwork(seed)

@@ -11,14 +11,16 @@ from bisect import bisect_left
 from collections.abc import Iterable
 
 from chord.config import NodeConfig, RingConstants
-from chord.ids import Arc
+from chord.ids import Arc, Point
 from chord.node import Node
 from chord.node.services import VnodeServices
 from chord.node.world import World
+from chord.ring.context import NodeContext
+from chord.ring.members import Members
 from chord.ring.pointers import ENTRIES_PER_SUCCESSOR_MAX
 from chord.ring.vnode import Vnode
 from chord.store.identity import Kept
-from chord.wire.messages import Contact
+from chord.wire.messages import Contact, MemberEntry
 
 SETTLED_ROUNDS_PER_SUCCESSOR = 3  # `invariants.sufficient_principals` counts a member after them
 
@@ -34,6 +36,7 @@ class PrebuiltPlacement:
     def __init__(self, contacts: Iterable[Contact], constants: RingConstants, ring_id: bytes) -> None:
         self.ring_id = ring_id
         self._constants = constants
+        self._members: Members | None = None
         self._contacts = sorted(contacts, key=lambda contact: contact.id)
         self._ids = [contact.id for contact in self._contacts]
 
@@ -53,6 +56,18 @@ class PrebuiltPlacement:
         self._fill_fingers(vnode)
         vnode.rounds = SETTLED_ROUNDS_PER_SUCCESSOR * (self._constants.successors + 1)
         vnode.state = "member"
+
+    def members(self, host: NodeContext) -> Members:
+        """Return a membership list with all nodes; equal parts of the lists of several nodes are one object."""
+        if self._members is None:
+            now = host.peers.now()
+            vnodes: dict[str, list[Point]] = {}
+            for contact in self._contacts:
+                vnodes.setdefault(contact.address, []).append(contact.id)
+            self._members = Members(host.circle, host.limits.members_max)
+            for address, points in vnodes.items():
+                self._members.learn(MemberEntry(address, 0, 0, "alive", tuple(points)), now)
+        return self._members.copy()
 
     def _following(self, at: int) -> list[Contact]:
         """Return the vnodes behind index `at`, as many as a successor list can hold."""
@@ -80,3 +95,5 @@ class PlacedNode(Node):
     async def _enter(self, parts: VnodeServices, kept: Kept | None, index: int) -> None:
         self._hello_policy.ring_id = self._placement.ring_id
         self._placement.settle(parts.vnode)
+        if self._host.members is not None:
+            self._host.members = self._placement.members(self._host)

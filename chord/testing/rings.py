@@ -15,7 +15,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import trio
@@ -291,6 +291,7 @@ async def open_ring(
     ids: Sequence[int] | None = None,
     vnodes: int = 1,
     replicas: int = RingConstants().replicas,
+    members: Literal["off", "on"] = "off",
     timing: Timing = PRESETS["local"],
     limits: Limits | None = None,
     network: FaultyNetwork | None = None,
@@ -305,7 +306,7 @@ async def open_ring(
         n: number of nodes. The first founds the ring; all others join by it.
         seed: seed of all random choices: delays, jitter, session ids. The nodes' addresses, and so their ids, do not
             depend on it.
-        successors, bits, vnodes, replicas, timing, limits: see `chord.config`.
+        successors, bits, vnodes, replicas, members, timing, limits: see `chord.config`.
         ids: n points, one for each node; for toy rings. Default: hashes of the addresses.
         network: the network of the nodes; default: a new one.
         observe: callback that gets every event of every node.
@@ -321,6 +322,7 @@ async def open_ring(
         timing=timing,
         limits=limits or Limits(),
         preset="local",
+        members=members,
         vnodes=vnodes,
     )
     with unwrapped():

@@ -59,6 +59,8 @@ def node_json(circle: Circle, node: Status, names: Mapping[str, str]) -> Json:
         "counters": dict(node.counters),
         "peers": [_peer_json(peer) for peer in node.peers],
         "sets": [_set_json(circle, state, names) for state in node.sets],
+        "membership": node.membership,
+        "members": node.members,
         "cut": list(node.cut),
     }
 

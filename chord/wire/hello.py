@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from chord.config import PROTOCOL_VERSION, RingConstants
 from chord.errors import DuplicateId, OtherRing
 from chord.ids import Point
-from chord.wire.messages import Hello, StreamName
+from chord.wire.messages import FEATURE_MEMBERS, Hello, StreamName
 
 TO_CHANGE = "to change rings, let the node leave its ring, or start it with another data directory"
 NAMES_MAX = 1024
@@ -20,19 +20,26 @@ NAMES_MAX = 1024
 class HelloPolicy:
     """One node's side of every handshake.
 
+    Args:
+        constants: the constants of the ring.
+        features: see `Hello`.
+
     Attributes:
         ring_id: sixteen bytes, made when the ring was founded. None until this node has founded or joined a ring, or
             read the id from its persisted state.
         names: the name of each peer, by address, from the latest hellos.
+        without_members: the peers that keep no membership list, by address, from the latest hellos.
     """
 
-    def __init__(self, constants: RingConstants) -> None:
+    def __init__(self, constants: RingConstants, features: int = 0) -> None:
         self._constants = constants
+        self._features = features
         self._address = ""
         self._incarnation = b""
         self._vnodes: tuple[bytes, ...] = ()
         self._name = ""
         self.names: dict[str, str] = {}
+        self.without_members: dict[str, None] = {}
         self.ring_id: bytes | None = None
 
     def introduce(self, address: str, incarnation: bytes, vnodes: Iterable[Point], name: str) -> None:
@@ -72,6 +79,7 @@ class HelloPolicy:
             vnodes=self._vnodes,
             name=self._name,
             cuts=True,
+            features=self._features,
         )
 
     def on_hello(self, hello: Hello) -> None:
@@ -109,3 +117,8 @@ class HelloPolicy:
                 self.names[hello.address] = hello.name
                 if len(self.names) > NAMES_MAX:
                     del self.names[next(iter(self.names))]
+            self.without_members.pop(hello.address, None)
+            if not hello.features & FEATURE_MEMBERS:
+                self.without_members[hello.address] = None
+                if len(self.without_members) > NAMES_MAX:
+                    del self.without_members[next(iter(self.without_members))]

@@ -483,7 +483,7 @@ def test_status_with_too_few_reachable_nodes_warns_of_writes(
 
 
 def test_status_of_a_healthy_node_has_default_fields() -> None:
-    assert Status.__struct_defaults__[-5:] == (0, (), 0, 0, ())
+    assert Status.__struct_defaults__[-7:] == (0, (), 0, 0, (), "off", 0)
 
 
 def test_check_shows_the_reason_of_an_unreachable_node(run: Run, canned: CannedRing) -> None:

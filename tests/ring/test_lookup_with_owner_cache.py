@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import trio
 
@@ -11,7 +13,7 @@ from chord.node import Node
 from chord.ring.lookup import Lookups
 from chord.store import versions
 from chord.testing.rings import TestRing
-from chord.wire.messages import Contact
+from chord.wire.messages import Candidate, Contact
 from tests.support.quorum import KEY, clockwise, key_at, read, ring_in_sync, write
 from tests.support.rings import only, virtual
 
@@ -148,12 +150,13 @@ async def test_write_to_a_frozen_cached_owner_is_stored_once() -> None:
         assert versions.values(record) == [b"after"]
 
 
-def find_none(lookups: Lookups, path: object, is_remembered: bool) -> None:
+def find_none(lookups: Lookups, path: object, is_remembered: bool) -> Iterator[tuple[Candidate, ...]]:
     """Planted: the cache finds no owner."""
+    return iter(())
 
 
 def test_planted_lookup_without_owner_cache_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Lookups, "_known", find_none)
+    monkeypatch.setattr(Lookups, "_guesses", find_none)
 
     async def main() -> None:
         async with ring_in_sync(12, 5) as ring:

@@ -189,6 +189,8 @@ class Status(Reply, frozen=True, tag=176):
         troubles: why the node does not serve all requests; empty if it does.
         quarantined: number of versions in quarantine in the node's arcs.
         wall_ms: the wall clock of the node as it answers, in ms since 1970.
+        membership: whether the node keeps a membership list; "over" if the ring is too large for one.
+        members: number of living nodes in that list, the node itself included.
         cut: the lists that had more entries than a message holds, 256. The status has only the first ones.
     """
 
@@ -226,6 +228,8 @@ class Status(Reply, frozen=True, tag=176):
     quarantined: Count = 0
     wall_ms: Count = 0
     cut: Annotated[tuple[StatusPart, ...], Meta(max_length=len(STATUS_PARTS))] = ()
+    membership: Literal["off", "on", "over"] = "off"
+    members: Count = 0
 
 
 class GetStatus(Request, frozen=True, tag=64):

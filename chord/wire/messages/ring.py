@@ -209,11 +209,11 @@ class Via(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     Attributes:
         kind: the table that named the hop: fingers, successor list or predecessor of the vnode asked before, or the
-            owner cache of the looking node. "start" for the vnode that made the first step.
+            owner cache or the membership list of the looking node. "start" for the vnode that made the first step.
         index: the entry of that table, for a finger or a successor; otherwise 0.
     """
 
-    kind: Literal["start", "finger", "successor", "cache", "predecessor"]
+    kind: Literal["start", "finger", "successor", "cache", "predecessor", "member"]
     index: Annotated[int, Meta(ge=0, le=LIST_ENTRIES_MAX)] = 0
 
 
@@ -325,7 +325,7 @@ class Trace(Reply, frozen=True, tag=133):
         replicas: the members of the key's replica set, in ring order.
         hops: the start, and each vnode that was asked. The dead hops of earlier attempts are included.
         mode: iterative, recursive or successor.
-        route: classic or fast.
+        route: classic, fast or full.
         path_length: number of live hops from the start to the key's predecessor.
         timeouts: number of calls that were not answered.
         calls: number of calls to other nodes.
