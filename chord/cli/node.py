@@ -37,6 +37,8 @@ node_options = with_options(
     click.option("--replicas", type=int, metavar="N", help="Number of copies of each record; the same for the whole "
                  "ring."),
     click.option("--preset", type=click.Choice(["local", "lan", "wan"]), help="Periods and timeouts.  [default: lan]"),
+    click.option("--members", type=click.Choice(["off", "on"]), help="Keep a list of all members of the ring, and "
+                 "gossip about it.  [default: off]"),
     click.option("--http", metavar="HOST:PORT", help="Also serve /livez, /readyz and /metrics here, over HTTP; needs "
                  "chord[web]. They contain no keys and no addresses."),
     click.option("--config", "file", type=click.Path(dir_okay=False, path_type=Path), envvar="CHORD_CONFIG",

@@ -23,7 +23,9 @@ from chord.views.nodes import ConfigSetting
 
 DEFAULT_FILE = Path("chord.toml")
 RING_KEYS = ("bits", "successors", "replicas", "cluster")
-KEYS = ("listen", "advertise", "join", "name", "vnodes", "id", "data_dir", "preset", "http", *RING_KEYS)
+KEYS = (
+    "listen", "advertise", "join", "name", "vnodes", "id", "data_dir", "preset", "members", "http", *RING_KEYS,
+)  # fmt: skip
 VARIABLES = {key: f"CHORD_{key.removesuffix('_dir').upper()}" for key in KEYS}
 OPTIONS = {key: f"--{key.removesuffix('_dir')}" for key in KEYS}
 _NUMBERS = ("vnodes", "id", "bits", "successors", "replicas")

@@ -98,6 +98,8 @@ def _require_name(context: click.Context, option: click.Parameter, path: Path | 
               "/metrics over HTTP: the first peer on this port, the others on the next ones. Needs chord[web].")
 @click.option("--preset", type=click.Choice(["local", "lan", "wan"]), default="local", show_default=True,
               help="Periods and timeouts.")
+@click.option("--members", type=click.Choice(["off", "on"]), default="off", show_default=True,
+              help="Whether the peers keep a list of all members of the ring, and gossip about it.")
 @click.option("--join", metavar="HOST:PORT", help="Add the peers to the ring of this node.")
 @click.option("--web", is_flag=False, flag_value=LISTEN, metavar="[HOST:PORT]", help="Also start a dashboard.  "
               f"[default address: {LISTEN}]")
@@ -106,7 +108,7 @@ def _require_name(context: click.Context, option: click.Parameter, path: Path | 
 def up_command(
     out: Out, count: int | None, vnodes: int | None, bits: int | None, ids: list[int], successors: int | None,
     replicas: int | None, data: Path | None, base_port: int | None, http_base_port: int | None, preset: str,
-    join: str | None, web: str | None, demo: bool,
+    members: str, join: str | None, web: str | None, demo: bool,
 ) -> int:
     """Run N local peers, one process each, until Ctrl-C.
 
@@ -127,7 +129,10 @@ def up_command(
     existing = _existing(join) if join is not None else []
     taken = {node.name for node in existing}
     names = [name for i in range(count + len(taken)) if (name := f"n{i}") not in taken][:count]
-    flags = {"vnodes": vnodes, "bits": bits, "successors": successors, "replicas": replicas, "preset": preset}
+    flags = {
+        "vnodes": vnodes, "bits": bits, "successors": successors, "replicas": replicas, "preset": preset,
+        "members": members,
+    }
     if join is not None:
         flags |= _constants_of(existing[0], join, flags)
     from_flags(flags)  # a wrong option is an error before any port is tried
