@@ -224,8 +224,8 @@ def paper_command(
 ) -> int:
     """Repeat the measurements of the papers with the real node.
 
-    EXPERIMENTS are path_length, load_balance, failures, churn, sessions, healing, missed_updates, leaders and
-    local_reads; default: all. The command prints measured beside published figures, and writes CSV, plots and a
+    EXPERIMENTS are path_length, load_balance, failures, churn, sessions, healing, missed_updates, leaders, local_reads
+    and membership; default: all. The command prints measured beside published figures, and writes CSV, plots and a
     Markdown report. Exit code 8 if a result misses its bar.
     """
     from chord.lab.papers import EXPERIMENTS

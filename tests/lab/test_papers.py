@@ -24,6 +24,7 @@ from chord.lab.papers import (
     leaders,
     load_balance,
     local_reads,
+    membership,
     missed_updates,
     path_length,
     sessions,
@@ -338,6 +339,46 @@ def test_planted_local_reads_in_place_of_quorums_miss_the_bar(monkeypatch: pytes
     monkeypatch.setitem(local_reads.WAYS, "R = 2", {"local": True})
     cell = local_reads.measure(local_reads.LocalSetting(False, 30, 1))
     assert not local_reads.is_met(cell, "R = 2")
+
+
+# -- full membership ----------------------------------------------------------------------------------
+
+
+def test_full_membership_needs_one_call_and_the_bytes_of_the_law() -> None:
+    lists, none, costs = (
+        membership.measure(membership.MembershipSetting(part, 12, grows, 1, session_min, has_lists, seconds, lookups))
+        for part, grows, session_min, has_lists, seconds, lookups in (
+            ("calls", True, None, True, 20.0, 60),
+            ("calls", True, None, False, 20.0, 60),
+            ("bytes", False, 2.0, True, 60.0, 0),
+        )
+    )  # fmt: skip
+    line = membership.MembershipLine(lists, none)
+    full, classic, warm = map(line.mean, ("full", "classic", "fast, warm"))
+    assert full is not None
+    assert classic is not None
+    assert warm is not None
+    assert max(full, warm) <= 1 < classic
+    assert membership.is_met(line) is None
+    assert membership.is_met(membership.MembershipLine(replace(lists, wrong=1), none)) is False
+    large = lists.setting._replace(nodes=1000)
+    assert membership.is_met(membership.MembershipLine(replace(lists, setting=large), none))
+    assert not membership.is_met(membership.MembershipLine(replace(lists, setting=large, calls={"full": (1, 2)}), none))
+    assert costs.changes > 0
+    assert membership.has_bytes_of_law(replace(costs, setting=costs.setting._replace(nodes=1000)))
+    twice = {kind: 2 * size for kind, size in costs.bytes_s.items()}
+    assert membership.has_bytes_of_law(replace(costs, bytes_s=twice)) is False
+
+
+def test_entry_spreads_as_the_model_says_unless_nodes_never_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numpy")
+    settings = [membership.MembershipSetting(part, 12, False, 1) for part in ("model", "rounds")]
+    model, real = map(membership.measure, settings)
+    (row,) = membership.tables(Result("quick", 1, (model, real)))[2].rows
+    assert row.passed
+    monkeypatch.setattr("chord.membership.gossip.PARTNERS", 9)
+    (row,) = membership.tables(Result("quick", 1, (model, membership.measure(settings[1]))))[2].rows
+    assert row.passed is False
 
 
 # -- the bars, at length ------------------------------------------------------------------------------

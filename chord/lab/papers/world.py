@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.util import find_spec
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from chord.config import RingConstants, Timing
 from chord.ids import BITS_MAX, Point
@@ -87,7 +87,12 @@ def draw_points(rng: random.Random, count: int) -> list[Point]:
 
 @asynccontextmanager
 async def placed_ring(
-    nodes: int, successors: int, timing: Timing, seed: str, network: MessageNetwork | None = None
+    nodes: int,
+    successors: int,
+    timing: Timing,
+    seed: str,
+    network: MessageNetwork | None = None,
+    members: Literal["off", "on"] = "off",
 ) -> AsyncIterator[Cluster]:
     """Run an Ideal ring (all pointers exact) of nodes at random points.
 
@@ -97,9 +102,11 @@ async def placed_ring(
         successors: length of the successor lists.
         seed: decides the points and all other random choices.
         network: the simulated network; None: one with default delays.
+        members: whether the nodes keep membership lists; at first they know all nodes.
     """
     constants = RingConstants(successors=successors, replicas=1)
-    async with cluster(seed=seed, ring=constants, timing=timing, network=network or MessageNetwork(seed)) as ring:
+    network = network or MessageNetwork(seed)
+    async with cluster(seed=seed, ring=constants, timing=timing, network=network, members=members) as ring:
         await ring.place(nodes, ids=draw_points(random.Random(f"{seed}/points"), nodes))
         yield ring
 
