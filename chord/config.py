@@ -101,7 +101,9 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         finger_s: the period at which one finger entry is refreshed.
         period_growth_max: how many times their length the periods of stabilize, fingers, self-lookups and anti-entropy
             may grow to while nothing changes; at least 1. Any news returns them to their length at once.
-        gossip_s: the mean period of the exchanges of the membership list. They also grow by `period_growth_max`.
+        gossip_s: the mean period of the exchanges of the membership list.
+        gossip_growth_max: how many times its length that period may grow to while no entry is hot; at least 1. It does
+            not depend on `period_growth_max`.
         gossip_compare_s: the mean period of the comparisons of whole membership lists.
         self_lookup_rounds: the mean number of stabilize rounds between two self-lookups, which find a split of the
             ring; at least 1.
@@ -139,6 +141,7 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     finger_s: float = 1.0
     period_growth_max: float = 1.0
     gossip_s: float = 1.0
+    gossip_growth_max: float = 8.0
     gossip_compare_s: float = 60.0
     self_lookup_rounds: int = 4
     timeout_floor_s: float = 0.1
@@ -173,8 +176,9 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError(f"disk_stop_s must be at least disk_stall_s, {self.disk_stall_s}, not {self.disk_stop_s}")
         if self.self_lookup_rounds < 1:
             raise ConfigError("self_lookup_rounds must be at least 1")
-        if not 1 <= self.period_growth_max < math.inf:
-            raise ConfigError(f"period_growth_max must be at least 1 and finite, not {self.period_growth_max}")
+        for name in ("period_growth_max", "gossip_growth_max"):
+            if not 1 <= getattr(self, name) < math.inf:
+                raise ConfigError(f"{name} must be at least 1 and finite, not {getattr(self, name)}")
 
     def rounds_s(self, count: int) -> float:
         """Return how long a vnode may take for a number of stabilize rounds, in seconds.

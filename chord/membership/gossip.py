@@ -405,7 +405,7 @@ class MemberGossip:
 
     def _is_quiet(self) -> bool:
         """Return whether the periods of this node, and probably those of others, may have grown."""
-        if self._host.timing.period_growth_max == 1:
+        if self._host.timing.gossip_growth_max == 1:
             return False
         return trio.current_time() - self._hot_at > QUIET_PERIODS * self._period_s
 

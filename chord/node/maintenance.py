@@ -149,7 +149,8 @@ class Maintenance:
         if self._host.members is not None:
             gossip.join()
             timing = self._host.timing
-            step = self._repeat(contact.id, "gossip", gossip.exchange, timing.gossip_s, gossip.longest_s)
+            exchange, growth_max = gossip.exchange, timing.gossip_growth_max
+            step = self._repeat(contact.id, "gossip", exchange, timing.gossip_s, gossip.longest_s, growth_max)
             gossip.on_hot.append(step.soon)
             self._repeat(contact.id, "compare_members", gossip.compare, timing.gossip_compare_s, _never_longer)
 
@@ -228,9 +229,12 @@ class Maintenance:
         step: Callable[[], Awaitable[object]],
         period_s: float,
         longest_s: Callable[[], float] = lambda: math.inf,
+        growth_max: float | None = None,
     ) -> Periodic:
         deadline_s = max(10 * period_s, 8 * self._host.timing.timeout_cap_s)
-        return self._timetable.add(vnode, name, step, period_s=period_s, deadline_s=deadline_s, longest_s=longest_s)
+        return self._timetable.add(
+            vnode, name, step, period_s=period_s, deadline_s=deadline_s, longest_s=longest_s, growth_max=growth_max
+        )
 
     def _on_step_failed(self, vnode: Point, name: str, word: str) -> None:
         self._host.tell([StepFailed(vnode, name, word)])

@@ -45,7 +45,7 @@ class Periodic:
     """
 
     __slots__ = (
-        "began", "deadline_s", "due", "longest_s", "name", "number", "period_s", "step", "timetable",
+        "began", "deadline_s", "due", "growth_max", "longest_s", "name", "number", "period_s", "step", "timetable",
         "vnode",
     )  # fmt: skip
 
@@ -58,6 +58,7 @@ class Periodic:
         period_s: float,
         deadline_s: float,
         longest_s: Callable[[], float],
+        growth_max: float,
     ) -> None:
         self.timetable = timetable
         self.vnode = vnode
@@ -65,6 +66,7 @@ class Periodic:
         self.step = step
         self.period_s = period_s
         self.longest_s = longest_s
+        self.growth_max = growth_max
         self.deadline_s = deadline_s
         self.number = _RUNNING
         self.began = -math.inf
@@ -153,6 +155,7 @@ class Timetable:
         period_s: float,
         deadline_s: float,
         longest_s: Callable[[], float] = lambda: math.inf,
+        growth_max: float | None = None,
     ) -> Periodic:
         """Run a step every `period_s` on average, with jitter from 0.5 to 1.5 of it.
 
@@ -165,8 +168,10 @@ class Timetable:
                 started together do not run in step.
             deadline_s: a run is cancelled after this many seconds.
             longest_s: asked after each run; returns how long the period may grow now, in seconds.
+            growth_max: as for the timetable, for this step alone; default: that of the timetable.
         """
-        periodic = Periodic(self, vnode, name, step, period_s, deadline_s, longest_s)
+        growth_max = self._growth_max if growth_max is None else growth_max
+        periodic = Periodic(self, vnode, name, step, period_s, deadline_s, longest_s, growth_max)
         self._news_at = trio.current_time()
         self.put(periodic, self._news_at + self.draw_wait(period_s))
         return periodic
@@ -189,8 +194,11 @@ class Timetable:
     @property
     def growth(self) -> float:
         """How many times its own length a period may have now."""
+        return self._growth_up_to(self._growth_max)
+
+    def _growth_up_to(self, growth_max: float) -> float:
         quiet_s = trio.current_time() - self._news_at
-        return min(self._growth_max, max(1.0, quiet_s / (QUIET_ROUNDS * self._quiet_s)))
+        return min(growth_max, max(1.0, quiet_s / (QUIET_ROUNDS * self._quiet_s)))
 
     def note_running(self) -> None:
         """Note that the process runs; call `woke` if it was suspended since the last call.
@@ -254,7 +262,7 @@ class Timetable:
 
         Steps with equal grown periods run together, because waking an idle process costs more than most steps.
         """
-        jitter, growth = self._rng.uniform(0.5, 1.5), self.growth
+        jitter, growth = self._rng.uniform(0.5, 1.5), self._growth_up_to(periodic.growth_max)
         period_s = min(growth * periodic.period_s, max(periodic.longest_s(), periodic.period_s))
         if period_s == periodic.period_s:
             return now + jitter * period_s

@@ -6,9 +6,8 @@ Every node knows all members of a ring, and exchanges entries with a member at r
 - *calls*: the calls of random lookups on the routes classic, fast (cold and warm) and full. The ring is calm, or its
   nodes live for an exponential time. Half of them then leave, and half crash silently. A new node joins for each.
 - *bytes*: the bytes of gossip by part, beside the law 90/T + 168·λ + C and beside the maintenance of the ring. λ is the
-  number of changes per second, two for each session, and C is the cost of the comparisons. The law holds for fixed
-  periods; here those of the ring are 5 s. The rings with lookups have preset lan, with periods that
-  grow.
+  number of changes per second, two for each session, and C is the cost of the comparisons. The law holds for a fixed
+  period of gossip; the periods of that ring are 5 s. The rings with lookups have preset lan, in which the period grows.
 
 The routes classic and fast run on a ring without lists. A warm cache has all arcs as they were at the beginning, and
 what lookups of the same node have learnt since.
@@ -61,7 +60,7 @@ class MembershipSetting(NamedTuple):
 
     Attributes:
         nodes: the number of nodes.
-        grows: whether the periods of calm nodes grow.
+        grows: whether the period of gossip grows while no entry is hot.
         session_min: the mean session of a node in minutes; None: the ring is calm.
         has_lists: whether the nodes keep membership lists.
         seconds: the time of the measurement.
@@ -95,7 +94,7 @@ class MembershipSetting(NamedTuple):
         if self.grows:
             return lan
         return msgspec.structs.replace(
-            lan, period_growth_max=1.0, stabilize_s=RING_PERIOD_S, finger_s=RING_PERIOD_S
+            lan, gossip_growth_max=1.0, stabilize_s=RING_PERIOD_S, finger_s=RING_PERIOD_S
         )
 
 
@@ -181,7 +180,7 @@ def measure(setting: MembershipSetting) -> MembershipCell:
 def _model(setting: MembershipSetting) -> MembershipCell:
     from chord.lab.papers.gossip_model import spread
 
-    growth = setting.timing.period_growth_max
+    growth = setting.timing.gossip_growth_max
     partners = QUIET_PARTNERS if setting.grows else PARTNERS
     runs = [spread(setting.nodes, partners, growth, 100 * setting.seed + run) for run in range(MODEL_RUNS)]
     most, whole = [run.most for run in runs if run.most], [run.whole for run in runs if run.whole]
@@ -208,7 +207,7 @@ def _rounds(setting: MembershipSetting) -> MembershipCell:
         # No comparisons: they would hide the nodes that gossip misses.
         timing = msgspec.structs.replace(setting.timing, gossip_compare_s=1e6)
         async with placed_ring(setting.nodes, _successors(setting), timing, seed, network, "on") as ring:
-            await trio.sleep(6 * timing.period_growth_max * timing.gossip_s)
+            await trio.sleep(6 * timing.gossip_growth_max * timing.gossip_s)
             weigher.clear()
             for _ in range(REAL_RUNS):
                 node = rng.choice(ring.nodes)
@@ -229,7 +228,7 @@ def _rounds(setting: MembershipSetting) -> MembershipCell:
                 missed.append(1 - known)
                 if len(whole) < len(missed):
                     whole.append(None)
-                await trio.sleep(5 * timing.period_growth_max * timing.gossip_s)
+                await trio.sleep(5 * timing.gossip_growth_max * timing.gossip_s)
 
     testing.run(main, seed=seed)
     complete = [seconds for seconds in whole if seconds is not None]
@@ -524,8 +523,8 @@ def tables(result: Result[MembershipCell]) -> list[Table]:
     bytes_notes = (
         "Bytes of frames per second that a node sends. Gossip is the sum of period, news and comparison. The law takes "
         "C from the column comparison. Bytes of TCP, IP and handshakes are not counted.",
-        "In the column ring are all other messages: maintenance of the ring, joins, leaves and lookups. With fixed "
-        f"periods its period is {RING_PERIOD_S:g} s.",
+        "In the column ring are all other messages: maintenance of the ring, joins, leaves and lookups. Its periods "
+        f"are 1 s, or {RING_PERIOD_S:g} s if the period of gossip is fixed.",
         "Shared: how many times smaller the lists of all nodes in one process are together than apart.",
     )
     return [
