@@ -256,6 +256,28 @@ def test_lookup_json_is_the_worked_example(run: Run, canned: CannedRing) -> None
     assert asked.vnode == 80, "an id names the vnode that gets the request"
 
 
+def test_lookup_sends_the_route(run: Run, canned: CannedRing) -> None:
+    assert run("lookup", "--key-id", "190", "--route", "full", "--json").code == 0
+    assert run("lookup", "--key-id", "190").code == 0
+    assert [h.request.route for h in canned.nodes[10].heard if isinstance(h.request, Lookup)] == ["full", "classic"]
+
+
+def test_status_and_members_name_the_membership_lists(
+    run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHORD_OUTPUT", "table")
+    assert "Membership" not in run("status").out
+    states = {10: ("on", 7), 42: ("on", 6), 80: ("over", 0)}
+    canned.change = lambda point, node: msgspec.structs.replace(
+        node, **dict(zip(("membership", "members"), states.get(point, ("off", 0)), strict=True))
+    )
+    line = "Membership lists: 2 nodes of 7, with 6 to 7 members alive. 1 node dropped the list"
+    for command in ("status", "members"):
+        assert line in " ".join(run(command).out.split())
+    (first, *_) = run("status", "--json").json("status")["nodes"]
+    assert (first["membership"], first["members"]) == ("on", 7)
+
+
 def test_lookup_of_a_key_names_its_id(run: Run, canned: CannedRing) -> None:
     shape = run("lookup", "user:42", "--from", "n2", "--mode", "recursive", "--json").json("lookup")
     assert (shape["key"], shape["mode"]) == ("user:42", "recursive")
