@@ -260,7 +260,7 @@ class MemberGossip:
         """
         members = self._require(caller)
         count, rest = divmod(len(request.sums), SUM_BYTES)
-        if rest or count & (count - 1):
+        if not count or rest or count & (count - 1):
             raise InvalidRequest(f"{len(request.sums)} bytes of sums; expected a power of two, times {SUM_BYTES}")
         bits = count.bit_length() - 1
         mine = members.sums(bits)

@@ -164,7 +164,7 @@ def lives(seed: int, scene: Callable[[TestRing, Nonsense, random.Random], Awaita
 
     async def main() -> None:
         rng = random.Random(seed)
-        async with testing.open_ring(NODES, seed=seed, timing=TIMING) as ring:
+        async with testing.open_ring(NODES, members="on", seed=seed, timing=TIMING) as ring:
             for key in KEYS:
                 await patiently(partial(put, ring[0], key, b"v"))
             await scene(ring, Nonsense(ring, rng), rng)

@@ -94,7 +94,7 @@ class CompareMembers(Request, frozen=True, tag=22):
         sums: the caller's sum of each slice of the circle, of eight bytes each. The number of slices is a power of two.
     """
 
-    sums: Annotated[bytes, Meta(min_length=SUM_BYTES, max_length=SUM_BYTES << SLICE_BITS_MAX)]
+    sums: Annotated[bytes, Meta(max_length=SUM_BYTES << SLICE_BITS_MAX)]
     reply = CompareMembersReply
     purpose = "upkeep"
 
