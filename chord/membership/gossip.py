@@ -125,7 +125,7 @@ class MemberGossip:
             await self._check(members, partner)
 
     async def compare(self) -> None:
-        """Compare the whole list with that of one partner; both learn what they miss."""
+        """Compare the whole list with that of one partner; both get the entries that they lack."""
         members = self._refresh()
         if members is None:
             return
@@ -178,7 +178,7 @@ class MemberGossip:
                 self._announce_self(members, 0)
 
     def note(self, event: PeerChanged) -> None:
-        """Announce a ring neighbour that went silent or left; ask one that answers again."""
+        """Announce a ring neighbour that went silent or left; call a silent node that is back."""
         members = self._host.members
         entry = None if members is None else members.get(event.address)
         if members is None or entry is None:
@@ -188,8 +188,10 @@ class MemberGossip:
                 self._hot.pop(event.address, None)
                 self._returned[event.address] = None
                 self._hurry()
+        elif event.state == "left":  # the node itself said goodbye, and may be out of the lists already
+            self._announce(members, entry, "left")
         elif event.state != "suspect" and self._is_neighbour(event.address):
-            self._announce(members, entry, "left" if event.state == "left" else "silent")
+            self._announce(members, entry, "silent")
 
     async def _check(self, members: Members, entry: MemberEntry) -> None:
         """Announce the silence of a ghost: it does not answer as a member, and its ids have other owners."""

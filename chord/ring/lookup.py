@@ -203,8 +203,8 @@ class Lookups:
     def _guesses(self, path: Path, is_remembered: bool) -> Iterator[tuple[Candidate, ...]]:
         """Yield probable owners without routing: the start itself, or an owner that a hint names.
 
-        If the owner cache has an owner before the key, but not of the key, note that vnode in `path.cached_owner`,
-        because its successor list may reach the key.
+        If the owner cache has only an owner before the key, note it in `path.cached_owner`. Its successor list may
+        reach the key.
         """
         if any(v.ownership.is_owner(path.key) for v in self._host.vnodes.values() if v.me == path.start):
             yield (Candidate(path.start, Via("start")),)

@@ -108,8 +108,8 @@ class Members:
 
     Args:
         circle: the identifier circle.
-        size_max: the largest number of entries. If the list is full, an unknown node takes the place of one that is
-            not alive. Otherwise it is refused.
+        size_max: the largest number of entries. If the list is full, an unknown node replaces a node that is not
+            alive. Otherwise it is refused.
 
     Attributes:
         is_given_up: whether the node keeps no list for now, because the ring is too large.

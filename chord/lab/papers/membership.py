@@ -150,13 +150,13 @@ class MembershipCell:
 
 def plan(scale: Scale, seed: int) -> list[MembershipSetting]:
     """Return the models, the rounds of calm rings, and the rings with lookups, the most costly ones last."""
-    sizes = (16, 64) if scale == "quick" else (16, 256, 1000)
+    sizes: tuple[int, ...] = {"quick": (16, 64), "standard": (16, 256), "full": (16, 256, 1000)}[scale]
     models = (16, 64, 1000) if scale == "quick" else (16, 256, 1000, 10_000, 100_000)
     found = [MembershipSetting("model", nodes, grows, seed) for nodes in models for grows in (False, True)]
     found = found if has_model() else []
     found += [MembershipSetting("rounds", nodes, grows, seed) for nodes in sizes for grows in (False, True)]
     sessions = {"quick": (None, 10.0), "standard": (None, 60.0, 10.0), "full": (None, 180.0, 60.0, 10.0)}[scale]
-    node_seconds = {"quick": 2_000, "standard": 15_000, "full": 300_000}[scale]
+    node_seconds = {"quick": 2_000, "standard": 15_000, "full": 60_000}[scale]
     lookups = {"quick": 100, "standard": 1_000, "full": 5_000}[scale]
     for nodes in sizes:
         seconds = min(node_seconds / nodes, 1200.0)
