@@ -53,8 +53,7 @@ def dashboard_command(
     The page shows the ring, its nodes, its events and its metrics. One process asks the nodes, and all browsers ask
     this process. It may start before the ring.
 
-    Everyone who can reach the address of the page can read all keys. Thus it is an address of this machine alone by
-    default.
+    The page shows all keys and values without a password. So it listens on an address of this machine alone by default.
     """
     for node in nodes:
         check_address(node)

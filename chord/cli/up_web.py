@@ -63,7 +63,7 @@ class DashboardChild:
 
         Args:
             nodes: the addresses of entry nodes.
-            life_fds: the pipe whose write end only the parent keeps open. The process ends with it.
+            life_fds: the read end and the write end of a pipe. The process ends when its parent closes the write end.
         """
         self.pid = os.fork()
         if self.pid:

@@ -95,7 +95,7 @@ async def refused(request: Request, error: Exception) -> Response:
 
 
 async def failed(request: Request, error: Exception) -> Response:
-    """Return the reply to a request whose endpoint failed unexpectedly. The server logs the traceback."""
+    """Return the reply to a request that failed unexpectedly. The server logs the traceback."""
     text = f"{request.method} {request.url.path} failed: {type(error).__name__}"
     return HttpFailure(500, "internal", text, "This is a bug. The log of the dashboard has the traceback").reply()
 

@@ -113,5 +113,5 @@ def spread(circle: Circle, arc: Arc, counts: Iterable[int], bins: list[float]) -
 
 
 def harmonic(n: int) -> float:
-    """Return H_n: the largest of n random arcs is on average so many times the mean."""
+    """Return H_n, the mean of the largest of n random arcs, as a multiple of the mean arc."""
     return sum(1 / i for i in range(1, n + 1))

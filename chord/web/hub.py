@@ -57,7 +57,7 @@ class EventReader:
 
 
 class EventHub:
-    """The readers of the stream, and what they get.
+    """The readers of the stream, and their messages.
 
     Args:
         origin: the states. Those of a recording do not change by themselves: its readers get the first state.

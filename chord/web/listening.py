@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 from chord.config import split_address
 
 USER_TIMEOUT_S: Final = 10
-"""The time after which the kernel gives up a connection whose reader takes nothing, in seconds."""
+"""The time after which the kernel gives up a connection to a stalled reader, in seconds."""
 
 GRACE_S: Final = 0.5
 """The time that open requests have when the server stops, in seconds."""
@@ -57,7 +57,7 @@ def listening_socket(address: str, user_timeout_s: float = USER_TIMEOUT_S) -> so
 
 
 def has_user_timeout() -> bool:
-    """Return whether this system can end a connection whose reader takes nothing."""
+    """Return whether this system can give up connections to stalled readers."""
     return hasattr(socket, "TCP_USER_TIMEOUT")
 
 

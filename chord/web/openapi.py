@@ -33,7 +33,7 @@ class Endpoint(NamedTuple):
         name: the method that answers it.
         summary: the result, in words.
         shape: the schema of the answer; "" for an answer that is no JSON.
-        order: the schema of the body; "" if there is none.
+        order: the schema of the body; "" without a body.
         query: the parameters, with their descriptions.
     """
 

@@ -136,7 +136,7 @@ def _values(gains: list[_NodeGain]) -> tuple[float | None, ...]:
 
 
 def quantile(counts: list[int], share: float) -> float | None:
-    """Return a quantile of durations in seconds, from the counts of their buckets; None if there are none.
+    """Return a quantile of durations in seconds, from the counts of their buckets; None without counts.
 
     It is exact to a bucket: values are taken as evenly spread in it.
     """

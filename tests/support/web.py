@@ -24,7 +24,7 @@ NOW_MS = 1_800_000_000_000
 
 
 class Ring:
-    """A ring whose nodes answered once, at 100 s.
+    """A ring with nodes that answered once, at 100 s.
 
     Attributes:
         origin: the ring, as the dashboard shows it.

@@ -24,7 +24,7 @@ SECONDS = 14
 
 
 async def recordings() -> tuple[bytes, bytes, dict[float, RingModel]]:
-    """Record a ring of which a node dies, without keys and with them; return states of the ring by their time, too."""
+    """Record a ring in which a node dies, without keys and with them; return states of the ring by their time, too."""
     parts: dict[bool, list[bytes]] = {False: [], True: []}
     states: dict[float, RingModel] = {}
     async with testing.open_ring(3, seed=1) as ring:

@@ -55,7 +55,7 @@ async def test_watcher_sees_the_ring_and_a_death_in_time() -> None:
 
 
 class ClientOfAFormerRing:
-    """A client whose nodes belong to another ring now."""
+    """A client of nodes that belong to another ring now."""
 
     async def watch(self, request: object, address: str) -> None:
         await trio.sleep(0.001)
