@@ -61,7 +61,7 @@ def make_app(
         actions: the endpoints that ask the ring to do something.
         hub: the readers of the event stream.
         host: the host that the server listens on, which requests may name.
-        metrics: returns the metrics at /metrics; None: there are none.
+        metrics: returns the metrics at /metrics; None: no metrics.
     """
 
     async def events(request: Request) -> Response:
