@@ -129,10 +129,8 @@ def up_command(
     existing = _existing(join) if join is not None else []
     taken = {node.name for node in existing}
     names = [name for i in range(count + len(taken)) if (name := f"n{i}") not in taken][:count]
-    flags = {
-        "vnodes": vnodes, "bits": bits, "successors": successors, "replicas": replicas, "preset": preset,
-        "members": members,
-    }
+    flags = {"vnodes": vnodes, "bits": bits, "successors": successors, "replicas": replicas, "preset": preset,
+             "members": members}
     if join is not None:
         flags |= _constants_of(existing[0], join, flags)
     from_flags(flags)  # a wrong option is an error before any port is tried

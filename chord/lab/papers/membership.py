@@ -135,7 +135,7 @@ class MembershipCell:
     @property
     def gossip_s(self) -> float:
         """Bytes per second of the gossip."""
-        return sum(self.bytes_s[kind] for kind in ("period", "news", "comparison"))  # type: ignore[index]
+        return sum(self.bytes_s[kind] for kind in ("period", "news", "comparison"))
 
     @property
     def changes_s(self) -> float:
