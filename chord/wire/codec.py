@@ -363,9 +363,10 @@ _encode_plain: Final = Encoder(0, BODY_BYTES_MAX).encode
 def encode_hello(hello: Hello) -> bytes:
     """Return the frame of a hello, the first of a stream.
 
-    The frame leaves out `cuts` if the sender does not carry the number of the newest cut.
+    The frame leaves out `cuts` and `features` if the sender has neither.
     """
-    return _frame(FrameKind.HELLO, _encode_plain(hello if hello.cuts else msgspec.structs.astuple(hello)[:-1]))
+    is_whole = hello.cuts or hello.features
+    return _frame(FrameKind.HELLO, _encode_plain(hello if is_whole else msgspec.structs.astuple(hello)[:-2]))
 
 
 def decode_hello(body: bytes) -> Hello:
