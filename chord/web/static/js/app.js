@@ -1,5 +1,6 @@
 // The frame of the page: the header, the pages by their address, the keys.
 
+import { api } from "./api.js";
 import { Left } from "./left.js";
 import { count } from "./circle.js";
 import { LearnBottom, LearnCenter, LearnLeft, LearnRight, LearnTerminal, nextLesson } from "./learn.js";
@@ -14,6 +15,7 @@ import {
 } from "./store.js";
 import { Events, Player, Timeline } from "./timeline.js";
 import { stepsOf } from "./lookup.js";
+import { ownerAt } from "./view.js";
 
 const PAGES = [["ring", "Ring"], ["keys", "Keys"], ["nodes", "Nodes"], ["metrics", "Metrics"], ["recordings", "Recordings"], ["learn", "Learn"], ["lab", "Lab"]];
 const TABS = [["ring", "Ring", "ring"], ["keys", "Keys", "keys"], ["nodes", "Nodes", "rows"], ["recordings", "Time", "time"], ["learn", "Learn", "book"]];
@@ -89,9 +91,31 @@ function TabBar() {
   return html`<nav class="tabbar" aria-label="Pages of the narrow screen">${TABS.map(([id, text, icon]) => html`<a key=${id} href="#/${id}" aria-current=${store.page === id ? "page" : null}><${Icon} name=${icon} size=${20} />${text}</a>`)}</nav>`;
 }
 
+// The requests of each vnode in the last minute, as a share of the most: the sum over the parts that it owns.
+function useRequests(isOn) {
+  useEffect(() => {
+    if (!isOn) return undefined;
+    const load = () => api.heat(60).then(({ requests }) => {
+      const view = currentView();
+      const found = new Map();
+      requests.forEach((n, i) => {
+        const owner = n && ownerAt(view, (i + 0.5) / requests.length);
+        if (owner) found.set(owner.id, (found.get(owner.id) ?? 0) + n);
+      });
+      const most = Math.max(1, ...found.values());
+      set({ requests: new Map([...found].map(([id, n]) => [id, n / most])) });
+    }, () => {});
+    load();
+    const timer = setInterval(load, 3000);
+    return () => clearInterval(timer);
+  }, [isOn]);
+}
+
 function RingTools() {
+  const isLive = health() !== "played"; // a recording does not count requests
+  useRequests(isLive && store.colorBy === "requests");
   if (store.lookup || isBig(currentView())) return null;
-  return html`<div class="tools"><${Segments} label="Colour by" value=${store.colorBy} onChange=${(colorBy) => set({ colorBy })} options=${COLORS} /></div>`;
+  return html`<div class="tools"><${Segments} label="Colour by" value=${store.colorBy} onChange=${(colorBy) => set({ colorBy })} options=${COLORS.filter(([name]) => isLive || name !== "requests")} /></div>`;
 }
 
 function RingPage() {

@@ -61,7 +61,8 @@ function sceneOf(view, extra) {
   const state = health();
   const scene = {
     view, colorBy: store.colorBy, selected: store.selected, roles: null, subs: null, pointers: [], key: null,
-    isLost: state === "lost", showShares: true, outer: null, inner: null, ...extra,
+    isLost: state === "lost", showShares: true, outer: null, inner: null,
+    requests: store.requests, ...extra,
   };
   if (store.lookup && !extra.isFixed) {
     Object.assign(scene, drawLookup(store.lookup, store.step, view));
@@ -77,7 +78,7 @@ function sceneOf(view, extra) {
   } else if (store.selected && view.byId.get(store.selected)?.isDown === false && !extra.isFixed) fingersOf(view, scene);
   if (!scene.pointers.length && !scene.key && !("middle" in extra) && !scene.isLost) scene.middle = middleOf(view);
   scene.staticText = JSON.stringify([
-    scene.colorBy, scene.selected, scene.roles && [...scene.roles], scene.subs && [...scene.subs], scene.isLost, scene.showShares, scene.outer,
+    scene.colorBy, scene.colorBy === "requests" && [...scene.requests], scene.selected, scene.roles && [...scene.roles], scene.subs && [...scene.subs], scene.isLost, scene.showShares, scene.outer,
     scene.inner, scene.middle, scene.key, isNarrow(),
   ]);
   scene.text = scene.staticText + JSON.stringify([scene.pointers, scene.isMoving && store.step]);

@@ -23,7 +23,7 @@ export const store = {
   check: null, seenMs: {}, late: {},
   selected: null, from: null, mode: "iterative", route: "classic",
   lookup: null, lookupError: null, step: 0, isStepping: false, compared: null,
-  query: "", key: "", toast: "", metrics: [], operations: [],
+  query: "", key: "", toast: "", metrics: [], operations: [], requests: new Map(),
 };
 
 const listeners = new Set();
