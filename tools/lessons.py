@@ -239,7 +239,7 @@ async def life() -> None:
 
 
 async def split() -> None:
-    """Record a ring of which the network falls into two parts, until one ring remains."""
+    """Record a ring while its network falls into two parts, until one ring remains."""
     async with recorded("split.chordlog.gz", 12, bits=160, successors=4, ids=None, seed=11) as (ring, recorder):
         for number in range(SPLIT_KEYS):
             await ring[number % len(ring)].put(f"key {number}".encode(), b"value")

@@ -46,7 +46,7 @@ def backup_command(target: Target, file: str, node_only: bool, consistent: bool)
     backup is not a snapshot: it may contain writes that happened while it ran. --timeout applies to each page.
 
     With --consistent, every node copies its records at one consistent moment, and FILE has these copies. If it contains
-    a write, it contains each write that the same client, or a client whose value it had read, had acknowledged before.
+    a write of a client, it contains each write that this client had made or read before.
     A value that had replaced such a write counts, too. A write that was acknowledged before the command began is in
     FILE. A newer consistent backup ends an older one.
 

@@ -40,9 +40,9 @@ Show: TypeAlias = Callable[[Json], None]
 def top_command(target: Target, interval_s: float) -> int:
     """Show the state of a ring until Ctrl-C: verdict, circle, nodes, events.
 
-    The verdict is healthy, healing (a part is not in its final state yet), broken (an invariant does not hold), unknown
-    (a missing node may break an invariant unseen) or lost (no node answers). In the strip, which is the circle, a mark
-    is a vnode and a colour is an owner.
+    The verdict is healthy, healing (a part is not in its final state yet) or broken (an invariant does not hold). It is
+    unknown if a missing node may break an invariant unseen, and lost if no node answers. The strip is the circle: a
+    mark is a vnode, and a colour is an owner.
 
     Without a terminal, prints a line for each event and for each new verdict. With --json, prints an object for each
     update, with the events since the last one. --timeout limits the wait for the first answer.

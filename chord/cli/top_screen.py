@@ -141,7 +141,7 @@ def _table(nodes: list[Json], colours: dict[str, str]) -> Table:
 def strip(state: Json, colours: dict[str, str], width: int) -> tuple[Text, Text]:
     """Return the circle as a line, from point 0 to the highest one, and the names of nodes below it.
 
-    Each part has the colour of its owner: the first vnode at or behind the part whose node is not gone.
+    Each part has the colour of its owner: the first vnode of a present node at or behind the part.
     """
     gone = {node["address"] for node in state["nodes"] if node["state"] in GONE}
     suspected = {node["address"] for node in state["nodes"] if node["suspected_by"]}

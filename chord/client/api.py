@@ -110,7 +110,7 @@ class AsyncApi(ABC):
                 `Found.siblings` holds all of them. Its exceptions propagate.
             replicas: list in `Found.replicas` the outcome at each replica. The key's owner then reads from replicas. By
                 default the client reads from them itself if it can, which takes one round less.
-            local: let the entry node answer from its own copy alone, if it has one that is in sync. The values may be
+            local: let the entry node answer from its own copy alone, if this copy is in sync. The values may be
                 old, and `Found.is_local` is then True. Without such a copy, or without a value in it, this is a read
                 from a majority. Takes neither `r` nor `replicas`.
 
@@ -316,8 +316,8 @@ class AsyncApi(ABC):
         Args:
             of: address of a node; yield only the records of the arcs that this node owns. If it does not answer, no
                 other node is asked. Default: all records.
-            consistent: yield the records of a consistent cut of all nodes. With a write they contain each write that
-                the same client, or a client whose value it had read, had acknowledged before. `of` must be None.
+            consistent: yield the records of a consistent cut of all nodes. With a write of a client they
+                contain each write that this client had made or read before. `of` must be None.
 
         Raises:
             OwnerDown: raised after the last readable record, if nodes that are down may hold more.

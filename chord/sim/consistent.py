@@ -141,7 +141,7 @@ class _History:
                     yield source
 
     def is_covered(self, write: CutOperation, backup: Mapping[bytes, Collection[bytes | None]]) -> bool:
-        """Return whether a backup contains a write, or one that may have replaced it.
+        """Return whether a backup contains a write, or a write that may have replaced it.
 
         Every write of the key may have, unless it ended before `write` began. The tombstone of a delete may have been
         removed, so a key without values counts as deleted.

@@ -338,8 +338,8 @@ class ReapLog:
         """Return a backup's record without dead values; None if nothing is left.
 
         A backup has applied no log entries. A value is dead if the log names it. It also counts as dead if a trimmed
-        entry may name it and this store does not vouch for it; not with `is_current`, for a record that has applied all
-        trimmed entries. The backup's own quarantine stays in quarantine, except for values that the log names.
+        entry may name it and this store does not vouch for it. With `is_current` it does not: the record has applied
+        all trimmed entries. The backup's own quarantine stays in quarantine, except for values that the log names.
         """
         part = self.slice_of(record.key)
         if part not in self._known():

@@ -150,7 +150,7 @@ def test_copies_are_merged_by_version() -> None:
 
 
 def test_stale_copy_of_a_reaped_record_is_left_out() -> None:
-    """A copy on a former member, whose store has not seen the log entry of another store."""
+    """A copy on a former member. Its store has not seen the log entry of another store."""
     old = wrote(b"k", ONE, b"old")
     assert merged(cut_of(reaped=((b"k", ONE, 2),)), cut_of(old)) == {}
     assert merged(cut_of(old), cut_of(reaped=((b"other", ONE, 2),))) == {b"k": [b"old"]}

@@ -1,4 +1,4 @@
-"""The cut of a store: what was durable at one moment, and its number after a restart."""
+"""The cut of a store: the durable records of one moment, and its number after a restart."""
 
 from __future__ import annotations
 

@@ -335,7 +335,7 @@ class _Load:
         return await node._lookups.find(key, node.contact, route="fast" if route == "fast, warm" else _route(route))
 
     def _warm(self, ring: Cluster) -> Node:
-        """Return a node whose cache knows, or knew once, all arcs."""
+        """Return a node with a cache that knows, or knew once, all arcs."""
         self._asking = [node for node in self._asking if node.state == "ready" and node in ring.nodes]
         if len(self._asking) < ASKING:
             node = self._rng.choice(members(ring.nodes))
@@ -429,7 +429,7 @@ def is_met(line: MembershipLine) -> bool | None:
 
 
 def has_bytes_of_law(cell: MembershipCell) -> bool | None:
-    """Whether the bytes of gossip meet their bars; None if there is none.
+    """Whether the bytes of gossip meet their bars; None if no bar applies.
 
     With fixed periods they are within 20 % of the law. At 1,000 nodes with sessions of an hour they are at most 250.
     """

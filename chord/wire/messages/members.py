@@ -82,7 +82,7 @@ class SliceFingerprints(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class CompareMembersReply(Reply, frozen=True, tag=183):
-    """The slices whose sums differ at the called node, with its fingerprints."""
+    """The slices with other sums at the called node, with its fingerprints."""
 
     slices: Annotated[tuple[SliceFingerprints, ...], Meta(max_length=1 << SLICE_BITS_MAX)]
 

@@ -208,8 +208,8 @@ class Via(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How a hop was reached.
 
     Attributes:
-        kind: the table that named the hop: fingers, successor list or predecessor of the vnode asked before, or the
-            owner cache or the membership list of the looking node. "start" for the vnode that made the first step.
+        kind: the table that named the hop. Finger, successor and predecessor are tables of the vnode asked before.
+            Cache (of owners) and member are tables of the node that looks. "start" for the vnode of the first step.
         index: the entry of that table, for a finger or a successor; otherwise 0.
     """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -10,14 +9,13 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.support.real_rings import ROOT, ring_of, running
+from tests.support.tools import require_tool
 from tests.web.browser.site import Site
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-CHROMIUM: Final = Path("/usr/bin/chromium")
 RECORDINGS: Final = ROOT / "chord" / "web" / "static" / "recordings"
-REQUIRED: Final = os.environ.get("CHORD_BROWSER_TESTS") == "required"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -31,16 +29,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """A browser without a window."""
-    if not CHROMIUM.exists():
-        text = f"no browser: {CHROMIUM} is missing; install the package chromium"
-        if REQUIRED:
-            pytest.fail(text)
-        pytest.skip(text)
+    chromium = require_tool("chromium", "chromium")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(
-            executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu", "--force-prefers-reduced-motion"]
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu", "--force-prefers-reduced-motion"]
         )
         yield opened
         opened.close()

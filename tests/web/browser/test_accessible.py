@@ -1,4 +1,4 @@
-"""Every page in both themes and two widths: axe-core, the contrast of text in pictures, and what is cut off."""
+"""Every page in both themes and two widths: axe-core, the contrast of text in pictures, and cut text."""
 
 from __future__ import annotations
 

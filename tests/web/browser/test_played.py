@@ -1,4 +1,4 @@
-"""The page on a recording: what it draws, and what a user does with it."""
+"""The page on a recording: the picture, and the steps of a user."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CUT_S, SPLIT_S, WHOLE_S = 2.0, 18.0, 35.0
 
 
 def check_arcs(site: Site, page: Page, at_s: float) -> None:
-    """Check that each drawn arc is the one that its vnode owns."""
+    """Check that each drawn arc is the arc that its vnode owns."""
     seek(page, at_s)
     vnodes = site.api(f"/ring?at={BEGAN_MS + round(1000 * at_s)}")["vnodes"]
     drawn = drawn_arcs(page)
