@@ -18,7 +18,7 @@ MODULES = frozenset({
     "chord.ring.owner_cache", "chord.views", "chord.views.common", "chord.views.records", "chord.wire",
     "chord.wire.batch", "chord.wire.cbor", "chord.wire.codec", "chord.wire.cuts", "chord.wire.messages",
     "chord.wire.messages.base", "chord.wire.messages.batches", "chord.wire.messages.cuts",
-    "chord.wire.messages.node", "chord.wire.messages.reaping",
+    "chord.wire.messages.members", "chord.wire.messages.node", "chord.wire.messages.reaping",
     "chord.wire.messages.records", "chord.wire.messages.replicas", "chord.wire.messages.ring",
     "chord.wire.messages.watch", "chord.wire.session",
 })  # fmt: skip
