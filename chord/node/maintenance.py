@@ -85,7 +85,7 @@ class Maintenance:
             lambda: host.is_stalled,
             growth_max=self._growth_max,
             quiet_s=period_s,
-            beat_s=1.5 * period_s,
+            beat_s=1.5 * period_s if self._growth_max > 1 else math.inf,
             standstill_s=1.5 * period_s + STANDSTILL_S,
             woke=self.woke,
             on_lag=host.loop_lag.note,
