@@ -136,6 +136,7 @@ def test_report_has_the_command_that_repeats_it(lab: Lab) -> None:
     assert words[words.index("--weights") + 1] == "1234567.5,2000000.0"
 
 
+@pytest.mark.thorough
 def test_weights_in_any_spelling_are_proportions(lab: Lab) -> None:
     """A ring is included: it has a number of points for each unit of weight."""
 

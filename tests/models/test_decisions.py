@@ -75,8 +75,13 @@ def test_decisions_in_random_schedules_hold() -> None:
 
 
 @pytest.mark.slow
-def test_decisions_in_two_thousand_schedules_hold() -> None:
-    total(range(1000, 3000))
+def test_decisions_in_five_hundred_schedules_hold() -> None:
+    total(range(1000, 1500))
+
+
+@pytest.mark.thorough
+def test_decisions_in_five_thousand_schedules_hold() -> None:
+    total(range(1500, 6500))
 
 
 @pytest.mark.slow
