@@ -42,7 +42,7 @@ from tests.real.soak import (
 from tests.support.machines import faketime
 from tests.support.processes import HANG_S, Peers, eventually, stopped
 
-KILLS = 12
+KILLS = 8
 KEYS = 1000
 HASTY = {**TIMING, "grace_s": 4.0, "anti_entropy_s": 2.0, "disk_stop_s": 8.0}
 NEVER_S = 10_000.0
@@ -104,7 +104,7 @@ def tell(**facts: Any) -> None:
 def test_data_survives_kills_in_turn_all_at_once_and_a_stop(tmp_path: Path) -> None:
     rng = random.Random(1)
     with Peers() as peers:
-        cluster = Cluster(peers, tmp_path, 10, timing=TIMING)
+        cluster = Cluster(peers, tmp_path, 8, timing=TIMING)
         load = Load(cluster.addresses, clients=6, keys=KEYS, seed=1)
         scene_kills(cluster, load, KILLS, 1000, rng, tell)
         scene_all_at_once(cluster, load.oracle, tell)
