@@ -301,7 +301,7 @@ def test_loads_are_compared_with_weights() -> None:
     assert "Without support for weights, but compared with them: mod" in notes
 
 
-@pytest.mark.parametrize("nodes", [1, 2, 3])
+@pytest.mark.parametrize("nodes", [1, *(pytest.param(nodes, marks=pytest.mark.thorough) for nodes in (2, 3))])
 def test_every_scheme_is_measured_on_the_fewest_nodes(nodes: int, tmp_path: Path) -> None:
     experiment = compare.experiment(made_keys(50 * 300, 1), nodes=nodes, then=nodes + 1)
     (report,) = run_all([experiment], "quick", 1, tmp_path)

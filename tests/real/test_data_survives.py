@@ -1,7 +1,8 @@
 """Real processes with data directories survive kills, disk faults and wrong clocks under load.
 
 No acknowledged value is lost or denied, and no deleted value is back. `soak.py` has the scenes and plays them at
-length; here they are short. Planted faults show that each check can fail.
+length; here they are short. Scenes with faults that the simulator draws in each run of CI are thorough tests. Planted
+faults show that each check can fail.
 """
 
 from __future__ import annotations
@@ -134,13 +135,13 @@ def test_planted_missing_watchdog_leaves_a_hung_disk(tmp_path: Path) -> None:
             scene_hung_disk(cluster, load, random.Random(5), tell, within_s=UNSEEN_S)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_data_survives_full_disks_beyond_the_grace_period(tmp_path: Path) -> None:
     with Peers() as peers:
         scene_all_disks_full(peers, tmp_path / "full", tell)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @WRONG_CLOCKS
 def test_data_survives_wrong_clocks_and_their_correction(tmp_path: Path) -> None:
     with Peers() as peers:
@@ -149,7 +150,7 @@ def test_data_survives_wrong_clocks_and_their_correction(tmp_path: Path) -> None
         scene_wrong_clocks(cluster, load, random.Random(6), tell, step_s=8.0)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @WRONG_CLOCKS
 def test_deletes_survive_absence_and_a_power_cut_of_three_days(tmp_path: Path) -> None:
     rng = random.Random(7)
@@ -160,7 +161,7 @@ def test_deletes_survive_absence_and_a_power_cut_of_three_days(tmp_path: Path) -
         scene_power_cut(cluster, load, rng, tell, stagger_s=2.0)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @WRONG_CLOCKS
 def test_planted_unsynced_reap_logs_revive_deleted_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def then_forget(cluster: Cluster, keys: set[bytes], away: int) -> None:

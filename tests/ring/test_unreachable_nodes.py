@@ -248,13 +248,13 @@ async def waited_for_after_an_absence(*, is_moved: bool) -> tuple[Contact, ...]:
         return back._host.peers.passive.contacts()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("is_moved", [False, pytest.param(True, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("is_moved", [False, True])
 def test_returned_node_does_not_wait_for_nodes_that_left(is_moved: bool) -> None:
     assert testing.run(lambda: waited_for_after_an_absence(is_moved=is_moved), seed=1) == ()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_planted_returned_node_that_asks_for_none_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RingMerge, "_seek", ask_no_node)
     monkeypatch.setattr(Transfers, "_learn_left", lambda self, vnodes: None)

@@ -172,7 +172,7 @@ async def test_node_returns_at_another_address_with_its_records() -> None:
 DRAWN = [theme for theme in THEMES if theme != "mixed"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough  # the swarm draws every theme in each run of CI
 @pytest.mark.parametrize("theme", DRAWN)
 def test_run_with_a_theme_holds(theme: str) -> None:
     report = Run(draw(4, theme=theme)).run()

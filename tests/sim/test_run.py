@@ -59,7 +59,7 @@ def test_short_run_with_every_fault_holds(seed: int, fidelity: Fidelity) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("reads", [0.1, 0.8])
+@pytest.mark.parametrize("reads", [pytest.param(0.1, marks=pytest.mark.thorough), 0.8])
 def test_clients_read_with_the_given_share(reads: float) -> None:
     few = draw(3, nodes=6, successors=2, faults=(), fidelity="messages", clients=8, client_pause_s=0.05, shared=0.0)
     plan = msgspec.structs.replace(few, until_s=8.0)
