@@ -198,6 +198,7 @@ class Chordlog:
         text: the uncompressed lines; see `unpack`.
 
     Attributes:
+        text: the uncompressed lines.
         header: the first line.
         ends_s: the time of the last line, in seconds since the recording began.
         outcome: the outcome in the last line; None if the writer did not finish.
@@ -207,7 +208,7 @@ class Chordlog:
     """
 
     def __init__(self, text: bytes) -> None:
-        self._text = text
+        self.text = text
         self._times_s = array("d")
         self._offsets = array("q")
         self._letters = bytearray()
@@ -275,7 +276,7 @@ class Chordlog:
 
     def _line(self, number: int) -> LogLine:
         offset = self._offsets[number]
-        line = _decode(self._text[offset : self._text.find(b"\n", offset) + 1 or len(self._text)])
+        line = _decode(self.text[offset : self.text.find(b"\n", offset) + 1 or len(self.text)])
         letter = _letter(line)
         assert letter is not None
         return LogLine(line.t, letter, getattr(line, letter))

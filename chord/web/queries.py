@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from itertools import islice
 from typing import Final
 
@@ -153,12 +154,15 @@ class QueryEndpoints:
         })
 
     async def download(self, request: Request) -> Response:
-        """Return a part of the history as a recording."""
+        """Return a part of the history as a recording. A whole recording that is played is returned as it is."""
         origin = self._chosen(request)
+        headers = {"content-disposition": f'attachment; filename="{DOWNLOAD}"'}
+        if isinstance(origin, PlayedRing) and not {"from", "to"} & request.query_params.keys():
+            content = await trio.to_thread.run_sync(gzip.compress, origin.log.text)
+            return Response(content, headers=headers, media_type="application/gzip")
         if origin.shape is None:
             raise HttpFailure(503, "unreachable", "no node of the ring has answered yet", "Start one: chord up")
         content = recorded(origin, origin.shape, *self._span(request, origin))
-        headers = {"content-disposition": f'attachment; filename="{DOWNLOAD}"'}
         return Response(content, headers=headers, media_type="application/gzip")
 
     async def upload(self, request: Request) -> Response:

@@ -212,6 +212,9 @@ async def test_recording_shows_no_living_ring() -> None:
     web = WebClient(app)
     assert (await web.request("POST", "/api/v1/lookup", b'{"key":"a"}')).json["error"]["code"] == "not_live"
     assert (await web.get("/api/v1/heat")).status == 409
+    assert unpack((await web.get("/api/v1/recording")).body) == log.text, "a played recording keeps every line"
+    part = Chordlog(unpack((await web.get(f"/api/v1/recording?from={NOW_MS}")).body))
+    assert part.header.bits == log.header.bits
     check_shape("api-metrics", (await web.get("/api/v1/metrics.json")).json)
     check_shape("api-transfers", (await web.get("/api/v1/transfers")).json)
     found = await events_of(app, 3)
