@@ -124,7 +124,7 @@ export function LearnLeft() {
         <span class="num">${isDone && step.c !== c ? html`<span class="done"><${Icon} name="check" /></span>` : c + 1}</span><span>${chapter.title}</span>
         ${step.c === c && html`<span class="sub">${chapter.sub}</span>`}</button></li>`;
     })}</ol></section>
-    <div class="note">Every picture is a recorded moment of real nodes, on a circle of 2<sup>8</sup> points. The page draws nothing else.</div></nav>`;
+    <div class="note">Every picture shows a recorded moment of real Chord nodes.</div></nav>`;
 }
 
 export function LearnCenter() {
@@ -207,7 +207,7 @@ export function LearnBottom() {
 function nextText(index) {
   const [now, next] = [flat[index], flat[index + 1]];
   if (!next) return "The end";
-  return next.c === now.c ? "Next" : `Next: ${CHAPTERS[next.c].title}`;
+  return next.c === now.c ? "Next" : "Next chapter";
 }
 
 export function LearnTerminal() {

@@ -13,13 +13,13 @@ export const CHAPTERS = [
     {
       log: "ring", t: 0, title: "Picture a clock with 256 marks instead of 12.", show: "bare",
       text: html`<p>The marks have the numbers 0 to 255, clockwise. After 255 comes 0 again. We call each mark a <b>point</b>.</p>
-        <p>Every piece of data has a name, its <b>key</b>. A hash function turns the key into a number, and so the key has a point on the circle. The same key always has the same point.</p>`,
+        <p>Every piece of data has a name, its <b>key</b>. A hash function turns the key into a number that looks random, and so the key has a point on the circle. The same key always has the same point.</p>`,
       think: ["How far is it, clockwise, from point 250 to point 10?", "16 points: 6 to reach 0, and 10 more."], terminal: UP,
     },
     {
       log: "ring", t: 0, title: "Seven computers share the circle.",
       text: html`<p>Each computer is a <b>node</b>. A node has a point, too: here 10, 42, 80, 120, 160, 200 and 230. In a real ring, the hash of the node's address gives this point.</p>
-        <p>No node is the chief, and no node has a list of all keys. Still, every node can find every key.</p>`,
+        <p>Together they are a <b>ring</b>. No node is the chief, and no node has a list of all keys. Still, every node can find every key.</p>`,
       think: ["The key of a photo has the point 190. Which node would you make responsible for it?", "Chord chooses the first node at or after the point, clockwise: 200."],
       terminal: "chord ring",
     },
@@ -27,15 +27,15 @@ export const CHAPTERS = [
   { title: "The owner of a key", sub: "the first node clockwise", steps: [
     {
       log: "ring", t: 0, title: "200 owns 190: it is the first node at or after the key.", key: 190, show: "owner",
-      text: html`<p>Start at <${K}>190<//>, and go clockwise until you meet a node. You meet <b>200</b>. So 200 is the <b>owner</b>: it stores the data of this key and answers for it.</p>
+      text: html`<p>Start at <${K}>190<//>, and go clockwise until you meet a node. You meet <b>200</b>. So 200 is the <b>owner</b>: it stores the data of this key, the <b>record</b>, and answers for it.</p>
         <p>The coloured band before each node is its <b>arc</b>: all points that it owns. The arc of 200 begins after 160 and ends at 200.</p>`,
-      think: ["Which node owns point 240? Behind 240 comes 255, and then 0.", "10. The circle has no end: after 255 comes 0."],
+      think: ["Which node owns point 240? There is no node from 241 to 255.", "10. The circle has no end: after 255 comes 0."],
       terminal: "chord lookup --key-id 190",
     },
     {
       log: "ring", t: 0, title: "10 owns 240: the circle has no end.", key: 240, show: "owner",
       text: html`<p>From <${K}>240<//> the way leads over 255 and 0 to <b>10</b>. The arc of 10 begins after 230 and crosses 0.</p>
-        <p>If a node comes or goes, only one arc changes. All other keys stay at their nodes. This is why a ring can grow while it works.</p>`,
+        <p>If a node comes or goes, only the keys of one arc get another owner. All other keys keep theirs. This is why a ring can grow while it works.</p>`,
       think: ["A node knows its own point. What else must it know, so that a question can travel around the circle?", "The next node clockwise: its successor."],
       terminal: "chord lookup --key-id 240",
     },
@@ -90,15 +90,15 @@ export const CHAPTERS = [
     },
     {
       log: "ring", t: 0, title: "160 returns 200: the lookup is complete.", lookup: 2,
-      text: html`<p>190 lies between 160 and its successor <b class="own">200</b>. So 160 knows the owner without another question.</p>
-        <p>The answer needs two hops: from 80 to 160, and from 160 to the owner 200. Each hop at least halves the distance to the node before the key. So 256 points need at most 8 hops, and a million nodes need about 10 on average.</p>`,
+      text: html`<p>190 lies between 160 and its successor <b class="own">200</b>. So 160 knows the owner, and returns its address. Now 80 calls 200, which has the data.</p>
+        <p>Each further node on the way is a hop. The path has two hops: from 80 to 160, and from 160 to the owner 200. A finger goes at least half of the way to the node before the key, so 256 points need at most 8 hops. A million nodes need about 10 on average.</p>`,
       think: ["Why two hops, and not three as along the successors?", "The finger of 80 skips 120. It leads at once to 160, the last node before the key."],
       terminal: "chord lookup --key-id 190 --from 80 --trace",
     },
     {
       log: "ring", t: 0, title: "Now try your own key.", lookup: 2, free: true,
       text: html`<p>Type a point from 0 to 255 below the picture, or click a point of the circle. The lookup starts at 80 and follows the recorded fingers.</p>
-        <p>The point 42 is the farthest that 80 does not own: 218 points ahead.</p>`,
+        <p>Try 42. It is 218 points ahead, almost once around the circle.</p>`,
       think: ["Which nodes does the lookup of 42 meet?", "80 uses its finger to 230, and 230 its finger to 10. The successor of 10 is 42, the owner."],
       terminal: "chord lookup --key-id 42 --from 80 --trace",
     },
@@ -115,7 +115,7 @@ export const CHAPTERS = [
       log: "join", t: 1.0452, title: "120 hands over the points 81 to 100.", show: "at", at: "100",
       text: html`<p>120 sends the records of this part of its arc, and 100 confirms them. Then the arc belongs to 100. At every moment exactly one node answers for each point.</p>
         <p>100 copies the successor list of 120, and so it knows 120, 160 and 200 at once.</p>`,
-      think: ["80 still believes that 120 is its successor. Does a lookup of point 95 go wrong now?", "No. 80 asks 120, and 120 knows its new predecessor 100."],
+      think: ["80 still believes that 120 is its successor. Does a lookup of point 95 go wrong now?", "No. 80 names 120 as the owner, but 120 knows that it gave this part to 100, and says so."],
       terminal: "chord transfers",
     },
   ] },
@@ -129,7 +129,7 @@ export const CHAPTERS = [
     },
     {
       log: "join", t: 1.0484, title: "80 asks 120 for its predecessor, and finds 100.", show: "waiting", at: "80",
-      text: html`<p>Every node asks its successor again and again: <i>which node is your predecessor?</i> If the answer lies between both, the node adopts it as its successor. This step is called <b>stabilize</b>.</p>
+      text: html`<p>Every node asks its successor again and again: <i>which node is your predecessor?</i> If that node lies between the two, it becomes the new successor. This step is called <b>stabilize</b>.</p>
         <p>Now 80 has the successor 100. Only the lists of 42 and 10 still miss it.</p>`,
       think: ["How does 42 learn about 100?", "42 copies the list of its successor 80. News travels counter-clockwise, one list at a time."],
       terminal: "chord check",
@@ -144,8 +144,8 @@ export const CHAPTERS = [
   ] },
   { title: "Fix fingers", sub: "shortcuts follow later", steps: [
     {
-      log: "join", t: 1.07, title: "100 has only one finger so far.", show: "fingers", at: "100", table: "100",
-      text: html`<p>100 knows its successor 120. All its other fingers are missing. Lookups from 100 still find every key, but they take more hops.</p>
+      log: "join", t: 1.07, title: "100 has only its short fingers so far.", show: "fingers", at: "100", table: "100",
+      text: html`<p>The five short fingers of 100 all lead to its successor 120, which it knows. The three long ones are missing. Lookups from 100 still find every key, but they take more hops.</p>
         <p>Now and then, each node looks up the start of one finger. This step is called <b>fix fingers</b>.</p>`,
       think: ["Finger 7 of 100 begins at 228. Which node will the lookup return?", "230, the first node at or after 228."],
       terminal: "chord fingers 100",
@@ -161,10 +161,10 @@ export const CHAPTERS = [
   { title: "A node dies", sub: "160 fails without a word", steps: [
     {
       log: "death", t: 1.005, title: "160 fails, without a goodbye.", show: "plain",
-      text: html`<p>The process of <b class="bad">160</b> ends in the middle of its work. 120 still has 160 as its successor, and the arc of 160 has no owner that responds.</p>
+      text: html`<p>This chapter begins again with the seven nodes of chapter 1. The process of <b class="bad">160</b> ends in the middle of its work. 120 still has 160 as its successor, and the arc of 160 has no owner that responds.</p>
         <p>The other nodes notice when a call to 160 gets no answer. First they suspect 160, and then they declare it dead.</p>`,
       think: ["120 has lost its successor. Which node comes next in its list?", "200. The list of 120 was 160, 200, 230."],
-      terminal: "chord ring",
+      terminal: "chord kill n4 --signal 9\nchord ring",
     },
     {
       log: "death", t: 1.0606, title: "120 continues with the next entry of its list.", show: "list", at: "120",
@@ -183,8 +183,8 @@ export const CHAPTERS = [
     {
       log: "death", t: 3.5, title: "The lookup of 190 works without 160.", lookup: 2, fromState: true,
       text: html`<p>80 uses its finger to <${P}>120<//>, the closest living node before the key. 190 lies between 120 and its new successor <b class="own">200</b>. The owner has not changed.</p>
-        <p>The death of a node costs some milliseconds and some hops. It costs no answer.</p>`,
-      think: ["Where did the copies come from that 200 had of the records of 160?", "Every record has three copies. The next chapter shows which nodes keep them."],
+        <p>The death of a node costs some milliseconds, and sometimes a hop. It costs no record.</p>`,
+      think: ["How did 200 get the records of 160 before 160 died?", "160 had sent them to 200 and 230 as copies. The next chapter shows this."],
       terminal: "chord lookup --key-id 190 --from 80 --trace",
     },
   ] },
@@ -193,8 +193,8 @@ export const CHAPTERS = [
       log: "ring", t: 0, title: "The owner and its next two nodes keep each record.", key: 190, show: "copies",
       text: html`<p>The owner of <${K}>190<//> is 200. It sends each record to <b>230</b> and <b>10</b>, the next two nodes. So each record has <b class="own">three copies</b>.</p>
         <p>A write is complete when two of the three nodes have stored it. A read asks two of the three, so it always meets the newest value.</p>`,
-      think: ["How many of these three nodes may fail at the same time without a loss?", "One for certain: a write needs two copies, so one of them remains."],
-      terminal: "chord get photo --trace",
+      think: ["How many of these three nodes may fail at the same time without a loss?", "One. A complete write is on at least two of the three nodes, so at least one of them remains. Usually all three have it, and two may fail."],
+      terminal: "chord put photo 'by the sea'\nchord get photo --trace",
     },
     {
       log: "death", t: 3.5, title: "After a failure, two of three copies remain.", show: "at", at: "200",
