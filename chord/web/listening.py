@@ -66,18 +66,28 @@ async def serve_app(
 ) -> None:
     """Serve an application on a socket until cancelled.
 
+    Some bytes of a client (a broken upgrade to HTTP/2) end Hypercorn's server, not only its connection. Then all
+    connections end, and a new server takes the socket.
+
     Concurrency: checkpoints.
     """
     config = Config()
     config.graceful_timeout = GRACE_S
-    config.errorlog = logging.getLogger("chord.web")  # no line per start and request
+    config.errorlog = logger = logging.getLogger("chord.web")  # no line per start and request
     config.accesslog = None
     config.keep_alive_timeout = KEEP_ALIVE_S
     config.include_server_header = False
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_abort_at_end, listener.getsockname()[1])
-        config.bind = [f"fd://{listener.detach()}"]
-        await serve(cast(Any, app), config, shutdown_trigger=trio.sleep_forever, task_status=cast(Any, task_status))
+    with listener:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_abort_at_end, listener.getsockname()[1])
+            status: Any = task_status
+            while True:
+                config.bind = [f"fd://{os.dup(listener.fileno())}"]
+                try:
+                    await serve(cast(Any, app), config, shutdown_trigger=trio.sleep_forever, task_status=status)
+                except* Exception as errors:
+                    logger.warning("a client ended the server of HTTP; it starts again", exc_info=errors)
+                status = trio.TASK_STATUS_IGNORED
 
 
 async def _abort_at_end(port: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 
 import pytest
 import trio
@@ -47,13 +48,40 @@ async def test_page_is_served_until_the_end() -> None:
         async with trio.open_nursery() as nursery:
             await nursery.start(serve_app, app_of(ring.origin), listener)
             async with await trio.open_tcp_stream(*address) as stream:
-                await stream.send_all(b"GET /api/v1/check HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                await stream.send_all(CHECK)
                 answer = b"".join([part async for part in stream])
             nursery.cancel_scope.cancel()
     assert answer.startswith(b"HTTP/1.1 200")
     assert b'"settled":true' in answer
     with pytest.raises(OSError, match="failed"):
         await trio.open_tcp_stream(*address)
+
+
+CHECK = b"GET /api/v1/check HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+BROKEN = (
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\n"
+    b"Upgrade: h2c\r\nHTTP2-Settings: A\r\n\r\n",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0"
+    + b"".join(b"\0\0\x05\x02\0" + (2 * n + 1).to_bytes(4, "big") + b"\0\0\0\0\x10" for n in range(1100)),
+)
+"""Bytes that end Hypercorn's server: a bad upgrade to HTTP/2, and priorities of too many streams."""
+
+
+@pytest.mark.parametrize("content", BROKEN, ids=("upgrade", "priorities"))
+async def test_bytes_that_end_hypercorn_do_not_end_the_server(content: bytes) -> None:
+    listener = listening_socket("127.0.0.1:0")
+    address = listener.getsockname()
+    with trio.fail_after(HANG_S):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(serve_app, app_of(Ring(statuses()).origin), listener)
+            for sent in (content, content, CHECK):
+                async with await trio.open_tcp_stream(*address) as stream:
+                    answer = b""
+                    with suppress(trio.BrokenResourceError):
+                        await stream.send_all(sent)
+                        answer = b"".join([part async for part in stream])
+            nursery.cancel_scope.cancel()
+    assert answer.startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.skipif(not listening.has_user_timeout(), reason="this system cannot give up stalled readers")
