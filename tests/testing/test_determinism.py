@@ -204,8 +204,12 @@ def interrupted() -> Iterator[list[int]]:
         other.join()
 
 
+# With the planted bug, the second thread may take a signal while Trio closes its wake-up file descriptor.
+WOKEN_TOO_LATE = pytest.mark.filterwarnings("ignore:Exception ignored in. None:pytest.PytestUnraisableExceptionWarning")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("is_planted", [False, True])
+@pytest.mark.parametrize("is_planted", [False, pytest.param(True, marks=WOKEN_TOO_LATE)])
 def test_signals_do_not_change_the_history(is_planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     undisturbed = digest_here("run over messages", SEED)
     if is_planted:
