@@ -327,6 +327,8 @@ class MemberGossip:
         if to is None:  # a lone node
             self._hot.clear()
             return None
+        for address in [one for one in self._hot if members.get(one) is None]:
+            del self._hot[address]  # the list has dropped the entry
         hot = (entry for address in self._hot if (entry := members.get(address)) is not None)
         entries = _first_page(chain(extra, hot))
         reply = await self._call(to, Gossip(entries), GossipReply)
