@@ -343,8 +343,8 @@ class _Family:
             name = next(n for i in range(10**6) if (n := f"n{i}") not in {config.name for config in self._configs})
             last = self._configs[-1]
             data_dir = None if last.data_dir is None else str(Path(last.data_dir).with_name(name))
-            address = f"{HOST}:{port}"
-            self._configs.append(structs.replace(last, name=name, listen=address, id=None, data_dir=data_dir))
+            peer = structs.replace(last, name=name, listen=f"{HOST}:{port}", id=None, data_dir=data_dir, http=None)
+            self._configs.append(peer)
         pid = next((pid for pid, child in self._children.items() if child.name == name), None)
         config = next((config for config in self._configs if config.name == name), None)
         if config is None:
@@ -439,7 +439,7 @@ class _Family:
     # -- afterwards -----------------------------------------------------------------------------------
 
     def _reap(self, *, is_starting: bool = False) -> None:
-        while self._children:
+        while self._children or (self._dashboard is not None and self._dashboard.pid):
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
