@@ -96,6 +96,7 @@ CATCH_ALL = {
     "chord.net.inbound": "the request dispatcher",
     "chord.net.steps": "the driver of an operation: its caller gets the error",
     "chord.cli": "the CLI's main",
+    "chord.web.listening": "the server of HTTP, which bytes of a client can end",
     "chord.sim.run": "any error that ends a run is a result",
     "chord.testing.runner": "what fails while no task runs ends the run, not Trio",
 }
