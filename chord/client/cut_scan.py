@@ -140,7 +140,7 @@ class CutScan:
         return sum(part.damaged for part in self._parts)
 
     def _take(self, part: _NodeCut, outcome: Outcome) -> ChordError | None:
-        """Take the outcome of a request; return the error if the request is to be repeated."""
+        """Take the outcome of a request; return the error if the next page repeats the request."""
         if isinstance(outcome, (GetCutNotesReply, ScanCutReply)):
             part.take(outcome)
             if isinstance(outcome, ScanCutReply):
