@@ -8,11 +8,13 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
+import msgspec
 
 from chord.cli.failures import CHECK_FAILED, OK, TIMEOUT, USAGE
 from chord.cli.inputs import file_failure
@@ -22,11 +24,12 @@ from chord.cli.plain import is_unicode
 from chord.cli.target import json_option, with_options
 
 if TYPE_CHECKING:
+    from chord.gallery.claims import EntryClaim
     from chord.gallery.entry import Altered, Entry
     from chord.gallery.explore import SearchResult, Stepper
     from chord.gallery.recording import Recording
     from chord.gallery.timed import Conditions, TimedRun
-    from chord.gallery.world import FaultBudget
+    from chord.gallery.world import System
     from chord.views.common import Json
 
 ROWS_MAX = 60
@@ -127,7 +130,9 @@ def run_command(
 
 @gallery_command.command("prove", short_help="Try every interleaving of a small case.")
 @click.argument("name", required=False)
-@click.option("--all", "is_all", is_flag=True, help="Prove all algorithms at all their sizes.")
+@click.option("--all", "is_all", is_flag=True,
+              help="Show every claim: all sizes, message counts, needs, bugs and printed forms. Without NAME, of all "
+              "algorithms.")
 @click.option("--nodes", type=int, metavar="N", help="Number of processes; default: all sizes of the entry.")
 @_variant
 @_budget
@@ -142,22 +147,33 @@ def prove_command(
 
     --loss, --double, --crash and --restart say how often a fault may occur in one run.
     """
+    from chord.gallery.explore import prove
     from chord.gallery.index import every_entry
     from chord.gallery.world import FaultBudget
 
-    if is_all == (name is not None):
+    if name is None and not is_all:
         raise Failure("expected the name of an algorithm, or --all", "See: chord gallery list", USAGE, "usage")
-    if is_all and (bug or printed):
-        raise Failure("--all goes with neither --bug nor --as", "Name one algorithm", USAGE, "usage")
+    if is_all and (bug or printed or nodes or order or draw or any(budget.values())):
+        raise Failure("--all takes no size, variant, fault or drawing", "Leave out one of them", USAGE, "usage")
+    entries = every_entry() if name is None else [_entry(name)]
+    if is_all:
+        return _prove_all(out, list(entries))
     faults = FaultBudget(**budget) if any(budget.values()) else None
     results: list[Json] = []
     codes = [OK]
-    for entry in every_entry() if name is None else [_entry(name)]:
+    for entry in entries:
         variant = _altered(entry, bug, printed)
+        options = [*_given("--channels", order), *_given("--bug", bug), *_given("--as", printed)]
         for size in _sizes(entry, nodes, variant):
-            result, code = _prove(out, entry, size, variant, order, faults, draw)
-            results.append(result)
-            codes.append(code)
+            with out.progress(f"{entry.name}, n = {size}: states") as show:
+                result = prove(entry, size, variant=variant, order=order, faults=faults, watch=show)
+            shown = _Shown(entry, size, variant, order, options, result)
+            if not out.as_json:
+                _print_result(out, shown)
+            if draw is not None and result.kind not in ("holds", "too many"):
+                _draw(entry, shown.recording, draw)
+            results.append(shown.json())
+            codes.append(OK if result.kind == "holds" else TIMEOUT if result.kind == "too many" else CHECK_FAILED)
     if out.as_json:
         out.json({"results": results})
     return max(codes)
@@ -347,42 +363,46 @@ def _take(stepper: Stepper, word: str) -> None:
 # -- results --------------------------------------------------------------------------------------
 
 
-def _prove(
-    out: Out, entry: Entry, size: int, variant: Altered | None, order: Any, faults: FaultBudget | None,
-    draw: Path | None,
-) -> tuple[Json, int]:  # fmt: skip
-    """Search one size; print the result, unless the output is JSON. Return it as JSON, and the exit code."""
-    from chord.gallery.explore import numbers_of, prove, replay, start_of, systems_of
+class _Shown(msgspec.Struct, frozen=True):
+    """A result of a search, with what it takes to replay its run."""
 
-    with out.progress(f"{entry.name}, n = {size}: states") as show:
-        result = prove(entry, size, variant=variant, order=order, faults=faults, watch=show)
-    if result.kind == "holds":
-        if not out.as_json:
-            out.line(f"{entry.name} holds for n = {size}: {counted(result.states, 'state')}")
-        return _result_json(entry, size, result), OK
-    if result.kind == "too many":
-        if not out.as_json:
-            out.line(f"{entry.name}, n = {size}: more than {result.states:,} states. Nothing is proved.")
-        return _result_json(entry, size, result), TIMEOUT
-    systems = systems_of(entry, size, variant, order, result.faults)
-    system = systems[result.first]
-    recording = replay(system, result.path)
-    numbers = ",".join(map(str, numbers_of(system, result.path)))
-    if draw is not None:
-        _draw(entry, recording, draw)
-    command = _step_line(entry, size, order, result, numbers)
-    if not out.as_json:
-        said = f"{result.law.name} ({result.law.source})" if result.law is not None else _UNREACHED[result.kind]
-        which = "run of the transcript" if variant is not None and variant.transcript else "shortest run"
-        shown = f" The {which}:" if result.path else ""
-        out.line(f"{result.kind} after {counted(result.states, 'state')}: {said}.{shown}")
-        if len(systems) > 1:
-            out.line(f"start {result.first} of {len(systems):,}: {start_of(system)}")
-        _print_diagram(out, entry, recording)
-        if result.why:
-            out.line(result.why)
-        out.line(f"replay: {command}")
-    return {**_result_json(entry, size, result), "replay": command, "events": _events(recording)}, CHECK_FAILED
+    entry: Entry
+    nodes: int
+    variant: Altered | None
+    order: Any
+    options: Sequence[str]  # those of the variant and of the order
+    result: SearchResult
+
+    @property
+    def systems(self) -> list[System]:
+        from chord.gallery.explore import systems_of
+
+        return systems_of(self.entry, self.nodes, self.variant, self.order, self.result.faults)
+
+    @property
+    def recording(self) -> Recording:
+        from chord.gallery.explore import replay
+
+        return replay(self.systems[self.result.first], self.result.path)
+
+    @property
+    def replay(self) -> str:
+        """The command that takes the same steps."""
+        from chord.gallery.explore import numbers_of
+
+        result = self.result
+        numbers = ",".join(map(str, numbers_of(self.systems[result.first], result.path)))
+        words = [*self.options, *_given("--start", result.first)]
+        for name in result.faults.__struct_fields__:
+            words += _given("--loss" if name == "lose" else f"--{name}", getattr(result.faults, name))
+        nodes = ["--nodes", str(self.nodes)]
+        return shlex.join(["chord", "gallery", "step", self.entry.name, *nodes, *words, "--take", numbers])
+
+    def json(self) -> Json:
+        plain = _result_json(self.entry, self.nodes, self.result)
+        if self.result.kind in ("holds", "too many"):
+            return plain
+        return {**plain, "replay": self.replay, "events": _events(self.recording)}
 
 
 _UNREACHED = {
@@ -392,19 +412,78 @@ _UNREACHED = {
 }
 
 
-def _step_line(entry: Entry, size: int, order: Any, result: SearchResult, numbers: str) -> str:
-    given = [("--channels", order)] if order else []
-    given += [(f"--{name}", sys.argv[at + 1]) for name in ("bug", "as") for at in _places(f"--{name}")]
-    given += [("--start", str(result.first))] if result.first else []
-    names, faults = {"lose": "loss"}, result.faults
-    budget = {name: getattr(faults, name) for name in faults.__struct_fields__}
-    given += [(f"--{names.get(name, name)}", str(count)) for name, count in budget.items() if count]
-    options = [word for pair in given for word in pair]
-    return shlex.join(["chord", "gallery", "step", entry.name, "--nodes", str(size), *options, "--take", numbers])
+def _given(option: str, value: object) -> list[str]:
+    return [option, str(value)] if value else []
 
 
-def _places(option: str) -> list[int]:
-    return [at for at, word in enumerate(sys.argv[:-1]) if word == option]
+def _prove_all(out: Out, entries: list[Entry]) -> int:
+    """Show every claim of the entries: by searches, and the costs by counting messages of runs on virtual time."""
+    from chord.gallery.claims import claims_of, miscounted, sizes_counted
+
+    results: list[Json] = []
+    codes = [OK]
+    for entry in entries:
+        for claim in claims_of(entry):
+            options = [*_given("--channels", "any" if claim.fault == "order" else None)]
+            options += _given("--bug" if claim.kind == "bug" else "--as", claim.name)
+            with out.progress(f"{entry.name}, n = {claim.nodes}: states") as show:
+                result = claim.search(show)
+            shown = _Shown(entry, claim.nodes, claim.variant, claim.order, options, result)
+            is_shown = result.found == claim.expected
+            codes.append(OK if is_shown else TIMEOUT if result.kind == "too many" else CHECK_FAILED)
+            results.append({**shown.json(), "claim": claim.text, "shown": is_shown})
+            if not out.as_json:
+                _print_claim(out, claim, shown, is_shown)
+        wrong = {nodes: miscounted(entry, nodes) for nodes in sizes_counted(entry)} if entry.cost else {}
+        for cost in entry.cost:
+            counts = [f"{count} for n = {nodes}" for nodes, costs in wrong.items() for c, count in costs if c is cost]
+            codes.append(CHECK_FAILED if counts else OK)
+            claim_text = f"{'' if cost.is_exact else 'at most '}{cost.text} {cost.unit} per {cost.per}"
+            sizes = f"n = {min(wrong)} to {max(wrong)}"
+            results.append({"name": entry.name, "claim": claim_text, "shown": not counts, "counted": sizes})
+            if not out.as_json:
+                found = f"NOT AS CLAIMED: counted {', '.join(counts)}" if counts else f"counted for {sizes}"
+                out.line(f"{entry.name} costs {claim_text}: {found}")
+    shown_count = sum(result["shown"] for result in results)
+    if out.as_json:
+        out.json({"results": results})
+    else:
+        out.line(f"{shown_count} of {counted(len(results), 'claim')} shown")
+    return max(codes)
+
+
+def _print_claim(out: Out, claim: EntryClaim, shown: _Shown, is_shown: bool) -> None:
+    about = f"{claim.entry.name} {claim.text}"
+    if is_shown and claim.expected == "holds":
+        out.line(f"{about}: {counted(shown.result.states, 'state')}")
+        return
+    out.line(about)
+    if not is_shown:
+        out.line(f"NOT AS CLAIMED: expected {claim.expected}, found {shown.result.found}")
+    _print_result(out, shown)
+
+
+def _print_result(out: Out, shown: _Shown) -> None:
+    from chord.gallery.explore import start_of
+
+    entry, size, result = shown.entry, shown.nodes, shown.result
+    if result.kind == "holds":
+        out.line(f"{entry.name} holds for n = {size}: {counted(result.states, 'state')}")
+        return
+    if result.kind == "too many":
+        out.line(f"{entry.name}, n = {size}: more than {result.states:,} states. Nothing is proved.")
+        return
+    said = f"{result.law.name} ({result.law.source})" if result.law is not None else _UNREACHED[result.kind]
+    which = "run of the transcript" if shown.variant is not None and shown.variant.transcript else "shortest run"
+    of = f" The {which}:" if result.path else ""
+    out.line(f"{result.kind} after {counted(result.states, 'state')}: {said}.{of}")
+    systems = shown.systems
+    if len(systems) > 1:
+        out.line(f"start {result.first} of {len(systems):,}: {start_of(systems[result.first])}")
+    _print_diagram(out, entry, shown.recording)
+    if result.why:
+        out.line(result.why)
+    out.line(f"replay: {shown.replay}")
 
 
 def _print_run(out: Out, entry: Entry, run: TimedRun, is_whole: bool) -> None:

@@ -14,7 +14,7 @@ How to write an entry:
    state in `needs` how a search breaks the algorithm.
 8. Add a row to `chord/gallery/index.py`, and a section to `docs/gallery/FAMILY.md`.
 
-`tests/gallery/test_entries.py` then checks the entry: no test has to be written.
+Tests then check the entry: no test has to be written.
 """
 
 from __future__ import annotations

@@ -260,9 +260,11 @@ def prove(
     return found
 
 
-def under_fault(entry: Entry, fault: Fault, nodes: int) -> SearchResult:
+def under_fault(
+    entry: Entry, fault: Fault, nodes: int, watch: Callable[[int], None] | None = None
+) -> SearchResult:
     """Return what a search finds if one fault of a kind may occur."""
-    return prove(entry, nodes, order="any" if fault == "order" else None, faults=ONE_OF[fault])
+    return prove(entry, nodes, order="any" if fault == "order" else None, faults=ONE_OF[fault], watch=watch)
 
 
 def play(system: System, transcript: Iterable[str], laws: Iterable[Law]) -> SearchResult:

@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 
 from chord import cli
-from chord.gallery import explore
-from chord.gallery.index import ENTRIES
+from chord.gallery import explore, index
+from chord.gallery.claims import claims_of
+from chord.gallery.entry import Breaks, Cost
+from chord.gallery.index import ENTRIES, entry_of
 from tests.support.schemas import check_shape
 
 
@@ -64,6 +67,7 @@ a and b are inside
         ("run mutex-lamport --nodes 2", "gallery-run"),
         ("prove mutex-lamport --nodes 2", "gallery-proof"),
         ("prove mutex-lamport --nodes 2 --channels any", "gallery-proof"),
+        ("prove mutex-token --all", "gallery-proof"),
         ("needs mutex-lamport", "gallery-needs"),
         ("step mutex-lamport --take 0", "gallery-step"),
     ],
@@ -102,6 +106,30 @@ def test_prove_prints_a_replay_of_every_broken_run(gallery: Gallery, wishes: str
 def test_prove_of_what_holds_counts_states(gallery: Gallery) -> None:
     ended = gallery("prove mutex-lamport --nodes 2")
     assert (ended.code, ended.out) == (0, "mutex-lamport holds for n = 2: 65 states\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ENTRIES)
+def test_prove_all_shows_every_claim(gallery: Gallery, name: str) -> None:
+    ended = gallery(f"prove {name} --all")
+    assert ended.code == 0, ended.out
+    entry = entry_of(name)
+    claims = len(list(claims_of(entry))) + len(entry.cost)
+    assert ended.out.endswith(f"{claims} of {claims} claims shown\n")
+    broken = sum(claim.expected != "holds" for claim in claims_of(entry))
+    assert ended.out.count("\nreplay: ") == broken, "each run that breaks it is printed"
+
+
+def test_prove_all_reports_what_is_not_as_claimed(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = entry_of("mutex-token")
+    wrong = msgspec.structs.replace(
+        entry, needs={**entry.needs, "loss": Breaks("no cycle")}, cost=(Cost("2n", "run", lambda n: 2 * n),)
+    )
+    monkeypatch.setattr(index, "entry_of", lambda name: wrong)
+    ended = gallery("prove mutex-token --all")
+    assert ended.code == 8
+    assert "NOT AS CLAIMED: expected no cycle, found" in ended.out
+    assert "mutex-token costs 2n messages per run: NOT AS CLAIMED: counted" in ended.out
 
 
 def test_search_with_too_many_states_proves_nothing(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +201,7 @@ def test_needs_names_what_each_fault_breaks(gallery: Gallery) -> None:
         ("run mutex-lamport --partition a@1", "'a@1' is not a partition. For example: --partition a,b|c@1-4"),
         ("run mutex-lamport --draw /nowhere/x.svg", "cannot write /nowhere/x.svg"),
         ("prove", "expected the name of an algorithm, or --all. See: chord gallery list"),
-        ("prove --all --bug x", "--all goes with neither --bug nor --as. Name one algorithm"),
+        ("prove --all --bug x", "--all takes no size, variant, fault or drawing. Leave out one of them"),
         ("step mutex-lamport --take 9", "there is no step '9'. Name a number from 0 to 1"),
     ],
 )

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import chord.gallery
-from chord.gallery.entry import Altered, Entry, Fault
-from chord.gallery.explore import ONE_OF, prove, replay, systems_of, under_fault
+from chord.gallery.claims import claims_of, sizes_counted
+from chord.gallery.entry import Entry, Fault
+from chord.gallery.explore import ONE_OF, prove, replay, systems_of
 from chord.gallery.index import ENTRIES, entry_of, every_entry
 from chord.gallery.layout import diagram_of
 from chord.gallery.text import draw_text
@@ -21,23 +22,17 @@ from chord.gallery.timed import Conditions, run_timed
 NAMES = list(ENTRIES)
 FAMILIES = sorted({module.partition(".")[0] for module in ENTRIES.values()})
 GOLDEN = Path(__file__).with_name("golden")
-SEEDS, SEEDS_OF_ONE_SIZE, SIZE_MAX = 20, 50, 8
+SEEDS, SEEDS_OF_ONE_SIZE = 20, 50
 
 
-def slow_if(is_slow: bool, *values: object) -> object:
-    return pytest.param(*values, marks=pytest.mark.slow) if is_slow else pytest.param(*values)
-
-
-PROOFS = [slow_if(n > 2, e.name, n) for e in every_entry() for n in e.small]
-NEEDS = [slow_if(broken.nodes > 2, e.name, fault) for e in every_entry() for fault, broken in e.needs.items()]
-ALTERED = [
-    slow_if(altered.nodes > 2, e.name, kind, name)
+CLAIMS = [
+    (c.entry.name, c.text)
     for e in every_entry()
-    for kind in ("bugs", "printed")
-    for name, altered in getattr(e, kind).items()
+    for c in claims_of(e)
+    if c.nodes == 2 and c.fault not in e.tolerates  # the others are slow: tests/cli/test_gallery.py
 ]
 REFUTED = [(e.name, law.name) for e in every_entry() for law in e.refuted]
-SIZES = [(e.name, n) for e in every_entry() for n in range(e.sizes[0], min(SIZE_MAX, e.sizes[1]) + 1)]
+SIZES = [(e.name, n) for e in every_entry() for n in sizes_counted(e)]
 
 
 def drawing_of(family: str) -> str:
@@ -45,11 +40,6 @@ def drawing_of(family: str) -> str:
     entry = next(e for e in every_entry() if ENTRIES[e.name].startswith(f"{family}."))
     run = run_timed(entry, max(3, entry.sizes[0]), Conditions(seed=1))
     return draw_text(diagram_of(run.recording, entry.bands)) + "\n"
-
-
-def altered_of(entry: Entry, kind: str, name: str) -> Altered:
-    altered: Altered = getattr(entry, kind)[name]
-    return altered
 
 
 # -- the index --------------------------------------------------------------------------------------
@@ -80,35 +70,16 @@ def test_entry_says_what_each_fault_does(name: str) -> None:
 # -- the searches -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "nodes"), PROOFS)
-def test_search_proves_entry(name: str, nodes: int) -> None:
-    found = prove(entry_of(name), nodes)
-    assert (found.kind, found.found) == ("holds", "holds"), found
-
-
-@pytest.mark.parametrize(("name", "fault"), NEEDS)
-def test_search_finds_need(name: str, fault: Fault) -> None:
-    need = entry_of(name).needs[fault]
-    found = under_fault(entry_of(name), fault, need.nodes)
-    assert found.found == need.law, found
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "fault"), [(e.name, fault) for e in every_entry() for fault in e.tolerates])
-def test_entry_tolerates_fault(name: str, fault: Fault) -> None:
-    entry = entry_of(name)
-    assert under_fault(entry, fault, entry.small[0]).kind == "holds"
-
-
-@pytest.mark.parametrize(("name", "kind", "altered_name"), ALTERED)
-def test_search_breaks_altered_form(name: str, kind: str, altered_name: str) -> None:
-    entry = entry_of(name)
-    altered = altered_of(entry, kind, altered_name)
-    found = prove(entry, altered.nodes, variant=altered)
-    assert found.found == altered.breaks, found
-    system = systems_of(entry, altered.nodes, altered)[found.first]
-    diagram = diagram_of(replay(system, found.path), entry.bands)
-    print(f"{name} {altered_name}: {found.found}: {found.why}\n{draw_text(diagram)}")
+@pytest.mark.parametrize(("name", "text"), CLAIMS)
+def test_search_shows_claim(name: str, text: str) -> None:
+    (claim,) = (claim for claim in claims_of(entry_of(name)) if claim.text == text)
+    found = claim.search()
+    assert found.found == claim.expected, found
+    if claim.expected == "holds":
+        return
+    system = systems_of(claim.entry, claim.nodes, claim.variant, claim.order, found.faults)[found.first]
+    diagram = diagram_of(replay(system, found.path), claim.entry.bands)
+    print(f"{name} {text}: {found.found}: {found.why}\n{draw_text(diagram)}")
     assert len(diagram.rows) >= len(found.path)
 
 
