@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from xml.sax.saxutils import escape, quoteattr
 
-from chord.gallery.layout import GAP, LABEL_HEIGHT, LEFT, ROW_HEIGHT, TOP, Diagram
+from chord.gallery.layout import CHARACTER_WIDTH, GAP, LABEL_HEIGHT, LEFT, ROW_HEIGHT, TOP, Diagram
 
-NOTES_WIDTH = 320
+TITLE_CHARACTER_WIDTH, EXTRA_CHARACTERS_MAX = 8.6, 100
 _STYLE = """
-  text { font: 12px ui-monospace, monospace; fill: #24292f }
+  text { font: 12px ui-monospace, monospace; fill: #24292f; paint-order: stroke; stroke: #fff; stroke-width: 4px }
   .title { font-weight: bold; font-size: 14px } .name { font-weight: bold }
   .lane { stroke: #d0d7de; stroke-width: 2 } .band { stroke: #1a7f37; stroke-width: 8; opacity: 0.35 }
   .message { stroke: #0969da; stroke-width: 1.5 } .lost { stroke: #cf222e; stroke-dasharray: 4 4 }
@@ -20,9 +21,14 @@ def draw_svg(diagram: Diagram, title: str) -> str:
     """Return a diagram as an SVG document. Time runs downwards."""
     last = len(diagram.rows) - 1
     bottom = diagram.y_of(last) + ROW_HEIGHT
-    extra = [f"in transit: {', '.join(diagram.pending)}"] if diagram.pending else []
+    extra = textwrap.wrap(f"in transit: {', '.join(diagram.pending)}", EXTRA_CHARACTERS_MAX) if diagram.pending else []
     extra += [f"and {diagram.hidden} more steps"] if diagram.hidden else []
-    width = diagram.x_of(len(diagram.names)) + NOTES_WIDTH
+    fields = sorted({band.field.removeprefix("is_").replace("_", " ") for band in diagram.bands})
+    extra += [f"green: {', '.join(fields)}"] if fields else []
+    boxes = diagram.boxes()
+    widths = [diagram.x_of(len(diagram.names)), 2 * LEFT + len(title) * TITLE_CHARACTER_WIDTH]
+    widths += [box.x + box.width for box in boxes] + [LEFT + len(text) * CHARACTER_WIDTH for text in extra]
+    width = max(widths) + LEFT / 2
     height = bottom + (len(extra) + 1) * ROW_HEIGHT
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" role="img" '
@@ -54,7 +60,7 @@ def draw_svg(diagram: Diagram, title: str) -> str:
             parts.append(f'<path d="M{x - 5:.1f} {y - 5:.1f}l10 10m0 -10l-10 10" stroke="#cf222e" stroke-width="2"/>')
         elif row.peer is None:
             parts.append(f'<circle class="step" cx="{x:.1f}" cy="{y:.1f}" r="4"/>')
-    parts += [f'<text x="{b.x:.1f}" y="{b.y + LABEL_HEIGHT - 4:.1f}">{escape(b.text)}</text>' for b in diagram.boxes()]
+    parts += [f'<text x="{b.x:.1f}" y="{b.y + LABEL_HEIGHT - 4:.1f}">{escape(b.text)}</text>' for b in boxes]
     for number, text in enumerate(extra):
         y = bottom + number * ROW_HEIGHT
         parts.append(f'<text class="note" x="{LEFT}" y="{y + ROW_HEIGHT:.1f}">{escape(text)}</text>')
