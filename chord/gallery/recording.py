@@ -43,6 +43,12 @@ class RunEvent(msgspec.Struct, rename={"with_": "with"}, omit_defaults=True):
     message: Any = None
     state: dict[str, Any] | None = None
 
+    @property
+    def words(self) -> str:
+        """The event in words, such as "the send of a to b"."""
+        other = {"send": f" to {self.with_}", "receive": f" from {self.with_}"}.get(self.what, "")
+        return f"the {self.what} of {self.process}{other}"
+
 
 class Recording:
     """The events of a run, in the order in which they happened.

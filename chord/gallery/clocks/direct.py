@@ -64,7 +64,7 @@ def own_component(run: Recording) -> str:
         for f in events_of(run):
             knows = value_of(f, "time").get(e.process, 0) >= value_of(e, "time")[e.process]
             if e.n != f.n and knows != depends_directly(run, e, f):
-                return f"{f.n} {'knows' if knows else 'does not know'} the number of {e.n}, against the dependency"
+                return f"{f.words} {'knows' if knows else 'does not know'} the number of {e.words}: wrong"
     return ""
 
 
@@ -76,7 +76,8 @@ def whole_vectors(run: Recording) -> str:
             one, other = value_of(e, "time"), value_of(f, "time")
             is_less = one != other and all(one[name] <= other.get(name, 0) for name in one)
             if e.n != f.n and is_less != depends_directly(run, e, f):
-                return f"{f.n} {'does not depend' if is_less else 'depends'} directly on {e.n}: vectors disagree"
+                depends = "does not depend" if is_less else "depends"
+                return f"{f.words} {depends} directly on {e.words}, but the times say otherwise"
     return ""
 
 

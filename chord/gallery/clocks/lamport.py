@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from chord.gallery.entry import Altered, Breaks, Entry
-from chord.gallery.laws import Recording, SmallWorld, law_of_runs, value_of
+from chord.gallery.laws import Recording, RunEvent, SmallWorld, law_of_runs, value_of
 from chord.gallery.process import Effects, Name, Process, ProcessMessage, Send, all_of
 
 
@@ -46,18 +46,19 @@ def clocks_grow(run: Recording) -> str:
     for f in events:
         for e in events:
             if run.before(e, f) and value_of(e, "clock") >= value_of(f, "clock"):
-                return f"{e.n} happens before {f.n}, but the clock is {value_of(e, 'clock')} and {value_of(f, 'clock')}"
+                clocks = f"{value_of(e, 'clock')} and {value_of(f, 'clock')}"
+                return f"{e.words} happens before {f.words}, but the clocks are {clocks}"
     return ""
 
 
 @law_of_runs("times differ", ticket=1)
 def times_differ(run: Recording) -> str:
     """No two events have the same time."""
-    times: dict[int, int] = {}
+    times: dict[int, RunEvent] = {}
     for event in run.of("send") + run.of("receive"):
-        other = times.setdefault(value_of(event, "clock"), event.n)
-        if other != event.n:
-            return f"events {other} and {event.n} have the time {value_of(event, 'clock')}"
+        other = times.setdefault(value_of(event, "clock"), event)
+        if other is not event:
+            return f"{other.words} and {event.words} have the time {value_of(event, 'clock')}"
     return ""
 
 

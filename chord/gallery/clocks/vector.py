@@ -68,18 +68,19 @@ def times_reflect(run: Recording) -> str:
     for e in events:
         for f in events:
             if e.n != f.n and run.before(e, f) != is_less(e, f):
-                return f"{e.n} {'happens' if run.before(e, f) else 'does not happen'} before {f.n}: times disagree"
+                happens = "happens" if run.before(e, f) else "does not happen"
+                return f"{e.words} {happens} before {f.words}, but the times say otherwise"
     return ""
 
 
 @law_of_runs("times differ", ticket=2)
 def times_differ(run: Recording) -> str:
     """No two events have the same time."""
-    seen: dict[str, int] = {}
+    seen: dict[str, RunEvent] = {}
     for event in events_of(run):
-        other = seen.setdefault(str(sorted(value_of(event, "time").items())), event.n)
-        if other != event.n:
-            return f"events {other} and {event.n} have the same time"
+        other = seen.setdefault(str(sorted(value_of(event, "time").items())), event)
+        if other is not event:
+            return f"{other.words} and {event.words} have the same time"
     return ""
 
 
@@ -93,7 +94,7 @@ def two_components(run: Recording) -> str:
             one, other = ([value_of(event, "time").get(name, 0) for name in sorted(names)] for event in (e, f))
             is_smaller = one != other and all(a <= b for a, b in zip(one, other, strict=True))
             if e.n != f.n and run.before(e, f) != is_smaller:
-                return f"the components of {' and '.join(sorted(names))} disagree for {e.n} and {f.n}"
+                return f"the components of {' and '.join(sorted(names))} disagree for {e.words} and {f.words}"
     return ""
 
 
