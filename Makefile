@@ -9,7 +9,7 @@ PYTEST := $(RUN)/python -m pytest -n auto --dist loadgroup
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check thorough lint types docs mutants bench bench-others sim lab cluster soak clean screenshots vendor
+.PHONY: help venv demo test check thorough lint types docs mutants bench bench-others bench-compiled test-compiled wheels sim lab cluster soak clean screenshots vendor
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -56,6 +56,17 @@ bench: venv  ## every figure against its bar, half an hour: RPC, growth, simulat
 
 bench-others: venv  ## chord beside kademlia, py-libp2p, OpenDHT, Redis and etcd, fifteen minutes; tables and a picture in out/others
 	@$(RUN)/python -m benchmarks.others
+
+wheels: venv  ## a wheel with some modules compiled by mypyc, in dist; needs gcc, takes minutes
+	@CHORD_COMPILED=1 $(RUN)/python -m pip wheel -q --no-deps -w dist . 2>/dev/null || \
+		CHORD_COMPILED=1 $(PYTHON) -m pip --python $(RUN)/python wheel -q --no-deps -w dist .
+
+bench-compiled: venv  ## the compiled wheel in dist beside pure Python, processor time of one operation
+	@$(RUN)/python -m benchmarks.compiled
+
+test-compiled: venv  ## the tests that start processes, with the compiled wheel in dist
+	@$(RUN)/python -m benchmarks.compiled --only install
+	@TESTED_PYTHON=$(CURDIR)/out/compiled/bin/python $(PYTEST) -q tests/cli tests/real -m "not thorough"
 
 sim: venv  ## the published experiments with the real node, ten minutes; tables and plots in out/sim
 	@$(RUN)/chord sim paper --scale standard

@@ -214,12 +214,15 @@ def _find_unreachable(client: Client, word: str) -> str:
 @click.command("version")
 @json_option
 def version_command(out: Out) -> int:
-    """Print the version of the package, of its protocol and of Python."""
-    python = platform.python_version()
+    """Print the version of the package, of its protocol and of Python, and whether the package is compiled."""
+    from chord.wire import cbor  # every compiled build compiles this module
+
+    python, is_compiled = platform.python_version(), not cbor.__file__.endswith(".py")
     if out.as_json:
-        out.json(version_json(chord.__version__, PROTOCOL_VERSION, python))
+        out.json(version_json(chord.__version__, PROTOCOL_VERSION, python, is_compiled=is_compiled))
     else:
-        out.line(f"chord {chord.__version__} (protocol {PROTOCOL_VERSION}, Python {python})")
+        words = ", compiled" if is_compiled else ""
+        out.line(f"chord {chord.__version__} (protocol {PROTOCOL_VERSION}, Python {python}{words})")
     return OK
 
 

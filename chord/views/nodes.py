@@ -147,9 +147,9 @@ def bundle_json(file: str, size: int, parts: Iterable[str], failed: Iterable[str
     return {"file": file, "bytes": size, "parts": list(parts), "failed": list(failed)}
 
 
-def version_json(version: str, protocol: int, python: str) -> Json:
-    """Return the versions of the package, of its protocol and of Python."""
-    return {"version": version, "protocol": protocol, "python": python}
+def version_json(version: str, protocol: int, python: str, *, is_compiled: bool) -> Json:
+    """Return the versions of the package, of its protocol and of Python, and whether the package is compiled."""
+    return {"version": version, "protocol": protocol, "python": python, "compiled": is_compiled}
 
 
 def _peer_json(peer: PeerInfo) -> Json:

@@ -21,9 +21,13 @@ from tests.support.ports import Ports
 ROOT = Path(__file__).resolve().parents[2]
 HANG_S = 600.0  # as in tests/support/real_rings.py, which benchmarks do not need
 HEALED_S = 120.0  # a ring that is not whole by then has a bug; healing takes seconds
-PROGRAM = (sys.executable, "-m", "chord")
+PYTHON = os.environ.get("TESTED_PYTHON", sys.executable)
+"""The interpreter of all `chord` processes. `TESTED_PYTHON` names another, with an installed chord to be tested."""
+PACKAGE = {"PYTHONSAFEPATH": "1"} if "TESTED_PYTHON" in os.environ else {"PYTHONPATH": str(ROOT)}
+"""The environment in which a process finds the tested package: this checkout's, or the installed one."""
+PROGRAM = (PYTHON, "-m", "chord")
 ENVIRONMENT = {
-    **os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", "CHORD_NODE": "", "CHORD_TIMEOUT": str(HANG_S)
+    **os.environ, **PACKAGE, "PYTHONWARNINGS": "error", "CHORD_NODE": "", "CHORD_TIMEOUT": str(HANG_S)
 }  # fmt: skip
 
 T = TypeVar("T")
@@ -121,7 +125,7 @@ def chord(*arguments: str, node: str | None = None, expect: int | None = 0, stdi
     """Run a command and return its stdout; its exit code must be as expected."""
     entry = ["--node", node] if node else []
     done = subprocess.run(
-        [sys.executable, "-m", "chord", *arguments, *entry],
+        [*PROGRAM, *arguments, *entry],
         cwd="/", env=ENVIRONMENT, text=True, capture_output=True, timeout=HANG_S, input=stdin, check=False,
     )  # fmt: skip
     if expect is not None:

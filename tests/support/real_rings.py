@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,17 +14,18 @@ from typing import Any
 
 from chord.client.blocking import connect
 from tests.support.ports import Ports
+from tests.support.processes import PACKAGE, PROGRAM
 
 ROOT = Path(__file__).parents[2]
 HANG_S = 600.0  # a test that takes longer hangs, on any machine under any load
 HEALED_S = 120.0  # a ring heals within seconds, so longer is a bug
-CHORD = [sys.executable, "-m", "chord"]
+CHORD = [*PROGRAM]
 
 
 def environment(entry: str | None = None) -> dict[str, str]:
-    """Return the environment of a command: this checkout's package, without the caller's settings."""
+    """Return the environment of a command: the tested package, without the caller's settings."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("CHORD_")}
-    here = {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", "CHORD_TIMEOUT": str(HANG_S)}
+    here = {**PACKAGE, "PYTHONWARNINGS": "error", "CHORD_TIMEOUT": str(HANG_S)}
     return {**clean, **here, **({"CHORD_NODE": entry} if entry is not None else {})}
 
 
