@@ -37,9 +37,9 @@ def install(args: argparse.Namespace) -> Rows:
     wheel = str(wheels[-1] if args.wheel is None else args.wheel)
     if not PYTHON.exists():
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(HOME)], check=True)
-    pip = [sys.executable, "-m", "pip", "--python", str(PYTHON), "install", "-q", wheel]
-    subprocess.run(pip, check=True)
-    subprocess.run([*pip, "--force-reinstall", "--no-deps"], check=True)  # a new build has the same version
+    pip = [sys.executable, "-m", "pip", "--python", str(PYTHON), "install", "-q"]
+    subprocess.run([*pip, f"{wheel}[lab,web]"], check=True)
+    subprocess.run([*pip, "--force-reinstall", "--no-deps", wheel], check=True)  # a new build has the same version
     return [{"op": "install", "wheel": Path(wheel).name}]
 
 

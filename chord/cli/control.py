@@ -215,13 +215,13 @@ def _find_unreachable(client: Client, word: str) -> str:
 @json_option
 def version_command(out: Out) -> int:
     """Print the version of the package, of its protocol and of Python, and whether the package is compiled."""
-    from chord.wire import cbor  # every compiled build compiles this module
+    from chord.wire.cbor import IS_COMPILED
 
-    python, is_compiled = platform.python_version(), not cbor.__file__.endswith(".py")
+    python = platform.python_version()
     if out.as_json:
-        out.json(version_json(chord.__version__, PROTOCOL_VERSION, python, is_compiled=is_compiled))
+        out.json(version_json(chord.__version__, PROTOCOL_VERSION, python, is_compiled=IS_COMPILED))
     else:
-        words = ", compiled" if is_compiled else ""
+        words = ", compiled" if IS_COMPILED else ""
         out.line(f"chord {chord.__version__} (protocol {PROTOCOL_VERSION}, Python {python}{words})")
     return OK
 

@@ -30,6 +30,7 @@ from chord.views.common import Json, failure_json, names_of
 from chord.views.nodes import bundle_json, config_json, status_json, version_json
 from chord.views.ring import fingers_json, members_json, ring_json
 from chord.views.transfers import transfers_json
+from chord.wire.cbor import IS_COMPILED
 
 PRIVATE = 0o600
 
@@ -75,7 +76,7 @@ def bundle_command(target: Target, file: Path) -> int:
 
 def _about() -> Json:
     return {
-        **version_json(chord.__version__, PROTOCOL_VERSION, sys.version),
+        **version_json(chord.__version__, PROTOCOL_VERSION, sys.version, is_compiled=IS_COMPILED),
         "platform": platform.platform(),
         "machine": platform.machine(),
         "cores": os.cpu_count(),

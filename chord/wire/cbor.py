@@ -23,6 +23,8 @@ from chord.wire.messages import Contact
 
 DEPTH_MAX: Final = 16
 CONTACTS_MAX: Final = 1024  # contacts that an encoder keeps encoded
+IS_COMPILED: Final = not __file__.endswith(".py")
+"""Whether this build of the package has compiled modules. Each such build compiles this module."""
 
 # -- writing ----------------------------------------------------------------------------------
 

@@ -67,8 +67,8 @@ def test_ready_line_has_its_schema(ring: Running) -> None:
 
 
 def test_ring_is_ideal_after_the_ready_line(ring: Running) -> None:
-    ended = ring("check", "--json")
-    assert ended.code == 0
+    ended = ring("check", "--wait", str(HEALED_S), "--json")  # a busy machine makes peers look silent
+    assert ended.code == 0, ended.out
     check_shape("check", ended.json)
 
 
@@ -254,7 +254,7 @@ def test_worked_example_runs_as_processes(ports: Ports) -> None:
 def test_sixteen_peers_are_ready_and_checked_in_time() -> None:
     with ring_of(16) as family:
         assert 0 < family.ready["seconds"] < up.PATIENCE_S
-        assert family("check").code == 0
+        assert family("check", "--wait", str(HEALED_S)).code == 0
 
 
 # -- which ports ------------------------------------------------------------------------------------------
