@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 ON_DISK = ("storage", "replicas", "ring", "batches", "handoff", "backup", "process")
 QUICK: dict[str, tuple[str, ...]] = {
+    "codec": ("--rounds", "1"),
     "rpc": ("--seconds", "0.2", "--rounds", "3"),
     "growth": ("--nodes-max", "256"),
     "simulation": ("--nodes", "500"),

@@ -45,9 +45,9 @@ class RunEvent(msgspec.Struct, rename={"with_": "with"}, omit_defaults=True):
 
     @property
     def words(self) -> str:
-        """The event in words, such as "the send of a to b"."""
-        other = {"send": f" to {self.with_}", "receive": f" from {self.with_}"}.get(self.what, "")
-        return f"the {self.what} of {self.process}{other}"
+        """The event in words, such as "send a→b"."""
+        ends = {"send": f" {self.process}→{self.with_}", "receive": f" {self.with_}→{self.process}"}
+        return self.what + ends.get(self.what, f" of {self.process}")
 
 
 class Recording:
