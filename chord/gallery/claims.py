@@ -43,7 +43,7 @@ class EntryClaim(msgspec.Struct, frozen=True):
 
     @property
     def order(self) -> Order | None:
-        """The order of messages in the search; None: the one that the variant or the entry claims."""
+        """The order of messages in the search; None: as the variant or the entry claims."""
         return "any" if self.fault == "order" else None
 
     @property
