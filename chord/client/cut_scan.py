@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import reduce
 
 from chord.client.results import BatchResult, Page
-from chord.client.session import ATTEMPT_S, ClientCall, ClientOperation, ClientSession, MakeCalls, Outcome, Pause
+from chord.client.session import ClientCall, ClientOperation, ClientSession, MakeCalls, Outcome, Pause, ReadClock
 from chord.config import Limits
 from chord.errors import NO_REPLY, ChordError, CutMissing, DeadlineExceeded, RecordDamaged, RecordTooLarge
 from chord.ids import Circle, Point
@@ -16,8 +18,13 @@ from chord.store.reap_log import ReapLog
 from chord.store.storage import Batch, MemoryStorage
 from chord.wire.cuts import next_number
 from chord.wire.messages import GetCutNotes, GetCutNotesReply, Record, ScanCut, ScanCutReply, Status
+from chord.wire.messages.base import PAGE_RECORDS_MAX
+from chord.wire.messages.cuts import LAST_NAME
 
 ATTEMPTS_MAX = 3
+SMALLER = 8  # a page that came too late is asked for again with this part of its records
+RENEWALS = 3  # requests to a node within its lease, so that one may fail
+RENEW_MIN_S = 0.5  # a shorter lease cannot be kept: its reply would have no time
 CUT_KEYS_MAX = 256  # keys of records with too many values that a scan remembers; the others are only counted
 CUT_KEYS_NAMED = 5
 
@@ -53,6 +60,7 @@ class _NodeCut:
         after: the key after which the next page begins; None: the first page was not read.
         is_over: whether all records are read.
         damaged: number of damaged records in the cut so far.
+        renew_s: seconds after which the lease is renewed.
     """
 
     def __init__(self, address: str, circle: Circle) -> None:
@@ -65,23 +73,51 @@ class _NodeCut:
         self.after: bytes | None = None
         self.is_over = False
         self.damaged = self.attempts = 0
+        self.renew_s = Limits().cut_lease_s / RENEWALS
+        self._renewed = -math.inf  # when the latest request began that the node answered
+        self._records_max = PAGE_RECORDS_MAX
 
-    def to_ask(self, number: int) -> GetCutNotes | ScanCut | None:
-        """Return the next request to the node; None if no more is needed now."""
-        if self.is_over or self.ahead:
+    def to_ask(self, number: int, now: float) -> GetCutNotes | ScanCut | None:
+        """Return the next request to the node; None if no more is needed now.
+
+        Args:
+            number: the number of the cut.
+            now: the time, in seconds.
+        """
+        if self.is_over:
             return None
-        return ScanCut(number, self.after) if self.has_notes else GetCutNotes(number, self.after_note)
+        if self.ahead:
+            return GetCutNotes(number, LAST_NAME) if now >= self._renewed + self.renew_s else None
+        if self.has_notes:
+            return ScanCut(number, self.after, self._records_max)
+        return GetCutNotes(number, self.after_note)
 
-    def take(self, reply: GetCutNotesReply | ScanCutReply) -> None:
-        """Take a page."""
-        self.attempts = 0
+    def take(self, reply: GetCutNotesReply | ScanCutReply, asked_at: float) -> None:
+        """Take a page, or the renewal of the lease.
+
+        Args:
+            reply: the reply.
+            asked_at: when the request began, in seconds.
+        """
+        self.attempts, self._renewed = 0, asked_at
         if isinstance(reply, GetCutNotesReply):
+            self.renew_s = max(reply.lease_ms / 1000 / RENEWALS, RENEW_MIN_S)
+            if self.has_notes:
+                return
             self.storage.apply(Batch(notes={note.name: note.value for note in reply.notes}))
             self.after_note, self.has_notes = reply.more_after, reply.more_after is None
             return
+        self._records_max = min(2 * self._records_max, PAGE_RECORDS_MAX)
         self.ahead.extend(reply.records)
         self.after, self.is_over = reply.more_after, reply.more_after is None
         self.damaged = max(self.damaged, reply.damaged)
+
+    def fail(self, error: ChordError) -> bool:
+        """Count a failed request; return whether to repeat it, for fewer records if the page came too late."""
+        self.attempts += 1
+        if isinstance(error, DeadlineExceeded):
+            self._records_max = max(1, self._records_max // SMALLER)
+        return self.attempts < ATTEMPTS_MAX and (error.is_retryable or isinstance(error, NO_REPLY))
 
 
 class CutScan:
@@ -108,25 +144,26 @@ class CutScan:
     def page(self) -> ClientOperation[tuple[Page, CutScan | None]]:
         """Return the next merged records, and this object, or None at the end.
 
+        A node that does not answer is asked again by the next page, which has a deadline of its own. A page ends early
+        if leases must be renewed.
+
         Raises:
+            DeadlineExceeded: the deadline had passed before the page began.
             CutMissing: the scan is finished, and some nodes did not hold the cut until its end.
             RecordDamaged: the scan is finished, and damaged records were left out.
             RecordTooLarge: the scan is finished, and only some values of some records were shown.
         """
         if self._is_over:
             raise self._lacking()
-        asked = [(part, request) for part in self._parts if (request := part.to_ask(self._number)) is not None]
-        try:
-            if asked:
-                calls = tuple(ClientCall(part.address, request) for part, request in asked)
-                outcomes = yield MakeCalls(calls, ATTEMPT_S)
-                failures = [self._take(part, outcome) for (part, _), outcome in zip(asked, outcomes, strict=True)]
-                if pauses := [failure for failure in failures if failure is not None]:
+        now: float = yield ReadClock()
+        asked = [(part, request) for part in self._parts if (request := part.to_ask(self._number, now)) is not None]
+        if asked:
+            calls = tuple(ClientCall(part.address, request) for part, request in asked)
+            outcomes = yield MakeCalls(calls, min(part.renew_s for part in self._parts if not part.is_over))
+            failures = [self._take(part, outcome, now) for (part, _), outcome in zip(asked, outcomes, strict=True)]
+            if pauses := [failure for failure in failures if failure is not None]:
+                with suppress(DeadlineExceeded):  # the next page has a later deadline
                     yield Pause(self._session.backoff_s(0, pauses[0]))
-        except DeadlineExceeded as error:
-            for part, request in asked:
-                if part.to_ask(self._number) is request:
-                    self._lose(part, error)
         page = Page(tuple(self._merged_ahead()), 0)
         is_complete = not (self._missing or self._cut or self._damaged)
         return page, None if self._is_over and is_complete else self
@@ -139,41 +176,39 @@ class CutScan:
     def _damaged(self) -> int:
         return sum(part.damaged for part in self._parts)
 
-    def _take(self, part: _NodeCut, outcome: Outcome) -> ChordError | None:
+    def _take(self, part: _NodeCut, outcome: Outcome, asked_at: float) -> ChordError | None:
         """Take the outcome of a request; return the error if the next page repeats the request."""
         if isinstance(outcome, (GetCutNotesReply, ScanCutReply)):
-            part.take(outcome)
+            part.take(outcome, asked_at)
             if isinstance(outcome, ScanCutReply):
                 self._cut.update(dict.fromkeys(outcome.cut))
             return None
         assert isinstance(outcome, ChordError)
-        part.attempts += 1
-        if part.attempts < ATTEMPTS_MAX and (outcome.is_retryable or isinstance(outcome, NO_REPLY)):
+        if part.fail(outcome):
             return outcome
-        self._lose(part, outcome)
-        return None
-
-    def _lose(self, part: _NodeCut, error: ChordError) -> None:
         part.is_over = True
-        self._missing[part.address] = error.message
+        self._missing[part.address] = outcome.message
+        return None
 
     def _lacking(self) -> ChordError:
         """Return the error for an incomplete scan. Further reasons are in its `also`."""
         errors: list[ChordError] = []
         if self._missing:
             names = "; ".join(f"{address} ({why})" for address, why in sorted(self._missing.items()))
-            missing = CutMissing(f"the backup is incomplete: {len(self._missing)} of the members have no cut: {names}")
+            members = "1 member has" if len(self._missing) == 1 else f"{len(self._missing)} members have"
+            missing = CutMissing(f"the backup is incomplete: {members} no cut: {names}")
             missing.addresses = tuple(sorted(self._missing))
             errors.append(missing)
         if self._damaged:
-            damaged = RecordDamaged(f"the backup is incomplete: {self._damaged} copies of records are damaged")
+            copies = "1 copy of a record is" if self._damaged == 1 else f"{self._damaged} copies of records are"
+            damaged = RecordDamaged(f"the backup is incomplete: {copies} damaged")
             damaged.records = self._damaged
             errors.append(damaged)
         if self._cut:
             named = [repr(key.decode(errors="backslashreplace")) for key in list(self._cut)[:CUT_KEYS_NAMED]]
+            keys = "1 key has" if len(self._cut) == 1 else f"{len(self._cut)} keys have"
             large = RecordTooLarge(
-                f"the backup is incomplete: {len(self._cut)} keys have more values than one reply can hold, "
-                f"such as {', '.join(named)}"
+                f"the backup is incomplete: {keys} more values than one reply can hold, such as {', '.join(named)}"
             )
             large.records, large.keys = len(self._cut), tuple(self._cut)[:CUT_KEYS_MAX]
             errors.append(large)

@@ -1,9 +1,9 @@
 """A client session without I/O: entry nodes, retries, backoff, error precedence.
 
-An operation is a generator. It yields effects (`MakeCalls`, `Pause`) and receives their results. The driver answers
-`MakeCalls` with one outcome for each call. If an effect would begin after the operation's deadline, `Timed` throws
-`DeadlineExceeded` into the operation. The drivers are `chord.client.blocking`, `chord.client.trio_driver` and
-`chord.client.asyncio_client`.
+An operation is a generator. It yields effects (`MakeCalls`, `Pause`, `ReadClock`) and receives their results. The
+driver answers `MakeCalls` with one outcome for each call, and `Timed` answers `ReadClock`. If an effect would begin
+after the operation's deadline, `Timed` throws `DeadlineExceeded` into the operation. The drivers are
+`chord.client.blocking`, `chord.client.trio_driver` and `chord.client.asyncio_client`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,11 @@ class Pause(NamedTuple):
     seconds: float
 
 
-ClientEffect: TypeAlias = MakeCalls | Pause
+class ReadClock(NamedTuple):
+    """Effect: read the driver's clock. The result is the time in seconds, from an arbitrary start."""
+
+
+ClientEffect: TypeAlias = MakeCalls | Pause | ReadClock
 
 Outcome: TypeAlias = Reply | ChordError
 """The result of a call: a reply such as `Status`, or an error."""
@@ -119,7 +123,7 @@ class Timed(Generic[T]):
         self._began = now
         self._deadline = deadline
 
-    def next(self, now: float, result: tuple[Outcome, ...] | None = None) -> ClientEffect | None:
+    def next(self, now: float, result: tuple[Outcome, ...] | None = None) -> MakeCalls | Pause | None:
         """Advance the operation.
 
         Args:
@@ -134,12 +138,17 @@ class Timed(Generic[T]):
         """
         try:
             effect = self._operation.send(result)
-            while now + (effect.seconds if isinstance(effect, Pause) else 0.0) >= self._deadline:
-                effect = self._operation.throw(DeadlineExceeded(f"not done within {self._deadline - self._began:g} s"))
+            while True:
+                if isinstance(effect, ReadClock):
+                    effect = self._operation.send(now)
+                elif now + (effect.seconds if isinstance(effect, Pause) else 0.0) >= self._deadline:
+                    late = DeadlineExceeded(f"not done within {self._deadline - self._began:g} s")
+                    effect = self._operation.throw(late)
+                else:
+                    return effect
         except StopIteration as stop:
             self.result = stop.value
             return None
-        return effect
 
     def limit(self, ask: MakeCalls, now: float) -> float:
         """Return the time by which the calls of a `MakeCalls` must end.

@@ -88,7 +88,8 @@ class Cuts:
             if page and left < 0:
                 break
             page.append(note)
-        return GetCutNotesReply(tuple(page), page[-1].name if len(page) < len(rest) else None)
+        more_after = page[-1].name if len(page) < len(rest) else None
+        return GetCutNotesReply(tuple(page), more_after, int(1000 * self._host.limits.cut_lease_s))
 
     def _cut_of(self, number: int) -> StoreCut:
         if self._held is None or number != self._number:

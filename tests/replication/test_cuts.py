@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import trio
 
 import chord
 from chord import testing
 from chord.client.cut_scan import CutScan, _NodeCut
-from chord.errors import CutMissing, InvalidRequest
+from chord.client.session import ClientSession, MakeCalls, Outcome, Timed
+from chord.errors import CutMissing, DeadlineExceeded, InvalidRequest
 from chord.ids import Circle
 from chord.node import Node
 from chord.store.reap_log import Grave
 from chord.store.storage import Batch
-from chord.wire.messages import ActorClock, GetCutNotes, Record, ScanCut, ScanCutReply, Version
+from chord.wire.messages import (
+    ActorClock,
+    GetCutNotes,
+    GetCutNotesReply,
+    Record,
+    ScanCut,
+    ScanCutReply,
+    Version,
+)
 from tests.support.rings import virtual
 
 
@@ -43,18 +54,18 @@ async def test_consistent_export_has_every_record_once() -> None:
 
 @virtual
 async def test_cut_keeps_its_records_until_its_lease_ends() -> None:
-    async with testing.open_ring(3) as ring:
+    async with testing.open_ring(3, limits=chord.Limits(cut_lease_s=3.0)) as ring:
         await ring[0].put("k", "old")
         await exported(ring[0])
         number, node = ring[0]._cut_number.number, ring[1]
         await ring[0].put("k", "new")
         for _ in range(3):
-            await trio.sleep(40)  # each page renews the lease
+            await trio.sleep(2)  # each page renews the lease
             reply = await ring[0]._host.peers.call(node.address, ScanCut(number), ScanCutReply)
             assert [values(record) for record in reply.records] == [[b"old"]]
-        await trio.sleep(61)
+        await trio.sleep(3.1)
         for request in (ScanCut(number), GetCutNotes(number)):
-            with pytest.raises(CutMissing, match=f"does not hold cut {number}: its lease of 60 s is over"):
+            with pytest.raises(CutMissing, match=f"does not hold cut {number}: its lease of 3 s is over"):
                 await ring[0]._host.peers.call(node.address, request, request.reply)
         with pytest.raises(CutMissing, match=f"its newest cut is {number}"):
             await ring[0]._host.peers.call(node.address, ScanCut(number - 1), ScanCutReply)
@@ -68,7 +79,7 @@ async def test_member_that_is_down_is_named_after_all_records() -> None:
         await ring.kill(ring[4], silently=True)
         export = ring[0].export(consistent=True)
         assert (await anext(export)).key == b"k"
-        with pytest.raises(CutMissing, match="1 of the members have no cut") as caught:
+        with pytest.raises(CutMissing, match="1 member has no cut") as caught:
             await anext(export)
         assert caught.value.addresses == (address,)
 
@@ -81,9 +92,53 @@ async def test_newer_export_ends_an_older_one() -> None:
         export = ring[0].export(consistent=True)
         await anext(export)
         await exported(ring[1])
-        with pytest.raises(CutMissing, match="3 of the members have no cut"):
+        with pytest.raises(CutMissing, match="3 members have no cut"):
             async for _ in export:
                 pass
+
+
+@virtual
+async def test_slow_reader_renews_the_leases_of_all_nodes() -> None:
+    """A node with records at the end of the circle is asked once, and then not until the others have no more."""
+    limits = chord.Limits(page_bytes=500, cut_lease_s=3.0)
+    async with testing.open_ring(3, replicas=1, limits=limits) as ring:
+        await ring[0].put_many([(f"k{number}", "v") for number in range(80)])
+        found = []
+        async for record in ring[0].export(consistent=True):
+            found.append(record.key)
+            await trio.sleep(0.1)
+        assert len(found) == 80
+
+
+@virtual
+async def test_slow_node_has_the_time_of_the_caller_for_a_page() -> None:
+    async with testing.open_ring(3) as ring:
+        await ring[0].put("k", "v")
+
+        async def slowly(since: float) -> None:
+            await trio.sleep(ring[1].timeout_s - 1)
+
+        ring[1]._host.give_way = slowly  # type: ignore[method-assign]
+        assert list(await exported(ring[0])) == [b"k"]
+        ring[0].timeout_s = ring[1].timeout_s - 2
+        with pytest.raises(CutMissing, match=f"1 member has no cut: {ring[1].address}"):
+            await exported(ring[0])
+
+
+def test_page_that_came_too_late_is_asked_for_again_in_parts() -> None:
+    scan = CutScan(ClientSession(("n:1",), rng=random.Random(1)), CIRCLE, 7, ("n:1",), {})
+    asked: list[object] = []
+    outcomes: list[Outcome] = [GetCutNotesReply((), None), *[DeadlineExceeded("late")] * 2]
+    outcomes += [ScanCutReply((), bytes([number])) for number in range(3)]
+    for outcome in outcomes:
+        page = Timed(scan.page(), 0.0, 9.0)
+        effect = page.next(0.0)
+        assert isinstance(effect, MakeCalls)
+        asked.append(effect.calls[0].request)
+        pause = page.next(9.0 if isinstance(outcome, DeadlineExceeded) else 1.0, (outcome,))
+        assert pause is None, "a page that reached its deadline does not pause"
+    limits = [request.limit for request in asked if isinstance(request, ScanCut)]
+    assert limits == [128, 16, 2, 4, 8]
 
 
 def cut_keys(node: Node) -> list[bytes] | None:

@@ -15,6 +15,8 @@ from chord.wire.messages.records import Records
 
 NOTE_NAME_BYTES_MAX = 64
 NOTES_MAX = 4096
+LAST_NAME = b"\xff" * NOTE_NAME_BYTES_MAX
+"""No note has a larger name."""
 
 NoteName = Annotated[bytes, Meta(max_length=NOTE_NAME_BYTES_MAX)]
 
@@ -68,16 +70,19 @@ class GetCutNotesReply(Reply, frozen=True, tag=163):
     Attributes:
         notes: the parts.
         more_after: the name after which the next page begins; None: this page is the last.
+        lease_ms: the time without a request after which the node drops the cut, in ms.
     """
 
     notes: Annotated[tuple[CutNote, ...], Meta(max_length=NOTES_MAX)]
     more_after: NoteName | None
+    lease_ms: Count = 60_000
 
 
 class GetCutNotes(Request, frozen=True, tag=59):
     """*node* Request for the reap logs of the node's cut.
 
-    The reader of several cuts needs them: a record in one cut may be reaped in another.
+    The reader of several cuts needs them: a record in one cut may be reaped in another. Each request renews the lease
+    of the cut. A request for the names after `LAST_NAME` does only that.
 
     Attributes:
         number: the number of the cut.
