@@ -263,6 +263,10 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             0 and more. Beyond it the oldest go when every replica has seen them and no node is down.
         reap_log_entries_max: entries beyond which the oldest go in any case; at least `reap_log_entries`.
         cut_lease_s: seconds for which a node keeps its part of a consistent backup while no page of it is read.
+        cut_age_max_s: seconds after which a node drops its part of a consistent backup, even if its pages are read. A
+            longer backup is incomplete. Until then the log of the database keeps every change since the cut.
+        cuts_per_minute: copies for consistent backups that a node makes within a minute. Beyond it a backup is
+            incomplete.
         events_max: events that a node keeps for watchers. Beyond it the oldest goes.
         polls_max: requests for events that wait at a node at once. Beyond it the node refuses further ones
             (`Overloaded`).
@@ -305,6 +309,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reap_log_entries: int = 1024
     reap_log_entries_max: int = 2048
     cut_lease_s: float = 60.0
+    cut_age_max_s: float = 3600.0
+    cuts_per_minute: int = 60
     events_max: int = 4096
     polls_max: int = 16
 

@@ -43,7 +43,8 @@ def begin_cut(
     """
     circle = yield from session.known_circle()
     before = yield from members()
-    number = next_number(session.cuts.number, session.rng)
+    clocks_ms = sorted(status.wall_ms for status in before.ok.values())
+    number = next_number(session.cuts.number, clocks_ms[(len(clocks_ms) - 1) // 2], session.rng)
     session.cuts.see(number)
     after = yield from members(also=before.ok)
     missing = {address: error.message for address, error in after.errors.items()}

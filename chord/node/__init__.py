@@ -226,7 +226,7 @@ class Node(TrioApi):
         """
         try:
             kept = await self._saver.find()
-            self._cut_number.number = self._host.storage.cut_number  # without a cut: the restart has ended it
+            self._cut_number.number = self._cuts.resume(self._host.storage.cut_number)
             if kept is not None:
                 self._others = tuple(dict.fromkeys((*self.config.join, *kept.known)))
             with unwrapped():

@@ -371,16 +371,19 @@ class SqliteStorage:
         """The number of the newest cut that this store knew durably when it was opened; 0: none."""
         return int.from_bytes(self._notes.visible.get(CUT_NOTE, b""), "big")
 
+    def note_cut_number(self, number: int) -> None:
+        """Make the number of the newest cut durable with the first transaction that begins afterwards."""
+        self._commits.cut_note = {CUT_NOTE: number.to_bytes(8, "big")}
+
     def cut(self, number: int) -> SqliteCut:
         """Return the content of this moment that is durable, as an open read transaction.
 
-        A transaction under way may be in it or not, because no change of that transaction was acknowledged yet. For
-        the number see `Storage.cut`.
+        A transaction under way may be in it or not, because no change of that transaction was acknowledged yet.
 
         Raises:
             RemoteFailure: the disk cannot be read.
         """
-        self._commits.cut_note = {CUT_NOTE: number.to_bytes(8, "big")}
+        self.note_cut_number(number)
         try:
             return SqliteCut(self._circle, self._file.cut())
         except sqlite3.Error as error:

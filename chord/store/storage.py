@@ -303,11 +303,14 @@ class Storage(Protocol):
     def cut_number(self) -> int:
         """The number of the newest cut that this store knew durably when it was opened; 0: none."""
 
-    def cut(self, number: int) -> StoreCut:
-        """Return the durable content of this moment.
+    def note_cut_number(self, number: int) -> None:
+        """Make the number of the newest cut durable with the first transaction that begins afterwards.
 
-        The number of the cut becomes durable with the first transaction that begins afterwards. So the store keeps no
-        later change without the number.
+        So the store keeps no later change without the number.
+        """
+
+    def cut(self, number: int) -> StoreCut:
+        """Return the durable content of this moment, and note the number of the cut. An earlier cut is closed.
 
         Raises:
             ChordError: the disk cannot be read. The number becomes durable nevertheless.
@@ -528,6 +531,9 @@ class MemoryStorage:
                 self._notes.pop(name, None)
             else:
                 self._notes[name] = value
+
+    def note_cut_number(self, number: int) -> None:
+        """Do nothing: no record outlives the process either."""
 
     def cut(self, number: int) -> MemoryCut:
         """Return the records of this moment: a copy of the list of records, which never change."""

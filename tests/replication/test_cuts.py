@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 import trio
@@ -14,8 +16,10 @@ from chord.client.session import ClientSession, MakeCalls, Outcome, Timed
 from chord.errors import CutMissing, DeadlineExceeded, InvalidRequest
 from chord.ids import Circle
 from chord.node import Node
+from chord.sim.cluster import cluster
 from chord.store.reap_log import Grave
 from chord.store.storage import Batch
+from chord.wire.cuts import AHEAD_MS_MAX, CUT_MAX, began_ms_of, next_number
 from chord.wire.messages import (
     ActorClock,
     GetCutNotes,
@@ -25,6 +29,7 @@ from chord.wire.messages import (
     ScanCutReply,
     Version,
 )
+from chord.wire.messages.cuts import LAST_NAME, NOTES_MAX, CutNote
 from tests.support.rings import virtual
 
 
@@ -160,13 +165,136 @@ async def test_node_cuts_before_it_handles_the_message() -> None:
 async def test_client_carries_the_number_from_node_to_node() -> None:
     async with testing.open_ring(3) as ring:
         await ring[0].put("before", "v")
-        async with chord.open_client(ring[1].address, transport=ring.network.transport("c")) as client:
+        async with client_of(ring) as client:
             ring[1]._cut_number.see(5)
             await client.status()
             assert client._core.session.cuts.number == 5
             assert client._rpc._shared.cuts.number == 5  # type: ignore[attr-defined]
             await client.status(ring[2].address)
             assert cut_keys(ring[2]) == [b"before"]
+
+
+def client_of(ring: testing.TestRing) -> AbstractAsyncContextManager[chord.AsyncClient]:
+    return chord.open_client(ring[1].address, transport=ring.network.transport("c"))
+
+
+def number_in_ms(ms: int) -> int:
+    """Return a number of a cut that begins so many ms after the present time."""
+    return next_number(0, int(1000 * trio.current_time()) + ms, random.Random(1))
+
+
+async def reason(node: Node, number: int) -> str:
+    """Return why a node does not hold the cut of a number."""
+    with pytest.raises(CutMissing) as caught:
+        await node._cuts.on_scan_cut(ScanCut(number))
+    return caught.value.message
+
+
+@virtual
+async def test_number_too_far_ahead_ends_no_later_backup() -> None:
+    async with testing.open_ring(3, limits=chord.Limits(cut_lease_s=2.0)) as ring:
+        await ring[0].put("k", "v")
+        async with client_of(ring) as client:
+            client._core.session.cuts.number = CUT_MAX
+            await client.status()
+            await client.put("k", "w")
+            with pytest.raises(CutMissing, match=r"3 members have no cut.*check the clocks of the members"):
+                async for _ in client.export(consistent=True):
+                    pass
+        assert {node._cut_number.number for node in ring.nodes} == {0}
+        with pytest.raises(CutMissing, match="a cut with a wrong time has reached it within the last 2 s"):
+            await exported(ring[0])
+        await trio.sleep(2)
+        assert list(await exported(ring[0])) == [b"k"]
+
+
+@virtual
+async def test_number_a_day_ahead_is_the_last_to_be_taken() -> None:
+    async with testing.open_ring(1) as ring:
+        cuts = ring[0]._cut_number
+        cuts.see(number_in_ms(AHEAD_MS_MAX + 1))
+        assert cuts.number == 0
+        cuts.see(number_in_ms(AHEAD_MS_MAX))
+        assert began_ms_of(cuts.number) == int(1000 * trio.current_time()) + AHEAD_MS_MAX
+
+
+@virtual
+async def test_number_from_a_wrong_clock_is_forgotten_with_its_cut() -> None:
+    async with testing.open_ring(1, limits=chord.Limits(cut_lease_s=2.0)) as ring:
+        node, year_ms = ring[0], 365 * AHEAD_MS_MAX
+        node._host.wall_now_ms = lambda: int(1000 * trio.current_time()) + year_ms
+        node._cut_number.see(number := number_in_ms(year_ms))
+        assert cut_keys(node) == []
+        node._host.wall_now_ms = lambda: int(1000 * trio.current_time())
+        node._cut_number.see(number + 1)
+        assert (node._cut_number.number, cut_keys(node)) == (0, None)
+        assert node._cuts.resume(number) == 0, "a restart forgets it, too"
+        await trio.sleep(2)
+        await exported(node)
+
+
+@virtual
+async def test_cut_beyond_the_limit_per_minute_is_not_made() -> None:
+    async with testing.open_ring(1, limits=chord.Limits(cuts_per_minute=2)) as ring:
+        node = ring[0]
+        for number in (1, 2):
+            node._cut_number.see(number)
+        await node.put("k", "v")
+        node._cut_number.see(3)
+        assert await reason(node, 3) == (
+            f"{node.address} does not hold cut 3: it makes at most 2 cuts per minute (cuts_per_minute)"
+        )
+        assert node._cut_number.number == 3
+        assert (await node._cuts.on_scan_cut(ScanCut(2))).records == (), "the running backup goes on"
+        await trio.sleep(59.9)
+        node._cut_number.see(4)
+        assert "cuts per minute" in await reason(node, 4)
+        await trio.sleep(0.1)
+        node._cut_number.see(5)
+        assert cut_keys(node) == [b"k"]
+
+
+@virtual
+async def test_cut_ends_at_its_greatest_age() -> None:
+    async with testing.open_ring(1, limits=chord.Limits(cut_lease_s=2.0, cut_age_max_s=5.0)) as ring:
+        ring[0]._cut_number.see(1)
+        for pause_s in (1.5, 1.5, 1.5, 0.4):
+            await trio.sleep(pause_s)
+            await ring[0]._cuts.on_scan_cut(ScanCut(1))
+        await trio.sleep(0.2)
+        assert "its cut was 5 s old, the greatest age (cut_age_max_s)" in await reason(ring[0], 1)
+
+
+@virtual
+async def test_cut_ends_with_a_restart_and_the_error_says_so() -> None:
+    async with cluster(seed=1, ring=chord.RingConstants(replicas=1), sync_delay=lambda rng: 0.001) as ring:
+        node = await ring.start()
+        await node.put("k", "v")
+        node._cut_number.see(7)
+        await node.put("k", "w")
+        await ring.kill(node)
+        back = await ring.restart(node)
+        assert await reason(back, 7) == f"{back.address} does not hold cut 7: it has restarted since"
+
+
+class Unwalkable(list[CutNote]):
+    """A list that refuses to be walked over from its start."""
+
+    def __iter__(self) -> Iterator[CutNote]:
+        raise AssertionError("a page needs only its own notes")
+
+
+@virtual
+async def test_page_of_notes_costs_only_its_own_notes() -> None:
+    async with testing.open_ring(1) as ring:
+        cuts = ring[0]._cuts
+        ring[0]._cut_number.see(1)
+        cuts._notes = Unwalkable(CutNote(b"%05d" % number, b"v") for number in range(NOTES_MAX + 2))
+        first = cuts.on_get_cut_notes(GetCutNotes(1))
+        assert (len(first.notes), first.more_after) == (NOTES_MAX, b"%05d" % (NOTES_MAX - 1))
+        second = cuts.on_get_cut_notes(GetCutNotes(1, first.more_after))
+        assert ([note.name for note in second.notes], second.more_after) == ([b"04096", b"04097"], None)
+        assert cuts.on_get_cut_notes(GetCutNotes(1, LAST_NAME)).notes == ()
 
 
 # -- merging ------------------------------------------------------------------------------------------

@@ -84,6 +84,17 @@ async def test_number_of_a_cut_during_a_transaction_stays_pending(tmp_path: Path
         assert store.cut_number == 4
 
 
+async def test_noted_number_is_durable_without_a_cut(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await store.commit(Batch([record(b"a")]))
+        cut = store.cut(3)
+        store.note_cut_number(4)
+        await store.commit(Batch([record(b"b")]))
+        assert keys(cut) == [b"a"]
+    async with opened(tmp_path) as store:
+        assert store.cut_number == 4
+
+
 async def test_damaged_record_is_counted_and_left_out(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.commit(Batch([record(b"a"), record(b"b")]))

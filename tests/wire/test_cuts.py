@@ -11,7 +11,7 @@ from chord.config import Limits
 from chord.errors import MalformedMessage, NotFound
 from chord.ids import Circle
 from chord.wire.codec import PREFIX_BYTES, Codec, cut_in, decode_hello, encode_hello, encode_refusal, open_envelope
-from chord.wire.cuts import CUT_MAX, CutNumber, next_number
+from chord.wire.cuts import CUT_MAX, CutNumber, began_ms_of, next_number
 from chord.wire.messages import Done, Hello, Ping
 from chord.wire.session import ClientStream
 
@@ -43,17 +43,24 @@ def test_number_out_of_range_is_malformed(number: object) -> None:
 
 def test_higher_number_cuts_once() -> None:
     made: list[int] = []
-    cuts = CutNumber(made.append)
-    for number in (0, 5, 5, 3, 6):
+
+    def cut(number: int) -> int:
+        made.append(number)
+        return number if number < 9 else cuts.number
+
+    cuts = CutNumber(cut)
+    for number in (0, 5, 5, 3, 9, 6):
         cuts.see(number)
-    assert (made, cuts.number) == ([5, 6], 6)
+    assert (made, cuts.number) == ([5, 9, 6], 6)
 
 
 def test_next_number_is_higher_and_differs_between_commands() -> None:
-    numbers = {next_number(100, random.Random(seed)) for seed in range(20)}
+    numbers = {next_number(100, 5, random.Random(seed)) for seed in range(20)}
     assert min(numbers) > 100
     assert len(numbers) > 15
-    assert next_number(max(numbers), random.Random(1)) > max(numbers)
+    assert next_number(max(numbers), 5, random.Random(1)) > max(numbers)
+    assert {began_ms_of(number) for number in numbers} == {5}
+    assert next_number(CUT_MAX, 1 << 62, random.Random(1)) <= CUT_MAX
 
 
 def opened(*, carries: bool) -> tuple[ClientStream, CutNumber]:
