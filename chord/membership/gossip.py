@@ -22,7 +22,7 @@ from chord.net.calls import Caller
 from chord.net.handlers import handles
 from chord.ring.context import NodeContext
 from chord.ring.lookup import Lookups
-from chord.ring.members import Members, fingerprint, order, pages_of
+from chord.ring.members import Members, contradiction, fingerprint, order, pages_of
 from chord.wire.messages import (
     FINGERPRINT_BYTES,
     NEWS_MAX,
@@ -40,6 +40,7 @@ from chord.wire.messages import (
     Request,
     SliceFingerprints,
 )
+from chord.wire.messages.members import START_MAX
 
 if TYPE_CHECKING:
     import random
@@ -175,7 +176,7 @@ class MemberGossip:
         if members is not None:
             self._has_joined = True
             if members.get(self._host.address) is None:
-                self._announce_self(members, 0)
+                self._announce_self(members, self._start_now(), 0)
 
     def note(self, event: PeerChanged) -> None:
         """Announce a ring neighbour that went silent or left; call a silent node that is back."""
@@ -207,17 +208,19 @@ class MemberGossip:
         """Report the state of another node, under the count of its own last report."""
         self._learn(members, MemberEntry(entry.address, entry.start, entry.count, state))
 
-    def _announce_self(self, members: Members, count: int, start: int | None = None) -> None:
+    def _announce_self(self, members: Members, start: int, count: int) -> None:
         """Announce that this node is alive.
 
         Args:
             members: the list.
+            start: the number of this run.
             count: the number of contradicted reports.
-            start: the number of this run; default: the wall clock in seconds.
         """
-        number = max(0, self._host.wall_now_ms()) // 1000 if start is None else start
         vnodes = tuple(sorted(self._host.vnodes))
-        self._put(members, MemberEntry(self._host.address, number, count, "alive", vnodes), is_news=True)
+        self._put(members, MemberEntry(self._host.address, start, count, "alive", vnodes), is_news=True)
+
+    def _start_now(self) -> int:
+        return min(max(0, self._host.wall_now_ms()) // 1000, START_MAX)
 
     # -- requests -------------------------------------------------------------------------------
 
@@ -309,7 +312,7 @@ class MemberGossip:
         members.expire(trio.current_time(), self._host.timing.down_out_s)
         if members.is_given_up and self._estimate() < ON_AGAIN * self._host.limits.members_max:
             members.is_given_up, self._comparisons = False, FIRST_COMPARISONS
-            self._announce_self(members, 0)
+            self._announce_self(members, self._start_now(), 0)
         return None if members.is_given_up else members
 
     def _estimate(self) -> float:
@@ -369,7 +372,9 @@ class MemberGossip:
             return self._put(members, entry, is_news=is_news)
         own = members.get(entry.address)
         if own is not None and order(entry) > order(own) and not self._host.is_ending:
-            self._announce_self(members, entry.count + 1, entry.start)
+            numbers = contradiction(entry)
+            if numbers is not None:
+                self._announce_self(members, *numbers)
         return False
 
     def _put(self, members: Members, entry: MemberEntry, *, is_news: bool) -> bool:

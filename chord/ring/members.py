@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary
 
 from chord.ids import Circle, Point
 from chord.wire.messages import FINGERPRINT_BYTES, MEMBERS_MAX, SLICE_BITS_MAX, SUM_BYTES, Contact, MemberEntry
+from chord.wire.messages.members import COUNT_MAX, START_MAX
 
 Place: TypeAlias = tuple[Point, MemberEntry]
 """A point of the circle with the entry that is stored there.
@@ -35,6 +36,16 @@ DRAWS_MAX = 256
 def order(entry: MemberEntry) -> tuple[int, int, int, tuple[Point, ...]]:
     """Return the key by which the later of two entries of the same node is the larger one."""
     return entry.start, entry.count, STATES.index(entry.state), entry.vnodes
+
+
+def contradiction(entry: MemberEntry) -> tuple[int, int] | None:
+    """Return the start and the count with which a node contradicts an entry about itself.
+
+    None means that no larger ones fit a message. Only a hostile peer sends such an entry.
+    """
+    if entry.count < COUNT_MAX:
+        return entry.start, entry.count + 1
+    return (entry.start + 1, 0) if entry.start < START_MAX else None
 
 
 def is_valid(entry: MemberEntry) -> bool:

@@ -14,7 +14,7 @@ import trio
 from chord import testing
 from chord.config import PRESETS, Limits, RingConstants
 from chord.errors import InvalidRequest, UnknownRequest
-from chord.ids import Point
+from chord.ids import Circle, Point
 from chord.membership import gossip
 from chord.membership.gossip import MemberGossip
 from chord.net.calls import Caller
@@ -25,9 +25,12 @@ from chord.sim.cluster import Cluster, cluster
 from chord.sim.messages import MessageNetwork
 from chord.testing import MemoryNetwork
 from chord.testing.rings import TestRing
+from chord.wire.codec import PREFIX_BYTES, Codec
 from chord.wire.messages import CompareMembers, GetMembers, GetMembersReply, Gossip, GossipReply, MemberEntry, Trace
+from chord.wire.messages.members import COUNT_MAX, START_MAX
 from tests.support.rings import get, only, put, virtual
 
+CODEC = Codec(Circle(160))
 LAN = PRESETS["lan"]
 N = 8
 ROUNDS = 2 * int(math.log2(N)) + 8
@@ -275,6 +278,24 @@ async def test_silence_from_hearsay_is_caught() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MemberGossip, "_learn", believing)
         assert await events_after_hearsay() > 0
+
+
+@virtual
+async def test_largest_count_is_contradicted_with_the_next_start() -> None:
+    """A planted peer reports silence under the largest numbers that fit a message."""
+    async with placed(3) as ring:
+        subject = ring[1].address
+        for report, contradicted in (
+            (MemberEntry(subject, 1 << 39, COUNT_MAX - 1, "silent"), (1 << 39, COUNT_MAX)),
+            (MemberEntry(subject, 1 << 39, COUNT_MAX, "left"), ((1 << 39) + 1, 0)),
+            (MemberEntry(subject, START_MAX, COUNT_MAX, "left"), ((1 << 39) + 1, 0)),
+        ):
+            ring[1]._gossip.on_gossip(Gossip((report,)), Caller(ring[0].address))
+            own = members_of(ring[1]).get(subject)
+            assert own is not None
+            assert (own.start, own.count, own.state) == (*contradicted, "alive")
+            frame = CODEC.encode_call(1, None, 5, Gossip((own,)), 7)
+            assert CODEC.decode_call(frame[PREFIX_BYTES:]).request == Gossip((own,)), "peers can read the answer"
 
 
 @pytest.mark.slow

@@ -139,6 +139,7 @@ from chord.wire.messages import (
     Written,
     Wrote,
 )
+from chord.wire.messages.members import COUNT_MAX, START_MAX
 
 CIRCLE = Circle(160)
 CODEC = Codec(CIRCLE)
@@ -298,6 +299,14 @@ def test_unreachable_answer_is_told_on_as_a_failed_lookup() -> None:
     ):
         assert isinstance(error, PeerUnreachable)
         assert (error.is_answer, type(retold(error))) == (True, LookupFailed)
+
+
+def test_count_beyond_the_greatest_of_a_member_is_malformed() -> None:
+    def gossip(count: int) -> bytes:
+        return CODEC.encode_call(1, None, 5, Gossip((MemberEntry("h:1", START_MAX, count, "silent"),)), 7)
+
+    assert isinstance(CODEC.decode_call(body_of(gossip(COUNT_MAX))).request, Gossip)
+    assert isinstance(CODEC.decode_call(body_of(gossip(COUNT_MAX + 1))).request, MalformedMessage)
 
 
 def test_refusal_has_no_peer() -> None:

@@ -13,6 +13,10 @@ from chord.wire.messages.base import Reply, Request
 MEMBERS_MAX = 4096
 """The largest number of nodes in a membership list."""
 
+START_MAX = 1 << 40
+COUNT_MAX = (1 << 32) - 1
+"""The largest count of a member. A node that must go beyond it takes the next start; see `ring/members.py`."""
+
 MEMBER_VNODES_MAX = 64
 SLICE_BITS_MAX = 8  # 256 slices of about 16 entries each
 SUM_BYTES = 8
@@ -38,8 +42,8 @@ class MemberEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """
 
     address: Address
-    start: Annotated[int, Meta(ge=0, le=1 << 40)]
-    count: Annotated[int, Meta(ge=0, le=1 << 32)]
+    start: Annotated[int, Meta(ge=0, le=START_MAX)]
+    count: Annotated[int, Meta(ge=0, le=COUNT_MAX)]
     state: MemberState
     vnodes: Annotated[tuple[Point, ...], Meta(max_length=MEMBER_VNODES_MAX)] = ()
 
