@@ -54,6 +54,8 @@ def backup_command(target: Target, file: str, node_only: bool, consistent: bool)
     reply cannot hold all values of a key. With --consistent, it also means that members did not copy their records, or
     dropped the copy early; the error names them. FILE has the other records.
     """
+    if node_only and consistent:
+        raise click.UsageError("give either --node-only or --consistent, not both: a cut is of all nodes")
     out = target.out
     began = time.monotonic()
     with target.connect() as client, _written(file, target.out) as sink:

@@ -229,8 +229,14 @@ def test_consistent_backup_names_the_members_without_a_cut(run: Run, canned: Can
     assert (json.loads(ended.out)["records"], json.loads(ended.out)["complete"]) == (2, False)
     message = ended.failure("cut_missing")["message"]
     assert all(f"{address} (it has restarted since)" in message for address in lacking)
-    assert run("backup", str(tmp_path / "other"), "--consistent", "--node-only").code == 2
     assert os.listdir(tmp_path) == ["backup"]
+
+
+def test_consistent_backup_of_one_node_is_refused_at_once(run: Run, canned: CannedRing, tmp_path: Path) -> None:
+    ended = run("backup", str(tmp_path / "backup"), "--consistent", "--node-only")
+    assert (ended.code, os.listdir(tmp_path)) == (2, [])
+    assert "give either --node-only or --consistent, not both" in ended.err
+    assert not any(node.heard for node in canned.nodes.values()), "no node was asked"
 
 
 @pytest.mark.parametrize("content", [written(*RECORDS)[:-1], written(*RECORDS)[:-200], b"nonsense", b""])
