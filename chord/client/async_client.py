@@ -61,13 +61,13 @@ async def open_client(
     """
     limits = limits or Limits()
     rng = rng or random.Random(secrets.randbits(128))
-    session = ClientSession(addresses, rng=rng, arcs_max=CLIENT_ARCS_MAX)
+    session = ClientSession(addresses, rng=rng, arcs_max=CLIENT_ARCS_MAX, members_max=limits.members_max)
     rpc = Rpc(
         transport or TcpTransport(limits.lookups_max),
         circle=None,
         limits=limits,
         hello=_hello,
-        on_hello=lambda hello: session.learn(hello.address, hello.bits, hello.ring),
+        on_hello=lambda hello: session.learn(hello.address, hello.bits, hello.ring, hello.features),
         observe=ignore,
         cuts=session.cuts,
     )

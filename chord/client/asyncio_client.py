@@ -20,7 +20,16 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 from chord.client.api import AsyncClientApi
 from chord.client.operations import Operations
 from chord.client.routing import CLIENT_ARCS_MAX, LINKS_MAX
-from chord.client.session import TIMEOUT_S, ClientCall, ClientOperation, ClientSession, MakeCalls, Outcome, Timed
+from chord.client.session import (
+    TIMEOUT_S,
+    ClientCall,
+    ClientOperation,
+    ClientSession,
+    Learn,
+    MakeCalls,
+    Outcome,
+    Timed,
+)
 from chord.config import Limits, to_dial
 from chord.errors import ChordError, DeadlineExceeded, InvalidRequest, PeerUnreachable, UseBulk
 from chord.ids import Point
@@ -85,7 +94,9 @@ class AsyncioClient(AsyncClientApi):
         self.timeout_s = timeout_s
         self.is_closed = False
         self._loop = asyncio.get_running_loop()
-        session = ClientSession(addresses, rng=random.SystemRandom(), arcs_max=CLIENT_ARCS_MAX)
+        session = ClientSession(
+            addresses, rng=random.SystemRandom(), arcs_max=CLIENT_ARCS_MAX, members_max=limits.members_max
+        )
         self._core = Operations(session)
         self._limits = limits
         self._connections = _Connections(limits, session.learn, session.cuts)
@@ -127,11 +138,11 @@ class _Connections:
 
     Args:
         limits: sizes of frames, and the time for a handshake.
-        learn: callback that gets the address, circle width and ring id of each hello. It may raise `OtherRing`.
+        learn: see `Learn`.
         cuts: the number of the newest cut that the client knows.
     """
 
-    def __init__(self, limits: Limits, learn: Callable[[str, int, bytes | None], None], cuts: CutNumber) -> None:
+    def __init__(self, limits: Limits, learn: Learn, cuts: CutNumber) -> None:
         self._limits = limits
         self._cuts = cuts
         self._learn = learn
@@ -199,7 +210,8 @@ class _Connections:
                 self._open.add(link)
                 await link.met
             assert link.stream.hello is not None
-            self._learn(way[0], link.stream.hello.bits, link.stream.hello.ring)
+            hello = link.stream.hello
+            self._learn(way[0], hello.bits, hello.ring, hello.features)
         except ChordError as error:
             link.close(error.message)
             return error

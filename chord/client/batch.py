@@ -224,6 +224,8 @@ class ClientBatches:
             An outcome for each item, in order: its reply, or the error that `ClientSession.request` would raise.
         """
         state = _State(items)
+        if self._session.owner_routing.members.is_due:
+            yield from self._session.read_members()
         while state.left:
             entry = self._session.entry
             sent = self._frames(state)

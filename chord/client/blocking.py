@@ -81,7 +81,13 @@ class Client(ClientApi):
     def __init__(self, addresses: Sequence[str], *, timeout_s: float, limits: Limits) -> None:
         self.timeout_s = timeout_s
         cuts = CutNumber(lock=threading.Lock())
-        session = ClientSession(addresses, rng=random.SystemRandom(), arcs_max=CLIENT_ARCS_MAX, cuts=cuts)
+        session = ClientSession(
+            addresses,
+            rng=random.SystemRandom(),
+            arcs_max=CLIENT_ARCS_MAX,
+            members_max=limits.members_max,
+            cuts=cuts,
+        )
         self._core = Operations(session)
         self._limits = limits
         self._pools = Pools(limits, self._learn, cuts)
@@ -129,9 +135,9 @@ class Client(ClientApi):
                 time.sleep(effect.seconds)
                 outcomes = None
 
-    def _learn(self, address: str, bits: int, ring_id: bytes | None) -> None:
+    def _learn(self, address: str, bits: int, ring_id: bytes | None, features: int) -> None:
         with self._lock:
-            self._core.session.learn(address, bits, ring_id)
+            self._core.session.learn(address, bits, ring_id, features)
 
     def _judged(self, outcome: Outcome, address: str) -> Outcome:
         """Return an outcome, or `DeadlineExceeded` if the hello of a node came too late.

@@ -520,10 +520,10 @@ class Operations:
                 answers[at] = answer if isinstance(answer, ChordError) else None
         return BatchResult(answers)
 
-    def members(
-        self, also: Iterable[str] = (), only: Sequence[str] = ()
-    ) -> ClientOperation[BatchResult[str, Status]]:
-        """Ask every node that can be found for its status, from the entry nodes outwards.
+    def members(self, also: Iterable[str] = (), only: Sequence[str] = ()) -> ClientOperation[BatchResult[str, Status]]:
+        """Ask every node that can be found for its status, from the entry nodes and the membership list outwards.
+
+        A member that only the list names, and that does not answer, is left out.
 
         Args:
             also: addresses to visit besides the entry nodes.
@@ -538,7 +538,8 @@ class Operations:
         """
         found: dict[str, Status | ChordError] = {}
         ring: bytes | None = None
-        frontier = list(dict.fromkeys(only or (*self.session.entries, *also)))
+        known = dict.fromkeys(only or (*self.session.entries, *also))
+        frontier = list(known) if only else list(dict.fromkeys((*known, *(yield from self.session.listed()))))
         while frontier and len(found) < CRAWL_NODES_MAX:
             now, frontier = frontier[:CRAWL_AT_ONCE], frontier[CRAWL_AT_ONCE:]
             outcomes = yield MakeCalls(tuple(ClientCall(address, GetStatus()) for address in now), CRAWL_S)
@@ -546,19 +547,18 @@ class Operations:
             for address, outcome in zip(now, outcomes, strict=True):
                 if isinstance(outcome, ChordError):
                     found[address] = outcome
-                    continue
-                assert isinstance(outcome, Status)
-                if outcome.ring in (None, ring or outcome.ring):
+                elif outcome.ring in (None, ring or outcome.ring):
                     ring = ring or outcome.ring
                     found[outcome.address] = outcome
                     named += addresses_in(outcome)
                 else:
                     found[address] = OtherRing(f"{address} belongs to another ring")
             if not only:
+                known |= dict.fromkeys(named)
                 frontier = [a for a in dict.fromkeys([*frontier, *named]) if a not in found]
-        result = BatchResult(found)
+        result = BatchResult({at: it for at, it in found.items() if at in known or isinstance(it, Status)})
         if not only and not result.ok:
-            raise error_of_all(found)
+            raise error_of_all(result)
         return result
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TypeAlias
 
 from chord.client.routing import LINKS_MAX
-from chord.client.session import ClientCall, Outcome
+from chord.client.session import ClientCall, Learn, Outcome
 from chord.client.sockets import Link
 from chord.config import Limits
 from chord.errors import ChordError, OtherRing, Overloaded, UseBulk
@@ -38,7 +38,7 @@ class Pools:
     Concurrency: any number of threads may share one object.
     """
 
-    def __init__(self, limits: Limits, learn: Callable[[str, int, bytes | None], None], cuts: CutNumber) -> None:
+    def __init__(self, limits: Limits, learn: Learn, cuts: CutNumber) -> None:
         self._limits = limits
         self._learn = learn
         self._cuts = cuts
@@ -111,11 +111,11 @@ class Pool:
 
     Args:
         limits: sizes of frames.
-        learn: callback that gets the address, circle width and ring id of each hello. It may raise `OtherRing`.
+        learn: see `Learn`.
         cuts: the number of the newest cut that the client knows.
     """
 
-    def __init__(self, limits: Limits, learn: Callable[[str, int, bytes | None], None], cuts: CutNumber) -> None:
+    def __init__(self, limits: Limits, learn: Learn, cuts: CutNumber) -> None:
         self._limits = limits
         self._learn = learn
         self._cuts = cuts
@@ -213,7 +213,7 @@ class Pool:
     def _welcome(self, link: Link, deadline: float) -> None:
         hello = link.receive_hello(deadline)
         try:
-            self._learn(link.address, hello.bits, hello.ring)
+            self._learn(link.address, hello.bits, hello.ring, hello.features)
         except OtherRing:
             link.close()
             raise

@@ -1,24 +1,29 @@
 """Partition-aware routing: a client's cache of owners.
 
-A cached owner is only a hint. A node forwards a request that it does not own, and the reply names the owner. A client
-may not reach every address that nodes have for each other. After a failure it avoids that address for 32 requests, and
-for twice as many after each further failure, up to 4096.
+If the client has the membership list of the ring, the list guesses the owners that the cache lacks. A cached or guessed
+owner is only a hint. A node forwards a request that it does not own, and the reply names the owner. A client may not
+reach every address that nodes have for each other. After a failure it avoids that address for 32 requests, and for
+twice as many after each further failure, up to 4096.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container
+from bisect import bisect_left
+from collections.abc import Container, Iterable
+from typing import Final
 
 from chord.errors import NO_REPLY, ChordError, NotOwner, OtherRing, UnknownVnode
 from chord.ids import Circle
 from chord.ring.owner_cache import OwnerCache
 from chord.wire.messages import (
+    MEMBERS_MAX,
     Contact,
     DecideQuarantine,
     Get,
     GetQuarantine,
     GetQuarantineReply,
     GetReply,
+    MemberEntry,
     Merge,
     Put,
     Reply,
@@ -36,16 +41,31 @@ LINKS_MAX = 256
 LEFT_ALONE_FIRST, LEFT_ALONE_MAX = 32, 4096
 """Number of requests that avoid an address after its first failure, and the most after repeated failures."""
 
+FIRST_MISSES: Final = 2
+"""Misses before a client reads the membership list for the first time."""
+
+MISSES: Final = 32
+MISSES_PER_MEMBER: Final = 1 / 8
+"""Misses before the client reads the list again: the larger of the two numbers."""
+
+MISSES_AFTER_FAILURE: Final = 4096
+"""Misses before the next attempt after a node did not give its list."""
+
 
 class OwnerRouting:
     """The owner cache of a client.
 
     Args:
         arcs_max: number of arcs with a remembered owner; 0: none.
+        members_max: the largest number of nodes in the membership list.
+
+    Attributes:
+        members: the membership list.
     """
 
-    def __init__(self, arcs_max: int) -> None:
+    def __init__(self, arcs_max: int, members_max: int = MEMBERS_MAX) -> None:
         self._max = arcs_max
+        self.members = MemberList(members_max)
         self._arcs: OwnerCache | None = None
         self._asked = 0
         # Until which request, and the next span; by an owner's address, or by an owner with partners that fail.
@@ -55,14 +75,19 @@ class OwnerRouting:
     def to(self, circle: Circle | None, request: Request) -> Contact | None:
         """Count a request, and return the probable owner of its key, or None.
 
-        None means that no owner is remembered, or that its address is avoided after a failure. It also means that any
-        replica may answer. A request without a key is not counted.
+        None means that no owner is known, or that its address is avoided after a failure. The membership list counts
+        that as a miss. None also means that any replica may answer. A request without a key is not counted.
         """
         key = _key_of(request)
         if key is None:
             return None
         self._asked += 1
-        return None if isinstance(request, Get) and request.any else self._owner(circle, key)
+        if isinstance(request, Get) and request.any:
+            return None
+        owner = self._owner(circle, key)
+        if owner is None:
+            self.members.miss()
+        return owner
 
     def quorum_of(
         self, circle: Circle | None, key: bytes, *, is_counted: bool
@@ -93,7 +118,8 @@ class OwnerRouting:
     def _owner(self, circle: Circle | None, key: bytes) -> Contact | None:
         if self._arcs is None or circle is None:
             return None
-        owner = self._arcs.find(circle.hash(key))
+        point = circle.hash(key)
+        owner = self._arcs.find(point) or self.members.guess(point)
         return None if owner is None or self._is_left_alone(owner.address) else owner
 
     def _is_left_alone(self, node: str | Contact) -> bool:
@@ -136,6 +162,8 @@ class OwnerRouting:
         if isinstance(outcome, (GetQuarantineReply, GetReply, Written)):
             if outcome.owner is not None:
                 self._arcs.learn(circle.hash(key), outcome.owner)
+                if cached_owner is not None:
+                    self.members.miss()
             owner = outcome.owner or cached_owner
             if isinstance(outcome, GetReply) and outcome.partners and isinstance(owner, Contact):
                 self._partners.pop(owner, None)
@@ -147,11 +175,83 @@ class OwnerRouting:
         elif address is not None and isinstance(outcome, (*NO_REPLY, OtherRing)):
             self._arcs.forget(address)
             self._leave_alone(address)
+            self.members.miss()
         elif address is not None and isinstance(outcome, (NotOwner, UnknownVnode)):
             self._arcs.forget(address)
+            self.members.miss()
+
+
+class MemberList:
+    """A copy of the membership list of a node, as a hint for the owners of keys.
+
+    A node of a ring with gossip gives its list away in pages (`GetMembers`). A client reads the list when it misses an
+    owner for the second time, so that a program with a single request does not. It reads the list again after 32
+    misses, or an eighth as many as there are members.
+
+    Source: DeCandia et al. 2007 (Dynamo), section 6.4, on client-driven coordination.
+
+    Args:
+        size_max: the largest number of members. Of a larger ring the client keeps no list.
+
+    Attributes:
+        addresses: the addresses of the members.
+        is_offered: whether a node has said that it keeps a list.
+        version: the version of the list; empty: there is none.
+    """
+
+    def __init__(self, size_max: int) -> None:
+        self._max = size_max
+        self._vnodes: list[Contact] = []  # sorted by id
+        self._misses_left = FIRST_MISSES
+        self.addresses: tuple[str, ...] = ()
+        self.is_offered = False
+        self.version = b""
+
+    def guess(self, point: int) -> Contact | None:
+        """Return the vnode that probably owns a point; None if there is no list."""
+        vnodes = self._vnodes
+        return vnodes[bisect_left(vnodes, point, key=_id_of) % len(vnodes)] if vnodes else None
+
+    def miss(self) -> None:
+        """Count a request whose owner the client did not know, or knew wrongly."""
+        self._misses_left -= 1
+
+    @property
+    def is_due(self) -> bool:
+        """Whether to read the list now."""
+        return self.is_offered and self._misses_left <= 0
+
+    def begin(self) -> None:
+        """Note that an operation reads the list, so that no other one does."""
+        self._misses_left = max(MISSES, int(len(self.addresses) * MISSES_PER_MEMBER))
+
+    def fail(self) -> None:
+        """Note that a node did not give its list."""
+        self._misses_left = MISSES_AFTER_FAILURE
+
+    def replace(self, entries: Iterable[MemberEntry], version: bytes) -> None:
+        """Take the list of a node in place of the present one.
+
+        Args:
+            entries: the members; those that are not alive are left out.
+            version: the version of the list.
+        """
+        living = {entry.address: entry.vnodes for entry in entries if entry.state == "alive"}
+        if len(living) > self._max:
+            self._vnodes, self.addresses, self.version = [], (), b""
+            self.fail()
+            return
+        vnodes = (Contact(point, address) for address, points in living.items() for point in points)
+        self._vnodes = sorted(vnodes, key=_id_of)
+        self.addresses, self.version = tuple(living), version
+        self.begin()
 
 
 def _key_of(request: Request) -> bytes | None:
     if isinstance(request, Merge):
         return request.record.key
     return request.key if isinstance(request, (Get, Put, GetQuarantine, DecideQuarantine)) else None
+
+
+def _id_of(vnode: Contact) -> int:
+    return vnode.id

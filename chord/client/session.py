@@ -8,7 +8,7 @@ after the operation's deadline, `Timed` throws `DeadlineExceeded` into the opera
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
@@ -29,10 +29,15 @@ from chord.errors import (
 from chord.ids import Circle
 from chord.wire.cuts import CutNumber
 from chord.wire.messages import (
+    FEATURE_MEMBERS,
+    MEMBERS_MAX,
     WRITES,
     Contact,
+    GetMembers,
+    GetMembersReply,
     GetReply,
     GetStatus,
+    MemberEntry,
     Reply,
     Request,
     Status,
@@ -46,6 +51,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 5.0  # limit of an operation in seconds, if the caller names none
 ATTEMPT_S = 1.5  # limit of one attempt in seconds, if another entry node can be tried
+MEMBERS_S = 0.5  # limit in seconds for a page of the membership list, which other requests do not need
 ENTRIES_MAX = 16  # no entry node is learnt beyond this number; callers may name more
 REMOTE_FAILURES_MAX = 3  # attempts: a bug of the peer does not go away by retrying
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.02, 0.5
@@ -95,6 +101,12 @@ class ReadClock(NamedTuple):
 
 
 ClientEffect: TypeAlias = MakeCalls | Pause | ReadClock
+
+Learn: TypeAlias = Callable[[str, int, bytes | None, int], None]
+"""A callback that gets the address of a node, and the circle width, ring id and features of its hello.
+
+It may raise `OtherRing`.
+"""
 
 Outcome: TypeAlias = Reply | ChordError
 """The result of a call: a reply such as `Status`, or an error."""
@@ -199,6 +211,7 @@ class ClientSession:
 
     Args:
         arcs_max: number of arcs with a remembered owner; requests for their keys go straight to the owner. 0: none.
+        members_max: the largest number of nodes in the membership list.
         member: the address of the node that owns the session; None: the session of a client. A node routes its requests
             itself, so it uses the owner cache only for quorum reads, and learns no other entry node.
         cuts: see the attribute; default: those of a new client.
@@ -220,6 +233,7 @@ class ClientSession:
         rng: random.Random,
         circle: Circle | None = None,
         arcs_max: int = 0,
+        members_max: int = MEMBERS_MAX,
         member: str | None = None,
         cuts: CutNumber | None = None,
     ) -> None:
@@ -234,20 +248,21 @@ class ClientSession:
         self.cuts = cuts or CutNumber()
         self._ring_id: bytes | None = None
         self._at = 0
-        self.owner_routing = OwnerRouting(arcs_max)
+        self.owner_routing = OwnerRouting(arcs_max, members_max)
 
     @property
     def entry(self) -> str:
         """The address of the entry node in use."""
         return self.entries[self._at]
 
-    def learn(self, address: str, bits: int, ring_id: bytes | None) -> None:
+    def learn(self, address: str, bits: int, ring_id: bytes | None, features: int = 0) -> None:
         """Take note of a node's ring, which every later node must have, too.
 
         Args:
             address: the node's address.
             bits: width of its circle.
             ring_id: id of its ring; None if the node has not joined yet.
+            features: see `Hello`.
 
         Raises:
             OtherRing: the ring differs from that of earlier nodes.
@@ -258,6 +273,8 @@ class ClientSession:
             raise OtherRing(f"{address} belongs to another ring than earlier nodes")
         self.circle = Circle(bits)
         self._ring_id = self._ring_id or ring_id
+        if features & FEATURE_MEMBERS:
+            self.owner_routing.members.is_offered = True
 
     def request(self, request: Request, to: Contact | str | None = None) -> ClientOperation[Reply]:
         """Make a request, and retry it until its outcome is final.
@@ -274,6 +291,9 @@ class ClientSession:
         attempt = 0
         known: ChordError | None = None
         cached_owner = None if to or self.member else self.owner_routing.to(self.circle, request)
+        if to is None and self.owner_routing.members.is_due:
+            yield from self.read_members()
+            cached_owner = self.owner_routing.to(self.circle, request)
         while True:
             entry = self.entry
             asked = to or cached_owner or entry
@@ -325,6 +345,35 @@ class ClientSession:
                 return
             self.turn_from(entry)
         raise error_of_all(failures)
+
+    def read_members(self) -> ClientOperation[None]:
+        """Read the membership list of the entry node, unless it has not changed. An error only postpones that."""
+        members, entry = self.owner_routing.members, self.entry
+        members.begin()
+        entries: list[MemberEntry] = []
+        request = GetMembers(members.version)
+        while True:
+            try:
+                (page,) = yield MakeCalls((ClientCall(entry, request),), MEMBERS_S, among=2)
+            except DeadlineExceeded:
+                return
+            if not isinstance(page, GetMembersReply):
+                members.fail()
+                return
+            if page.version == request.since:
+                return
+            entries += page.entries
+            is_odd = not page.entries or len(entries) > MEMBERS_MAX
+            if is_odd or page.after is None or page.after <= request.after:
+                members.replace(entries, page.version)
+                return
+            request = GetMembers(after=page.after)
+
+    def listed(self) -> ClientOperation[tuple[str, ...]]:
+        """Return the addresses in the membership list of the entry node; none if no node offers one."""
+        if self.owner_routing.members.is_offered:
+            yield from self.read_members()
+        return self.owner_routing.members.addresses
 
     def known_circle(self) -> ClientOperation[Circle]:
         """Return the ring's circle. Asks a node for it if no hello has shown it yet."""

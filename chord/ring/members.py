@@ -214,7 +214,10 @@ class Members:
 
     def from_point(self, point: int) -> Iterator[MemberEntry]:
         """Yield the entries in the order of the hashes of their addresses, from a point to the end of the circle."""
-        return (entry for entry in self if self._home(entry.address) >= point)
+        for piece in self._slices[self._index(point) :]:
+            for at, entry in piece.places:
+                if at >= point and at == self._home(entry.address):
+                    yield entry
 
     def copy(self) -> Members:
         """Return a list with the same entries."""

@@ -71,6 +71,7 @@ class FakeNode:
         ring: bytes | None = b"R" * 16,
         refusal: ChordError | None = None,
         versions: tuple[int, int] = (1, 1),
+        features: int = 0,
     ) -> None:
         self.answer = answer
         self.heard: list[Heard] = []
@@ -78,7 +79,9 @@ class FakeNode:
         self._refusal = refusal
         self._codec = Codec(Circle(bits))
         lowest, highest = versions
-        self._hello = Hello(lowest, highest, "node", "control", "chord", bits, successors=8, replicas=1, ring=ring)
+        self._hello = Hello(
+            lowest, highest, "node", "control", "chord", bits, successors=8, replicas=1, ring=ring, features=features
+        )
         self._ports = Ports()  # no other process gets the port while the node is dead
         port = self._ports.one()
         self._listener = socket.create_server((HOST, port))
