@@ -40,12 +40,17 @@ def begin_cut(
     Args:
         session: makes the requests.
         members: asks every node that can be found for its status; see `Operations.members`.
+
+    Raises:
+        CutMissing: the session is that of a node with a wrong clock.
     """
     circle = yield from session.known_circle()
     before = yield from members()
     clocks_ms = sorted(status.wall_ms for status in before.ok.values())
     number = next_number(session.cuts.number, clocks_ms[(len(clocks_ms) - 1) // 2], session.rng)
     session.cuts.see(number)
+    if session.cuts.number < number:
+        raise CutMissing(f"{session.member} cannot begin a cut: its clock is over a day behind those of the members")
     after = yield from members(also=before.ok)
     missing = {address: error.message for address, error in after.errors.items()}
     missing |= {address: "it is no longer a member" for address in before.ok if address not in after}

@@ -209,6 +209,15 @@ async def test_number_too_far_ahead_ends_no_later_backup() -> None:
 
 
 @virtual
+async def test_node_with_a_clock_far_behind_begins_no_cut() -> None:
+    async with testing.open_ring(3) as ring:
+        for node in ring.nodes[1:]:
+            node._host.wall_now_ms = lambda: 2 * AHEAD_MS_MAX
+        with pytest.raises(CutMissing, match=f"{ring[0].address} cannot begin a cut: its clock is over a day behind"):
+            await exported(ring[0])
+
+
+@virtual
 async def test_number_a_day_ahead_is_the_last_to_be_taken() -> None:
     async with testing.open_ring(1) as ring:
         cuts = ring[0]._cut_number
