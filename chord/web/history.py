@@ -55,15 +55,17 @@ class RingHistory:
 
     def change(self, now_s: float, change: RingChange) -> None:
         """Add a change that the state already has, unless the change is empty."""
-        if not change.size:
-            return
-        self.add(now_s, "d", change)
-        self._changes += change.size
-        if self._changes >= KEYFRAME_CHANGES or now_s - self._keyframes[-1].line.at_s >= KEYFRAME_S:
-            self._keyframe(now_s)
+        if change.size:
+            self._changes += change.size
+            self.add(now_s, "d", change)
 
     def add(self, now_s: float, letter: Letter, content: RingChange | Fields) -> None:
         """Add a line, and drop lines that are too old."""
+        self._append(now_s, letter, content)
+        if self._changes >= KEYFRAME_CHANGES or now_s - self._keyframes[-1].line.at_s >= KEYFRAME_S:
+            self._keyframe(now_s)
+
+    def _append(self, now_s: float, letter: Letter, content: RingChange | Fields) -> None:
         self.latest += 1
         self._lines.append(NumberedLine(self.latest, LogLine(now_s, letter, content)))
         while len(self._keyframes) > 1 and self._keyframes[1].line.at_s <= now_s - KEPT_S:
@@ -90,5 +92,5 @@ class RingHistory:
 
     def _keyframe(self, now_s: float) -> None:
         self._changes = 0
-        self.add(now_s, "k", self._model.keyframe())
+        self._append(now_s, "k", self._model.keyframe())
         self._keyframes.append(self._lines[-1])

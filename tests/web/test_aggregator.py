@@ -254,3 +254,11 @@ def test_empty_change_is_no_line() -> None:
     history = RingHistory(RingModel(), 0.0)
     history.change(1.0, RingChange())
     assert history.latest == 1
+
+
+def test_history_with_events_only_drops_old_lines() -> None:
+    history = RingHistory(RingModel(), 0.0)
+    for now_s in range(3000):
+        history.add(now_s, "e", {"seq": now_s})
+    assert 3000 - KEPT_S - 120 < history.first_s <= 3000 - KEPT_S
+    assert len(history.between(0, 3000)) <= KEPT_S + 121
