@@ -80,7 +80,7 @@ class Client(ClientApi):
 
     def __init__(self, addresses: Sequence[str], *, timeout_s: float, limits: Limits) -> None:
         self.timeout_s = timeout_s
-        cuts = CutNumber(lock=threading.Lock())
+        cuts = CutNumber(lock=threading.RLock())
         session = ClientSession(
             addresses,
             rng=random.SystemRandom(),
@@ -93,7 +93,7 @@ class Client(ClientApi):
         self._pools = Pools(limits, self._learn, cuts)
         self.is_closed = False
         # Held while an operation advances, never during I/O or in code of the caller. A signal handler may use the
-        # client while its thread holds the lock.
+        # client while its thread holds this lock or that of `cuts`.
         self._lock = threading.RLock()
 
     def __enter__(self) -> Client:

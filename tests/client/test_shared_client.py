@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 
 import chord
 from chord.client import pool
+from chord.client.blocking import Client
 from chord.client.pool import POOLS_MAX
+from chord.config import Limits
 from chord.errors import ChordError, InvalidRequest, Overloaded
 from chord.wire.messages import GetReply
 from tests.support.clients import OWNER, Store
@@ -194,3 +197,13 @@ def test_short_calls_of_eight_threads_overlap() -> None:
         began = time.monotonic()
         in_threads(lambda number: put(client, "k"))
         assert time.monotonic() - began < HANG_S
+
+
+def test_signal_handler_may_learn_of_a_cut_at_any_moment() -> None:
+    client = Client(("127.0.0.1:9",), timeout_s=1.0, limits=Limits())
+    cuts = client._core.session.cuts
+    with cuts._lock:  # as if the thread was interrupted here
+        thread_may_take_it = cast(Any, cuts._lock).acquire(blocking=False)
+        assert thread_may_take_it
+        cuts.see(7)
+    assert cuts.number == 7
