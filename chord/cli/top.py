@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import click
@@ -21,7 +20,6 @@ from chord.views.top import ROUTINE_KINDS
 if TYPE_CHECKING:
     import trio
 
-    from chord.client.async_client import AsyncClient
     from chord.net.transport import Transport
 
 FIRST_S: Final = 0.5
@@ -96,9 +94,8 @@ async def run_top(target: Target, interval_s: float, show: Show, transport: Tran
     codes: list[int] = []
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_end_at_signal, nursery.cancel_scope, codes)
-        async with AsyncExitStack() as stack:
-            client = await _connected(target, stack, transport)
-            await _update(client, target.nodes, interval_s, show)
+        await _reach(target, transport)
+        await _update(target.nodes, interval_s, show, transport)
     return codes[0]
 
 
@@ -112,11 +109,11 @@ async def _end_at_signal(scope: trio.CancelScope, codes: list[int]) -> None:
             return
 
 
-async def _connected(target: Target, stack: AsyncExitStack, transport: Transport | None) -> AsyncClient:
-    """Return a client of the ring; try again until a node answers or --timeout has passed.
+async def _reach(target: Target, transport: Transport | None) -> None:
+    """Wait until a node answers.
 
     Raises:
-        Failure: no node answered in time.
+        Failure: no node answered before --timeout had passed.
     """
     import trio
 
@@ -125,14 +122,15 @@ async def _connected(target: Target, stack: AsyncExitStack, transport: Transport
     deadline = trio.current_time() + target.timeout_s
     while True:
         try:
-            return await stack.enter_async_context(open_client(*target.nodes, transport=transport))
+            async with open_client(*target.nodes, transport=transport):
+                return
         except ChordError as error:
             if trio.current_time() + RETRY_S >= deadline:
                 raise explain(error, target.nodes[0]) from error
             await trio.sleep(RETRY_S)
 
 
-async def _update(client: AsyncClient, nodes: tuple[str, ...], interval_s: float, show: Show) -> None:
+async def _update(nodes: tuple[str, ...], interval_s: float, show: Show, transport: Transport | None) -> None:
     """Poll the nodes, and show a summary after each interval, until cancelled."""
     import trio
 
@@ -141,13 +139,13 @@ async def _update(client: AsyncClient, nodes: tuple[str, ...], interval_s: float
     from chord.web.aggregator import Aggregator
     from chord.web.phrases import event_json
     from chord.web.source import LiveRing
-    from chord.web.watch import watch
+    from chord.web.watch import watch_ring
 
     began_ms = wall_now_ms()
     ring = LiveRing(Aggregator(nodes, trio.current_time()), trio.current_time, began_ms)
     history, shown = ring.aggregator.history, 0
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(watch, ring.aggregator, client)
+        nursery.start_soon(watch_ring, ring, nodes, transport)
         await trio.sleep(FIRST_S)
         while True:
             state = ring.at()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from heapq import heappop, heappush
 from math import inf
@@ -10,6 +11,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from chord.errors import ChordError, Overloaded
 from chord.observe.model import PARTS, RingModel, RingShape, event_fields
 from chord.web.history import KEPT_S, RingHistory
+from chord.web.validation import event_fault, status_fault
 from chord.wire.messages import Describe, DescribeReply, GetEvents, GetEventsReply, Status
 
 POLL_S: Final = 1.0
@@ -32,6 +34,9 @@ RETRY_S_MAX: Final = 8.0
 
 MISSES_OF_A_STRANGER_MAX: Final = 3
 """The number of attempts at a node that never answered. A status that names it leads to further attempts."""
+
+FAULTS_MAX: Final = 256
+"""The number of faults in replies that enter the history only once."""
 
 PollKind: TypeAlias = Literal["describe", "events"]
 
@@ -104,11 +109,18 @@ class Aggregator:
         self._nodes: dict[str, _Polled] = {}
         self._queue: list[tuple[float, int, str, PollKind]] = []
         self._pushed = 0
+        self._faults: deque[tuple[str, str]] = deque(maxlen=FAULTS_MAX)
         self._free_s = self._lookup_due_s = now_s
         for address in sorted(self._entries):
             self._add(address, now_s)
 
     # -- the schedule -----------------------------------------------------------------------------
+
+    def restart(self, now_s: float) -> None:
+        """Make the polls of all nodes due, because another client sends them. Polls under way count no more."""
+        for address in self._nodes:
+            self._push(now_s, address, "describe")
+            self._push(now_s, address, "events")
 
     def due(self, now_s: float) -> list[Poll]:
         """Return the polls to begin now. Each counts as under way until its result arrives."""
@@ -154,18 +166,23 @@ class Aggregator:
     # -- results ----------------------------------------------------------------------------------
 
     def on_reply(self, poll: Poll, reply: DescribeReply | GetEventsReply, now_s: float) -> None:
-        """Take over a reply, and schedule the next poll of its kind."""
+        """Take over a reply, and schedule the next poll of its kind. An invalid status counts as no answer."""
         node = self._asked(poll)
         if node is None:
             return
         if isinstance(reply, DescribeReply):
+            fault = status_fault(reply.status, self._bits_beside(node)) if reply.status is not None else ""
+            if fault:
+                self.on_fault(poll.address, fault, now_s)
+                self._on_miss(node, poll, now_s)
+                return
             if reply.status is not None and reply.status.address != poll.address:
                 self._rename(poll.address, reply.status.address, now_s)
                 return
             self._on_status(node, reply, now_s)
             self._push(max(now_s, poll.sent_s + POLL_S), poll.address, "describe")
         else:
-            is_complete = self._on_events(node, reply, now_s)
+            is_complete = self._on_events(node, poll.address, reply, now_s)
             self._push(max(now_s, poll.sent_s + POLL_S) if is_complete else now_s, poll.address, "events")
 
     def on_error(self, poll: Poll, error: ChordError, now_s: float) -> None:
@@ -177,7 +194,22 @@ class Aggregator:
             node.may_wait = node.may_wait and not isinstance(error, Overloaded)
             pause_s = POLL_S if node.lost_s is None else RETRY_S_MAX
             self._push(max(now_s, poll.sent_s + pause_s), poll.address, "events")
-            return
+        else:
+            self._on_miss(node, poll, now_s)
+
+    def on_fault(self, address: str, why: str, now_s: float) -> None:
+        """Add the fault of a reply to the history as an event of its node, once."""
+        if (address, why) not in self._faults:
+            self._faults.append((address, why))
+            fields = {"seq": 0, "node": address, "kind": "ReplyRefused", "fields": {"why": why}, "age_ms": 0}
+            self.history.add(now_s, "e", fields)
+
+    def _bits_beside(self, node: _Polled) -> int | None:
+        """Return the width of the circle, as other nodes than one report it."""
+        others = (one for one in self._nodes.values() if one is not node and one.lost_s is None)
+        return self.shape.bits if self.shape and any(one.described_s is not None for one in others) else None
+
+    def _on_miss(self, node: _Polled, poll: Poll, now_s: float) -> None:
         node.misses += 1
         node.version = b""  # its next status counts as news, also if nothing changed
         if node.lost_s is None:
@@ -213,8 +245,8 @@ class Aggregator:
             for address in _named_in(reply.status):
                 self._add(address, now_s)
 
-    def _on_events(self, node: _Polled, reply: GetEventsReply, now_s: float) -> bool:
-        """Take over events, and return whether the reply is about the process that the request meant."""
+    def _on_events(self, node: _Polled, address: str, reply: GetEventsReply, now_s: float) -> bool:
+        """Take over the valid events, and return whether the reply is about the process that the request meant."""
         is_restarted = node.after > 0 and reply.began_ms != node.began_ms
         node.began_ms = reply.began_ms
         if is_restarted:  # its numbers began again, so it may have left out the first ones
@@ -223,6 +255,10 @@ class Aggregator:
         self.dropped += reply.dropped
         for event in reply.events:
             node.after = event.seq
+            fault = event_fault(event, self.shape.bits if self.shape else None)
+            if fault:
+                self.on_fault(address, fault, now_s)
+                continue
             if event.kind == "LookupDone":
                 if now_s < self._lookup_due_s:
                     continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -52,22 +52,23 @@ class Guard:
 
     def _require_same_origin(self, method: str, headers: Headers) -> None:
         host = headers.get("host", "")
-        name = _hostname(f"//{host}")
+        name = _parts(f"//{host}").hostname or ""
         if not (name in ("localhost", self._host) or _is_address(name)):
             hint = "Open the page by its IP address, or give the name to --listen"
             raise HttpFailure(403, "bad_host", f"this server is not called {host!r}", hint)
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if origin is not None and _parts(origin).netloc.lower() != host.lower():
             raise HttpFailure(403, "bad_origin", f"the page of {origin} may not use this server", "Open the page at /")
         if method not in READING and headers.get("x-chord") != "1":
             raise HttpFailure(403, "no_header", "a change needs the header X-Chord", "Send the header X-Chord: 1")
 
 
-def _hostname(url: str) -> str:
+def _parts(url: str) -> SplitResult:
+    """Return the parts of a URL; empty parts if it is broken, such as `http://[`."""
     try:
-        return urlsplit(url).hostname or ""
+        return urlsplit(url)
     except ValueError:
-        return ""
+        return urlsplit("")
 
 
 def _is_address(name: str) -> bool:

@@ -54,6 +54,8 @@ class RequestSamples:
         if kept and reply.since_ms < kept[-1][1].since_ms:
             kept.clear()
         kept.append((at_s, reply))
+        for vanished in [name for name, samples in self._samples.items() if samples[-1][0] < at_s - KEPT_S]:
+            del self._samples[vanished]
         while kept[0][0] < at_s - KEPT_S:
             kept.popleft()
 

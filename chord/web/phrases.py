@@ -38,6 +38,7 @@ PHRASES: Final = {
     "RecordsDamaged": "{self} found {records} damaged records",
     "ClockSkewed": "the clocks of {self} and {peer} differ by {skew_ms} ms",
     "StoreBegun": "{self} begins with an empty store ({why})",
+    "ReplyRefused": "{self} sent an invalid reply: {why}",
     "HandlerFailed": "{self} failed in the handler of {where}",
 }
 """The phrase of each kind of event."""

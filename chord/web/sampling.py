@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import inf
 from typing import Final, TypeVar
 
@@ -14,6 +14,7 @@ from chord.web.heat import RequestSamples, owned_arcs, parts_of, spread
 from chord.web.hub import EventHub, message
 from chord.web.series import NAMES, MetricsSeries
 from chord.web.source import LiveRing
+from chord.web.validation import metrics_fault, sample_fault
 from chord.wire.messages import SAMPLE_BINS, Density, GetMetrics, Sample, WatchRequest
 
 METRICS_S: Final = 1.0
@@ -66,12 +67,13 @@ class RingMeter:
             due_s = max(due_s + METRICS_S, self._origin.now_s)
             await trio.sleep_until(due_s)
             nodes = self.nodes()
-            row = self.series.add(self._origin.to_ms(self._origin.now_s), await self._ask_all(nodes, GetMetrics()))
+            replies = await self._ask_all(nodes, GetMetrics(), metrics_fault)
+            row = self.series.add(self._origin.to_ms(self._origin.now_s), replies)
             if self._hub.readers:
                 self._hub.send(self._message(row.values))
             if (self._hub.readers or due_s - self._watched_s < SAMPLED_S) and due_s >= sample_s:
                 sample_s = due_s + SAMPLE_S
-                for address, reply in (await self._ask_all(nodes, Sample(SAMPLED_S))).items():
+                for address, reply in (await self._ask_all(nodes, Sample(SAMPLED_S), sample_fault)).items():
                     self.requests.add(self._origin.now_s, address, reply)
 
     def nodes(self) -> list[str]:
@@ -111,17 +113,24 @@ class RingMeter:
                 await count(address, Density(arc.start, arc.end, parts_of(circle, arc)))
         return bins
 
-    async def _ask_all(self, nodes: Iterable[str], request: WatchRequest[T]) -> dict[str, T]:
-        """Return the replies of the nodes that answer in time, by address."""
+    async def _ask_all(
+        self, nodes: Iterable[str], request: WatchRequest[T], fault_of: Callable[[T], str]
+    ) -> dict[str, T]:
+        """Return the valid replies of the nodes that answer in time, by address."""
         client, found = self._origin.client, dict[str, T]()
         if client is None:
             return found
 
         async def ask(address: str) -> None:
             try:
-                found[address] = await client.watch(request, address)
+                reply = await client.watch(request, address)
             except ChordError:
                 return
+            fault = fault_of(reply)
+            if fault:
+                self._origin.aggregator.on_fault(address, fault, self._origin.now_s)
+            else:
+                found[address] = reply
 
         with trio.move_on_after(ANSWER_S):
             async with trio.open_nursery() as nursery:

@@ -9,8 +9,6 @@ from typing import Final, NamedTuple
 import msgspec
 import trio
 
-from chord.client.async_client import open_client
-from chord.errors import ChordError
 from chord.node.world import wall_now_ms
 from chord.observe.chordlog import Chordlog
 from chord.web.actions import ActionEndpoints, Chaos, ChaosAction
@@ -25,12 +23,10 @@ from chord.web.recorder import RingRecorder
 from chord.web.ring_metrics import ring_facts, ring_metrics
 from chord.web.sampling import RingMeter
 from chord.web.source import LiveRing, PlayedRing
-from chord.web.watch import watch
+from chord.web.watch import watch_ring
 
 READERS_MAX: Final = 32
 """The largest number of readers of the event stream on a system that cannot give up stalled ones."""
-
-RETRY_S: Final = 1.0
 
 
 def readers_max() -> int | None:
@@ -113,7 +109,7 @@ async def serve_live(
         return ring_metrics(ring_facts(origin, len(hub.readers), hub.dropped))
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_watch_ring, origin, nodes)
+        nursery.start_soon(watch_ring, origin, nodes)
         nursery.start_soon(hub.run)
         nursery.start_soon(meter.run)
         if options.record is not None:
@@ -138,14 +134,3 @@ async def serve_played(
     async with trio.open_nursery() as nursery:
         await nursery.start(serve_app, app, listener)
         on_ready()
-
-
-async def _watch_ring(origin: LiveRing, nodes: Sequence[str]) -> None:
-    """Open a client as soon as a node answers, and poll the ring with it."""
-    while True:
-        try:
-            async with open_client(*nodes) as client:
-                origin.client = client
-                await watch(origin.aggregator, client)
-        except ChordError:
-            await trio.sleep(RETRY_S)

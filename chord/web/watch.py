@@ -2,16 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 import trio
 
 from chord.client.api import AsyncClientApi
+from chord.client.async_client import open_client
 from chord.errors import ChordError, OtherRing
+from chord.net.transport import Transport
 from chord.web.aggregator import Aggregator, Poll
+from chord.web.source import LiveRing
 from chord.wire.messages import Describe, DescribeReply, GetEventsReply
+
+RETRY_S: Final = 1.0
+"""The time between two clients, in seconds."""
+
+
+async def watch_ring(origin: LiveRing, nodes: Sequence[str], transport: Transport | None = None) -> None:
+    """Open a client as soon as a node answers, and poll the ring with it, until cancelled.
+
+    Args:
+        origin: the ring. Its client is the latest one.
+        nodes: the addresses of entry nodes. None of them needs to answer yet.
+        transport: the network; default: TCP.
+
+    Concurrency: checkpoints.
+    """
+    while True:
+        try:
+            async with open_client(*nodes, transport=transport) as client:
+                origin.client = client
+                await watch(origin.aggregator, client)
+        except ChordError:
+            pass  # the states of the nodes show that none answers
+        await trio.sleep(RETRY_S)
 
 
 async def watch(aggregator: Aggregator, client: AsyncClientApi) -> None:
-    """Poll the nodes of a ring until cancelled, or until only nodes of another ring answer.
+    """Poll the nodes of a ring with one client until cancelled, or until only nodes of another ring answer.
 
     Args:
         aggregator: the schedule of the polls. Its state and history are current between checkpoints.
@@ -20,6 +49,7 @@ async def watch(aggregator: Aggregator, client: AsyncClientApi) -> None:
     Concurrency: checkpoints.
     """
     changed = trio.Event()
+    aggregator.restart(trio.current_time())
 
     async def ask(poll: Poll) -> None:
         try:

@@ -20,7 +20,7 @@ MUTANTS = (
     Mutant(
         "stale state shown as live",
         "a page shows a dead node with the age of a living one",
-        (Edit(Aggregator.on_error, "node.misses += 1\n", "node.misses += 1\n    node.described_s = now_s\n"),),
+        (Edit(Aggregator._on_miss, "node.misses += 1\n", "node.misses += 1\n    node.described_s = now_s\n"),),
         scenes.dashboard_sees_a_death,
         2,
         ("TrueAge",),

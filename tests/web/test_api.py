@@ -237,7 +237,7 @@ async def test_request_under_another_name_is_refused(host: str) -> None:
     assert "content-security-policy" in answer.headers
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:9081"])
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:9081", "http://["])
 async def test_other_origin_changes_nothing(origin: str) -> None:
     web = WebClient(app_of(Ring(statuses()).origin))
     answer = await web.request("POST", "/api/v1/lookup", b'{"key":"a"}', origin=origin)

@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import cast
 
+import pytest
 import trio
+from msgspec.structs import replace
 
 import chord
 from chord import testing
 from chord.errors import OtherRing
 from chord.events import Emitted, PeerChanged
 from chord.observe.model import PARTS, RingModel
+from chord.web import watch as module
 from chord.web.aggregator import Aggregator
-from chord.web.watch import watch
+from chord.web.heat import KEPT_S, RequestSamples
+from chord.web.phrases import phrase
+from chord.web.source import LiveRing
+from chord.web.validation import metrics_fault, sample_fault
+from chord.web.watch import watch, watch_ring
+from chord.wire.messages import (
+    PURPOSES,
+    SAMPLE_BINS,
+    DescribeReply,
+    EventInfo,
+    GetEvents,
+    GetEventsReply,
+    GetMetricsReply,
+    HistogramInfo,
+    SampleReply,
+    TrafficInfo,
+)
 from tests.support.rings import virtual
+from tests.support.statuses import statuses
 
 VISIBLE_WITHIN_S = 1.0
 
@@ -68,3 +90,107 @@ async def test_watcher_ends_when_another_ring_answers() -> None:
     with trio.fail_after(60):
         await watch(aggregator, cast(chord.AsyncClient, ClientOfAFormerRing()))
     assert aggregator.is_lost
+
+
+class ClientOfStatuses:
+    """A client of nodes with the same statuses for ever, and without events."""
+
+    async def watch(self, request: object, address: str) -> object:
+        if isinstance(request, GetEvents):
+            await trio.sleep(4)
+            return GetEventsReply((), 0, 0, 1, 5, 5)
+        await trio.sleep(0.001)
+        return DescribeReply(b"1", 0, KNOWN[address])
+
+
+class SlowClientOfAFormerRing:
+    """A client of nodes that belong to another ring now. One of them takes long to say so."""
+
+    async def watch(self, request: object, address: str) -> None:
+        await trio.sleep(60 if address == SLOW else 0.001)
+        raise OtherRing(f"{address} belongs to another ring")
+
+
+KNOWN = {status.address: status for status in statuses()}
+FIRST, SLOW, *_ = KNOWN
+
+
+@virtual
+async def test_polls_under_way_begin_again_with_the_next_client() -> None:
+    aggregator = Aggregator([FIRST], trio.current_time())
+    first, second = (cast(chord.AsyncClient, client()) for client in (ClientOfStatuses, SlowClientOfAFormerRing))
+    with trio.move_on_after(2):
+        await watch(aggregator, first)
+    aggregator.model.nodes.clear()
+    with trio.move_on_after(30):
+        await watch(aggregator, second)
+    with trio.move_on_after(10):
+        await watch(aggregator, first)
+    assert aggregator.model.nodes.keys() == KNOWN.keys()
+    assert trio.current_time() - aggregator.oldest_s < 2
+
+
+@virtual
+async def test_odd_replies_are_shown_errors_of_their_node() -> None:
+    class ClientOfAnOddNode(ClientOfStatuses):
+        async def watch(self, request: object, address: str) -> object:
+            reply = await super().watch(request, address)
+            if address == SLOW and isinstance(reply, DescribeReply):
+                return replace(reply, status=replace(KNOWN[SLOW], bits=4))
+            if address == FIRST and isinstance(reply, GetEventsReply):
+                events = tuple(EventInfo(n + 1, 5, 5, address, None, kind, fields) for n, (kind, fields) in ODD)
+                return replace(reply, events=events)
+            return reply
+
+    aggregator = Aggregator([FIRST], trio.current_time())
+    with trio.move_on_after(10):
+        await watch(aggregator, cast(chord.AsyncClient, ClientOfAnOddNode()))
+    assert aggregator.model.nodes.keys() == KNOWN.keys() - {SLOW}
+    shown = [one.line.content for one in aggregator.history.since(0) or [] if one.line.letter == "e"]
+    texts = [phrase(aggregator.model, event) for event in shown if isinstance(event, dict)]
+    assert sorted(texts) == [
+        "127.0.0.1:9001 sent an invalid reply: bits is 4; 8 was expected, as other nodes report it",
+        "n0 sent an invalid reply: NodeStateChanged has no state",
+        "n0 sent an invalid reply: PeerChanged has no state",
+        "n0 sent an invalid reply: PredecessorAdopted has the new_id '-3'; a point was expected",
+        "n0 sent an invalid reply: PredecessorAdopted has the new_id 256, which is not on a circle of 8 bits",
+    ]
+
+
+ODD: tuple[tuple[int, tuple[str, tuple[tuple[str, str | int], ...]]], ...] = tuple(enumerate((
+    ("PeerChanged", (("address", SLOW),)), ("NodeStateChanged", (("state", 5),)),
+    ("PredecessorAdopted", (("new_id", "-3"),)), ("PredecessorAdopted", (("new_id", "256"),)),
+)))  # fmt: skip
+
+
+def test_invalid_numbers_are_refused() -> None:
+    histogram = HistogramInfo("commit", "", (1, 2), 0.1)
+    traffic = tuple(TrafficInfo(purpose, 0, 0, 0, 0) for purpose in PURPOSES)
+    metrics = GetMetricsReply(0, 1, (), (), (), traffic, ())
+    assert metrics_fault(metrics) == ""
+    assert metrics_fault(replace(metrics, histograms=(histogram,))) == "commit has 2 buckets; 17 were expected"
+    assert "every class" in metrics_fault(replace(metrics, traffic=traffic[1:]))
+    assert sample_fault(SampleReply(0, 0, (0,) * SAMPLE_BINS, ())) == ""
+    assert sample_fault(SampleReply(0, 0, (1, 2), ())) == f"the sample has 2 bins; {SAMPLE_BINS} were expected"
+
+
+@virtual
+async def test_watcher_opens_a_new_client_for_a_new_ring() -> None:
+    clients: list[object] = [ClientOfAFormerRing(), ClientOfStatuses()]
+
+    @asynccontextmanager
+    async def opened(*nodes: str, transport: object) -> AsyncIterator[object]:
+        yield clients.pop(0)
+
+    origin = LiveRing(Aggregator([FIRST], trio.current_time()), trio.current_time, 0)
+    with pytest.MonkeyPatch.context() as patch, trio.move_on_after(10):
+        patch.setattr(module, "open_client", opened)
+        await watch_ring(origin, [FIRST])
+    assert origin.aggregator.model.nodes.keys() == KNOWN.keys()
+
+
+def test_samples_of_a_vanished_node_are_dropped() -> None:
+    samples, reply = RequestSamples(), SampleReply(0, 1, (0,) * SAMPLE_BINS, ())
+    for second in range(300):
+        samples.add(float(second), f"n{second}:1", reply)
+    assert len(samples._samples) <= KEPT_S + 1
