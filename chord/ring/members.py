@@ -31,6 +31,7 @@ SLICE_ENTRIES = 16
 STATES = ("alive", "silent", "left")
 DIGESTS_KEPT = 2 * MEMBERS_MAX
 DRAWS_MAX = 256
+SUMS = 1 << 8 * SUM_BYTES
 
 
 def order(entry: MemberEntry) -> tuple[int, int, int, tuple[Point, ...]]:
@@ -102,10 +103,16 @@ class Slice:
         self.sum = total
 
     @classmethod
-    def of(cls, places: Iterable[Place]) -> Slice:
-        """Return the slice with these places, which ascend: an existing one if an equal one exists."""
+    def of(cls, places: Iterable[Place], total: int | None = None) -> Slice:
+        """Return the slice with these places, which ascend: an existing one if an equal one exists.
+
+        Args:
+            places: the places.
+            total: the sum of their digests, modulo 2^64; default: computed here.
+        """
         content = tuple(places)
-        total = sum(int.from_bytes(digest(entry), "big") for _, entry in content) % (1 << 8 * SUM_BYTES)
+        if total is None:
+            total = sum(_number(entry) for _, entry in content) % SUMS
         name = total, len(content)
         known = cls._shared.get(name)
         if known is not None and known.places == content:
@@ -276,8 +283,8 @@ class Members:
         else:
             for piece in self._slices:
                 for point, entry in piece.places:
-                    totals[self._index(point, bits)] += int.from_bytes(digest(entry), "big")
-        return b"".join((total % (1 << 8 * SUM_BYTES)).to_bytes(SUM_BYTES, "big") for total in totals)
+                    totals[self._index(point, bits)] += _number(entry)
+        return b"".join((total % SUMS).to_bytes(SUM_BYTES, "big") for total in totals)
 
     def in_slice(self, bits: int, index: int) -> dict[bytes, MemberEntry]:
         """Return the entries in one of the 2^bits slices of equal length, by their fingerprints."""
@@ -296,20 +303,22 @@ class Members:
         """Return the number of the slice with a point, if there are 2^bits slices; default: as in this list."""
         return point >> max(0, self._circle.bits - (self._bits if bits is None else bits))
 
-    def _points(self, entry: MemberEntry) -> set[Point]:
-        return {self._home(entry.address), *entry.vnodes}
+    def _points_by_slice(self, entry: MemberEntry) -> dict[int, list[Point]]:
+        """Return the points of an entry by the numbers of their slices, so that each slice is made once."""
+        found: dict[int, list[Point]] = {}
+        for point in {self._home(entry.address), *entry.vnodes}:
+            found.setdefault(self._index(point), []).append(point)
+        return found
 
     def _put_all(self, entry: MemberEntry) -> None:
         """Put an entry at all of its points."""
         self._size += 1
-        for point in self._points(entry):
-            self._put(point, entry)
-
-    def _put(self, point: Point, entry: MemberEntry) -> None:
-        number = self._index(point)
-        places = list(self._slices[number].places)
-        insort(places, (point, entry), key=_order_of_place)
-        self._slices[number] = Slice.of(places)
+        for number, points in self._points_by_slice(entry).items():
+            piece = self._slices[number]
+            places = list(piece.places)
+            for point in points:
+                insort(places, (point, entry), key=_order_of_place)
+            self._slices[number] = Slice.of(places, (piece.sum + len(points) * _number(entry)) % SUMS)
 
     def _remove(self, address: str) -> None:
         """Remove an entry of the slices."""
@@ -318,10 +327,13 @@ class Members:
         if entry is None:
             return
         self._size -= 1
-        for point in self._points(entry):
-            number = self._index(point)
-            places = self._slices[number].places
-            self._slices[number] = Slice.of(place for place in places if place != (point, entry))
+        for number, points in self._points_by_slice(entry).items():
+            piece = self._slices[number]
+            places = list(piece.places)
+            for point in points:
+                place = (point, entry)
+                del places[bisect_left(places, _order_of_place(place), key=_order_of_place)]
+            self._slices[number] = Slice.of(places, (piece.sum - len(points) * _number(entry)) % SUMS)
 
     def _cut(self) -> None:
         """Cut the circle into more or fewer slices, if their mean size is not about `SLICE_ENTRIES`."""
@@ -333,6 +345,10 @@ class Members:
         for place in places:
             pieces[self._index(place[0], bits)].append(place)
         self._bits, self._slices = bits, [Slice.of(piece) for piece in pieces]
+
+
+def _number(entry: MemberEntry) -> int:
+    return int.from_bytes(digest(entry), "big")
 
 
 def _order_of_place(place: Place) -> tuple[Point, str]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from chord.ids import Circle, Point, vnode_id
 from chord.ring import members as module
-from chord.ring.members import Members, Slice, fingerprint, is_valid, order, pages_of
+from chord.ring.members import Members, Slice, digest, fingerprint, is_valid, order, pages_of
 from chord.wire.messages import SUM_BYTES, MemberEntry, MemberState
 
 CIRCLE = Circle(16)
@@ -171,3 +171,20 @@ def test_pages_have_bounded_sizes_and_every_entry() -> None:
     assert max(len(page) for page in pages) <= 7
     assert len(ring_of(3).sums(0)) == SUM_BYTES
     assert len({fingerprint(entry) for entry in found}) == 50
+
+
+def test_change_of_an_entry_reads_few_digests(monkeypatch: pytest.MonkeyPatch) -> None:
+    members = a_list((an_entry(f"h{number}:1", vnodes=32) for number in range(60)), 4096)
+    found: list[MemberEntry] = []
+
+    def counted(entry: MemberEntry) -> bytes:
+        found.append(entry)
+        return digest(entry)
+
+    monkeypatch.setattr(module, "digest", counted)
+    assert members.learn(an_entry("h7:1", count=1, vnodes=32), 0.0)
+    assert len(found) <= 2 * len(members._slices)
+    assert [piece.sum for piece in members._slices] == [
+        sum(int.from_bytes(digest(entry), "big") for _, entry in piece.places) % (1 << 8 * SUM_BYTES)
+        for piece in members._slices
+    ]
