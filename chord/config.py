@@ -270,6 +270,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         events_max: events that a node keeps for watchers. Beyond it the oldest goes.
         polls_max: requests for events that wait at a node at once. Beyond it the node refuses further ones
             (`Overloaded`).
+        http_connections_max: connections of `NodeConfig.http`. Beyond it, a new connection ends the oldest one.
 
     Bounds: each is more than 0, and finite, unless stated otherwise.
     """
@@ -313,6 +314,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cuts_per_minute: int = 60
     events_max: int = 4096
     polls_max: int = 16
+    http_connections_max: int = 64
 
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:

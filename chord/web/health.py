@@ -99,7 +99,7 @@ async def serve_health(node: Node, listener: socket) -> None:
     heartbeat = Heartbeat(trio.current_time)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(heartbeat.run)
-        await serve_app(health_app(node, heartbeat), listener)
+        await serve_app(health_app(node, heartbeat), listener, node.config.limits.http_connections_max)
 
 
 def _report(conditions: Sequence[tuple[str, bool, str]], *, is_verbose: bool) -> Response:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-import os
 import socket
-import stat
 from contextlib import suppress
 from typing import Any, Final, cast
 
 import trio
+from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
-from hypercorn.trio import serve
+from hypercorn.trio.tcp_server import TCPServer
+from hypercorn.trio.worker_context import WorkerContext
+from hypercorn.typing import ConnectionState
 from starlette.types import ASGIApp
 
 from chord.config import split_address
@@ -19,8 +20,8 @@ from chord.config import split_address
 USER_TIMEOUT_S: Final = 10
 """The time after which the kernel gives up a connection to a stalled reader, in seconds."""
 
-GRACE_S: Final = 0.5
-"""The time that open requests have when the server stops, in seconds."""
+CONNECTIONS_MAX: Final = 512
+"""The largest number of connections with a dashboard."""
 
 KEEP_ALIVE_S: Final = 75
 """The time until an idle connection is closed, in seconds: longer than the usual interval of scrapes."""
@@ -62,45 +63,58 @@ def has_user_timeout() -> bool:
 
 
 async def serve_app(
-    app: ASGIApp, listener: socket.socket, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    app: ASGIApp,
+    listener: socket.socket,
+    connections_max: int = CONNECTIONS_MAX,
+    *,
+    task_status: trio.TaskStatus[list[trio.SocketListener]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve an application on a socket until cancelled.
 
-    Some bytes of a client (a broken upgrade to HTTP/2) end Hypercorn's server, not only its connection. Then all
-    connections end, and a new server takes the socket.
+    Some bytes of a client (a broken upgrade to HTTP/2) raise errors inside Hypercorn. They end its connection.
+
+    Args:
+        app: the application.
+        listener: the socket.
+        connections_max: the largest number of connections. Beyond it, a new connection ends the oldest one.
 
     Concurrency: checkpoints.
     """
     config = Config()
-    config.graceful_timeout = GRACE_S
     config.errorlog = logger = logging.getLogger("chord.web")  # no line per start and request
     config.accesslog = None
     config.keep_alive_timeout = KEEP_ALIVE_S
     config.include_server_header = False
+    wrapped, context = ASGIWrapper(cast(Any, app)), WorkerContext(None)
+    streams: dict[trio.SocketStream, None] = {}
+
+    async def serve_one(stream: trio.SocketStream) -> None:
+        while len(streams) >= connections_max:
+            _abort(streams, next(iter(streams)))
+        streams[stream] = None
+        try:
+            await TCPServer(wrapped, config, context, ConnectionState({}), cast(Any, stream))
+        except* Exception as errors:
+            logger.warning("a client ended its connection with an error", exc_info=errors)
+        finally:
+            streams.pop(stream, None)
+
+    async def abort_at_end() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            for stream in list(streams):  # a write to a stalled reader would keep the server alive
+                _abort(streams, stream)
+
     with listener:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_abort_at_end, listener.getsockname()[1])
-            status: Any = task_status
-            while True:
-                config.bind = [f"fd://{os.dup(listener.fileno())}"]
-                try:
-                    await serve(cast(Any, app), config, shutdown_trigger=trio.sleep_forever, task_status=status)
-                except* Exception as errors:
-                    logger.warning("a client ended the server of HTTP; it starts again", exc_info=errors)
-                status = trio.TASK_STATUS_IGNORED
+            nursery.start_soon(abort_at_end)
+            accepting = trio.SocketListener(trio.socket.from_stdlib_socket(listener))
+            await trio.serve_listeners(serve_one, [accepting], handler_nursery=nursery, task_status=task_status)
 
 
-async def _abort_at_end(port: int) -> None:
-    """Wait for the cancellation, and then end all connections to a port of this machine.
-
-    A write to a stalled reader would keep the server alive until the kernel gives it up.
-    """
-    try:
-        await trio.sleep_forever()
-    finally:
-        for name in os.listdir("/dev/fd"):
-            with suppress(OSError):  # one is that of the list itself
-                if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
-                    with socket.socket(fileno=os.dup(int(name))) as connection:
-                        if connection.getsockname()[1:2] == (port,):
-                            connection.shutdown(socket.SHUT_RDWR)
+def _abort(streams: dict[trio.SocketStream, None], stream: trio.SocketStream) -> None:
+    """End a connection, also if Hypercorn shields a write to it."""
+    del streams[stream]
+    with suppress(OSError):
+        stream.socket.shutdown(socket.SHUT_RDWR)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 
 import pytest
 import trio
@@ -80,6 +80,23 @@ async def test_bytes_that_end_hypercorn_do_not_end_the_server(content: bytes) ->
                     with suppress(trio.BrokenResourceError):
                         await stream.send_all(sent)
                         answer = b"".join([part async for part in stream])
+            nursery.cancel_scope.cancel()
+    assert answer.startswith(b"HTTP/1.1 200")
+
+
+async def test_new_connection_ends_the_oldest_beyond_the_limit() -> None:
+    listener = listening_socket("127.0.0.1:0")
+    address = listener.getsockname()
+    with trio.fail_after(HANG_S):
+        async with AsyncExitStack() as stack, trio.open_nursery() as nursery:
+            await nursery.start(serve_app, app_of(Ring(statuses()).origin), listener, 3)
+            idle = [await stack.enter_async_context(await trio.open_tcp_stream(*address)) for _ in range(3)]
+            async with await trio.open_tcp_stream(*address) as stream:
+                await stream.send_all(CHECK)
+                answer = b"".join([part async for part in stream])
+            assert await idle[0].receive_some() == b""
+            await idle[1].send_all(CHECK)
+            assert (await idle[1].receive_some()).startswith(b"HTTP/1.1 200")
             nursery.cancel_scope.cancel()
     assert answer.startswith(b"HTTP/1.1 200")
 
