@@ -72,7 +72,7 @@ def dashboard_command(
             write = files.enter_context(packing(record.name, files.enter_context(writing(record))))
             options = options._replace(record=write)
         listener = files.enter_context(listen_on(listen))
-        if not listener.getsockname()[0].startswith(LOOPBACK):
+        if not is_loopback(listener):
             out.note(f"every host that reaches {listen} can read all keys and values")
         if log is not None:
             run_server(out, listener, options, lambda ready: serve_played(listener, log, options, ready))
@@ -112,6 +112,11 @@ def listen_on(address: str) -> socket.socket:
         why = str(error.strerror or error).lower()
         hint = "Choose another address of this machine: --listen HOST:PORT"
         raise Failure(f"cannot listen on {address} ({why})", hint, USAGE, "listen") from None
+
+
+def is_loopback(listener: socket.socket) -> bool:
+    """Return whether only programs of this machine reach a listening socket."""
+    return str(listener.getsockname()[0]).startswith(LOOPBACK)
 
 
 def url_of(host: str, listener: socket.socket) -> str:

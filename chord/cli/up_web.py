@@ -10,8 +10,8 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from chord.cli.dashboard import LISTEN, listen_on, require_extra, url_of
-from chord.cli.failures import INTERNAL, OK
+from chord.cli.dashboard import LISTEN, is_loopback, listen_on, require_extra, url_of
+from chord.cli.failures import INTERNAL, OK, USAGE
 from chord.cli.output import Failure, Out
 from chord.config import split_address
 from chord.views.common import Json
@@ -32,6 +32,9 @@ class DashboardChild:
         listen: the address of the page. If the default is in use, the page gets a free port.
         is_demo: whether the page may write keys and control the peers.
 
+    Raises:
+        Failure: exit 2: the address cannot be used, or other machines would reach the page of a demonstration.
+
     Attributes:
         url: the address of the page.
         pid: the id of the process; None if it does not run.
@@ -41,6 +44,13 @@ class DashboardChild:
         require_extra()
         self._host = split_address(listen)[0]
         self._listener = _listener(out, listen)
+        if not is_loopback(self._listener):
+            if is_demo:
+                self._listener.close()
+                hint = f"Listen on this machine only (--web {LISTEN}), and reach the page by a tunnel: ssh -L"
+                what = f"--demo would let every host that reaches {listen} kill peers and write keys"
+                raise Failure(what, hint, USAGE, "open_demo")
+            out.note(f"every host that reaches {listen} can read all keys and values")
         self._is_demo = is_demo
         self._mine, self._its = socket.socketpair()
         self._mine.setblocking(False)

@@ -69,6 +69,14 @@ def test_contradicting_options_are_refused(run: Run, command: list[str]) -> None
     ended.failure("usage")
 
 
+def test_demonstration_beyond_loopback_is_refused(run: Run) -> None:
+    ended = run("up", "--web", "0.0.0.0:0", "--demo", "--json")
+    assert ended.code == 2
+    failure = ended.failure("open_demo")
+    assert "kill peers" in failure["message"]
+    assert "ssh -L" in failure["hint"]
+
+
 def test_address_in_use_is_an_error(run: Run, ports: Ports) -> None:
     address = ports.address()
     with socket.create_server(("127.0.0.1", int(address.rpartition(":")[2]))):
