@@ -28,6 +28,9 @@ KEYFRAME_S: Final = 10.0
 KEYFRAME_CHANGES: Final = 1000
 """A keyframe follows after this many seconds or changed nodes and vnodes, if anything changed."""
 
+MEMBERS_MAX: Final = 64
+"""The largest number of gzip members of a file. Each of them costs a copy of the rest of the file."""
+
 TIME_DECIMALS: Final = 6
 GZIP: Final = 31
 """The `wbits` of zlib for the gzip format. The header then has neither a time nor a name."""
@@ -297,13 +300,16 @@ def unpack(content: bytes) -> bytes:
     A compressed file that ends early gives the lines before its end.
 
     Raises:
-        BadChordlog: the file is damaged, or has more than `BYTES_MAX` bytes, uncompressed.
+        BadChordlog: the file is damaged, has more than `BYTES_MAX` bytes, uncompressed, or more than `MEMBERS_MAX` gzip
+            members.
     """
     text = content
     if content.startswith(GZIP_MAGIC):
         parts: list[bytes] = []
         room = BYTES_MAX + 1
         while content and room:
+            if len(parts) == MEMBERS_MAX:
+                raise BadChordlog(0, f"the compressed file has more than {MEMBERS_MAX} members; compress it again")
             packed = zlib.decompressobj(wbits=GZIP)
             try:
                 parts.append(packed.decompress(content, room))

@@ -60,7 +60,8 @@ class EventHub:
     """The readers of the stream, and their messages.
 
     Args:
-        origin: the states. Those of a recording do not change by themselves: its readers get the first state.
+        origin: the states. Those of a recording do not change by themselves: all of its readers get the first state,
+            which is computed once.
         readers_max: the largest number of readers; default: no limit.
         may_write: whether the page may write keys.
         is_demo: whether the page may control processes.
@@ -80,6 +81,7 @@ class EventHub:
         self._shape = origin.shape
         self._checked_seq, self._check_due_s = self._sent, -inf
         self._checked: Json = {}
+        self._opening = b"" if isinstance(origin, LiveRing) else self._first(None)
         self.readers: set[EventReader] = set()
         self.dropped = 0
 
@@ -98,7 +100,7 @@ class EventHub:
             raise HttpFailure(503, "too_many_readers", f"{self._readers_max} readers are connected", hint)
         self.publish()
         reader = EventReader()
-        reader.put(self._first(last_id))
+        reader.put(self._opening or self._first(last_id))
         self.readers.add(reader)
         return reader
 

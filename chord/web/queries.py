@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable
 from itertools import islice
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import trio
@@ -41,8 +42,13 @@ UPLOADS_MAX: Final = 4
 LINES_MAX: Final = 20_000
 """The largest number of lines in one answer."""
 
+THREADS: Final = trio.CapacityLimiter(2)
+"""The threads that read recordings. A recording made to do harm may keep them busy, but not the event loop."""
+
 BINS_MAX: Final = 1024
 RATE_S: Final = 5.0
+
+T = TypeVar("T")
 
 
 class QueryEndpoints:
@@ -62,36 +68,43 @@ class QueryEndpoints:
     async def ring(self, request: Request) -> Response:
         """Return the nodes and vnodes of a state."""
         origin = self._chosen(request)
-        state = _state(request, origin)
-        return json_reply(ring_state_json(
-            state.model, origin.shape, state.moment, state.seen_ms,
-            bins=_number(request, "bins", 1, BINS_MAX), lens=_lens(request, origin.shape),
-        ))  # fmt: skip
+        bins, lens = _number(request, "bins", 1, BINS_MAX), _lens(request, origin.shape)
+
+        def shown(state: SeenState) -> Json:
+            return ring_state_json(state.model, origin.shape, state.moment, state.seen_ms, bins=bins, lens=lens)
+
+        return await _of_state(request, origin, shown)
 
     async def node(self, request: Request) -> Response:
         """Return one node of a state."""
         origin, name = self._chosen(request), request.path_params["name"]
-        state = _state(request, origin)
-        found = [a for a, fields in state.model.nodes.items() if name in (a, fields.get("name"))]
-        if len(found) != 1:
-            code = "ambiguous_node" if found else "no_such_node"
-            text = f"{len(found)} nodes are called {name!r}" if found else f"no node is called {name!r}"
-            raise HttpFailure(404, code, text, "Name a node by its address, as in /nodes/127.0.0.1:9000")
-        (address,) = found
-        seen_ms = state.seen_ms.get(address)
-        return json_reply(node_detail_json(state.model, origin.shape, address, state.moment, seen_ms))
+
+        def shown(state: SeenState) -> Json:
+            found = [a for a, fields in state.model.nodes.items() if name in (a, fields.get("name"))]
+            if len(found) != 1:
+                code = "ambiguous_node" if found else "no_such_node"
+                text = f"{len(found)} nodes are called {name!r}" if found else f"no node is called {name!r}"
+                raise HttpFailure(404, code, text, "Name a node by its address, as in /nodes/127.0.0.1:9000")
+            (address,) = found
+            seen_ms = state.seen_ms.get(address)
+            return node_detail_json(state.model, origin.shape, address, state.moment, seen_ms)
+
+        return await _of_state(request, origin, shown)
 
     async def check(self, request: Request) -> Response:
         """Return the verdict on a state."""
         origin = self._chosen(request)
-        state = _state(request, origin)
-        return json_reply(ring_check_json(state.model, origin.shape, state.moment))
+        return await _of_state(request, origin, lambda s: ring_check_json(s.model, origin.shape, s.moment))
 
     async def transfers(self, request: Request) -> Response:
         """Return the transfers in progress, with their rates in the last seconds."""
-        state = self._origin.at()
-        before = self._origin.at(state.moment.at_ms - round(1000 * RATE_S))
-        return json_reply(transfers_state_json(state.model, before.model, RATE_S, state.moment))
+
+        def shown() -> Response:
+            state = self._origin.at()
+            before = self._origin.at(state.moment.at_ms - round(1000 * RATE_S))
+            return json_reply(transfers_state_json(state.model, before.model, RATE_S, state.moment))
+
+        return await _computed(self._origin, shown)
 
     async def heat(self, request: Request) -> Response:
         """Return the distribution of keys and requests on the circle."""
@@ -141,35 +154,40 @@ class QueryEndpoints:
         """Return a keyframe, and the lines after it."""
         origin = self._chosen(request)
         from_ms, to_ms = self._span(request, origin)
-        lines = islice(origin.lines(from_ms, to_ms), LINES_MAX + 1)
-        latest = origin.at()
-        found = [{"at_ms": at_ms, **_line_json(latest.model, line, at_ms)} for at_ms, line in lines]
-        return json_reply({
-            **moment_json(latest.moment),
-            **shape_json(origin.shape),
-            "from_ms": from_ms,
-            "to_ms": to_ms,
-            "lines": found[:LINES_MAX],
-            "more": len(found) > LINES_MAX,
-        })
+
+        def shown() -> Response:
+            lines = islice(origin.lines(from_ms, to_ms), LINES_MAX + 1)
+            latest = origin.at()
+            found = [{"at_ms": at_ms, **_line_json(latest.model, line, at_ms)} for at_ms, line in lines]
+            return json_reply({
+                **moment_json(latest.moment),
+                **shape_json(origin.shape),
+                "from_ms": from_ms,
+                "to_ms": to_ms,
+                "lines": found[:LINES_MAX],
+                "more": len(found) > LINES_MAX,
+            })
+
+        return await _computed(origin, shown)
 
     async def download(self, request: Request) -> Response:
         """Return a part of the history as a recording. A whole recording that is played is returned as it is."""
         origin = self._chosen(request)
         headers = {"content-disposition": f'attachment; filename="{DOWNLOAD}"'}
         if isinstance(origin, PlayedRing) and not {"from", "to"} & request.query_params.keys():
-            content = await trio.to_thread.run_sync(gzip.compress, origin.log.text)
+            content = await _computed(origin, lambda: gzip.compress(origin.log.text))
             return Response(content, headers=headers, media_type="application/gzip")
         if origin.shape is None:
             raise HttpFailure(503, "unreachable", "no node of the ring has answered yet", "Start one: chord up")
-        content = recorded(origin, origin.shape, *self._span(request, origin))
+        shape, (from_ms, to_ms) = origin.shape, self._span(request, origin)
+        content = await _computed(origin, lambda: recorded(origin, shape, from_ms, to_ms))
         return Response(content, headers=headers, media_type="application/gzip")
 
     async def upload(self, request: Request) -> Response:
         """Keep a recording in memory, and return its id."""
         content = await body_of(request, BYTES_MAX)
         try:
-            played = await trio.to_thread.run_sync(lambda: PlayedRing(Chordlog(unpack(content))))
+            played = await trio.to_thread.run_sync(lambda: PlayedRing(Chordlog(unpack(content))), limiter=THREADS)
         except BadChordlog as error:
             hint = "Record one: chord dashboard --record FILE, or chord sim replay SEED --chordlog FILE"
             raise HttpFailure(413 if error.is_too_long else 400, "bad_recording", str(error), hint) from None
@@ -178,7 +196,7 @@ class QueryEndpoints:
         while len(self._uploads) > UPLOADS_MAX:
             del self._uploads[next(iter(self._uploads))]
         return json_reply({
-            **moment_json(played.at().moment),
+            **moment_json(played.moment(played.span_ms[1])),
             **shape_json(played.shape),
             "recording": str(self._uploaded),
             "from_ms": played.span_ms[0],
@@ -191,7 +209,8 @@ class QueryEndpoints:
     async def metrics(self, request: Request) -> Response:
         """Return the metrics of the last 15 minutes."""
         rows = self._meter.series.rows if self._meter is not None else ()
-        return json_reply({**moment_json(self._origin.at().moment), **series_json(rows)})
+        moment = await _computed(self._origin, lambda: self._origin.at().moment)
+        return json_reply({**moment_json(moment), **series_json(rows)})
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -210,14 +229,21 @@ class QueryEndpoints:
         return first_ms if from_ms is None else from_ms, latest_ms if to_ms is None else to_ms
 
 
-def _state(request: Request, origin: StateOrigin) -> SeenState:
-    """Return the state at the time of the parameter at; default: the latest."""
+async def _computed(origin: StateOrigin, compute: Callable[[], T]) -> T:
+    """Compute in a thread if the states are of a recording, which may take long. A living ring changes meanwhile."""
+    if isinstance(origin, LiveRing):
+        return compute()
+    return await trio.to_thread.run_sync(compute, limiter=THREADS)
+
+
+async def _of_state(request: Request, origin: StateOrigin, shown: Callable[[SeenState], Json]) -> Response:
+    """Return what a function shows of the state at the time of the parameter at; default: the latest."""
     at_ms = _number(request, "at")
     first_ms, latest_ms = origin.span_ms
     if at_ms is not None and not first_ms <= at_ms <= latest_ms:
         hint = f"Give a time from {first_ms} to {latest_ms}, in Unix ms"
         raise HttpFailure(404, "no_such_time", f"there is no state of the time {at_ms}", hint)
-    return origin.at(at_ms)
+    return await _computed(origin, lambda: json_reply(shown(origin.at(at_ms))))
 
 
 def _line_json(model: RingModel, line: LogLine, at_ms: int) -> Json:

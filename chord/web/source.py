@@ -156,8 +156,11 @@ class PlayedRing(StateOrigin):
     def at(self, at_ms: int | None = None) -> SeenState:
         """Return the state at a time; default: at the end."""
         at_ms = self.span_ms[1] if at_ms is None else at_ms
-        model = self.log.seek((at_ms - self._began_ms) / 1000)
-        return SeenState(model, Moment(at_ms, 0, self.kind), {})
+        return SeenState(self.log.seek((at_ms - self._began_ms) / 1000), self.moment(at_ms), {})
+
+    def moment(self, at_ms: int) -> Moment:
+        """Return a moment of the recording, in Unix ms."""
+        return Moment(at_ms, 0, self.kind)
 
     def lines(self, from_ms: float, to_ms: float) -> Iterator[tuple[int, LogLine]]:
         """Yield a keyframe made for `from_ms`, and the lines after it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import zlib
@@ -245,3 +246,10 @@ def test_seek_in_an_hour_reads_few_lines(monkeypatch: pytest.MonkeyPatch) -> Non
         found.seek(at_s + 0.9)
         assert decoded[0] <= 2 + KEYFRAME_S * 2
         assert decoded[1] <= 60_000
+
+
+def test_file_of_many_gzip_members_is_refused() -> None:
+    line = gzip.compress(b"x")
+    assert unpack(line * 64) == b"x" * 64
+    with pytest.raises(BadChordlog, match="more than 64 members"):
+        unpack(line * 65)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import threading
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 
 from chord.ids import Contact, Point
 from chord.observe.chordlog import BYTES_MAX, Chordlog, unpack
-from chord.observe.model import RingChange
+from chord.observe.model import RingChange, RingModel
 from chord.web.openapi import ENDPOINTS
 from chord.web.source import LiveRing, PlayedRing
 from chord.wire.messages import PeerInfo, Status
@@ -220,6 +221,27 @@ async def test_recording_shows_no_living_ring() -> None:
     found = await events_of(app, 3)
     assert [name for name, _, _ in found] == ["hello", "state", "check"]
     assert found[0][2]["source"] == "recording"
+
+
+async def test_recording_is_read_outside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Chordlog(unpack((await WebClient(app_of(Ring(statuses()).origin)).get("/api/v1/recording")).body))
+    app = app_of(PlayedRing(log))
+    seek, threads = Chordlog.seek, set[threading.Thread]()
+
+    def noted(self: Chordlog, at_s: float) -> RingModel:
+        threads.add(threading.current_thread())
+        return seek(self, at_s)
+
+    monkeypatch.setattr(Chordlog, "seek", noted)
+    for path in ("ring", "ring?bins=8", "nodes/n2", "check", "history", "transfers", "metrics.json", "events"):
+        if path == "events":
+            await events_of(app, 3)
+        else:
+            assert (await WebClient(app).get(f"/api/v1/{path}")).status == 200
+    assert (await WebClient(app).get("/api/v1/recording?from=0")).status == 200
+    assert (await WebClient(app).request("POST", "/api/v1/recording", log.text)).status == 200
+    assert threads
+    assert threading.current_thread() not in threads
 
 
 # -- the guard ------------------------------------------------------------------------------------
