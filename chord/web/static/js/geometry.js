@@ -1,5 +1,7 @@
 // Shapes on the ring: points, arcs, chords that bend inwards, and labels that move aside.
 
+import { clockwise } from "./circle.js";
+
 export const R = 250;
 export const BAND = 17;
 const ORBIT_GAP = 42;
@@ -56,60 +58,74 @@ export function arrowHead({ control, end }, size = 7) {
   return `M${point(0, 3)}L${point(2.75, size)}L${point(-2.75, size)}Z`;
 }
 
-export function boxesOverlap(a, b, margin = 2) {
-  return a.x < b.x + b.w + margin && b.x < a.x + a.w + margin && a.y < b.y + b.h + margin && b.y < a.y + a.h + margin;
+export function boxesOverlap(a, b, margin = 2, side = margin) {
+  return a.x < b.x + b.w + side && b.x < a.x + a.w + side && a.y < b.y + b.h + margin && b.y < a.y + a.h + margin;
 }
 
-function crossesBox([[ax, ay], [bx, by]], box) {
-  for (let i = 0; i <= 8; i += 1) {
-    const [x, y] = [ax + ((bx - ax) * i) / 8, ay + ((by - ay) * i) / 8];
-    if (x > box.x && x < box.x + box.w && y > box.y && y < box.y + box.h) return true;
-  }
-  return false;
-}
+const TURN = 0.75; // degrees by which two labels move apart in one round
+const TURN_MAX = 24;
+const ROUNDS = 90;
+const NEAR = 3; // a wide label may overlap the third one after it
 
-// Place labels outside the ring. Each label takes the first place near its point at which no boxes overlap.
-// `wanted` has {x, width, radius, height}; the result has {box, anchor, at} or null if no place is free. If a label
-// has a `shorter` width, that is tried, too.
-export function placeLabels(wanted, taken = [], limits = { w: 378, h: 345 }) {
-  const placed = [...taken];
-  const leaders = [];
-  return wanted.map(({ x, width: full, shorter, radius, height, from }) => {
-    const places = tries();
-    for (let i = 0; i < places.length * (shorter ? 2 : 1); i += 1) {
-      const [out, turn] = places[i % places.length];
-      const width = i < places.length ? full : shorter;
-      const angle = x + turn / 360;
-      const [px, py] = at(angle, radius + out);
-      const side = Math.sin(2 * Math.PI * angle);
-      const anchor = Math.abs(side) < 0.16 ? "middle" : side > 0 ? "start" : "end";
-      const left = anchor === "start" ? px : anchor === "end" ? px - width : px - width / 2;
-      const box = { x: left, y: py - height / 2, w: width, h: height };
-      const isInside = box.x >= -limits.w && box.x + box.w <= limits.w && box.y >= -limits.h && box.y + box.h <= limits.h;
-      const edge = anchor === "start" ? [left, py] : anchor === "end" ? [left + width, py] : [px, py > 0 ? box.y : box.y + height];
-      const leader = from && [from, edge];
-      const isCrossed = leaders.some((other) => crossesBox(other, box)) || (leader && placed.some((other) => crossesBox(leader, other)));
-      if (isInside && !isCrossed && !placed.some((other) => boxesOverlap(box, other))) {
-        placed.push(box);
-        if (leader) leaders.push(leader);
-        return { box, anchor, at: [px, py], isShort: width !== full };
-      }
+// Place labels outside the ring, in the clockwise order of their points. Labels that overlap move apart.
+// `wanted` has {x, width, radius, height, shorter?}, the most important first. If there is no room, all labels take
+// their `shorter` width; then the last labels give way. The result has {box, anchor, at, isShort}, or null.
+export function placeLabels(wanted, limits = { w: 378, h: 345 }) {
+  const labels = wanted.map((one, rank) => ({ ...one, rank, turn: 0 }));
+  const order = [...labels].sort((a, b) => a.x - b.x || a.rank - b.rank);
+  let shown = order;
+  if (!spread(shown, limits)) {
+    for (const one of labels) if (one.shorter) Object.assign(one, { width: one.shorter, isShort: true });
+    while (!spread(shown, limits)) {
+      const last = shown.filter((one) => one.isTight).reduce((a, b) => (a.rank > b.rank ? a : b));
+      shown = shown.filter((one) => one !== last);
+      last.place = null;
     }
-    return null;
-  });
+  }
+  return labels.map((one) => one.place);
 }
 
-let TRIES = null;
-function tries() {
-  if (!TRIES) {
-    TRIES = [];
-    for (const out of [0, 16, 32, 48]) {
-      for (let turn = 0; turn <= 18; turn += 1.5) {
-        TRIES.push([out, turn]);
-        if (turn) TRIES.push([out, -turn]);
-      }
-    }
-    TRIES.sort((a, b) => a[0] * 0.35 + Math.abs(a[1]) - (b[0] * 0.35 + Math.abs(b[1])));
+// Move labels apart until none overlap. Return whether each found room near its point.
+function spread(shown, limits) {
+  for (const one of shown) {
+    one.turn = 0;
+    one.isTight = false;
+    one.place = placeAt(one, limits);
   }
-  return TRIES;
+  let isFree = false;
+  for (let round = 0; round < ROUNDS && !isFree; round += 1) {
+    isFree = true;
+    for (const one of shown) one.isTight = false;
+    shown.forEach((a, i) => {
+      for (let step = 1; step <= Math.min(NEAR, shown.length - 1); step += 1) {
+        const b = shown[(i + step) % shown.length];
+        if (clockwise(a.x, b.x) > 0.5 || !boxesOverlap(a.place.box, b.place.box, a.height / 5, 10)) continue;
+        isFree = false;
+        a.isTight = b.isTight = true;
+        a.turn -= TURN;
+        b.turn += TURN;
+        a.place = placeAt(a, limits);
+        b.place = placeAt(b, limits);
+      }
+    });
+  }
+  for (const one of shown) one.isTight ||= Math.abs(one.turn) > TURN_MAX;
+  return !shown.some((one) => one.isTight);
+}
+
+// A label that moved far also moves out, so that the line to its point stays outside the ring.
+function placeAt({ x, width, radius, height, turn, shorter, isShort = false }, limits) {
+  const angle = x + turn / 360;
+  const [px, py] = at(angle, radius + Math.max(0, Math.abs(turn) - 6) * 2);
+  const side = Math.sin(2 * Math.PI * angle);
+  const anchor = Math.abs(side) < 0.16 ? "middle" : side > 0 ? "start" : "end";
+  const boxOf = (w) => ({ x: anchor === "start" ? px : anchor === "end" ? px - w : px - w / 2, y: py - height / 2, w, h: height });
+  let box = boxOf(width);
+  if (shorter && Math.max(-box.x, box.x + box.w) > limits.w) {
+    box = boxOf(shorter);
+    isShort = true;
+  }
+  const inside = (from, size, limit) => Math.max(-limit, Math.min(limit - size, from));
+  const [dx, dy] = [inside(box.x, box.w, limits.w) - box.x, inside(box.y, box.h, limits.h) - box.y];
+  return { box: { ...box, x: box.x + dx, y: box.y + dy }, anchor, at: [px + dx, py + dy], isShort };
 }

@@ -232,23 +232,16 @@ export class RingView {
       return { vnode, sub, x: vnode.x, radius: R + outside, height: 17 * scale, shorter: sub ? vnode.name.length * 7.8 * scale : 0,
         width: (vnode.name.length * 7.8 + (sub ? sub.length * 6.2 + 5 : 0)) * scale };
     });
-    const keyBoxes = [];
-    if (scene.key) {
-      const spot = placeLabels([{ x: scene.key.x, width: scene.key.label.length * 8 * scale, radius: R + outside + 4, height: 17 * scale }])[0];
-      if (spot) {
-        keyBoxes.push(spot.box);
-        this.keySpot = spot;
-      }
-    }
-    for (const one of wanted) one.from = at(one.x, radiusOf(this.orbits.get(one.vnode.id) ?? 0) + 12);
-    const places = placeLabels(wanted, keyBoxes, { w: this.isNarrow ? 346 : 374, h: 340 });
-    wanted.forEach(({ vnode, sub }, i) => {
-      const place = places[i];
-      if (!place) return;
+    if (scene.key) wanted.unshift({ x: scene.key.x, width: scene.key.label.length * 8 * scale, radius: R + outside + 4, height: 17 * scale });
+    const labels = isMany ? apart(wanted) : wanted;
+    const places = placeLabels(labels, { w: this.isNarrow ? 346 : 374, h: 340 });
+    this.keySpot = scene.key ? places[0] : null;
+    places.forEach((place, i) => {
+      const { vnode, sub } = labels[i];
+      if (!place || !vnode) return;
       const radius = radiusOf(this.orbits.get(vnode.id) ?? 0);
       const [x1, y1] = at(vnode.x, radius + 12);
-      const edge = place.anchor === "start" ? place.box.x - 3 : place.anchor === "end" ? place.box.x + place.box.w + 3 : place.at[0];
-      const edgeY = place.anchor === "middle" ? (place.at[1] > 0 ? place.box.y : place.box.y + place.box.h) : place.at[1];
+      const [edge, edgeY] = nearest(place.box, x1, y1);
       if (Math.hypot(edge - x1, edgeY - y1) > 8) el("path", { class: "leader", d: `M${x1} ${y1}L${edge} ${edgeY}` }, this.static);
       const quiet = (scene.roles?.size || scene.selected) && !isFocused(vnode);
       const tone = vnode.mark === "dead" ? " bad" : vnode.mark === "suspect" ? " warn" : "";
@@ -293,12 +286,9 @@ export class RingView {
     const text = `${one.num !== undefined ? `${one.num} ` : ""}${one.label}`;
     const w = (text.length * 6.3 + 18) * scale;
     const h = 19 * scale;
-    let box = null;
-    for (const t of [0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74]) {
-      const [x, y] = onChord(line, t);
-      box = { x: x - w / 2, y: y - h / 2, w, h };
-      if (!boxes.some((other) => boxesOverlap(box, other, 3))) break;
-    }
+    const places = [0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74].map((t) => onChord(line, t)).map(([x, y]) => ({ x: x - w / 2, y: y - h / 2, w, h }));
+    const box = places.find((place) => !boxes.some((other) => boxesOverlap(place, other, 3))) ?? (one.num === undefined ? null : places[0]);
+    if (!box) return; // the side panel has the numbers of fingers, too
     boxes.push(box);
     const group = el("g", { class: "tag" }, this.pointers);
     el("rect", { x: box.x, y: box.y, width: w, height: h, rx: h / 2 }, group);
@@ -336,10 +326,10 @@ export class RingView {
 
   key({ x, label }) {
     const [px, py] = at(x, R);
-    const place = this.keySpot ?? placeLabels([{ x, width: label.length * 8, radius: R + 46, height: 17 }])[0];
+    const place = this.keySpot;
     if (place) {
-      const edge = place.anchor === "start" ? place.box.x - 2 : place.anchor === "end" ? place.box.x + place.box.w + 2 : place.at[0];
-      el("line", { class: "key-line", x1: px, y1: py, x2: edge, y2: place.at[1] }, this.pointers);
+      const [x2, y2] = nearest(place.box, px, py);
+      el("line", { class: "key-line", x1: px, y1: py, x2, y2 }, this.pointers);
       el("text", { class: "key-label", x: place.at[0], y: place.at[1] + 4.5, "text-anchor": place.anchor }, this.pointers, label);
     }
     el("path", { class: "diamond", d: "M0 -8L8 0L0 8L-8 0Z", transform: `translate(${px} ${py})` }, this.pointers);
@@ -384,6 +374,18 @@ export class RingView {
     this.motion.replaceChildren();
     for (const { path, head } of this.paths ?? []) for (const shown of [path, head]) shown?.removeAttribute("opacity");
   }
+}
+
+// The point of a label's box that is nearest to a point of the ring.
+function nearest({ x, y, w, h }, px, py) {
+  return [Math.max(x - 3, Math.min(x + w + 3, px)), Math.max(y + h / 4, Math.min(y + h - 2, py))];
+}
+
+// The labels of a crowded ring that are at least four degrees from each more important one.
+function apart(wanted) {
+  const kept = [];
+  for (const one of wanted) if (!kept.some((other) => Math.min(clockwise(one.x, other.x), clockwise(other.x, one.x)) < 4 / 360)) kept.push(one);
+  return kept;
 }
 
 // A long line in two.
