@@ -31,8 +31,9 @@ export async function openLesson(index) {
   }
   const log = logs[step.log];
   log.at = step.t;
-  const done = Math.max(store.lessonDone ?? -1, flat.indexOf(step) - 1);
-  set({ lesson: log, lessonStep: flat.indexOf(step), lessonDone: done, selected: null, lookup: null, ownKey: null });
+  const at = flat.indexOf(step);
+  const done = Math.max(store.lessonDone ?? -1, at === flat.length - 1 ? at : at - 1); // no step follows the last one
+  set({ lesson: log, lessonStep: at, lessonDone: done, selected: null, lookup: null, ownKey: null });
 }
 
 export const nextLesson = (direction) => openLesson((store.lessonStep ?? 0) + direction);
@@ -98,7 +99,7 @@ function sceneOf(step, view) {
     }
   } else if (step.show === "at") extra.selected = vnode?.id ?? null;
   else if (step.show === "bare") extra.middle = { big: "0 to 255", lines: ["256 points, clockwise"] };
-  else if (!step.show && step.log === "ring") extra.middle = { big: "7 nodes", lines: ["each has a point and an arc"] };
+  else if (!step.show && step.log === "ring") extra.middle = { big: "7 nodes", lines: ["each has a point"] };
   return extra;
 }
 
@@ -121,7 +122,7 @@ export function LearnLeft() {
       const last = first + chapter.steps.length - 1;
       const isDone = (store.lessonDone ?? -1) >= last;
       return html`<li key=${c}><button type="button" aria-current=${step.c === c ? "step" : null} onClick=${() => openLesson(first)}>
-        <span class="num">${isDone && step.c !== c ? html`<span class="done"><${Icon} name="check" /></span>` : c + 1}</span><span>${chapter.title}</span>
+        <span class="num">${isDone && (step.c !== c || last === flat.length - 1) ? html`<span class="done"><${Icon} name="check" /></span>` : c + 1}</span><span>${chapter.title}</span>
         ${step.c === c && html`<span class="sub">${chapter.sub}</span>`}</button></li>`;
     })}</ol></section>
     <div class="note">Every picture shows a recorded moment of real Chord nodes.</div></nav>`;
@@ -198,7 +199,8 @@ export function LearnBottom() {
       ${step.lookup !== undefined && html`<form class="row nowrap" onSubmit=${submit}><label class="mute" for="own">or try your own key</label><div class="field"><input id="own" name="own" inputmode="numeric" size="5" value=${typed ?? store.ownKey ?? SUBJECT} onInput=${(e) => setTyped(e.target.value)} /></div></form>`}</div>
     <div class="progress" role="img" aria-label="Step ${index + 1} of ${flat.length}">${CHAPTERS.map((chapter, c) => {
       const within = step.c === c ? (step.s + 1) / chapter.steps.length : step.c > c ? 1 : 0;
-      return html`<svg key=${c} viewBox="0 0 100 5" preserveAspectRatio="none"><rect width="100" height="5" /><rect class=${step.c > c ? "done" : "now"} width=${100 * within} height="5" /></svg>`;
+      const isOver = step.c > c || index === flat.length - 1;
+      return html`<svg key=${c} viewBox="0 0 100 5" preserveAspectRatio="none"><rect width="100" height="5" /><rect class=${isOver ? "done" : "now"} width=${100 * within} height="5" /></svg>`;
     })}</div>
     ${step.think && html`<div class="note gold think"><b>Think first.</b> ${step.think[0]} ${isShown ? html`<span class="mute" role="status">${step.think[1]}</span>` : html`<button type="button" class="chip" onClick=${() => setShown(true)}>Show the answer</button>`}</div>`}
   </section>`;
@@ -210,8 +212,12 @@ function nextText(index) {
   return next.c === now.c ? "Next" : "Next chapter";
 }
 
+const shell = (commands) => commands.map((one) => `$ ${one.replaceAll("\n", "\n  ")}`).join("\n");
+
 export function LearnTerminal() {
   const step = lessonAt();
   return html`<section class="events" aria-label="The same in your terminal" tabindex="0"><h2 class="minor">The same in your terminal</h2>
-    <pre>${step.terminal.startsWith("chord up") ? "" : "$ chord up --bits 8 \\\n    --ids 10,42,80,120,160,200,230 &\n"}$ ${step.terminal.replaceAll("\n", "\n  ")}</pre></section>`;
+    <pre>${shell(step.terminal.split("\n"))}</pre>
+    <p class="mute gap">Before it, once for this chapter:</p><pre class="mute">${shell(CHAPTERS[step.c].setup)}</pre>
+    <p class="mute gap">There, the nodes are called n0 to n6: n4 is the node at 160.</p></section>`;
 }
