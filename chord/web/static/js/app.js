@@ -7,7 +7,7 @@ import { LearnBottom, LearnCenter, LearnLeft, LearnRight, LearnTerminal, nextLes
 import { LensBottom, WorstSide } from "./bigpanels.js";
 import { duration } from "./circle.js";
 import { HotKeys, KeysCenter, KeysLeft, Lab, Metrics, Moments, Nodes, RecordingList, useHeat } from "./pages.js";
-import { html, Icon, render, Segments, useEffect, useState } from "./parts.js";
+import { html, Icon, render, Segments, useEffect, useRef, useState } from "./parts.js";
 import { Right } from "./right.js";
 import { RingBox } from "./ringpage.js";
 import {
@@ -18,7 +18,7 @@ import { stepsOf } from "./lookup.js";
 import { ownerAt } from "./view.js";
 
 const PAGES = [["ring", "Ring"], ["keys", "Keys"], ["nodes", "Nodes"], ["metrics", "Metrics"], ["recordings", "Recordings"], ["learn", "Learn"], ["lab", "Lab"]];
-const TABS = [["ring", "Ring", "ring"], ["keys", "Keys", "keys"], ["nodes", "Nodes", "rows"], ["recordings", "Time", "time"], ["learn", "Learn", "book"]];
+const TABS = { ring: "ring", keys: "keys", nodes: "rows", metrics: "bars", recordings: "time", learn: "book", lab: "lab" }; // their icons
 const COLORS = ["owner", "keys", "requests", "copies"].map((name) => [name, name]);
 
 function pageOfAddress() {
@@ -88,7 +88,9 @@ function Help() {
 }
 
 function TabBar() {
-  return html`<nav class="tabbar" aria-label="Pages of the narrow screen">${TABS.map(([id, text, icon]) => html`<a key=${id} href="#/${id}" aria-current=${store.page === id ? "page" : null}><${Icon} name=${icon} size=${20} />${text}</a>`)}</nav>`;
+  const bar = useRef(null);
+  useEffect(() => bar.current.querySelector("[aria-current]")?.scrollIntoView({ inline: "nearest", block: "nearest" }), [store.page]);
+  return html`<nav class="tabbar" ref=${bar} aria-label="Pages of the narrow screen">${PAGES.map(([id, text]) => html`<a key=${id} href="#/${id}" aria-current=${store.page === id ? "page" : null}><${Icon} name=${TABS[id]} size=${20} />${text}</a>`)}</nav>`;
 }
 
 // The requests of each vnode in the last minute, as a share of the most: the sum over the parts that it owns.

@@ -116,23 +116,62 @@ function loadPlot() {
 export function Metrics() {
   const [data, setData] = useState(null);
   const [error, setError] = useState(null);
+  const isPlayed = health() === "played";
   useEffect(() => {
+    if (isPlayed) return undefined;
     let isOver = false;
     const load = () => api.metrics().then((found) => !isOver && setData(found), (failure) => !isOver && setError(failure));
     load();
     const timer = setInterval(load, 5000);
     return () => { isOver = true; clearInterval(timer); };
-  }, []);
-  if (health() === "played" || !data) {
-    return html`<h1>Metrics</h1><p class="mute gap">${health() === "played" ? "A recording has no metrics of the last minutes." : error ? error.message : "The first values arrive within seconds."}</p>`;
-  }
+  }, [isPlayed]);
+  if (isPlayed) return html`<${PlayedMetrics} />`;
+  if (!data) return html`<h1>Metrics</h1><p class="mute gap">${error ? error.message : "The first values arrive within seconds."}</p>`;
   const groups = data.series.filter((one) => one.values.some((value) => value !== null));
   return html`<h1>Metrics</h1><p class="mute">One value per second, for 15 minutes, summed over the nodes that respond.</p>
     <div class="charts gap">${groups.map((one) => html`<${Chart} key=${one.name + one.label} one=${one} at=${data.times_ms} />`)}</div>
     ${!groups.length && html`<p class="gap">No values yet.</p>`}`;
 }
 
-function Chart({ one, at }) {
+// The metrics of a recording: its own lines, its requests, and what its states show.
+function PlayedMetrics() {
+  const log = currentLog();
+  if (!log?.lines.length) return html`<h1>Metrics</h1><p class="mute gap">The recording is empty.</p>`;
+  const all = [...ownSeries(log), ...requestSeries(log), ...stateSeries(log)];
+  return html`<h1>Metrics</h1><p class="mute">The whole recording: ${log.operations.length ? "its requests, and " : ""}what its states show. Times are seconds since its beginning.</p>
+    <div class="charts gap">${all.map((one) => html`<${Chart} key=${one.name + one.label} one=${one} at=${one.at} isPlayed=${true} />`)}</div>`;
+}
+
+function ownSeries(log) {
+  const rows = log.lines.filter((line) => line.m?.values);
+  return [...new Set(rows.flatMap((line) => Object.keys(line.m.values)))].map((key) => {
+    const [, name, label] = /^(\w+)(?:\{(\w+)\})?$/.exec(key) ?? [key, key, ""];
+    const unit = /_p\d\d$/.test(name) ? "ms" : name === "rpc_bytes" ? "B/s" : name === "lookup_hops" ? "hops" : "1/s";
+    return { name, label: label ?? "", unit, at: rows.map((line) => 1000 * (line.t - log.beginsS)), values: rows.map((line) => line.m.values[key] ?? null) };
+  });
+}
+
+function requestSeries(log) {
+  if (!log.operations.length) return [];
+  const width = Math.max(1, (log.endsS - log.beginsS) / 60);
+  const parts = Array.from({ length: Math.ceil((log.endsS - log.beginsS) / width) }, () => []);
+  for (const one of log.operations) parts[Math.min(parts.length - 1, Math.floor((one.t - log.beginsS) / width))].push(1000 * (one.t1 - one.t0));
+  const at = parts.map((_, i) => 1000 * width * (i + 0.5));
+  const quantile = (list, share) => (list.length ? [...list].sort((a, b) => a - b)[Math.min(list.length - 1, Math.floor(share * list.length))] : null);
+  return [
+    { name: "requests", label: "", unit: "1/s", at, values: parts.map((list) => list.length / width) },
+    { name: "time_of_a_request", label: "median", unit: "ms", at, values: parts.map((list) => quantile(list, 0.5)) },
+    { name: "time_of_a_request", label: "longest", unit: "ms", at, values: parts.map((list) => quantile(list, 1)) },
+  ];
+}
+
+function stateSeries(log) {
+  const at = log.samples.map((one) => 1000 * (one.t - log.beginsS));
+  return [["living", "nodes"], ["suspected", "suspected nodes"], ["waiting", "pointers not yet correct"], ["under", "under-replicated keys"], ["moves", "transfers"]]
+    .map(([kind, name]) => ({ name, label: "", unit: "", isStepped: true, at, values: log.samples.map((one) => one[kind]) }));
+}
+
+function Chart({ one, at, isPlayed = false }) {
   const box = useRef(null);
   const plot = useRef(null);
   const format = one.unit === "B/s" ? bytes : plainNumber;
@@ -148,14 +187,21 @@ function Chart({ one, at }) {
       const [line, text] = [box.current.previousSibling, box.current].map((element) => getComputedStyle(element).color);
       const axis = { stroke: text, grid: { stroke: "#8883", width: 1 }, ticks: { show: false }, font: "11px Inter, system-ui" };
       plot.current = new Plot({
-        width: box.current.clientWidth, height: 168, legend: { show: false }, cursor: { y: false },
-        axes: [{ ...axis, size: 28, space: 84, values: (_, ticks) => ticks.map((t) => new Date(1000 * t).toLocaleTimeString("en-GB")) }, { ...axis, size: 56, values: (_, ticks) => ticks.map(format) }],
-        series: [{}, { stroke: line, width: 1.4, points: { show: one.values.filter((v) => v !== null).length < 30, size: 4, fill: line } }],
+        width: box.current.clientWidth, height: 168, legend: { show: false }, cursor: { y: false }, scales: { x: { time: !isPlayed } },
+        axes: [{ ...axis, size: 28, space: 84, values: (_, ticks) => ticks.map((t) => (isPlayed ? `${+t.toFixed(1)} s` : new Date(1000 * t).toLocaleTimeString("en-GB"))) }, { ...axis, size: 56, values: (_, ticks) => ticks.map(format) }],
+        series: [{}, { stroke: line, width: 1.4, ...(one.isStepped ? { paths: Plot.paths.stepped({ align: 1 }) } : {}), points: { show: one.values.filter((v) => v !== null).length < 30, size: 4, fill: line } }],
       }, data, box.current);
     });
     return () => { isOver = true; };
   }, [at[at.length - 1]]);
-  useEffect(() => () => plot.current?.destroy(), []);
+  useEffect(() => {
+    const observer = new ResizeObserver(([entry]) => plot.current?.setSize({ width: Math.round(entry.contentRect.width), height: 168 }));
+    observer.observe(box.current);
+    return () => {
+      observer.disconnect();
+      plot.current?.destroy();
+    };
+  }, []);
   const title = one.name.replaceAll("_", " ").replace("rpc", "RPC") + (one.label ? `, ${one.label}` : "");
   const last = one.values[one.values.length - 1];
   return html`<section class="chart" aria-label=${title}><div class="big"><h2>${title}</h2><span><b>${format(last)}</b> ${one.unit === "B/s" ? "/s" : one.unit === "1/s" ? "per s" : one.unit}</span></div>
@@ -216,7 +262,7 @@ export function Moments() {
   return html`<section><h2>${store.recordingName || "Recording"}</h2><${Facts} rows=${[
     ["source", { live: "a living ring", simulation: `simulated${log.header.seed === null ? "" : `, seed ${log.header.seed}`}`, model: "a model" }[log.header.source]],
     ["made by", html`<code>${log.header.command}</code>`],
-    ["nodes", count(view.nodes.size)], ["constants", `r = ${log.header.r}, N = ${log.header.N}, W = ${log.header.W}, 2^${log.header.bits} points`],
+    ["nodes", count(view.nodes.size)], ["constants", html`r = ${log.header.r}, N = ${log.header.N}, W = ${log.header.W}, 2<sup>${log.header.bits}</sup> points`],
     ["outcome", log.outcome ?? "the writer did not finish"],
   ]} /></section>
   ${rows.length > 0 && html`<section><h2 class="minor">Moments</h2><table><tbody>${rows.map((row, i) => html`<tr key=${i}><td class="wrap"><button type="button" class="chip" onClick=${() => { log.at = row.t; set({}); }}>${row.text}</button></td><td class="n mono">${(row.t - log.beginsS).toFixed(2)} s</td></tr>`)}</tbody></table></section>`}`;

@@ -28,7 +28,10 @@ const SHAPES = {
   ring: html`<circle cx="8" cy="8" r="5.5" /><circle class="solid" cx="8" cy="2.5" r="1.8" /><circle class="solid" cx="12.6" cy="11" r="1.8" />`,
   keys: html`<path d="M8 2.5L13.5 8 8 13.5 2.5 8z" />`,
   rows: html`<path d="M2.5 4h11M2.5 8h11M2.5 12h11" />`,
-  time: html`<path d="M2.5 13h11M5 13V9M8 13V4M11 13v-3" />`,
+  time: html`<circle cx="8" cy="8" r="6" /><path d="M8 4.5V8l2.5 1.6" />`,
+  bars: html`<path d="M2.5 13V8M6 13V3.5M9.7 13V6M13.3 13V10" />`,
+  lab: html`<path d="M6 2.5h4M7 2.5V7L3 13.5h10L9 7V2.5M5 10.5h6" />`,
+  gallery: html`<path d="M3.5 2v12M8 2v12M12.5 2v12M3.5 5L8 7.5M12.5 8L8 10.5" />`,
   book: html`<path d="M8 4C6.5 3 4.5 2.8 2.5 3v9c2-.2 4 0 5.5 1 1.5-1 3.5-1.2 5.5-1V3c-2-.2-4 0-5.5 1zM8 4v9" />`,
 };
 

@@ -272,6 +272,7 @@ function sample(log, view = currentSample(log), t = log.endsS) {
   const before = log.samples[log.samples.length - 1];
   const one = {
     t,
+    living: view.living.length,
     suspected: [...view.nodes.values()].filter((node) => node.mark === "suspect").length,
     waiting: view.waiting.length,
     under: view.underReplicated,

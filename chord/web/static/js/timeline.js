@@ -45,9 +45,10 @@ export function Timeline() {
   const end = log?.endsS ?? 0;
   const begin = isLive ? Math.max(log?.beginsS ?? 0, end - 300) : log?.beginsS ?? 0;
   const span = Math.max(1, end - begin);
-  const left = width < 560 ? 84 : LEFT;
+  const left = LEFT;
   const x = (t) => left + ((width - left - 14) * Math.max(0, t - begin)) / span;
-  const inside = samples.filter((one) => one.t >= begin - span);
+  const first = samples.findIndex((one, i) => (samples[i + 1]?.t ?? end) > begin); // the one before the window lasts into it
+  const inside = first < 0 ? [] : samples.slice(first);
   const isSplit = log?.faults.some((fault) => fault.do === "partition") || samples.some((one) => one.rings > 1);
   const lanes = isSplit
     ? [["network", "faults"], ["violated", "violated", "red"], ["not yet correct", "waiting", "amber"], ["rings", "rings", "outline red"]]
@@ -67,7 +68,7 @@ export function Timeline() {
       ${ticks.map((t) => html`<line class="grid" x1=${x(t)} x2=${x(t)} y1="0" y2=${bottom} /><text class="axis" x=${x(t)} y=${bottom + 14} text-anchor=${x(t) > width - 40 ? "end" : x(t) < left + 10 ? "start" : "middle"}>${isLive ? tickText(t - end) : `${+(t - (log?.beginsS ?? 0)).toFixed(2)} s`}</text>`)}
       ${lanes.map(([label, kind, tone], i) => html`<g key=${kind}><text x="0" y=${TOP + ROW * i + 14}>${label}</text>
         <line class="floor" x1=${left} x2=${width - 14} y1=${TOP + ROW * (i + 1) - 1} y2=${TOP + ROW * (i + 1) - 1} />
-        ${lane(kind, tone, log, inside, x, TOP + ROW * (i + 1) - 1, end, width)}</g>`)}
+        ${lane(kind, tone, log, inside, x, TOP + ROW * (i + 1) - 1, begin, end, width)}</g>`)}
       ${log?.lines.length > 0 && html`<rect class="surface" x=${left - 6} y="0" width=${width - left} height=${bottom} onPointerDown=${scrub} onPointerMove=${scrub} />
       <line class="now" x1=${x(now)} x2=${x(now)} y1="0" y2=${bottom} pointer-events="none" /><path class="thumb" pointer-events="none" d="M${x(now) - 5} 0h10v5l-5 5l-5-5z" />`}
     </svg>
@@ -88,13 +89,13 @@ function ticksOf(begin, end, most, isFromEnd) {
   return found;
 }
 
-function lane(kind, tone, log, samples, x, floor, end, width) {
+function lane(kind, tone, log, samples, x, floor, begin, end, width) {
   if (!log) return null;
-  if (kind === "marks") return marks(log.marks.filter((mark) => x(mark.t) >= 0).map((mark) => ({ t: mark.t, text: mark.name, ...LOOKS[mark.kind] })), x, floor, width);
-  if (kind === "faults") return marks(log.faults.map((fault) => ({ t: fault.t, text: shortFault(fault), icon: fault.do === "heal" ? "link" : "cut", tone: fault.do === "heal" ? "path" : "bad" })), x, floor, width);
+  if (kind === "marks") return marks(log.marks.filter((mark) => mark.t >= begin).map((mark) => ({ t: mark.t, text: mark.name, ...LOOKS[mark.kind] })), x, floor, width);
+  if (kind === "faults") return marks(log.faults.filter((fault) => fault.t >= begin).map((fault) => ({ t: fault.t, text: shortFault(fault), icon: fault.do === "heal" ? "link" : "cut", tone: fault.do === "heal" ? "path" : "bad" })), x, floor, width);
   if (kind === "operations") {
     const top = Math.max(0.001, ...log.operations.map((one) => one.t1 - one.t0));
-    return log.operations.slice(-800).map((one) => html`<circle class=${one.st === "ok" ? "faintblue" : "amber"} cx=${x(one.t)} cy=${floor - 3 - 12 * Math.sqrt((one.t1 - one.t0) / top)} r="1.3" />`);
+    return log.operations.filter((one) => one.t >= begin).slice(-800).map((one) => html`<circle class=${one.st === "ok" ? "faintblue" : "amber"} cx=${x(one.t)} cy=${floor - 3 - 12 * Math.sqrt((one.t1 - one.t0) / top)} r="1.3" />`);
   }
   if (kind === "moves") return moves(samples, x, floor, end, width);
   if (!samples.length) return null;
@@ -155,8 +156,9 @@ function moves(samples, x, floor, end, width) {
     const movers = [...new Set(run.movers)].slice(0, 3);
     const text = `${movers.join(", ")} ${movers.length === 1 ? "transfers" : "transfer"} ${count(run.moved)} records`;
     const next = runs.find((other) => other.from > run.from);
-    const fits = at > free && at + 6.2 * text.length < (next ? x(next.from) : width);
-    free = at;
+    const ends = at + 6.2 * text.length;
+    const fits = at > free && ends < (next ? x(next.from) - 4 : width);
+    free = fits ? ends : at;
     return html`<g><rect class="blue" x=${x(run.from)} y=${floor - 12} width=${Math.max(6, x(run.to) - x(run.from))} height="7" rx="2" />
       ${fits && html`<text x=${at} y=${floor - 5}>${text}</text>`}</g>`;
   });
