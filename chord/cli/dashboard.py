@@ -43,10 +43,12 @@ Serve = Callable[[Callable[[], None]], Awaitable[None]]
 @click.option("--write", "may_write", is_flag=True, help="Let the page write and delete keys.")
 @click.option("--keys", "with_keys", is_flag=True, help="Name frequent keys in the recording; without it, only their "
               "points.")
+@click.option("--lab", "reports", default=Path("out/lab"), show_default=True, metavar="DIR",
+              type=click.Path(file_okay=False, path_type=Path), help="Folder with the reports of chord lab.")
 @json_option
 def dashboard_command(
     out: Out, nodes: tuple[str, ...], listen: str, play: Path | None, record: Path | None, may_write: bool,
-    with_keys: bool,
+    with_keys: bool, reports: Path,
 ) -> int:
     """Serve a web page about a ring, until Ctrl-C.
 
@@ -66,7 +68,7 @@ def dashboard_command(
     from chord.web.server import DashboardOptions, serve_live, serve_played
 
     log = None if play is None else _recording(play)
-    options = DashboardOptions(split_address(listen)[0], may_write, with_keys=with_keys)
+    options = DashboardOptions(split_address(listen)[0], may_write, with_keys=with_keys, reports=reports)
     with ExitStack() as files:
         if record is not None:
             write = files.enter_context(packing(record.name, files.enter_context(writing(record))))

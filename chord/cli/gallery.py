@@ -66,11 +66,11 @@ _budget = with_options(
 @json_option
 def list_command(out: Out) -> int:
     """List the algorithms: ticket, cost in messages, needs, bugs, and the sizes that a search proves."""
-    from chord.gallery.index import every_entry
+    from chord.gallery.index import entry_json, every_entry
 
     entries = list(every_entry())
     if out.as_json:
-        out.json({"entries": [_entry_json(entry) for entry in entries]})
+        out.json({"entries": [entry_json(entry) for entry in entries]})
         return OK
     rows = []
     for entry in entries:
@@ -549,23 +549,6 @@ def _events(recording: Recording) -> list[Json]:
     import json
 
     return [json.loads(line) for line in recording.lines()]
-
-
-def _entry_json(entry: Entry) -> Json:
-    return {
-        "name": entry.name,
-        "ticket": entry.ticket,
-        "title": entry.title,
-        "channels": entry.channels,
-        "tolerates": list(entry.tolerates),
-        "needs": {fault: need.law for fault, need in entry.needs.items()},
-        "cost": [{"text": cost.text, "per": cost.per} for cost in entry.cost],
-        "laws": [{"name": law.name, "ticket": law.ticket, "text": law.text} for law in entry.laws],
-        "bugs": {name: altered.text for name, altered in entry.bugs.items()},
-        "printed": {name: altered.text for name, altered in entry.printed.items()},
-        "small": list(entry.small),
-        "sizes": list(entry.sizes),
-    }
 
 
 def _result_json(entry: Entry, size: int, result: SearchResult) -> Json:

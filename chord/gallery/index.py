@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from importlib import import_module
 
 from chord.gallery.entry import Entry
+from chord.views.common import Json
 
 ENTRIES: dict[str, str] = {
     "clocks-lamport": "clocks.lamport",
@@ -68,3 +69,21 @@ def entry_of(name: str) -> Entry:
 def every_entry() -> Iterator[Entry]:
     """Yield all entries, in the order of tickets."""
     return map(entry_of, ENTRIES)
+
+
+def entry_json(entry: Entry) -> Json:
+    """Return an entry as JSON."""
+    return {
+        "name": entry.name,
+        "ticket": entry.ticket,
+        "title": entry.title,
+        "channels": entry.channels,
+        "tolerates": list(entry.tolerates),
+        "needs": {fault: need.law for fault, need in entry.needs.items()},
+        "cost": [{"text": cost.text, "per": cost.per} for cost in entry.cost],
+        "laws": [{"name": law.name, "ticket": law.ticket, "text": law.text} for law in entry.laws],
+        "bugs": {name: altered.text for name, altered in entry.bugs.items()},
+        "printed": {name: altered.text for name, altered in entry.printed.items()},
+        "small": list(entry.small),
+        "sizes": list(entry.sizes),
+    }

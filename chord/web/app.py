@@ -21,6 +21,7 @@ from chord.web.exposition import Family, metrics_reply
 from chord.web.failures import HttpFailure, explained
 from chord.web.guard import Guard
 from chord.web.hub import EventHub, EventReader
+from chord.web.library import LibraryEndpoints
 from chord.web.openapi import ENDPOINTS, PREFIX, openapi_json
 from chord.web.queries import QueryEndpoints
 from chord.web.replies import json_reply
@@ -50,6 +51,7 @@ Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 def make_app(
     queries: QueryEndpoints,
     actions: ActionEndpoints,
+    library: LibraryEndpoints,
     hub: EventHub,
     host: str,
     metrics: Callable[[], Iterable[Family]] | None = None,
@@ -59,6 +61,7 @@ def make_app(
     Args:
         queries: the endpoints that show the ring.
         actions: the endpoints that ask the ring to do something.
+        library: the endpoints of the gallery and of the lab.
         hub: the readers of the event stream.
         host: the host that the server listens on, which requests may name.
         metrics: returns the metrics at /metrics; None: no metrics.
@@ -75,7 +78,7 @@ def make_app(
         return metrics_reply(metrics() if metrics else (), request.headers.get("accept", ""))
 
     found: dict[str, Endpoint] = {"events": events, "openapi": openapi}
-    for part in (queries, actions):
+    for part in (queries, actions, library):
         found |= {endpoint.name: getattr(part, endpoint.name) for endpoint in ENDPOINTS if hasattr(part, endpoint.name)}
     routes = [
         Route(PREFIX + endpoint.path, caught(found[endpoint.name]), methods=[endpoint.method]) for endpoint in ENDPOINTS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from starlette.requests import Request
 from starlette.responses import Response
 
 from chord import errors
@@ -48,3 +49,18 @@ def explained(error: errors.ChordError) -> HttpFailure:
     status = next((status for kind, status in STATUSES if isinstance(error, kind)), 503)
     hint = "" if status < 500 else "The ring may be busy or healing. Try again, or see the check"
     return HttpFailure(status, error.word, error.message, hint)
+
+
+def number_of(request: Request, name: str, low: int = 0, high: int = 10**15) -> int | None:
+    """Return a parameter of a request that is a whole number; None if it is not given.
+
+    Raises:
+        HttpFailure: 400: it is no whole number from `low` to `high`.
+    """
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) <= 15 and low <= int(text) <= high):
+        hint = f"Give a whole number from {low} to {high}, or leave it out"
+        raise HttpFailure(400, "invalid", f"invalid {name} {text[:40]!r}", hint)
+    return int(text)

@@ -23,6 +23,13 @@ LENS: Final = {
 }
 BINS: Final = {"bins": "the number of parts of the circle, a divisor of 256; default: 256"}
 
+RUN: Final = {
+    "nodes": "the number of processes; default: 3, or with steps the smallest",
+    "seed": "the seed of delays and asks; default: 0",
+    "variant": "a bug or a printed form: return the shortest run that breaks a law",
+    "steps": "the chosen steps, separated by commas, each by its place in choices; may be empty",
+}
+
 
 class Endpoint(NamedTuple):
     """An endpoint.
@@ -69,6 +76,11 @@ ENDPOINTS: Final = (
     Endpoint("POST", "/recording", "upload", "Keep a .chordlog in memory, to play it", "api-recording"),
     Endpoint("GET", "/metrics.json", "metrics", "The metrics of the last 15 minutes", "api-metrics"),
     Endpoint("POST", "/chaos", "chaos", "A fault in a demonstration", "api-chaos", "api-order-chaos"),
+    Endpoint("GET", "/gallery", "gallery", "The algorithms of the gallery", "gallery-list"),
+    Endpoint("GET", "/gallery/{name}", "gallery_run", "A run of an algorithm, as a space-time diagram",
+             "api-gallery-run", query=RUN),
+    Endpoint("GET", "/lab", "reports", "The reports of the lab", "api-lab"),
+    Endpoint("GET", "/lab/{name}", "report", "A report of the lab (text/html)"),
     Endpoint("GET", "/openapi.json", "openapi", "This description", "api-openapi"),
 )  # fmt: skip
 """All endpoints."""

@@ -26,7 +26,7 @@ from chord.views.dashboard import (
     transfers_state_json,
 )
 from chord.web.actions import body_of
-from chord.web.failures import HttpFailure
+from chord.web.failures import HttpFailure, number_of
 from chord.web.heat import harmonic
 from chord.web.phrases import event_json
 from chord.web.recorder import DOWNLOAD, recorded
@@ -68,7 +68,7 @@ class QueryEndpoints:
     async def ring(self, request: Request) -> Response:
         """Return the nodes and vnodes of a state."""
         origin = self._chosen(request)
-        bins, lens = _number(request, "bins", 1, BINS_MAX), _lens(request, origin.shape)
+        bins, lens = number_of(request, "bins", 1, BINS_MAX), _lens(request, origin.shape)
 
         def shown(state: SeenState) -> Json:
             return ring_state_json(state.model, origin.shape, state.moment, state.seen_ms, bins=bins, lens=lens)
@@ -111,10 +111,10 @@ class QueryEndpoints:
         origin, meter = self._origin, self._meter
         if not isinstance(origin, LiveRing) or meter is None:
             raise HttpFailure(409, "not_live", "this is a recording, not a living ring", "Start chord dashboard --node")
-        bins = _number(request, "bins", 1, SAMPLE_BINS) or SAMPLE_BINS
+        bins = number_of(request, "bins", 1, SAMPLE_BINS) or SAMPLE_BINS
         if SAMPLE_BINS % bins:
             raise HttpFailure(400, "invalid", f"invalid bins {bins}", f"Give a divisor of {SAMPLE_BINS}")
-        window_s = _number(request, "window", 1, 60) or 60
+        window_s = number_of(request, "window", 1, 60) or 60
         keys = _coarser(await meter.density(), bins)
         counts = meter.requests.counts(origin.now_s, window_s)
         state = origin.at()
@@ -224,7 +224,7 @@ class QueryEndpoints:
 
     def _span(self, request: Request, origin: StateOrigin) -> tuple[int, int]:
         """Return the parameters from and to, in Unix ms."""
-        from_ms, to_ms = _number(request, "from"), _number(request, "to")
+        from_ms, to_ms = number_of(request, "from"), number_of(request, "to")
         first_ms, latest_ms = origin.span_ms
         return first_ms if from_ms is None else from_ms, latest_ms if to_ms is None else to_ms
 
@@ -238,7 +238,7 @@ async def _computed(origin: StateOrigin, compute: Callable[[], T]) -> T:
 
 async def _of_state(request: Request, origin: StateOrigin, shown: Callable[[SeenState], Json]) -> Response:
     """Return what a function shows of the state at the time of the parameter at; default: the latest."""
-    at_ms = _number(request, "at")
+    at_ms = number_of(request, "at")
     first_ms, latest_ms = origin.span_ms
     if at_ms is not None and not first_ms <= at_ms <= latest_ms:
         hint = f"Give a time from {first_ms} to {latest_ms}, in Unix ms"
@@ -256,17 +256,6 @@ def _line_json(model: RingModel, line: LogLine, at_ms: int) -> Json:
     if line.letter == "e":
         return {"e": event_json(model, line.content, at_ms)}
     return {line.letter: line.content}
-
-
-def _number(request: Request, name: str, low: int = 0, high: int = 10**15) -> int | None:
-    """Return a parameter that is a whole number; None if it is not given."""
-    text = request.query_params.get(name)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdecimal() and len(text) <= 15 and low <= int(text) <= high):
-        hint = f"Give a whole number from {low} to {high}, or leave it out"
-        raise HttpFailure(400, "invalid", f"invalid {name} {text[:40]!r}", hint)
-    return int(text)
 
 
 def _lens(request: Request, shape: RingShape | None) -> Arc | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
@@ -17,6 +18,7 @@ from chord.web.app import make_app
 from chord.web.exposition import Family
 from chord.web.failures import HttpFailure
 from chord.web.hub import EventHub
+from chord.web.library import LibraryEndpoints
 from chord.web.listening import has_user_timeout, serve_app
 from chord.web.queries import QueryEndpoints
 from chord.web.recorder import RingRecorder
@@ -27,6 +29,10 @@ from chord.web.watch import watch_ring
 
 READERS_MAX: Final = 32
 """The largest number of readers of the event stream on a system that cannot give up stalled ones."""
+
+
+REPORTS: Final = Path("out/lab")
+"""The folder in which `chord lab` writes its reports by default."""
 
 
 def readers_max() -> int | None:
@@ -44,6 +50,7 @@ class DashboardOptions(NamedTuple):
         with_keys: whether the recording names keys.
         command: the command, for the recording.
         chaos: the control of the processes of a demonstration; None otherwise.
+        reports: the folder with the reports of the lab.
     """
 
     host: str
@@ -52,6 +59,7 @@ class DashboardOptions(NamedTuple):
     with_keys: bool = False
     command: str = "chord dashboard"
     chaos: Chaos | None = None
+    reports: Path = REPORTS
 
 
 class Control:
@@ -115,7 +123,8 @@ async def serve_live(
         if options.record is not None:
             recorder = RingRecorder(origin, meter, options.record, options.command, with_keys=options.with_keys)
             nursery.start_soon(recorder.run)
-        app = make_app(QueryEndpoints(origin, meter), actions, hub, options.host, metrics)
+        library = LibraryEndpoints(options.reports)
+        app = make_app(QueryEndpoints(origin, meter), actions, library, hub, options.host, metrics)
         await nursery.start(serve_app, app, listener)
         on_ready()
 
@@ -130,7 +139,7 @@ async def serve_played(
     origin = PlayedRing(log)
     hub = EventHub(origin, readers_max=readers_max())
     actions = ActionEndpoints(origin, may_write=False, chaos=None)
-    app = make_app(QueryEndpoints(origin, None), actions, hub, options.host)
+    app = make_app(QueryEndpoints(origin, None), actions, LibraryEndpoints(options.reports), hub, options.host)
     async with trio.open_nursery() as nursery:
         await nursery.start(serve_app, app, listener)
         on_ready()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import trio
@@ -14,6 +15,7 @@ from chord.web.aggregator import Aggregator
 from chord.web.app import make_app
 from chord.web.exposition import Family
 from chord.web.hub import EventHub
+from chord.web.library import LibraryEndpoints
 from chord.web.queries import QueryEndpoints
 from chord.web.sampling import RingMeter
 from chord.web.source import LiveRing, StateOrigin
@@ -48,6 +50,7 @@ def app_of(
     hub: EventHub | None = None,
     meter: RingMeter | None = None,
     metrics: Callable[[], Iterable[Family]] | None = None,
+    reports: Path = Path("nowhere"),
     **options: Any,
 ) -> ASGIApp:
     """Return the application of a ring or a recording; options as for `ActionEndpoints`."""
@@ -55,7 +58,8 @@ def app_of(
     if meter is None and isinstance(origin, LiveRing):
         meter = RingMeter(origin, hub)
     actions = ActionEndpoints(origin, **{"may_write": False, "chaos": None, **options})
-    return make_app(QueryEndpoints(origin, meter), actions, hub, "127.0.0.1", metrics)
+    library = LibraryEndpoints(reports)
+    return make_app(QueryEndpoints(origin, meter), actions, library, hub, "127.0.0.1", metrics)
 
 
 class Answer:

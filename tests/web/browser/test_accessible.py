@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 AXE: Final = (Path(__file__).parent / "vendor" / "axe.js").read_text()
-PAGES: Final = ("ring", "keys", "nodes", "metrics", "recordings", "learn", "lab")
+PAGES: Final = ("ring", "keys", "nodes", "metrics", "recordings", "learn", "gallery", "lab")
 WIDTHS: Final = (1440, 390)
 CONTRAST_MIN: Final = 4.5
 
@@ -65,7 +65,8 @@ def violations(page: Page, rules: list[str] | None = None) -> list[Any]:
 
 def show(page: Page, place: str, theme: str) -> None:
     page.evaluate(f"location.hash = '#/{place}'; document.documentElement.dataset.theme = '{theme}'")
-    page.wait_for_selector(".node" if place in ("ring", "keys", "recordings", "learn") else "main")
+    shown = {"gallery": ".spacetime", "lab": "iframe, main code", "nodes": "main", "metrics": "main"}
+    page.wait_for_selector(shown.get(place, ".node"))
 
 
 def test_no_page_violates_a_rule_of_axe(played: Site) -> None:

@@ -35,9 +35,12 @@ TEXTS_OF_LANES = """() => [...document.querySelectorAll('.timeline g')].flatMap(
 
 
 @pytest.fixture(scope="module")
-def killed(browser: Browser) -> Iterator[Site]:
-    """The page of a recording in which a node dies, returns, and another one joins."""
-    with running("dashboard", "--play", str(RECORDINGS / "kill.chordlog.gz"), "--listen", "127.0.0.1:0") as server:
+def killed(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The page of a recording in which a node dies, returns, and another one joins. The lab has one report."""
+    lab = tmp_path_factory.mktemp("lab")
+    (lab / "report.md").write_text("# Shards side by side\n\n<script>alert(1)</script>\n")
+    recording = RECORDINGS / "kill.chordlog.gz"
+    with running("dashboard", "--play", str(recording), "--lab", str(lab), "--listen", "127.0.0.1:0") as server:
         yield Site(browser, server.ready["url"], server)
 
 
@@ -145,6 +148,35 @@ def test_lessons_explain_words_before_they_use_them(killed: Site) -> None:
             shown = f"{text_of(page, '.lesson')} {' '.join(page.eval_on_selector_all('.ring text', TEXTS))}"
             used = {word for word in explained if re.search(rf"\b{word}s?\b", shown)}
             assert all(explained[word] for word in used), (number, used, explained)
+    assert killed.problems == []
+
+
+def test_gallery_plays_a_run_step_by_step(killed: Site) -> None:
+    with killed.open("gallery") as page:
+        page.wait_for_selector(".spacetime .current")
+        page.click("text=Mutual exclusion by a token")
+        page.wait_for_selector(".side h2:has-text('Mutual exclusion by a token')")
+        page.keyboard.press("ArrowRight")
+        page.wait_for_function("() => document.querySelectorAll('.spacetime .number').length === 2")
+        page.fill(".steps", "9")
+        page.wait_for_selector(".spacetime .message")
+        page.click("text=Mutual exclusion by Lamport")
+        page.click("text=A bug")
+        page.wait_for_selector(".side .marks .bad")
+        assert "chord gallery prove mutex-lamport --bug" in text_of(page, ".side .code")
+        page.click("text=Choose steps")
+        page.click(".choices button")
+        page.wait_for_selector(".button:has-text('Undo'):enabled")
+        page.wait_for_selector(".spacetime .step")
+    assert killed.problems == []
+
+
+def test_lab_shows_its_report_without_scripts(killed: Site) -> None:
+    with killed.open("lab") as page:
+        page.wait_for_selector(".menu button[aria-current]:has-text('Shards side by side')")
+        frame = page.frame_locator("iframe.report")
+        assert frame.locator("h1").inner_text() == "Shards side by side"
+        assert frame.locator("p").inner_text() == "<script>alert(1)</script>"
     assert killed.problems == []
 
 

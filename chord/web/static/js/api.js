@@ -48,6 +48,10 @@ export const api = {
   history: (fromMs, toMs) => request("GET", `/history?from=${fromMs}&to=${toMs}`),
   metrics: () => request("GET", "/metrics.json"),
   chaos: (what, node) => request("POST", "/chaos", { do: what, node }),
+  gallery: () => request("GET", "/gallery"),
+  galleryRun: (name, query) => request("GET", `/gallery/${name}?${new URLSearchParams(Object.entries(query).filter(([, value]) => value !== null))}`),
+  reports: () => request("GET", "/lab"),
+  reportUrl: (name) => `${BASE}/lab/${encodeURIComponent(name)}`,
   recordingUrl: `${BASE}/recording`,
   eventsUrl: `${BASE}/events`,
 };

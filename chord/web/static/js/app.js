@@ -6,7 +6,7 @@ import { count } from "./circle.js";
 import { LearnBottom, LearnCenter, LearnLeft, LearnRight, LearnTerminal, nextLesson } from "./learn.js";
 import { LensBottom, WorstSide } from "./bigpanels.js";
 import { duration } from "./circle.js";
-import { HotKeys, KeysCenter, KeysLeft, Lab, Metrics, Moments, Nodes, RecordingList, useHeat } from "./pages.js";
+import { HotKeys, KeysCenter, KeysLeft, Metrics, Moments, Nodes, RecordingList, useHeat } from "./pages.js";
 import { html, Icon, render, Segments, useEffect, useRef, useState } from "./parts.js";
 import { Right } from "./right.js";
 import { RingBox } from "./ringpage.js";
@@ -17,8 +17,8 @@ import { Events, Player, Timeline } from "./timeline.js";
 import { stepsOf } from "./lookup.js";
 import { ownerAt } from "./view.js";
 
-const PAGES = [["ring", "Ring"], ["keys", "Keys"], ["nodes", "Nodes"], ["metrics", "Metrics"], ["recordings", "Recordings"], ["learn", "Learn"], ["lab", "Lab"]];
-const TABS = { ring: "ring", keys: "keys", nodes: "rows", metrics: "bars", recordings: "time", learn: "book", lab: "lab" }; // their icons
+const PAGES = [["ring", "Ring"], ["keys", "Keys"], ["nodes", "Nodes"], ["metrics", "Metrics"], ["recordings", "Recordings"], ["learn", "Learn"], ["gallery", "Gallery"], ["lab", "Lab"]];
+const TABS = { ring: "ring", keys: "keys", nodes: "rows", metrics: "bars", recordings: "time", learn: "book", gallery: "gallery", lab: "lab" }; // their icons
 const COLORS = ["owner", "keys", "requests", "copies"].map((name) => [name, name]);
 
 function pageOfAddress() {
@@ -37,7 +37,7 @@ function go() {
 function Source() {
   const state = health();
   const log = currentLog();
-  if (store.page === "learn") return null;
+  if (["learn", "gallery", "lab"].includes(store.page)) return null;
   if (state === "played") {
     if (!log) return null;
     const span = duration(log.endsS - log.beginsS);
@@ -52,10 +52,12 @@ function Source() {
     <span class="pill ${state === "slow" ? "warn" : "own"}"><span class="dot"></span>${state === "slow" ? `Slow · ${age}` : "Live"}</span>`;
 }
 
+const SUBTITLES = { learn: "how Chord works", gallery: "algorithms", lab: "reports" };
+
 function Header() {
   const view = currentView();
   const n = view.nodes.size;
-  const sub = store.page === "learn" ? "how Chord works" : store.page === "recordings" && store.recordingName ? store.recordingName : n ? `${count(n)} ${n === 1 ? "node" : "nodes"}` : "";
+  const sub = SUBTITLES[store.page] ?? (store.page === "recordings" && store.recordingName ? store.recordingName : n ? `${count(n)} ${n === 1 ? "node" : "nodes"}` : "");
   return html`<header class="top"><a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById("main").focus(); }}>Skip to the content</a>
     <div class="brand"><svg width="20" height="20" viewBox="0 0 20 20" aria-hidden="true"><circle cx="10" cy="10" r="7.5" fill="none" stroke="currentColor" stroke-width="1.8" /><path class="path" d="M9 2.6Q9.5 9 15 15.6" fill="none" stroke="currentColor" stroke-width="1.8" /><circle class="path" cx="9" cy="2.6" r="2.4" fill="currentColor" /><circle class="own" cx="15.4" cy="15.4" r="2.4" fill="currentColor" /></svg>
       chord <small>${sub}</small></div>
@@ -152,9 +154,20 @@ function LearnPage() {
   return html`<${LearnLeft} /><main class="center ringpage" id="main" tabindex="-1"><${LearnCenter} /></main><${LearnRight} /><${LearnBottom} /><${LearnTerminal} />`;
 }
 
+const loaded = {}; // the modules of pages that are loaded when they are opened
+
+function later(load, name) {
+  return () => {
+    const [isLoaded, setLoaded] = useState(name in loaded);
+    useEffect(() => { load().then((module) => { Object.assign(loaded, module); setLoaded(true); }); }, []);
+    return isLoaded ? html`<${loaded[name]} />` : html`<main class="center page wide" id="main" tabindex="-1"><p class="mute">Loading</p></main>`;
+  };
+}
+
 const plain = (Page) => () => html`<main class="center page wide" id="main" tabindex="-1"><${Page} /></main>`;
 const VIEWS = {
-  ring: RingPage, keys: KeysPage, nodes: NodesPage, metrics: plain(Metrics), recordings: RecordingsPage, learn: LearnPage, lab: plain(Lab),
+  ring: RingPage, keys: KeysPage, nodes: NodesPage, metrics: plain(Metrics), recordings: RecordingsPage, learn: LearnPage,
+  gallery: later(() => import("./gallery.js"), "GalleryPage"), lab: later(() => import("./lab.js"), "LabPage"),
 };
 
 function App() {
@@ -176,10 +189,12 @@ function onKey(event) {
   } else if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
     const direction = event.key === "ArrowRight" ? 1 : -1;
     if (store.page === "learn") nextLesson(direction);
+    else if (store.page === "gallery") loaded.moveGallery?.(direction);
     else goStep(direction);
   } else if (event.key === " " && !event.target.closest?.("button, a, [role=button]")) {
     event.preventDefault();
-    if (store.lookup) set({ isStepping: !store.isStepping, step: store.step >= stepsOf(store.lookup).length - 1 ? 0 : store.step });
+    if (store.page === "gallery") loaded.playGallery?.();
+    else if (store.lookup) set({ isStepping: !store.isStepping, step: store.step >= stepsOf(store.lookup).length - 1 ? 0 : store.step });
     else play(!currentLog()?.isPlaying);
   } else if (event.key === "Escape") clearSelection();
 }

@@ -1,4 +1,4 @@
-// The pages beside the ring: Keys, Nodes, Metrics, Recordings and Lab.
+// The pages beside the ring: Keys, Nodes, Metrics and Recordings.
 
 import { api } from "./api.js";
 import { bytes, count, harmonic, percent, shortId } from "./circle.js";
@@ -275,17 +275,4 @@ function turnText(one) {
   if (one.suspected) return "a node is suspected";
   if (one.under) return "keys under-replicated";
   return "whole";
-}
-
-// -- lab --------------------------------------------------------------------------------------------
-
-export function Lab() {
-  const [report, setReport] = useState(null);
-  useEffect(() => () => report && URL.revokeObjectURL(report.url), [report]);
-  const open = async (file) => setReport({ name: file.name, text: await file.text() });
-  return html`<h1>Lab</h1>
-    <p class="mute">The lab measures sharding schemes side by side and writes a report. Open a report here; its scripts do not run.</p>
-    <div class="row gap"><label class="button" for="report">Open a report</label><input class="sr" id="report" type="file" accept=".html,.svg" onChange=${(e) => e.target.files[0] && open(e.target.files[0])} />
-      <code>chord lab all</code></div>
-    ${report ? html`<iframe class="report gap" sandbox="" title="Report ${report.name}" srcdoc=${report.text}></iframe>` : html`<div class="drop gap">No report is open.</div>`}`;
 }
