@@ -1,7 +1,7 @@
 """The pictures of the dashboard in the documentation: Chromium without a window, on recordings.
 
 `python tools/screenshots.py` writes them into `docs/images`. With a folder as its argument, it writes every page in
-light, dark, narrow and print there, to look at. It needs `/usr/bin/chromium`, and the fonts `fonts-inter` and
+light, dark, narrow and print there, and the page of a ring with a frozen node and without its server. It needs `/usr/bin/chromium`, and the fonts `fonts-inter` and
 `fonts-jetbrains-mono` for the same pictures everywhere.
 """
 
@@ -12,7 +12,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -42,6 +42,18 @@ def dashboard(recording: str) -> Iterator[str]:
 
 
 @contextmanager
+def demonstration() -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Run a ring of five processes with a dashboard, and give its address and its process to the block."""
+    command = [sys.executable, "-m", "chord", "up", "-n", "5", "--web", "127.0.0.1:0", "--demo", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as ring:
+        assert ring.stdout is not None
+        try:
+            yield json.loads(ring.stdout.readline())["dashboard"], ring
+        finally:
+            ring.terminate()
+
+
+@contextmanager
 def opened(browser: Browser, url: str, place: str, theme: str, size: tuple[int, int] = WIDE) -> Iterator[Page]:
     """Open a page, with motion reduced to steps."""
     context = browser.new_context(
@@ -50,7 +62,7 @@ def opened(browser: Browser, url: str, place: str, theme: str, size: tuple[int, 
     )  # fmt: skip
     page = context.new_page()
     page.goto(f"{url}#/{place}")
-    page.wait_for_selector(".node" if place in ("ring", "keys", "recordings", "learn") else "main")
+    page.wait_for_selector(".node" if place in ("ring", "keys", "recordings", "learn") else "main *")
     yield page
     context.close()
 
@@ -93,6 +105,11 @@ def for_documents(browser: Browser, url: str) -> None:
         store(page, f"seek({AFTER_S})")
         select(page, "n7")
         save(page, IMAGES / "dashboard-kill.png")
+    with opened(browser, url, "gallery", "light", SMALL) as page:
+        page.wait_for_selector(".spacetime")
+        for _ in range(14):
+            page.keyboard.press("ArrowRight")
+        save(page, IMAGES / "dashboard-gallery.png")
     with opened(browser, url, "learn", "light", SMALL) as page:
         page.wait_for_selector(".lesson h1")
         for _ in range(9):
@@ -113,7 +130,7 @@ def everything(browser: Browser, url: str, split: str, folder: Path) -> None:
             store(page, f"seek({AFTER_S})")
             select(page, "n7")
             save(page, folder / f"kill-{name}.png")
-            for place in ("keys", "nodes", "metrics", "lab", "learn"):
+            for place in ("keys", "nodes", "metrics", "gallery", "lab", "learn"):
                 page.evaluate(f"location.hash = '#/{place}'")
                 page.wait_for_timeout(500)
                 save(page, folder / f"{place}-{name}.png")
@@ -126,6 +143,26 @@ def everything(browser: Browser, url: str, split: str, folder: Path) -> None:
         save(page, folder / "print.png")
 
 
+def in_trouble(browser: Browser, folder: Path) -> None:
+    """Write the page of a ring with a frozen node, and after the end of the ring and its server."""
+    looks = (("light", WIDE, "light"), ("dark", WIDE, "dark"), ("light", NARROW, "narrow"))
+    with demonstration() as (url, ring), ExitStack() as stack:
+        pages = [(stack.enter_context(opened(browser, url, "ring", *look[:2])), look[2]) for look in looks]
+        first = pages[0][0]
+        first.wait_for_function("() => document.querySelectorAll('.ring .node').length === 5")
+        first.evaluate("import('./js/api.js').then(({ api }) => api.chaos('freeze', 'n2'))")
+        for page, name in pages:
+            page.wait_for_selector(".node .hollow")
+            select(page, "n2")
+            save(page, folder / f"frozen-{name}.png")
+        ring.terminate()
+        for page, name in pages:
+            page.wait_for_selector(".overlay")
+            save(page, folder / f"lost-{name}.png")
+            page.emulate_media(media="print")
+            save(page, folder / f"lost-{name}-print.png")
+
+
 def main() -> None:
     """Write the pictures."""
     with sync_playwright() as playwright, dashboard("kill.chordlog.gz") as url:
@@ -135,6 +172,7 @@ def main() -> None:
         else:
             with dashboard("split.chordlog.gz") as split:
                 everything(browser, url, split, Path(sys.argv[1]))
+            in_trouble(browser, Path(sys.argv[1]))
         browser.close()
 
 

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from chord.client.blocking import connect
-from tests.web.browser.site import Site, text_of
+from tests.web.browser.site import Site
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -79,7 +79,8 @@ def test_another_node_takes_over_the_arc_of_a_killed_one(live: Site) -> None:
         assert f"{heir['node']} covers for {victim['node']}" in page.eval_on_selector_all(
             ".ring .cover-label", "all => all.map(one => one.textContent)"
         )
-        assert "healing" in text_of(page, ".verdict h2")
+        # On a loaded machine, nodes may wrongly give up others for a moment, which breaks an invariant.
+        page.wait_for_selector(".verdict h2:has-text('healing')")
     assert live.problems == []
 
 
@@ -105,5 +106,7 @@ def test_old_data_is_not_called_live(live: Site) -> None:
                 pass
             else:
                 raise AssertionError("the planted bug was not noticed")
+            page.wait_for_selector(".overlay:has-text('No contact with the dashboard')")
+            assert page.query_selector("text=Save the recording") is None, "that button needs the server"
         finally:
             live.server.process.send_signal(signal.SIGCONT)

@@ -35,6 +35,8 @@ export function count(n) {
   return n === null || n === undefined ? "–" : Math.round(n).toString().replace(/\B(?=(\d{3})+(?!\d))/g, "\u202f");
 }
 
+export const counted = (n, word) => `${count(n)} ${word}${n === 1 ? "" : "s"}`;
+
 export function bytes(n) {
   if (n === null || n === undefined) return "–";
   const units = ["B", "kB", "MB", "GB", "TB"];

@@ -1,6 +1,6 @@
 // Events in words, merged: one line for a peer that several nodes suspect.
 
-import { arcLength, position, percent } from "./circle.js";
+import { arcLength, counted, position, percent } from "./circle.js";
 import { names } from "./view.js";
 
 const MERGE_S = 2;
@@ -36,7 +36,7 @@ function build(log) {
     else if (event.kind === "ArcGained" && fields.how === "taken_over") {
       add("arc", "mute", `${node} takes over ${percent(shareOf(fields, log))} of the circle`);
     } else if (event.kind === "TransferEnded" && fields.records) {
-      add("move", "path", `${node} transfers ${fields.records} records to ${nameOf(addressOf(fields, "to"))}`);
+      add("move", "path", `${node} transfers ${counted(fields.records, "record")} to ${nameOf(addressOf(fields, "to"))}`);
     } else if (event.kind === "SplitFound") add("link", "path", `${node} finds another ring by a self-lookup`);
     else if (event.kind === "VnodeIsolated") add("alert", "bad", `${node} has lost all neighbours`);
     else if (event.kind === "RecordsDamaged") add("alert", "bad", `${node} has ${fields.records} damaged records`);

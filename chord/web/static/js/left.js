@@ -119,7 +119,7 @@ function Lost({ view }) {
       ${nodes.length > 8 && html`<p class="mute">and ${nodes.length - 8} more, in turn</p>`}</section>`}
     <section><h2 class="minor">Possible cause</h2><p>${text}</p></section>
     <section class="always"><h2 class="minor">Available without the ring</h2><p>The last 15 minutes, below.</p>
-      <p><a class="button" href=${api.recordingUrl} download>Save the recording</a></p></section>
+      ${hasContact() && html`<p><a class="button" href=${api.recordingUrl} download>Save the recording</a></p>`}</section>
   </aside>`;
 }
 

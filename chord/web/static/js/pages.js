@@ -154,8 +154,8 @@ function ownSeries(log) {
 function requestSeries(log) {
   if (!log.operations.length) return [];
   const width = Math.max(1, (log.endsS - log.beginsS) / 60);
-  const parts = Array.from({ length: Math.ceil((log.endsS - log.beginsS) / width) }, () => []);
-  for (const one of log.operations) parts[Math.min(parts.length - 1, Math.floor((one.t - log.beginsS) / width))].push(1000 * (one.t1 - one.t0));
+  const parts = Array.from({ length: Math.max(1, Math.floor((log.endsS - log.beginsS) / width)) }, () => []); // the last part may be incomplete
+  for (const one of log.operations) parts[Math.floor((one.t - log.beginsS) / width)]?.push(1000 * (one.t1 - one.t0));
   const at = parts.map((_, i) => 1000 * width * (i + 0.5));
   const quantile = (list, share) => (list.length ? [...list].sort((a, b) => a - b)[Math.min(list.length - 1, Math.floor(share * list.length))] : null);
   return [

@@ -5,7 +5,7 @@ import { bytes, clockwise, count, ms, percent, position, shortId } from "./circl
 import { powerText, stepsOf, viaText } from "./lookup.js";
 import { html, Facts, Icon, Meter, NodeDot, Segments, useEffect, useState } from "./parts.js";
 import { STATES } from "./ring.js";
-import { currentLog, currentView, find, goStep, health, lookUp, say, selectNode, set, store } from "./store.js";
+import { currentLog, currentView, find, goStep, hasContact, health, lookUp, say, selectNode, set, store } from "./store.js";
 import { exactSuccessors, names } from "./view.js";
 
 export function Right() {
@@ -173,7 +173,7 @@ function Fingers({ view, vnode }) {
 }
 
 function Demo({ node, isDown }) {
-  if (!store.server.isDemo || health() === "played") return null;
+  if (!store.server.isDemo || health() === "played" || !hasContact()) return null;
   const act = (what) => api.chaos(what, node.name).then(() => say(`${node.name}: ${what}`), (error) => say(error.message));
   return html`<section><h2 class="minor">Demo ring</h2><div class="row">
     ${isDown ? html`<button type="button" class="button" onClick=${() => act("start")}><${Icon} name="up" tone="own" />Start ${node.name} again</button>`

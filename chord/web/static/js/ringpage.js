@@ -6,7 +6,7 @@ import { copiesText } from "./left.js";
 import { drawLookup, stepsOf } from "./lookup.js";
 import { html, useEffect, useLayoutEffect, useRef } from "./parts.js";
 import { calm, HOP_MS, isNarrow, RingView } from "./ring.js";
-import { ageMs, currentView, health, isBig, pointAt, selectNode, set, store } from "./store.js";
+import { ageMs, currentView, hasContact, health, isBig, pointAt, selectNode, set, store } from "./store.js";
 
 // Draw a scene. `extra` overrides fields of the scene: the Learn and Keys pages add pointers and bars.
 export function RingBox({ extra = {} }) {
@@ -131,7 +131,7 @@ function Overlay({ view }) {
   const state = health();
   if (state === "lost" && view.nodes.size) {
     const retryS = Math.max(0, Math.round((store.server.retryMs - Date.now()) / 1000));
-    return html`<div class="overlay"><div><h2>No node responds</h2><p class="mute">Last seen ${duration(ageMs() / 1000)} ago. ${retryS ? `Retrying in ${retryS} s.` : "Retrying."}</p></div></div>`;
+    return html`<div class="overlay"><div><h2>${hasContact() ? "No node responds" : "No contact with the dashboard"}</h2><p class="mute">Last seen ${duration(ageMs() / 1000)} ago. ${retryS ? `Retrying in ${retryS} s.` : "Retrying."}</p></div></div>`;
   }
   if (!view.nodes.size) {
     return html`<div class="overlay"><div><h2>${state === "connecting" ? "Connecting" : "No ring yet"}</h2>

@@ -1,6 +1,6 @@
 // The event timeline: what changed, when, and the player above it.
 
-import { count, duration } from "./circle.js";
+import { count, counted, duration } from "./circle.js";
 import { feed } from "./feed.js";
 import { html, Icon, Segments, useEffect, useRef, useState } from "./parts.js";
 import { changed, currentLog, isFollowing, jump, play, seek, shownS, store } from "./store.js";
@@ -154,7 +154,7 @@ function moves(samples, x, floor, end, width) {
   return runs.map((run) => {
     const at = x(run.to) + 6;
     const movers = [...new Set(run.movers)].slice(0, 3);
-    const text = `${movers.join(", ")} ${movers.length === 1 ? "transfers" : "transfer"} ${count(run.moved)} records`;
+    const text = `${movers.join(", ")} ${movers.length === 1 ? "transfers" : "transfer"} ${counted(run.moved, "record")}`;
     const next = runs.find((other) => other.from > run.from);
     const ends = at + 6.2 * text.length;
     const fits = at > free && ends < (next ? x(next.from) - 4 : width);
