@@ -87,6 +87,7 @@ function Diagram({ run, shown }) {
     <defs><marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0L10 5L0 10z" /></marker></defs>
     ${run.names.map((name, i) => html`<g key=${name}><line class="lane" x1=${x(i)} x2=${x(i)} y1=${TOP - 14} y2=${height} /><text class="name" x=${x(i)} y=${TOP - 22} text-anchor="middle">${name}</text></g>`)}
     ${run.bands.filter((band) => band.from_row < shown).map((band) => html`<line class="band" x1=${x(band.lane)} x2=${x(band.lane)} y1=${y(band.from_row)} y2=${y(Math.min(band.to_row, shown - 1))}><title>${band.field}</title></line>`)}
+    ${rows.map((row, i) => row.from && html`<line key="m${i}" class="message ${row.what === "lost" ? "lost" : ""} ${i === shown - 1 ? "now" : ""}" marker-end="url(#tip)" x1=${x(row.from.lane)} y1=${y(row.from.row)} x2=${x(row.lane)} y2=${y(i)} />`)}
     ${rows.map((row, i) => html`<${Step} key=${i} row=${row} i=${i} x=${x} y=${y} notesAt=${notesAt} isCurrent=${i === shown - 1} />`)}
   </svg>${shown === run.rows.length && run.hidden > 0 && html`<p class="mute">and ${run.hidden} more steps</p>`}
     ${shown === run.rows.length && run.pending.length > 0 && html`<p class="mute">in transit: ${run.pending.slice(0, 12).join(", ")}</p>`}`;
@@ -97,7 +98,6 @@ function Step({ row, i, x, y, notesAt, isCurrent }) {
   const isLost = row.what === "lost" || row.what === "crash";
   const isLeft = row.from && row.from.lane < row.lane;
   return html`<g class=${isCurrent ? "current" : ""}><text class="number" x=${LEFT - 18} y=${level + 4} text-anchor="end">${i + 1}</text>
-    ${row.from && html`<line class="message ${row.what === "lost" ? "lost" : ""}" marker-end="url(#tip)" x1=${x(row.from.lane)} y1=${y(row.from.row)} x2=${at} y2=${level} />`}
     ${isLost ? html`<path class="fault" d="M${at - 5} ${level - 5}l10 10m0 -10l-10 10" />` : html`<circle class="step" cx=${at} cy=${level} r=${row.from ? 2.5 : 4} />`}
     <text x=${isLeft ? at - 12 : at + 12} y=${level - 5} text-anchor=${isLeft ? "end" : "start"}>${row.text}</text>
     ${row.notes.length > 0 && html`<text class="note" x=${notesAt} y=${level + 4}>${row.notes.join("; ")}</text>`}</g>`;
