@@ -12,6 +12,7 @@ import trio
 from starlette.requests import Request
 from starlette.responses import Response
 
+from chord.errors import ChordError
 from chord.ids import Arc, Circle, Point
 from chord.observe.chordlog import BYTES_MAX, BadChordlog, Chordlog, LogLine, unpack
 from chord.observe.model import RingChange, RingModel, RingShape
@@ -31,10 +32,10 @@ from chord.web.heat import harmonic
 from chord.web.phrases import event_json
 from chord.web.recorder import DOWNLOAD, recorded
 from chord.web.replies import json_reply
-from chord.web.sampling import RingMeter
+from chord.web.sampling import ANSWER_S, RingMeter
 from chord.web.series import series_json
 from chord.web.source import LiveRing, PlayedRing, SeenState, StateOrigin
-from chord.wire.messages import SAMPLE_BINS
+from chord.wire.messages import SAMPLE_BINS, Describe
 
 UPLOADS_MAX: Final = 4
 """The number of uploaded recordings in memory. The oldest gives way to a new one."""
@@ -78,16 +79,12 @@ class QueryEndpoints:
     async def node(self, request: Request) -> Response:
         """Return one node of a state."""
         origin, name = self._chosen(request), request.path_params["name"]
+        peers = await _peers_of(origin, name) if "peers" in request.query_params else None
 
         def shown(state: SeenState) -> Json:
-            found = [a for a, fields in state.model.nodes.items() if name in (a, fields.get("name"))]
-            if len(found) != 1:
-                code = "ambiguous_node" if found else "no_such_node"
-                text = f"{len(found)} nodes are called {name!r}" if found else f"no node is called {name!r}"
-                raise HttpFailure(404, code, text, "Name a node by its address, as in /nodes/127.0.0.1:9000")
-            (address,) = found
+            address = _address_of(state.model, name)
             seen_ms = state.seen_ms.get(address)
-            return node_detail_json(state.model, origin.shape, address, state.moment, seen_ms)
+            return {**node_detail_json(state.model, origin.shape, address, state.moment, seen_ms), "peers": peers}
 
         return await _of_state(request, origin, shown)
 
@@ -244,6 +241,38 @@ async def _of_state(request: Request, origin: StateOrigin, shown: Callable[[Seen
         hint = f"Give a time from {first_ms} to {latest_ms}, in Unix ms"
         raise HttpFailure(404, "no_such_time", f"there is no state of the time {at_ms}", hint)
     return await _computed(origin, lambda: json_reply(shown(origin.at(at_ms))))
+
+
+def _address_of(model: RingModel, name: str) -> str:
+    """Return the address of the node that a name or an address names."""
+    found = [a for a, fields in model.nodes.items() if name in (a, fields.get("name"))]
+    if len(found) != 1:
+        code = "ambiguous_node" if found else "no_such_node"
+        text = f"{len(found)} nodes are called {name!r}" if found else f"no node is called {name!r}"
+        raise HttpFailure(404, code, text, "Name a node by its address, as in /nodes/127.0.0.1:9000")
+    return found[0]
+
+
+async def _peers_of(origin: StateOrigin, name: str) -> list[Json] | None:
+    """Ask a living node for its peers and its round-trip times to them. A status does not change with these times."""
+    if not isinstance(origin, LiveRing) or origin.client is None:
+        return None
+    model = origin.aggregator.model
+    address = _address_of(model, name)
+    try:
+        with trio.fail_after(ANSWER_S):
+            reply = await origin.client.watch(Describe(("peers",)), address)
+    except (ChordError, trio.TooSlowError):
+        return None
+    return [
+        {
+            "address": peer.address,
+            "node": model.nodes.get(peer.address, {}).get("name") or peer.address,
+            "state": peer.state,
+            "rtt_ms": peer.rtt_ms,
+        }
+        for peer in (reply.status.peers if reply.status else ())
+    ]
 
 
 def _line_json(model: RingModel, line: LogLine, at_ms: int) -> Json:

@@ -12,7 +12,7 @@ from chord.errors import ChordError
 from chord.observe.model import RingModel
 from chord.web.heat import RequestSamples, owned_arcs, parts_of, spread
 from chord.web.hub import EventHub, message
-from chord.web.series import NAMES, MetricsSeries
+from chord.web.series import NAMES, MetricsSeries, hops_of
 from chord.web.source import LiveRing
 from chord.web.validation import metrics_fault, sample_fault
 from chord.wire.messages import SAMPLE_BINS, Density, GetMetrics, Sample, WatchRequest
@@ -33,6 +33,9 @@ LATE_MS: Final = 3000
 """A node is late if its last answer is older, in ms: three polls."""
 
 ANSWER_S: Final = 1.0
+
+HOPS_ROWS: Final = 120
+"""The number of rows, one per second, that the distribution of path lengths counts."""
 
 T = TypeVar("T")
 
@@ -143,4 +146,5 @@ class RingMeter:
         at_ms = state.moment.at_ms
         named = {f"{n.name}{{{n.label}}}" if n.label else n.name: v for n, v in zip(NAMES, values, strict=True)}
         late = {address: at_ms - seen for address, seen in state.seen_ms.items() if at_ms - seen > LATE_MS}
-        return message("metrics", {**state.moment._asdict(), "late": late, "values": named})
+        hops = hops_of(list(self.series.rows)[-HOPS_ROWS:])
+        return message("metrics", {**state.moment._asdict(), "late": late, "values": named, "hops": hops})

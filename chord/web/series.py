@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from chord.observe.metrics import DURATION_BOUNDS_S
@@ -47,11 +47,13 @@ class MetricsRow(NamedTuple):
         at_ms: the time, in Unix ms.
         values: the values, in the order of `NAMES`.
         nodes: the number of nodes that they count.
+        hops: the number of lookups with each path length, from 0.
     """
 
     at_ms: int
     values: tuple[float | None, ...]
     nodes: int
+    hops: tuple[int, ...] = ()
 
 
 class MetricsSeries:
@@ -76,7 +78,8 @@ class MetricsSeries:
             if (before := self._before.get(address)) is not None and reply.uptime_ms > before.uptime_ms
         ]
         self._before = dict(replies)
-        row = MetricsRow(at_ms, _values(gains), len(gains))
+        hops = tuple(_sum(gain.counts.get("lookup_hops", []) for gain in gains))
+        row = MetricsRow(at_ms, _values(gains), len(gains), hops)
         self.rows.append(row)
         return row
 
@@ -87,10 +90,19 @@ def series_json(rows: Iterable[MetricsRow]) -> Json:
     return {
         "times_ms": [row.at_ms for row in found],
         "nodes": [row.nodes for row in found],
+        "hops": hops_of(found),
         "series": [
             {**name._asdict(), "values": [row.values[column] for row in found]} for column, name in enumerate(NAMES)
         ],
     }
+
+
+def hops_of(rows: Iterable[MetricsRow]) -> list[int]:
+    """Return the number of lookups with each path length, from 0 to the longest path."""
+    counts = _sum(row.hops for row in rows)
+    while counts and not counts[-1]:
+        counts.pop()
+    return counts
 
 
 class _NodeGain:
@@ -154,7 +166,7 @@ def quantile(counts: list[int], share: float) -> float | None:
     return DURATION_BOUNDS_S[-1]
 
 
-def _sum(lists: Iterable[list[int]]) -> list[int]:
+def _sum(lists: Iterable[Sequence[int]]) -> list[int]:
     total: list[int] = []
     for one in lists:
         total += [0] * (len(one) - len(total))

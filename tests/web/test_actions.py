@@ -151,3 +151,26 @@ async def test_heat_counts_keys_and_requests() -> None:
         series = {(one["name"], one["label"]): one["values"] for one in metrics["series"]}
         assert max(value or 0 for value in series["operations", ""]) >= 40
         assert len(metrics["times_ms"]) == len(series["rpc_calls", "client"])
+
+
+@virtual
+async def test_node_reports_its_round_trips_when_asked() -> None:
+    async with watched() as (web, client):
+        for _ in range(5):
+            await client.lookup("user:42")
+        asked = checked(await web.get("/api/v1/nodes/n1?peers"), "api-node")
+        assert {peer["node"] for peer in asked["peers"]} == {"n0", "n2", "n3"}
+        assert all(peer["rtt_ms"] > 0 for peer in asked["peers"])
+        assert checked(await web.get("/api/v1/nodes/n1"), "api-node")["peers"] is None
+
+
+@virtual
+async def test_metrics_have_the_path_lengths_of_lookups() -> None:
+    async with watched() as (web, client):
+        await trio.sleep(3)
+        for number in range(30):
+            await client.lookup(f"key {number}")
+        await trio.sleep(3)
+        metrics = checked(await web.get("/api/v1/metrics.json"), "api-metrics")
+        assert sum(metrics["hops"]) >= 30
+        assert metrics["hops"][-1] > 0

@@ -59,6 +59,22 @@ def test_user_resolves_concurrent_values(live: Site) -> None:
     assert live.problems == []
 
 
+def test_page_shows_hot_keys_hops_and_round_trips(live: Site) -> None:
+    with connect(live.ring.entry) as client, live.open("keys") as page:
+        open_whole(page)
+        client.put("session:0", b"1")
+        while page.query_selector(".ring .hot:has-text('session:0')") is None:
+            for number in range(20):
+                client.get("session:0")
+                client.lookup(f"key {number}")
+            page.wait_for_timeout(100)
+        page.evaluate("location.hash = '#/ring'")
+        page.wait_for_selector(".left .hist rect")
+        page.evaluate("import('./js/store.js').then(s => s.selectNode(s.currentView().vnodes[3].id))")
+        page.wait_for_function("() => document.querySelectorAll('.rtt circle').length >= 2")
+    assert live.problems == []
+
+
 def test_another_node_takes_over_the_arc_of_a_killed_one(live: Site) -> None:
     live.ring.level()
     with live.open() as page:

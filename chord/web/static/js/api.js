@@ -37,7 +37,7 @@ const b64 = (key) => {
 
 export const api = {
   ring: () => request("GET", "/ring"),
-  node: (name) => request("GET", `/nodes/${encodeURIComponent(name)}`),
+  node: (name) => request("GET", `/nodes/${encodeURIComponent(name)}?peers`),
   lookup: (body) => request("POST", "/lookup", body),
   compare: (body) => request("POST", "/lookup/compare", body),
   inspect: (key) => request("GET", `/keys/${b64(key)}?inspect`),

@@ -1,7 +1,7 @@
 // The left panel: the verdict, the invariants, the waiting nodes, the copies, and the load.
 
 import { api } from "./api.js";
-import { bytes, count, duration, harmonic } from "./circle.js";
+import { bytes, count, counted, duration, harmonic, percent } from "./circle.js";
 import { INVARIANTS, verdict } from "./invariants.js";
 import { html, Facts, Icon, Meter, Spark } from "./parts.js";
 import { ageMs, currentLog, currentView, currentViolations, hasContact, health, selectNode, shownS, store } from "./store.js";
@@ -89,7 +89,23 @@ function Load({ view }) {
       <div class="trio">${[["operation_p50", "p50 ms"], ["operation_p99", "p99 ms"], ["lookup_hops", "hops"]].map(([name, text]) => html`<span key=${name}><b>${latest(recent, name)}</b>${text}</span>`)}</div></section>
     <section><div class="big"><span>Bytes sent, all nodes</span><span><b>${bytes(sent(last))}</b> /s</span></div>
       <${Spark} values=${recent.map(sent)} tone="mute" label="Bytes per second in the last two minutes" /></section>
-    <${Arcs} view=${view} />`;
+    <${Hops} view=${view} /><${Arcs} view=${view} />`;
+}
+
+// The distribution of path lengths, and the length that the ring is expected to have.
+function Hops({ view }) {
+  const total = store.hops.reduce((sum, n) => sum + n, 0);
+  if (!total) return null;
+  const n = Math.max(2, view.living.length);
+  const expected = Math.max(0, Math.log2(n) / 2 - Math.log2(Math.min(view.r, n - 1)) / 2 + 1);
+  const bars = Array.from({ length: Math.max(4, store.hops.length) }, (_, i) => (store.hops[i] ?? 0) / total);
+  const width = 100 / bars.length;
+  const top = Math.max(...bars);
+  return html`<section><h2 class="minor">Hops <small>· ${counted(total, "lookup")}, ${expected.toFixed(1)} expected</small></h2>
+    <svg class="hist" viewBox="0 0 232 64" role="img" aria-label=${bars.map((share, i) => `${i} hops: ${percent(share)}`).join(", ")}>${bars.map((share, i) => html`<g key=${i}>
+      <rect x=${2.32 * width * (i + 0.12)} width=${2.32 * width * 0.76} y=${48 - (34 * share) / top} height=${(34 * share) / top} rx="1" />
+      ${share > 0 && html`<text x=${2.32 * width * (i + 0.5)} y=${44 - (34 * share) / top}>${percent(share, 0)}</text>`}<text x=${2.32 * width * (i + 0.5)} y="61">${i}</text></g>`)}
+      <line class="expected" x1=${2.32 * width * (expected + 0.5)} x2=${2.32 * width * (expected + 0.5)} y1="8" y2="48" /></svg></section>`;
 }
 
 function latest(rows, name) {

@@ -1,7 +1,7 @@
 // The pages beside the ring: Keys, Nodes, Metrics and Recordings.
 
 import { api } from "./api.js";
-import { bytes, count, harmonic, percent, shortId } from "./circle.js";
+import { bytes, count, harmonic, percent, position, shortId } from "./circle.js";
 import { copiesText, Verdict } from "./left.js";
 import { html, Facts, HBar, Meter, NodeDot, Segments, useEffect, useRef, useState } from "./parts.js";
 import { RingBox } from "./ringpage.js";
@@ -87,8 +87,10 @@ export function KeysCenter({ heat, windowS, setWindow }) {
   const inner = heat?.requests?.some(Boolean) ? heat.requests : null;
   return html`<div class="tools at-left"><span class="pill"><span class="dot mute"></span>${outer ? "keys, outside" : "keys for the length of the arc"}</span>${inner && html`<span class="pill"><span class="dot path"></span>requests, inside</span>`}</div>
     <div class="tools">${store.source === "live" && html`<${Segments} label="Window" value=${windowS} onChange=${setWindow} options=${WINDOWS} />`}</div>
-    <${RingBox} extra=${{ outer, inner, showShares: false, colorBy: outer ? "owner" : "keys", middle: null }} />`;
+    <${RingBox} extra=${{ outer, inner, hot: inner ? hotLabels(heat) : null, showShares: false, colorBy: outer ? "owner" : "keys", middle: null }} />`;
 }
+
+const hotLabels = (heat) => (heat.hot ?? []).slice(0, 5).map((one) => ({ x: position(one.id, currentView().bits), text: `${(one.key ?? one.key_b64).slice(0, 18)} ${percent(one.share)}` }));
 
 export function HotKeys({ heat }) {
   const hot = heat?.hot ?? [];

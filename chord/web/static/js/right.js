@@ -147,8 +147,29 @@ function NodeTab() {
     ${!isDown && html`<section><h2 class="minor">Successor list <small>· ${(vnode.successors ?? []).length} of ${exact.length}, ${isExact ? "exact" : "not yet correct"}</small></h2>
       <div class="chips">${(vnode.successors ?? []).map((id, i) => html`<button type="button" key=${id} class="chip ${i === 0 ? "first" : ""} ${view.byId.get(id)?.isDown ? "bad" : ""}" onClick=${() => selectNode(id)}>${view.byId.get(id)?.name ?? shortId(id, view.bits)}</button>`)}</div></section>
     <${Fingers} view=${view} vnode=${vnode} />
+    <${RoundTrips} peers=${detail?.peers} view=${view} />
     <section><h2 class="minor">Verdict of the other nodes</h2><p>${doubts.length ? html`${view.living.length - 1 - doubts.length} of ${view.living.length - 1} take ${node.name} for alive.` : html`No node suspects ${node.name}.`}</p></section>`}
     <${Demo} node=${node} isDown=${isDown} />`;
+}
+
+const RTT_FROM = -1; // the axis, as powers of ten of a millisecond: 0.1 ms to 1 s
+const RTT_TO = 3;
+
+function RoundTrips({ peers, view }) {
+  const known = (peers ?? []).filter((peer) => peer.rtt_ms !== null && peer.rtt_ms > 0);
+  if (!known.length) return null;
+  const x = (value) => 8 + (344 * (Math.max(RTT_FROM, Math.min(RTT_TO, Math.log10(value))) - RTT_FROM)) / (RTT_TO - RTT_FROM);
+  const levels = [];
+  const dots = known.sort((a, b) => a.rtt_ms - b.rtt_ms).map((peer) => {
+    const at = x(peer.rtt_ms);
+    let level = levels.findIndex((last) => at - last > 9);
+    if (level < 0) level = levels.push(0) - 1;
+    levels[level] = at;
+    return { peer, at, level: Math.min(level, 3) };
+  });
+  return html`<section><h2 class="minor">Round trips to its peers <small>· smoothed, ms</small></h2><svg class="rtt" viewBox="0 0 360 62" role="img" aria-label=${dots.map(({ peer }) => `${peer.node} ${ms(peer.rtt_ms)}`).join(", ")}>
+    ${[0.1, 1, 10, 100, 1000].map((value) => html`<line class="grid" x1=${x(value)} x2=${x(value)} y1="2" y2="46" /><text x=${x(value)} y="60" text-anchor=${value === 0.1 ? "start" : value === 1000 ? "end" : "middle"}>${value}</text>`)}
+    ${dots.map(({ peer, at, level }) => html`<circle key=${peer.address} class="h${view.nodes.get(peer.address)?.hue ?? 0}" cx=${at} cy=${40 - 10 * level} r="4"><title>${peer.node} ${ms(peer.rtt_ms)}</title></circle>`)}</svg></section>`;
 }
 
 function StandIns({ view, vnode }) {

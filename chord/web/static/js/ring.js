@@ -85,11 +85,12 @@ export class RingView {
     for (let orbit = 1; orbit < view.cycles.length && orbit < 5; orbit += 1) {
       el("circle", { class: "base", r: radiusOf(orbit), "stroke-width": BAND }, this.static);
     }
-    this.ticks(view, scene.pointers.filter((one) => one.type === "start" && one.label).map((one) => one.x));
+    this.ticks(view, scene.pointers.filter((one) => one.type === "start" && one.label).map((one) => one.x), Boolean(scene.inner));
     const isSplit = view.cycles.length > 1;
     for (const vnode of view.vnodes) if (!vnode.isDown || scene.isLost) this.arcs(vnode, scene, isSplit);
     this.hatch(scene);
     this.bars(scene);
+    this.hotLabels(scene);
     if (isSplit) this.loops(view);
     el("circle", { class: "hit", r: R, "stroke-width": 30 }, this.static);
     this.covers(view, isSplit);
@@ -110,14 +111,14 @@ export class RingView {
   }
 
   // Marks at each 16th of the circle, and labels at the quarters, except beside points that have labels of their own.
-  ticks(view, labelled) {
+  ticks(view, labelled, hasBars) {
     for (let i = 0; i < 16; i += 1) {
       const inner = i % 4 ? R - 22 : R - 26;
       const [x1, y1] = at(i / 16, R - 16);
       const [x2, y2] = at(i / 16, inner);
       if (i % 2 === 0) el("line", { class: "tick", x1, y1, x2, y2 }, this.static);
       const isNear = labelled.some((x) => Math.min(clockwise(x, i / 16), clockwise(i / 16, x)) < 0.04);
-      if (i % 4 || view.cycles.length > 1 || isNear) continue;
+      if (i % 4 || view.cycles.length > 1 || isNear || hasBars) continue;
       const point = (BigInt(i / 4) << BigInt(view.bits)) / 4n;
       const text = i === 0 ? "0" : view.bits <= 20 ? String(point) : `${hex(point, view.bits).slice(0, 2)}…`;
       const [x, y] = at(i / 16, R - 24 - 14 * this.k);
@@ -155,6 +156,23 @@ export class RingView {
         const [x2, y2] = at(x, from + sign * most * Math.sqrt(value / top));
         el("line", { class: cls, x1, y1, x2, y2, "stroke-width": Math.min(4.4, 1100 / values.length) }, this.static);
       });
+    }
+  }
+
+  // The names of frequent keys, inside the bars of the requests.
+  hotLabels({ hot }) {
+    const taken = [];
+    for (const { x, text } of hot ?? []) {
+      const [px, py] = at(x, R - 98);
+      const w = text.length * 6.6 * this.k;
+      const anchor = Math.abs(px) < 40 ? "middle" : px > 0 ? "end" : "start";
+      const box = { x: anchor === "end" ? px - w : anchor === "start" ? px : px - w / 2, y: py - 8 * this.k, w, h: 16 * this.k };
+      if (taken.some((other) => boxesOverlap(box, other))) continue;
+      taken.push(box);
+      const [x1, y1] = at(x, R - 40);
+      const [x2, y2] = at(x, R - 92);
+      el("line", { class: "bar-in", x1, y1, x2, y2, "stroke-width": 1 }, this.static);
+      el("text", { class: "hot", x: px, y: py + 4 * this.k, "text-anchor": anchor }, this.static, text);
     }
   }
 

@@ -79,7 +79,7 @@ function sceneOf(view, extra) {
   if (!scene.pointers.length && !scene.key && !("middle" in extra) && !scene.isLost) scene.middle = middleOf(view);
   scene.staticText = JSON.stringify([
     scene.colorBy, scene.colorBy === "requests" && [...scene.requests], scene.selected, scene.roles && [...scene.roles], scene.subs && [...scene.subs], scene.isLost, scene.showShares, scene.outer,
-    scene.inner, scene.middle, scene.key, isNarrow(),
+    scene.inner, scene.hot, scene.middle, scene.key, isNarrow(),
   ]);
   scene.text = scene.staticText + JSON.stringify([scene.pointers, scene.isMoving && store.step]);
   return scene;

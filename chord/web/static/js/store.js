@@ -23,7 +23,7 @@ export const store = {
   check: null, seenMs: {}, late: {},
   selected: null, from: null, mode: "iterative", route: "classic",
   lookup: null, lookupError: null, step: 0, isStepping: false, compared: null,
-  query: "", key: "", toast: "", metrics: [], operations: [], requests: new Map(),
+  query: "", key: "", toast: "", metrics: [], hops: [], operations: [], requests: new Map(),
 };
 
 const listeners = new Set();
@@ -169,6 +169,7 @@ async function onState(state) {
 function onMetrics(metrics) {
   store.server.ageMs = metrics.age_ms;
   store.late = metrics.late;
+  store.hops = metrics.hops;
   store.metrics.push({ at_ms: metrics.at_ms, ...metrics.values });
   if (store.metrics.length > KEPT_S) store.metrics.shift();
 }
