@@ -6,6 +6,7 @@ commands, options and values must exist.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -214,6 +215,17 @@ def shell_lines() -> list[object]:
         if kind in ("sh", "console") or (kind == "text" and "$ chord" in block)
         for args in commands(block if kind != "text" else "\n".join(re.findall(r"^\$ .*$", block, re.MULTILINE)))
     ]
+
+
+def test_commands_of_the_dashboard_exist() -> None:
+    found = []
+    for name in ("lessons", "lab"):
+        source = (ROOT / "chord" / "web" / "static" / "js" / f"{name}.js").read_text()
+        for text in re.findall(r'(?:terminal: |^const [A-Z]+ = |^  \[)("(?:[^"\\]|\\.)*")', source, re.MULTILINE):
+            found += [args for args in commands(json.loads(text)) if args and args[0] == "chord"]
+    assert len(found) > 25
+    for args in found:
+        parse(args[1:])
 
 
 @pytest.mark.parametrize("args", shell_lines())
