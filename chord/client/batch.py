@@ -246,7 +246,7 @@ class ClientBatches:
             if any(isinstance(answer, DeadlineExceeded) for answer in answers):
                 state.window = max(WINDOW_MIN, count // WINDOW_PART)
             else:
-                state.window *= WINDOW_TIMES
+                state.window = min(state.window * WINDOW_TIMES, len(items))
             if failed:
                 try:
                     yield Pause(self._pause_s(state, failed[0]))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from chord.client.batch import ClientBatches
 from chord.client.operations import Operations
 from chord.client.results import Stored
 from chord.client.routing import LEFT_ALONE_FIRST, OwnerRouting
@@ -21,7 +22,7 @@ from chord.client.session import (
     Outcome,
     Pause,
 )
-from chord.errors import Busy, ChordError, NotFound, OtherRing, OwnerDown, PeerLost, PeerUnreachable
+from chord.errors import Busy, ChordError, DeadlineExceeded, NotFound, OtherRing, OwnerDown, PeerLost, PeerUnreachable
 from chord.ids import Circle
 from chord.wire.messages import Contact, Get, GetReply, Merge, Put, Record, Written
 
@@ -215,3 +216,19 @@ def test_entry_nodes_are_learnt_up_to_a_limit() -> None:
         world.core.session.turn_from(world.core.session.entry)
     assert len(world.core.session.entries) == ENTRIES_MAX
     assert world.core.session.entries[0] == ENTRY
+
+
+def test_batch_with_many_retries_keeps_its_window() -> None:
+    world = World()
+    rounds = 0
+    batch = ClientBatches(world.core.session).request_all([Get(KEY)])
+    effect = batch.send(None)
+    while rounds < 100:
+        if isinstance(effect, MakeCalls):
+            rounds += 1
+            effect = batch.send(tuple(Busy("busy") for _ in effect.calls))
+        else:
+            effect = batch.send(None)
+    with pytest.raises(StopIteration) as ended:
+        batch.throw(DeadlineExceeded("late"))
+    assert [type(outcome) for outcome in ended.value.value] == [Busy]
