@@ -1,7 +1,7 @@
 """The pictures of the dashboard in the documentation: Chromium without a window, on recordings.
 
 `python tools/screenshots.py` writes them into `docs/images`. With a folder as its argument, it writes every page in
-light, dark, narrow and print there, and the page of a ring with a frozen node and without its server. It needs
+light, dark, narrow and print there. It adds the page of a ring with a frozen node, and without its server. It needs
 `/usr/bin/chromium`, and the fonts `fonts-inter` and `fonts-jetbrains-mono` for the same pictures everywhere.
 """
 

@@ -22,12 +22,7 @@ WORDS: Final = (
     (re.compile(r"\*([^*]+)\*"), r"<i>\1</i>"),
     (re.compile(r"\[([^\]]+)\]\([^)]*\)"), r"\1"),  # the page's list has the other reports
 )
-STYLE: Final = """
-body { font: 14px/1.5 system-ui, sans-serif; max-width: 900px; margin: 24px auto; padding: 0 16px; color: #14171c }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; display: block; overflow-x: auto }
-td, th { border-bottom: 1px solid #e2e5ea; padding: 3px 12px 3px 0; text-align: left }
-img { max-width: 100% } pre { background: #f7f8fa; padding: 10px; overflow-x: auto }
-"""
+STYLE: Final = (Path(__file__).parent / "static" / "report.css").read_text(encoding="utf-8")
 
 
 def reports_in(folder: Path) -> list[Json]:
