@@ -121,7 +121,7 @@ MUTANTS = (
             Edit(Reading.add, "if not is_in_sync:", "if False:"),
         ),
         scenes.replicas_die_in_a_row,
-        8,
+        4,
         ("oracle: denied",),
     ),
     Mutant(
@@ -129,7 +129,7 @@ MUTANTS = (
         "a returned owner writes to no other node, because it knows none yet",
         (Swap(Vnode, "_require_view", lambda require: lambda self: None),),
         scenes.owner_is_back,
-        16,
+        4,
         ("oracle: acknowledged",),
     ),
     Mutant(

@@ -18,7 +18,6 @@ from chord.store.storage import Batch
 
 from . import scenes_restarts as scenes
 from .mutant import Edit, Mutant, Swap
-from .scenes_commits import power_is_cut
 from .scenes_data import joins_leaves_and_crashes
 
 _MARKING_NONE = Swap(Vnode, "mark_only_copies", lambda mark: lambda self, others: None)
@@ -172,8 +171,8 @@ MUTANTS = (
         "only copies not looked for after a restart",
         "a node that is back denies keys that its heir took while it was away",
         (_MARKING_NONE,),
-        power_is_cut,
-        24,
+        scenes.heir_dies_before_the_owner_is_back,
+        4,
         ("oracle: denied",),
     ),
 )

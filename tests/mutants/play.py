@@ -266,6 +266,16 @@ def vnode_of(node: Node) -> Vnode:
     return next(iter(node._host.vnodes.values()))
 
 
+def keys_of(world: World, owner: Node, count: int) -> list[bytes]:
+    """Return keys that a node owns now, the first `count` of a fixed order."""
+    found: list[bytes] = []
+    for number in range(10000):
+        key = b"new-%d" % number
+        if len(found) < count and world.owner_of(key) is owner:
+            found.append(key)
+    return found
+
+
 def may_go(ring: Cluster, node: Node, r: int) -> bool:
     """The failure assumption of the proof, to which a leave is a failure; and joiners keep one of those they know."""
     going = {node.address, *(n.address for n in ring.nodes if n._host.is_leaving)}
@@ -284,5 +294,6 @@ def right_before(node: Node) -> Point:
 
 
 __all__ = [
-    "FORGIVING", "RunFailure", "Scene", "World", "live", "may_go", "play", "right_before", "slow", "themed", "vnode_of",
+    "FORGIVING", "RunFailure", "Scene", "World", "keys_of", "live", "may_go", "play", "right_before", "slow", "themed",
+    "vnode_of",
 ]  # fmt: skip

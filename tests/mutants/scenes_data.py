@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 import trio
 
+from chord import events
 from chord.config import PRESETS
 from chord.ids import Arc, Point
 from chord.node import Node
@@ -15,7 +16,7 @@ from chord.sim.disk import flash
 from chord.store.storage import Batch
 from chord.testing import MemoryNetwork
 
-from .play import World, live, play, themed
+from .play import World, keys_of, live, play, themed, vnode_of
 
 N = 3
 WHOLE = Arc(Point(0), Point(0))
@@ -204,24 +205,36 @@ def reaped_and_handed_over(seed: int) -> None:
 
 
 def owner_is_back(seed: int) -> None:
-    """An owner returns while clients write and read its keys."""
+    """An owner returns, and clients write its keys when it has its arc, but not the list of its replicas yet.
+
+    Only its predecessor answers at first, so it knows no other node.
+    """
 
     async def scene(world: World) -> None:
-        await world.workload.fill(10)
-        await trio.sleep(6)  # every node knows all others: from now on a write needs a quorum of three
-        owner = world.rng.choice(world.nodes)
-        keys = _keys_of(world, owner, 12)
+        network, workload = world.ring.network, world.workload
+        await workload.fill(10)
+        await world.level(N)
+        before, owner = world.row(2)
+        vnode, keys = vnode_of(owner).id, keys_of(world, owner, 12)
         others = [node for node in world.nodes if node is not owner]
+        for key in keys:
+            await workload.write(owner, key, "writer", "put")
         await world.kill(owner)
-        await trio.sleep(1)
+        await world.converged()
+        for node in others:
+            if node is not before:
+                network.block(node.name, owner.name)
+        back = await world.restart(owner)
+        await trio.sleep(0.01)
+        network.heal()
+        await world.happens(events.ArcGained, lambda event: event.vnode == vnode)
+        network.block(before.name, back.name)
         async with trio.open_nursery() as nursery:
             for key in keys:
-                await world.workload.write(world.rng.choice(others), key, "writer", "put")
-                nursery.start_soon(_read_on, world, key, others, 0.7)
-            back = await world.restart(owner)
-            await back.ready()
-            await trio.sleep(0.2)
-            nursery.cancel_scope.cancel()
+                nursery.start_soon(workload.write, world.rng.choice(others), key, "writer", "put")
+            await trio.sleep(0.1)
+            network.heal()
+        await back.ready()
 
     play(seed, scene, nodes=7, replicas=N, timing=SLOW, sync_delay=flash)
 
@@ -235,7 +248,7 @@ def owner_writes_what_it_missed(seed: int) -> None:
         await world.level(N)
         await trio.sleep(6)  # every node knows all others: from now on a write needs a quorum of three
         owner = world.rng.choice(world.nodes)
-        keys = _keys_of(world, owner, 12)
+        keys = keys_of(world, owner, 12)
         others = [node for node in world.nodes if node is not owner]
         workload.oracle.is_lenient = True  # while it is cut off
         world.watch.go_outside()
@@ -261,7 +274,7 @@ def owner_missed_writes(seed: int) -> None:
         await world.level(N)
         await trio.sleep(6)  # by now all replicas are in sync and know it
         owner, second = world.row(2)
-        keys = _keys_of(world, owner, 12)
+        keys = keys_of(world, owner, 12)
         others = [node for node in world.nodes if node is not owner]
         network.block(owner.name, second.name)
         async with trio.open_nursery() as nursery:
@@ -286,7 +299,7 @@ def leave_with_one_reachable_replica(seed: int) -> None:
         leaver, _, second, third = world.row(4)
         await world.kill(second)
         await world.converged()
-        for key in _keys_of(world, leaver, 12):
+        for key in keys_of(world, leaver, 12):
             await world.workload.write(leaver, key, "writer", "put")
         await world.kill(third)
         await world.converged()
@@ -296,23 +309,26 @@ def leave_with_one_reachable_replica(seed: int) -> None:
 
 
 def replicas_die_in_a_row(seed: int) -> None:
-    """All replicas of some keys die at once, with their disks. No other node may deny the keys."""
+    """All replicas of some keys vanish at once, with their disks. No other node may deny the keys.
+
+    The next node has a new predecessor before it owns the arc of the dead: it waits in vain for the answer of each.
+    """
 
     async def scene(world: World) -> None:
         await world.workload.fill(10)
-        gone = world.row(3)
-        keys = _keys_of(world, gone[0], 12)
+        *gone, heir = world.row(N + 1)
+        keys = keys_of(world, gone[0], 4)
         for key in keys:
             await world.workload.write(gone[0], key, "writer", "put")
         await world.level(N)
         others = [node for node in world.nodes if node not in gone]
+        for node in gone:
+            await world.kill(node, silently=True)
+        await world.happens(events.PredecessorAdopted, lambda event: event.vnode == vnode_of(heir).id)
         async with trio.open_nursery() as nursery:
             for key in keys:
                 nursery.start_soon(_read_on, world, key, others, 0.0, 0.01)
-            for node in gone:
-                await world.kill(node)
-                await trio.sleep(world.rng.uniform(0, 0.6))
-            await trio.sleep(3)
+            await trio.sleep(1)
             nursery.cancel_scope.cancel()
 
     play(seed, scene, nodes=10, replicas=N, timing=SLOW, sync_delay=flash)
@@ -325,7 +341,7 @@ def one_disk_is_lost(seed: int) -> None:
         await world.workload.fill(10)
         await trio.sleep(6)
         gone = world.row(3)
-        for key in _keys_of(world, gone[0], 12):
+        for key in keys_of(world, gone[0], 12):
             await world.workload.write(gone[0], key, "writer", "put")
         for node in gone[:2]:
             await world.kill(node)
@@ -343,7 +359,7 @@ def away_for_long(seed: int) -> None:
     async def scene(world: World) -> None:
         await world.workload.fill(10)
         gone = world.row(3)
-        keys = _keys_of(world, gone[0], 12)
+        keys = keys_of(world, gone[0], 12)
         for key in keys:
             await world.workload.write(gone[0], key, "writer", "put")
         await world.level(N)
@@ -364,7 +380,7 @@ def only_copies_are_away(seed: int) -> None:
         await world.workload.fill(20)
         await trio.sleep(3)  # by now every node knows the nodes before it
         gone = world.rng.choice(world.nodes)
-        keys = _keys_of(world, gone, 4)
+        keys = keys_of(world, gone, 4)
         for key in keys:
             await world.workload.write(gone, key, "writer", "put")
         await world.kill(gone)
@@ -384,7 +400,7 @@ def owners_of_only_copies_are_back(seed: int) -> None:
         await world.workload.fill(20)
         await trio.sleep(3)
         gone, *others = world.nodes
-        key = _keys_of(world, gone, 1)[0]
+        key = keys_of(world, gone, 1)[0]
         await world.workload.write(gone, key, "writer", "put")
         circle = gone._host.circle
         low = circle.hash(key)
@@ -426,7 +442,7 @@ def owner_reads_what_it_missed(seed: int) -> None:
         await workload.fill(10)
         await trio.sleep(6)  # every node knows all others: from now on a write needs a quorum of three
         owner = world.rng.choice(world.nodes)
-        keys = _keys_of(world, owner, 12)
+        keys = keys_of(world, owner, 12)
         others = [node for node in world.nodes if node is not owner]
         for key in keys:
             await workload.write(owner, key, "writer", "put")
@@ -457,7 +473,7 @@ def others_read_what_the_owner_missed(seed: int) -> None:
         await world.level(N)
         await trio.sleep(6)  # every node knows all others: from now on a write needs a quorum of three
         owner, _, _, _, writer, reader = world.row(6)
-        keys = _keys_of(world, owner, 12)
+        keys = keys_of(world, owner, 12)
         for key in keys:
             await workload.write(owner, key, "writer", "put")
             await workload.read(reader, key)
@@ -510,16 +526,6 @@ def all_is_scanned(seed: int) -> None:
         await _busy(world, 6, 2.0)
 
     play(seed, scene, nodes=6, replicas=N, timing=HASTY, sync_delay=flash)
-
-
-def _keys_of(world: World, owner: Node, count: int) -> list[bytes]:
-    """Return keys that a node owns now."""
-    found: list[bytes] = []
-    for number in range(10000):
-        key = b"new-%d" % number
-        if len(found) < count and world.owner_of(key) is owner:
-            found.append(key)
-    return found
 
 
 async def _read_on(world: World, key: bytes, nodes: list[Node], writes: float = 0.1, pause_s: float = 0.002) -> None:

@@ -11,7 +11,7 @@ from chord import events
 from chord.sim.disk import flash
 from chord.testing import MemoryNetwork
 
-from .play import World, live, play, right_before, slow
+from .play import World, keys_of, live, play, right_before, slow
 
 
 def taker_restarts(seed: int) -> None:
@@ -39,6 +39,31 @@ def predecessor_dies_meanwhile(seed: int) -> None:
         await world.kill(second)
         await world.kill(first)
         await world.restart(second)
+        await world.settle()
+
+    play(seed, scene, nodes=6, sync_delay=flash)
+
+
+def heir_dies_before_the_owner_is_back(seed: int) -> None:
+    """A node dies, and its heir takes writes of its arc. Then the heir dies, and the owner returns at the same moment.
+
+    No other node knows the marks of the heir yet. The owner may not deny the keys that only the heir has.
+    """
+
+    async def scene(world: World) -> None:
+        await world.workload.fill(10)
+        owner, heir, *others = world.row(6)
+        keys = keys_of(world, owner, 8)
+        await world.kill(owner)
+        await world.converged()
+        for key in keys:
+            await world.workload.write(world.rng.choice(others), key, "writer", "no context")
+        await world.kill(heir)
+        back = await world.restart(owner)
+        await back.ready()
+        for key in keys:
+            await world.workload.read(world.rng.choice(others), key)
+        await world.restart(heir)
         await world.settle()
 
     play(seed, scene, nodes=6, sync_delay=flash)
