@@ -22,15 +22,14 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-import msgspec
 import trio
 
 from chord import testing
-from chord.config import PRESETS, Timing
+from chord.config import Timing
 from chord.errors import ChordError
 from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.lab.harness.plot import BLUE, GREEN, ORANGE, PURPLE, dress, headline
-from chord.lab.papers.world import placed_ring
+from chord.lab.papers.world import fixed_periods, placed_ring
 from chord.node import Node
 from chord.ring.vnode import Vnode
 from chord.sim.cluster import Cluster
@@ -52,11 +51,6 @@ PATIENCE_S = 30.0
 
 SUCCESSORS = 8
 HOUR_S = 3600.0
-
-
-def _fixed(preset: str) -> Timing:
-    """Return the timing of a preset with periods that do not grow: healing is measured in rounds."""
-    return msgspec.structs.replace(PRESETS[preset], period_growth_max=1.0)
 
 
 class HealingSetting(NamedTuple):
@@ -108,11 +102,13 @@ def plan(scale: Scale, seed: int) -> list[HealingSetting]:
         "full": {8: 10, 16: 10, 32: 10, BARRED: 20, 64: 10, 128: 10},
     }
     rings = [(nodes, seed + number) for nodes, times in sizes[scale].items() for number in range(times)]
-    found = [HealingSetting("loop", nodes + 1, _fixed("lan"), "lan", ring_seed) for nodes, ring_seed in rings]
+    found = [HealingSetting("loop", nodes + 1, fixed_periods("lan"), "lan", ring_seed) for nodes, ring_seed in rings]
     for preset in ("lan",) if scale == "quick" else ("wan", "local", "lan"):
-        found += [HealingSetting("split", nodes, _fixed(preset), preset, ring_seed) for nodes, ring_seed in rings]
+        timing = fixed_periods(preset)
+        found += [HealingSetting("split", nodes, timing, preset, ring_seed) for nodes, ring_seed in rings]
     if scale == "full":
-        found += [HealingSetting("split", BARRED, _fixed("lan"), "lan", seed + number, HOUR_S) for number in range(3)]
+        timing = fixed_periods("lan")
+        found += [HealingSetting("split", BARRED, timing, "lan", seed + number, HOUR_S) for number in range(3)]
     return found
 
 

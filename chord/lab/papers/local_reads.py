@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import trio
 
 from chord import testing
-from chord.config import PRESETS, RingConstants
+from chord.config import RingConstants
 from chord.errors import ChordError
 from chord.lab.harness.experiment import Column, Experiment, Result, Row, Scale, Table
 from chord.lab.harness.plot import BLUE, GREEN, ORANGE, dress, headline
-from chord.lab.papers.world import members
+from chord.lab.papers.world import fixed_periods, members
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
 from chord.sim.messages import MessageNetwork
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NODES, REPLICAS, KEYS, W = 6, 3, 40, 2
-TIMING = PRESETS["lan"]
+TIMING = fixed_periods("lan")
 WAYS: dict[str, dict[str, Any]] = {"R = 2": {"r": 2}, "R = 1": {"r": 1}, "local": {"local": True}}
 AFTER_S = {"at once": 0.0, "1 ms": 0.001, "10 ms": 0.01, "1 s": 1.0, "a period": TIMING.anti_entropy_s}
 WRITES: dict[Scale, int] = {"quick": 200, "standard": 1_000, "full": 5_000}

@@ -7,7 +7,8 @@ Every node knows all members of a ring, and exchanges entries with a member at r
   nodes live for an exponential time. Half of them then leave, and half crash silently. A new node joins for each.
 - *bytes*: the bytes of gossip by part, beside the law 90/T + 168·λ + C and beside the maintenance of the ring. λ is the
   number of changes per second, two for each session, and C is the cost of the comparisons. The law holds for a fixed
-  period of gossip; the periods of that ring are 5 s. The rings with lookups have preset lan, in which the period grows.
+  period of gossip; the periods of that ring are 5 s. The rings with lookups have preset lan, in which the period of
+  gossip grows. The other periods never grow.
 
 The routes classic and fast run on a ring without lists. A warm cache has all arcs as they were at the beginning, and
 what lookups of the same node have learnt since.
@@ -25,13 +26,13 @@ import msgspec
 import trio
 
 from chord import testing
-from chord.config import PRESETS, RingConstants, Timing
+from chord.config import RingConstants, Timing
 from chord.errors import ChordError
 from chord.ids import Point
 from chord.lab.harness.experiment import Column, Experiment, Field, Result, Row, Scale, Table
 from chord.lab.harness.plot import BLUE, GREEN, ORANGE, PURPLE, dress, headline
 from chord.lab.papers.gossip_bytes import ByteKind, GossipWeigher
-from chord.lab.papers.world import draw_point, has_model, members, placed_ring, rightful_owner
+from chord.lab.papers.world import draw_point, fixed_periods, has_model, members, placed_ring, rightful_owner
 from chord.membership.gossip import PARTNERS, QUIET_PARTNERS
 from chord.node import Node
 from chord.ring.members import Members
@@ -90,7 +91,7 @@ class MembershipSetting(NamedTuple):
     @property
     def timing(self) -> Timing:
         """The timing of the nodes: preset lan, or one with fixed periods."""
-        lan = PRESETS["lan"]
+        lan = fixed_periods("lan")
         if self.grows:
             return lan
         return msgspec.structs.replace(

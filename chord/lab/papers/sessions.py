@@ -24,13 +24,13 @@ import trio
 
 from chord import testing
 from chord.client.session import TIMEOUT_S
-from chord.config import PRESETS, RingConstants
+from chord.config import RingConstants
 from chord.errors import ChordError
 from chord.ids import Circle, Point
 from chord.lab.harness.experiment import Experiment, Field, Result, Scale, Table
 from chord.lab.harness.plot import BLUE, GREEN, GREY, ORANGE, PURPLE, dress, headline
 from chord.lab.harness.statistics import percentile, poisson_upper
-from chord.lab.papers.world import draw_point, members, placed_ring, rightful_owner
+from chord.lab.papers.world import draw_point, fixed_periods, members, placed_ring, rightful_owner
 from chord.sim.cluster import Cluster
 from chord.sim.messages import MessageNetwork
 from chord.wire.codec import Codec
@@ -173,7 +173,7 @@ def measure(setting: SessionsSetting) -> SessionsCell:
 
     async def main() -> None:
         network = MessageNetwork(seed, weigh=weigher)
-        async with placed_ring(setting.nodes, successors, PRESETS[setting.preset], seed, network) as ring:
+        async with placed_ring(setting.nodes, successors, fixed_periods(setting.preset), seed, network) as ring:
             await churn.run(ring)
 
     testing.run(main, seed=seed)
@@ -193,7 +193,7 @@ class _Sessions:
 
     async def run(self, ring: Cluster) -> None:
         setting = self._setting
-        warm_up_s = WARM_UP_ROUNDS * PRESETS[setting.preset].stabilize_s
+        warm_up_s = WARM_UP_ROUNDS * fixed_periods(setting.preset).stabilize_s
         lookups_per_s = setting.lookups / setting.seconds
         async with trio.open_nursery() as churning:
             churning.start_soon(self._let_die, ring)

@@ -13,7 +13,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.util import find_spec
 from typing import Any, Literal, Protocol, TypeVar
 
-from chord.config import RingConstants, Timing
+import msgspec
+
+from chord.config import PRESETS, RingConstants, Timing
 from chord.ids import BITS_MAX, Point
 from chord.node import Node
 from chord.sim.cluster import Cluster, cluster
@@ -50,6 +52,11 @@ class _Cell(Protocol):
 
 C = TypeVar("C", bound=_Cell)
 K = TypeVar("K")
+
+
+def fixed_periods(preset: str) -> Timing:
+    """Return the timing of a preset with periods that do not grow, as in the papers."""
+    return msgspec.structs.replace(PRESETS[preset], period_growth_max=1.0)
 
 
 def has_model() -> bool:
