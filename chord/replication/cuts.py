@@ -18,7 +18,7 @@ How far a message may raise the number, and what else limits cuts:
    and does not pass the number on. So a hostile peer, or one with a wrong clock, cannot use up the numbers. A newcomer,
    or a node that was away for long, needs no such bound: it takes every other number at once.
 2. The message may have come from a node that had cut. So a node that left out a number makes no cut for
-   `cut_lease_s`. A backup that begins within that time is incomplete, and one that begins later is not affected.
+   `cut_lease_s`. A backup that begins within that time is incomplete, and later backups are not affected.
 3. A node that finds its own number too far ahead, because its clock was wrong, forgets the number like a restart.
 4. A node makes at most `Limits.cuts_per_minute` cuts within a minute. It takes a further number without a cut, and
    keeps the cut that it has.

@@ -45,7 +45,7 @@ def entry_of(address: str, *points: int) -> MemberEntry:
 
 
 class Listing(World):
-    """A scripted ring of which the entry node gives its list away, in one page or in several.
+    """A scripted ring. Its entry node gives its list away, in one page or in several.
 
     Attributes:
         pages: the pages by the point with which they begin.
@@ -76,7 +76,7 @@ def key(number: int) -> bytes:
 
 
 def whole(*addresses: str) -> list[MemberEntry]:
-    """Return members of which the first one owns the whole circle."""
+    """Return members: the first owns the whole circle."""
     first, *others = addresses
     return [entry_of(first, *(CIRCLE.hash(key(number)) + 1 for number in range(60))), *map(entry_of, others)]
 

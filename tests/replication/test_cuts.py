@@ -179,7 +179,7 @@ def client_of(ring: testing.TestRing) -> AbstractAsyncContextManager[chord.Async
 
 
 def number_in_ms(ms: int) -> int:
-    """Return a number of a cut that begins so many ms after the present time."""
+    """Return a number of a cut that begins `ms` after the present time."""
     return next_number(0, int(1000 * trio.current_time()) + ms, random.Random(1))
 
 

@@ -1,4 +1,4 @@
-"""The pages on a recording: what they show, and that nothing of it overlaps or is cut off."""
+"""The pages on a recording: they show its state, and nothing overlaps or is cut off."""
 
 from __future__ import annotations
 
