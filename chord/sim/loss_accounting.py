@@ -189,8 +189,7 @@ class LossAccounting:
         lost.
 
         No copy need remain if the record holds only tombstones and values that may have expired. The same holds for a
-        later copy of such an operation, if a reap log rejects the copy. If reap logs are trimmed, `KeyModel.is_buried`
-        is enough.
+        later copy of such an operation, if the copy is dead (`_is_dead`).
         """
         model = self._models.get(record.key)
         if model is None:
@@ -211,7 +210,7 @@ class LossAccounting:
             if is_over:
                 op.is_buried = True
                 model.bury(record)
-            is_dead = op.is_buried and (self._is_dead(record) or (self.is_trimming and model.is_buried(record)))
+            is_dead = op.is_buried and self._is_dead(model, record)
             if is_over or is_dead:
                 is_replaced = op.op_id not in {version.op_id for version in versions.siblings(record)}
                 op.tombstone = record if is_replaced or not left else None  # other stores may forget a replaced value
@@ -233,7 +232,7 @@ class LossAccounting:
                 continue
             counts = {actor: max(c for a, c in op.dots if a == actor) for actor, _ in op.dots}
             known = Record(model.key, tuple(ActorClock(actor, count, ()) for actor, count in counts.items()))
-            if op.tombstone is not None or self._is_dead(known):
+            if op.tombstone is not None or self._is_dead(model, known):
                 self._counts["reaped"] += not op.is_reaped
                 op.is_reaped = True
                 model.reaped(op, op.tombstone or known)
@@ -244,9 +243,12 @@ class LossAccounting:
         now = trio.current_time()
         return all(model.expiry(value)[0] <= now for value in versions.values(record))
 
-    def _is_dead(self, record: Record) -> bool:
-        """Return whether the reap log of at least one living node rejects all of a record."""
-        return None in self._restored(record)
+    def _is_dead(self, model: KeyModel, record: Record) -> bool:
+        """Return whether the reap log of at least one living node rejects all of a record.
+
+        A trimmed log names nothing any more. If reap logs are trimmed, `KeyModel.is_buried` is enough.
+        """
+        return None in self._restored(record) or (self.is_trimming and model.is_buried(record))
 
     def _buried(self, record: Record) -> set[bytes]:
         """Return the ids of operations that a record shows and a reap log calls dead.

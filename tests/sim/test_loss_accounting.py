@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+import msgspec
 import pytest
 import trio
 
 from chord import testing
-from chord.config import RingConstants
+from chord.config import PRESETS, Limits, RingConstants
 from chord.sim.cluster import cluster
 from chord.sim.copies import unreadable
 from chord.sim.disk import flash
@@ -24,6 +25,7 @@ from chord.wire.messages import ActorClock, Record, Version
 from tests.support.rings import only
 
 KEY = b"k"
+FIXED = msgspec.structs.replace(PRESETS["local"], period_growth_max=1)
 
 
 Made = tuple[KeyModel, Op, Record]
@@ -303,6 +305,54 @@ def test_unanswered_delete_may_be_reaped_with_what_it_replaced(is_elsewhere: boo
             assert model.required() == [put] * is_elsewhere
             assert model.wrong(accounting.inventory.merged(KEY), 200.0) == []
             assert model.wrong(value, 200.0) == ([] if is_elsewhere else ["put 1 was replaced, and is back"])
+
+    testing.run(main)
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_deleted_value_may_vanish_from_a_copy_that_stays(is_deleted: bool) -> None:
+    """All logs trim each entry at once. One store drops the value by the entry, and another one while it catches up.
+
+    The second copy remains, because the value had replaced a value of another actor. Without a delete, the same change
+    loses the value.
+    """
+
+    async def main() -> None:
+        limits = Limits(reap_log_entries=0, reap_log_entries_max=0)
+        async with testing.open_ring(3, seed=1, timing=FIXED, limits=limits) as ring:
+            reaper, dropper, late = (node._host for node in ring.nodes)
+            model, _, only_value = written(ring)
+            actor = only_value.clock[0].actor
+            older = ActorClock(late.storage.incarnation + bytes(8), 1, ())
+            value = Record(KEY, tuple(sorted((older, *only_value.clock), key=lambda entry: entry.actor)))
+            accounting = accounting_of(ring, model, pytest.fail)
+            accounting.is_trimming = True
+            dropper.storage.apply(Batch(puts=(only_value,)))
+            late.storage.apply(Batch(puts=(value,)))
+            if is_deleted:
+                delete = model.begin("put", is_delete=True)
+                model.sent(delete, b"2" * 16)
+                tombstone = versions.put(only_value, KEY, None, actor, Version(None, delete.op_id, 2))
+                model.saw(tombstone, ring[0].name, is_own=True)
+                reaper.storage.apply(Batch(puts=(tombstone,)))
+                accounting.dropped(ring[0].name, tombstone)
+                before = reaper.reap_log.state(reaper.reap_log.slice_of(KEY))
+                graves = [Grave(tombstone, versions.context_of(tombstone))]
+                reaper.storage.apply(reaper.reap_log.bury(graves))
+                accounting.dropped(ring[1].name, only_value)
+                news = reaper.reap_log.news(reaper.reap_log.slice_of(KEY), before, graves)
+                dropper.storage.apply(dropper.reap_log.absorb(news))
+                assert dropper.storage.get(KEY) is None
+                log, _ = reaper.reap_log.log_after(reaper.reap_log.slice_of(KEY), {})
+                assert not late.reap_log.is_in_reach(log)
+                late.storage.apply(late.reap_log.catch_up(log, {}))
+            else:
+                dropper.storage.apply(Batch(removals=(KEY,)))
+                late.storage.apply(Batch(puts=(Record(KEY, (older,)),)))
+            assert late.storage.get(KEY) == Record(KEY, (older,))
+            accounting.reap(model)
+            wrong = model.wrong(accounting.inventory.merged(KEY), 200.0)
+            assert wrong == ([] if is_deleted else ["put 1 was acknowledged, and no store has it"])
 
     testing.run(main)
 
