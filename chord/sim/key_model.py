@@ -78,7 +78,8 @@ class Op:
         is_lost: whether `KeyModel.lost` was called for it, because no store has it any more.
         vanished: number of copies lost since all members last had it.
         dropped: machines of leaving nodes that dropped a copy.
-        is_buried: whether a store dropped a record that knew the operation and held only tombstones and expired values.
+        is_buried: whether a store dropped a record that knew the operation outside of its quarantine, and held only
+            tombstones and expired values.
         tombstone: the last such record, if it had replaced the operation or was the last copy; otherwise None.
         is_reaped: whether no store has it any more because stores reaped it.
         calm: if the ring was calm when it began, `Oracle.disturbances` at that time; otherwise None.
@@ -288,11 +289,11 @@ class KeyModel:
             self._buried[actor] = max(count, self._buried.get(actor, 0))
 
     def is_buried(self, record: Record) -> bool:
-        """Return whether `bury` has noted all events that a record knows as dead.
+        """Return whether `bury` has noted all events that a record knows as dead, those in quarantine included.
 
         The model still knows that when the reap logs of the stores have been trimmed.
         """
-        return all(self._buried.get(actor, 0) >= count for actor, count in versions.context_of(record).items())
+        return all(self._buried.get(one.actor, 0) >= one.count for one in (*record.clock, *record.quarantine))
 
     # -- versions in stores -----------------------------------------------------------------------
 

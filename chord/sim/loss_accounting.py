@@ -188,8 +188,8 @@ class LossAccounting:
         nodes and copies that were lost (`Op.vanished`) count as remaining. If only lost ones remain, the operation is
         lost.
 
-        No copy need remain if the record holds only tombstones and values that may have expired. The same holds for a
-        later copy of such an operation, if the copy is dead (`_is_dead`).
+        No copy need remain if the record holds only tombstones and values that may have expired, and does not have the
+        operation in quarantine. The same holds for a later copy of such an operation, if the copy is dead (`_is_dead`).
         """
         model = self._models.get(record.key)
         if model is None:
@@ -206,7 +206,8 @@ class LossAccounting:
             if not op.is_in(record):
                 continue
             left = self.holders(model, op, but=host)
-            is_over = self._is_over(model, record)  # an unacknowledged delete may have replaced a value
+            # an unacknowledged delete may have replaced a value
+            is_over = op.is_open_in(record) and self._is_over(model, record)
             if is_over:
                 op.is_buried = True
                 model.bury(record)

@@ -453,6 +453,27 @@ def test_quarantine_without_a_trimmed_log_is_a_fault(is_trimming: bool, complain
     testing.run(main)
 
 
+@pytest.mark.parametrize("has_tombstone", [False, True])
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_last_quarantined_copy_may_be_dropped_only_if_deleted(is_deleted: bool, has_tombstone: bool) -> None:
+    """A tombstone beside the quarantine proves nothing, because it may belong to another value."""
+
+    async def main() -> None:
+        async with testing.open_ring(3, seed=1) as ring:
+            reported: list[str] = []
+            model, put, record = written(ring)
+            accounting = accounting_of(ring, model, reported.append)
+            accounting.is_trimming = True
+            other = ActorClock(ring[1]._host.storage.incarnation + bytes(8), 1, (Version(None, b"2" * 16, 2),))
+            if is_deleted:
+                replaced = ActorClock(record.clock[0].actor, 1, ())
+                accounting.dropped(ring[1].name, Record(KEY, (replaced, other)))
+            accounting.dropped(ring[0].name, Record(KEY, (other,) * has_tombstone, b"", record.clock))
+            assert reported == ([] if is_deleted else [f"n0 drops {put} of b'k', which is left on 0 nodes"])
+
+    testing.run(main)
+
+
 @pytest.mark.parametrize(("shown", "is_hidden"), [(1, True), (2, False)])
 def test_quarantined_value_is_hidden_unless_a_quorum_shows_it(shown: int, is_hidden: bool) -> None:
     async def main() -> None:
