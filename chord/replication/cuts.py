@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import deque
 from typing import Final
 
 import trio
@@ -58,7 +57,7 @@ class Cuts:
         self._number = 0  # of the cut that is held
         self._held: StoreCut | None = None
         self._notes: list[CutNote] | None = None
-        self._cut_at: deque[float] = deque(maxlen=host.limits.cuts_per_minute)
+        self._cut_at: list[float] = []  # the times of the latest cuts; a list, because most nodes make none
         self._left_out_at = -math.inf
 
     def resume(self, number: int) -> int:
@@ -94,7 +93,7 @@ class Cuts:
 
     def _cut(self, number: int, now: float) -> None:
         self._drop("")
-        self._cut_at.append(now)
+        self._cut_at = [*self._cut_at, now][-self._host.limits.cuts_per_minute :]
         try:
             self._held = self._host.storage.cut(number)
         except ChordError as error:
