@@ -364,7 +364,7 @@ def _take(stepper: Stepper, word: str) -> None:
 
 
 class _Shown(msgspec.Struct, frozen=True):
-    """A result of a search, and the parts that replay its run."""
+    """A result of a search, and the options that replay its run."""
 
     entry: Entry
     nodes: int

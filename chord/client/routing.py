@@ -196,7 +196,7 @@ class MemberList:
     Attributes:
         addresses: the addresses of the members.
         is_offered: whether a node has said that it keeps a list.
-        version: the version of the list; empty: there is none.
+        version: the version of the list; empty before the client has read one.
     """
 
     def __init__(self, size_max: int) -> None:
