@@ -117,6 +117,12 @@ class Page:
             assert time.monotonic() < deadline
             time.sleep(0.1)
 
+    def ready(self, n: int) -> None:
+        """Wait until the dashboard shows a settled ring of `n` nodes."""
+        deadline = time.monotonic() + HEALED_S
+        while sum(node["state"] == "ready" for node in self.settled()["nodes"]) < n:
+            assert time.monotonic() < deadline
+
 
 @pytest.mark.slow
 def test_demonstration_is_controlled_recorded_and_played(tmp_path: Path) -> None:
@@ -137,11 +143,9 @@ def test_demonstration_is_controlled_recorded_and_played(tmp_path: Path) -> None
             assert page("POST", "/chaos", {"do": "freeze", "node": "n9"})[1]["error"]["code"] == "no_effect"
             assert page("POST", "/chaos", {"do": "join"})[1]["node"] == "n3"
             assert page("POST", "/chaos", {"do": "start", "node": "n1"})[1]["node"] == "n1"
-            deadline = time.monotonic() + HEALED_S
-            while len([n for n in page.settled()["nodes"] if n["state"] == "ready"]) < 4:
-                assert time.monotonic() < deadline
+            page.ready(4)
             assert page("GET", "/keys/YQ")[1]["values"][0]["text"] == "secret value"
-            other.settled()
+            other.ready(4)
             assert dashboard.stop(signal.SIGINT) == 0
     content = path.read_bytes()
     assert b"secret" not in content

@@ -37,7 +37,7 @@ async function load() {
 
 function choose(fields) {
   Object.assign(now, fields);
-  if ("name" in fields) Object.assign(now, { mode: "run", nodes: null, variant: null, steps: [] });
+  if ("name" in fields) Object.assign(now, { mode: "run", nodes: null, variant: null, steps: [], run: null });
   if (now.mode === "bug" && !(now.variant in variantsOf(entryOf()))) now.variant = Object.keys(variantsOf(entryOf()))[0];
   load();
 }
