@@ -16,7 +16,7 @@ from chord import events
 from chord.errors import NO_REPLY, ChordError, OtherRing, UnknownVnode
 from chord.ring.vnode import Vnode
 from chord.stabilize import Stabilizer
-from chord.wire.messages import Contact, FindNeighbours, FindNeighboursReply, Ping, PingReply
+from chord.wire.messages import Contact, FindNeighbours, FindNeighboursReply, GetRing, GetRingReply, Ping, PingReply
 
 
 class RingMerge:
@@ -86,35 +86,40 @@ class RingMerge:
             if around.successor.address != unreachable.address:
                 await self.ask(around.successor)
             return
-        for other in dict.fromkeys((*self._other_neighbours(around), *self._any_other())):
-            if (await self._peers.call(other, FindNeighbours(unreachable.id), FindNeighboursReply)).has_left:
-                self._peers.learn_left((unreachable.id,))
-                if self._peers.is_known_to_have_left(unreachable):
-                    for vnode in self._host.vnodes.values():
-                        vnode.preference_list.gone((unreachable.id,))
-                return
+        with trio.move_on_after(2 * self._host.timing.timeout_cap_s):
+            for other in await self._witnesses(around):
+                if await self._knows_that_it_left(other, unreachable):
+                    self._peers.learn_left((unreachable.id,))
+                    if self._peers.is_known_to_have_left(unreachable):
+                        for vnode in self._host.vnodes.values():
+                            vnode.preference_list.gone((unreachable.id,))
+                    return
 
-    def _other_neighbours(self, around: FindNeighboursReply) -> list[Contact]:
-        """Return the nearest vnode of another node on each side of a point.
+    async def _knows_that_it_left(self, other: Contact, unreachable: Contact) -> bool:
+        with suppress(ChordError):
+            return (await self._peers.call(other, FindNeighbours(unreachable.id), FindNeighboursReply)).has_left
+        return False
 
-        Both heard the goodbye of a vnode that left at the point. `around` has the two vnodes next to the point.
+    async def _witnesses(self, around: FindNeighboursReply) -> list[Contact]:
+        """Return vnodes of other nodes that may have heard the goodbye of a vnode, the likeliest first.
+
+        A leaving node says goodbye to its neighbours on both sides. A split may keep it from some of them, and nodes
+        that join later hear nothing. So the list has the neighbours of both nearest vnodes, and then all other vnodes
+        that this vnode knows.
+
+        Args:
+            around: the two vnodes next to the point of the vnode that may have left.
         """
-        own = self._host.vnodes
-        after, before = [around.successor], [around.predecessor]
-        if around.successor.id in own:
-            after += own[around.successor.id].ring.successors
-        if around.predecessor.id in own:
-            before += own[around.predecessor.id].ring.predecessors
-        return [c for side in (after, before) for c in [x for x in side if x.address != self._host.address][:1]]
+        nearest = (around.successor, around.predecessor)
+        lists = [contact for vnode in nearest for contact in await self._listed_by(vnode)]
+        found = dict.fromkeys((*nearest, *lists, *self._vnode.listed(), *self._vnode.fingers.contacts()))
+        return [contact for contact in found if contact.address != self._host.address]
 
-    def _any_other(self) -> list[Contact]:
-        """Return a list of one random vnode of another node; empty if none is known.
-
-        This vnode asks it, too, whether an unreachable vnode has left. The nearest vnodes may have missed its goodbye.
-        """
-        known = (*self._ring.successors, *self._vnode.fingers.contacts())
-        others = [contact for contact in known if contact.address != self._host.address]
-        return [self._host.rng.choice(others)] if others else []
+    async def _listed_by(self, vnode: Contact) -> tuple[Contact, ...]:
+        with suppress(ChordError):
+            ring = await self._peers.call(vnode, GetRing(adopt=False), GetRingReply)
+            return (*ring.successors, *ring.predecessors)
+        return ()
 
     async def _welcome(self, contact: Contact) -> None:
         """Handle a down contact that replies again.

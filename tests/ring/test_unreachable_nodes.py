@@ -20,7 +20,7 @@ from chord.ring.merge import RingMerge
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
 from chord.store.storage import Batch
-from chord.wire.messages import ActorClock, Contact, Record, Version, Written
+from chord.wire.messages import ActorClock, Contact, FindNeighboursReply, Record, Version, Written
 from tests.support.quorum import read, until, write
 from tests.support.rings import grown, in_order, only, virtual
 
@@ -322,9 +322,17 @@ def test_node_with_vnodes_around_a_down_one_asks_other_nodes() -> None:
 @pytest.mark.slow
 def test_planted_node_that_asks_only_itself_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Transfers, "_learn_left", lambda self, vnodes: None)
-    monkeypatch.setattr(RingMerge, "_other_neighbours", lambda self, around: [around.successor, around.predecessor])
-    monkeypatch.setattr(RingMerge, "_any_other", lambda self: [])
+    ask_nearest_alone(monkeypatch)
     assert testing.run(waited_for_between_own_vnodes, seed=1) != ()
+
+
+def ask_nearest_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plant a bug: only the two vnodes next to the point are asked."""
+
+    async def nearest(self: RingMerge, around: FindNeighboursReply) -> list[Contact]:
+        return [around.successor, around.predecessor]
+
+    monkeypatch.setattr(RingMerge, "_witnesses", nearest)
 
 
 async def waited_for_by_neighbours_that_were_away() -> set[str]:
@@ -357,7 +365,7 @@ def test_returned_neighbours_learn_from_others_of_a_leave() -> None:
 @pytest.mark.slow
 def test_planted_node_that_asks_only_the_nearest_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Transfers, "_learn_left", lambda self, vnodes: None)
-    monkeypatch.setattr(RingMerge, "_any_other", lambda self: [])
+    ask_nearest_alone(monkeypatch)
     assert testing.run(waited_for_by_neighbours_that_were_away, seed=1) != set()
 
 
